@@ -15,12 +15,21 @@ import tempfile
 import yaml
 
 MANIFESTS, CHART, VERBS = "deploy/manifests", "deploy/chart", "deploy/verbs.txt"
-FLAGS = "cli/src/live/run.rs"
+# Where the flags of `portolan run` are.
+FLAGS = ["cli/src/live/run.rs", "cli/src/live/serving.rs", "cli/src/live/settings.rs"]
 ACTION = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*\}\}", re.DOTALL)
 VALUE = r"\.Values((?:\.\w+)+)"
 # Values other than the defaults, for the chart's branches.
 OTHER = {"namespace": "portolan", "schedulerName": "batch", "leaseName": "batch", "replicas": 3, "config": "a: 1\nb: 2\n"}
 KUBE_SYSTEM = "kube-system"
+# Roles of Kubernetes that are bound, and the requests that are made because of them.
+BUILT_IN = {
+    ("ClusterRole", None, "system:auth-delegator"): {
+        "subjectaccessreviews.authorization.k8s.io create",
+        "tokenreviews.authentication.k8s.io create",
+    },
+    ("Role", KUBE_SYSTEM, "extension-apiserver-authentication-reader"): {"configmaps get"},
+}
 
 
 class Fault(Exception):
@@ -158,13 +167,17 @@ def requests(found, lease):
     for (kind, namespace, name), binding in found.items():
         if kind not in ("ClusterRoleBinding", "RoleBinding"):
             continue
-        role = found.get((binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]))
-        if role is None:
-            problems.append(f"{kind} {name}: its role does not exist")
-            continue
+        reference = (binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"])
         for subject in binding["subjects"]:
             if (subject["kind"], subject.get("namespace"), subject["name"]) not in found:
                 problems.append(f"{kind} {name}: {subject['kind']} {subject['name']} does not exist")
+        if reference in BUILT_IN:
+            granted |= BUILT_IN[reference]
+            continue
+        role = found.get(reference)
+        if role is None:
+            problems.append(f"{kind} {name}: its role does not exist")
+            continue
         for rule in role["rules"]:
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:
@@ -232,7 +245,7 @@ def check(root):
         for changed, expected in (({}, plain), (OTHER, moved)):
             problems += differences(expected, by_helm(root, changed), "the chart by helm")
     problems += check_requests(root, plain, "portolan")
-    source = (root / FLAGS).read_text()
+    source = "".join((root / path).read_text() for path in FLAGS)
     for flag in deployment["spec"]["template"]["spec"]["containers"][0]["args"]:
         field = flag.removeprefix("--").partition("=")[0].replace("-", "_")
         if not re.search(rf"^    {field}: ", source, re.MULTILINE):
@@ -252,6 +265,9 @@ FAULTS = [
     (f"{MANIFESTS}/rbac.yaml", "resources: [leases]", "resources: [pods]", "pods.coordination.k8s.io create belongs in a ClusterRole"),
     (f"{MANIFESTS}/rbac.yaml", "  kind: Role\n", "  kind: ClusterRole\n", "its role does not exist"),
     (f"{MANIFESTS}/serviceaccount.yaml", "name: portolan", "name: other", "ServiceAccount portolan does not exist"),
+    (f"{MANIFESTS}/rbac.yaml", "name: system:auth-delegator", "name: system:delegator", "its role does not exist"),
+    (f"{MANIFESTS}/rbac.yaml", "name: extension-api", "name: api", "its role does not exist"),
+    (VERBS, "configmaps get\n", "", "lacks configmaps get"),
     (VERBS, "pods delete\n", "", "lacks pods delete"),
     (VERBS, "pods delete\n", "pods delete\npods evict\n", "no role grants pods evict"),
     (VERBS, "pods delete\n", "pods get\npods delete\n", "not sorted"),
@@ -276,8 +292,9 @@ def self_test():
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         shutil.copytree("deploy", root / "deploy")
-        (root / FLAGS).parent.mkdir(parents=True)
-        shutil.copy(FLAGS, root / FLAGS)
+        for path in FLAGS:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, root / path)
         for name, old, new, expected in FAULTS:
             text = (root / name).read_text()
             assert old in text, f"{name} does not have {old!r}: has the file changed?"

@@ -23,7 +23,8 @@ use super::{Cycle, CycleState, Diagnosis, Framework, Point};
 #[derive(Clone, Debug, Default)]
 pub struct AlgorithmConfig {
     /// The search stops once this percentage of all nodes is feasible (`percentageOfNodesToScore`). 0 adapts the
-    /// percentage to the number of nodes.
+    /// percentage to the number of nodes. A profile may have its own
+    /// ([`Framework::with_percentage_of_nodes`]).
     pub percentage_of_nodes: u8,
     /// The seed for breaking ties. The same seed gives the same decisions, whatever the number of threads.
     pub seed: u64,
@@ -74,9 +75,11 @@ impl Algorithm {
         pool: Option<Arc<rayon::ThreadPool>>,
     ) -> Algorithm {
         let framework = framework.into();
+        let percentage_of_nodes =
+            framework.percentage_of_nodes().unwrap_or(config.percentage_of_nodes);
         Algorithm {
             framework,
-            config,
+            config: AlgorithmConfig { percentage_of_nodes, ..config },
             pool,
             cycles: 0,
             memo: Memo::default(),

@@ -53,6 +53,7 @@ pub struct Framework {
     after_filter: Vec<usize>,
     handle: Handle,
     recorder: Option<(Guarded, u32)>,
+    percentage_of_nodes: Option<u8>,
 }
 
 struct Entry {
@@ -185,8 +186,16 @@ impl Framework {
             |(at, entry): (usize, &Entry)| entry.plugin.has_after_filter().then_some(at);
         let after_filter = plugins.iter().enumerate().filter_map(after_filter).collect();
         let recorder = None;
-        let framework =
-            Framework { plugins, points, filters, scores, after_filter, handle, recorder };
+        let framework = Framework {
+            plugins,
+            points,
+            filters,
+            scores,
+            after_filter,
+            handle,
+            recorder,
+            percentage_of_nodes: None,
+        };
         framework.ordered()
     }
 
@@ -250,6 +259,17 @@ impl Framework {
     pub fn with_recorder(self, recorder: Arc<dyn Recorder>, one_in: u32) -> Framework {
         let recorder = Guarded::new(recorder, self.handle.panics().clone());
         Framework { recorder: Some((recorder, one_in)), ..self }
+    }
+
+    /// Sets the percentage of nodes at which a search ends, for the pods of this profile (`percentageOfNodesToScore` of a
+    /// profile). It replaces that of an [`AlgorithmConfig`](super::AlgorithmConfig); `None` replaces nothing.
+    #[must_use]
+    pub fn with_percentage_of_nodes(self, percentage_of_nodes: Option<u8>) -> Framework {
+        Framework { percentage_of_nodes, ..self }
+    }
+
+    pub(super) fn percentage_of_nodes(&self) -> Option<u8> {
+        self.percentage_of_nodes
     }
 
     /// Returns the handle, which the plugins share.

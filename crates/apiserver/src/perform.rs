@@ -1,6 +1,6 @@
 //! Performs a request for a resource: reads its body and parameters, and calls the rules of its verb.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
@@ -78,10 +78,13 @@ pub(crate) async fn perform(
         "watch" => {
             start_watch(shared, peer, call).await.map(|pieces| (Answer::Stream(pieces), None))
         }
-        "create" if resource.review => Ok(whole(
-            201,
-            discovery::review(resource, &shared.options.users, read_json(headers, body)?),
-        )),
+        "create" if resource.review => {
+            let asked = read_json(headers, body)?;
+            let review = discovery::review(resource, &shared.options.users, asked);
+            let mut reviews = shared.reviews.lock().unwrap_or_else(PoisonError::into_inner);
+            reviews.push(review.clone());
+            Ok(whole(201, review))
+        }
         "create" if call.subresource == "binding" => {
             let binding = read_json(headers, body)?;
             let named = binding["metadata"]["name"].as_str().unwrap_or_default();

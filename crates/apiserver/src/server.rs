@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use axum::Router;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, watch};
@@ -87,6 +87,8 @@ pub(crate) struct Shared {
     pub(crate) audit: Audit,
     pub(crate) faults: Plan,
     pub(crate) in_flight: AtomicUsize,
+    /// The token and access reviews that were answered.
+    pub(crate) reviews: Mutex<Vec<Value>>,
     paused: watch::Sender<bool>,
     connections: Arc<Connections>,
 }
@@ -146,6 +148,7 @@ impl ApiServer {
             audit: Audit::new(),
             faults: Plan::default(),
             in_flight: AtomicUsize::new(0),
+            reviews: Mutex::default(),
             paused: watch::Sender::new(false),
             connections: Arc::default(),
             options,
@@ -270,6 +273,11 @@ impl ApiServer {
     /// Clears the record of writes.
     pub fn clear_writes(&self) {
         self.shared.audit.clear();
+    }
+
+    /// The TokenReviews and SubjectAccessReviews so far, as they were answered. The record grows with each review.
+    pub fn reviews(&self) -> Vec<Value> {
+        self.shared.reviews.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The latest resourceVersion.

@@ -1,4 +1,4 @@
-//! Reads `KubeSchedulerConfiguration` v1 from YAML.
+//! Reads `KubeSchedulerConfiguration` v1 from YAML. Version v1beta3, whose fields are the same, is read as v1.
 //!
 //! Defaults, validation and the expansion of `multiPoint` are those of kube-scheduler (pkg/scheduler/apis/config,
 //! framework/runtime). An error names its line.
@@ -14,11 +14,14 @@ use portolan::framework::{Framework, Handle, Point};
 use portolan::scheduler::queue::QueueConfig;
 
 mod args;
+mod process;
 mod profile;
 mod registry;
 
+use process::{WireClientConnection, WireLeaderElection};
 use profile::WireProfile;
 
+pub use process::{ClientConnection, LeaderElection, ProcessSettings};
 pub use registry::{ArgsError, PluginArgs, Registry, RegistryError};
 
 /// A configuration is invalid. Nothing of it is used.
@@ -77,8 +80,8 @@ impl std::error::Error for ConfigError {
 pub struct Configuration {
     /// The field `percentageOfNodesToScore`. 0 adapts it to the number of nodes.
     pub percentage_of_nodes: u8,
-    /// The field `parallelism`.
-    pub parallelism: u32,
+    /// The settings of the process.
+    pub process: ProcessSettings,
     /// The queue's settings, with the fields `podInitialBackoffSeconds` and `podMaxBackoffSeconds`.
     pub queue: QueueConfig,
     /// The profiles, at least one, with distinct scheduler names.
@@ -132,21 +135,8 @@ impl Configuration {
         registry: &Registry,
         handle: &Handle,
     ) -> Result<Configuration, ConfigError> {
-        let options = crate::yaml::options(text.len());
-        let read = serde_saphyr::from_str_with_options(text, options);
-        let wire: WireConfiguration = read.map_err(|error| {
-            let line = error.location().map_or(1, |at| at.line());
-            let message = error.without_snippet().to_string();
-            ConfigError::new(line, message.split(" at line ").next().unwrap_or_default())
-        })?;
-        let expected = ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration");
-        if (&*wire.api_version.value, &*wire.kind.value) != expected {
-            let (version, kind) = expected;
-            return Err(ConfigError::new(
-                wire.api_version.referenced.line(),
-                format!("only {kind} of {version} is supported: convert the file to it"),
-            ));
-        }
+        let wire = parse(text)?;
+        let process = ProcessSettings::of(&wire.process()?)?;
         let percentage_of_nodes = percentage(wire.percentage_of_nodes_to_score.as_ref())?;
         let mut names = BTreeSet::new();
         let mut profiles = Vec::new();
@@ -193,15 +183,61 @@ impl Configuration {
         }
         Ok(Configuration {
             percentage_of_nodes: percentage_of_nodes.unwrap_or(0),
-            parallelism: match &wire.parallelism {
-                None => 16,
-                Some(given) => u32::try_from(given.value)
-                    .ok()
-                    .filter(|n| *n > 0)
-                    .ok_or_else(|| at(given, "parallelism must be greater than 0"))?,
-            },
+            process,
             queue: queue(&wire)?,
             profiles,
+        })
+    }
+}
+
+/// The version that is read.
+const V1: &str = "kubescheduler.config.k8s.io/v1";
+/// A version with the same fields, which Kubernetes 1.29 removed.
+const V1_BETA_3: &str = "kubescheduler.config.k8s.io/v1beta3";
+
+fn parse(text: &str) -> Result<WireConfiguration, ConfigError> {
+    let options = crate::yaml::options(text.len());
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let line = error.location().map_or(1, |at| at.line());
+        let message = error.without_snippet().to_string();
+        ConfigError::new(line, message.split(" at line ").next().unwrap_or_default())
+    })
+}
+
+/// The fields of the process.
+struct Settings<'a> {
+    client_connection: Option<&'a Spanned<WireClientConnection>>,
+    leader_election: Option<&'a Spanned<WireLeaderElection>>,
+    parallelism: Option<&'a Spanned<i64>>,
+    delay_cache_until_active: bool,
+    enable_profiling: Option<bool>,
+    notes: Vec<String>,
+}
+
+impl WireConfiguration {
+    /// Checks version and kind, and returns the fields of the process.
+    fn process(&self) -> Result<Settings<'_>, ConfigError> {
+        const KIND: &str = "KubeSchedulerConfiguration";
+        let mut notes = Vec::new();
+        match (&*self.api_version.value, &*self.kind.value) {
+            (V1, KIND) => {}
+            (V1_BETA_3, KIND) => {
+                notes.push(format!("{V1_BETA_3} is read as {V1}: change the apiVersion"));
+            }
+            _ => {
+                return Err(ConfigError::new(
+                    self.api_version.referenced.line(),
+                    format!("only {KIND} of {V1} is supported: convert the file to it"),
+                ));
+            }
+        }
+        Ok(Settings {
+            client_connection: self.client_connection.as_ref(),
+            leader_election: self.leader_election.as_ref(),
+            parallelism: self.parallelism.as_ref(),
+            delay_cache_until_active: self.delay_cache_until_active.unwrap_or(false),
+            enable_profiling: self.enable_profiling,
+            notes,
         })
     }
 }
@@ -248,7 +284,6 @@ fn percentage(given: Option<&Spanned<i64>>) -> Result<Option<u8>, ConfigError> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[expect(dead_code, reason = "settings of the scheduler's process are parsed but not used")]
 struct WireConfiguration {
     api_version: Spanned<String>,
     kind: Spanned<String>,
@@ -256,10 +291,12 @@ struct WireConfiguration {
     percentage_of_nodes_to_score: Option<Spanned<i64>>,
     #[serde(default)]
     profiles: Vec<Spanned<WireProfile>>,
-    leader_election: Option<serde::de::IgnoredAny>,
-    client_connection: Option<serde::de::IgnoredAny>,
+    leader_election: Option<Spanned<WireLeaderElection>>,
+    client_connection: Option<Spanned<WireClientConnection>>,
     enable_profiling: Option<bool>,
-    enable_contention_profiling: Option<bool>,
+    /// There is no profiling.
+    #[serde(rename = "enableContentionProfiling")]
+    _enable_contention_profiling: Option<bool>,
     pod_initial_backoff_seconds: Option<Spanned<i64>>,
     pod_max_backoff_seconds: Option<Spanned<i64>>,
     extenders: Option<Spanned<Vec<serde::de::IgnoredAny>>>,
@@ -346,7 +383,8 @@ mod tests {
     #[test]
     fn a_configuration_without_profiles_has_the_default_profile() {
         let configuration = read("").unwrap();
-        assert_eq!((configuration.percentage_of_nodes, configuration.parallelism), (0, 16));
+        assert_eq!(configuration.percentage_of_nodes, 0);
+        assert_eq!(configuration.process, ProcessSettings::default());
         let [profile] = &configuration.profiles[..] else { panic!("one profile") };
         assert_eq!(profile.scheduler_name, "default-scheduler");
         let default = Framework::default_profile();

@@ -1,6 +1,8 @@
 //! Where the API server is, and who asks it.
 
-use std::path::PathBuf;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
@@ -33,6 +35,43 @@ impl Connection {
     /// There is no configuration, or it is invalid.
     pub async fn open(&self, limits: Limits) -> Result<Api, ConnectError> {
         Api::new(self.config().await?, limits)
+    }
+
+    /// Creates a client for the delegated authentication or authorization of requests to this process: with a
+    /// kubeconfig, or else with the service account of the pod. Returns `None` outside a pod, where there is neither.
+    /// Sends nothing. Call it within a tokio runtime.
+    ///
+    /// The limits are those of kube-scheduler's servers, 200 requests a second and 400 at once, since the number of
+    /// questions is up to the clients.
+    ///
+    /// # Errors
+    ///
+    /// The kubeconfig cannot be read or is invalid.
+    pub async fn delegated(kubeconfig: Option<&Path>) -> Result<Option<Api>, ConnectError> {
+        let limits = Limits {
+            in_flight: 64,
+            qps: Some(200.0),
+            burst: NonZeroU32::new(400).unwrap_or(NonZeroU32::MIN),
+            timeout: Duration::from_secs(10),
+            ..Limits::default()
+        };
+        match kubeconfig {
+            Some(path) => {
+                let kubeconfig = Some(path.to_owned());
+                let connection = Connection { kubeconfig, ..Connection::default() };
+                connection.open(limits).await.map(Some)
+            }
+            None => match kube::Config::incluster() {
+                Ok(config) => Api::new(config, limits).map(Some),
+                Err(_) => Ok(None),
+            },
+        }
+    }
+
+    /// Returns whether the process runs in a pod with a service account.
+    #[must_use]
+    pub fn is_in_cluster() -> bool {
+        kube::Config::incluster().is_ok()
     }
 
     async fn config(&self) -> Result<kube::Config, ConnectError> {

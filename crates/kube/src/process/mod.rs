@@ -2,8 +2,10 @@
 
 mod election;
 mod live;
+mod secure;
 mod serve;
 
 pub use election::{Election, ElectionConfig, ElectionError};
 pub use live::{LiveConfig, LiveFigures, LiveScheduler, StartError};
+pub use secure::{CertificateSource, Lookup, RequestHeaders, SecureConfig, ServeError};
 pub use serve::Served;

@@ -7,7 +7,8 @@
 //! | `/metrics` | kube-scheduler's metrics in Prometheus' text format |
 //! | `/configz` | the configuration as it was given |
 //!
-//! The server has neither encryption nor authentication. Bind it to an address that only probes and scrapers reach.
+//! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
+//! reach. [`Served::secure`] has both.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -31,7 +32,7 @@ use crate::write::Fence;
 #[derive(Debug)]
 pub struct Served {
     address: SocketAddr,
-    task: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 struct Answers {
@@ -51,26 +52,17 @@ impl Served {
     pub async fn start(address: SocketAddr, scheduler: &LiveScheduler) -> std::io::Result<Served> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let answers = Arc::new(Answers {
-            fence: scheduler.writes().fence().clone(),
-            readiness: scheduler.mirror().readiness(),
-            metrics: scheduler.metrics().clone(),
-            schedulers: Arc::downgrade(scheduler.schedulers()),
-            configuration: scheduler.configuration().clone(),
-        });
-        let router = Router::new()
-            .route("/livez", get(live))
-            .route("/healthz", get(live))
-            .route("/readyz", get(ready))
-            .route("/metrics", get(metrics))
-            .route("/configz", get(configuration))
-            .with_state(answers);
+        let router = routes(scheduler);
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "health and metrics are no longer served");
             }
         });
-        Ok(Served { address, task })
+        Ok(Served { address, tasks: vec![task] })
+    }
+
+    pub(super) fn new(address: SocketAddr, tasks: Vec<JoinHandle<()>>) -> Served {
+        Served { address, tasks }
     }
 
     /// The address, with the port that was taken.
@@ -82,8 +74,30 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        self.task.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// The paths and their handlers. A path that is added here is served with and without encryption.
+pub(super) fn routes(scheduler: &LiveScheduler) -> Router {
+    let answers = Arc::new(Answers {
+        fence: scheduler.writes().fence().clone(),
+        readiness: scheduler.mirror().readiness(),
+        metrics: scheduler.metrics().clone(),
+        schedulers: Arc::downgrade(scheduler.schedulers()),
+        configuration: scheduler.configuration().clone(),
+    });
+    let table = [
+        ("/livez", get(live)),
+        ("/healthz", get(live)),
+        ("/readyz", get(ready)),
+        ("/metrics", get(metrics)),
+        ("/configz", get(configuration)),
+    ];
+    let router = Router::<Arc<Answers>>::new();
+    let router =
+        table.into_iter().fold(router, |router, (path, handler)| router.route(path, handler));
+    router.with_state(answers)
 }
 
 async fn live(State(answers): State<Arc<Answers>>) -> impl IntoResponse {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{interval, sleep};
 
 use super::occurrence::{EventBody, Occurrence, SeriesBody, SeriesPatch};
@@ -86,6 +86,8 @@ struct Counters {
 pub struct EventRecorder {
     queue: mpsc::Sender<Occurrence>,
     counters: Arc<Counters>,
+    /// The occurrences that wait or are being written.
+    open: watch::Sender<usize>,
 }
 
 impl EventRecorder {
@@ -104,8 +106,18 @@ impl EventRecorder {
         let host = host.into();
         let at_once = Arc::new(Semaphore::new(limits.at_once.max(1)));
         let retries = Arc::new(Semaphore::new(limits.retries));
-        let counting = counters.clone();
-        let sink = Sink { api, fence, host, cache, limits, at_once, retries, counters: counting };
+        let (open, counting) = (watch::Sender::new(0), counters.clone());
+        let sink = Sink {
+            api,
+            fence,
+            host,
+            cache,
+            limits,
+            at_once,
+            retries,
+            open: open.clone(),
+            counters: counting,
+        };
         let sink = Arc::new(sink);
         let working = sink.clone();
         runtime.spawn(async move {
@@ -121,14 +133,23 @@ impl EventRecorder {
                 () = sink.sweep(&closed) => {}
             }
         });
-        EventRecorder { queue, counters }
+        EventRecorder { queue, counters, open }
     }
 
     /// Records an occurrence. Never blocks. If the queue is full, the occurrence is dropped.
     pub fn record(&self, occurrence: Occurrence) {
+        // Counted first, so that a worker that is quick does not count below 0.
+        self.open.send_modify(|open| *open += 1);
         if self.queue.try_send(occurrence).is_err() {
+            self.open.send_modify(|open| *open -= 1);
             count(&self.counters.dropped);
         }
+    }
+
+    /// Waits until all occurrences so far are written, or were given up.
+    pub(super) async fn flush(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
 
     /// Counts the occurrences so far.
@@ -158,6 +179,7 @@ struct Sink {
     limits: EventLimits,
     at_once: Arc<Semaphore>,
     retries: Arc<Semaphore>,
+    open: watch::Sender<usize>,
     counters: Arc<Counters>,
 }
 
@@ -182,6 +204,7 @@ impl Sink {
                     () = sink.fence.lost() => {}
                     () = sink.deliver(&write, turn) => {}
                 }
+                sink.open.send_modify(|open| *open -= 1);
             });
         }
     }
@@ -193,7 +216,10 @@ impl Sink {
             let now = event.time;
             match self.cache.observe(event, now) {
                 Some(write) => return Some(write),
-                None => count(&self.counters.counted),
+                None => {
+                    count(&self.counters.counted);
+                    self.open.send_modify(|open| *open -= 1);
+                }
             }
         }
     }
@@ -286,6 +312,7 @@ impl Sink {
 fn tried(error: ApiError) -> Tried {
     match &error {
         ApiError::Refused(refusal) if refusal.retry_after.is_none() => Tried::Refused(error),
+        ApiError::Invalid(_) => Tried::Refused(error),
         _ => Tried::Later(error),
     }
 }

@@ -61,7 +61,8 @@ impl ApiEvictor {
         events: EventRecorder,
     ) -> ApiEvictor {
         let at_once = Semaphore::new(AT_ONCE);
-        ApiEvictor { runtime, shared: Arc::new(Shared { api, fence, status, events, at_once }) }
+        let shared = Arc::new(Shared { api, fence, status, events, at_once });
+        ApiEvictor { runtime, shared }
     }
 
     /// Returns whether no eviction is running or about to run.

@@ -1,0 +1,236 @@
+//! The flags of `portolan run` for its HTTP servers, and what they start.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use portolan_kube::api::Connection;
+use portolan_kube::process::{
+    CertificateSource, LiveScheduler, Lookup, RequestHeaders, SecureConfig, ServeError, Served,
+};
+
+use super::live;
+use super::run::duration;
+use crate::error::Failure;
+
+/// kube-scheduler's port.
+const PORT: u16 = 10259;
+
+#[derive(Default, clap::Args)]
+#[command(next_help_heading = "Serving")]
+pub(super) struct Serving {
+    /// Address that serves /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication;
+    /// `none` serves nothing (default outside a pod: 127.0.0.1:10259).
+    #[arg(long, value_name = "ADDRESS")]
+    serve: Option<String>,
+    /// Port that serves the same paths over HTTPS, with authentication and authorization by the API server; 0 serves
+    /// nothing (default in a pod, or with another flag of HTTPS: 10259).
+    #[arg(long, value_name = "PORT")]
+    secure_port: Option<u16>,
+    /// IP address of the secure port (default: all addresses).
+    #[arg(long, value_name = "IP")]
+    bind_address: Option<IpAddr>,
+    /// Folder of kube-scheduler.crt and kube-scheduler.key; a self-signed certificate is written if both are missing.
+    #[arg(long, value_name = "DIR")]
+    cert_dir: Option<PathBuf>,
+    /// Serving certificate, followed by its issuers (default: a self-signed certificate in memory).
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Private key of the serving certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Authority of client certificates (default: looked up in the cluster).
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Kubeconfig for TokenReviews and for looking up authorities (default: the service account in a pod, else none).
+    #[arg(long, value_name = "FILE")]
+    authentication_kubeconfig: Option<PathBuf>,
+    /// Kubeconfig for SubjectAccessReviews (default: the service account in a pod, else none).
+    #[arg(long, value_name = "FILE")]
+    authorization_kubeconfig: Option<PathBuf>,
+    /// Do not look up authorities in the cluster.
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    authentication_skip_lookup: Option<bool>,
+    /// Start although authorities cannot be looked up (default: true).
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    authentication_tolerate_lookup_failure: Option<bool>,
+    /// Time for which the answer to a token is kept (default: 10s).
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    authentication_token_webhook_cache_ttl: Option<Duration>,
+    /// Time for which a permission is kept (default: 10s).
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    authorization_webhook_cache_authorized_ttl: Option<Duration>,
+    /// Time for which a refusal is kept (default: 10s).
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
+    /// Paths that need no permission, separated by commas (default: /healthz,/readyz,/livez).
+    #[arg(long, value_name = "PATHS", value_delimiter = ',')]
+    authorization_always_allow_paths: Option<Vec<String>>,
+    /// Authority of front proxies (default: looked up in the cluster, with the names of their headers).
+    #[arg(long, value_name = "FILE")]
+    requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names of front proxies, separated by commas (default: any).
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    requestheader_allowed_names: Option<Vec<String>>,
+    /// Headers with a user's name (default: x-remote-user).
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    requestheader_username_headers: Option<Vec<String>>,
+    /// Headers with a user's uid (default: none).
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    requestheader_uid_headers: Option<Vec<String>>,
+    /// Headers with a user's groups (default: x-remote-group).
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    requestheader_group_headers: Option<Vec<String>>,
+    /// Beginnings of headers with further attributes of a user (default: x-remote-extra-).
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    requestheader_extra_headers_prefix: Option<Vec<String>>,
+}
+
+/// The addresses to serve on.
+#[derive(Debug, PartialEq, Eq)]
+struct Addresses {
+    plain: Option<SocketAddr>,
+    secure: Option<SocketAddr>,
+}
+
+impl Serving {
+    /// Returns where to serve. Without flags, a pod serves HTTPS as kube-scheduler does. Outside a pod nobody could be
+    /// authenticated, so plain HTTP is served to the same host alone.
+    fn addresses(&self, is_in_cluster: bool) -> Result<Addresses, Failure> {
+        let is_secure = self.secure_port.is_some()
+            || self.bind_address.is_some()
+            || self.cert_dir.is_some()
+            || self.tls_cert_file.is_some()
+            || self.client_ca_file.is_some()
+            || self.authentication_kubeconfig.is_some()
+            || self.authorization_kubeconfig.is_some();
+        let plain = match self.serve.as_deref() {
+            Some("none") => None,
+            Some(text) => Some(text.parse().map_err(|_| {
+                let example = "write an address such as 127.0.0.1:10259, or none";
+                Failure::Usage(format!("--serve {text}: {example}"))
+            })?),
+            None if is_secure || is_in_cluster => None,
+            None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))),
+        };
+        let address = self.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let port = self.secure_port.unwrap_or(PORT);
+        let is_secure = is_secure || (is_in_cluster && self.serve.is_none());
+        let secure = (is_secure && port > 0).then(|| SocketAddr::from((address, port)));
+        Ok(Addresses { plain, secure })
+    }
+
+    /// Starts the servers. They end when the result is dropped.
+    pub(super) async fn start(&self, scheduler: &LiveScheduler) -> Result<Vec<Served>, Failure> {
+        let Addresses { plain, secure } = self.addresses(Connection::is_in_cluster())?;
+        let mut served = Vec::new();
+        if let Some(address) = plain {
+            served.push(Served::start(address, scheduler).await.map_err(|error| {
+                Failure::Usage(format!("--serve {address}: {error}: choose another address"))
+            })?);
+        }
+        if let Some(address) = secure {
+            let config = self.config(address).await?;
+            served.push(Served::secure(config, scheduler).await.map_err(|error| match error {
+                ServeError::Listen { .. } => {
+                    let remedy = "choose another --secure-port or --bind-address";
+                    Failure::Usage(format!("{error}: {remedy}"))
+                }
+                _ => Failure::Usage(error.to_string()),
+            })?);
+        }
+        Ok(served)
+    }
+
+    async fn config(&self, address: SocketAddr) -> Result<SecureConfig, Failure> {
+        let mut config = SecureConfig::new(address);
+        config.certificate = match (&self.tls_cert_file, &self.tls_private_key_file, &self.cert_dir)
+        {
+            (Some(certificate), Some(key), _) => {
+                CertificateSource::Files { certificate: certificate.clone(), key: key.clone() }
+            }
+            (_, _, Some(folder)) => CertificateSource::Folder(folder.clone()),
+            _ => CertificateSource::SelfSigned,
+        };
+        config.client_ca = self.client_ca_file.clone();
+        config.request_headers = self.request_headers();
+        let kubeconfig = self.authentication_kubeconfig.as_deref();
+        config.authentication = Connection::delegated(kubeconfig).await.map_err(live)?;
+        let kubeconfig = self.authorization_kubeconfig.as_deref();
+        config.authorization = Connection::delegated(kubeconfig).await.map_err(live)?;
+        config.lookup = match self.authentication_tolerate_lookup_failure {
+            _ if self.authentication_skip_lookup == Some(true) => Lookup::Skip,
+            Some(false) => Lookup::Strict,
+            _ => Lookup::Tolerant,
+        };
+        let set = |to: &mut Duration, given: Option<Duration>| *to = given.unwrap_or(*to);
+        set(&mut config.token_ttl, self.authentication_token_webhook_cache_ttl);
+        set(&mut config.authorized_ttl, self.authorization_webhook_cache_authorized_ttl);
+        set(&mut config.unauthorized_ttl, self.authorization_webhook_cache_unauthorized_ttl);
+        if let Some(paths) = &self.authorization_always_allow_paths {
+            config.always_allow_paths = paths.clone();
+        }
+        if config.authentication.is_none() || config.authorization.is_none() {
+            tracing::warn!(
+                "without --authentication-kubeconfig and --authorization-kubeconfig, HTTPS serves the paths that are \
+                 always allowed"
+            );
+        }
+        Ok(config)
+    }
+
+    fn request_headers(&self) -> RequestHeaders {
+        let mut headers = RequestHeaders::default();
+        headers.client_ca = self.requestheader_client_ca_file.clone();
+        let given = [
+            (&mut headers.allowed_names, &self.requestheader_allowed_names),
+            (&mut headers.username_headers, &self.requestheader_username_headers),
+            (&mut headers.uid_headers, &self.requestheader_uid_headers),
+            (&mut headers.group_headers, &self.requestheader_group_headers),
+            (&mut headers.extra_prefixes, &self.requestheader_extra_headers_prefix),
+        ];
+        for (to, given) in given {
+            if let Some(given) = given {
+                to.clone_from(given);
+            }
+        }
+        headers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_serves_https_and_any_other_process_serves_its_host() {
+        let addresses = |serving: &Serving, is_in_cluster| {
+            let found = serving.addresses(is_in_cluster).expect("valid");
+            let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+            (text(found.plain), text(found.secure))
+        };
+        let some = |text: &str| Some(text.to_owned());
+        let (local, all) = (some("127.0.0.1:10259"), some("0.0.0.0:10259"));
+        let nothing = Serving::default();
+        assert_eq!(addresses(&nothing, true), (None, all.clone()));
+        assert_eq!(addresses(&nothing, false), (local, None));
+
+        let plain = Serving { serve: some("127.0.0.1:80"), ..Serving::default() };
+        let none = Serving { serve: some("none"), ..Serving::default() };
+        let zero = Serving { secure_port: Some(0), ..Serving::default() };
+        for is_in_cluster in [true, false] {
+            assert_eq!(addresses(&plain, is_in_cluster), (some("127.0.0.1:80"), None));
+            assert_eq!(addresses(&none, is_in_cluster), (None, None));
+            assert_eq!(addresses(&zero, is_in_cluster), (None, None));
+        }
+        // As kubeadm starts kube-scheduler, in a pod without a service account.
+        let kubeadm = Serving {
+            bind_address: Some(Ipv4Addr::LOCALHOST.into()),
+            authentication_kubeconfig: Some("scheduler.conf".into()),
+            ..Serving::default()
+        };
+        assert_eq!(addresses(&kubeadm, false), (None, some("127.0.0.1:10259")));
+        let both = Serving { secure_port: Some(443), ..plain };
+        assert_eq!(addresses(&both, false), (some("127.0.0.1:80"), some("0.0.0.0:443")));
+    }
+}

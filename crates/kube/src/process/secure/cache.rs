@@ -1,0 +1,98 @@
+//! Answers of the API server that are kept for a few seconds.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The number of answers that are kept, as in kube-scheduler.
+const LIMIT: usize = 8_192;
+
+/// Answers by question, each with the moment at which it expires. The questions come from clients, so their number is
+/// limited: the answer that expires first makes way for a new one.
+pub(super) struct Cache<K, V> {
+    entries: Mutex<HashMap<K, (Instant, V)>>,
+    limit: usize,
+}
+
+impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
+    pub(super) fn new() -> Cache<K, V> {
+        Cache::with_limit(LIMIT)
+    }
+
+    fn with_limit(limit: usize) -> Cache<K, V> {
+        Cache { entries: Mutex::default(), limit }
+    }
+
+    /// Returns the answer, unless it has expired.
+    pub(super) fn get(&self, key: &K) -> Option<V> {
+        let mut entries = self.entries();
+        match entries.get(key) {
+            Some((until, value)) if Instant::now() < *until => Some(value.clone()),
+            Some(_) => {
+                entries.remove(key);
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Keeps an answer for this long. O(1), or O(answers) if the cache is full.
+    pub(super) fn put(&self, key: K, value: V, ttl: Duration) {
+        if ttl.is_zero() {
+            return;
+        }
+        let now = Instant::now();
+        let mut entries = self.entries();
+        if entries.len() >= self.limit && !entries.contains_key(&key) {
+            entries.retain(|_, (until, _)| now < *until);
+            let first = entries.iter().min_by_key(|(_, (until, _))| *until);
+            if entries.len() >= self.limit
+                && let Some(first) = first.map(|(key, _)| key.clone())
+            {
+                entries.remove(&first);
+            }
+        }
+        entries.insert(key, (now + ttl, value));
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<K, (Instant, V)>> {
+        // Every critical section leaves a valid map.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_kept_for_its_time_and_no_longer() {
+        let cache = Cache::new();
+        cache.put("a", 1, TTL);
+        cache.put("b", 2, Duration::ZERO);
+        advance(TTL - Duration::from_millis(1)).await;
+        assert_eq!((cache.get(&"a"), cache.get(&"b")), (Some(1), None));
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(cache.get(&"a"), None);
+        assert!(cache.entries().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_cache_replaces_the_answer_that_expires_first() {
+        let cache = Cache::with_limit(2);
+        cache.put("a", 1, TTL);
+        advance(Duration::from_secs(1)).await;
+        cache.put("b", 2, TTL);
+        cache.put("c", 3, TTL);
+        assert_eq!((cache.get(&"a"), cache.get(&"b"), cache.get(&"c")), (None, Some(2), Some(3)));
+        // A known question needs no room.
+        cache.put("b", 4, TTL);
+        assert_eq!((cache.get(&"b"), cache.get(&"c")), (Some(4), Some(3)));
+    }
+}

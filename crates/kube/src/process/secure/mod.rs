@@ -1,0 +1,405 @@
+//! HTTPS with delegated authentication and authorization, as kube-scheduler serves it on its port 10259.
+//!
+//! A request is answered if its user may make it. Users are found by client certificates and TokenReviews, and their
+//! rights by SubjectAccessReviews, so that the cluster's roles decide: a rule of `nonResourceURLs` grants `/metrics`.
+//! Answers of the API server are kept for 10 s. A request without credentials is that of `system:anonymous`, and paths
+//! of probes need no rights.
+//!
+//! | answer | meaning |
+//! |---|---|
+//! | 401 | the credentials are invalid |
+//! | 403 | the user may not make the request |
+//! | 500 | the API server could not be asked |
+//!
+//! Differences from kube-scheduler: HTTP/1.1 only, the ConfigMap of the cluster's authorities is read once a minute
+//! instead of being watched, and certificates are checked without revocation lists in both.
+
+mod authentication;
+mod authorization;
+mod cache;
+mod certificate;
+mod listener;
+mod review;
+mod subject;
+mod trust;
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+use authentication::Authentication;
+use authorization::{Authorization, Decision};
+use certificate::ServingCertificate;
+use listener::{Peer, TlsListener};
+use trust::Sources;
+
+pub use certificate::CertificateSource;
+pub use trust::RequestHeaders;
+
+use super::LiveScheduler;
+use super::serve::{Served, routes};
+use crate::api::{Api, ApiError};
+
+/// How often files and the ConfigMap are read again.
+const REFRESH: Duration = Duration::from_secs(60);
+/// How often the ConfigMap is read while it never could be.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Whether the authorities that no file gives are looked up in the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lookup {
+    /// They are, and a failure is tried again (kube-scheduler's default).
+    #[default]
+    Tolerant,
+    /// They are, and a failure at the start is an error (`--authentication-tolerate-lookup-failure=false`).
+    Strict,
+    /// They are not (`--authentication-skip-lookup`).
+    Skip,
+}
+
+/// The settings of a server with encryption ([`Served::secure`]). The defaults are kube-scheduler's.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SecureConfig {
+    /// The address to listen on. Port 0 takes a free port, and an unspecified address stands for all addresses.
+    pub address: SocketAddr,
+    /// The server's certificate.
+    pub certificate: CertificateSource,
+    /// The PEM file of the authority of clients' certificates. Without one, it is looked up in the cluster.
+    pub client_ca: Option<PathBuf>,
+    /// How front proxies name users.
+    pub request_headers: RequestHeaders,
+    /// The client that reviews tokens and looks up authorities. Without one, tokens count for nothing, and nothing is
+    /// looked up.
+    pub authentication: Option<Api>,
+    /// Whether authorities are looked up.
+    pub lookup: Lookup,
+    /// How long the answer to a token is kept.
+    pub token_ttl: Duration,
+    /// The client that reviews accesses. Without one, only `always_allow_paths` and the group `system:masters` are
+    /// allowed.
+    pub authorization: Option<Api>,
+    /// Paths that need no rights. One that ends with `*` stands for all that begin like it.
+    pub always_allow_paths: Vec<String>,
+    /// How long the permission to make a request is kept.
+    pub authorized_ttl: Duration,
+    /// How long the refusal of a request is kept.
+    pub unauthorized_ttl: Duration,
+}
+
+impl SecureConfig {
+    /// Returns kube-scheduler's defaults for an address: a self-signed certificate, and no client of the API server.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> SecureConfig {
+        let ttl = Duration::from_secs(10);
+        SecureConfig {
+            address,
+            certificate: CertificateSource::SelfSigned,
+            client_ca: None,
+            request_headers: RequestHeaders::default(),
+            authentication: None,
+            lookup: Lookup::default(),
+            token_ttl: ttl,
+            authorization: None,
+            always_allow_paths: ["/healthz", "/readyz", "/livez"].map(str::to_owned).into(),
+            authorized_ttl: ttl,
+            unauthorized_ttl: ttl,
+        }
+    }
+}
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The address is in use or not allowed.
+    #[error("{address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why it cannot be listened on.
+        error: std::io::Error,
+    },
+    /// A file of certificates or of a key cannot be used.
+    #[error("{}: {why}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Why it cannot be used.
+        why: String,
+    },
+    /// A self-signed certificate cannot be made.
+    #[error("the serving certificate: {0}")]
+    Certificate(String),
+    /// The authorities of clients could not be looked up ([`Lookup::Strict`]).
+    #[error("looking up the authorities of clients: {0}")]
+    Lookup(ApiError),
+}
+
+impl ServeError {
+    fn file(file: &Path, why: &dyn fmt::Display) -> ServeError {
+        ServeError::File { file: file.to_owned(), why: why.to_string() }
+    }
+}
+
+impl Served {
+    /// Starts to answer over HTTPS, to users who have the right.
+    ///
+    /// # Errors
+    ///
+    /// See [`ServeError`].
+    pub async fn secure(
+        config: SecureConfig,
+        scheduler: &LiveScheduler,
+    ) -> Result<Served, ServeError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let listen = |error| ServeError::Listen { address: config.address, error };
+        let address = config.address.ip();
+        let certificate = ServingCertificate::new(&config.certificate, address, provider.clone())?;
+        let certificate = Arc::new(certificate);
+        let lookup = config.authentication.clone().filter(|_| config.lookup != Lookup::Skip);
+        let sources = Sources {
+            client_ca: config.client_ca,
+            headers: config.request_headers,
+            lookup,
+            provider: provider.clone(),
+        };
+        let mut trust = sources.read_files()?;
+        if config.lookup == Lookup::Strict {
+            sources.look_up(&mut trust).await.map_err(ServeError::Lookup)?;
+        }
+        let is_complete = config.lookup == Lookup::Strict || sources.lookup.is_none();
+        let authentication = Authentication::new(trust, config.authentication, config.token_ttl);
+        let ttls = (config.authorized_ttl, config.unauthorized_ttl);
+        let paths = &config.always_allow_paths;
+        let authorization = Authorization::new(config.authorization, paths, ttls);
+        let gate = Arc::new(Gate { authentication, authorization });
+
+        let listener = bind(config.address).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let tls = tls(provider, certificate.clone())?;
+        let listener = TlsListener::start(listener, tls).map_err(listen)?;
+        let router = guarded(routes(scheduler), gate.clone());
+        let served = tokio::spawn(async move {
+            let service = router.into_make_service_with_connect_info::<Peer>();
+            if let Err(error) = axum::serve(listener, service).await {
+                tracing::error!(%error, "health and metrics are no longer served over HTTPS");
+            }
+        });
+        let refreshed = refresh(certificate, sources, gate, is_complete);
+        Ok(Served::new(address, vec![served, tokio::spawn(refreshed)]))
+    }
+}
+
+/// Listens on an address. Any unspecified address, such as `0.0.0.0`, stands for all addresses of both families, as in
+/// kube-scheduler.
+async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    if address.ip().is_unspecified() {
+        let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()));
+        match TcpListener::bind(all).await {
+            // The system may lack IPv6.
+            Err(error) if error.kind() != ErrorKind::AddrInUse => {}
+            bound => return bound,
+        }
+    }
+    TcpListener::bind(address).await
+}
+
+fn tls(
+    provider: Arc<CryptoProvider>,
+    certificate: Arc<ServingCertificate>,
+) -> Result<ServerConfig, ServeError> {
+    let config = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| ServeError::Certificate(error.to_string()))?;
+    let clients = Arc::new(AnyClient(provider));
+    let mut config = config.with_client_cert_verifier(clients).with_cert_resolver(certificate);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Reads files and the ConfigMap again, so that certificates can be replaced. What was read before stays if this fails.
+async fn refresh(
+    certificate: Arc<ServingCertificate>,
+    sources: Sources,
+    gate: Arc<Gate>,
+    mut is_complete: bool,
+) {
+    let mut wait = if is_complete { REFRESH } else { Duration::ZERO };
+    loop {
+        sleep(wait).await;
+        if let Err(error) = certificate.reload() {
+            tracing::warn!(%error, "serving certificate not read again");
+        }
+        wait = REFRESH;
+        if sources.is_empty() {
+            continue;
+        }
+        let read = match sources.read_files() {
+            Ok(mut trust) => match sources.look_up(&mut trust).await {
+                Ok(()) => Ok(trust),
+                // The files count without the cluster, too.
+                Err(error) => Err((ServeError::Lookup(error), (!is_complete).then_some(trust))),
+            },
+            Err(error) => Err((error, None)),
+        };
+        match read {
+            Ok(trust) => {
+                is_complete = true;
+                gate.authentication.set_trust(trust);
+            }
+            Err((error, trust)) => {
+                tracing::warn!(%error, "client certificates: authorities not read");
+                if let Some(trust) = trust {
+                    gate.authentication.set_trust(trust);
+                }
+                wait = if is_complete { REFRESH } else { RETRY };
+            }
+        }
+    }
+}
+
+/// Decides on requests.
+struct Gate {
+    authentication: Authentication,
+    authorization: Authorization,
+}
+
+/// Puts the gate before all routes, and before paths without one.
+fn guarded(router: Router, gate: Arc<Gate>) -> Router {
+    let absent = || async { (StatusCode::NOT_FOUND, "404 page not found\n") };
+    router.fallback(absent).layer(from_fn_with_state(gate, admit))
+}
+
+async fn admit(
+    State(gate): State<Arc<Gate>>,
+    ConnectInfo(Peer(chain)): ConnectInfo<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let user = match gate.authentication.user(request.headers(), &chain).await {
+        Ok(user) => user,
+        Err(error) => {
+            tracing::warn!(%error, "a request was not authenticated");
+            return refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
+        }
+    };
+    request.headers_mut().remove(AUTHORIZATION);
+    let (verb, path) = (request.method().as_str().to_lowercase(), request.uri().path());
+    let mut response = match gate.authorization.decide(&user, &verb, path).await {
+        Ok(Decision::Allowed) => next.run(request).await,
+        Ok(Decision::Denied(reason)) => {
+            let what = format!("User {:?} cannot {verb} path {path:?}", user.name);
+            let what = match reason.is_empty() {
+                true => format!("forbidden: {}", escape(&what)),
+                false => format!("forbidden: {}: {reason}", escape(&what)),
+            };
+            refusal(StatusCode::FORBIDDEN, "Forbidden", &what)
+        }
+        Err(error) => {
+            tracing::warn!(%error, user = user.name, path, "access not reviewed");
+            let what = format!("Internal Server Error: {path:?}: {error}\n");
+            let mut response = Response::new(Body::from(escape(&what)));
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            plain(&mut response, "text/plain; charset=utf-8");
+            response
+        }
+    };
+    // Nothing between here and the client may keep what another user must not see.
+    let private = HeaderValue::from_static("no-cache, private");
+    response.headers_mut().entry(CACHE_CONTROL).or_insert(private);
+    response
+}
+
+/// Replaces the characters of HTML, so that no browser takes an error for a page.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// An error as the API server answers it (`metav1.Status`).
+fn refusal(code: StatusCode, reason: &str, message: &str) -> Response {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "details": {}, "code": code.as_u16(),
+    });
+    let mut response = Response::new(Body::from(status.to_string() + "\n"));
+    *response.status_mut() = code;
+    plain(&mut response, "application/json");
+    response
+}
+
+/// Sets the type of a body, and forbids browsers to guess another one.
+fn plain(response: &mut Response, content_type: &'static str) {
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+}
+
+/// Accepts every client certificate whose key the client has, and connections without one. Which authority signed it is
+/// checked for each request, because the authorities may change, and because an unknown certificate is 401 and not a
+/// failed handshake.
+#[derive(Debug)]
+struct AnyClient(Arc<CryptoProvider>);
+
+impl ClientCertVerifier for AnyClient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

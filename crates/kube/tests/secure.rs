@@ -1,0 +1,439 @@
+//! HTTPS with authentication and authorization by an API server.
+
+mod support;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use portolan_apiserver::{ApiServer, Effect, Fault, Options, User};
+use portolan_kube::api::{Api, Connection, Limits};
+use portolan_kube::process::{
+    CertificateSource, LiveConfig, LiveScheduler, Lookup, SecureConfig, ServeError, Served,
+};
+use portolan_kube::write::Fence;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// A cluster, and a scheduler that serves HTTPS.
+struct World {
+    server: ApiServer,
+    served: Served,
+    scheduler: LiveScheduler,
+}
+
+impl World {
+    async fn start(configure: impl FnOnce(&ApiServer, &mut SecureConfig)) -> World {
+        World::try_start(configure).await.expect("served")
+    }
+
+    async fn try_start(
+        configure: impl FnOnce(&ApiServer, &mut SecureConfig),
+    ) -> Result<World, ServeError> {
+        let user = |name: &str, allowed| User {
+            token: format!("token-of-{name}"),
+            name: name.to_owned(),
+            allowed,
+        };
+        let users = vec![user("prometheus", true), user("eva", false)];
+        let server = ApiServer::start(Options { users, ..Options::default() }).expect("a server");
+        let api = client(&server).await;
+        let config = LiveConfig::default();
+        let scheduler =
+            LiveScheduler::start(api.clone(), Fence::opened(), config).expect("started");
+        let mut secure = SecureConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        (secure.authentication, secure.authorization) = (Some(api.clone()), Some(api));
+        configure(&server, &mut secure);
+        let served = Served::secure(secure, &scheduler).await?;
+        Ok(World { server, served, scheduler })
+    }
+
+    async fn get(&self, path: &str, headers: &str) -> Answer {
+        get(self.served.address(), &tls(None, None), path, headers).await
+    }
+
+    /// Counts the reviews of tokens and of accesses.
+    fn reviews(&self) -> (usize, usize) {
+        let reviews = self.server.reviews();
+        let tokens = reviews.iter().filter(|review| review["kind"] == "TokenReview").count();
+        (tokens, reviews.len() - tokens)
+    }
+}
+
+async fn client(server: &ApiServer) -> Api {
+    Connection::unauthenticated(server.url()).open(Limits::default()).await.expect("a client")
+}
+
+#[derive(Debug)]
+struct Answer {
+    code: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    /// The error of `metav1.Status`, whose code must be that of the answer.
+    fn message(&self) -> String {
+        let status: Value = serde_json::from_str(&self.body).expect("a Status");
+        assert_eq!((&status["kind"], &status["code"]), (&json!("Status"), &json!(self.code)));
+        assert!(self.head.contains("content-type: application/json"), "{}", self.head);
+        status["message"].as_str().expect("a message").to_owned()
+    }
+}
+
+async fn get(address: SocketAddr, tls: &Arc<ClientConfig>, path: &str, headers: &str) -> Answer {
+    let stream = TcpStream::connect(address).await.expect("the server listens");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let connector = TlsConnector::from(tls.clone());
+    let mut stream = connector.connect(name, stream).await.expect("a handshake");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut text = String::new();
+    // A server may close the connection without a farewell.
+    let _ = stream.read_to_string(&mut text).await;
+    let (head, body) = text.split_once("\r\n\r\n").expect("an answer");
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code");
+    Answer { code, head: head.to_lowercase(), body: body.to_owned() }
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
+}
+
+/// A client's side of TLS: with the authority that it trusts, or without verification, and perhaps with a certificate.
+fn tls(authority: Option<&Authority>, own: Option<&Authority>) -> Arc<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("versions");
+    let config = match authority {
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(authority.0.der().clone()).expect("an authority");
+            config.with_root_certificates(roots)
+        }
+        None => config.dangerous().with_custom_certificate_verifier(Arc::new(Any(provider))),
+    };
+    Arc::new(match own {
+        None => config.with_no_client_auth(),
+        Some(authority) => {
+            let (certificate, key) = authority.issue(&[], "front-proxy", &["system:masters"]);
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
+            let certificate = CertificateDer::from_pem_slice(certificate.as_bytes());
+            let chain = vec![certificate.expect("a certificate")];
+            config.with_client_auth_cert(chain, key).expect("matching")
+        }
+    })
+}
+
+/// Trusts every server.
+#[derive(Debug)]
+struct Any(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Any {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// An authority that signs certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Authority(CertifiedIssuer::self_signed(params, key).expect("an authority"))
+    }
+
+    /// Returns a certificate and its key as PEM text.
+    fn issue(&self, hosts: &[&str], name: &str, groups: &[&str]) -> (String, String) {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let mut params = CertificateParams::new(hosts).expect("names");
+        params.distinguished_name = DistinguishedName::new();
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.0).expect("signed");
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("portolan-secure-{}-{number}", std::process::id());
+        Folder(std::env::temp_dir().join(name))
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        fs::create_dir_all(&self.0).expect("a folder");
+        let file = self.0.join(name);
+        fs::write(&file, text).expect("written");
+        file
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // It may not have been created.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_are_open_and_metrics_need_the_right() {
+    let world = World::start(|_, _| {}).await;
+    for path in ["/livez", "/healthz"] {
+        assert_eq!(world.get(path, "").await.code, 200, "{path}");
+    }
+    assert_eq!(world.reviews(), (0, 0));
+
+    let anonymous = world.get("/metrics", "").await;
+    assert_eq!(anonymous.code, 403);
+    let what = "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"";
+    assert_eq!(anonymous.message(), what);
+    let denied = world.get("/metrics", &bearer("token-of-eva")).await;
+    assert_eq!(denied.code, 403);
+    assert_eq!(denied.message(), "forbidden: User \"eva\" cannot get path \"/metrics\"");
+    let unknown = world.get("/livez", &bearer("stolen")).await;
+    assert_eq!((unknown.code, unknown.message().as_str()), (401, "Unauthorized"));
+    let absent = world.get("/debug/pprof/a&b", "").await;
+    assert_eq!(absent.code, 403);
+    assert!(absent.message().ends_with("\"/debug/pprof/a&amp;b\""), "{absent:?}");
+
+    let allowed = world.get("/metrics", &bearer("token-of-prometheus")).await;
+    assert_eq!(allowed.code, 200);
+    assert!(allowed.body.contains("scheduler_pending_pods"), "{}", allowed.body);
+    assert!(allowed.head.contains("cache-control: no-cache, private"), "{}", allowed.head);
+    assert_eq!(world.get("/configz", &bearer("token-of-prometheus")).await.code, 200);
+    assert_eq!(world.get("/none", &bearer("token-of-prometheus")).await.code, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_of_the_api_server_are_kept() {
+    let world = World::start(|_, config| config.unauthorized_ttl = Duration::ZERO).await;
+    let (token, denied) = (bearer("token-of-prometheus"), bearer("token-of-eva"));
+    for _ in 0..3 {
+        assert_eq!(world.get("/metrics", &token).await.code, 200);
+    }
+    assert_eq!(world.reviews(), (1, 1));
+    for n in 1..=3 {
+        assert_eq!(world.get("/metrics", &denied).await.code, 403);
+        assert_eq!(world.reviews(), (2, 1 + n));
+    }
+    // Nobody is refused for long because of an answer that may change.
+    for n in 3..=5 {
+        assert_eq!(world.get("/metrics", &bearer("stolen")).await.code, 401);
+        assert_eq!(world.reviews().0, n);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_api_server_is_neither_a_permission_nor_a_refusal() {
+    let world = World::start(|_, _| {}).await;
+    let failing = |resource: &str| Fault::new(Effect::conflict()).verb("create").resource(resource);
+    world.server.set_faults(0, vec![failing("subjectaccessreviews")]);
+    let failed = world.get("/metrics", &bearer("token-of-prometheus")).await;
+    assert_eq!(failed.code, 500);
+    assert!(failed.body.starts_with("Internal Server Error: \"/metrics\""), "{}", failed.body);
+    assert_eq!(world.get("/livez", "").await.code, 200);
+    world.server.set_faults(0, vec![failing("tokenreviews")]);
+    assert_eq!(world.get("/metrics", &bearer("token-of-eva")).await.code, 401);
+    // A failure that may pass is tried again.
+    let once = Fault::new(Effect::internal_error()).verb("create").resource("subjectaccessreviews");
+    world.server.set_faults(0, vec![once.limit(1)]);
+    assert_eq!(world.get("/metrics", &bearer("token-of-prometheus")).await.code, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_api_server_to_ask_only_open_paths_are_served() {
+    let world = World::start(|_, config| {
+        (config.authentication, config.authorization) = (None, None);
+        config.always_allow_paths = vec!["/metrics".to_owned()];
+    })
+    .await;
+    assert_eq!(world.get("/metrics", "").await.code, 200);
+    assert_eq!(world.get("/metrics", &bearer("token-of-prometheus")).await.code, 200);
+    let refused = world.get("/livez", &bearer("token-of-prometheus")).await;
+    assert_eq!(refused.code, 403);
+    assert!(refused.message().contains("\"system:anonymous\""), "{refused:?}");
+    assert_eq!(world.reviews(), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_certificate_authenticates_its_subject() {
+    let (folder, clients, servers) = (Folder::new(), Authority::new(), Authority::new());
+    let world = World::start(|_, config| {
+        let (certificate, key) = servers.issue(&["localhost"], "scheduler", &[]);
+        config.certificate = CertificateSource::Files {
+            certificate: folder.file("tls.crt", &certificate),
+            key: folder.file("tls.key", &key),
+        };
+        config.client_ca = Some(folder.file("ca.crt", &clients.0.pem()));
+        config.lookup = Lookup::Skip;
+    })
+    .await;
+    let at = world.served.address();
+    let privileged = get(at, &tls(Some(&servers), Some(&clients)), "/metrics", "").await;
+    assert_eq!(privileged.code, 200, "{privileged:?}");
+    assert_eq!(world.reviews(), (0, 0), "system:masters may do anything");
+    let stranger = tls(Some(&servers), Some(&Authority::new()));
+    assert_eq!(get(at, &stranger, "/livez", "").await.code, 401);
+    // Another way to authenticate counts.
+    let token = bearer("token-of-prometheus");
+    assert_eq!(get(at, &stranger, "/metrics", &token).await.code, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_authorities_of_the_cluster_are_looked_up() {
+    let (clients, proxies) = (Authority::new(), Authority::new());
+    let publish = |server: &ApiServer| {
+        let data = json!({
+            "client-ca-file": clients.0.pem(),
+            "requestheader-allowed-names": "[\"front-proxy\"]",
+            "requestheader-client-ca-file": proxies.0.pem(),
+            "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+            "requestheader-group-headers": "[\"X-Remote-Group\"]",
+            "requestheader-username-headers": "[\"X-Remote-User\"]",
+        });
+        let metadata =
+            json!({"name": "extension-apiserver-authentication", "namespace": "kube-system"});
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+        server.create(&map).expect("created");
+    };
+    let world = World::start(|server, config| {
+        publish(server);
+        config.lookup = Lookup::Strict;
+    })
+    .await;
+    let at = world.served.address();
+    assert_eq!(get(at, &tls(None, Some(&clients)), "/metrics", "").await.code, 200);
+    let proxy = tls(None, Some(&proxies));
+    let user = |name: &str| format!("X-Remote-User: {name}\r\nX-Remote-Group: team\r\n");
+    assert_eq!(get(at, &proxy, "/metrics", &user("prometheus")).await.code, 200);
+    let spec = world.server.reviews().pop().expect("a review")["spec"].clone();
+    assert_eq!(spec["user"], "prometheus");
+    assert_eq!(spec["groups"], json!(["team", "system:authenticated"]));
+    assert_eq!(spec["nonResourceAttributes"], json!({"path": "/metrics", "verb": "get"}));
+    let denied = get(at, &proxy, "/metrics", &user("eva")).await;
+    assert_eq!(denied.message(), "forbidden: User \"eva\" cannot get path \"/metrics\"");
+    // Headers count only if a front proxy sent them.
+    assert_eq!(world.get("/metrics", &user("prometheus")).await.code, 403);
+    // A proxy is no user: its certificate is not signed by the clients' authority.
+    assert_eq!(get(at, &proxy, "/livez", "").await.code, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lookup_that_fails_is_tolerated_unless_it_must_succeed() {
+    let failing = |server: &ApiServer| {
+        let fault = Fault::new(Effect::conflict()).verb("get").resource("configmaps");
+        server.set_faults(0, vec![fault]);
+    };
+    let world = World::start(|server, _| failing(server)).await;
+    assert_eq!(world.get("/livez", "").await.code, 200);
+    let strict = World::try_start(|server, config| {
+        failing(server);
+        config.lookup = Lookup::Strict;
+    });
+    assert!(matches!(strict.await.err(), Some(ServeError::Lookup(_))));
+    // A cluster that publishes nothing is no failure.
+    let world = World::start(|_, config| config.lookup = Lookup::Strict).await;
+    assert_eq!(world.get("/livez", "").await.code, 200);
+    world.scheduler.stop(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_without_a_certificate_gets_one() {
+    let folder = Folder::new();
+    let start = || {
+        World::start(|_, config| {
+            config.certificate = CertificateSource::Folder(folder.0.clone());
+        })
+    };
+    let world = start().await;
+    assert_eq!(world.get("/livez", "").await.code, 200);
+    let files = || ["crt", "key"].map(|end| folder.0.join(format!("kube-scheduler.{end}")));
+    let texts = || files().map(|file| fs::read_to_string(file).expect("written"));
+    let before = texts();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(&files()[1]).expect("a key").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    drop(world);
+    // The next start uses the same.
+    start().await;
+    assert_eq!(texts(), before);
+    fs::remove_file(&files()[1]).expect("removed");
+    let world = World::try_start(|_, config| {
+        config.certificate = CertificateSource::Folder(folder.0.clone());
+    });
+    let error = world.await.err().expect("half of a pair").to_string();
+    assert!(error.contains("kube-scheduler.key"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_slow_to_shake_hands_delays_no_other() {
+    let world = World::start(|_, _| {}).await;
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        idle.push(TcpStream::connect(world.served.address()).await.expect("connected"));
+    }
+    let answered = tokio::time::timeout(support::PATIENCE, world.get("/livez", "")).await;
+    assert_eq!(answered.expect("in time").code, 200);
+}
