@@ -226,6 +226,13 @@ impl Engine {
         })
     }
 
+    /// Returns `true` if the engine accepts no more events: it was closed, by [`Engine::close`] or by a panic of its
+    /// writer. A hint, since another thread may close it at any time.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.log.is_closed()
+    }
+
     /// Returns `true` if the calling thread is inside [`Engine::with_writer`] of this engine, where it must not wait
     /// for the outcome of an event.
     #[must_use]

@@ -9,6 +9,7 @@ use portolan_k8s::config::ProcessSettings;
 use portolan_kube::api::Limits;
 use portolan_kube::process::{Election, LiveConfig, LiveScheduler};
 use portolan_kube::write::Fence;
+use tokio::time::sleep;
 
 use crate::error::Failure;
 use crate::input;
@@ -117,6 +118,9 @@ fn limits(settings: &ProcessSettings) -> Limits {
 
 const BURST: NonZeroU32 = NonZeroU32::new(100).expect("not 0");
 
+/// The time between two tries to learn the pods of the previous leader.
+const RETRY: Duration = Duration::from_secs(1);
+
 async fn schedule(
     arguments: &Arguments,
     settings: &ProcessSettings,
@@ -160,18 +164,24 @@ async fn schedule(
     let current = async {
         scheduler.mirror().resume();
         scheduler.mirror().synced().await.map_err(live)?;
-        scheduler.mirror().refresh().await.map_err(live)
+        while let Err(error) = scheduler.mirror().refresh().await {
+            tracing::warn!(%error, "scheduling begins when the pods are up to date");
+            sleep(RETRY).await;
+        }
+        Ok(())
     };
     // The lease has to be renewed while the mirror becomes current.
     tokio::select! {
-        found = current => drop(found?),
+        found = current => found?,
         () = keep(&mut election) => return Ok(lost()),
+        () = scheduler.failed() => return failed(scheduler, election).await,
         () = signals.next() => return end(scheduler, election).await,
     }
     scheduler.begin().map_err(live)?;
     tracing::info!("scheduling");
     tokio::select! {
         () = keep(&mut election) => return Ok(lost()),
+        () = scheduler.failed() => return failed(scheduler, election).await,
         () = signals.next() => {}
     }
     tracing::info!("stopping: finishing the bindings in flight");
@@ -189,6 +199,13 @@ async fn keep(election: &mut Option<Election>) {
 fn lost() -> ExitCode {
     tracing::error!("the lease was lost: another scheduler may run");
     ExitCode::FAILURE
+}
+
+/// Gives the lease back, since this process no longer schedules.
+async fn failed(scheduler: LiveScheduler, election: Option<Election>) -> Result<ExitCode, Failure> {
+    tracing::error!("the scheduler has failed");
+    end(scheduler, election).await?;
+    Ok(ExitCode::FAILURE)
 }
 
 /// Finishes what is in flight, and gives the lease back.

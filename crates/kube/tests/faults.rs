@@ -9,8 +9,10 @@ use portolan::model::Uid;
 use portolan_apiserver::{ApiServer, Effect, Fault, Write};
 use portolan_kube::api::Limits;
 use portolan_kube::mirror::KindFigures;
+use portolan_kube::process::{LiveConfig, LiveScheduler};
+use portolan_kube::write::Fence;
 use serde_json::{Value, json};
-use support::{PATIENCE, Process, TIMEOUT, limits, node, pod, server};
+use support::{PATIENCE, Process, TIMEOUT, client, limits, node, pod, server, until};
 use tokio::runtime::Runtime;
 
 /// A server with nodes, and a scheduler that leads.
@@ -355,4 +357,55 @@ fn a_binding_that_waits_for_its_turn_is_not_sent_without_the_lease() {
 
 fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().expect("a uid")
+}
+
+/// Nothing provisions volumes here, so the pods with claims wait for as long as the binding may take.
+#[test]
+fn pods_that_wait_for_volumes_do_not_delay_each_other() {
+    let server = server();
+    server.create(&node("n0", 1_000)).expect("created");
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "slow"},
+        "provisioner": "example.com/slow", "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    server.create(&class).expect("created");
+    for name in ["a", "b", "c"] {
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {
+                "storageClassName": "slow", "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        });
+        server.create(&claim).expect("created");
+        let mut pod = pod(name, 100);
+        let source = json!({"claimName": name});
+        pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": source}]);
+        server.create(&pod).expect("created");
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let mut live = runtime.block_on(async {
+        let api = client(&server, "ours", limits(PATIENCE));
+        LiveScheduler::start(api, Fence::opened(), LiveConfig::default()).expect("started")
+    });
+    runtime.block_on(live.mirror().synced()).expect("synced");
+    live.begin().expect("begun");
+    let has_node = |claim: &Value| {
+        !claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].is_null()
+    };
+    let all = || server.objects("PersistentVolumeClaim").iter().all(has_node);
+    runtime.block_on(until("each claim has a node, and its pod waits", all));
+    runtime.block_on(live.stop(Duration::ZERO));
+}
+
+#[test]
+fn a_scheduler_whose_engine_or_mirror_has_ended_has_failed() {
+    let world = World::start(1);
+    let live = &world.process.live;
+    let failed =
+        |longest| async move { tokio::time::timeout(longest, live.failed()).await.is_ok() };
+    assert!(!world.runtime.block_on(failed(Duration::from_millis(300))));
+    live.schedulers().engine().close();
+    assert!(world.runtime.block_on(failed(PATIENCE)));
 }

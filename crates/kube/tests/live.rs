@@ -278,8 +278,11 @@ impl Schedule {
         loop {
             let mut left = self.unsettled();
             if left.is_empty() {
-                let found = runtime.block_on(process.live.mirror().compare());
-                left.extend(found.expect("lists").iter().map(ToString::to_string));
+                match runtime.block_on(process.live.mirror().compare()) {
+                    Ok(found) => left.extend(found.iter().map(ToString::to_string)),
+                    // The machine may be too busy for the client's short timeout.
+                    Err(error) => left.push(error.to_string()),
+                }
                 left.extend(self.assumed(process));
             }
             if left.is_empty() {

@@ -34,7 +34,8 @@ pub struct Limits {
     pub burst: NonZeroU32,
     /// The longest time to wait for an answer.
     pub timeout: Duration,
-    /// The longest silence of a watch. The server ends watches earlier.
+    /// The longest silence of a watch, after which its connection counts as broken. Servers send a bookmark about once a
+    /// minute.
     pub idle: Duration,
 }
 
@@ -45,7 +46,7 @@ impl Default for Limits {
             qps: None,
             burst: NonZeroU32::MIN,
             timeout: Duration::from_secs(30),
-            idle: Duration::from_secs(295),
+            idle: Duration::from_secs(90),
         }
     }
 }

@@ -16,8 +16,7 @@ pub struct Pauses {
     pub reset: Duration,
     /// The pause after a refusal that lasts: the kind is not served, or must not be read.
     pub slow: Duration,
-    /// The longest duration of a watch. The server ends a watch after this time, less a random part of a sixth. Keep it
-    /// shorter than [`Limits::idle`](crate::api::Limits::idle).
+    /// The longest duration of a watch. The server ends a watch after this time, less a random part of a sixth.
     pub watch: Duration,
     /// A watch that ends before this time without an event has failed, so that the next one waits.
     pub short_watch: Duration,

@@ -169,6 +169,7 @@ impl Mirror {
             events: &events,
             reader: &reader,
             may_read: &may_read,
+            board: &board,
         };
         let tasks = board.kinds().iter().map(|kind| start.kind(&runtime, kind, &pods)).collect();
         let running = Mutex::new(Running { tasks, events: Some(events), thread: Some(thread) });
@@ -207,6 +208,11 @@ impl Mirror {
     pub async fn synced(&self) -> Result<(), MirrorError> {
         self.board.wait_until(|| self.is_synced()).await;
         if self.board.is_stopped() { Err(MirrorError::Stopped) } else { Ok(()) }
+    }
+
+    /// Waits until the mirror no longer follows the server: it was stopped, a task has panicked, or the engine was closed.
+    pub async fn ended(&self) {
+        self.board.wait_until(|| false).await;
     }
 
     /// Returns the figures of each kind. O(kinds).
@@ -329,6 +335,16 @@ struct Start<'a> {
     events: &'a Events,
     reader: &'a Reader,
     may_read: &'a watch::Sender<bool>,
+    board: &'a Arc<Board>,
+}
+
+/// Stops the mirror if a reflector ends, since the engine would no longer equal the server.
+struct Ends(Arc<Board>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 impl Start<'_> {
@@ -368,7 +384,9 @@ impl Start<'_> {
         let pauses = &self.options.pauses;
         let reflector = Reflector::new(self.api.clone(), kind.clone(), selector, sink, pauses);
         let mut may_read = self.may_read.subscribe();
+        let ends = Ends(self.board.clone());
         runtime.spawn(async move {
+            let _ends = ends;
             // An error says that the mirror was dropped.
             let is_started = may_read.wait_for(|may_read| *may_read).await.is_ok();
             if is_started {

@@ -225,6 +225,20 @@ impl Election {
         if lease.spec.holder() != self.config.identity {
             return Ok(());
         }
+        match self.give_back(lease).await {
+            // A renewal whose answer was not awaited has changed the lease.
+            Err(error) if error.is_conflict() => {
+                let found = read(&self.api.get(&self.path).await?)?;
+                match found.spec.holder() == self.config.identity {
+                    true => self.give_back(&found).await,
+                    false => Ok(()),
+                }
+            }
+            released => released,
+        }
+    }
+
+    async fn give_back(&self, lease: &Lease) -> Result<(), ApiError> {
         let now = now();
         let spec = Spec {
             holder_identity: Some(String::new()),

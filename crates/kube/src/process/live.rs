@@ -7,13 +7,13 @@
 //!            └── failures ──▶ status writer, events ──────────────▶   │
 //! ```
 //!
-//! Binding threads block on the API server, so there are as many as bindings in flight. Pods whose claims have to be
-//! bound first may wait for minutes, and have threads of their own.
+//! Binding threads block on the API server, so there are as many as bindings in flight. Pods that have claims or wait for
+//! a permit may wait for minutes. They have threads of their own, which start when they are needed.
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -34,6 +34,7 @@ use portolan_k8s::config::{
 };
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::api::Api;
@@ -50,8 +51,9 @@ pub struct LiveConfig {
     pub scheduling_threads: NonZeroUsize,
     /// The bindings in flight at once.
     pub bindings: NonZeroUsize,
-    /// The pods that wait for their volumes at once. They do not count as bindings in flight.
-    pub volume_bindings: NonZeroUsize,
+    /// The pods at most that wait at once for a permit or for their volumes. They do not count as bindings in flight.
+    /// Each has a thread.
+    pub waiting_bindings: NonZeroUsize,
     /// The seed of random choices among nodes of equal scores, or `None` for a random one.
     pub seed: Option<u64>,
     /// What is mirrored and how. The schedulers' names are those of the profiles.
@@ -69,7 +71,7 @@ impl Default for LiveConfig {
             configuration: None,
             scheduling_threads: NonZeroUsize::MIN,
             bindings: count(64),
-            volume_bindings: count(64),
+            waiting_bindings: count(1_024),
             seed: None,
             mirror: mirror::Options::new::<Name>([]),
             writes: WriteOptions::default(),
@@ -137,10 +139,17 @@ pub struct LiveScheduler {
     /// Tells the threads to end. Relaxed: it guards no data, and each thread reads it again after `TICK` at the latest.
     stops: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    /// The threads for pods that wait, which start when they are needed.
+    waiting: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    /// Whether a thread has ended although nothing told it to.
+    has_failed: watch::Sender<bool>,
 }
 
 /// The longest time for which a thread waits before it looks whether it should stop.
 const TICK: Duration = Duration::from_millis(200);
+
+/// The time after which a thread for pods that wait ends if there is none.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// The longest time for which the last conditions and events are waited for.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -204,6 +213,8 @@ impl LiveScheduler {
             configuration: text,
             stops: Arc::default(),
             threads: Vec::new(),
+            waiting: Arc::default(),
+            has_failed: watch::Sender::new(false),
         };
         scheduler.tend()?;
         Ok(scheduler)
@@ -261,55 +272,76 @@ impl LiveScheduler {
     /// A thread cannot be started, or the engine is closed.
     pub fn begin(&mut self) -> Result<(), StartError> {
         let (quick, placed) = crossbeam_channel::unbounded();
-        let (slow, with_volumes) = crossbeam_channel::unbounded();
+        let (slow, waiting) = crossbeam_channel::unbounded();
+        let binder = Binder {
+            schedulers: self.schedulers.clone(),
+            writes: self.writes.clone(),
+            counts: self.counts.clone(),
+        };
         for _ in 0..self.config.bindings.get() {
-            self.binding_thread("bind", placed.clone())?;
-        }
-        for _ in 0..self.config.volume_bindings.get() {
-            self.binding_thread("bind-volumes", with_volumes.clone())?;
+            let (mut binding, placed) = (binder.binding()?, placed.clone());
+            self.spawn("bind", move || {
+                placed.iter().for_each(|placement| binding.bind(&placement))
+            })?;
         }
         for _ in 0..self.config.scheduling_threads.get() {
-            let scheduling = self.schedulers.scheduling_loop()?;
             let worker = Worker {
-                scheduling,
+                scheduling: self.schedulers.scheduling_loop()?,
                 quick: quick.clone(),
                 slow: slow.clone(),
+                waiting: Waiting {
+                    binder: binder.clone(),
+                    placed: waiting.clone(),
+                    idle: Arc::default(),
+                    most: self.config.waiting_bindings.get(),
+                    threads: self.waiting.clone(),
+                },
                 writes: self.writes.clone(),
                 counts: self.counts.clone(),
                 stops: self.stops.clone(),
             };
-            self.threads.push(spawn("schedule", move || worker.run())?);
+            self.spawn("schedule", move || worker.run())?;
         }
         Ok(())
     }
 
-    fn binding_thread(
+    /// Starts a thread, whose end is noticed.
+    fn spawn(
         &mut self,
         name: &str,
-        placed: Receiver<Placement>,
+        work: impl FnOnce() + Send + 'static,
     ) -> Result<(), StartError> {
-        let binding = self.schedulers.binding_loop().map_err(|_| StartError::Closed)?;
-        let binder = Binding {
-            binding,
-            placed,
-            queue: self.schedulers.queue().clone(),
-            writes: self.writes.clone(),
-            counts: self.counts.clone(),
-        };
-        self.threads.push(spawn(name, move || binder.run())?);
+        let ends = Ends { stops: self.stops.clone(), has_failed: self.has_failed.clone() };
+        let thread = spawn(name, move || {
+            let _ends = ends;
+            work();
+        });
+        self.threads.push(thread?);
         Ok(())
     }
 
-    /// Lets the queue take events in while nobody pops pods, as in a standby, so that they do not pile up.
+    /// Waits until the scheduler no longer works although nobody stopped it: a thread has panicked, the mirror has ended
+    /// or the engine was closed. Another process should take over.
+    pub async fn failed(&self) {
+        let mut has_failed = self.has_failed.subscribe();
+        tokio::select! {
+            // The sender lives as long as `self`.
+            _ = has_failed.wait_for(|has_failed| *has_failed) => {}
+            () = self.mirror.ended() => {}
+        }
+    }
+
+    /// Lets the queue take events in while nobody pops pods, as in a standby, so that they do not pile up. Notices that
+    /// the engine was closed.
     fn tend(&mut self) -> Result<(), StartError> {
         let (queue, stops) = (self.schedulers.queue().clone(), self.stops.clone());
-        self.threads.push(spawn("tend", move || {
-            while !stops.load(Ordering::Relaxed) {
+        let engine = self.schedulers.engine().clone();
+        self.spawn("tend", move || {
+            while !stops.load(Ordering::Relaxed) && !engine.is_closed() {
                 queue.tend(now);
                 thread::sleep(TICK);
             }
-        })?);
-        Ok(())
+        })
     }
 
     /// Stops scheduling, finishes the bindings in flight, writes the conditions and events that wait, and stops the
@@ -319,12 +351,13 @@ impl LiveScheduler {
         let began = Instant::now();
         self.stops.store(true, Ordering::Relaxed);
         self.schedulers.queue().close();
-        let threads = std::mem::take(&mut self.threads);
+        let (threads, waiting) = (std::mem::take(&mut self.threads), self.waiting.clone());
         let mut joined = tokio::task::spawn_blocking(move || {
-            for thread in threads {
-                // A panic has been reported by the panic hook.
-                let _ = thread.join();
-            }
+            // A panic has been reported by the panic hook.
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+            // No further thread starts, since the scheduling threads have ended.
+            let waiting = std::mem::take(&mut *threads_of(&waiting));
+            waiting.into_iter().for_each(|thread| drop(thread.join()));
         });
         if timeout(grace, &mut joined).await.is_err() {
             self.writes.fence().close();
@@ -357,6 +390,20 @@ impl fmt::Debug for LiveScheduler {
     }
 }
 
+/// Tells that a thread has ended, unless it was told to.
+struct Ends {
+    stops: Arc<AtomicBool>,
+    has_failed: watch::Sender<bool>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if !self.stops.load(Ordering::Relaxed) {
+            self.has_failed.send_replace(true);
+        }
+    }
+}
+
 /// An evictor that counts the victims.
 struct Counted(Arc<dyn Evictor>);
 
@@ -371,6 +418,7 @@ struct Worker {
     scheduling: SchedulingLoop,
     quick: Sender<Placement>,
     slow: Sender<Placement>,
+    waiting: Waiting,
     writes: Writes,
     counts: Arc<Counts>,
     stops: Arc<AtomicBool>,
@@ -389,9 +437,13 @@ impl Worker {
             self.counts.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
             for placement in placed {
                 let has_claims = placement.pod.template.claims().next().is_some();
-                let channel = if has_claims || placement.waits { &self.slow } else { &self.quick };
+                let waits = has_claims || placement.waits;
+                let channel = if waits { &self.slow } else { &self.quick };
                 // The receivers live as long as this thread, unless theirs have panicked.
                 let _ = channel.send(placement);
+                if waits {
+                    self.waiting.grow();
+                }
             }
             for unplaced in failed {
                 if let Some(failure) = Failure::of_cycle(&unplaced.error) {
@@ -402,31 +454,88 @@ impl Worker {
     }
 }
 
-/// A binding thread.
+/// Threads for pods that wait, each for minutes perhaps: for a permit, or until their volumes exist. A pod that waits
+/// must not delay another one, so each gets a thread, up to a limit.
+struct Waiting {
+    binder: Binder,
+    placed: Receiver<Placement>,
+    /// The threads that wait for a pod. Relaxed: too high a count delays a pod, until the next one is placed.
+    idle: Arc<AtomicUsize>,
+    most: usize,
+    threads: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+impl Waiting {
+    /// Starts a thread if there are more pods than idle threads.
+    fn grow(&self) {
+        if self.placed.len() <= self.idle.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut threads = threads_of(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        if threads.len() >= self.most {
+            return;
+        }
+        let Ok(mut binding) = self.binder.binding() else { return };
+        let (placed, idle) = (self.placed.clone(), self.idle.clone());
+        let work = move || loop {
+            idle.fetch_add(1, Ordering::Relaxed);
+            let placement = placed.recv_timeout(IDLE);
+            idle.fetch_sub(1, Ordering::Relaxed);
+            match placement {
+                Ok(placement) => binding.bind(&placement),
+                Err(_) => return,
+            }
+        };
+        match spawn("bind-waiting", work) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => tracing::warn!(%error, "a pod waits for a thread"),
+        }
+    }
+}
+
+fn threads_of(threads: &Mutex<Vec<JoinHandle<()>>>) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+    // Every critical section leaves a valid list.
+    threads.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the binding threads share.
+#[derive(Clone)]
+struct Binder {
+    schedulers: Arc<Schedulers>,
+    writes: Writes,
+    counts: Arc<Counts>,
+}
+
+impl Binder {
+    fn binding(&self) -> Result<Binding, StartError> {
+        let Binder { schedulers, writes, counts } = self.clone();
+        let binding = schedulers.binding_loop().map_err(|_| StartError::Closed)?;
+        Ok(Binding { binding, queue: schedulers.queue().clone(), writes, counts })
+    }
+}
+
+/// Runs binding cycles.
 struct Binding {
     binding: BindingLoop,
-    placed: Receiver<Placement>,
     queue: Arc<QueueFront>,
     writes: Writes,
     counts: Arc<Counts>,
 }
 
 impl Binding {
-    fn run(mut self) {
-        // Ends when the scheduling threads have ended and all that they placed is bound.
-        while let Ok(placement) = self.placed.recv() {
-            match self.binding.bind(&placement, now) {
-                Ok(()) => drop(self.counts.bound.fetch_add(1, Ordering::Relaxed)),
-                Err((error, _)) => {
-                    self.counts.not_bound.fetch_add(1, Ordering::Relaxed);
-                    if let Some(failure) = Failure::of_bind(&error) {
-                        self.left(&placement.pod);
-                        self.writes.status().report_failure(&placement.pod, failure);
-                    }
+    fn bind(&mut self, placement: &Placement) {
+        match self.binding.bind(placement, now) {
+            Ok(()) => drop(self.counts.bound.fetch_add(1, Ordering::Relaxed)),
+            Err((error, _)) => {
+                self.counts.not_bound.fetch_add(1, Ordering::Relaxed);
+                if let Some(failure) = Failure::of_bind(&error) {
+                    self.left(&placement.pod);
+                    self.writes.status().report_failure(&placement.pod, failure);
                 }
             }
-            self.binding.release();
         }
+        self.binding.release();
     }
 
     /// Lets other pods try the node of a pod that was not bound to it (schedule_one.go `handleBindingCycleError`). The

@@ -108,7 +108,7 @@ impl Process {
         let mut config = LiveConfig::default();
         config.configuration = Some(CONFIGURATION.into());
         config.bindings = NonZeroUsize::new(8).expect("not 0");
-        config.volume_bindings = NonZeroUsize::MIN;
+        config.waiting_bindings = NonZeroUsize::MIN;
         config.seed = Some(seed);
         config.mirror.resources =
             vec![Resource::PODS, Resource::NODES, Resource::POD_DISRUPTION_BUDGETS];
