@@ -1,0 +1,1 @@
+//! Whole schedulers on a real API server.
