@@ -50,6 +50,12 @@ impl User {
 /// A process that is killed when it is dropped.
 struct Process(Child);
 
+impl Process {
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().is_ok_and(|status| status.is_some())
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended by itself.
@@ -145,7 +151,7 @@ impl Cluster {
             ("token-auth-file", file("tokens.csv")),
             ("authorization-mode", "RBAC".to_owned()),
             ("service-account-issuer", "https://kubernetes.default".to_owned()),
-            ("service-account-key-file", file("accounts.key")),
+            ("service-account-key-file", file("accounts.pub")),
             ("service-account-signing-key-file", file("accounts.key")),
             ("service-cluster-ip-range", "10.0.0.0/24".to_owned()),
             ("audit-policy-file", file("policy.yaml")),
@@ -156,8 +162,11 @@ impl Cluster {
         self.apiserver = Some(spawn(command, &self.folder, "kube-apiserver.log"));
         let deadline = Instant::now() + PATIENCE;
         while !self.is_ready() {
-            let log = || fs::read_to_string(self.folder.0.join("kube-apiserver.log"));
-            assert!(Instant::now() < deadline, "kube-apiserver is not ready: {:?}", log());
+            let ended = self.apiserver.as_mut().is_none_or(Process::has_ended);
+            if ended || Instant::now() > deadline {
+                let log = fs::read_to_string(self.folder.0.join("kube-apiserver.log"));
+                panic!("kube-apiserver is not ready: {}", log.unwrap_or_default());
+            }
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -287,7 +296,9 @@ fn write_files(folder: &Folder) -> Vec<u8> {
     let server = server.signed_by(&key, &issuer).expect("a certificate");
     folder.write("server.crt", &server.pem());
     folder.write("server.key", &key.serialize_pem());
-    folder.write("accounts.key", &KeyPair::generate().expect("a key").serialize_pem());
+    let accounts = KeyPair::generate().expect("a key");
+    folder.write("accounts.key", &accounts.serialize_pem());
+    folder.write("accounts.pub", &accounts.public_key_pem());
     let [admin, scheduler, nobody] =
         [User::Admin, User::Scheduler, User::Nobody].map(User::token);
     let groups = "system:serviceaccounts,system:serviceaccounts:kube-system";

@@ -36,11 +36,12 @@ pub(crate) struct Script {
 impl Script {
     pub(crate) fn new(
         runtime: Handle,
-        config: kube::Config,
+        mut config: kube::Config,
         namespace: &'static str,
         compact: Box<dyn Fn()>,
     ) -> Script {
         let _within = runtime.enter();
+        config.default_retry = false;
         let client = kube::Client::try_from(config).expect("a configuration");
         Script { runtime: runtime.clone(), client, namespace, steps: Vec::new(), compact }
     }
