@@ -3,6 +3,7 @@
 //! Requests are authenticated by tokens and authorized by RBAC. There is no controller manager, so nothing but the API
 //! server and the test writes. All processes are killed, and all files removed, when the value is dropped.
 
+use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -94,6 +95,7 @@ impl Drop for Folder {
 /// A running control plane.
 pub(crate) struct Cluster {
     runtime: Runtime,
+    admin: OnceCell<kube::Client>,
     /// The certificate of the authority that signed the server's.
     authority: Vec<u8>,
     // Dropped before etcd, and both before the folder.
@@ -131,9 +133,18 @@ impl Cluster {
         let authority = write_files(&folder);
         let [etcd_port, peer_port, port] = free_ports();
         let etcd = start_etcd(&assets, &folder, etcd_port, peer_port);
-        let apiserver = None;
-        let mut cluster =
-            Cluster { runtime, authority, apiserver, _etcd: etcd, assets, etcd_port, port, folder };
+        let (apiserver, admin) = (None, OnceCell::new());
+        let mut cluster = Cluster {
+            runtime,
+            admin,
+            authority,
+            apiserver,
+            _etcd: etcd,
+            assets,
+            etcd_port,
+            port,
+            folder,
+        };
         cluster.start_apiserver();
         Some(cluster)
     }
@@ -241,9 +252,6 @@ impl Cluster {
 
     /// Sends a request of the administrator. The code is 0 if there is no answer.
     pub(crate) fn send(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
-        let _within = self.runtime.enter();
-        let client =
-            kube::Client::try_from(self.config(Some(User::Admin))).expect("a configuration");
         let content_type = match method {
             Method::PATCH => "application/strategic-merge-patch+json",
             _ => "application/json",
@@ -251,7 +259,16 @@ impl Cluster {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let request = Request::builder().method(method).uri(path);
         let request = request.header("content-type", content_type).body(Body::from(body));
-        let request = request.expect("a request");
+        self.exchange(request.expect("a request"))
+    }
+
+    fn exchange(&self, request: Request<Body>) -> (u16, Value) {
+        let client = self.admin.get_or_init(|| {
+            let _within = self.runtime.enter();
+            let mut config = self.config(Some(User::Admin));
+            config.default_retry = false;
+            kube::Client::try_from(config).expect("a configuration")
+        });
         self.runtime.block_on(async {
             let Ok(answer) = client.send(request).await else { return (0, Value::Null) };
             let code = answer.status().as_u16();
@@ -260,6 +277,14 @@ impl Cluster {
             let text = || String::from_utf8_lossy(&body).into_owned().into();
             (code, serde_json::from_slice(&body).unwrap_or_else(|_| text()))
         })
+    }
+
+    /// Creates the object of a YAML document as the administrator.
+    pub(crate) fn apply_yaml(&self, collection: &str, document: &str) {
+        let request = Request::post(collection).header("content-type", "application/yaml");
+        let request = request.body(Body::from(document.as_bytes().to_vec())).expect("a request");
+        let (code, body) = self.exchange(request);
+        assert_eq!(code, 201, "{collection}: {body}");
     }
 
     /// Reads as the administrator.
@@ -299,8 +324,7 @@ fn write_files(folder: &Folder) -> Vec<u8> {
     let accounts = KeyPair::generate().expect("a key");
     folder.write("accounts.key", &accounts.serialize_pem());
     folder.write("accounts.pub", &accounts.public_key_pem());
-    let [admin, scheduler, nobody] =
-        [User::Admin, User::Scheduler, User::Nobody].map(User::token);
+    let [admin, scheduler, nobody] = [User::Admin, User::Scheduler, User::Nobody].map(User::token);
     let groups = "system:serviceaccounts,system:serviceaccounts:kube-system";
     folder.write(
         "tokens.csv",

@@ -34,8 +34,16 @@ pub(super) fn check(cluster: &Cluster) {
         let expected = [
             ("", "nodes", r#"cannot list resource "nodes" in API group "" at the cluster scope"#),
             ("", "pods", r#"cannot watch resource "pods" in API group "" at the cluster scope"#),
-            ("", "pods", r#"cannot create resource "pods" in API group "" in the namespace "default""#),
-            ("missing", "nodes", r#"cannot delete resource "nodes" in API group "" at the cluster scope"#),
+            (
+                "",
+                "pods",
+                r#"cannot create resource "pods" in API group "" in the namespace "default""#,
+            ),
+            (
+                "missing",
+                "nodes",
+                r#"cannot delete resource "nodes" in API group "" at the cluster scope"#,
+            ),
         ];
         for (step, (name, kind, why)) in steps(config, None).into_iter().zip(expected) {
             let body = match step.answer.get("lines") {

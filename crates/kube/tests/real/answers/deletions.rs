@@ -64,7 +64,10 @@ pub(super) fn run(to: &mut Script) {
     to.post(&pods, &held);
     to.delete(&format!("{pods}/held"), &Value::Null);
     to.delete(&format!("{pods}/held"), &Value::Null);
-    to.merge(&format!("{pods}/held"), &json!({"metadata": {"finalizers": ["example.com/hold", "example.com/new"]}}));
+    to.merge(
+        &format!("{pods}/held"),
+        &json!({"metadata": {"finalizers": ["example.com/hold", "example.com/new"]}}),
+    );
     to.merge(&format!("{pods}/held"), &json!({"metadata": {"finalizers": null}}));
     to.get(&format!("{pods}/held"));
 

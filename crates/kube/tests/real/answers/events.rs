@@ -54,7 +54,12 @@ pub(super) fn run(to: &mut Script) {
     refused(to, "b.12", "type", json!("Fatal"));
     refused(to, "b.13", "type", json!(""));
     refused(to, "b.14", "deprecatedCount", json!(1));
-    refused(to, "b.15", "series", json!({"count": 1, "lastObservedTime": "2026-11-22T18:58:01.123456Z"}));
+    refused(
+        to,
+        "b.15",
+        "series",
+        json!({"count": 1, "lastObservedTime": "2026-11-22T18:58:01.123456Z"}),
+    );
     refused(to, "b.16", "series", json!({"count": 2}));
     refused(to, "b.17", "regarding", json!({"kind": "Pod", "namespace": "default", "name": "a"}));
     refused(to, "b.18", "regarding", json!({"kind": "Node", "name": "n1"}));
@@ -65,7 +70,8 @@ pub(super) fn run(to: &mut Script) {
     // Other namespaces: another than the path's, one that does not exist, one that is terminating.
     to.post("/apis/events.k8s.io/v1/namespaces/default/events", &event(namespace, "c.1"));
     to.post("/apis/events.k8s.io/v1/namespaces/nowhere/events", &event("nowhere", "c.2"));
-    let ends = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "events-ends"}});
+    let ends =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "events-ends"}});
     to.post("/api/v1/namespaces", &ends);
     to.post("/apis/events.k8s.io/v1/namespaces/events-ends/events", &event("events-ends", "c.3"));
     to.delete("/api/v1/namespaces/events-ends", &Value::Null);

@@ -48,7 +48,9 @@ pub(super) fn run(to: &mut Script) {
 
     // Selectors.
     to.get(&format!("{pods}?fieldSelector=metadata.name%3Db"));
-    to.get(&format!("{pods}?fieldSelector=status.phase%21%3DSucceeded,status.phase%21%3DFailed&limit=1"));
+    to.get(&format!(
+        "{pods}?fieldSelector=status.phase%21%3DSucceeded,status.phase%21%3DFailed&limit=1"
+    ));
     to.get(&format!("{pods}?fieldSelector=spec.nodeName%3D"));
     to.get(&format!("{pods}?fieldSelector=spec.hostname%3Da"));
     to.get(&format!("{pods}?fieldSelector=x"));

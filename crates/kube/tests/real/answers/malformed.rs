@@ -38,7 +38,9 @@ pub(super) fn run(to: &mut Script) {
     change(to, "Not-A-Name", &|_| {});
     change(to, "", &|_| {});
     change(to, "no-containers", &|pod| pod["spec"]["containers"] = json!([]));
-    change(to, "nameless", &|pod| drop(pod["spec"]["containers"][0].as_object_mut().map(|c| c.remove("name"))));
+    change(to, "nameless", &|pod| {
+        drop(pod["spec"]["containers"][0].as_object_mut().map(|c| c.remove("name")))
+    });
     change(to, "versioned", &|pod| pod["metadata"]["resourceVersion"] = json!("7"));
     change(to, "elsewhere", &|pod| pod["metadata"]["namespace"] = json!("default"));
     change(to, "gated", &|pod| {

@@ -71,15 +71,25 @@ pub(super) fn run(to: &mut Script) {
     to.patch(&status, &json!({"metadata": {"name": "b"}, "status": {}}));
     to.merge(&status, &json!({"status": {"conditions": []}}));
     // Labels and annotations are not of the specification.
-    to.merge(&format!("{pods}/a"), &json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}));
+    to.merge(
+        &format!("{pods}/a"),
+        &json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}),
+    );
     to.merge(&format!("{pods}/a"), &json!({"spec": {"nodeName": "n1"}}));
-    to.merge(&format!("{pods}/a"), &json!({"spec": {"schedulingGates": [{"name": "example.com/late"}]}}));
+    to.merge(
+        &format!("{pods}/a"),
+        &json!({"spec": {"schedulingGates": [{"name": "example.com/late"}]}}),
+    );
 
     // Gates that go one by one.
     let mut gated = pod("gated");
-    gated["spec"]["schedulingGates"] = json!([{"name": "example.com/a"}, {"name": "example.com/b"}]);
+    gated["spec"]["schedulingGates"] =
+        json!([{"name": "example.com/a"}, {"name": "example.com/b"}]);
     to.post(&pods, &gated);
     let path = format!("{pods}/gated");
     to.merge(&path, &json!({"spec": {"schedulingGates": [{"name": "example.com/b"}]}}));
-    to.patch(&path, &json!({"spec": {"schedulingGates": [{"$patch": "delete", "name": "example.com/b"}]}}));
+    to.patch(
+        &path,
+        &json!({"spec": {"schedulingGates": [{"$patch": "delete", "name": "example.com/b"}]}}),
+    );
 }

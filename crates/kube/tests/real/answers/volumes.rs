@@ -68,8 +68,11 @@ pub(super) fn run(to: &mut Script) {
     to.merge(&path, &json!({"spec": {"accessModes": ["ReadOnlyMany"]}}));
     // As the controller binds it.
     to.merge(&path, &json!({"spec": {"volumeName": "pv"}}));
-    to.patch(&format!("{path}/status"), &json!({"status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"],
-        "capacity": {"storage": "1Gi"}}}));
+    to.patch(
+        &format!("{path}/status"),
+        &json!({"status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"}}}),
+    );
     to.patch("/api/v1/persistentvolumes/pv/status", &json!({"status": {"phase": "Bound"}}));
     to.delete(&path, &Value::Null);
     to.get(&path);

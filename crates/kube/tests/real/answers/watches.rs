@@ -50,10 +50,9 @@ pub(super) fn run(to: &mut Script) {
         &format!("{pods}?watch=1&resourceVersion={start}&fieldSelector=spec.nodeName%3D"),
         |lines| lines.len() >= 3,
     );
-    to.watch(
-        &format!("{pods}?watch=true&resourceVersion={start}&labelSelector=a%3Db"),
-        |lines| lines.len() >= 4,
-    );
+    to.watch(&format!("{pods}?watch=true&resourceVersion={start}&labelSelector=a%3Db"), |lines| {
+        lines.len() >= 4
+    });
     // From version 0 and from none: the present objects first.
     to.watch(&format!("{pods}?watch=true&resourceVersion=0"), |lines| lines.len() >= 2);
     to.watch(&format!("{pods}?watch=true"), |lines| lines.len() >= 2);
@@ -69,7 +68,10 @@ pub(super) fn run(to: &mut Script) {
     // A version that nobody has any more.
     to.forget();
     to.watch(&format!("{pods}?watch=true&resourceVersion=1&timeoutSeconds=2"), bookmarked);
-    to.watch(&format!("{pods}?watch=true&allowWatchBookmarks=true&resourceVersion=1&timeoutSeconds=2"), bookmarked);
+    to.watch(
+        &format!("{pods}?watch=true&allowWatchBookmarks=true&resourceVersion=1&timeoutSeconds=2"),
+        bookmarked,
+    );
     // A version that is still to come.
     to.watch(&format!("{pods}?watch=true&resourceVersion=9999999999&timeoutSeconds=1"), never);
 }
