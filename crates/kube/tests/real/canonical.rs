@@ -1,0 +1,164 @@
+//! What two servers' answers have in common: uids, versions and times are replaced by their role.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::script::Step;
+
+/// Fields that are not compared: they depend on the client, or on what the server in memory leaves out by design.
+const IGNORED: [&str; 2] = [
+    // Who wrote which field; the server in memory has no server-side apply.
+    "managedFields",
+    // Of lists; optional, and an estimate.
+    "remainingItemCount",
+];
+
+/// Replaces what differs between any two runs.
+#[derive(Default)]
+struct Canon {
+    uids: BTreeMap<String, String>,
+}
+
+/// Returns the steps in a form that is equal for two servers that behave alike.
+pub(crate) fn canonical(steps: &[Step]) -> Vec<Step> {
+    let mut canon = Canon::default();
+    let canonical = |step: &Step| {
+        canon.learn(&step.answer);
+        let mut answer = canon.value("", &step.answer);
+        if let Some(lines) = answer.get_mut("lines").and_then(Value::as_array_mut) {
+            shorten_bookmarks(lines);
+        }
+        Step { request: canon.request(&step.request), answer }
+    };
+    steps.iter().map(canonical).collect()
+}
+
+/// A bookmark carries an empty object of the kind, of which only the metadata means anything. How many follow each other
+/// depends on the time.
+fn shorten_bookmarks(lines: &mut Vec<Value>) {
+    for line in lines.iter_mut().filter(|line| line["type"] == "BOOKMARK") {
+        if let Some(object) = line["object"].as_object_mut() {
+            object.retain(|field, _| ["kind", "apiVersion", "metadata"].contains(&field.as_str()));
+        }
+    }
+    lines.dedup_by(|next, line| line["type"] == "BOOKMARK" && next == line);
+}
+
+impl Canon {
+    /// Notes the uids in an answer, in the order in which they first appear.
+    fn learn(&mut self, value: &Value) {
+        match value {
+            Value::Object(map) => {
+                if let Some(uid) = map.get("uid").and_then(Value::as_str)
+                    && uid.len() == 36
+                    && !self.uids.contains_key(uid)
+                {
+                    let name = format!("<uid {}>", self.uids.len() + 1);
+                    self.uids.insert(uid.to_owned(), name);
+                }
+                map.values().for_each(|value| self.learn(value));
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.learn(item)),
+            _ => {}
+        }
+    }
+
+    fn value(&self, field: &str, value: &Value) -> Value {
+        match value {
+            Value::Object(map) => {
+                let kept = map.iter().filter(|(field, _)| !IGNORED.contains(&field.as_str()));
+                let kept = kept.map(|(field, value)| (field.clone(), self.value(field, value)));
+                Value::Object(kept.collect::<Map<_, _>>())
+            }
+            Value::Array(items) => items.iter().map(|item| self.value(field, item)).collect(),
+            Value::String(text) => match field {
+                "resourceVersion" if !text.is_empty() => json!("<version>"),
+                "continue" if !text.is_empty() => json!("<token>"),
+                _ => json!(self.text(text)),
+            },
+            other => other.clone(),
+        }
+    }
+
+    fn text(&self, text: &str) -> String {
+        if let Some(time) = time(text) {
+            return time.to_owned();
+        }
+        let named = self
+            .uids
+            .iter()
+            .fold(text.to_owned(), |text, (uid, name)| text.replace(uid.as_str(), name));
+        without_versions(&named)
+    }
+
+    /// The request, without the values of tokens and versions.
+    fn request(&self, request: &str) -> String {
+        let parts = request.split('&').map(|part| match part.split_once("continue=") {
+            Some((before, token)) if token.len() > 8 => format!("{before}continue=<token>"),
+            _ => part.to_owned(),
+        });
+        let request = parts.collect::<Vec<_>>().join("&");
+        match request.split_once("resourceVersion=") {
+            Some((before, rest)) => {
+                let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() && c != '0');
+                format!("{before}resourceVersion={rest}")
+            }
+            None => request,
+        }
+    }
+}
+
+/// Returns the form of a time, or `None` if the text is none.
+fn time(text: &str) -> Option<&'static str> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit() || b"-T:.Z".contains(&byte));
+    let has = |at: usize, byte: u8| text.as_bytes().get(at) == Some(&byte);
+    match text.len() {
+        20 if digits && has(10, b'T') && has(19, b'Z') => Some("<time>"),
+        27 if digits && has(10, b'T') && has(26, b'Z') => Some("<time in µs>"),
+        _ => None,
+    }
+}
+
+/// Replaces numbers of versions in a message.
+fn without_versions(text: &str) -> String {
+    const BEFORE: [&str; 6] =
+        ["ersion: ", "ersion in precondition: ", "meta: ", "current: ", "precondition (", " ("];
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, number) = rest.split_at(at);
+        let end = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+        out.push_str(before);
+        let is_version = BEFORE.iter().any(|it| out.ends_with(it)) && number[..end] != *"0";
+        out.push_str(if is_version { "<version>" } else { &number[..end] });
+        rest = &number[end..];
+    }
+    out + rest
+}
+
+/// Describes where two values differ, a line for each place.
+pub(crate) fn differences(path: &str, real: &Value, fake: &Value, out: &mut Vec<String>) {
+    match (real, fake) {
+        (Value::Object(real), Value::Object(fake)) => {
+            for (field, value) in real {
+                let other = fake.get(field).unwrap_or(&Value::Null);
+                if !fake.contains_key(field) {
+                    out.push(format!("{path}.{field}: {value}, missing in memory"));
+                } else {
+                    differences(&format!("{path}.{field}"), value, other, out);
+                }
+            }
+            for (field, value) in fake.iter().filter(|(field, _)| !real.contains_key(*field)) {
+                out.push(format!("{path}.{field}: only in memory: {value}"));
+            }
+        }
+        (Value::Array(real), Value::Array(fake)) if real.len() == fake.len() => {
+            for (index, (real, fake)) in real.iter().zip(fake).enumerate() {
+                differences(&format!("{path}[{index}]"), real, fake, out);
+            }
+        }
+        (real, fake) if real != fake => out.push(format!("{path}: {real}, in memory {fake}")),
+        _ => {}
+    }
+}
