@@ -33,7 +33,7 @@ impl PatchKind {
             (_, Value::Object(_)) if self == PatchKind::Merge => merge(object, patch),
             (_, Value::Object(patch)) => {
                 let Value::Object(object) = object else {
-                    return Err(ApiError::bad_request("the object is no map"));
+                    return Err(ApiError::bad_request("the object is not a map"));
                 };
                 strategic(object, patch, "")?;
             }

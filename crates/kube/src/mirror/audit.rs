@@ -13,6 +13,7 @@ use crate::api::{Api, ApiError, Resource};
 
 use super::options::{UNFINISHED, object_kind};
 use super::pods::PodIndex;
+use super::reflector::PAGE;
 use super::wire::{Meta, Page, encode};
 use super::{MirrorError, Options};
 
@@ -35,10 +36,10 @@ impl fmt::Display for Difference {
 }
 
 /// Lists the kinds of the options from the server and returns the differences from the engine's published version, and
-/// from the index of pods if there is one. Objects that cannot be read are not compared.
+/// from the index of pods if there is one. An object that cannot be read is a difference, since the mirror skips it.
 ///
 /// The result is meaningful when nothing changes and the mirror has caught up. An assumed pod is no difference while
-/// the server has it without a node. Kinds that the server does not serve are skipped. Lists one page of 500 objects at a time.
+/// the server has it without a node. Kinds that the server does not serve are skipped. Lists one page at a time.
 ///
 /// # Errors
 ///
@@ -76,7 +77,7 @@ impl Audit<'_> {
         let mut next = String::new();
         loop {
             let path = resource.collection(None);
-            let path = format!("{path}?{selector}limit=500&continue={}", encode(&next));
+            let path = format!("{path}?{selector}limit={PAGE}&continue={}", encode(&next));
             let body = api.get(&path).await?;
             let page: Page<'_> = serde_json::from_slice(&body)
                 .map_err(|error| ApiError::Malformed(format!("a list: {error}")))?;
@@ -86,7 +87,9 @@ impl Audit<'_> {
                     Resource::PODS => (String::new(), meta.uid.to_string()),
                     _ => (meta.namespace.to_string(), meta.name.to_string()),
                 });
-                if let Ok(Some(what)) = self.object(resource, object, &meta) {
+                let what = self.object(resource, object, &meta);
+                let unreadable = |error: ReadError| Some(format!("cannot be read: {error}"));
+                if let Some(what) = what.unwrap_or_else(unreadable) {
                     let object = format!("{}/{}", meta.namespace, meta.name);
                     self.found.push(Difference { kind: resource.kind, object, what });
                 }

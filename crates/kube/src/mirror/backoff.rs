@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long reflectors wait. The defaults are those of client-go's reflectors.
+/// How long reflectors wait. The backoff's defaults are client-go's; the other defaults say where they come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pauses {
@@ -14,18 +14,20 @@ pub struct Pauses {
     pub longest: Duration,
     /// The time without a failure after which pauses are short again.
     pub reset: Duration,
-    /// The pause after a refusal that lasts: the kind is not served, or must not be read.
+    /// The pause after the answer that a kind is not served. A minute, since only an administrator changes that.
     pub slow: Duration,
-    /// The longest duration of a watch. The server ends a watch after this time, less a random part of a sixth.
+    /// The longest duration of a watch. The server ends a watch after this time, less a random part of a sixth. About
+    /// 5 minutes, the least of client-go's.
     pub watch: Duration,
     /// A watch that ends before this time without an event has failed, so that the next one waits.
     pub short_watch: Duration,
-    /// The longest silence before the end of a streamed list. Then lists are paginated.
+    /// The longest silence before the end of a streamed list. Then lists are paginated. As long as an API server takes to
+    /// answer a request at most.
     pub list_silence: Duration,
     /// The duration of a watch while somebody waits for a version ([`Mirror::refresh`](super::Mirror::refresh)). The
-    /// server sends a bookmark shortly before the end of a watch.
+    /// server sends a bookmark 2 s before the end of a watch, so this is twice as long.
     pub hurried_watch: Duration,
-    /// The longest time to wait for a version.
+    /// The longest time to wait for a version. Longer than the longest pause.
     pub refresh: Duration,
 }
 

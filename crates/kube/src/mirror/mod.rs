@@ -10,7 +10,7 @@
 //!   before its node, which the engine allows.
 //! - Objects are parsed from the bytes of the network, one at a time, without a tree of values. Only a list of a kind
 //!   other than pods is collected before it is submitted.
-//! - Waiting is passed back: an engine that is slow slows the reading from the network.
+//! - Backpressure: a slow engine slows the reading from the network.
 //!
 //! ```no_run
 //! use portolan::{Config, Engine};
@@ -97,6 +97,9 @@ pub enum MirrorError {
     /// The engine does not store objects of the kind.
     #[error("the engine does not store objects of kind {0}: leave it out of the resources")]
     UnknownKind(&'static str),
+    /// The mirror does not read objects of the kind.
+    #[error("objects of kind {0} are not mirrored")]
+    NotMirrored(&'static str),
     /// The mirror was stopped, or the engine was closed.
     #[error("the mirror has stopped")]
     Stopped,
@@ -135,8 +138,8 @@ struct Running {
 }
 
 impl Mirror {
-    /// Starts to list and watch all kinds, on the current tokio runtime and one thread. An engine must have one mirror
-    /// at most, and nothing else may add or remove what the mirror reads; assuming and forgetting pods is left to
+    /// Starts to list and watch all kinds, on the current tokio runtime and one thread. An engine must have at most
+    /// one mirror, and nothing else may add or remove what the mirror reads; assuming and forgetting pods is left to
     /// schedulers. The mirror fills `pods`, which must be empty. Waits for the engine's writer once.
     ///
     /// The rules for pods are kube-scheduler's, so leave [`Config::godel`](portolan::Config::godel) unset.
@@ -151,11 +154,11 @@ impl Mirror {
         options: Options,
     ) -> Result<Mirror, MirrorError> {
         let runtime = Handle::try_current().map_err(|_| MirrorError::NoRuntime)?;
-        let stored = |resource: &&Resource| {
+        let is_unknown = |resource: &&Resource| {
             !matches!(**resource, Resource::PODS | Resource::NODES)
                 && options::object_kind(resource).is_none()
         };
-        if let Some(unknown) = options.resources.iter().find(stored) {
+        if let Some(unknown) = options.resources.iter().find(is_unknown) {
             return Err(MirrorError::UnknownKind(unknown.kind));
         }
         let reader = engine.reader().map_err(|_| MirrorError::Stopped)?;
@@ -193,7 +196,7 @@ impl Mirror {
         self.readiness().is_synced()
     }
 
-    /// Returns what tells later whether the mirror is synced.
+    /// Returns a handle that reports whether the mirror is synced.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         Readiness(self.board.clone())
@@ -238,7 +241,7 @@ impl Mirror {
     /// [`Pauses::refresh`].
     pub async fn refresh(&self) -> Result<u64, MirrorError> {
         let pods = self.board.kinds().iter().find(|kind| *kind.resource() == Resource::PODS);
-        let pods = pods.ok_or(MirrorError::Stopped)?;
+        let pods = pods.ok_or(MirrorError::NotMirrored(Resource::PODS.kind))?;
         let events = self.running().events.clone().ok_or(MirrorError::Stopped)?;
         // Without a version, the answer is as new as the store itself.
         let path = format!("{}?limit=1", Resource::PODS.collection(None));
@@ -252,7 +255,7 @@ impl Mirror {
         if pods.version() < wanted {
             pods.hurry(wanted);
             let reached = self.board.wait_until(|| pods.version() >= wanted);
-            // Judged below.
+            // The version is compared below, also after a timeout.
             let _ = timeout(self.options.pauses.refresh, reached).await;
         }
         let seen = pods.version();
@@ -297,7 +300,7 @@ impl Mirror {
     }
 }
 
-/// Tells whether a mirror is synced, without keeping it.
+/// Reports whether a mirror is synced, without keeping the mirror alive.
 #[derive(Clone)]
 pub struct Readiness(Arc<Board>);
 

@@ -18,7 +18,7 @@
 //! binding is repeated twice and then fails. A pod is never given up on a guess: if the fence is closed before the
 //! outcome is known, the result is [`BinderError::Unknown`].
 //!
-//! Kube-scheduler repeats nothing of this itself, and forgets the pod after any error.
+//! kube-scheduler does not retry, and forgets the pod after any error.
 
 use std::fmt;
 use std::time::Duration;

@@ -73,7 +73,7 @@ pub struct StatusFigures {
     pub replaced: u64,
     /// Reports that were dropped because too many pods waited.
     pub dropped: u64,
-    /// Reports whose patch failed.
+    /// Patches that failed, those of nominations and of victims' conditions included.
     pub failed: u64,
     /// Reports that wait now.
     pub waiting: u64,

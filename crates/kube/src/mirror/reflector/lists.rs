@@ -10,8 +10,8 @@ use crate::mirror::sink::Sink;
 use crate::mirror::submit::Stopped;
 use crate::mirror::wire::{Meta, Page, encode};
 
-/// The objects of a page.
-const PAGE: usize = 500;
+/// The objects of a page, as in client-go.
+pub(crate) const PAGE: usize = 500;
 
 impl<S: Sink> Reflector<S> {
     /// Lists all objects, and watches on if the list was streamed.
