@@ -83,7 +83,7 @@ impl Scheduler {
         let mut config = LiveConfig::default();
         config.configuration = Some(CONFIGURATION.into());
         config.bindings = NonZeroUsize::new(8).expect("not 0");
-        config.volume_bindings = NonZeroUsize::new(2).expect("not 0");
+        config.waiting_bindings = NonZeroUsize::new(2).expect("not 0");
         config.seed = Some(1);
         let fence = Fence::closed();
         let mut live = LiveScheduler::start(api.clone(), fence.clone(), config).expect("started");
