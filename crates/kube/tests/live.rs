@@ -289,10 +289,37 @@ impl Schedule {
                 return;
             }
             let live = &process.live;
-            assert!(Instant::now() < deadline, "not at rest: {left:#?}\n{live:#?}");
+            assert!(
+                Instant::now() < deadline,
+                "not at rest: {left:#?}\n{live:#?}\n{}",
+                self.engine_view(process)
+            );
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(200));
         }
+    }
+
+    /// Formats what the scheduler knows, for a schedule that does not come to rest.
+    fn engine_view(&self, process: &Process) -> String {
+        let schedulers = process.live.schedulers();
+        let snapshot = schedulers.engine().reader().expect("open").snapshot();
+        let mut lines = Vec::new();
+        for node in snapshot.nodes() {
+            let pods = node.pods().map(|pod| (pod.name().to_string(), pod.is_assumed()));
+            let pods: Vec<_> = pods.collect();
+            lines.push(format!("{}: requested {:?}, pods {pods:?}", node.name(), node.requested()));
+        }
+        schedulers.queue().with(|queue, _| {
+            for pod in self.server.objects("Pod") {
+                let uid = Uid::new(&uid(&pod));
+                let nominated = queue.get(&uid).and_then(|it| it.pod.nominated_node_name.clone());
+                if let Some(place) = queue.place(&uid) {
+                    let name = text(&pod["metadata"]["name"]);
+                    lines.push(format!("{name}: {place:?}, nominated to {nominated:?}"));
+                }
+            }
+        });
+        lines.join("\n")
     }
 
     /// Returns the pods that the engine assumes to be on a node although the server has them on none.
