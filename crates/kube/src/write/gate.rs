@@ -192,15 +192,17 @@ impl<T> Gate<T> {
         self.changed.notify_waiters();
     }
 
-    /// Waits until no request waits or is in flight. O(pods) each time that a request ends.
+    /// Waits until no request waits or is in flight.
     pub(super) async fn idle(&self) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // Registered before the check, so that an end between the check and the wait is not missed.
             changed.as_mut().enable();
-            let is_idle = |slot: &Slot<T>| slot.waiting.is_none() && !slot.is_in_flight;
-            if self.state().pods.values().all(is_idle) {
-                return;
+            {
+                let state = self.state();
+                if state.waiting == 0 && state.pods.values().all(|slot| !slot.is_in_flight) {
+                    return;
+                }
             }
             changed.await;
         }
