@@ -2,8 +2,11 @@
 //! caller knows whether a write may be done twice.
 
 use std::error::Error as StdError;
+use std::future::poll_fn;
 use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -77,6 +80,15 @@ impl Patch {
     }
 }
 
+/// The permission to write, which may end at any time. See [`Api::with_permission`].
+pub trait Permission: Send + Sync {
+    /// Returns whether a write may be sent now.
+    fn may_write(&self) -> bool;
+
+    /// Waits until writes may no longer be sent.
+    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
 /// A client of an API server. Clones share their connections and limits.
 #[derive(Clone)]
 pub struct Api {
@@ -84,7 +96,7 @@ pub struct Api {
     limits: Limits,
     in_flight: Arc<Semaphore>,
     pace: Option<Arc<Pace>>,
-    may_write: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    permission: Option<Arc<dyn Permission>>,
 }
 
 impl Api {
@@ -104,14 +116,18 @@ impl Api {
         let in_flight = Arc::new(Semaphore::new(limits.in_flight.max(1)));
         let qps = limits.qps.filter(|qps| qps.is_finite() && *qps > 0.0);
         let pace = qps.map(|qps| Arc::new(Pace::new(qps, limits.burst.get())));
-        Ok(Api { client, limits, in_flight, pace, may_write: None })
+        Ok(Api { client, limits, in_flight, pace, permission: None })
     }
 
-    /// Returns a clone that asks for permission just before it sends a write, after the request has waited for its turn.
-    /// Without permission, the write fails with [`ApiError::Unreachable`]. Reads need none.
+    /// Returns a clone whose writes need permission. Reads need none.
+    ///
+    /// - Without permission after the request has waited for its turn, the write fails with [`ApiError::Unreachable`].
+    /// - If the permission ends while a connection is being made or the answer is awaited, the write is abandoned: it
+    ///   fails with [`ApiError::NoAnswer`], and is not sent from then on. A write must not reach the server late because
+    ///   the connection took long.
     #[must_use]
-    pub fn with_permission(&self, may_write: impl Fn() -> bool + Send + Sync + 'static) -> Api {
-        Api { may_write: Some(Arc::new(may_write)), ..self.clone() }
+    pub fn with_permission(&self, permission: impl Permission + 'static) -> Api {
+        Api { permission: Some(Arc::new(permission)), ..self.clone() }
     }
 
     /// Reads an object or a list.
@@ -202,7 +218,8 @@ impl Api {
         if let Some(pace) = &self.pace {
             pace.wait().await;
         }
-        if method != Method::GET && self.may_write.as_ref().is_some_and(|may_write| !may_write()) {
+        let permission = self.permission.as_deref().filter(|_| method != Method::GET);
+        if permission.is_some_and(|permission| !permission.may_write()) {
             return Err(ApiError::Unreachable("the permission to write has ended".to_owned()));
         }
         let mut request = Request::builder().method(method).uri(path);
@@ -211,11 +228,28 @@ impl Api {
             Some((format, body)) => request.header(CONTENT_TYPE, format).body(Body::from(body)),
             None => request.body(Body::empty()),
         };
-        // Names come from the cluster, which validates them; a path with other characters is the caller's mistake.
         let request =
-            request.map_err(|error| ApiError::Unreachable(format!("path {path:?}: {error}")))?;
-        let sent = timeout(self.limits.timeout, self.client.send(request)).await;
-        sent.map_err(|_| self.timed_out())?.map_err(|error| failed(&error))
+            request.map_err(|error| ApiError::Invalid(format!("path {path:?}: {error}")))?;
+        let send = async {
+            let sent = timeout(self.limits.timeout, self.client.send(request)).await;
+            sent.map_err(|_| self.timed_out())?.map_err(|error| failed(&error))
+        };
+        let Some(permission) = permission else { return send.await };
+        let mut ended = permission.ended();
+        // Asked each time before the request makes progress, because a timer may be late, for instance if the process
+        // was suspended.
+        let ended = poll_fn(|context| match permission.may_write() {
+            true => ended.as_mut().poll(context),
+            false => Poll::Ready(()),
+        });
+        tokio::select! {
+            biased;
+            () = ended => {
+                let why = "the permission to write ended before the answer";
+                Err(ApiError::NoAnswer(why.to_owned()))
+            }
+            sent = send => sent,
+        }
     }
 
     async fn bytes(&self, response: Response<Body>) -> Result<Bytes, ApiError> {

@@ -11,6 +11,10 @@ pub enum ApiError {
     /// The server answered with an error.
     #[error(transparent)]
     Refused(Box<Refusal>),
+    /// The request cannot be formed, for instance because a name does not fit in a path. Nothing was sent, and another
+    /// try cannot succeed.
+    #[error("the request is invalid: {0}")]
+    Invalid(String),
     /// The server could not be reached, so the request had no effect.
     #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
@@ -123,7 +127,7 @@ impl ApiError {
         match self {
             ApiError::Refused(refusal) => refusal.code >= 500,
             ApiError::NoAnswer(_) | ApiError::Malformed(_) => true,
-            ApiError::Unreachable(_) => false,
+            ApiError::Unreachable(_) | ApiError::Invalid(_) => false,
         }
     }
 }

@@ -7,7 +7,7 @@ mod lines;
 mod pace;
 mod resource;
 
-pub use client::{Api, ConnectError, Limits, Patch};
+pub use client::{Api, ConnectError, Limits, Patch, Permission};
 pub use connect::Connection;
 pub use error::{ApiError, Refusal};
 pub use lines::Lines;

@@ -62,6 +62,7 @@ use std::thread;
 
 use portolan::{Engine, Reader};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -122,6 +123,8 @@ pub struct Mirror {
     pods: Arc<PodIndex>,
     board: Arc<Board>,
     running: Mutex<Running>,
+    /// Whether the reflectors may read.
+    may_read: watch::Sender<bool>,
 }
 
 struct Running {
@@ -159,10 +162,22 @@ impl Mirror {
         let board = Arc::new(Board::new(&options.resources));
         let (events, thread) = Events::start(engine.clone(), pods.clone(), board.clone())
             .map_err(MirrorError::Thread)?;
-        let start = Start { api: &api, options: &options, events: &events, reader: &reader };
+        let may_read = watch::Sender::new(!options.is_delayed);
+        let start = Start {
+            api: &api,
+            options: &options,
+            events: &events,
+            reader: &reader,
+            may_read: &may_read,
+        };
         let tasks = board.kinds().iter().map(|kind| start.kind(&runtime, kind, &pods)).collect();
         let running = Mutex::new(Running { tasks, events: Some(events), thread: Some(thread) });
-        Ok(Mirror { api, engine, options, pods, board, running })
+        Ok(Mirror { api, engine, options, pods, board, running, may_read })
+    }
+
+    /// Starts to read, if the mirror was delayed ([`Options::is_delayed`]).
+    pub fn resume(&self) {
+        self.may_read.send_replace(true);
     }
 
     /// Returns the index of pods.
@@ -313,6 +328,7 @@ struct Start<'a> {
     options: &'a Options,
     events: &'a Events,
     reader: &'a Reader,
+    may_read: &'a watch::Sender<bool>,
 }
 
 impl Start<'_> {
@@ -351,6 +367,13 @@ impl Start<'_> {
     ) -> JoinHandle<()> {
         let pauses = &self.options.pauses;
         let reflector = Reflector::new(self.api.clone(), kind.clone(), selector, sink, pauses);
-        runtime.spawn(reflector.run())
+        let mut may_read = self.may_read.subscribe();
+        runtime.spawn(async move {
+            // An error says that the mirror was dropped.
+            let is_started = may_read.wait_for(|may_read| *may_read).await.is_ok();
+            if is_started {
+                reflector.run().await;
+            }
+        })
     }
 }

@@ -22,6 +22,9 @@ pub struct Options {
     pub resources: Vec<Resource>,
     /// How long to wait between requests.
     pub pauses: Pauses,
+    /// Whether nothing is read before [`Mirror::resume`](super::Mirror::resume), as in a standby with
+    /// `delayCacheUntilActive`.
+    pub is_delayed: bool,
 }
 
 impl Options {
@@ -32,6 +35,7 @@ impl Options {
             schedulers: schedulers.into_iter().map(Into::into).collect(),
             resources: DEFAULT.to_vec(),
             pauses: Pauses::default(),
+            is_delayed: false,
         }
     }
 }

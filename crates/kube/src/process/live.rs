@@ -29,7 +29,10 @@ use portolan::scheduler::queue::{PopError, QueueFront};
 use portolan::scheduler::{
     BindingLoop, BuildError, NewSchedulerError, Placement, Schedulers, SchedulingLoop,
 };
-use portolan_k8s::config::{ConfigError, Configuration, PluginArgs, Registry};
+use portolan_k8s::config::{
+    ConfigError, Configuration, PluginArgs, ProcessSettings, Profile, Registry,
+};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -139,6 +142,9 @@ pub struct LiveScheduler {
 /// The longest time for which a thread waits before it looks whether it should stop.
 const TICK: Duration = Duration::from_millis(200);
 
+/// The longest time for which the last conditions and events are waited for.
+const FLUSH: Duration = Duration::from_secs(2);
+
 impl LiveScheduler {
     /// Starts the mirror of a cluster. Call it within a tokio runtime. Nothing is written before the fence is open and
     /// [`LiveScheduler::begin`] was called.
@@ -167,6 +173,9 @@ impl LiveScheduler {
             .binder(|_| binder)
             .volume_binder(move |engine| volumes.volume_binder(engine))
             .evictor(|_| evictor);
+        if let Some(pool) = pool(&read.process)? {
+            builder = builder.pool(pool);
+        }
         let names: Arc<[Name]> =
             read.profiles.iter().map(|profile| profile.scheduler_name.as_str().into()).collect();
         for name in names.iter() {
@@ -303,9 +312,11 @@ impl LiveScheduler {
         Ok(())
     }
 
-    /// Stops scheduling, finishes the bindings in flight, and stops the mirror. Bindings that take longer than `grace`,
-    /// for instance because a volume is being provisioned, are given up: the fence is closed.
+    /// Stops scheduling, finishes the bindings in flight, writes the conditions and events that wait, and stops the
+    /// mirror. Bindings that take longer than `grace`, for instance because a volume is being provisioned, are given up:
+    /// the fence is closed. Conditions and events have what is left of `grace`, and 2 s at most.
     pub async fn stop(mut self, grace: Duration) {
+        let began = Instant::now();
         self.stops.store(true, Ordering::Relaxed);
         self.schedulers.queue().close();
         let threads = std::mem::take(&mut self.threads);
@@ -319,6 +330,10 @@ impl LiveScheduler {
             self.writes.fence().close();
             // The only error is a runtime that shuts down.
             let _ = joined.await;
+        }
+        let left = FLUSH.min(grace.saturating_sub(began.elapsed()));
+        if !left.is_zero() && !self.writes.flush(left).await {
+            tracing::warn!("conditions and events were lost: they could not be written in time");
         }
         self.mirror.stop().await;
         self.schedulers.engine().close();
@@ -466,7 +481,23 @@ fn framework(
     let mut profiles = read.profiles.into_iter();
     let found = profiles.find(|profile| *profile.scheduler_name == **name);
     let missing = || FrameworkError::NotFound(name.to_string());
-    found.map(|profile| profile.framework).ok_or_else(missing)
+    let own =
+        |profile: Profile| profile.framework.with_percentage_of_nodes(profile.percentage_of_nodes);
+    found.map(own).ok_or_else(missing)
+}
+
+/// Returns the threads on which a decision examines nodes (`parallelism`), or `None` for the scheduling thread alone,
+/// which is fastest unless the cluster is very large. More threads than processors would not help.
+fn pool(settings: &ProcessSettings) -> Result<Option<Arc<ThreadPool>>, StartError> {
+    let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let wanted = settings.parallelism.map_or(1, |wanted| usize::try_from(wanted).unwrap_or(1));
+    let threads = wanted.min(processors);
+    if threads < 2 {
+        return Ok(None);
+    }
+    let pool = ThreadPoolBuilder::new().num_threads(threads);
+    let pool = pool.thread_name(|n| format!("nodes-{n}")).build();
+    pool.map(|pool| Some(Arc::new(pool))).map_err(|error| std::io::Error::other(error).into())
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
@@ -476,4 +507,47 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan::framework::Algorithm;
+    use portolan::model::{node, pod};
+    use portolan::{Config, Engine};
+
+    #[test]
+    fn a_profile_may_have_a_percentage_of_nodes_of_its_own() {
+        let text = format!(
+            "{DEFAULT}percentageOfNodesToScore: 100\nprofiles: [{{schedulerName: all}}, {{schedulerName: half, \
+             percentageOfNodesToScore: 50}}]\n"
+        );
+        let (mut writer, reader) = Engine::inline(Config::default());
+        for n in 0..400 {
+            writer.add_node(node(format!("n{n}")).cpu(1_000).build()).expect("added");
+        }
+        writer.publish();
+        let looked_at = |name: &str| {
+            let handle = PluginHandle::default();
+            let framework =
+                framework(&text, &registry(), &handle, &name.into()).expect("a profile");
+            let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
+            let mut algorithm = Algorithm::new(framework, config, None);
+            algorithm.schedule(&reader.snapshot(), &pod("p").build()).expect("a node").looked_at
+        };
+        assert_eq!((looked_at("all"), looked_at("half")), (400, 200));
+    }
+
+    #[test]
+    fn a_pool_is_made_only_if_the_configuration_asks_for_threads() {
+        let read = |text: &str| ProcessSettings::read(&format!("{DEFAULT}{text}")).expect("valid");
+        let threads = |text: &str| {
+            let pool = pool(&read(text)).expect("threads");
+            pool.map_or(1, |pool| pool.current_num_threads())
+        };
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        assert_eq!((threads(""), threads("parallelism: 1")), (1, 1));
+        assert_eq!(threads("parallelism: 16"), processors.min(16));
+        assert_eq!(threads("parallelism: 100000"), processors);
+    }
 }

@@ -11,6 +11,7 @@
 //! | any other 4xx | [`BinderError::Failed`] |
 //! | 5xx, a timeout or a broken connection | the pod is read, see below |
 //! | the server cannot be reached | repeated with growing waits, since nothing was sent |
+//! | none: a name does not fit in a path | [`BinderError::Failed`], since nothing can be sent |
 //!
 //! After an answer that leaves the outcome open, the pod is read until it can be read. If it is on this node, it is
 //! bound. If it is on another node, is terminating or no longer exists, that is a conflict. If it has no node, the
@@ -24,9 +25,9 @@ use std::time::Duration;
 
 use portolan::framework::{Binder, BinderError};
 use portolan::model::{Name, Pod};
-use tokio::runtime::Handle;
 use tokio::time::sleep;
 
+use super::blocking::{Blocking, RuntimeEnded};
 use super::bodies::{Binding, PodAnswer, is_gone, pod_path};
 use super::events::EventRecorder;
 use super::occurrence::Occurrence;
@@ -42,9 +43,11 @@ const ASKED_TO_WAIT: Duration = Duration::from_secs(1);
 /// Binds pods through an API server, and records the event `Scheduled`.
 ///
 /// Call it on threads of its own and not on threads of the runtime, where blocking panics. Clones share their client.
+///
+/// If the runtime ends, a binding fails, or is [`BinderError::Unknown`] if it had begun.
 #[derive(Clone)]
 pub struct ApiBinder {
-    pub(super) runtime: Handle,
+    pub(super) blocking: Blocking,
     pub(super) api: Api,
     pub(super) fence: Fence,
     pub(super) status: StatusWriter,
@@ -87,6 +90,7 @@ impl Verdict {
     fn of(error: &ApiError, node: &str) -> Verdict {
         match error {
             ApiError::Unreachable(_) => Verdict::Unreachable,
+            ApiError::Invalid(_) => Verdict::Refused,
             ApiError::Refused(refusal) => match refusal.code {
                 409 if is_assigned_to(&refusal.message, node) => Verdict::Bound,
                 404 | 409 => Verdict::Conflict,
@@ -198,14 +202,18 @@ fn locate(found: &PodAnswer<'_>, uid: &str, node: &str) -> Found {
 
 impl Binder for ApiBinder {
     fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
-        self.runtime.block_on(self.bind_pod(pod, node))
+        let failed = |ended: RuntimeEnded| BinderError::Failed(ended.to_string());
+        self.blocking.check().map_err(failed)?;
+        // The binding may have been sent.
+        let unknown = |ended: RuntimeEnded| Err(BinderError::Unknown(ended.to_string()));
+        self.blocking.run(self.bind_pod(pod, node)).unwrap_or_else(unknown)
     }
 
     /// Patches `status.nominatedNodeName`. Like kube-scheduler, the binding cycle goes on if this fails, unless the pod
     /// no longer exists.
     fn nominate(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
-        let nominated = self.runtime.block_on(self.status.nominate(pod, Some(node)));
-        match nominated {
+        let nominated = self.blocking.run(self.status.nominate(pod, Some(node)));
+        match nominated.map_err(|ended| BinderError::Failed(ended.to_string()))? {
             Err(error) if is_gone(&error) => Err(BinderError::Conflict(error.to_string())),
             Err(error) => {
                 tracing::warn!(pod = %pod.name, %node, %error, "nomination not written");

@@ -235,3 +235,28 @@ fn a_nomination_is_patched_once_and_is_not_critical() {
     let gone = self::binder(&world).nominate(&web(), &"n1".into());
     assert!(conflict(&gone), "{gone:?}");
 }
+
+#[test]
+fn a_name_that_does_not_fit_in_a_path_fails_once() {
+    let world = World::new(|_, _| ok());
+    let pod = pod("web 0").namespace("shop").uid("u-1").build();
+    let bound = binder(&world).bind(&pod, &Name::from("n1"));
+    let Err(BinderError::Failed(why)) = bound else { panic!("{bound:?}") };
+    assert!(why.contains("the request is invalid"), "{why}");
+    assert_eq!(world.seen(), []);
+}
+
+#[test]
+fn a_runtime_that_ends_leaves_the_outcome_of_a_binding_unknown() {
+    let world = World::new(|_, _| Answer::Silence);
+    let (binder, again) = (binder(&world), binder(&world));
+    let binding = std::thread::spawn(move || binder.bind(&web(), &Name::from("n1")));
+    world.wait(1);
+    drop(world);
+    let bound = binding.join().expect("no panic");
+    assert!(matches!(bound, Err(BinderError::Unknown(_))), "{bound:?}");
+    let bound = again.bind(&web(), &Name::from("n1"));
+    assert!(matches!(bound, Err(BinderError::Failed(_))), "{bound:?}");
+    let nominated = again.nominate(&web(), &Name::from("n1"));
+    assert!(matches!(nominated, Err(BinderError::Failed(_))), "{nominated:?}");
+}

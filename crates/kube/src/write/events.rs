@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::{interval, sleep};
 
 use super::occurrence::{EventBody, Occurrence, SeriesBody, SeriesPatch};
@@ -82,6 +82,8 @@ struct Counters {
 pub struct EventRecorder {
     queue: mpsc::Sender<Occurrence>,
     counters: Arc<Counters>,
+    /// The occurrences that wait or are being written.
+    open: watch::Sender<usize>,
 }
 
 impl EventRecorder {
@@ -100,12 +102,13 @@ impl EventRecorder {
         let (host, counting) = (host.into(), counters.clone());
         let sink = Arc::new(Sink { api, fence, host, cache, limits, counters: counting });
         let occurrences = Arc::new(Mutex::new(occurrences));
+        let open = watch::Sender::new(0);
         for _ in 0..limits.workers.max(1) {
-            let (sink, occurrences) = (sink.clone(), occurrences.clone());
+            let (sink, occurrences, open) = (sink.clone(), occurrences.clone(), open.clone());
             runtime.spawn(async move {
                 tokio::select! {
                     () = sink.fence.lost() => {}
-                    () = sink.work(&occurrences) => {}
+                    () = sink.work(&occurrences, &open) => {}
                 }
             });
         }
@@ -116,14 +119,23 @@ impl EventRecorder {
                 () = sink.sweep(&closed) => {}
             }
         });
-        EventRecorder { queue, counters }
+        EventRecorder { queue, counters, open }
     }
 
     /// Records an occurrence. Never blocks. If the queue is full, the occurrence is dropped.
     pub fn record(&self, occurrence: Occurrence) {
+        // Counted first, so that a worker that is quick does not count below 0.
+        self.open.send_modify(|open| *open += 1);
         if self.queue.try_send(occurrence).is_err() {
+            self.open.send_modify(|open| *open -= 1);
             count(&self.counters.dropped);
         }
+    }
+
+    /// Waits until all occurrences so far are written, or were given up.
+    pub(super) async fn flush(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
 
     /// Counts the occurrences so far.
@@ -164,7 +176,11 @@ enum Tried {
 }
 
 impl Sink {
-    async fn work(&self, occurrences: &Mutex<mpsc::Receiver<Occurrence>>) {
+    async fn work(
+        &self,
+        occurrences: &Mutex<mpsc::Receiver<Occurrence>>,
+        open: &watch::Sender<usize>,
+    ) {
         loop {
             let Some(occurrence) = occurrences.lock().await.recv().await else { return };
             let event = occurrence.into_recorded();
@@ -173,6 +189,7 @@ impl Sink {
                 Some(write) => self.deliver(&write).await,
                 None => count(&self.counters.counted),
             }
+            open.send_modify(|open| *open -= 1);
         }
     }
 
@@ -253,6 +270,7 @@ impl Sink {
 fn tried(error: ApiError) -> Tried {
     match &error {
         ApiError::Refused(refusal) if refusal.retry_after.is_none() => Tried::Refused(error),
+        ApiError::Invalid(_) => Tried::Refused(error),
         _ => Tried::Later(error),
     }
 }

@@ -24,6 +24,7 @@ use portolan::model::Pod;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use super::blocking::{Blocking, RuntimeEnded};
 use super::bodies::{ConditionType, DeleteOptions, PodAnswer, StatusChange, is_gone, pod_path};
 use super::condition::Wanted;
 use super::events::EventRecorder;
@@ -40,6 +41,7 @@ const AT_ONCE: usize = 16;
 #[derive(Clone)]
 pub struct ApiEvictor {
     runtime: Handle,
+    blocking: Blocking,
     shared: Arc<Shared>,
 }
 
@@ -53,14 +55,15 @@ struct Shared {
 
 impl ApiEvictor {
     pub(super) fn new(
-        runtime: Handle,
+        (runtime, blocking): (Handle, Blocking),
         api: Api,
         fence: Fence,
         status: StatusWriter,
         events: EventRecorder,
     ) -> ApiEvictor {
         let at_once = Semaphore::new(AT_ONCE);
-        ApiEvictor { runtime, shared: Arc::new(Shared { api, fence, status, events, at_once }) }
+        let shared = Arc::new(Shared { api, fence, status, events, at_once });
+        ApiEvictor { runtime, blocking, shared }
     }
 
     /// Returns whether no eviction is running or about to run.
@@ -72,21 +75,23 @@ impl ApiEvictor {
 
 impl Evictor for ApiEvictor {
     fn evict(&self, eviction: Eviction) {
-        let (runtime, shared) = (self.runtime.clone(), self.shared.clone());
+        let (blocking, shared) = (self.blocking.clone(), self.shared.clone());
         self.runtime.spawn(async move {
             // The semaphore is never closed.
             let _slot = shared.at_once.acquire().await;
             let working = shared.clone();
             let run = move || {
-                runtime.block_on(working.clear(&eviction));
+                let ended = |ended: RuntimeEnded| ended.to_string();
+                // If the runtime has ended, so do the steps that follow.
+                let _ = blocking.run(working.clear(&eviction));
                 let is_gone = Cell::new(false);
                 let prepare = |victim: &Pod| {
-                    is_gone.set(!runtime.block_on(working.prepare(&eviction, victim))?);
+                    is_gone.set(!blocking.run(working.prepare(&eviction, victim)).map_err(ended)??);
                     Ok(())
                 };
                 let evicted = eviction.run_prepared(prepare, |victim| {
-                    let is_deleted =
-                        !is_gone.get() && runtime.block_on(working.delete(&eviction, victim))?;
+                    let is_deleted = !is_gone.get()
+                        && blocking.run(working.delete(&eviction, victim)).map_err(ended)??;
                     if !is_deleted {
                         eviction.retry();
                     }

@@ -1,11 +1,15 @@
 //! Stops all writes once this process may no longer be the active scheduler.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::api::Permission;
 
 /// Closed for good.
 const LOST: u64 = 0;
@@ -18,8 +22,8 @@ const ALWAYS: u64 = u64::MAX;
 ///
 /// The permission is a deadline and not a flag. A process that was stopped, or whose timers are late, therefore finds
 /// the fence closed when it resumes, even if no other task has run yet. The deadline must lie before the end of the
-/// lease by the time that a request may take to arrive: the fence is checked before a request is sent, and a request
-/// that has been sent cannot be recalled.
+/// lease by the time that a request may take on the network: the fence is checked before a request is sent, also while
+/// its connection is being made, and a request that has been sent cannot be recalled.
 ///
 /// Ordering: [`Fence::open_until`], [`Fence::open`] and [`Fence::close`] are release operations, and
 /// [`Fence::may_write`] is an acquire operation. A thread that may write therefore sees everything that was done before
@@ -80,10 +84,29 @@ impl Fence {
     /// Returns whether a request may be sent now.
     #[must_use]
     pub fn may_write(&self) -> bool {
+        self.left().is_some()
+    }
+
+    /// Returns for how long requests may be sent, if the fence is open.
+    fn left(&self) -> Option<Duration> {
         match self.0.deadline.load(Ordering::Acquire) {
-            LOST => false,
-            ALWAYS => true,
-            deadline => self.0.origin.elapsed().as_nanos() < u128::from(deadline),
+            LOST => None,
+            ALWAYS => Some(Duration::MAX),
+            deadline => {
+                let left = Duration::from_nanos(deadline).checked_sub(self.0.origin.elapsed())?;
+                Some(left).filter(|left| !left.is_zero())
+            }
+        }
+    }
+
+    /// Waits until no request may be sent: until the deadline, which may be moved meanwhile, or until the fence is closed
+    /// for good.
+    pub async fn expired(&self) {
+        while let Some(left) = self.left() {
+            tokio::select! {
+                () = self.lost() => {}
+                () = sleep(left) => {}
+            }
         }
     }
 
@@ -100,6 +123,16 @@ impl Fence {
     }
 }
 
+impl Permission for Fence {
+    fn may_write(&self) -> bool {
+        Fence::may_write(self)
+    }
+
+    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.expired())
+    }
+}
+
 impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fence")
@@ -112,7 +145,6 @@ impl fmt::Debug for Fence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_deadline_that_has_passed_closes_the_fence_without_a_timer() {
@@ -122,6 +154,35 @@ mod tests {
         assert!(fence.may_write());
         assert!(fence.open_until(Instant::now()));
         assert!(!fence.may_write() && !fence.is_lost());
+    }
+
+    #[tokio::test]
+    async fn a_fence_expires_at_its_last_deadline_or_when_it_is_closed() {
+        let fence = Fence::closed();
+        fence.expired().await;
+        let began = Instant::now();
+        let first = Duration::from_millis(20);
+        fence.open_until(began + first);
+        let (moved, second) = (fence.clone(), Duration::from_millis(60));
+        let mut expired = std::pin::pin!(fence.expired());
+        tokio::select! {
+            biased;
+            () = &mut expired => panic!("before the deadline"),
+            () = tokio::task::yield_now() => {}
+        }
+        moved.open_until(began + second);
+        expired.await;
+        assert!(began.elapsed() >= second && !fence.may_write());
+
+        let fence = Fence::opened();
+        let mut expired = std::pin::pin!(fence.expired());
+        tokio::select! {
+            biased;
+            () = &mut expired => panic!("open"),
+            () = tokio::task::yield_now() => {}
+        }
+        fence.close();
+        expired.await;
     }
 
     #[tokio::test]

@@ -169,6 +169,20 @@ impl<T> Gate<T> {
         self.ended.notify_waiters();
     }
 
+    /// Waits until no request waits or is in flight. O(pods) each time that a request ends.
+    pub(super) async fn idle(&self) {
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            // Registered before the check, so that an end between the check and the wait is not missed.
+            ended.as_mut().enable();
+            let is_idle = |slot: &Slot<T>| slot.waiting.is_none() && !slot.is_in_flight;
+            if self.state().pods.values().all(is_idle) {
+                return;
+            }
+            ended.await;
+        }
+    }
+
     /// The number of requests that wait.
     pub(super) fn waiting(&self) -> usize {
         self.state().waiting
@@ -231,6 +245,25 @@ mod tests {
         assert_eq!(gate.next().await.0, 4);
         drop(held);
         assert_eq!(gate.next().await.0, 3);
+    }
+
+    #[tokio::test]
+    async fn a_gate_is_idle_when_the_last_request_has_ended() {
+        let gate = Gate::new(9);
+        gate.idle().await;
+        gate.put(&uid("a"), 1);
+        gate.put(&uid("b"), 2);
+        let mut idle = std::pin::pin!(gate.idle());
+        for _ in 0..2 {
+            let (_, held) = gate.next().await;
+            tokio::select! {
+                biased;
+                () = &mut idle => panic!("a request is in flight"),
+                () = tokio::task::yield_now() => {}
+            }
+            drop(held);
+        }
+        idle.await;
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@
 mod bind;
 #[cfg(test)]
 mod bind_tests;
+mod blocking;
 mod bodies;
 #[cfg(test)]
 mod cluster_tests;
@@ -48,10 +49,12 @@ mod volumes_tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use portolan::WeakEngine;
 use portolan::model::Uid;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 pub use bind::ApiBinder;
 pub use events::{EventFigures, EventLimits, EventRecorder};
@@ -61,6 +64,8 @@ pub use fence::Fence;
 pub use occurrence::{Occurrence, Type};
 pub use status::{StatusFigures, StatusLimits, StatusWriter};
 pub use volumes::ApiVolumeBinder;
+
+use blocking::Blocking;
 
 use crate::api::Api;
 use crate::mirror::{KnownPod, PodIndex};
@@ -99,6 +104,7 @@ pub struct WriteOptions {
 #[derive(Clone)]
 pub struct Writes {
     runtime: Handle,
+    blocking: Blocking,
     api: Api,
     pods: Arc<dyn KnownPods>,
     fence: Fence,
@@ -118,10 +124,7 @@ impl Writes {
     ) -> Writes {
         let WriteOptions { events, host, event_limits, status_limits } = options;
         // A request may wait for its turn until after the deadline, so the fence is asked again then.
-        let fenced = |api: Api| {
-            let fence = fence.clone();
-            api.with_permission(move || fence.may_write())
-        };
+        let fenced = |api: Api| api.with_permission(fence.clone());
         let api = fenced(api);
         let events_api = events.map_or_else(|| api.clone(), fenced);
         let events = EventRecorder::start(runtime, events_api, fence.clone(), &host, event_limits);
@@ -133,7 +136,26 @@ impl Writes {
             events.clone(),
             status_limits,
         );
-        Writes { runtime: runtime.clone(), api, pods, fence, status, events }
+        Writes {
+            runtime: runtime.clone(),
+            blocking: Blocking::new(runtime),
+            api,
+            pods,
+            fence,
+            status,
+            events,
+        }
+    }
+
+    /// Waits until all statuses and events that were reported so far are written or given up, or until the time is over.
+    /// Returns whether they are. Returns at once if the fence is closed: then they are lost.
+    pub async fn flush(&self, limit: Duration) -> bool {
+        let flushed = async { tokio::join!(self.status.flush(), self.events.flush()) };
+        tokio::select! {
+            biased;
+            () = self.fence.expired() => false,
+            flushed = timeout(limit, flushed) => flushed.is_ok(),
+        }
     }
 
     /// The permission to write.
@@ -158,7 +180,7 @@ impl Writes {
     #[must_use]
     pub fn binder(&self) -> ApiBinder {
         ApiBinder {
-            runtime: self.runtime.clone(),
+            blocking: self.blocking.clone(),
             api: self.api.clone(),
             fence: self.fence.clone(),
             status: self.status.clone(),
@@ -170,15 +192,15 @@ impl Writes {
     /// Returns an evictor.
     #[must_use]
     pub fn evictor(&self) -> ApiEvictor {
-        let Writes { runtime, api, fence, status, events, .. } = self.clone();
-        ApiEvictor::new(runtime, api, fence, status, events)
+        let Writes { runtime, blocking, api, fence, status, events, .. } = self.clone();
+        ApiEvictor::new((runtime, blocking), api, fence, status, events)
     }
 
     /// Returns a binder of volumes, which reserves them in this engine.
     #[must_use]
     pub fn volume_binder(&self, engine: &WeakEngine) -> ApiVolumeBinder {
-        let Writes { runtime, api, pods, fence, .. } = self.clone();
-        ApiVolumeBinder::new(runtime, api, pods, fence, engine)
+        let Writes { blocking, api, pods, fence, .. } = self.clone();
+        ApiVolumeBinder::new(blocking, api, pods, fence, engine)
     }
 }
 

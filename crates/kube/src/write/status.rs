@@ -213,6 +213,11 @@ impl StatusWriter {
         self.0.gate.hold(uid, |_| None).await
     }
 
+    /// Waits until no report waits or is being written.
+    pub(super) async fn flush(&self) {
+        self.0.gate.idle().await;
+    }
+
     /// Counts the reports so far.
     #[must_use]
     pub fn figures(&self) -> StatusFigures {

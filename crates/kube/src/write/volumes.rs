@@ -26,9 +26,9 @@ use portolan::model::{
     ClaimReference, Name, Node, Object, PersistentVolume, PersistentVolumeClaim, Pod,
 };
 use portolan::scheduler::InMemoryVolumeBinder;
-use tokio::runtime::Handle;
 use tokio::time::{interval, timeout};
 
+use super::blocking::Blocking;
 use super::bodies::{Metadata, VolumePatch};
 use super::{Fence, KnownPods, NO_LEASE};
 use crate::api::{Api, Patch, Resource};
@@ -42,7 +42,7 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// and not on threads of the runtime, where blocking panics. Does not keep the engine alive.
 #[derive(Clone)]
 pub struct ApiVolumeBinder {
-    runtime: Handle,
+    blocking: Blocking,
     pub(super) api: Api,
     pub(super) pods: Arc<dyn KnownPods>,
     fence: Fence,
@@ -53,7 +53,7 @@ pub struct ApiVolumeBinder {
 
 impl ApiVolumeBinder {
     pub(super) fn new(
-        runtime: Handle,
+        blocking: Blocking,
         api: Api,
         pods: Arc<dyn KnownPods>,
         fence: Fence,
@@ -61,7 +61,7 @@ impl ApiVolumeBinder {
     ) -> ApiVolumeBinder {
         let (reservations, engine) = (InMemoryVolumeBinder::from(engine), engine.clone());
         let poll = Duration::from_secs(1);
-        ApiVolumeBinder { runtime, api, pods, fence, engine, reservations, poll }
+        ApiVolumeBinder { blocking, api, pods, fence, engine, reservations, poll }
     }
 
     /// Returns a node of the engine.
@@ -219,7 +219,8 @@ impl VolumeBinder for ApiVolumeBinder {
         volumes: &PodVolumes,
         timeout: Duration,
     ) -> Result<(), String> {
-        self.runtime.block_on(self.bind_volumes(pod, node, volumes, timeout))
+        let bound = self.blocking.run(self.bind_volumes(pod, node, volumes, timeout));
+        bound.map_err(|ended| ended.to_string())?
     }
 }
 
