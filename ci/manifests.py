@@ -15,7 +15,8 @@ import tempfile
 import yaml
 
 MANIFESTS, CHART, VERBS = "deploy/manifests", "deploy/chart", "deploy/verbs.txt"
-FLAGS = "cli/src/live/run.rs"
+# Where the flags of `portolan run` are.
+FLAGS = ["cli/src/live/run.rs", "cli/src/live/serving.rs", "cli/src/live/settings.rs"]
 ACTION = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*\}\}", re.DOTALL)
 VALUE = r"\.Values((?:\.\w+)+)"
 # Values other than the defaults, for the chart's branches.
@@ -244,7 +245,7 @@ def check(root):
         for changed, expected in (({}, plain), (OTHER, moved)):
             problems += differences(expected, by_helm(root, changed), "the chart by helm")
     problems += check_requests(root, plain, "portolan")
-    source = (root / FLAGS).read_text()
+    source = "".join((root / path).read_text() for path in FLAGS)
     for flag in deployment["spec"]["template"]["spec"]["containers"][0]["args"]:
         field = flag.removeprefix("--").partition("=")[0].replace("-", "_")
         if not re.search(rf"^    {field}: ", source, re.MULTILINE):
@@ -291,8 +292,9 @@ def self_test():
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         shutil.copytree("deploy", root / "deploy")
-        (root / FLAGS).parent.mkdir(parents=True)
-        shutil.copy(FLAGS, root / FLAGS)
+        for path in FLAGS:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, root / path)
         for name, old, new, expected in FAULTS:
             text = (root / name).read_text()
             assert old in text, f"{name} does not have {old!r}: has the file changed?"

@@ -3,8 +3,10 @@
 pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod fetch;
+mod gates;
 pub(crate) mod run;
 mod serving;
+mod settings;
 
 use tokio::runtime::{Builder, Runtime};
 

@@ -1,11 +1,13 @@
 //! `portolan run`: the scheduler of a cluster.
 
-use std::path::PathBuf;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use portolan_k8s::config::ProcessSettings;
 use portolan_kube::api::Limits;
-use portolan_kube::process::{Election, ElectionConfig, LiveConfig, LiveScheduler};
+use portolan_kube::process::{Election, LiveConfig, LiveScheduler};
 use portolan_kube::write::Fence;
 
 use crate::error::Failure;
@@ -13,7 +15,8 @@ use crate::input;
 
 use super::fetch::Server;
 use super::serving::Serving;
-use super::{live, runtime};
+use super::settings::{Compatible, Leading};
+use super::{live, runtime, settings};
 
 /// Schedule the pods of a Kubernetes cluster.
 ///
@@ -21,6 +24,7 @@ use super::{live, runtime};
 /// bindings, conditions and events. Ends with exit status 1 if it loses the lease. SIGTERM and SIGINT finish the
 /// bindings in flight and give the lease back.
 #[derive(clap::Args)]
+#[command(version)]
 pub(crate) struct Arguments {
     /// KubeSchedulerConfiguration (default: kube-scheduler's default profile).
     #[arg(long, value_name = "FILE")]
@@ -29,35 +33,20 @@ pub(crate) struct Arguments {
     server: Server,
     #[command(flatten)]
     serving: Serving,
-    /// Schedule only while holding a lease.
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value_t = true,
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        action = clap::ArgAction::Set
-    )]
-    leader_elect: bool,
-    /// Namespace of the lease.
-    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
-    leader_elect_resource_namespace: String,
-    /// Name of the lease.
-    #[arg(long, value_name = "NAME", default_value = "kube-scheduler")]
-    leader_elect_resource_name: String,
-    /// Time that a candidate waits after it last saw the lease change.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
-    leader_elect_lease_duration: Duration,
-    /// Time that the leader tries to renew the lease.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
-    leader_elect_renew_deadline: Duration,
-    /// Time between two tries.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
-    leader_elect_retry_period: Duration,
-    /// Least severe messages that are logged to the standard error: error, warn, info, debug or trace.
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log: tracing::Level,
+    #[command(flatten)]
+    leading: Leading,
+    #[command(flatten)]
+    compatible: Compatible,
+    /// Write the configuration, completed by defaults and flags, to a file (JSON, which is YAML), and end.
+    #[arg(long, value_name = "FILE")]
+    write_config_to: Option<PathBuf>,
+    /// Least severe messages that are logged to the standard error: error, warn, info, debug or trace
+    /// (default: info).
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<tracing::Level>,
+    /// Verbosity of kube-scheduler's log: from 4 on debug messages, from 6 on all; --log goes first.
+    #[arg(short, long, value_name = "NUMBER", default_value_t = 0)]
+    v: u8,
 }
 
 /// Reads a duration as Go writes it, such as `15s` or `1m30s`.
@@ -77,92 +66,153 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let text = String::from_utf8(input::read(file)?);
             let text = text
                 .map_err(|error| Failure::File { file: file.clone(), what: error.to_string() })?;
-            Some(text.into())
+            Some(text)
         }
     };
+    let file = arguments.config.as_ref().zip(configuration.as_deref());
+    let resolved = settings::resolve(file, &arguments.leading, &arguments.compatible)?;
+    for note in &resolved.notes {
+        eprintln!("portolan: {note}");
+    }
+    let settings = resolved.settings;
+    if let Some(to) = &arguments.write_config_to {
+        let text = configuration.as_deref().unwrap_or(settings::DEFAULT);
+        return write_configuration(&settings, text, to);
+    }
     let mut config = LiveConfig::default();
-    config.configuration = configuration;
+    config.configuration = configuration.map(Into::into);
     config.writes.host = host();
-    let log = tracing_subscriber::fmt().with_max_level(arguments.log);
+    let verbose = match arguments.v {
+        0..4 => tracing::Level::INFO,
+        4..6 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    let log = tracing_subscriber::fmt().with_max_level(arguments.log.unwrap_or(verbose));
     // Only a subscriber that is already set is an error.
     let _ = log.with_writer(std::io::stderr).try_init();
-    runtime()?.block_on(schedule(arguments, config))
+    runtime()?.block_on(schedule(arguments, &settings, config))
 }
 
-async fn schedule(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, Failure> {
-    let api = arguments.server.connection().open(Limits::default()).await.map_err(live)?;
+fn write_configuration(
+    settings: &ProcessSettings,
+    text: &str,
+    to: &Path,
+) -> Result<ExitCode, Failure> {
+    let all = settings.completed(text).map_err(live)?;
+    // A tree of values can be written.
+    let text = format!("{all:#}\n");
+    std::fs::write(to, text).map_err(|error| Failure::Write { file: to.to_owned(), error })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the limits of a client. Without `qps` there is none, as bindings are then as fast as the API server.
+fn limits(settings: &ProcessSettings) -> Limits {
+    let client = &settings.client_connection;
+    let mut limits = Limits::default();
+    limits.qps = client.qps.filter(|qps| *qps > 0.0);
+    // kube-scheduler's default.
+    limits.burst = client.burst.and_then(NonZeroU32::new).unwrap_or(BURST);
+    limits
+}
+
+const BURST: NonZeroU32 = NonZeroU32::new(100).expect("not 0");
+
+async fn schedule(
+    arguments: &Arguments,
+    settings: &ProcessSettings,
+    mut config: LiveConfig,
+) -> Result<ExitCode, Failure> {
+    let mut connection = arguments.server.connection();
+    if connection.kubeconfig.is_none() {
+        let named = settings.client_connection.kubeconfig.as_ref();
+        connection.kubeconfig = named.map(PathBuf::from);
+    }
+    let api = connection.open(limits(settings)).await.map_err(live)?;
+    // Each has a limit of its own, as in kube-scheduler, so that neither bindings nor renewals wait behind events.
+    config.writes.events = Some(connection.open(limits(settings)).await.map_err(live)?);
     let fence = Fence::closed();
-    let mut election = match arguments.leader_elect {
-        true => Some(
-            Election::new(api.clone(), election(arguments, &config.writes.host), fence.clone())
-                .map_err(live)?,
-        ),
-        false => None,
+    let mut election = match settings::election(settings, &config.writes.host) {
+        Some(config) => {
+            let api = connection.open(Limits::default()).await.map_err(live)?;
+            Some(Election::new(api, config, fence.clone()).map_err(live)?)
+        }
+        None => None,
     };
+    let is_delayed = settings.delay_cache_until_active && election.is_some();
+    config.mirror.is_delayed = is_delayed;
     let mut scheduler = LiveScheduler::start(api, fence.clone(), config).map_err(live)?;
     let mut signals = Signals::new()?;
     let _served = arguments.serving.start(&scheduler).await?;
-    let ready = async {
-        scheduler.mirror().synced().await.map_err(live)?;
+    let elected = async {
+        if !is_delayed {
+            scheduler.mirror().synced().await.map_err(live)?;
+        }
         match &mut election {
             Some(election) => election.acquire().await,
             None => drop(fence.open()),
         }
-        scheduler.mirror().refresh().await.map_err(live)
+        Ok(())
     };
     tokio::select! {
-        found = ready => drop(found?),
-        () = signals.next() => {
-            if let Some(election) = &mut election {
-                // The lease expires by itself.
-                let _ = election.release().await;
-            }
-            scheduler.stop(GRACE).await;
-            return Ok(ExitCode::SUCCESS);
-        }
+        found = elected => found?,
+        () = signals.next() => return end(scheduler, election).await,
+    }
+    let current = async {
+        scheduler.mirror().resume();
+        scheduler.mirror().synced().await.map_err(live)?;
+        scheduler.mirror().refresh().await.map_err(live)
+    };
+    // The lease has to be renewed while the mirror becomes current.
+    tokio::select! {
+        found = current => drop(found?),
+        () = keep(&mut election) => return Ok(lost()),
+        () = signals.next() => return end(scheduler, election).await,
     }
     scheduler.begin().map_err(live)?;
     tracing::info!("scheduling");
-    let lost = async {
-        match &mut election {
-            Some(election) => election.keep().await,
-            None => std::future::pending().await,
-        }
-    };
-    let is_lost = tokio::select! {
-        () = lost => true,
-        () = signals.next() => false,
-    };
-    if is_lost {
-        tracing::error!("the lease was lost: another scheduler may run");
-        return Ok(ExitCode::FAILURE);
+    tokio::select! {
+        () = keep(&mut election) => return Ok(lost()),
+        () = signals.next() => {}
     }
     tracing::info!("stopping: finishing the bindings in flight");
-    let stopped = scheduler.stop(GRACE);
-    match &mut election {
-        None => stopped.await,
-        Some(election) => {
-            tokio::pin!(stopped);
-            // Bindings in flight still need the lease.
-            tokio::select! {
-                () = &mut stopped => {}
-                () = election.keep() => stopped.await,
-            }
-            // If this fails, the lease expires by itself.
-            let _ = election.release().await;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    end(scheduler, election).await
 }
 
-fn election(arguments: &Arguments, host: &str) -> ElectionConfig {
-    let mut config = ElectionConfig::new(format!("{host}_{:032x}", fastrand::u128(..)));
-    config.namespace = arguments.leader_elect_resource_namespace.clone();
-    config.name = arguments.leader_elect_resource_name.clone();
-    config.lease_duration = arguments.leader_elect_lease_duration;
-    config.renew_deadline = arguments.leader_elect_renew_deadline;
-    config.retry_period = arguments.leader_elect_retry_period;
-    config
+/// Waits until the lease is lost, and for ever without an election.
+async fn keep(election: &mut Option<Election>) {
+    match election {
+        Some(election) => election.keep().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn lost() -> ExitCode {
+    tracing::error!("the lease was lost: another scheduler may run");
+    ExitCode::FAILURE
+}
+
+/// Finishes what is in flight, and gives the lease back.
+async fn end(
+    scheduler: LiveScheduler,
+    mut election: Option<Election>,
+) -> Result<ExitCode, Failure> {
+    if !scheduler.writes().fence().may_write() {
+        // Nothing was written, and the election of a standby would not end.
+        scheduler.stop(Duration::ZERO).await;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let stopped = scheduler.stop(GRACE);
+    tokio::pin!(stopped);
+    // Bindings in flight still need the lease.
+    tokio::select! {
+        () = &mut stopped => {}
+        () = keep(&mut election) => stopped.await,
+    }
+    if let Some(election) = &mut election {
+        // If this fails, the lease expires by itself.
+        let _ = election.release().await;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The name of this host, as events and the lease report it.
@@ -199,5 +249,23 @@ impl Signals {
         }
         #[cfg(not(unix))]
         let _ = tokio::signal::ctrl_c().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_limited_only_if_the_configuration_names_a_rate() {
+        let limits = |fields: &str| {
+            let text = format!("{}clientConnection: {{{fields}}}\n", settings::DEFAULT);
+            let limits = limits(&ProcessSettings::read(&text).expect("valid"));
+            (limits.qps, limits.burst.get())
+        };
+        assert_eq!(limits(""), (None, 100));
+        assert_eq!(limits("burst: 7"), (None, 7));
+        assert_eq!(limits("qps: 50"), (Some(50.0), 100));
+        assert_eq!(limits("qps: -1, burst: 0"), (None, 100));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use portolan_apiserver::{ApiServer, Options};
 use serde_json::{Value, json};
 
-use crate::common::portolan;
+use crate::common::{file, portolan};
 
 const SHORT: [&str; 3] = [
     "--leader-elect-lease-duration=2s",
@@ -104,6 +104,100 @@ fn the_standby_takes_over_from_a_leader_that_was_killed() {
     assert_ne!(holder(&server), leader);
     let twice = server.writes().iter().filter(|write| write.resource == "pods/binding").count();
     assert_eq!(twice, 2, "each pod is bound once");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_leader_that_was_suspended_writes_nothing_when_it_resumes() {
+    let server = cluster();
+    let mut first = start(&server);
+    let signal = |name: &str, to: u32| {
+        let sent = Command::new("kill").args([name, &to.to_string()]).status().expect("kill");
+        assert!(sent.success());
+    };
+    until("the first leads", || !holder(&server).is_empty());
+    let leader = holder(&server);
+    let _second = start(&server);
+    create(&server, "a");
+    until("bound by the first", || is_bound(&server, "a"));
+    signal("-STOP", first.0.id());
+    create(&server, "b");
+    until("bound by the second", || is_bound(&server, "b"));
+    let successor = holder(&server);
+    assert_ne!(successor, leader);
+    // The first still knows pod b as pending when it resumes.
+    signal("-CONT", first.0.id());
+    let status = first.0.wait().expect("the first ends");
+    assert_eq!((status.code(), holder(&server)), (Some(1), successor));
+    let sent = server.writes().iter().filter(|write| write.resource == "pods/binding").count();
+    assert_eq!(sent, 2, "each pod is bound once");
+}
+
+#[test]
+fn a_standby_that_delays_its_cache_schedules_when_it_leads() {
+    let server = cluster();
+    let text = "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n\
+                delayCacheUntilActive: true\nclientConnection: {qps: 100, burst: 50}\n\
+                leaderElection: {resourceName: of-the-file}\n";
+    let config = file("delayed", "config.yaml", text.as_bytes());
+    let running = Command::new(env!("CARGO_BIN_EXE_portolan"))
+        .args(["run", "--serve", "none", "--log", "error", "--master", &server.url(), "--config"])
+        .arg(&config)
+        .args(SHORT)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut running = Running(running);
+    create(&server, "a");
+    until("bound", || is_bound(&server, "a"));
+    assert!(server.get("Lease", "kube-system", "of-the-file").is_ok());
+    running.0.kill().expect("killed");
+    let mut errors = String::new();
+    let mut stderr = running.0.stderr.take().expect("piped");
+    std::io::Read::read_to_string(&mut stderr, &mut errors).expect("text");
+    assert!(errors.contains("v1beta3 is read as"), "{errors}");
+}
+
+#[test]
+fn flags_of_kube_scheduler_are_checked_before_the_start() {
+    let version = portolan(&["run", "--version"]);
+    assert!(
+        version.code == 0 && version.out.contains(env!("CARGO_PKG_VERSION")),
+        "{}",
+        version.out
+    );
+    for (flags, what) in [
+        (&["--feature-gates", "GenericWorkload=true"][..], "GenericWorkload=false alone"),
+        (&["--feature-gates", "PodLevelResources=true,Nonesuch=true"], "unknown feature gate"),
+        (&["--leader-elect-resource-lock", "endpoints"], "leases"),
+        (&["--tls-cert-file", "tls.crt"], "--tls-private-key-file"),
+        (&["--show-hidden-metrics-for-version", "1.35"], "unexpected argument"),
+        (&["--master", "http://127.0.0.1:1", "--serve", "here"], "--serve here"),
+        (
+            &["--master", "http://127.0.0.1:1", "--secure-port=1", "--client-ca-file=/none.crt"],
+            "/none.crt",
+        ),
+    ] {
+        let refused = portolan(&[&["run"], flags].concat());
+        assert!(refused.code == 2 && refused.err.contains(what), "{flags:?}: {}", refused.err);
+    }
+}
+
+#[test]
+fn a_written_configuration_has_the_flags_and_can_be_read() {
+    let paths = ["first.yaml", "second.yaml"].map(|name| file("written", name, b""));
+    let paths = paths.each_ref().map(String::as_str);
+    let flags = ["--leader-elect-resource-name=a", "--kube-api-qps=20", "-v=2"];
+    let written = portolan(&[&["run", "--write-config-to", paths[0]], &flags[..]].concat());
+    assert_eq!(written.code, 0, "{}", written.err);
+    let text = std::fs::read_to_string(paths[0]).expect("written");
+    let found: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(found["leaderElection"]["resourceName"], "a");
+    assert_eq!(found["clientConnection"]["qps"], 20.0);
+    assert_eq!(found["profiles"], json!([{"schedulerName": "default-scheduler"}]));
+    let again = portolan(&["run", "--config", paths[0], "--write-config-to", paths[1]]);
+    assert_eq!((again.code, again.err.as_str()), (0, ""));
+    assert_eq!(std::fs::read_to_string(paths[1]).expect("written"), text);
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! The feature gates of kube-scheduler 1.36, and the value of each that portolan implements.
+
+use crate::error::Failure;
+
+/// The gates that change what kube-scheduler decides, writes or serves.
+const GATES: [(&str, bool); 25] = [
+    ("AllAlpha", false),
+    ("AllBeta", false),
+    ("ComponentFlagz", false),
+    ("ComponentStatusz", false),
+    ("CoordinatedLeaderElection", false),
+    ("DynamicResourceAllocation", false),
+    ("GangScheduling", false),
+    ("GenericWorkload", false),
+    ("InPlacePodVerticalScaling", true),
+    ("MatchLabelKeysInPodTopologySpread", true),
+    ("NodeDeclaredFeatures", true),
+    ("NodeInclusionPolicyInPodTopologySpread", true),
+    ("NominatedNodeNameForExpectation", true),
+    ("OpportunisticBatching", true),
+    ("PodLevelResources", true),
+    ("SchedulerAsyncAPICalls", true),
+    ("SchedulerAsyncPreemption", true),
+    ("SchedulerPopFromBackoffQ", true),
+    ("SchedulerQueueingHints", true),
+    ("SidecarContainers", true),
+    ("StorageCapacityScoring", false),
+    ("TaintTolerationComparisonOperators", false),
+    ("TopologyAwareWorkloadScheduling", false),
+    ("VolumeLimitScaling", false),
+    ("WorkloadAwarePreemption", false),
+];
+
+/// Checks gates as `--feature-gates` gives them, such as `SchedulerQueueingHints=true`.
+pub(super) fn check(gates: &[String]) -> Result<(), Failure> {
+    for gate in gates.iter().map(|gate| gate.trim()).filter(|gate| !gate.is_empty()) {
+        let wrong = |what: String| Err(Failure::Usage(format!("--feature-gates {gate}: {what}")));
+        let Some((name, value)) = gate.split_once('=') else {
+            return wrong("write NAME=true or NAME=false".to_owned());
+        };
+        let value = match value.trim() {
+            "true" | "True" | "TRUE" | "t" | "T" | "1" => true,
+            "false" | "False" | "FALSE" | "f" | "F" | "0" => false,
+            other => return wrong(format!("{other:?} is neither true nor false")),
+        };
+        match GATES.iter().find(|(known, _)| *known == name.trim()) {
+            None => {
+                let known: Vec<&str> = GATES.iter().map(|(name, _)| *name).collect();
+                return wrong(format!("unknown feature gate; known are {}", known.join(", ")));
+            }
+            Some((name, implemented)) if *implemented != value => {
+                return wrong(format!("portolan implements {name}={implemented} alone"));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_must_be_known_and_have_the_value_that_is_implemented() {
+        let check = |gates: &[&str]| {
+            let gates: Vec<String> = gates.iter().map(|gate| (*gate).to_owned()).collect();
+            check(&gates).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&["SchedulerQueueingHints=true", " GenericWorkload=false", ""]), Ok(()));
+        for (gate, what) in [
+            ("GenericWorkload=true", "GenericWorkload=false alone"),
+            ("SchedulerQueueingHints=false", "SchedulerQueueingHints=true alone"),
+            ("Nonesuch=true", "unknown feature gate"),
+            ("SchedulerQueueingHints", "NAME=true"),
+            ("SchedulerQueueingHints=yes", "neither true nor false"),
+        ] {
+            let error = check(&["PodLevelResources=true", gate]).expect_err(gate);
+            assert!(error.contains(gate) && error.contains(what), "{error}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The settings of `portolan run`: those of its configuration, and the flags that override them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use portolan_k8s::config::ProcessSettings;
+use portolan_kube::process::ElectionConfig;
+
+use super::gates;
+use super::run::duration;
+use crate::error::Failure;
+
+/// The configuration that kube-scheduler has without a file.
+pub(super) const DEFAULT: &str =
+    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+
+#[derive(Default, clap::Args)]
+#[command(next_help_heading = "Leader election")]
+pub(super) struct Leading {
+    /// Schedule only while holding a lease (default: true).
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    leader_elect: Option<bool>,
+    /// Namespace of the lease (default: kube-system).
+    #[arg(long, value_name = "NAMESPACE")]
+    leader_elect_resource_namespace: Option<String>,
+    /// Name of the lease (default: kube-scheduler).
+    #[arg(long, value_name = "NAME")]
+    leader_elect_resource_name: Option<String>,
+    /// Kind of the lock, of which only `leases` exists.
+    #[arg(long, value_name = "KIND", value_parser = ["leases"])]
+    leader_elect_resource_lock: Option<String>,
+    /// Time that a candidate waits after it last saw the lease change (default: 15s).
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    leader_elect_lease_duration: Option<Duration>,
+    /// Time that the leader tries to renew the lease (default: 10s).
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    leader_elect_renew_deadline: Option<Duration>,
+    /// Time between two tries (default: 2s).
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    leader_elect_retry_period: Option<Duration>,
+}
+
+#[derive(Default, clap::Args)]
+#[command(next_help_heading = "For compatibility with kube-scheduler")]
+pub(super) struct Compatible {
+    /// Feature gates as NAME=BOOL, separated by commas. Each must have the value that portolan implements.
+    #[arg(long, value_name = "GATES", value_delimiter = ',')]
+    feature_gates: Vec<String>,
+    /// Requests a second, without --config (default: no limit).
+    #[arg(long, value_name = "NUMBER")]
+    kube_api_qps: Option<f64>,
+    /// Requests at once after a pause, without --config (default: 100).
+    #[arg(long, value_name = "NUMBER")]
+    kube_api_burst: Option<u32>,
+    /// Format of requests, without --config: JSON in any case.
+    #[arg(long, value_name = "TYPE", hide = true)]
+    kube_api_content_type: Option<String>,
+    /// There is no profiling: only `false` has a meaning.
+    #[arg(
+        long,
+        hide = true,
+        value_name = "BOOL",
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    profiling: Option<bool>,
+    /// There is no profiling: only `false` has a meaning.
+    #[arg(
+        long,
+        hide = true,
+        value_name = "BOOL",
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    contention_profiling: Option<bool>,
+}
+
+/// The settings, and what the user should know about them.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) settings: ProcessSettings,
+    pub(super) notes: Vec<String>,
+}
+
+/// Reads the settings of a configuration, or the defaults, and applies the flags.
+pub(super) fn resolve(
+    file: Option<(&PathBuf, &str)>,
+    leading: &Leading,
+    compatible: &Compatible,
+) -> Result<Resolved, Failure> {
+    gates::check(&compatible.feature_gates)?;
+    let mut settings = match file {
+        Some((file, text)) => ProcessSettings::read(text).map_err(|error| {
+            let (file, what) = (file.clone(), error.what().to_owned());
+            match error.line() {
+                0 => Failure::File { file, what },
+                line => Failure::Line { file, line, what },
+            }
+        })?,
+        None => ProcessSettings::default(),
+    };
+    let mut notes = std::mem::take(&mut settings.notes);
+    let client = &mut settings.client_connection;
+    let is_limited = compatible.kube_api_qps.is_some() || compatible.kube_api_burst.is_some();
+    match file {
+        // As in kube-scheduler.
+        Some(_) if is_limited => {
+            notes.push("--kube-api-qps and --kube-api-burst are ignored: --config is given".into());
+        }
+        Some(_) => {}
+        None => {
+            client.qps = compatible.kube_api_qps.filter(|qps| *qps != 0.0);
+            client.burst = compatible.kube_api_burst.filter(|burst| *burst > 0);
+        }
+    }
+    let is_json = |format: &String| format == "application/json";
+    let format = client.content_type.as_ref().or(compatible.kube_api_content_type.as_ref());
+    if let Some(format) = format.filter(|format| !is_json(format)) {
+        notes.push(format!("contentType {format} is ignored: requests use application/json"));
+    }
+    let flags = [compatible.profiling, compatible.contention_profiling];
+    if settings.enable_profiling == Some(true) || flags.contains(&Some(true)) {
+        notes.push("enableProfiling is ignored: there is no profiling".into());
+    }
+    let found = &mut settings.leader_election;
+    overrule(&mut found.leader_elect, leading.leader_elect);
+    overrule(&mut found.lease_duration, leading.leader_elect_lease_duration);
+    overrule(&mut found.renew_deadline, leading.leader_elect_renew_deadline);
+    overrule(&mut found.retry_period, leading.leader_elect_retry_period);
+    overrule(&mut found.resource_lock, leading.leader_elect_resource_lock.clone());
+    overrule(&mut found.resource_name, leading.leader_elect_resource_name.clone());
+    overrule(&mut found.resource_namespace, leading.leader_elect_resource_namespace.clone());
+    Ok(Resolved { settings, notes })
+}
+
+fn overrule<T>(setting: &mut Option<T>, flag: Option<T>) {
+    if flag.is_some() {
+        *setting = flag;
+    }
+}
+
+/// Returns the election of these settings, or `None` if there is none.
+pub(super) fn election(settings: &ProcessSettings, host: &str) -> Option<ElectionConfig> {
+    let given = &settings.leader_election;
+    if given.leader_elect == Some(false) {
+        return None;
+    }
+    let mut config = ElectionConfig::new(format!("{host}_{:032x}", fastrand::u128(..)));
+    let set = |to: &mut Duration, given: Option<Duration>| *to = given.unwrap_or(*to);
+    set(&mut config.lease_duration, given.lease_duration);
+    set(&mut config.renew_deadline, given.renew_deadline);
+    set(&mut config.retry_period, given.retry_period);
+    let name = |to: &mut String, given: &Option<String>| {
+        if let Some(given) = given {
+            to.clone_from(given);
+        }
+    };
+    name(&mut config.name, &given.resource_name);
+    name(&mut config.namespace, &given.resource_namespace);
+    Some(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(text: &str, leading: &Leading, compatible: &Compatible) -> Resolved {
+        let (text, file) = (format!("{DEFAULT}{text}"), PathBuf::from("c.yaml"));
+        resolve(Some((&file, &text)), leading, compatible).expect("valid")
+    }
+
+    #[test]
+    fn flags_of_leader_election_override_the_configuration() {
+        let text = "leaderElection: {leaseDuration: 30s, renewDeadline: 20s, resourceName: a}\n";
+        let flags = Leading {
+            leader_elect_resource_name: Some("b".to_owned()),
+            leader_elect_renew_deadline: Some(Duration::from_secs(15)),
+            ..Leading::default()
+        };
+        let found = resolved(text, &flags, &Compatible::default());
+        let config = election(&found.settings, "host").expect("an election");
+        let seconds = |duration: Duration| duration.as_secs();
+        assert_eq!((seconds(config.lease_duration), seconds(config.renew_deadline)), (30, 15));
+        assert_eq!((&*config.name, &*config.namespace), ("b", "kube-system"));
+        assert!(config.identity.starts_with("host_") && found.notes.is_empty());
+
+        let off = resolved("leaderElection: {leaderElect: false}", &flags, &Compatible::default());
+        assert_eq!(election(&off.settings, "host"), None);
+        let on = Leading { leader_elect: Some(true), ..Leading::default() };
+        let on = resolved("leaderElection: {leaderElect: false}", &on, &Compatible::default());
+        assert!(election(&on.settings, "host").is_some());
+    }
+
+    #[test]
+    fn deprecated_flags_count_without_a_configuration_and_what_is_ignored_is_said() {
+        let flags = Compatible {
+            kube_api_qps: Some(20.0),
+            kube_api_burst: Some(0),
+            profiling: Some(true),
+            ..Compatible::default()
+        };
+        let found = resolve(None, &Leading::default(), &flags).expect("valid");
+        let client = found.settings.client_connection;
+        assert_eq!((client.qps, client.burst), (Some(20.0), None));
+        assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
+
+        let text = "clientConnection: {contentType: application/vnd.kubernetes.protobuf}\n";
+        let found = resolved(text, &Leading::default(), &flags);
+        assert_eq!(found.settings.client_connection.qps, None);
+        for what in ["--kube-api-qps", "protobuf", "profiling"] {
+            assert!(found.notes.iter().any(|note| note.contains(what)), "{:?}", found.notes);
+        }
+    }
+}
