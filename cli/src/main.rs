@@ -49,7 +49,7 @@ enum Command {
     Dump(inspect::dump::Arguments),
     Audit(inspect::audit::Arguments),
     Conformance(conformance::Arguments),
-    Run(live::run::Arguments),
+    Run(Box<live::run::Arguments>),
     Demo(live::demo::Arguments),
     /// Measure the engine.
     #[command(subcommand)]

@@ -31,12 +31,6 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
     #[command(flatten)]
     server: Server,
-    #[command(flatten)]
-    serving: Serving,
-    #[command(flatten)]
-    leading: Leading,
-    #[command(flatten)]
-    compatible: Compatible,
     /// Write the configuration, completed by defaults and flags, to a file (JSON, which is YAML), and end.
     #[arg(long, value_name = "FILE")]
     write_config_to: Option<PathBuf>,
@@ -47,6 +41,12 @@ pub(crate) struct Arguments {
     /// Verbosity of kube-scheduler's log: from 4 on debug messages, from 6 on all; --log goes first.
     #[arg(short, long, value_name = "NUMBER", default_value_t = 0)]
     v: u8,
+    #[command(flatten)]
+    serving: Serving,
+    #[command(flatten)]
+    leading: Leading,
+    #[command(flatten)]
+    compatible: Compatible,
 }
 
 /// Reads a duration as Go writes it, such as `15s` or `1m30s`.
