@@ -332,7 +332,9 @@ impl LiveScheduler {
             let _ = joined.await;
         }
         let left = FLUSH.min(grace.saturating_sub(began.elapsed()));
-        if !left.is_zero() && !self.writes.flush(left).await {
+        // A standby has nothing to write.
+        let is_leader = !left.is_zero() && self.writes.fence().may_write();
+        if is_leader && !self.writes.flush(left).await {
             tracing::warn!("conditions and events were lost: they could not be written in time");
         }
         self.mirror.stop().await;

@@ -169,15 +169,17 @@ impl<T> Gate<T> {
         self.ended.notify_waiters();
     }
 
-    /// Waits until no request waits or is in flight. O(pods) each time that a request ends.
+    /// Waits until no request waits or is in flight.
     pub(super) async fn idle(&self) {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             // Registered before the check, so that an end between the check and the wait is not missed.
             ended.as_mut().enable();
-            let is_idle = |slot: &Slot<T>| slot.waiting.is_none() && !slot.is_in_flight;
-            if self.state().pods.values().all(is_idle) {
-                return;
+            {
+                let state = self.state();
+                if state.waiting == 0 && state.pods.values().all(|slot| !slot.is_in_flight) {
+                    return;
+                }
             }
             ended.await;
         }
