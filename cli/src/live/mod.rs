@@ -1,9 +1,10 @@
-//! Commands that schedule on an API server: `portolan run`, and `portolan demo` with a server in memory.
+//! Commands that use an API server: `portolan run`, `portolan shadow`, and `portolan demo` with a server in memory.
 
 pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod fetch;
 pub(crate) mod run;
+pub(crate) mod shadow;
 
 use tokio::runtime::{Builder, Runtime};
 

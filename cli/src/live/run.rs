@@ -1,8 +1,10 @@
 //! `portolan run`: the scheduler of a cluster.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::string::FromUtf8Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_kube::api::Limits;
@@ -63,7 +65,7 @@ pub(crate) struct Arguments {
 }
 
 /// Reads a duration as Go writes it, such as `15s` or `1m30s`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text}: write a duration such as 15s or 1m30s");
     let read: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
     Duration::try_from(read).map_err(|_| wrong())
@@ -73,22 +75,26 @@ fn duration(text: &str) -> Result<Duration, String> {
 const GRACE: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let configuration = match &arguments.config {
-        None => None,
-        Some(file) => {
-            let text = String::from_utf8(input::read(file)?);
-            let text = text
-                .map_err(|error| Failure::File { file: file.clone(), what: error.to_string() })?;
-            Some(text.into())
-        }
-    };
     let mut config = LiveConfig::default();
-    config.configuration = configuration;
+    config.configuration = configuration(arguments.config.as_deref())?;
     config.writes.host = host();
-    let log = tracing_subscriber::fmt().with_max_level(arguments.log);
+    log_to_stderr(arguments.log);
+    runtime()?.block_on(schedule(arguments, config))
+}
+
+/// Reads the file of a configuration.
+pub(super) fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, Failure> {
+    let Some(file) = file else { return Ok(None) };
+    let text = String::from_utf8(input::read(file)?);
+    let invalid =
+        |error: FromUtf8Error| Failure::File { file: file.into(), what: error.to_string() };
+    Ok(Some(text.map_err(invalid)?.into()))
+}
+
+pub(super) fn log_to_stderr(least: tracing::Level) {
+    let log = tracing_subscriber::fmt().with_max_level(least);
     // Only a subscriber that is already set is an error.
     let _ = log.with_writer(std::io::stderr).try_init();
-    runtime()?.block_on(schedule(arguments, config))
 }
 
 async fn schedule(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, Failure> {
@@ -172,7 +178,7 @@ fn election(arguments: &Arguments, host: &str) -> ElectionConfig {
     config
 }
 
-fn address(text: &str) -> Result<Option<SocketAddr>, Failure> {
+pub(super) fn address(text: &str) -> Result<Option<SocketAddr>, Failure> {
     match text {
         "none" => Ok(None),
         _ => text.parse().map(Some).map_err(|_| {
@@ -194,13 +200,13 @@ fn host() -> String {
 }
 
 /// The signals that end the process.
-struct Signals {
+pub(super) struct Signals {
     #[cfg(unix)]
     term: tokio::signal::unix::Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Signals, Failure> {
+    pub(super) fn new() -> Result<Signals, Failure> {
         Ok(Signals {
             #[cfg(unix)]
             term: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
@@ -208,7 +214,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) {
+    pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         tokio::select! {
             _ = self.term.recv() => {}

@@ -81,6 +81,7 @@ use pod_sink::PodSink;
 use reflector::Reflector;
 use sink::Sink;
 use submit::Events;
+pub(crate) use submit::Observer;
 use wire::Page;
 
 /// Why a mirror cannot start, or cannot do what it was asked for.
@@ -147,6 +148,17 @@ impl Mirror {
         pods: Arc<PodIndex>,
         options: Options,
     ) -> Result<Mirror, MirrorError> {
+        Mirror::observed(api, engine, pods, options, None)
+    }
+
+    /// Like [`Mirror::start`], with an observer of the events.
+    pub(crate) fn observed(
+        api: Api,
+        engine: Engine,
+        pods: Arc<PodIndex>,
+        options: Options,
+        observer: Option<Box<dyn Observer>>,
+    ) -> Result<Mirror, MirrorError> {
         let runtime = Handle::try_current().map_err(|_| MirrorError::NoRuntime)?;
         let stored = |resource: &&Resource| {
             !matches!(**resource, Resource::PODS | Resource::NODES)
@@ -157,7 +169,7 @@ impl Mirror {
         }
         let reader = engine.reader().map_err(|_| MirrorError::Stopped)?;
         let board = Arc::new(Board::new(&options.resources));
-        let (events, thread) = Events::start(engine.clone(), pods.clone(), board.clone())
+        let (events, thread) = Events::start(engine.clone(), pods.clone(), board.clone(), observer)
             .map_err(MirrorError::Thread)?;
         let start = Start { api: &api, options: &options, events: &events, reader: &reader };
         let tasks = board.kinds().iter().map(|kind| start.kind(&runtime, kind, &pods)).collect();
