@@ -321,8 +321,13 @@ fn beside_a_scheduler(seed: u64, nodes: u32, pods: u32) -> BTreeMap<String, Judg
         }
         if workload.random.u32(0..3) == 0 {
             let name = format!("pod-{}", workload.random.u32(1..=workload.pods));
-            // An earlier step or a preemption may have deleted it.
-            let _ = server.delete("Pod", "default", &name, &json!({"gracePeriodSeconds": 0}));
+            let found = server.get("Pod", "default", &name).unwrap_or_default();
+            // A pod that is deleted between its decision and its binding counts for the scheduler, and the shadow
+            // cannot know on which node.
+            if found["spec"]["nodeName"].is_string() {
+                let now = json!({"gracePeriodSeconds": 0});
+                server.delete("Pod", "default", &name, &now).expect("deleted");
+            }
         }
         // The scheduler and the shadow work meanwhile.
         std::thread::sleep(Duration::from_millis(workload.random.u64(0..20)));
@@ -362,8 +367,9 @@ fn assert_explained(seed: u64, found: &BTreeMap<String, Judgement>) {
 
 #[test]
 fn all_decisions_of_a_scheduler_with_the_same_rules_agree_or_are_explained() {
-    for seed in 0..6 {
-        let found = beside_a_scheduler(seed, 20 + 15 * seed as u32, 150);
+    let rounds = std::env::var("ROUNDS").map_or(6, |n| n.parse().unwrap());
+    for seed in 0..rounds {
+        let found = beside_a_scheduler(seed, 20 + 15 * (seed % 6) as u32, 150);
         assert_explained(seed, &found);
         assert!(found.len() > 100, "seed {seed}: {}", found.len());
         let agreed = count(&found, Verdict::Agreed) + count(&found, Verdict::Tied);

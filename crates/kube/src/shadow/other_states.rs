@@ -1,18 +1,35 @@
 //! The states that the other scheduler may have seen when it decided on a pod.
 
+use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan::model::Name;
-use portolan::{Fork, Snapshot};
+use portolan::model::{Name, Uid};
+use portolan::{Fork, Generation, Snapshot};
 
-use super::recorder::{Binding, Seen};
+use super::recorder::{Binding, Rank, Seen, Since};
 use super::verdict::OtherState;
 
 /// The bindings before and after one binding, at most this many each, that are left out or put in.
 const NEAREST: usize = 32;
 /// The changes before which a version is tried.
 const CHANGES: usize = 16;
+/// The changes before which a version is tried with each of the less likely orders.
+const FEW: usize = 4;
+/// The orders between that by rank and that by time.
+const BETWEEN: usize = 16;
+
+/// An order in which a scheduler may decide on pods.
+#[derive(Clone, Copy)]
+enum Order {
+    /// By priority, then by the time since which a pod is in the queue.
+    ByRank,
+    /// By the time alone.
+    ByTime,
+    /// Pods for which the two disagree precede if they entered the queue by this time.
+    Until(Since),
+}
 
 /// A state, as a version with changes.
 pub(super) struct State<'a> {
@@ -24,7 +41,7 @@ pub(super) struct State<'a> {
     left_out: Vec<&'a Binding>,
 }
 
-impl State<'_> {
+impl<'a> State<'a> {
     /// Returns the cluster in this state. O(changes × log n).
     pub(super) fn fork(&self) -> Fork {
         let mut fork = self.version.fork();
@@ -37,6 +54,18 @@ impl State<'_> {
             let _ = fork.add_pod(&binding.bound);
         }
         fork
+    }
+
+    /// Returns whether the state differs from the one right before the binding.
+    fn is_other(&self) -> bool {
+        let is_changed = !self.put_in.is_empty() || !self.left_out.is_empty();
+        is_changed || self.earlier.is_some() || self.is_later
+    }
+
+    /// Returns what identifies the state among those of one binding.
+    fn key(&self) -> (Generation, bool, Vec<&'a Uid>, Vec<&'a Uid>) {
+        let uids = |bindings: &[&'a Binding]| bindings.iter().map(|one| &one.pod.uid).collect();
+        (self.version.generation(), self.is_later, uids(&self.put_in), uids(&self.left_out))
     }
 
     /// Describes the state. The pods that are left out of a later version were not bound before, so they are no
@@ -78,8 +107,11 @@ impl<'a> Around<'a> {
         };
         let earlier: Vec<&Binding> = bindings(&self.before).collect();
         let later: Vec<&Binding> = bindings(&self.after).filter(is_candidate).collect();
-        let mut states = vec![self.in_queue_order(&earlier, &later)];
-        states.extend(self.before_changes(&later));
+        let orders = self.orders(&earlier, &later);
+        let in_order = orders.iter().map(|order| self.in_order(order, &earlier, &later));
+        let mut states: Vec<State<'_>> = in_order.collect();
+        let (ends, between) = orders.split_at(2);
+        states.extend(ends.iter().flat_map(|order| self.before_changes(order, &later, CHANGES)));
         let plain = |put_in: &[&'a Binding], left_out: &[&'a Binding]| State {
             version: &self.binding.version,
             earlier: None,
@@ -87,49 +119,91 @@ impl<'a> Around<'a> {
             put_in: put_in.to_vec(),
             left_out: left_out.to_vec(),
         };
-        let (earlier, later) = (first(&earlier), first(&later));
+        states.extend(self.with_later_changes(&orders[0], &later));
+        let (earlier, nearest) = (first(&earlier), first(&later));
         states.extend((1..=earlier.len()).map(|count| plain(&[], &earlier[..count])));
-        states.extend((1..=later.len()).map(|count| plain(&later[..count], &[])));
+        states.extend((1..=nearest.len()).map(|count| plain(&nearest[..count], &[])));
         states.extend(earlier.iter().skip(1).map(|one| plain(&[], &[*one])));
-        states.extend(later.iter().skip(1).map(|one| plain(&[*one], &[])));
-        states.extend(self.with_later_changes(&later));
-        states.retain(|state| {
-            !state.put_in.is_empty()
-                || !state.left_out.is_empty()
-                || state.earlier.is_some()
-                || state.is_later
-        });
+        states.extend(nearest.iter().skip(1).map(|one| plain(&[*one], &[])));
+        states.extend(between.iter().flat_map(|order| self.before_changes(order, &later, FEW)));
+        let mut known = HashSet::new();
+        states.retain(|state| state.is_other() && known.insert(state.key()));
         states
     }
 
-    /// Counts the pods that precede this one in the queue, and no others of the window.
-    fn in_queue_order(&self, earlier: &[&'a Binding], later: &[&'a Binding]) -> State<'a> {
-        let rank = self.binding.rank;
+    /// Returns the orders in which the scheduler may have decided on the pods of the window: by priority and then by
+    /// the time in the queue, as with a backlog; by this time alone, as without one; and what lies between.
+    ///
+    /// A pod of higher priority that entered the queue later precedes this one if it did so before this one was
+    /// decided on, and one of lower priority that entered earlier if it was decided on before this one entered. Neither
+    /// time is known, so such pods are counted up to each time near that of this pod.
+    fn orders(&self, earlier: &[&Binding], later: &[&Binding]) -> [Order; 2 + BETWEEN] {
+        let Rank { priority, since } = self.binding.rank;
+        let is_open = |one: &&&Binding| {
+            let by_priority = one.rank.priority.cmp(&priority);
+            by_priority != Ordering::Equal && by_priority != one.rank.since.cmp(&since)
+        };
+        let open = earlier.iter().chain(later).filter(is_open);
+        let mut times: Vec<Since> = open.map(|one| one.rank.since).collect();
+        times.sort_unstable();
+        times.dedup();
+        let (before, after) = times.split_at(times.partition_point(|time| *time < since));
+        let nearest = before.iter().rev().take(BETWEEN / 2).chain(after.iter().take(BETWEEN / 2));
+        let mut orders = [Order::ByRank; 2 + BETWEEN];
+        orders[1] = Order::ByTime;
+        for (order, time) in orders.iter_mut().skip(2).zip(nearest) {
+            *order = Order::Until(*time);
+        }
+        orders
+    }
+
+    fn precedes(&self, order: &Order, one: &Binding) -> bool {
+        let (this, other) = (self.binding.rank, one.rank);
+        match order {
+            Order::ByRank => other < this,
+            Order::ByTime => other.since < this.since,
+            Order::Until(time) => {
+                let by_priority = other.priority.cmp(&this.priority);
+                let by_time = other.since.cmp(&this.since);
+                match by_priority {
+                    Ordering::Equal => by_time == Ordering::Less,
+                    _ if by_priority == by_time => by_time == Ordering::Less,
+                    _ => other.since <= *time,
+                }
+            }
+        }
+    }
+
+    /// Counts the pods that precede this one in an order, and no others of the window.
+    fn in_order(&self, order: &Order, earlier: &[&'a Binding], later: &[&'a Binding]) -> State<'a> {
+        let precedes = |one: &&Binding| self.precedes(order, one);
         State {
             version: &self.binding.version,
             earlier: None,
             is_later: false,
-            put_in: later.iter().copied().filter(|one| one.rank < rank).collect(),
-            left_out: earlier.iter().copied().filter(|one| one.rank > rank).collect(),
+            put_in: later.iter().copied().filter(precedes).collect(),
+            left_out: earlier.iter().copied().filter(|one| !precedes(one)).collect(),
         }
     }
 
-    /// The versions before recent changes, with the pods that were bound since and precede this one in the queue.
-    fn before_changes(&self, later: &[&'a Binding]) -> Vec<State<'a>> {
+    /// The versions before recent changes, with the pods that were bound since and precede this one.
+    fn before_changes(&self, order: &Order, later: &[&'a Binding], most: usize) -> Vec<State<'a>> {
         let is_possible = |at: Instant| self.binding.appeared.is_none_or(|appeared| appeared <= at);
-        let precedes = |one: &&Binding| one.rank < self.binding.rank;
+        let precedes = |one: &&Binding| self.precedes(order, one);
         let mut states = Vec::new();
         let mut since: Vec<&Binding> = later.iter().copied().filter(precedes).collect();
-        for seen in &self.before {
+        for (seen, count) in self.before.iter().zip(1..) {
             match seen {
                 Seen::Binding(binding) => since.extend(Some(&**binding).filter(precedes)),
-                Seen::Change { at, version } if is_possible(*at) && states.len() < CHANGES => {
+                Seen::Change { at, version } if is_possible(*at) && states.len() < most => {
                     states.push(State {
                         version,
                         earlier: Some(self.binding.at.saturating_duration_since(*at)),
                         is_later: false,
                         put_in: since.clone(),
-                        left_out: Vec::new(),
+                        left_out: bindings(&self.before[count..])
+                            .filter(|one| !precedes(one))
+                            .collect(),
                     });
                 }
                 Seen::Change { .. } => {}
@@ -141,10 +215,10 @@ impl<'a> Around<'a> {
     /// The newest version without this pod and the pods bound after it, except for those that precede it in the queue.
     /// Watches of different kinds have no common order, so the scheduler may have seen a change of a node that the
     /// mirror saw after the binding.
-    fn with_later_changes(&self, later: &[&'a Binding]) -> Option<State<'a>> {
+    fn with_later_changes(&self, order: &Order, later: &[&'a Binding]) -> Option<State<'a>> {
         let is_change = |seen: &&&Seen| matches!(seen, Seen::Change { .. });
         self.after.iter().find(is_change)?;
-        let precedes = |one: &&Binding| one.rank < self.binding.rank;
+        let precedes = |one: &&Binding| self.precedes(order, one);
         let put_in: Vec<&Binding> = later.iter().copied().filter(precedes).collect();
         let is_left = |one: &&Binding| !put_in.iter().any(|other| std::ptr::eq(*other, *one));
         let all = bindings(&self.after).chain(bindings(&self.beyond));

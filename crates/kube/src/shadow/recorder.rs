@@ -1,5 +1,6 @@
 //! Watches the mirror's events for bindings, on the thread that submits them.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +18,18 @@ use super::counts::Counts;
 /// The nominated pods with their nodes.
 pub(super) type Nominated = Arc<Vec<(Arc<Pod>, Name)>>;
 
-/// A pod's position in a scheduler's queue: by priority, then by the time since which it waits. Pods that were pending
-/// when the shadow started are ordered by their creation.
+/// A pod's position in a scheduler's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    priority: std::cmp::Reverse<i32>,
-    /// `None` sorts first.
+    pub(super) priority: Reverse<i32>,
+    pub(super) since: Since,
+}
+
+/// When a pod entered the queue. Pods that were pending when the shadow started come first, in the order of their
+/// creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Since {
+    /// The number of pending pods and their updates before it, or `None` before the start, which sorts first.
     seen: Option<u64>,
     created: Timestamp,
 }
@@ -118,11 +125,9 @@ impl Recorder {
         let is_synced = self.is_synced.load(Ordering::Relaxed);
         let known = self.waiting.get(&pod.uid);
         self.pending += 1;
-        let rank = Rank {
-            priority: std::cmp::Reverse(pod.template.priority),
-            seen: is_synced.then_some(self.pending),
-            created: pod.creation_time.unwrap_or_default(),
-        };
+        let seen = is_synced.then_some(self.pending);
+        let since = Since { seen, created: pod.creation_time.unwrap_or_default() };
+        let rank = Rank { priority: Reverse(pod.template.priority), since };
         let appeared = match known {
             Some(known) => known.appeared,
             None => is_synced.then(Instant::now),
