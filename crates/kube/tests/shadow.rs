@@ -332,6 +332,7 @@ fn beside_a_scheduler(seed: u64, nodes: u32, pods: u32) -> BTreeMap<String, Judg
         // The scheduler and the shadow work meanwhile.
         std::thread::sleep(Duration::from_millis(workload.random.u64(0..20)));
     }
+    runtime.block_on(process.live.mirror().refresh()).expect("the mirror follows");
     runtime.block_on(until("at rest", || {
         let queue = process.live.schedulers().queue();
         let QueueFigures { active, backoff, .. } = queue.with(|queue, _| queue.figures());

@@ -105,7 +105,8 @@ impl<'a> Around<'a> {
             // The scheduler cannot have decided on a pod that did not exist yet.
             later.appeared.is_none_or(|appeared| appeared < self.binding.at)
         };
-        let earlier: Vec<&Binding> = bindings(&self.before).collect();
+        let is_recent = |one: &&Binding| !self.was_first(one);
+        let earlier: Vec<&Binding> = bindings(&self.before).filter(is_recent).collect();
         let later: Vec<&Binding> = bindings(&self.after).filter(is_candidate).collect();
         let orders = self.orders(&earlier, &later);
         let in_order = orders.iter().map(|order| self.in_order(order, &earlier, &later));
@@ -136,28 +137,36 @@ impl<'a> Around<'a> {
     ///
     /// A pod of higher priority that entered the queue later precedes this one if it did so before this one was
     /// decided on, and one of lower priority that entered earlier if it was decided on before this one entered. Neither
-    /// time is known, so such pods are counted up to each time near that of this pod.
+    /// time is known, so such pods are counted up to the time of each of them that was bound shortly before or after.
     fn orders(&self, earlier: &[&Binding], later: &[&Binding]) -> [Order; 2 + BETWEEN] {
         let Rank { priority, since } = self.binding.rank;
         let is_open = |one: &&&Binding| {
             let by_priority = one.rank.priority.cmp(&priority);
-            by_priority != Ordering::Equal && by_priority != one.rank.since.cmp(&since)
+            let is_equal = by_priority == Ordering::Equal;
+            !is_equal && by_priority != one.rank.since.cmp(&since) && !self.was_first(one)
         };
-        let open = earlier.iter().chain(later).filter(is_open);
-        let mut times: Vec<Since> = open.map(|one| one.rank.since).collect();
-        times.sort_unstable();
-        times.dedup();
-        let (before, after) = times.split_at(times.partition_point(|time| *time < since));
-        let nearest = before.iter().rev().take(BETWEEN / 2).chain(after.iter().take(BETWEEN / 2));
+        let nearest = |bindings: &[&Binding]| -> Vec<Since> {
+            let open = bindings.iter().filter(is_open).take(BETWEEN / 2);
+            open.map(|one| one.rank.since).collect()
+        };
+        let times = nearest(earlier).into_iter().chain(nearest(later));
         let mut orders = [Order::ByRank; 2 + BETWEEN];
         orders[1] = Order::ByTime;
-        for (order, time) in orders.iter_mut().skip(2).zip(nearest) {
-            *order = Order::Until(*time);
+        for (order, time) in orders.iter_mut().skip(2).zip(times) {
+            *order = Order::Until(time);
         }
         orders
     }
 
+    /// Returns whether a pod was bound before this one existed.
+    fn was_first(&self, one: &Binding) -> bool {
+        self.binding.appeared.is_some_and(|appeared| one.at <= appeared)
+    }
+
     fn precedes(&self, order: &Order, one: &Binding) -> bool {
+        if self.was_first(one) {
+            return true;
+        }
         let (this, other) = (self.binding.rank, one.rank);
         match order {
             Order::ByRank => other < this,
