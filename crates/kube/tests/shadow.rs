@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use portolan::scheduler::queue::QueueFigures;
 use portolan_apiserver::ApiServer;
 use portolan_kube::api::{Limits, Resource};
 use portolan_kube::process::Served;
@@ -332,12 +331,8 @@ fn beside_a_scheduler(seed: u64, nodes: u32, pods: u32) -> BTreeMap<String, Judg
         // The scheduler and the shadow work meanwhile.
         std::thread::sleep(Duration::from_millis(workload.random.u64(0..20)));
     }
-    runtime.block_on(process.live.mirror().refresh()).expect("the mirror follows");
-    runtime.block_on(until("at rest", || {
-        let queue = process.live.schedulers().queue();
-        let QueueFigures { active, backoff, .. } = queue.with(|queue, _| queue.figures());
-        let figures = process.live.figures();
-        active + backoff == 0 && figures.placed == figures.bound + figures.not_bound
+    runtime.block_on(until("all bound", || {
+        server.objects("Pod").iter().all(|pod| pod["spec"]["nodeName"].is_string())
     }));
     // Finishes the bindings in flight.
     runtime.block_on(process.live.stop(PATIENCE));
