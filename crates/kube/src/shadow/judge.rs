@@ -187,7 +187,7 @@ impl Judge {
             beyond,
             newest: &newest,
         };
-        let found = around.states().into_iter().find(|state| {
+        let found = around.find(|state| {
             let assessed = self.assess(binding, &state.fork());
             let is_possible = |assessed: Assessed| {
                 matches!(assessed.standing, Standing::Best | Standing::BestOfSample)

@@ -99,8 +99,11 @@ pub(super) struct Around<'a> {
 }
 
 impl<'a> Around<'a> {
-    /// Returns the states to try, the most likely first.
-    pub(super) fn states(&self) -> Vec<State<'a>> {
+    /// Returns the first state that is accepted. The most likely ones are tried first, and none twice.
+    pub(super) fn find(
+        &self,
+        mut is_accepted: impl FnMut(&State<'a>) -> bool,
+    ) -> Option<State<'a>> {
         let is_candidate = |later: &&Binding| {
             // The scheduler cannot have decided on a pod that did not exist yet.
             later.appeared.is_none_or(|appeared| appeared < self.binding.at)
@@ -109,10 +112,11 @@ impl<'a> Around<'a> {
         let earlier: Vec<&Binding> = bindings(&self.before).filter(is_recent).collect();
         let later: Vec<&Binding> = bindings(&self.after).filter(is_candidate).collect();
         let orders = self.orders(&earlier, &later);
-        let in_order = orders.iter().map(|order| self.in_order(order, &earlier, &later));
-        let mut states: Vec<State<'_>> = in_order.collect();
         let (ends, between) = orders.split_at(2);
-        states.extend(ends.iter().flat_map(|order| self.before_changes(order, &later, CHANGES)));
+        let before_changes = |orders: &'_ [Order], most| {
+            let of = orders.iter().map(|order| self.before_changes(order, &later, most));
+            of.flatten().collect::<Vec<_>>()
+        };
         let plain = |put_in: &[&'a Binding], left_out: &[&'a Binding]| State {
             version: &self.binding.version,
             earlier: None,
@@ -120,16 +124,19 @@ impl<'a> Around<'a> {
             put_in: put_in.to_vec(),
             left_out: left_out.to_vec(),
         };
-        states.extend(self.with_later_changes(&orders[0], &later));
-        let (earlier, nearest) = (first(&earlier), first(&later));
-        states.extend((1..=earlier.len()).map(|count| plain(&[], &earlier[..count])));
-        states.extend((1..=nearest.len()).map(|count| plain(&nearest[..count], &[])));
-        states.extend(earlier.iter().skip(1).map(|one| plain(&[], &[*one])));
-        states.extend(nearest.iter().skip(1).map(|one| plain(&[*one], &[])));
-        states.extend(between.iter().flat_map(|order| self.before_changes(order, &later, FEW)));
+        let (last, next) = (first(&earlier), first(&later));
+        let mut states = orders
+            .iter()
+            .map(|order| self.in_order(order, &earlier, &later))
+            .chain(std::iter::once_with(|| before_changes(ends, CHANGES)).flatten())
+            .chain(std::iter::once_with(|| self.with_later_changes(&ends[0], &later)).flatten())
+            .chain((1..=last.len()).map(|count| plain(&[], &last[..count])))
+            .chain((1..=next.len()).map(|count| plain(&next[..count], &[])))
+            .chain(last.iter().skip(1).map(|one| plain(&[], &[*one])))
+            .chain(next.iter().skip(1).map(|one| plain(&[*one], &[])))
+            .chain(std::iter::once_with(|| before_changes(between, FEW)).flatten());
         let mut known = HashSet::new();
-        states.retain(|state| state.is_other() && known.insert(state.key()));
-        states
+        states.find(|state| state.is_other() && known.insert(state.key()) && is_accepted(state))
     }
 
     /// Returns the orders in which the scheduler may have decided on the pods of the window: by priority and then by

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use portolan::log::Event;
-use portolan::model::{Name, Pod, Timestamp, Uid};
+use portolan::model::{Name, Pod, Uid};
 use portolan::{Reader, Snapshot};
 
 use crate::mirror::Observer;
@@ -25,13 +25,13 @@ pub(super) struct Rank {
     pub(super) since: Since,
 }
 
-/// When a pod entered the queue. Pods that were pending when the shadow started come first, in the order of their
-/// creation.
+/// When a pod entered the queue. Pods that were pending when the shadow started come first, in the order of their last
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Since {
     /// The number of pending pods and their updates before it, or `None` before the start, which sorts first.
     seen: Option<u64>,
-    created: Timestamp,
+    resource_version: u64,
 }
 
 /// A binding of the other scheduler.
@@ -126,7 +126,7 @@ impl Recorder {
         let known = self.waiting.get(&pod.uid);
         self.pending += 1;
         let seen = is_synced.then_some(self.pending);
-        let since = Since { seen, created: pod.creation_time.unwrap_or_default() };
+        let since = Since { seen, resource_version: pod.resource_version };
         let rank = Rank { priority: Reverse(pod.template.priority), since };
         let appeared = match known {
             Some(known) => known.appeared,
