@@ -15,7 +15,7 @@ import tempfile
 import yaml
 
 MANIFESTS, CHART, VERBS = "deploy/manifests", "deploy/chart", "deploy/verbs.txt"
-FLAGS = "cli/src/live/run.rs"
+FLAGS, SHADOW_FLAGS = "cli/src/live/run.rs", "cli/src/live/shadow/mod.rs"
 ACTION = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*\}\}", re.DOTALL)
 VALUE = r"\.Values((?:\.\w+)+)"
 # Values other than the defaults, for the chart's branches.
@@ -195,12 +195,33 @@ def check_requests(root, found, lease):
     return problems
 
 
+def check_flags(root, path, command, found):
+    """Returns the problems of the arguments of the one Deployment."""
+    source = (root / path).read_text()
+    problems = []
+    for flag in only(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]:
+        field = flag.removeprefix("--").partition("=")[0].replace("-", "_")
+        if not re.search(rf"^    {field}: ", source, re.MULTILINE):
+            problems.append(f"the Deployment: `portolan {command}` does not have the flag {flag}")
+    return problems
+
+
+def check_shadow(root, found, reader):
+    """Returns the problems of the shadow, which has the rules of portolan-reader and no others."""
+    problems = check_flags(root, SHADOW_FLAGS, "shadow", found)
+    if only(found, "ClusterRole")["rules"] != reader["rules"]:
+        problems.append("the rules of portolan-shadow are not those of portolan-reader")
+    binding, account = only(found, "ClusterRoleBinding"), only(found, "ServiceAccount")["metadata"]["name"]
+    if (binding["roleRef"]["name"], binding["subjects"][0]["name"]) != ("portolan-shadow", account):
+        problems.append("portolan-shadow: the binding has another role or account")
+    return problems
+
+
 def check(root):
     """Returns the problems of the tree at `root`."""
     texts = lambda folder: {path.name: path.read_text() for path in sorted((root / folder).glob("*.yaml"))}
     documents((root / CHART / "Chart.yaml").read_text(), "Chart.yaml")
     plain, elsewhere = objects(texts(MANIFESTS)), objects(texts(f"{MANIFESTS}/elsewhere"))
-    deployment = only(plain, "Deployment")
     config = only(plain, "ConfigMap")["data"]["config.yaml"]
     documents(config, "the ConfigMap's config.yaml")
     # With other values, each place that should follow a value does.
@@ -232,11 +253,9 @@ def check(root):
         for changed, expected in (({}, plain), (OTHER, moved)):
             problems += differences(expected, by_helm(root, changed), "the chart by helm")
     problems += check_requests(root, plain, "portolan")
-    source = (root / FLAGS).read_text()
-    for flag in deployment["spec"]["template"]["spec"]["containers"][0]["args"]:
-        field = flag.removeprefix("--").partition("=")[0].replace("-", "_")
-        if not re.search(rf"^    {field}: ", source, re.MULTILINE):
-            problems.append(f"the Deployment: `portolan run` does not have the flag {flag}")
+    problems += check_flags(root, FLAGS, "run", plain)
+    shadow = objects(texts(f"{MANIFESTS}/shadow"))
+    problems += check_shadow(root, shadow, plain["ClusterRole", None, "portolan-reader"])
     return problems
 
 
@@ -252,6 +271,9 @@ FAULTS = [
     (f"{MANIFESTS}/rbac.yaml", "resources: [leases]", "resources: [pods]", "pods.coordination.k8s.io create belongs in a ClusterRole"),
     (f"{MANIFESTS}/rbac.yaml", "  kind: Role\n", "  kind: ClusterRole\n", "its role does not exist"),
     (f"{MANIFESTS}/serviceaccount.yaml", "name: portolan", "name: other", "ServiceAccount portolan does not exist"),
+    (f"{MANIFESTS}/shadow/shadow.yaml", "verbs: [list, watch]", "verbs: [get, list, watch]", "not those of portolan-reader"),
+    (f"{MANIFESTS}/shadow/shadow.yaml", "--serve=", "--listen=", "`portolan shadow` does not have the flag --listen"),
+    (f"{MANIFESTS}/shadow/shadow.yaml", "- kind: ServiceAccount\n  name: portolan-shadow", "- kind: ServiceAccount\n  name: portolan", "another role or account"),
     (VERBS, "pods delete\n", "", "lacks pods delete"),
     (VERBS, "pods delete\n", "pods delete\npods evict\n", "no role grants pods evict"),
     (VERBS, "pods delete\n", "pods get\npods delete\n", "not sorted"),
@@ -276,8 +298,9 @@ def self_test():
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         shutil.copytree("deploy", root / "deploy")
-        (root / FLAGS).parent.mkdir(parents=True)
-        shutil.copy(FLAGS, root / FLAGS)
+        for flags in (FLAGS, SHADOW_FLAGS):
+            (root / flags).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(flags, root / flags)
         for name, old, new, expected in FAULTS:
             text = (root / name).read_text()
             assert old in text, f"{name} does not have {old!r}: has the file changed?"

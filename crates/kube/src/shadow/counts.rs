@@ -41,7 +41,7 @@ impl ShadowFigures {
         counted.filter(|(verdict, _)| is_counted(**verdict)).map(|(_, count)| count).sum()
     }
 
-    /// Returns the share of the decided pods that are `explained` from 0 to 1, or `None` without such pods.
+    /// Returns the share of the decided pods that are counted, from 0 to 1. `None` without decided pods.
     fn share(&self, is_counted: impl Fn(Verdict) -> bool) -> Option<f64> {
         let decided = self.sum(|verdict| verdict != Verdict::Undecided);
         (decided > 0).then(|| self.sum(is_counted) as f64 / decided as f64)
