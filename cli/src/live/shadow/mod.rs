@@ -30,7 +30,7 @@ use report::Report;
 /// before the binding, and reports whether the node is among the best ones. Ends after SIGTERM, SIGINT, --for or --pods
 /// with a summary.
 ///
-/// Exit status: 0 if each decision agrees or is explained, 1 if one does not and is not, 2 if an argument or an input is
+/// Exit status: 0 if each decision agrees or is explained, 1 if one is unexplained, 2 if an argument or an input is
 /// invalid.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

@@ -43,8 +43,8 @@ impl Assessed {
     }
 }
 
-/// Evaluates a pod on all nodes and compares `node` with the others. `percentage` is `percentageOfNodesToScore`. O(nodes
-/// × plugins).
+/// Evaluates a pod on all nodes and compares `node` with the others. `percentage` is `percentageOfNodesToScore`.
+/// O(nodes × plugins).
 ///
 /// # Errors
 ///
