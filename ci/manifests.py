@@ -17,6 +17,7 @@ import yaml
 MANIFESTS, CHART, VERBS = "deploy/manifests", "deploy/chart", "deploy/verbs.txt"
 # Where the flags of `portolan run` are.
 FLAGS = ["cli/src/live/run.rs", "cli/src/live/serving.rs", "cli/src/live/settings.rs"]
+SHADOW_FLAGS = ["cli/src/live/shadow/mod.rs"]
 ACTION = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*\}\}", re.DOTALL)
 VALUE = r"\.Values((?:\.\w+)+)"
 # Values other than the defaults, for the chart's branches.
@@ -208,12 +209,33 @@ def check_requests(root, found, lease):
     return problems
 
 
+def check_flags(root, paths, command, found):
+    """Returns the problems of the arguments of the one Deployment."""
+    source = "".join((root / path).read_text() for path in paths)
+    problems = []
+    for flag in only(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]:
+        field = flag.removeprefix("--").partition("=")[0].replace("-", "_")
+        if not re.search(rf"^    {field}: ", source, re.MULTILINE):
+            problems.append(f"the Deployment: `portolan {command}` does not have the flag {flag}")
+    return problems
+
+
+def check_shadow(root, found, reader):
+    """Returns the problems of the shadow, which has the rules of portolan-reader and no others."""
+    problems = check_flags(root, SHADOW_FLAGS, "shadow", found)
+    if only(found, "ClusterRole")["rules"] != reader["rules"]:
+        problems.append("the rules of portolan-shadow are not those of portolan-reader")
+    binding, account = only(found, "ClusterRoleBinding"), only(found, "ServiceAccount")["metadata"]["name"]
+    if (binding["roleRef"]["name"], binding["subjects"][0]["name"]) != ("portolan-shadow", account):
+        problems.append("portolan-shadow: the binding has another role or account")
+    return problems
+
+
 def check(root):
     """Returns the problems of the tree at `root`."""
     texts = lambda folder: {path.name: path.read_text() for path in sorted((root / folder).glob("*.yaml"))}
     documents((root / CHART / "Chart.yaml").read_text(), "Chart.yaml")
     plain, elsewhere = objects(texts(MANIFESTS)), objects(texts(f"{MANIFESTS}/elsewhere"))
-    deployment = only(plain, "Deployment")
     config = only(plain, "ConfigMap")["data"]["config.yaml"]
     documents(config, "the ConfigMap's config.yaml")
     # With other values, each place that should follow a value does.
@@ -245,11 +267,9 @@ def check(root):
         for changed, expected in (({}, plain), (OTHER, moved)):
             problems += differences(expected, by_helm(root, changed), "the chart by helm")
     problems += check_requests(root, plain, "portolan")
-    source = "".join((root / path).read_text() for path in FLAGS)
-    for flag in deployment["spec"]["template"]["spec"]["containers"][0]["args"]:
-        field = flag.removeprefix("--").partition("=")[0].replace("-", "_")
-        if not re.search(rf"^    {field}: ", source, re.MULTILINE):
-            problems.append(f"the Deployment: `portolan run` does not have the flag {flag}")
+    problems += check_flags(root, FLAGS, "run", plain)
+    shadow = objects(texts(f"{MANIFESTS}/shadow"))
+    problems += check_shadow(root, shadow, plain["ClusterRole", None, "portolan-reader"])
     return problems
 
 
@@ -268,6 +288,9 @@ FAULTS = [
     (f"{MANIFESTS}/rbac.yaml", "name: system:auth-delegator", "name: system:delegator", "its role does not exist"),
     (f"{MANIFESTS}/rbac.yaml", "name: extension-api", "name: api", "its role does not exist"),
     (VERBS, "configmaps get\n", "", "lacks configmaps get"),
+    (f"{MANIFESTS}/shadow/shadow.yaml", "verbs: [list, watch]", "verbs: [get, list, watch]", "not those of portolan-reader"),
+    (f"{MANIFESTS}/shadow/shadow.yaml", "--serve=", "--listen=", "`portolan shadow` does not have the flag --listen"),
+    (f"{MANIFESTS}/shadow/shadow.yaml", "- kind: ServiceAccount\n  name: portolan-shadow", "- kind: ServiceAccount\n  name: portolan", "another role or account"),
     (VERBS, "pods delete\n", "", "lacks pods delete"),
     (VERBS, "pods delete\n", "pods delete\npods evict\n", "no role grants pods evict"),
     (VERBS, "pods delete\n", "pods get\npods delete\n", "not sorted"),
@@ -292,7 +315,7 @@ def self_test():
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         shutil.copytree("deploy", root / "deploy")
-        for path in FLAGS:
+        for path in [*FLAGS, *SHADOW_FLAGS]:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, root / path)
         for name, old, new, expected in FAULTS:

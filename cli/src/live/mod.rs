@@ -1,4 +1,4 @@
-//! Commands that schedule on an API server: `portolan run`, and `portolan demo` with a server in memory.
+//! Commands that use an API server: `portolan run`, `portolan shadow`, and `portolan demo` with a server in memory.
 
 pub(crate) mod conformance;
 pub(crate) mod demo;
@@ -7,6 +7,7 @@ mod gates;
 pub(crate) mod run;
 mod serving;
 mod settings;
+pub(crate) mod shadow;
 
 use tokio::runtime::{Builder, Runtime};
 

@@ -3,6 +3,8 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::string::FromUtf8Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_k8s::config::ProcessSettings;
@@ -61,15 +63,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 const GRACE: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let configuration = match &arguments.config {
-        None => None,
-        Some(file) => {
-            let text = String::from_utf8(input::read(file)?);
-            let text = text
-                .map_err(|error| Failure::File { file: file.clone(), what: error.to_string() })?;
-            Some(text)
-        }
-    };
+    let configuration = configuration(arguments.config.as_deref())?;
     let file = arguments.config.as_ref().zip(configuration.as_deref());
     let resolved = settings::resolve(file, &arguments.leading, &arguments.compatible)?;
     for note in &resolved.notes {
@@ -81,17 +75,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return write_configuration(&settings, text, to);
     }
     let mut config = LiveConfig::default();
-    config.configuration = configuration.map(Into::into);
+    config.configuration = configuration;
     config.writes.host = host();
     let verbose = match arguments.v {
         0..4 => tracing::Level::INFO,
         4..6 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    let log = tracing_subscriber::fmt().with_max_level(arguments.log.unwrap_or(verbose));
+    log_to_stderr(arguments.log.unwrap_or(verbose));
+    runtime()?.block_on(schedule(arguments, &settings, config))
+}
+
+/// Reads the file of a configuration.
+pub(super) fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, Failure> {
+    let Some(file) = file else { return Ok(None) };
+    let text = String::from_utf8(input::read(file)?);
+    let invalid =
+        |error: FromUtf8Error| Failure::File { file: file.into(), what: error.to_string() };
+    Ok(Some(text.map_err(invalid)?.into()))
+}
+
+pub(super) fn log_to_stderr(least: tracing::Level) {
+    let log = tracing_subscriber::fmt().with_max_level(least);
     // Only a subscriber that is already set is an error.
     let _ = log.with_writer(std::io::stderr).try_init();
-    runtime()?.block_on(schedule(arguments, &settings, config))
 }
 
 fn write_configuration(
@@ -244,13 +251,13 @@ fn host() -> String {
 }
 
 /// The signals that end the process.
-struct Signals {
+pub(super) struct Signals {
     #[cfg(unix)]
     term: tokio::signal::unix::Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Signals, Failure> {
+    pub(super) fn new() -> Result<Signals, Failure> {
         Ok(Signals {
             #[cfg(unix)]
             term: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
@@ -258,7 +265,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) {
+    pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         tokio::select! {
             _ = self.term.recv() => {}

@@ -86,6 +86,17 @@ pub(super) struct Serving {
     requestheader_extra_headers_prefix: Option<Vec<String>>,
 }
 
+/// Reads an address to serve on without encryption.
+pub(super) fn address(text: &str) -> Result<Option<SocketAddr>, Failure> {
+    match text {
+        "none" => Ok(None),
+        _ => text.parse().map(Some).map_err(|_| {
+            let example = "write an address such as 127.0.0.1:10259, or none";
+            Failure::Usage(format!("--serve {text}: {example}"))
+        }),
+    }
+}
+
 /// The addresses to serve on.
 #[derive(Debug, PartialEq, Eq)]
 struct Addresses {
@@ -105,11 +116,7 @@ impl Serving {
             || self.authentication_kubeconfig.is_some()
             || self.authorization_kubeconfig.is_some();
         let plain = match self.serve.as_deref() {
-            Some("none") => None,
-            Some(text) => Some(text.parse().map_err(|_| {
-                let example = "write an address such as 127.0.0.1:10259, or none";
-                Failure::Usage(format!("--serve {text}: {example}"))
-            })?),
+            Some(text) => address(text)?,
             None if is_secure || is_in_cluster => None,
             None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))),
         };

@@ -14,4 +14,5 @@ mod live;
 mod perf;
 mod queued_replay;
 mod replay;
+mod shadow;
 mod what_if;

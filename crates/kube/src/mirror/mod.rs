@@ -82,6 +82,7 @@ use pod_sink::PodSink;
 use reflector::Reflector;
 use sink::Sink;
 use submit::Events;
+pub(crate) use submit::Observer;
 use wire::Page;
 
 /// Why a mirror cannot start, or cannot do what it was asked for.
@@ -153,6 +154,17 @@ impl Mirror {
         pods: Arc<PodIndex>,
         options: Options,
     ) -> Result<Mirror, MirrorError> {
+        Mirror::observed(api, engine, pods, options, None)
+    }
+
+    /// Like [`Mirror::start`], with an observer of the events.
+    pub(crate) fn observed(
+        api: Api,
+        engine: Engine,
+        pods: Arc<PodIndex>,
+        options: Options,
+        observer: Option<Box<dyn Observer>>,
+    ) -> Result<Mirror, MirrorError> {
         let runtime = Handle::try_current().map_err(|_| MirrorError::NoRuntime)?;
         let is_unknown = |resource: &&Resource| {
             !matches!(**resource, Resource::PODS | Resource::NODES)
@@ -163,7 +175,7 @@ impl Mirror {
         }
         let reader = engine.reader().map_err(|_| MirrorError::Stopped)?;
         let board = Arc::new(Board::new(&options.resources));
-        let (events, thread) = Events::start(engine.clone(), pods.clone(), board.clone())
+        let (events, thread) = Events::start(engine.clone(), pods.clone(), board.clone(), observer)
             .map_err(MirrorError::Thread)?;
         let may_read = watch::Sender::new(!options.is_delayed);
         let start = Start {

@@ -3,6 +3,9 @@
 //! `Engine::submit` may wait for room in the log, or fold events on the calling thread, neither of which belongs on a
 //! runtime's thread. A reflector waits asynchronously when the channel is full, so a slow engine slows the reading from
 //! the network. At most [`IN_FLIGHT`] tickets are held.
+//!
+//! An [`Observer`] sees each event before it is submitted, when the published version contains all earlier ones and
+//! nothing else. The thread then waits for each outcome.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,6 +29,12 @@ const IN_FLIGHT: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stopped;
 
+/// Sees the events of a mirror, on the thread that submits them.
+pub(crate) trait Observer: Send {
+    /// Called before an event is submitted, when all earlier events are in the published version.
+    fn before(&mut self, event: &Event);
+}
+
 enum Work {
     Event(Arc<KindState>, Event),
     /// Answered when the outcomes of all events before it are known.
@@ -46,13 +55,14 @@ impl Events {
         engine: Engine,
         pods: Arc<PodIndex>,
         board: Arc<Board>,
+        observer: Option<Box<dyn Observer>>,
     ) -> std::io::Result<(Events, JoinHandle<()>)> {
         let (sender, receiver) = mpsc::channel(CHANNEL);
         let thread =
             thread::Builder::new().name("portolan-mirror".to_owned()).spawn(move || {
                 // Also if a callback of the engine panics.
                 let _stopped = StopOnDrop(board);
-                Submitter { engine, pods, tickets: VecDeque::new() }.run(receiver);
+                Submitter { engine, pods, tickets: VecDeque::new(), observer }.run(receiver);
             })?;
         Ok((Events(sender), thread))
     }
@@ -90,6 +100,7 @@ struct Submitter {
     engine: Engine,
     pods: Arc<PodIndex>,
     tickets: VecDeque<InFlight>,
+    observer: Option<Box<dyn Observer>>,
 }
 
 impl Submitter {
@@ -109,9 +120,10 @@ impl Submitter {
                 }
             };
             let done = match work {
-                Work::Event(kind, event) => {
-                    self.submit(kind, event).and_then(|()| self.settle(IN_FLIGHT))
-                }
+                Work::Event(kind, event) => self
+                    .observe(&event)
+                    .and_then(|()| self.submit(kind, event))
+                    .and_then(|()| self.settle(IN_FLIGHT)),
                 Work::Flush(answer) => self.settle(0).map(|()| {
                     // The task that asked may have been stopped.
                     let _ = answer.send(());
@@ -121,6 +133,16 @@ impl Submitter {
                 return;
             }
         }
+    }
+
+    fn observe(&mut self, event: &Event) -> Result<(), Stopped> {
+        if self.observer.is_some() {
+            self.settle(0)?;
+        }
+        if let Some(observer) = &mut self.observer {
+            observer.before(event);
+        }
+        Ok(())
     }
 
     fn submit(&mut self, kind: Arc<KindState>, event: Event) -> Result<(), Stopped> {

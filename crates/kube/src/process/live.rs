@@ -19,19 +19,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender};
 use portolan::framework::{
-    AlgorithmConfig, ClusterEvent, Eviction, Evictor, Framework, FrameworkError,
-    Handle as PluginHandle,
+    AlgorithmConfig, ClusterEvent, Eviction, Evictor, Handle as PluginHandle,
 };
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::{Change, Diff, Name, Pod, Timestamp};
-use portolan::plugins::DynamicResources;
 use portolan::scheduler::queue::{PopError, QueueFront};
 use portolan::scheduler::{
     BindingLoop, BuildError, NewSchedulerError, Placement, Schedulers, SchedulingLoop,
 };
-use portolan_k8s::config::{
-    ConfigError, Configuration, PluginArgs, ProcessSettings, Profile, Registry,
-};
+use portolan_k8s::config::{ConfigError, Configuration, ProcessSettings};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -40,6 +36,8 @@ use tokio::time::timeout;
 use crate::api::Api;
 use crate::mirror::{self, Mirror, MirrorError, PodIndex};
 use crate::write::{Failure, Fence, WriteOptions, Writes};
+
+use super::profiles::{DEFAULT, framework, registry};
 
 /// The settings of a [`LiveScheduler`].
 #[derive(Clone, Debug)]
@@ -243,6 +241,11 @@ impl LiveScheduler {
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// Whether the scheduler is stopping.
+    pub(super) fn stops(&self) -> &Arc<AtomicBool> {
+        &self.stops
     }
 
     /// The configuration as it was given.
@@ -553,48 +556,6 @@ impl Binding {
             }
         });
     }
-}
-
-/// The configuration that kube-scheduler has without one.
-const DEFAULT: &str =
-    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
-
-/// Returns the registry of a cluster's schedulers: the in-tree plugins, with kube-scheduler's default profile.
-/// DynamicResources comes before DefaultPreemption. GangScheduling is behind a feature gate that is off there, and its
-/// PodGroups are not mirrored; PodLauncher is Gödel's.
-fn registry() -> Registry {
-    let mut registry = Registry::in_tree();
-    let make = |_: PluginArgs<'_>, _: &PluginHandle| {
-        Ok(Box::new(DynamicResources) as Box<dyn portolan::framework::Plugin>)
-    };
-    // The name is free: the in-tree registry only leaves it out.
-    if registry.register(NAME, make).is_ok() {
-        let mut profile = registry.default_profile().to_vec();
-        profile.retain(|(name, _)| name != "GangScheduling" && name != "PodLauncher");
-        let before = profile.iter().position(|(name, _)| name == "DefaultPreemption");
-        profile.insert(before.unwrap_or(profile.len()), (NAME.to_owned(), 0));
-        registry.set_default_profile(profile);
-    }
-    registry
-}
-
-const NAME: &str = "DynamicResources";
-
-/// Reads one profile with the handle of the scheduler.
-fn framework(
-    text: &str,
-    registry: &Registry,
-    handle: &PluginHandle,
-    name: &Name,
-) -> Result<Framework, FrameworkError> {
-    let read = Configuration::read(text, registry, handle);
-    let read = read.map_err(|error| FrameworkError::Other(error.to_string()))?;
-    let mut profiles = read.profiles.into_iter();
-    let found = profiles.find(|profile| *profile.scheduler_name == **name);
-    let missing = || FrameworkError::NotFound(name.to_string());
-    let own =
-        |profile: Profile| profile.framework.with_percentage_of_nodes(profile.percentage_of_nodes);
-    found.map(own).ok_or_else(missing)
 }
 
 /// Returns the threads on which a decision examines nodes (`parallelism`), or `None` for the scheduling thread alone,

@@ -2,6 +2,7 @@
 
 mod election;
 mod live;
+pub(crate) mod profiles;
 mod secure;
 mod serve;
 

@@ -1,16 +1,17 @@
-//! What a scheduler answers over HTTP: whether it is alive and ready, its metrics, and its configuration.
+//! What a scheduler or a shadow answers over HTTP: whether it is alive and ready, its metrics, and its configuration.
 //!
 //! | path | answer |
 //! |---|---|
 //! | `/livez`, `/healthz` | 200 while the process can do its work; 500 after the lease was lost |
 //! | `/readyz` | 200 when the first lists are applied and the process is not stopping |
-//! | `/metrics` | kube-scheduler's metrics in Prometheus' text format |
+//! | `/metrics` | kube-scheduler's metrics in Prometheus' text format, and those of a shadow |
 //! | `/configz` | the configuration as it was given |
 //!
 //! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
 //! reach. [`Served::secure`] has both.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use axum::Router;
@@ -26,6 +27,7 @@ use tokio::task::JoinHandle;
 
 use super::LiveScheduler;
 use crate::mirror::Readiness;
+use crate::shadow::Shadow;
 use crate::write::Fence;
 
 /// A running server. It ends when this is dropped.
@@ -35,12 +37,28 @@ pub struct Served {
     tasks: Vec<JoinHandle<()>>,
 }
 
-struct Answers {
-    fence: Fence,
+pub(super) struct Answers {
+    /// `None` for a shadow, which has no lease to lose.
+    fence: Option<Fence>,
+    /// Whether the process is stopping.
+    stops: Arc<AtomicBool>,
     readiness: Readiness,
-    metrics: Arc<Metrics>,
-    schedulers: Weak<Schedulers>,
+    metrics: Box<dyn Fn() -> String + Send + Sync>,
     configuration: Arc<str>,
+}
+
+impl Answers {
+    pub(super) fn of(scheduler: &LiveScheduler) -> Answers {
+        let metrics = scheduler.metrics().clone();
+        let schedulers = Arc::downgrade(scheduler.schedulers());
+        Answers {
+            fence: Some(scheduler.writes().fence().clone()),
+            stops: scheduler.stops().clone(),
+            readiness: scheduler.mirror().readiness(),
+            metrics: Box::new(move || of_scheduler(&metrics, &schedulers)),
+            configuration: scheduler.configuration().clone(),
+        }
+    }
 }
 
 impl Served {
@@ -50,9 +68,28 @@ impl Served {
     ///
     /// The address is in use or not allowed.
     pub async fn start(address: SocketAddr, scheduler: &LiveScheduler) -> std::io::Result<Served> {
+        Served::answer(address, routes(Answers::of(scheduler))).await
+    }
+
+    /// Starts to answer for a shadow, which is alive as long as it answers. Port 0 takes a free port.
+    ///
+    /// # Errors
+    ///
+    /// The address is in use or not allowed.
+    pub async fn shadow(address: SocketAddr, shadow: &Shadow) -> std::io::Result<Served> {
+        let answers = Answers {
+            fence: None,
+            stops: Arc::default(),
+            readiness: shadow.mirror().readiness(),
+            metrics: shadow.metrics(),
+            configuration: shadow.configuration().clone(),
+        };
+        Served::answer(address, routes(answers)).await
+    }
+
+    async fn answer(address: SocketAddr, router: Router) -> std::io::Result<Served> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let router = routes(scheduler);
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "health and metrics are no longer served");
@@ -79,14 +116,7 @@ impl Drop for Served {
 }
 
 /// The paths and their handlers. A path that is added here is served with and without encryption.
-pub(super) fn routes(scheduler: &LiveScheduler) -> Router {
-    let answers = Arc::new(Answers {
-        fence: scheduler.writes().fence().clone(),
-        readiness: scheduler.mirror().readiness(),
-        metrics: scheduler.metrics().clone(),
-        schedulers: Arc::downgrade(scheduler.schedulers()),
-        configuration: scheduler.configuration().clone(),
-    });
+pub(super) fn routes(answers: Answers) -> Router {
     let table = [
         ("/livez", get(live)),
         ("/healthz", get(live)),
@@ -97,11 +127,11 @@ pub(super) fn routes(scheduler: &LiveScheduler) -> Router {
     let router = Router::<Arc<Answers>>::new();
     let router =
         table.into_iter().fold(router, |router, (path, handler)| router.route(path, handler));
-    router.with_state(answers)
+    router.with_state(Arc::new(answers))
 }
 
 async fn live(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
-    match answers.fence.is_lost() {
+    match answers.is_lost() {
         false => (StatusCode::OK, "ok"),
         true => {
             (StatusCode::INTERNAL_SERVER_ERROR, "the lease was lost, or the process is stopping")
@@ -110,7 +140,8 @@ async fn live(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
 }
 
 async fn ready(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
-    if answers.fence.is_lost() {
+    // Relaxed: a probe that comes a moment later sees it.
+    if answers.is_lost() || answers.stops.load(Ordering::Relaxed) {
         (StatusCode::INTERNAL_SERVER_ERROR, "the process is stopping")
     } else if !answers.readiness.is_synced() {
         (StatusCode::INTERNAL_SERVER_ERROR, "the first lists are not applied yet")
@@ -121,7 +152,7 @@ async fn ready(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
 
 async fn metrics(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
     // The engine's figures wait for its writer.
-    let text = tokio::task::spawn_blocking(move || answers.metrics()).await;
+    let text = tokio::task::spawn_blocking(move || (answers.metrics)()).await;
     let format = "text/plain; version=0.0.4; charset=utf-8";
     match text {
         Ok(text) => (StatusCode::OK, [(CONTENT_TYPE, format)], text),
@@ -132,17 +163,21 @@ async fn metrics(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
 }
 
 impl Answers {
-    fn metrics(&self) -> String {
-        if let Some(schedulers) = self.schedulers.upgrade() {
-            schedulers.queue().with(|queue, _| self.metrics.queue(queue));
-            if let (Ok(reader), Ok(figures)) =
-                (schedulers.engine().reader(), schedulers.engine().figures())
-            {
-                self.metrics.engine(&figures, &reader.snapshot());
-            }
-        }
-        self.metrics.encode()
+    fn is_lost(&self) -> bool {
+        self.fence.as_ref().is_some_and(Fence::is_lost)
     }
+}
+
+fn of_scheduler(metrics: &Metrics, schedulers: &Weak<Schedulers>) -> String {
+    if let Some(schedulers) = schedulers.upgrade() {
+        schedulers.queue().with(|queue, _| metrics.queue(queue));
+        if let (Ok(reader), Ok(figures)) =
+            (schedulers.engine().reader(), schedulers.engine().figures())
+        {
+            metrics.engine(&figures, &reader.snapshot());
+        }
+    }
+    metrics.encode()
 }
 
 async fn configuration(State(answers): State<Arc<Answers>>) -> impl IntoResponse {

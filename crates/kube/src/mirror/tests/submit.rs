@@ -25,7 +25,7 @@ impl World {
         let index = Arc::new(PodIndex::default());
         let rules = PodRules::new(index.clone(), Arc::new([]));
         let board = Arc::new(Board::new(&[Resource::PODS]));
-        let started = Events::start(engine.clone(), index, board.clone());
+        let started = Events::start(engine.clone(), index, board.clone(), None);
         World { engine, rules, board, events: started.expect("a thread").0 }
     }
 

@@ -56,7 +56,7 @@ pub use certificate::CertificateSource;
 pub use trust::RequestHeaders;
 
 use super::LiveScheduler;
-use super::serve::{Served, routes};
+use super::serve::{Answers, Served, routes};
 use crate::api::{Api, ApiError};
 
 /// How often files and the ConfigMap are read again.
@@ -199,7 +199,7 @@ impl Served {
         let address = listener.local_addr().map_err(listen)?;
         let tls = tls(provider, certificate.clone())?;
         let listener = TlsListener::start(listener, tls).map_err(listen)?;
-        let router = guarded(routes(scheduler), gate.clone());
+        let router = guarded(routes(Answers::of(scheduler)), gate.clone());
         let served = tokio::spawn(async move {
             let service = router.into_make_service_with_connect_info::<Peer>();
             if let Err(error) = axum::serve(listener, service).await {

@@ -1,0 +1,46 @@
+//! The plugins and profiles of a cluster's schedulers.
+
+use portolan::framework::{Framework, FrameworkError, Handle, Plugin};
+use portolan::model::Name;
+use portolan::plugins::DynamicResources;
+use portolan_k8s::config::{Configuration, PluginArgs, Profile, Registry};
+
+/// The configuration that kube-scheduler has without one.
+pub(crate) const DEFAULT: &str =
+    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+
+const NAME: &str = "DynamicResources";
+
+/// Returns the registry of a cluster's schedulers: the in-tree plugins, with kube-scheduler's default profile.
+/// DynamicResources comes before DefaultPreemption. GangScheduling is behind a feature gate that is off there, and its
+/// PodGroups are not mirrored; PodLauncher is Gödel's.
+pub(crate) fn registry() -> Registry {
+    let mut registry = Registry::in_tree();
+    let make = |_: PluginArgs<'_>, _: &Handle| Ok(Box::new(DynamicResources) as Box<dyn Plugin>);
+    // The name is free: the in-tree registry only leaves it out.
+    if registry.register(NAME, make).is_ok() {
+        let mut profile = registry.default_profile().to_vec();
+        profile.retain(|(name, _)| name != "GangScheduling" && name != "PodLauncher");
+        let before = profile.iter().position(|(name, _)| name == "DefaultPreemption");
+        profile.insert(before.unwrap_or(profile.len()), (NAME.to_owned(), 0));
+        registry.set_default_profile(profile);
+    }
+    registry
+}
+
+/// Reads one profile with the handle of the scheduler.
+pub(crate) fn framework(
+    text: &str,
+    registry: &Registry,
+    handle: &Handle,
+    name: &Name,
+) -> Result<Framework, FrameworkError> {
+    let read = Configuration::read(text, registry, handle);
+    let read = read.map_err(|error| FrameworkError::Other(error.to_string()))?;
+    let mut profiles = read.profiles.into_iter();
+    let found = profiles.find(|profile| *profile.scheduler_name == **name);
+    let missing = || FrameworkError::NotFound(name.to_string());
+    let own =
+        |profile: Profile| profile.framework.with_percentage_of_nodes(profile.percentage_of_nodes);
+    found.map(own).ok_or_else(missing)
+}

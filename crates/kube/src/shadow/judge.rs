@@ -1,0 +1,217 @@
+//! The thread that judges bindings.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use portolan::framework::{Algorithm, Cycle, Handle, Status};
+use portolan::model::{Name, Pod};
+use portolan::{Cluster, Reader};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::assess::{Assessed, Standing, assess};
+use super::counts::Counts;
+use super::other_states::Around;
+use super::recorder::{Binding, Nominated, Seen};
+use super::verdict::{Judgement, Verdict};
+
+/// The longest time for which the thread waits without looking at the clock.
+const TICK: Duration = Duration::from_millis(100);
+
+pub(super) struct Judge {
+    /// The algorithm of each scheduler.
+    pub(super) algorithms: HashMap<Name, Algorithm>,
+    /// `percentageOfNodesToScore`.
+    pub(super) percentage: u8,
+    pub(super) window: Duration,
+    /// The handle of all frameworks.
+    pub(super) handle: Handle,
+    /// The nominations that the handle has.
+    pub(super) nominated: Nominated,
+    pub(super) reader: Reader,
+    /// What was seen, for as long as a binding may need it.
+    pub(super) seen: VecDeque<Seen>,
+    /// Bindings whose window is not over.
+    pub(super) open: VecDeque<(Arc<Binding>, Judgement)>,
+    pub(super) counts: Arc<Counts>,
+    pub(super) judgements: UnboundedSender<Judgement>,
+}
+
+impl Judge {
+    /// Judges until the channel is closed, and then what remains.
+    pub(super) fn run(mut self, seen: &Receiver<Seen>) {
+        loop {
+            let now = match seen.recv_timeout(TICK) {
+                Ok(next) => {
+                    let at = next.at();
+                    self.take(next);
+                    // What happened until now may still be in the channel.
+                    if seen.is_empty() { Instant::now() } else { at }
+                }
+                Err(RecvTimeoutError::Timeout) => Instant::now(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            self.close_windows(|binding, window| binding.at + window <= now);
+            self.forget(now);
+        }
+        self.close_windows(|_, _| true);
+    }
+
+    fn take(&mut self, seen: Seen) {
+        if let Seen::Binding(binding) = &seen {
+            let judgement = self.judge(binding);
+            let is_open = judgement.verdict.is_unexplained();
+            match is_open {
+                true => self.open.push_back((binding.clone(), judgement)),
+                false => self.report(judgement),
+            }
+        }
+        self.seen.push_back(seen);
+    }
+
+    /// Judges a binding on the version right before it.
+    fn judge(&mut self, binding: &Binding) -> Judgement {
+        let Binding { pod, bound, node, scheduler, .. } = binding;
+        let mut judgement = Judgement {
+            namespace: pod.namespace().clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            resource_version: bound.resource_version,
+            scheduler: scheduler.clone(),
+            node: node.clone(),
+            verdict: Verdict::Undecided,
+            state: None,
+            nodes: binding.version.len(),
+            feasible: 0,
+            best_nodes: 0,
+            theirs: None,
+            best: None,
+            reason: None,
+            waited: binding.waited(),
+            decision: Duration::ZERO,
+        };
+        if !pod.template.resource_claims.is_empty() {
+            judgement.reason = Some("resource claims are not supported".to_owned());
+            return judgement;
+        }
+        self.nominate(&binding.nominated);
+        judgement.decision = self.decide(binding);
+        let assessed = match self.assess(binding, &binding.version) {
+            Ok(assessed) => assessed,
+            Err(status) => {
+                judgement.reason = Some(format!("{}: {status}", status.plugin));
+                return judgement;
+            }
+        };
+        let theirs = assessed.of(node).cloned();
+        judgement.feasible = assessed.feasible.len();
+        judgement.best_nodes = assessed.best().count();
+        judgement.best = match assessed.standing {
+            Standing::Best => theirs.clone(),
+            _ => assessed.best().next().cloned(),
+        };
+        let is_nominated = pod.nominated_node_name.as_ref() == Some(node);
+        judgement.verdict = match assessed.standing {
+            Standing::Best if judgement.best_nodes > 1 => Verdict::Tied,
+            Standing::Best => Verdict::Agreed,
+            Standing::BestOfSample | Standing::Worse if is_nominated => Verdict::Nominated,
+            Standing::BestOfSample => Verdict::Sampled,
+            Standing::Worse => Verdict::Disagreed,
+            Standing::Infeasible => Verdict::Infeasible,
+        };
+        judgement.theirs = theirs;
+        judgement.reason = assessed.reason;
+        judgement
+    }
+
+    /// Takes portolan's own decision, as its scheduler would, and returns the time that it takes.
+    fn decide(&mut self, binding: &Binding) -> Duration {
+        let Some(algorithm) = self.algorithms.get_mut(&binding.scheduler) else {
+            return Duration::ZERO;
+        };
+        let begun = Instant::now();
+        let state = algorithm.state();
+        // Only the time matters: which of several equal nodes it chooses is random.
+        let _ = algorithm.decide_as_it_is(Cycle::new(&binding.version, &binding.pod, &state));
+        begun.elapsed()
+    }
+
+    fn assess(&self, binding: &Binding, cluster: &Cluster) -> Result<Assessed, Status> {
+        let Some(algorithm) = self.algorithms.get(&binding.scheduler) else {
+            return Err(Status::error("", "no such scheduler"));
+        };
+        // The node that the pod is nominated to is compared with the others, too.
+        let pod = Pod { nominated_node_name: None, ..(*binding.pod).clone() };
+        assess(algorithm.framework(), cluster, &pod, &binding.node, self.percentage)
+    }
+
+    /// Gives the frameworks the nominations at the time of a binding.
+    fn nominate(&mut self, nominated: &Nominated) {
+        if Arc::ptr_eq(&self.nominated, nominated) {
+            return;
+        }
+        let nominator = self.handle.nominator();
+        self.nominated.iter().for_each(|(pod, _)| drop(nominator.remove(&pod.uid)));
+        nominated.iter().for_each(|(pod, node)| nominator.add((**pod).clone(), node.clone()));
+        self.nominated = nominated.clone();
+    }
+
+    /// Settles the bindings whose window is over.
+    fn close_windows(&mut self, is_over: impl Fn(&Binding, Duration) -> bool) {
+        while self.open.front().is_some_and(|(binding, _)| is_over(binding, self.window))
+            && let Some((binding, mut judgement)) = self.open.pop_front()
+        {
+            self.nominate(&binding.nominated);
+            self.try_other_states(&binding, &mut judgement);
+            self.report(judgement);
+        }
+    }
+
+    /// Looks for a state on which the node is among the best ones.
+    fn try_other_states(&mut self, binding: &Arc<Binding>, judgement: &mut Judgement) {
+        let is_it = |seen: &Seen| matches!(seen, Seen::Binding(one) if Arc::ptr_eq(one, binding));
+        let Some(at) = self.seen.iter().position(is_it) else { return };
+        let newest = self.reader.snapshot();
+        self.reader.release();
+        let window = self.window;
+        let is_near = |seen: &&Seen| {
+            let (one, other) = (seen.at(), binding.at);
+            one.max(other) - one.min(other) <= window
+        };
+        let (after, beyond) = self.seen.iter().skip(at + 1).partition(is_near);
+        let around = Around {
+            binding,
+            before: self.seen.iter().take(at).rev().take_while(is_near).collect(),
+            after,
+            beyond,
+            newest: &newest,
+        };
+        let found = around.find(|state| {
+            let assessed = self.assess(binding, &state.fork());
+            let is_possible = |assessed: Assessed| {
+                matches!(assessed.standing, Standing::Best | Standing::BestOfSample)
+            };
+            assessed.is_ok_and(is_possible)
+        });
+        if let Some(state) = found {
+            judgement.verdict = Verdict::Concurrent;
+            judgement.state = Some(state.describe());
+        }
+    }
+
+    /// Drops what no binding can need any more.
+    fn forget(&mut self, now: Instant) {
+        let oldest = self.open.front().map_or(now, |(binding, _)| binding.at);
+        let window = self.window;
+        while self.seen.front().is_some_and(|seen| seen.at() + window < oldest) {
+            self.seen.pop_front();
+        }
+    }
+
+    fn report(&self, judgement: Judgement) {
+        self.counts.judged(&judgement);
+        // Nobody may listen any more.
+        let _ = self.judgements.send(judgement);
+    }
+}

@@ -1,0 +1,58 @@
+//! Compares the decisions of a running scheduler with portolan's, and writes nothing.
+//!
+//! ```text
+//! API server ──▶ mirror ──▶ recorder ──▶ engine
+//!                              │ each binding, with the version right before it
+//!                              ▼
+//!                            judge ──▶ judgements
+//! ```
+//!
+//! The mirror submits one event at a time. Before it submits the event that places a pending pod on a node, the
+//! recorder takes a version: the cluster with all earlier bindings and without this one. The judge evaluates the pod on
+//! this version and gives a [`Verdict`].
+//!
+//! That version is not always the state that the other scheduler saw. It decides on pods one after the other and binds
+//! them in parallel, so bindings become visible in another order than that of the decisions, and its own watches may
+//! have been ahead or behind. A pod whose node is not among the best ones is therefore judged again when the window is
+//! over, on states that the scheduler may have seen ([`OtherState`]):
+//!
+//! 1. the pods bound within the window are counted in the order of the queue: by priority, then by the time since which
+//!    they wait;
+//! 2. versions from before recent changes that are no bindings;
+//! 3. the last bindings before it left out, or the next ones after it put in, one and several at a time;
+//! 4. nodes and other objects as they were at the end of the window.
+//!
+//! If the node is among the best ones on one of these states, the verdict is [`Verdict::Concurrent`], and the judgement
+//! names the state. This shows that the decision is explicable, and not that the scheduler saw this state.
+//!
+//! # Limits
+//!
+//! - A pod with volumes that wait for their first consumer is judged after its volumes were bound, which usually leaves
+//!   one feasible node.
+//! - A pod that was nominated to its node is not compared by score ([`Verdict::Nominated`]).
+//! - A pod that first appears with a node, such as a static pod, is not judged; neither is one that was bound before
+//!   the mirror was synced.
+//! - A lost watch is followed by a list, in which bindings have no order. They are compared like bindings that were
+//!   seen at once.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `process` | the shadow's parts and their start and end |
+//! | `recorder` | turns the mirror's events into bindings with their versions |
+//! | `judge` | the thread that judges bindings and waits for windows to end |
+//! | `other_states` | the states that the scheduler may have seen |
+//! | `assess` | the feasible nodes of a pod with their scores |
+//! | `verdict` | verdicts and judgements |
+//! | `counts` | figures and metrics |
+
+mod assess;
+mod counts;
+mod judge;
+mod other_states;
+mod process;
+mod recorder;
+mod verdict;
+
+pub use counts::ShadowFigures;
+pub use process::{Shadow, ShadowConfig, ShadowError};
+pub use verdict::{Judgement, NodeTotal, OtherState, Verdict};

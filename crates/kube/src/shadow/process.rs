@@ -1,0 +1,242 @@
+//! The parts of a shadow, their start and their end.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use portolan::framework::{Algorithm, AlgorithmConfig, FrameworkError, Handle};
+use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
+use portolan::model::Name;
+use portolan::{Config, Engine};
+use portolan_k8s::config::{ConfigError, Configuration};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::api::Api;
+use crate::mirror::{self, Mirror, MirrorError, PodIndex};
+use crate::process::profiles::{DEFAULT, framework, registry};
+
+use super::counts::{Counts, ShadowFigures};
+use super::judge::Judge;
+use super::recorder::{Nominated, Recorder};
+use super::verdict::Judgement;
+
+/// The settings of a [`Shadow`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShadowConfig {
+    /// The text of the observed scheduler's `KubeSchedulerConfiguration`, or `None` for the default profile.
+    pub configuration: Option<Arc<str>>,
+    /// The names of the profiles whose pods are judged, or an empty list for all of the configuration.
+    pub profiles: Vec<Name>,
+    /// Bindings that are seen within this time of each other count as concurrent.
+    pub window: Duration,
+    /// What is mirrored and how. The schedulers' names are those of the profiles.
+    pub mirror: mirror::Options,
+}
+
+impl Default for ShadowConfig {
+    fn default() -> ShadowConfig {
+        ShadowConfig {
+            configuration: None,
+            profiles: Vec::new(),
+            window: Duration::from_secs(2),
+            mirror: mirror::Options::new::<Name>([]),
+        }
+    }
+}
+
+/// Why a shadow cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShadowError {
+    /// The configuration is invalid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A profile cannot be built.
+    #[error(transparent)]
+    Framework(#[from] FrameworkError),
+    /// The configuration does not have a profile.
+    #[error("the configuration does not have the profile {name}: choose from {}", known.join(", "))]
+    NoProfile {
+        /// The name of the profile.
+        name: Name,
+        /// The profiles of the configuration.
+        known: Vec<String>,
+    },
+    /// The mirror cannot start.
+    #[error(transparent)]
+    Mirror(#[from] MirrorError),
+    /// A thread cannot be started.
+    #[error("a thread was not started: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Observes a running scheduler and compares its decisions with portolan's. It only lists and watches.
+pub struct Shadow {
+    engine: Engine,
+    mirror: Mirror,
+    counts: Arc<Counts>,
+    metrics: Arc<Metrics>,
+    configuration: Arc<str>,
+    schedulers: Arc<[Name]>,
+    is_synced: Arc<AtomicBool>,
+    judgements: UnboundedReceiver<Judgement>,
+    judge: Option<thread::JoinHandle<()>>,
+}
+
+impl Shadow {
+    /// Starts the mirror of a cluster. Call it within a tokio runtime. Bindings are judged once
+    /// [`Shadow::synced`] has returned.
+    ///
+    /// # Errors
+    ///
+    /// See [`ShadowError`].
+    pub fn start(api: Api, mut config: ShadowConfig) -> Result<Shadow, ShadowError> {
+        let configuration: Arc<str> =
+            config.configuration.clone().unwrap_or_else(|| DEFAULT.into());
+        let (registry, handle) = (registry(), Handle::default());
+        let read = Configuration::read(&configuration, &registry, &handle)?;
+        let known = || read.profiles.iter().map(|profile| profile.scheduler_name.clone());
+        let is_known = |name: &&Name| known().any(|known| *known == ***name);
+        if let Some(name) = config.profiles.iter().find(|name| !is_known(name)) {
+            return Err(ShadowError::NoProfile { name: name.clone(), known: known().collect() });
+        }
+        let schedulers: Arc<[Name]> = match config.profiles.is_empty() {
+            true => known().map(Name::from).collect(),
+            false => config.profiles.iter().cloned().collect(),
+        };
+        let metrics = Arc::new(Metrics::new());
+        let percentage_of_nodes = read.percentage_of_nodes;
+        let mut algorithms = HashMap::new();
+        for name in schedulers.iter() {
+            let framework = framework(&configuration, &registry, &handle, name)?
+                .with_handle(handle.clone())
+                .with_recorder(metrics.recorder(name), PLUGINS_ONE_IN);
+            let settings = AlgorithmConfig { percentage_of_nodes, seed: 0 };
+            algorithms.insert(name.clone(), Algorithm::new(framework, settings, None));
+        }
+        // Without a thread of its own: the mirror's thread folds each event that it submits at once.
+        let engine = Engine::shared(Config::default());
+        let reader = engine.reader().map_err(|_| MirrorError::Stopped)?;
+        let counts = Arc::new(Counts::new());
+        let (sender, seen) = crossbeam_channel::unbounded();
+        let (reports, judgements) = unbounded_channel();
+        let judge = Judge {
+            algorithms,
+            percentage: percentage_of_nodes,
+            window: config.window,
+            handle,
+            nominated: Nominated::default(),
+            reader: reader.clone(),
+            seen: VecDeque::new(),
+            open: VecDeque::new(),
+            counts: counts.clone(),
+            judgements: reports,
+        };
+        let judge = thread::Builder::new().name("judge".to_owned()).spawn(move || judge.run(&seen));
+        let is_synced = Arc::new(AtomicBool::new(false));
+        let recorder =
+            Recorder::new(reader, schedulers.clone(), is_synced.clone(), sender, counts.clone());
+        config.mirror.schedulers = schedulers.clone();
+        let pods = Arc::new(PodIndex::default());
+        let observer = Some(Box::new(recorder) as Box<_>);
+        let mirror = Mirror::observed(api, engine.clone(), pods, config.mirror, observer)?;
+        let judge = Some(judge?);
+        Ok(Shadow {
+            engine,
+            mirror,
+            counts,
+            metrics,
+            configuration,
+            schedulers,
+            is_synced,
+            judgements,
+            judge,
+        })
+    }
+
+    /// Waits until the mirror is synced, and judges bindings from then on.
+    ///
+    /// # Errors
+    ///
+    /// The mirror has stopped.
+    pub async fn synced(&self) -> Result<(), MirrorError> {
+        self.mirror.synced().await?;
+        self.is_synced.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns the next judgement, or `None` after [`Shadow::stop`] if there are no more. Bindings that agree at once
+    /// are reported at once, others at the end of their window. Dropping the future loses no judgement.
+    pub async fn next(&mut self) -> Option<Judgement> {
+        self.judgements.recv().await
+    }
+
+    /// Stops the mirror, and judges the bindings whose windows are not over on what has been seen.
+    pub async fn stop(&mut self) {
+        self.mirror.stop().await;
+        if let Some(judge) = self.judge.take() {
+            // A panic of the thread is reported by the panic hook.
+            let _ = tokio::task::spawn_blocking(move || judge.join()).await;
+        }
+        self.engine.close();
+    }
+
+    /// The mirror of the cluster.
+    #[must_use]
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    /// The names of the schedulers whose bindings are judged.
+    #[must_use]
+    pub fn schedulers(&self) -> &[Name] {
+        &self.schedulers
+    }
+
+    /// The configuration as it was given.
+    #[must_use]
+    pub fn configuration(&self) -> &Arc<str> {
+        &self.configuration
+    }
+
+    /// Returns the counts so far.
+    #[must_use]
+    pub fn figures(&self) -> ShadowFigures {
+        self.counts.figures()
+    }
+
+    /// Returns what writes the metrics in Prometheus' text format: those of the shadow, of its own decisions and of
+    /// the engine.
+    pub(crate) fn metrics(&self) -> Box<dyn Fn() -> String + Send + Sync> {
+        let mut registry = Registry::default();
+        self.counts.register(&mut registry);
+        self.metrics.register(&mut registry);
+        let (metrics, engine) = (self.metrics.clone(), self.engine.downgrade());
+        Box::new(move || {
+            if let Some(engine) = engine.upgrade()
+                && let (Ok(reader), Ok(figures)) = (engine.reader(), engine.figures())
+            {
+                metrics.engine(&figures, &reader.snapshot());
+            }
+            let mut text = String::new();
+            // Writing to a string does not fail.
+            let _ = encode(&mut text, &registry);
+            text
+        })
+    }
+}
+
+impl fmt::Debug for Shadow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shadow")
+            .field("figures", &self.figures())
+            .field("mirror", &self.mirror)
+            .finish_non_exhaustive()
+    }
+}

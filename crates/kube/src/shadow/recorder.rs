@@ -1,0 +1,220 @@
+//! Watches the mirror's events for bindings, on the thread that submits them.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use portolan::log::Event;
+use portolan::model::{Name, Pod, Uid};
+use portolan::{Reader, Snapshot};
+
+use crate::mirror::Observer;
+
+use super::counts::Counts;
+
+/// The nominated pods with their nodes.
+pub(super) type Nominated = Arc<Vec<(Arc<Pod>, Name)>>;
+
+/// A pod's position in a scheduler's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    pub(super) priority: Reverse<i32>,
+    pub(super) since: Since,
+}
+
+/// When a pod entered the queue. Pods that were pending when the shadow started come first, in the order of their last
+/// change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Since {
+    /// The number of pending pods and their updates before it, or `None` before the start, which sorts first.
+    seen: Option<u64>,
+    resource_version: u64,
+}
+
+/// A binding of the other scheduler.
+#[derive(Debug)]
+pub(super) struct Binding {
+    /// The pod without its node, as the scheduler saw it.
+    pub(super) pod: Arc<Pod>,
+    /// The pod with its node.
+    pub(super) bound: Arc<Pod>,
+    pub(super) node: Name,
+    pub(super) scheduler: Name,
+    /// When the binding was seen.
+    pub(super) at: Instant,
+    /// When the pending pod was seen, if that was after the start.
+    pub(super) appeared: Option<Instant>,
+    pub(super) rank: Rank,
+    /// The version right before the binding.
+    pub(super) version: Arc<Snapshot>,
+    pub(super) nominated: Nominated,
+}
+
+impl Binding {
+    /// The time from the first sight of the pending pod.
+    pub(super) fn waited(&self) -> Option<Duration> {
+        Some(self.at.saturating_duration_since(self.appeared?))
+    }
+}
+
+/// What the judge receives, in the order of the mirror's events.
+#[derive(Clone, Debug)]
+pub(super) enum Seen {
+    /// A binding of a pod of one of the schedulers.
+    Binding(Arc<Binding>),
+    /// Another change that may affect decisions, with the version before it.
+    Change {
+        /// When the change was seen.
+        at: Instant,
+        /// The version before the change.
+        version: Arc<Snapshot>,
+    },
+}
+
+impl Seen {
+    pub(super) fn at(&self) -> Instant {
+        match self {
+            Seen::Binding(binding) => binding.at,
+            Seen::Change { at, .. } => *at,
+        }
+    }
+}
+
+/// A pod that waits for one of the schedulers.
+struct Waiting {
+    pod: Arc<Pod>,
+    appeared: Option<Instant>,
+    rank: Rank,
+}
+
+/// Sends bindings to the judge.
+pub(super) struct Recorder {
+    reader: Reader,
+    schedulers: Arc<[Name]>,
+    /// Whether the mirror is synced. Earlier bindings are not judged. Relaxed: a binding more or less is judged.
+    is_synced: Arc<AtomicBool>,
+    waiting: HashMap<Uid, Waiting>,
+    nominated: Nominated,
+    /// The number of pending pods and their updates so far.
+    pending: u64,
+    seen: Sender<Seen>,
+    counts: Arc<Counts>,
+}
+
+/// The bindings and changes that may wait for the judge. Each holds a version.
+const BACKLOG: usize = 10_000;
+
+impl Recorder {
+    pub(super) fn new(
+        reader: Reader,
+        schedulers: Arc<[Name]>,
+        is_synced: Arc<AtomicBool>,
+        seen: Sender<Seen>,
+        counts: Arc<Counts>,
+    ) -> Recorder {
+        let (waiting, nominated, pending) = (HashMap::new(), Nominated::default(), 0);
+        Recorder { reader, schedulers, is_synced, waiting, nominated, pending, seen, counts }
+    }
+
+    /// Notes a pod that waits. An update, such as the condition that reports a failed attempt, puts it at the end of
+    /// the queue among the pods of its priority.
+    fn wait(&mut self, pod: &Arc<Pod>) {
+        let is_synced = self.is_synced.load(Ordering::Relaxed);
+        let known = self.waiting.get(&pod.uid);
+        self.pending += 1;
+        let seen = is_synced.then_some(self.pending);
+        let since = Since { seen, resource_version: pod.resource_version };
+        let rank = Rank { priority: Reverse(pod.template.priority), since };
+        let appeared = match known {
+            Some(known) => known.appeared,
+            None => is_synced.then(Instant::now),
+        };
+        let before = known.and_then(|known| known.pod.nominated_node_name.clone());
+        self.waiting.insert(pod.uid.clone(), Waiting { pod: pod.clone(), appeared, rank });
+        if before != pod.nominated_node_name {
+            self.nominate(&pod.uid, pod.nominated_node_name.clone().map(|node| (pod, node)));
+        }
+    }
+
+    /// Notes that a pod no longer waits.
+    fn leave(&mut self, uid: &Uid) -> Option<Waiting> {
+        let left = self.waiting.remove(uid)?;
+        if left.pod.nominated_node_name.is_some() {
+            self.nominate(uid, None);
+        }
+        Some(left)
+    }
+
+    fn nominate(&mut self, uid: &Uid, nominated: Option<(&Arc<Pod>, Name)>) {
+        let all = Arc::make_mut(&mut self.nominated);
+        all.retain(|(pod, _)| pod.uid != *uid);
+        all.extend(nominated.map(|(pod, node)| (pod.clone(), node)));
+    }
+
+    fn bound(&mut self, pod: &Arc<Pod>) {
+        let nominated = self.nominated.clone();
+        let waited = self.leave(&pod.uid);
+        if !self.is_synced.load(Ordering::Relaxed) {
+            return;
+        }
+        let scheduler = pod.template.scheduler_name.as_deref().unwrap_or("default-scheduler");
+        let scheduler = self.schedulers.iter().find(|name| ***name == *scheduler).cloned();
+        let (Some(scheduler), Some(node)) = (scheduler, pod.node_name.clone()) else {
+            return self.change();
+        };
+        let Some(Waiting { pod: pending, appeared, rank }) = waited else {
+            self.counts.appeared();
+            return self.change();
+        };
+        if self.seen.len() >= BACKLOG {
+            self.counts.skipped();
+            return;
+        }
+        let binding = Binding {
+            pod: pending,
+            bound: pod.clone(),
+            node,
+            scheduler,
+            at: Instant::now(),
+            appeared,
+            rank,
+            version: self.version(),
+            nominated,
+        };
+        self.send(Seen::Binding(Arc::new(binding)));
+    }
+
+    fn change(&mut self) {
+        if self.is_synced.load(Ordering::Relaxed) && self.seen.len() < BACKLOG {
+            let version = self.version();
+            self.send(Seen::Change { at: Instant::now(), version });
+        }
+    }
+
+    fn version(&mut self) -> Arc<Snapshot> {
+        let version = self.reader.snapshot();
+        self.reader.release();
+        version
+    }
+
+    fn send(&self, seen: Seen) {
+        // The judge ends only after this thread, unless it has panicked.
+        let _ = self.seen.send(seen);
+    }
+}
+
+impl Observer for Recorder {
+    fn before(&mut self, event: &Event) {
+        match event {
+            Event::PutPending(pod) => self.wait(pod),
+            Event::RemovePending(uid) => drop(self.leave(uid)),
+            Event::AddPod(pod) => self.bound(pod),
+            // Other updates of placed pods are mostly the kubelet's reports, which decisions do not depend on.
+            Event::UpdatePod { pod, .. } if pod.deletion_time.is_none() => {}
+            _ => self.change(),
+        }
+    }
+}

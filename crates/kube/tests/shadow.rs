@@ -1,0 +1,385 @@
+//! A shadow beside a running scheduler, and beside bindings that no scheduler would have chosen.
+//!
+//! `PORTOLAN_SCHEDULES` sets the number of random workloads.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use portolan_apiserver::ApiServer;
+use portolan_kube::api::{Limits, Resource};
+use portolan_kube::process::Served;
+use portolan_kube::shadow::{Judgement, NodeTotal, Shadow, ShadowConfig, ShadowError, Verdict};
+use serde_json::{Value, json};
+use support::{PATIENCE, Process, client, node, pod, server, until};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+const SHADOW: &str = "shadow";
+
+fn config() -> ShadowConfig {
+    let mut config = ShadowConfig::default();
+    // Longer than a test: a window ends when the shadow is stopped.
+    config.window = Duration::from_secs(600);
+    config.mirror.resources = vec![
+        Resource::PODS,
+        Resource::NODES,
+        Resource::NAMESPACES,
+        Resource::SERVICES,
+        Resource::POD_DISRUPTION_BUDGETS,
+    ];
+    config
+}
+
+/// Starts a shadow and waits until it observes.
+async fn observe(server: &ApiServer, config: ShadowConfig) -> Shadow {
+    let shadow = Shadow::start(client(server, SHADOW, Limits::default()), config).expect("started");
+    timeout(PATIENCE, shadow.synced()).await.expect("in time").expect("synced");
+    shadow
+}
+
+/// Stops the shadow once it has seen all pods, and returns its judgements by the pods' names.
+async fn judgements(mut shadow: Shadow) -> BTreeMap<String, Judgement> {
+    shadow.mirror().refresh().await.expect("the mirror follows");
+    shadow.stop().await;
+    let mut found = BTreeMap::new();
+    while let Some(judgement) = shadow.next().await {
+        let twice = found.insert(judgement.name.to_string(), judgement);
+        assert!(twice.is_none(), "judged twice: {twice:?}");
+    }
+    found
+}
+
+fn zoned(name: &str, cpu: u64, zone: u32) -> Value {
+    let mut node = node(name, cpu);
+    node["metadata"]["labels"] = json!({"kubernetes.io/hostname": name,
+        "topology.kubernetes.io/zone": format!("zone-{zone}")});
+    node
+}
+
+#[tokio::test]
+async fn a_pod_on_a_worse_node_is_a_disagreement_with_the_scores_of_both_nodes() {
+    let server = server();
+    for (name, cpu) in [("large", 16_000), ("small", 1_000)] {
+        server.create(&node(name, cpu)).expect("created");
+    }
+    let shadow = observe(&server, config()).await;
+    for (name, node) in [("good", "large"), ("bad", "small")] {
+        server.create(&pod(name, 800)).expect("created");
+        server.bind("default", name, node).expect("bound");
+    }
+    let found = judgements(shadow).await;
+    assert_eq!(found["good"].verdict, Verdict::Agreed);
+    let bad = &found["bad"];
+    assert_eq!(
+        (bad.verdict, &*bad.node, &*bad.scheduler),
+        (Verdict::Disagreed, "small", "default-scheduler")
+    );
+    assert_eq!((bad.nodes, bad.feasible, bad.best_nodes), (2, 2, 1));
+    let (theirs, best) = (bad.theirs.as_ref().expect("scored"), bad.best.as_ref().expect("scored"));
+    assert_eq!((&*theirs.node, &*best.node), ("small", "large"));
+    assert!(theirs.total < best.total, "{} and {}", theirs.total, best.total);
+    let fit = |of: &NodeTotal| {
+        let fit = of.scores.iter().find(|score| score.plugin == "NodeResourcesFit");
+        fit.expect("in the default profile").weighted
+    };
+    // LeastAllocated: the mean of (1000 - 800) / 1000 and the share of memory, which both nodes have the same of.
+    assert!(fit(theirs) < fit(best), "{theirs:?}, {best:?}");
+    assert!(bad.state.is_none() && bad.reason.is_none());
+    assert!(bad.waited.is_some());
+}
+
+#[tokio::test]
+async fn a_pod_on_a_node_that_a_filter_rejects_is_infeasible_with_the_reason() {
+    let server = server();
+    server.create(&node("free", 4_000)).expect("created");
+    let mut tainted = node("tainted", 4_000);
+    tainted["spec"]["taints"] = json!([{"key": "other", "effect": "NoSchedule"}]);
+    server.create(&tainted).expect("created");
+    server.create(&node("full", 100)).expect("created");
+    let shadow = observe(&server, config()).await;
+    for (name, node) in [("a", "tainted"), ("b", "full"), ("c", "missing")] {
+        server.create(&pod(name, 500)).expect("created");
+        server.bind("default", name, node).expect("bound");
+    }
+    let found = judgements(shadow).await;
+    let reason = |name: &str| {
+        let one: &Judgement = &found[name];
+        assert_eq!(one.verdict, Verdict::Infeasible, "{one:?}");
+        assert_eq!(one.best.as_ref().map(|best| &*best.node), Some("free"));
+        one.reason.clone().expect("a reason")
+    };
+    assert_eq!(reason("a"), "TaintToleration: node(s) had untolerated taint(s)");
+    assert_eq!(reason("b"), "NodeResourcesFit: Insufficient cpu");
+    assert_eq!(reason("c"), "the node is unknown");
+}
+
+#[tokio::test]
+async fn bindings_in_another_order_than_the_decisions_are_explained() {
+    let server = server();
+    for (name, cpu) in [("n1", 8_000), ("n2", 7_000)] {
+        server.create(&node(name, cpu)).expect("created");
+    }
+    let shadow = observe(&server, config()).await;
+    for name in ["first", "second"] {
+        server.create(&pod(name, 1_000)).expect("created");
+    }
+    // With `first` on n1, n2 is the best node for `second`, whose binding is seen first.
+    server.bind("default", "second", "n2").expect("bound");
+    server.bind("default", "first", "n1").expect("bound");
+    let found = judgements(shadow).await;
+    let second = &found["second"];
+    assert_eq!(second.verdict, Verdict::Concurrent, "{second:?}");
+    let state = second.state.as_ref().expect("a state");
+    assert_eq!(state.put_in, ["default/first".into()]);
+    assert_eq!(state.to_string(), "with default/first");
+    assert_eq!(found["first"].verdict, Verdict::Agreed);
+}
+
+#[tokio::test]
+async fn a_decision_before_a_change_that_is_no_binding_is_explained() {
+    let server = server();
+    for (name, cpu) in [("n1", 8_000), ("n2", 7_000)] {
+        server.create(&node(name, cpu)).expect("created");
+    }
+    server.create(&pod("old", 4_000)).expect("created");
+    server.bind("default", "old", "n1").expect("bound");
+    let shadow = observe(&server, config()).await;
+    server.create(&pod("new", 1_000)).expect("created");
+    server.delete("Pod", "default", "old", &json!({"gracePeriodSeconds": 0})).expect("deleted");
+    server.bind("default", "new", "n2").expect("bound");
+    let found = judgements(shadow).await;
+    let new = &found["new"];
+    assert_eq!(new.verdict, Verdict::Concurrent, "{new:?}");
+    assert!(new.state.as_ref().expect("a state").earlier.is_some());
+}
+
+#[tokio::test]
+async fn pods_on_nodes_to_which_they_were_nominated_are_explained_if_they_fit() {
+    let server = server();
+    for (name, cpu) in [("large", 16_000), ("small", 1_000)] {
+        server.create(&node(name, cpu)).expect("created");
+    }
+    let shadow = observe(&server, config()).await;
+    for (name, cpu) in [("fits", 500), ("exceeds", 2_000)] {
+        server.create(&pod(name, cpu)).expect("created");
+        let nominated = json!({"status": {"nominatedNodeName": "small"}});
+        server.patch_status("Pod", "default", name, &nominated).expect("patched");
+        server.bind("default", name, "small").expect("bound");
+    }
+    let found = judgements(shadow).await;
+    assert_eq!(found["fits"].verdict, Verdict::Nominated);
+    assert_eq!(found["exceeds"].verdict, Verdict::Infeasible);
+}
+
+#[tokio::test]
+async fn only_pods_of_the_profiles_that_were_seen_pending_are_judged() {
+    let server = server();
+    server.create(&node("n1", 8_000)).expect("created");
+    server.create(&pod("before", 100)).expect("created");
+    server.bind("default", "before", "n1").expect("bound");
+    let mut settings = config();
+    settings.configuration = Some(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+         profiles:\n- schedulerName: one\n- schedulerName: two\n"
+            .into(),
+    );
+    settings.profiles = vec!["two".into()];
+    let shadow = observe(&server, settings.clone()).await;
+    for (name, scheduler) in [("a", "one"), ("b", "two")] {
+        let mut pod = pod(name, 100);
+        pod["spec"]["schedulerName"] = json!(scheduler);
+        server.create(&pod).expect("created");
+        server.bind("default", name, "n1").expect("bound");
+    }
+    let mut placed = pod("static", 100);
+    placed["spec"]["schedulerName"] = json!("two");
+    placed["spec"]["nodeName"] = json!("n1");
+    server.create(&placed).expect("created");
+    shadow.mirror().refresh().await.expect("the mirror follows");
+    let figures = shadow.figures();
+    assert_eq!(figures.appeared, 1);
+    let found = judgements(shadow).await;
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["b"]);
+
+    settings.profiles = vec!["three".into()];
+    let refused = Shadow::start(client(&server, SHADOW, Limits::default()), settings);
+    let error = refused.expect_err("no such profile");
+    assert!(matches!(error, ShadowError::NoProfile { .. }));
+    let text = "the configuration does not have the profile three: choose from one, two";
+    assert_eq!(error.to_string(), text);
+}
+
+#[tokio::test]
+async fn pods_with_resource_claims_are_undecided() {
+    let server = server();
+    server.create(&node("n1", 8_000)).expect("created");
+    let shadow = observe(&server, config()).await;
+    let mut claiming = pod("a", 100);
+    claiming["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "gpu"}]);
+    server.create(&claiming).expect("created");
+    server.bind("default", "a", "n1").expect("bound");
+    let found = judgements(shadow).await;
+    assert_eq!(found["a"].verdict, Verdict::Undecided);
+    assert_eq!(found["a"].reason.as_deref(), Some("resource claims are not supported"));
+}
+
+#[tokio::test]
+async fn figures_are_served_as_metrics() {
+    let server = server();
+    server.create(&node("n1", 8_000)).expect("created");
+    let shadow = observe(&server, config()).await;
+    let served = Served::shadow("127.0.0.1:0".parse().expect("an address"), &shadow).await;
+    let served = served.expect("a free port");
+    server.create(&pod("a", 100)).expect("created");
+    server.bind("default", "a", "n1").expect("bound");
+    until("judged", || shadow.figures().of(Verdict::Agreed) == 1).await;
+    let url = format!("http://{}", served.address());
+    let api = portolan_kube::api::Connection::unauthenticated(url).open(Limits::default()).await;
+    let api = api.expect("a client");
+    let text = |body: bytes::Bytes| String::from_utf8(body.to_vec()).expect("text");
+    let metrics = text(api.get("/metrics").await.expect("served"));
+    for expected in [
+        "portolan_shadow_pods_total{verdict=\"agreed\"} 1\n",
+        "portolan_shadow_pods_total{verdict=\"disagreed\"} 0\n",
+        "portolan_shadow_decision_duration_seconds_count 1\n",
+        "portolan_shadow_pending_duration_seconds_count 1\n",
+        "scheduler_cache_size{type=\"nodes\"} 1\n",
+    ] {
+        assert!(metrics.contains(expected), "{expected} is not in\n{metrics}");
+    }
+    assert_eq!(text(api.get("/readyz").await.expect("served")), "ok");
+    assert_eq!(text(api.get("/livez").await.expect("served")), "ok");
+}
+
+/// A workload of random pods, created in steps while a scheduler runs.
+struct Workload {
+    random: Rng,
+    pods: u32,
+}
+
+impl Workload {
+    fn pod(&mut self) -> Value {
+        self.pods += 1;
+        let random = &mut self.random;
+        let mut pod = pod(&format!("pod-{}", self.pods), random.u64(1..=8) * 100);
+        let app = format!("app-{}", random.u32(0..4));
+        pod["metadata"]["labels"] = json!({"app": app});
+        let of_app = json!({"matchLabels": {"app": app}});
+        match random.u32(0..8) {
+            0 => {
+                pod["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1,
+                    "topologyKey": "topology.kubernetes.io/zone",
+                    "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": of_app}]);
+            }
+            1 => {
+                pod["spec"]["affinity"] = json!({"podAntiAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10,
+                        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname",
+                            "labelSelector": of_app}}]}});
+            }
+            2 => {
+                pod["spec"]["affinity"] = json!({"nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5,
+                        "preference": {"matchExpressions": [{
+                            "key": "topology.kubernetes.io/zone", "operator": "In",
+                            "values": ["zone-1"]}]}}]}});
+            }
+            3 => pod["spec"]["priorityClassName"] = json!("high"),
+            _ => {}
+        }
+        pod
+    }
+}
+
+/// Runs a scheduler and a shadow on a random workload and returns the judgements.
+fn beside_a_scheduler(seed: u64, nodes: u32, pods: u32) -> BTreeMap<String, Judgement> {
+    let runtime = Runtime::new().expect("a runtime");
+    let server = server();
+    let mut random = Rng::with_seed(seed);
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": "high"}, "value": 1000});
+    server.create(&class).expect("created");
+    for n in 0..nodes {
+        let mut node = zoned(&format!("node-{n:03}"), random.u64(2..=8) * 1_000, n % 3);
+        if random.u32(0..8) == 0 {
+            node["spec"]["taints"] = json!([{"key": "slow", "effect": "PreferNoSchedule"}]);
+        }
+        server.create(&node).expect("created");
+    }
+    let mut process =
+        Process::with(&runtime, &server, "scheduler", seed, support::limits(PATIENCE));
+    process.fence.open();
+    process.begin(&runtime);
+    let shadow = runtime.block_on(observe(&server, config()));
+    let mut workload = Workload { random, pods: 0 };
+    while workload.pods < pods {
+        for _ in 0..workload.random.u32(1..=20) {
+            let pod = workload.pod();
+            server.create(&pod).expect("created");
+        }
+        if workload.random.u32(0..3) == 0 {
+            let name = format!("pod-{}", workload.random.u32(1..=workload.pods));
+            let found = server.get("Pod", "default", &name).unwrap_or_default();
+            // A pod that is deleted between its decision and its binding counts for the scheduler, and the shadow
+            // cannot know on which node.
+            if found["spec"]["nodeName"].is_string() {
+                let now = json!({"gracePeriodSeconds": 0});
+                server.delete("Pod", "default", &name, &now).expect("deleted");
+            }
+        }
+        // The scheduler and the shadow work meanwhile.
+        std::thread::sleep(Duration::from_millis(workload.random.u64(0..20)));
+    }
+    runtime.block_on(until("all bound", || {
+        server.objects("Pod").iter().all(|pod| pod["spec"]["nodeName"].is_string())
+    }));
+    // Finishes the bindings in flight.
+    runtime.block_on(process.live.stop(PATIENCE));
+    let found = runtime.block_on(judgements(shadow));
+    let writers: std::collections::BTreeSet<String> =
+        server.writes().into_iter().map(|write| write.user_agent).collect();
+    let known = ["direct".to_owned(), "scheduler".to_owned()].into();
+    assert_eq!(writers, known, "nobody else has written");
+    found
+}
+
+fn count(found: &BTreeMap<String, Judgement>, verdict: Verdict) -> usize {
+    found.values().filter(|one| one.verdict == verdict).count()
+}
+
+#[track_caller]
+fn assert_explained(seed: u64, found: &BTreeMap<String, Judgement>) {
+    let is_open =
+        |one: &&Judgement| one.verdict.is_unexplained() || one.verdict == Verdict::Undecided;
+    let shown = |one: &Judgement| {
+        let total = |of: &Option<NodeTotal>| of.as_ref().map(|of| (of.node.clone(), of.total));
+        let (theirs, best) = (total(&one.theirs), total(&one.best));
+        format!("{} {}: {theirs:?}, best {best:?}, {:?}", one.name, one.verdict, one.reason)
+    };
+    let open: Vec<String> = found.values().filter(is_open).map(shown).collect();
+    assert!(open.is_empty(), "seed {seed}: {} of {}: {open:#?}", open.len(), found.len());
+}
+
+#[test]
+fn all_decisions_of_a_scheduler_with_the_same_rules_agree_or_are_explained() {
+    let rounds = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|rounds| rounds.parse().ok());
+    for seed in 0..rounds.unwrap_or(6) {
+        let found = beside_a_scheduler(seed, 20 + 15 * (seed % 6) as u32, 150);
+        assert_explained(seed, &found);
+        assert!(found.len() > 100, "seed {seed}: {} judged", found.len());
+        // A busy machine delays bindings, so that more of them are concurrent.
+        let agreed = count(&found, Verdict::Agreed) + count(&found, Verdict::Tied);
+        assert!(agreed > found.len() / 10, "seed {seed}: {agreed} of {} agree", found.len());
+        assert_eq!(count(&found, Verdict::Sampled), 0, "seed {seed}: all nodes are scored");
+    }
+}
+
+#[test]
+fn decisions_on_samples_of_the_nodes_agree_or_are_explained() {
+    let found = beside_a_scheduler(7, 330, 150);
+    assert_explained(7, &found);
+    assert!(count(&found, Verdict::Sampled) > 0, "no decision depended on the sample");
+}
