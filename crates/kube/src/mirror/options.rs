@@ -6,7 +6,7 @@ use portolan::model::{Name, ObjectKind};
 
 use crate::api::Resource;
 
-use super::Pauses;
+use super::{Pauses, RawObjects};
 
 /// The pods that kube-scheduler reads: those that have not ended. The server reports a pod that ends as deleted.
 pub(super) const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -22,6 +22,8 @@ pub struct Options {
     pub resources: Vec<Resource>,
     /// How long to wait between requests.
     pub pauses: Pauses,
+    /// Where objects are kept as the server sent them, if extenders need them.
+    pub raw: Option<Arc<RawObjects>>,
 }
 
 impl Options {
@@ -32,6 +34,7 @@ impl Options {
             schedulers: schedulers.into_iter().map(Into::into).collect(),
             resources: DEFAULT.to_vec(),
             pauses: Pauses::default(),
+            raw: None,
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender};
 use portolan::framework::{
-    AlgorithmConfig, ClusterEvent, Eviction, Evictor, Framework, FrameworkError,
+    AlgorithmConfig, ClusterEvent, Eviction, Evictor, Extender, Framework, FrameworkError,
     Handle as PluginHandle,
 };
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
@@ -29,12 +29,13 @@ use portolan::scheduler::queue::{PopError, QueueFront};
 use portolan::scheduler::{
     BindingLoop, BuildError, NewSchedulerError, Placement, Schedulers, SchedulingLoop,
 };
-use portolan_k8s::config::{ConfigError, Configuration, PluginArgs, Registry};
+use portolan_k8s::config::{ConfigError, Configuration, ExtenderConfig, PluginArgs, Registry};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::api::Api;
-use crate::mirror::{self, Mirror, MirrorError, PodIndex};
+use crate::extender::{HttpExtender, HttpExtenderError};
+use crate::mirror::{self, Mirror, MirrorError, PodIndex, RawKinds, RawObjects};
 use crate::write::{Failure, Fence, WriteOptions, Writes};
 
 /// The settings of a [`LiveScheduler`].
@@ -85,6 +86,9 @@ pub enum StartError {
     /// The profiles do not form a scheduler.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// An extender cannot be called.
+    #[error(transparent)]
+    Extender(#[from] HttpExtenderError),
     /// A scheduling thread cannot be created.
     #[error(transparent)]
     Scheduler(#[from] NewSchedulerError),
@@ -158,6 +162,7 @@ impl LiveScheduler {
         let percentage_of_nodes = read.percentage_of_nodes;
         let metrics = Arc::new(Metrics::new());
         let recording = config.metrics.then(|| metrics.clone());
+        let (extenders, objects) = extenders(read.extenders, &runtime, &writes)?;
         let (binder, volumes) = (writes.binder(), writes.clone());
         let evictor = Counted(metrics.evictor(Arc::new(writes.evictor())));
         let mut builder = Schedulers::builder()
@@ -166,7 +171,8 @@ impl LiveScheduler {
             .algorithm(AlgorithmConfig { percentage_of_nodes, seed })
             .binder(|_| binder)
             .volume_binder(move |engine| volumes.volume_binder(engine))
-            .evictor(|_| evictor);
+            .evictor(|_| evictor)
+            .extenders(extenders);
         let names: Arc<[Name]> =
             read.profiles.iter().map(|profile| profile.scheduler_name.as_str().into()).collect();
         for name in names.iter() {
@@ -183,6 +189,7 @@ impl LiveScheduler {
         }
         let schedulers = Arc::new(builder.build()?);
         config.mirror.schedulers = names;
+        config.mirror.raw = objects;
         let engine = schedulers.engine().clone();
         let mirror = Mirror::start(api, engine, pods, config.mirror.clone())?;
         let mut scheduler = LiveScheduler {
@@ -453,6 +460,29 @@ fn registry() -> Registry {
 }
 
 const NAME: &str = "DynamicResources";
+
+/// Creates the extenders, and the store of the objects that they are sent.
+#[expect(clippy::type_complexity, reason = "used once")]
+fn extenders(
+    configs: Vec<ExtenderConfig>,
+    runtime: &Handle,
+    writes: &Writes,
+) -> Result<(Vec<Arc<dyn Extender>>, Option<Arc<RawObjects>>), HttpExtenderError> {
+    if configs.is_empty() {
+        return Ok((Vec::new(), None));
+    }
+    let mut kinds = RawKinds::default();
+    for config in configs.iter().filter(|config| !config.node_cache_capable) {
+        kinds.nodes = true;
+        kinds.placed_pods |= !config.preempt_verb.is_empty();
+    }
+    let objects = Arc::new(RawObjects::new(kinds));
+    let extenders = configs.into_iter().map(|config| {
+        let made = HttpExtender::new(config, runtime, objects.clone(), writes.binder());
+        made.map(|made| Arc::new(made) as Arc<dyn Extender>)
+    });
+    Ok((extenders.collect::<Result<_, _>>()?, Some(objects)))
+}
 
 /// Reads one profile with the handle of the scheduler.
 fn framework(

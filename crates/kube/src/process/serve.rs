@@ -49,6 +49,24 @@ impl Served {
     ///
     /// The address is in use or not allowed.
     pub async fn start(address: SocketAddr, scheduler: &LiveScheduler) -> std::io::Result<Served> {
+        Served::start_with(address, scheduler, Router::new()).await
+    }
+
+    /// Like [`Served::start`], with further routes, such as those of an
+    /// [extender](crate::extender::extender_routes).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Served::start`].
+    ///
+    /// # Panics
+    ///
+    /// If a further route has one of the paths above.
+    pub async fn start_with(
+        address: SocketAddr,
+        scheduler: &LiveScheduler,
+        further: Router,
+    ) -> std::io::Result<Served> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let answers = Arc::new(Answers {
@@ -64,7 +82,8 @@ impl Served {
             .route("/readyz", get(ready))
             .route("/metrics", get(metrics))
             .route("/configz", get(configuration))
-            .with_state(answers);
+            .with_state(answers)
+            .merge(further);
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "health and metrics are no longer served");

@@ -54,6 +54,7 @@ use portolan::model::Uid;
 use tokio::runtime::Handle;
 
 pub use bind::ApiBinder;
+pub(crate) use bind::Unbound;
 pub use events::{EventFigures, EventLimits, EventRecorder};
 pub use evict::ApiEvictor;
 pub use failure::{Failure, Reason};
