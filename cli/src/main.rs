@@ -50,6 +50,7 @@ enum Command {
     Audit(inspect::audit::Arguments),
     Conformance(conformance::Arguments),
     Run(live::run::Arguments),
+    Extender(live::extender::Arguments),
     Demo(live::demo::Arguments),
     /// Measure the engine.
     #[command(subcommand)]
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
         Command::Audit(arguments) => inspect::audit::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Run(arguments) => live::run::run(&arguments),
+        Command::Extender(arguments) => live::extender::run(&arguments),
         Command::Demo(arguments) => live::demo::run(&arguments),
         Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),
         Command::Perf(perf::Command::Sched(arguments)) => perf::sched::run(&arguments),

@@ -1,7 +1,9 @@
-//! Commands that schedule on an API server: `portolan run`, and `portolan demo` with a server in memory.
+//! Commands that schedule on an API server: `portolan run`, `portolan extender` for another scheduler, and `portolan
+//! demo` with a server in memory.
 
 pub(crate) mod conformance;
 pub(crate) mod demo;
+pub(crate) mod extender;
 pub(crate) mod fetch;
 pub(crate) mod run;
 

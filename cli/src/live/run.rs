@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_kube::api::Limits;
@@ -70,25 +71,25 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// How long the bindings in flight may take after a signal.
-const GRACE: Duration = Duration::from_secs(20);
+pub(super) const GRACE: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let configuration = match &arguments.config {
-        None => None,
-        Some(file) => {
-            let text = String::from_utf8(input::read(file)?);
-            let text = text
-                .map_err(|error| Failure::File { file: file.clone(), what: error.to_string() })?;
-            Some(text.into())
-        }
-    };
     let mut config = LiveConfig::default();
-    config.configuration = configuration;
+    config.configuration = configuration(arguments.config.as_ref())?;
     config.writes.host = host();
     let log = tracing_subscriber::fmt().with_max_level(arguments.log);
     // Only a subscriber that is already set is an error.
     let _ = log.with_writer(std::io::stderr).try_init();
     runtime()?.block_on(schedule(arguments, config))
+}
+
+/// Reads the text of a configuration.
+pub(super) fn configuration(file: Option<&PathBuf>) -> Result<Option<Arc<str>>, Failure> {
+    let Some(file) = file else { return Ok(None) };
+    let text = String::from_utf8(input::read(file)?);
+    let text =
+        text.map_err(|error| Failure::File { file: file.clone(), what: error.to_string() })?;
+    Ok(Some(text.into()))
 }
 
 async fn schedule(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, Failure> {
@@ -183,7 +184,7 @@ fn address(text: &str) -> Result<Option<SocketAddr>, Failure> {
 }
 
 /// The name of this host, as events and the lease report it.
-fn host() -> String {
+pub(super) fn host() -> String {
     let known = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
     let read = || std::fs::read_to_string("/etc/hostname").ok();
     let name = known.or_else(read).unwrap_or_default();
@@ -194,13 +195,13 @@ fn host() -> String {
 }
 
 /// The signals that end the process.
-struct Signals {
+pub(super) struct Signals {
     #[cfg(unix)]
     term: tokio::signal::unix::Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Signals, Failure> {
+    pub(super) fn new() -> Result<Signals, Failure> {
         Ok(Signals {
             #[cfg(unix)]
             term: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
@@ -208,7 +209,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) {
+    pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         tokio::select! {
             _ = self.term.recv() => {}

@@ -17,8 +17,6 @@
 
 mod client;
 mod service;
-#[cfg(test)]
-mod service_tests;
 mod wire;
 
 pub use client::{HttpExtender, HttpExtenderError};
