@@ -182,8 +182,8 @@ fn names_or_whole_nodes_are_sent_and_failures_have_kube_schedulers_message() {
             (&*reason, &*message),
             (
                 "Unschedulable",
-                "0/2 nodes are available: 1 no license, 1 no slot. preemption: 0/2 nodes are available: 1 No \
-                 preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+                "0/2 nodes are available: 1 no license, 1 no slot. no new claims to deallocate, preemption: 0/2 \
+                 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
             )
         );
         let request = service.requests("filter").swap_remove(0);
@@ -212,11 +212,11 @@ fn a_service_that_misbehaves_fails_the_attempt_unless_it_is_ignorable() {
     let cases: [(Act, &str); 7] = [
         (
             |_, _| Answer::Text("500 Oops", String::new()),
-            "failed filter with extender at URL URL, code 500",
+            "failed filter with extender at URL {}, code 500",
         ),
         (
             |_, _| Answer::Text("302 Found", String::new()),
-            "failed filter with extender at URL URL, code 302",
+            "failed filter with extender at URL {}, code 302",
         ),
         (|_, _| Answer::Text("200 OK", "{\"NodeNames\":[\"n1\"".to_owned()), "unexpected EOF"),
         (|_, _| Answer::Break("{\"NodeNames\":["), "unexpected EOF"),
@@ -227,14 +227,14 @@ fn a_service_that_misbehaves_fails_the_attempt_unless_it_is_ignorable() {
         (|_, _| Answer::Json(json!({"error": "out of licenses"})), "out of licenses"),
         (
             |_, _| Answer::Hang,
-            "Post \"URL\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
+            "Post \"{}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
         ),
     ];
     for (act, expected) in cases {
         let service = Service::start(act);
         let prefix = format!("http://{}/v/", service.address);
         let expected =
-            expected.replace("URL", &format!("{prefix}filter")).replace("PREFIX", &prefix);
+            expected.replace("{}", &format!("{prefix}filter")).replace("PREFIX", &prefix);
         let fields = "filterVerb: filter, nodeCacheCapable: true";
         let (reason, message) = outcome(&service.extender(fields)).expect_err("failed");
         assert_eq!((&*reason, message), ("SchedulerError", expected));
@@ -298,12 +298,19 @@ fn only_pods_with_a_managed_resource_are_sent() {
 fn an_extender_chooses_the_victims() {
     for is_capable in [true, false] {
         let (runtime, server) = (runtime(), support::server());
+        for (name, value) in [("middle", 10), ("high", 1_000)] {
+            let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                "metadata": {"name": name}, "value": value});
+            server.create(&class).expect("created");
+        }
         let mut uids = BTreeMap::new();
         for (at, name) in ["n1", "n2"].into_iter().enumerate() {
             server.create(&node(name, 1_000)).expect("created");
             let mut low = pod(&format!("low-{name}"), 1_000);
             low["spec"]["nodeName"] = json!(name);
-            low["spec"]["priority"] = json!(at);
+            if at == 1 {
+                low["spec"]["priorityClassName"] = json!("middle");
+            }
             let created = server.create(&low).expect("created");
             uids.insert(name, created["metadata"]["uid"].clone());
         }
@@ -313,7 +320,7 @@ fn an_extender_chooses_the_victims() {
             Answer::Json(json!({"NodeNameToMetaVictims": {"n2": victims}}))
         });
         let mut high = pod("high", 500);
-        high["spec"]["priority"] = json!(1_000);
+        high["spec"]["priorityClassName"] = json!("high");
         server.create(&high).expect("created");
         let fields = format!("preemptVerb: preempt, nodeCacheCapable: {is_capable}");
         let process = schedule(&runtime, &server, &service.extender(&fields));
