@@ -23,8 +23,8 @@ use super::{Bind, BinderError, Code, Cycle, FitError, Handle, MAX_NODE_SCORE, PR
 /// because an extender registers for none.
 pub const EXTENDER: &str = "Extender";
 
-/// The highest score that an extender is expected to give to a node (`MaxExtenderPriority`). Scores are scaled from this
-/// range to that of plugins.
+/// The highest score that an extender is expected to give to a node (`MaxExtenderPriority`). Scores are scaled from
+/// this range to that of plugins.
 pub const MAX_EXTENDER_SCORE: i64 = 10;
 
 /// A service that takes part in decisions (k8s.io/kube-scheduler/framework `Extender`). Each of its parts is optional:

@@ -127,8 +127,8 @@ impl QueueingHints {
 }
 
 impl Framework {
-    /// Returns the set of the plugins with these names, among which [`EXTENDER`] stands for all extenders. Unknown names
-    /// are ignored.
+    /// Returns the set of the plugins with these names. [`EXTENDER`] stands for all extenders. Unknown names are
+    /// ignored.
     pub fn plugin_set<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> PluginSet {
         names.into_iter().fold(PluginSet::EMPTY, |all, name| {
             let at = match name {

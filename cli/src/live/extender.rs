@@ -18,8 +18,8 @@ use super::{live, runtime};
 /// Answer a scheduler's questions about pods and nodes, as its extender.
 ///
 /// Mirrors the cluster and serves /filter, /prioritize, /preempt and /bind of k8s.io/kube-scheduler/extender/v1. Nodes
-/// are judged by the plugins of the pod's profile, on the mirror's newest version. Schedules nothing itself. SIGTERM and
-/// SIGINT end it.
+/// are judged by the plugins of the pod's profile, on the mirror's newest version. Schedules nothing itself. SIGTERM
+/// and SIGINT end it.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// KubeSchedulerConfiguration (default: kube-scheduler's default profile).

@@ -8,12 +8,18 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use portolan_apiserver::ApiServer;
 use portolan_kube::extender::{ExtenderOptions, extender_routes};
-use portolan_kube::process::Served;
+use portolan_kube::process::{LiveConfig, LiveScheduler, Served};
+use portolan_kube::write::Fence;
 use serde_json::{Value, json};
 use support::{Process, applied, limits, node, pod, until};
 use tokio::runtime::Runtime;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
 
 /// What a service does with a request.
 enum Answer {
@@ -22,6 +28,8 @@ enum Answer {
     Text(&'static str, String),
     /// Closes the connection after a part of the answer.
     Break(&'static str),
+    /// Sends a part of the answer, and the rest never.
+    Stall,
     /// Answers after the client has given up.
     Hang,
 }
@@ -101,6 +109,11 @@ fn serve(mut stream: TcpStream, kept: &Requests, answer: &dyn Fn(&str, &Value) -
         Answer::Json(value) => whole("200 OK", &value.to_string()),
         Answer::Text(status, body) => whole(status, &body),
         Answer::Break(body) => format!("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{body}"),
+        Answer::Stall => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{");
+            std::thread::sleep(Duration::from_secs(2));
+            return;
+        }
         Answer::Hang => {
             std::thread::sleep(Duration::from_secs(2));
             whole("200 OK", "{}")
@@ -183,7 +196,8 @@ fn names_or_whole_nodes_are_sent_and_failures_have_kube_schedulers_message() {
             (
                 "Unschedulable",
                 "0/2 nodes are available: 1 no license, 1 no slot. no new claims to deallocate, preemption: 0/2 \
-                 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+                 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not \
+                 helpful for scheduling."
             )
         );
         let request = service.requests("filter").swap_remove(0);
@@ -209,7 +223,7 @@ fn names_or_whole_nodes_are_sent_and_failures_have_kube_schedulers_message() {
 #[test]
 fn a_service_that_misbehaves_fails_the_attempt_unless_it_is_ignorable() {
     type Act = fn(&str, &Value) -> Answer;
-    let cases: [(Act, &str); 7] = [
+    let cases: [(Act, &str); 8] = [
         (
             |_, _| Answer::Text("500 Oops", String::new()),
             "failed filter with extender at URL {}, code 500",
@@ -228,6 +242,10 @@ fn a_service_that_misbehaves_fails_the_attempt_unless_it_is_ignorable() {
         (
             |_, _| Answer::Hang,
             "Post \"{}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
+        ),
+        (
+            |_, _| Answer::Stall,
+            "context deadline exceeded (Client.Timeout or context cancellation while reading body)",
         ),
     ];
     for (act, expected) in cases {
@@ -557,13 +575,127 @@ fn the_service_filters_scores_and_preempts_by_the_mirror() {
     stop(runtime, own);
 }
 
+/// A certificate for this name, with its key, both as PEM.
+struct Identity {
+    certificate: rcgen::Certificate,
+    key: rcgen::KeyPair,
+}
+
+impl Identity {
+    fn new(name: &str) -> Identity {
+        let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
+        Identity { certificate: made.cert, key: made.signing_key }
+    }
+
+    fn pem(&self) -> (String, String) {
+        let encode = |pem: String| STANDARD.encode(pem);
+        (encode(self.certificate.pem()), encode(self.key.serialize_pem()))
+    }
+}
+
+/// Starts a service over TLS that passes node n2, and requires the client's certificate.
+fn encrypted(server: &Identity, client: &Identity) -> SocketAddr {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(client.certificate.der().clone()).expect("a root");
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    let key = PrivateKeyDer::Pkcs8(server.key.serialize_der().into());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_client_cert_verifier(verifier.build().expect("a verifier"))
+        .with_single_cert(vec![server.certificate.der().clone()], key)
+        .expect("a configuration");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let config = Arc::new(config);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let Ok(connection) = rustls::ServerConnection::new(config.clone()) else { continue };
+            let mut stream = rustls::StreamOwned::new(connection, stream);
+            let mut read = BufReader::new(&mut stream);
+            let mut line = String::new();
+            // Fails if the handshake does.
+            while read.read_line(&mut line).is_ok_and(|count| count > 2) {
+                line.clear();
+            }
+            let body = r#"{"NodeNames":["n2"]}"#;
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all((head + body).as_bytes());
+        }
+    });
+    address
+}
+
+#[test]
+fn services_are_verified_as_configured() {
+    let (server, client) = (Identity::new("gpu.example.com"), Identity::new("scheduler"));
+    let address = encrypted(&server, &client);
+    let ((ca, _), (certificate, key)) = (server.pem(), client.pem());
+    let outcome = |tls: &str, further: &str| {
+        let fields = format!(
+            "filterVerb: filter, nodeCacheCapable: true, {further} tlsConfig: {{certData: {certificate}, \
+             keyData: {key}, {tls}}}"
+        );
+        outcome(&extender(address, &fields).replace("http://", "https://"))
+    };
+    let named = "serverName: gpu.example.com";
+    assert_eq!(outcome(&format!("caData: {ca}, {named}"), "").as_deref(), Ok("n2"));
+    assert_eq!(outcome("insecure: true", "").as_deref(), Ok("n2"));
+    assert_eq!(outcome("", "enableHTTPS: true,").as_deref(), Ok("n2"));
+    // The certificate is not that of 127.0.0.1, that of another authority, or not known.
+    let (other, _) = Identity::new("gpu.example.com").pem();
+    for tls in [format!("caData: {ca}"), format!("caData: {other}, {named}"), named.to_owned()] {
+        let (_, message) = outcome(&tls, "").expect_err("not verified");
+        assert!(message.contains("certificate"), "{message}");
+    }
+    // The client has no certificate.
+    let fields = format!("filterVerb: filter, tlsConfig: {{caData: {ca}, {named}}}");
+    let anonymous = extender(address, &fields).replace("http://", "https://");
+    assert!(self::outcome(&anonymous).is_err());
+}
+
+#[test]
+fn an_extender_that_cannot_be_called_is_an_error_at_the_start() {
+    let (runtime, server) = (runtime(), support::server());
+    let _within = runtime.enter();
+    let refused = |fields: &str| {
+        let text = format!(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders: [{{{fields}}}]"
+        );
+        let mut config = LiveConfig::default();
+        config.configuration = Some(text.into());
+        let api = support::client(&server, "scheduler", limits(Duration::from_secs(1)));
+        let started = LiveScheduler::start(api, Fence::closed(), config);
+        started.expect_err("refused").to_string()
+    };
+    let error = refused("urlPrefix: 'https://h', tlsConfig: {insecure: true, caFile: ca.pem}");
+    assert_eq!(
+        error,
+        "couldn't build extenders: extender \"https://h\": specifying a root certificates file with the insecure \
+         flag is not allowed"
+    );
+    for (fields, why) in [
+        ("urlPrefix: 'localhost:8080'", "write an address"),
+        ("urlPrefix: ''", "couldn't build extenders"),
+        ("urlPrefix: 'https://h', tlsConfig: {caFile: /nonexistent}", "/nonexistent"),
+        (
+            "urlPrefix: 'https://h', tlsConfig: {certData: YQ==, keyData: YQ==}",
+            "couldn't build extenders",
+        ),
+    ] {
+        let error = refused(fields);
+        assert!(error.contains(why), "{error}");
+    }
+}
+
 #[test]
 fn an_extender_calls_no_extenders() {
     let (runtime, server) = (runtime(), support::server());
     let configuration = "extenders: [{urlPrefix: 'http://127.0.0.1:1', filterVerb: f}]\n";
     let limits = limits(Duration::from_secs(10));
     let process = Process::configured(&runtime, &server, "extender", 1, limits, configuration);
-    let error = extender_routes(&process.live, ExtenderOptions::default()).err().expect("refused");
+    let error = extender_routes(&process.live, ExtenderOptions::default()).expect_err("refused");
     assert!(error.to_string().contains("remove them"), "{error}");
     stop(runtime, process);
 }

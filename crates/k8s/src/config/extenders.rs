@@ -42,7 +42,7 @@ pub struct ExtenderConfig {
     pub http_timeout: Option<Duration>,
     /// Whether nodes and victims are sent by name instead of as whole objects.
     pub node_cache_capable: bool,
-    /// The resources of which a pod must request one for the extender to be called. If empty, it is called for all pods.
+    /// The resources of which a pod must request one for the extender to be called. If empty, all pods are sent.
     pub managed_resources: Vec<String>,
     /// Whether decisions go on without the extender if it fails.
     pub ignorable: bool,
@@ -245,12 +245,12 @@ fn json(text: &str) -> String {
     text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-const LABEL: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
-    character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+const LABEL: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
-    and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// Returns why a name is not a label key (apimachinery `IsLabelKey`), in order.
@@ -499,8 +499,8 @@ extenders:
         assert_eq!(
             of_names("{name: a.b/<c>}"),
             path(0)
-                + "\"a.b/\\u003cc\\u003e\": name part must consist of alphanumeric characters, '-', '_' or '.', and must \
-                   start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex \
+                + "\"a.b/\\u003cc\\u003e\": name part must consist of alphanumeric characters, '-', '_' or '.', and \
+                   must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex \
                    used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
         );
         assert_eq!(

@@ -1,6 +1,7 @@
 //! Calls an extender over HTTP (`extender.go` `HTTPExtender`).
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::fmt;
@@ -134,6 +135,7 @@ impl HttpExtender {
         let request = request
             .body(Body::from(body))
             .map_err(|error| unsent(format!("Post {url:?}: {error}")))?;
+        let is_reading = Cell::new(false);
         let call = async {
             let response = self.client.send(request).await.map_err(|error| Failed {
                 why: format!("Post {url:?}: {}", reasons(&error)),
@@ -144,6 +146,7 @@ impl HttpExtender {
                 let why = format!("failed {verb} with extender at URL {url}, code {code}");
                 return Err(Failed { why, is_open: code >= 500 });
             }
+            is_reading.set(true);
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
             let body = body.map_err(|error| {
                 let why = match error.downcast_ref::<LengthLimitError>() {
@@ -160,9 +163,11 @@ impl HttpExtender {
         let body = match self.config.http_timeout {
             None => call.await?,
             Some(limit) => timeout(limit, call).await.unwrap_or_else(|_| {
-                let why = format!(
-                    "Post {url:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-                );
+                let exceeded = "context deadline exceeded (Client.Timeout";
+                let why = match is_reading.get() {
+                    true => format!("{exceeded} or context cancellation while reading body)"),
+                    false => format!("Post {url:?}: {exceeded} exceeded while awaiting headers)"),
+                };
                 Err(Failed { why, is_open: true })
             })?,
         };

@@ -7,13 +7,13 @@
 //! | `/preempt` | `ExtenderPreemptionArgs`, `ExtenderPreemptionResult`: the candidates on which the pod passes without the victims |
 //! | `/bind` | `ExtenderBindingArgs`, `ExtenderBindingResult`: binds a pod by its uid, if bindings are allowed |
 //!
-//! Answers follow from the newest version of the mirror: nodes are looked up by name, also if they were sent as objects,
-//! because an object does not say which pods are on a node. The mirror does not know the pods that the caller has
+//! Answers follow from the newest version of the mirror. Nodes are looked up by name, also if they were sent as
+//! objects, because an object does not say which pods are on a node. The mirror does not know the pods that the caller has
 //! assumed and not bound yet, so such a pod is not counted. The first profile answers for pods of schedulers that have
 //! no profile.
 //!
-//! A request that cannot be read is answered with 400 and `{"Error": "…"}`, one that is too large with 413. Each body is
-//! read and judged in one of a limited number of turns, so memory is bounded.
+//! A request that cannot be read is answered with 400 and `{"Error": "…"}`, one that is too large with 413. Each body
+//! is read and judged in one of a limited number of turns, so memory is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};

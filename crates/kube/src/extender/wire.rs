@@ -351,7 +351,10 @@ mod tests {
         assert_eq!(json(&names), r#"{"Pod":{"metadata":{}},"Nodes":null,"NodeNames":["n"]}"#);
         let nodes = NodeList { metadata: Empty {}, items: vec![Cow::Borrowed(&*node)] };
         let nodes = Args { pod: &pod, nodes: Some(nodes), node_names: None };
-        let expected = r#"{"Pod":{"metadata":{}},"Nodes":{"metadata":{},"items":[{"metadata":{"name":"n"}}]},"NodeNames":null}"#;
+        let expected = concat!(
+            r#"{"Pod":{"metadata":{}},"Nodes":{"metadata":{},"items":[{"metadata":{"name":"n"}}]},"#,
+            r#""NodeNames":null}"#
+        );
         assert_eq!(json(&nodes), expected);
         let victims = MetaVictims { pods: vec![MetaPod { uid: "u".to_owned() }], violations: 1 };
         let preemption = PreemptionArgs {
@@ -359,7 +362,10 @@ mod tests {
             node_name_to_victims: None,
             node_name_to_meta_victims: Some([("n", victims)].into()),
         };
-        let expected = r#"{"Pod":{"metadata":{}},"NodeNameToVictims":null,"NodeNameToMetaVictims":{"n":{"Pods":[{"UID":"u"}],"NumPDBViolations":1}}}"#;
+        let expected = concat!(
+            r#"{"Pod":{"metadata":{}},"NodeNameToVictims":null,"#,
+            r#""NodeNameToMetaVictims":{"n":{"Pods":[{"UID":"u"}],"NumPDBViolations":1}}}"#
+        );
         assert_eq!(json(&preemption), expected);
         let binding = BindingArgs {
             name: "p".to_owned(),

@@ -162,6 +162,12 @@ impl LiveScheduler {
         let percentage_of_nodes = read.percentage_of_nodes;
         let metrics = Arc::new(Metrics::new());
         let recording = config.metrics.then(|| metrics.clone());
+        let has_key =
+            |of: &ExtenderConfig| of.tls.as_ref().is_some_and(|tls| tls.key_data.is_some());
+        let shown = match read.extenders.iter().any(has_key) {
+            true => "# not shown, because it contains a private key: use keyFile\n".into(),
+            false => text.clone(),
+        };
         let (extenders, objects) = extenders(read.extenders, &runtime, &writes)?;
         let (binder, volumes) = (writes.binder(), writes.clone());
         let evictor = Counted(metrics.evictor(Arc::new(writes.evictor())));
@@ -199,7 +205,7 @@ impl LiveScheduler {
             writes,
             counts: Arc::default(),
             metrics,
-            configuration: text,
+            configuration: shown,
             stops: Arc::default(),
             threads: Vec::new(),
         };
@@ -232,7 +238,7 @@ impl LiveScheduler {
         &self.metrics
     }
 
-    /// The configuration as it was given.
+    /// The configuration as it was given, or a comment in its place if it contains a private key (`keyData`).
     #[must_use]
     pub fn configuration(&self) -> &Arc<str> {
         &self.configuration

@@ -5,7 +5,7 @@
 //! | `/livez`, `/healthz` | 200 while the process can do its work; 500 after the lease was lost |
 //! | `/readyz` | 200 when the first lists are applied and the process is not stopping |
 //! | `/metrics` | kube-scheduler's metrics in Prometheus' text format |
-//! | `/configz` | the configuration as it was given |
+//! | `/configz` | the configuration as it was given, unless it contains a private key |
 //!
 //! The server has neither encryption nor authentication. Bind it to an address that only probes and scrapers reach.
 
