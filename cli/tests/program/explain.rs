@@ -118,8 +118,9 @@ extenders:
     let found = json("extenders", &["--pod", "d/new", "--config", &config]);
     assert_eq!(found["notes"][0], note);
     let cluster = file("extenders", "cluster.yaml", CLUSTER);
-    for command in [&["what-if", "--cluster"][..], &["replay", "--workload"]] {
-        let run = portolan(&[command, &[&*cluster, "--config", &config]].concat());
+    let commands = [&["what-if", "--cluster", &*cluster][..], &["replay", "--first", "10"]];
+    for command in commands {
+        let run = portolan(&[command, &["--config", &config]].concat());
         assert!(run.out.contains(note), "{} {}", run.out, run.err);
     }
 }

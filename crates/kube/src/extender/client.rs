@@ -104,19 +104,16 @@ impl HttpExtender {
     ) -> Result<T, ExtenderError> {
         let pod = self.pod(pod)?;
         let names = nodes.iter().map(|node| &**node.name());
-        // A node that was removed since the version of the decision is left out, and thus rejected.
-        let objects = || names.clone().filter_map(|name| self.objects.node(name));
-        let list = |nodes: &'_ [Arc<RawValue>]| NodeList {
-            metadata: wire::Empty {},
-            items: nodes.iter().map(|node| Cow::Owned(RawValue::to_owned(node))).collect(),
-        };
-        let args = match self.config.node_cache_capable {
-            true => Args { pod: &pod, nodes: None, node_names: Some(names.collect()) },
-            false => {
-                let objects: Vec<Arc<RawValue>> = objects().collect();
-                Args { pod: &pod, nodes: Some(list(&objects)), node_names: None }
-            }
-        };
+        let mut objects: Vec<Arc<RawValue>> = Vec::new();
+        let mut args = Args { pod: &pod, nodes: None, node_names: None };
+        if self.config.node_cache_capable {
+            args.node_names = Some(names.collect());
+        } else {
+            // A node that was removed since the version of the decision is left out, and thus rejected.
+            objects.extend(names.filter_map(|name| self.objects.node(name)));
+            let items = objects.iter().map(|node| Cow::Borrowed(&**node)).collect();
+            args.nodes = Some(NodeList { metadata: wire::Empty {}, items });
+        }
         Ok(self.runtime.block_on(self.send(verb, &args, read))?)
     }
 

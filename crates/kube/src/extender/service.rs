@@ -8,15 +8,18 @@
 //! | `/bind` | `ExtenderBindingArgs`, `ExtenderBindingResult`: binds a pod by its uid, if bindings are allowed |
 //!
 //! Answers follow from the newest version of the mirror. Nodes are looked up by name, also if they were sent as
-//! objects, because an object does not say which pods are on a node. The mirror does not know the pods that the caller has
-//! assumed and not bound yet, so such a pod is not counted. The first profile answers for pods of schedulers that have
+//! objects, because an object does not say which pods are on a node. The mirror does not know the pods that the caller
+//! has assumed and not bound yet, so these are not counted. The first profile answers for pods of schedulers that have
 //! no profile.
 //!
-//! A request that cannot be read is answered with 400 and `{"Error": "…"}`, one that is too large with 413. Each body
-//! is read and judged in one of a limited number of turns, so memory is bounded.
+//! A request that cannot be read is answered with 400 and `{"Error": "…"}`, one that is too large with 413, and one
+//! that takes more than 30 s to arrive with 408. Each body is read and judged in one of a limited number of turns, so
+//! memory is bounded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -37,8 +40,8 @@ use portolan::{NodeInfo, Snapshot};
 use portolan_k8s::pod_from_slice;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use std::borrow::Cow;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::wire::{
     self, ArgsOf, BindingArgs, Empty, ErrorResult, FilterResult, HostPriority, MetaVictims,
@@ -74,6 +77,9 @@ pub enum ExtenderServiceError {
     Extenders,
 }
 
+/// How long a request may take to arrive. It occupies a turn meanwhile.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 struct Service {
     schedulers: Weak<Schedulers>,
     binder: Option<ApiBinder>,
@@ -87,6 +93,8 @@ enum Refused {
     Malformed(String),
     /// The request is too large.
     TooLarge(usize),
+    /// The request did not arrive in time.
+    Slow,
     /// The request was read, and the plugins failed.
     Failed(String),
 }
@@ -110,6 +118,10 @@ impl IntoResponse for Refused {
             Refused::TooLarge(most) => {
                 let why = format!("the request is larger than {most} bytes");
                 (StatusCode::PAYLOAD_TOO_LARGE, why)
+            }
+            Refused::Slow => {
+                let why = format!("the request took longer than {} s", PATIENCE.as_secs());
+                (StatusCode::REQUEST_TIMEOUT, why)
             }
             Refused::Failed(why) => (StatusCode::INTERNAL_SERVER_ERROR, why),
         };
@@ -184,10 +196,14 @@ impl Service {
     ) -> Response {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
-        let read: Result<Bytes, Refused> = match Limited::new(body, self.max_body).collect().await {
-            Ok(body) => Ok(body.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(Refused::TooLarge(self.max_body)),
-            Err(error) => Err(Refused::Malformed(error.to_string())),
+        let read = Limited::new(body, self.max_body).collect();
+        let read: Result<Bytes, Refused> = match timeout(PATIENCE, read).await {
+            Err(_) => Err(Refused::Slow),
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                Err(Refused::TooLarge(self.max_body))
+            }
+            Ok(Err(error)) => Err(Refused::Malformed(error.to_string())),
         };
         let bytes = match read {
             Ok(bytes) => bytes,
@@ -337,11 +353,13 @@ fn totals<'a>(
     let known: BTreeSet<&str> = names.iter().map(|name| &**name).collect();
     let known = known.into_iter().filter_map(|name| basis.snapshot.node(name));
     let mut chunks: Vec<(&Chunk, u64)> = Vec::new();
+    let mut indices: HashMap<*const Chunk, usize> = HashMap::new();
     for (chunk, lane) in known.map(|node| node.place()) {
-        match chunks.iter_mut().find(|(of, _)| std::ptr::eq(*of, chunk)) {
-            Some((_, mask)) => *mask |= 1 << lane,
-            None => chunks.push((chunk, 1 << lane)),
-        }
+        let at = *indices.entry(chunk).or_insert_with(|| {
+            chunks.push((chunk, 0));
+            chunks.len() - 1
+        });
+        chunks[at].1 |= 1 << lane;
     }
     let feasible = Feasible::new(&basis.snapshot, chunks);
     let nodes: Vec<NodeInfo<'_>> = feasible.nodes().collect();

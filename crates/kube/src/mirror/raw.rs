@@ -18,6 +18,7 @@ use super::wire::Meta;
 
 /// Which objects are kept as they are. Pods that wait for one of our schedulers always are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RawKinds {
     /// Also pods on nodes, and those of other schedulers: some kB for each.
     pub placed_pods: bool,
