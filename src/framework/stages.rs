@@ -54,6 +54,9 @@ impl<'a> Stages<'a> {
         }
         let found =
             preferred(self.framework, self.cycle, self.filters, |node| self.includes(node))?;
+        if self.framework.handle().extenders().is_empty() {
+            return Ok(found);
+        }
         Ok(found.filter(|decision| {
             let node = self.cycle.cluster.node(&decision.node);
             node.is_some_and(|node| self.extend(node, verdicts))

@@ -1,16 +1,16 @@
 //! Extenders in the loops of a scheduler: pods that they reject are retried after any event, and they bind pods.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use portolan::framework::{
-    BinderError, EXTENDER, Extender, ExtenderError, ExtenderFilter, ScheduleError,
+    Binder, BinderError, EXTENDER, Extender, ExtenderError, ExtenderFilter, ScheduleError,
 };
 use portolan::log::Event;
 use portolan::model::{Name, Object, Pod, StorageClass, Timestamp, node, pod};
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{Attempt, CycleError, InMemoryBinder, Schedulers, SchedulingLoop};
+use portolan::scheduler::{Attempt, CycleError, InMemoryBinder, Schedulers};
 use portolan::{Engine, NodeInfo};
 
 fn clock(seconds: i64) -> impl Fn() -> Timestamp {
@@ -70,9 +70,11 @@ fn any_event_retries_a_pod_that_an_extender_rejected() {
     assert!(matches!(attempt(120), Ok(Attempt::Placed(_))));
 }
 
-/// Binds, or does not.
+/// Binds in the engine, or answers with an error.
+#[derive(Default)]
 struct Binding {
-    binder: InMemoryBinder,
+    /// Set once the engine exists.
+    binder: OnceLock<InMemoryBinder>,
     answer: Option<BinderError>,
     is_ignorable: bool,
     calls: Mutex<Vec<(Name, Name)>>,
@@ -92,35 +94,19 @@ impl Extender for Binding {
     }
 
     fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
-        use portolan::framework::Binder;
         self.calls.lock().unwrap().push((pod.name.clone(), node.clone()));
-        self.answer.clone().map_or_else(|| self.binder.bind(pod, node), Err)
+        let bind = || self.binder.get().expect("set").bind(pod, node);
+        self.answer.clone().map_or_else(bind, Err)
     }
 }
 
-/// Binds one pod, and returns the error, and whether the pod is on its node.
+/// Binds one pod, and returns the error, whether the pod is on its node, and how often a plugin has bound it.
 fn bound_by(answer: Option<BinderError>, is_ignorable: bool) -> (Option<String>, bool, usize) {
-    // The extender binds in the engine that is built with it.
-    let late: Arc<std::sync::OnceLock<Binding>> = Arc::default();
-    struct Late(Arc<std::sync::OnceLock<Binding>>, bool);
-    impl Extender for Late {
-        fn name(&self) -> &str {
-            "late"
-        }
-        fn is_ignorable(&self) -> bool {
-            self.1
-        }
-        fn is_binder(&self) -> bool {
-            true
-        }
-        fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
-            self.0.get().expect("set").bind(pod, node)
-        }
-    }
+    let extender = Arc::new(Binding { answer, is_ignorable, ..Binding::default() });
     let plugin = Arc::new(AtomicUsize::new(0));
     let counted = plugin.clone();
     let schedulers = Schedulers::builder()
-        .extenders([Arc::new(Late(late.clone(), is_ignorable)) as Arc<dyn Extender>])
+        .extenders([extender.clone() as Arc<dyn Extender>])
         .binder(move |engine| {
             let binder = InMemoryBinder::new(engine.upgrade().expect("open"));
             binder.refusing(move |_, _| {
@@ -131,19 +117,14 @@ fn bound_by(answer: Option<BinderError>, is_ignorable: bool) -> (Option<String>,
         .build()
         .unwrap();
     let engine = schedulers.engine().clone();
-    let binder = InMemoryBinder::new(engine.clone());
-    let calls = Mutex::default();
-    assert!(late.set(Binding { binder, answer, is_ignorable, calls }).is_ok());
+    assert!(extender.binder.set(InMemoryBinder::new(engine.clone())).is_ok());
     submit(&engine, Event::add_node(node("n1").cpu(1_000).memory(1 << 30).pods(110).build()));
     submit(&engine, Event::put_pending(pod("web").cpu(100).build()));
-    let mut scheduling: SchedulingLoop = schedulers.scheduling_loop().unwrap();
-    let Ok(Attempt::Placed(placement)) = scheduling.schedule_one(Some(Instant::now()), clock(1))
-    else {
-        panic!("not placed")
-    };
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let attempt = scheduling.schedule_one(Some(Instant::now()), clock(1));
+    let Ok(Attempt::Placed(placement)) = attempt else { panic!("not placed") };
     let error = scheduling.bind(&placement, clock(1)).err().map(|(error, _)| error.to_string());
-    let calls = late.get().unwrap().calls.lock().unwrap().clone();
-    assert_eq!(calls, [("web".into(), "n1".into())]);
+    assert_eq!(*extender.calls.lock().unwrap(), [("web".into(), "n1".into())]);
     let is_placed = engine.reader().unwrap().snapshot().pod_count() == 1;
     (error, is_placed, plugin.load(Ordering::Relaxed))
 }
