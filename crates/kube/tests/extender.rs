@@ -656,6 +656,24 @@ fn services_are_verified_as_configured() {
 }
 
 #[test]
+fn a_private_key_is_not_shown_with_the_configuration() {
+    let (runtime, server) = (runtime(), support::server());
+    let (certificate, key) = Identity::new("scheduler").pem();
+    let any = SocketAddr::from(([127, 0, 0, 1], 1));
+    let shown = |fields: &str| {
+        let (limits, text) = (limits(Duration::from_secs(1)), extender(any, fields));
+        let process = Process::configured(&runtime, &server, "scheduler", 1, limits, &text);
+        let shown = process.live.configuration().to_string();
+        process.fence.close();
+        runtime.block_on(process.live.stop(Duration::ZERO));
+        shown
+    };
+    let secret = shown(&format!("tlsConfig: {{certData: {certificate}, keyData: {key}}}"));
+    assert!(!secret.contains(&key) && secret.contains("use keyFile"), "{secret}");
+    assert!(shown("filterVerb: filter").contains("filterVerb: filter"));
+}
+
+#[test]
 fn an_extender_that_cannot_be_called_is_an_error_at_the_start() {
     let (runtime, server) = (runtime(), support::server());
     let _within = runtime.enter();
