@@ -188,6 +188,8 @@ pub(crate) struct Policy {
     pub(crate) percentage_of_nodes: Option<u8>,
     /// The queue's settings.
     pub(crate) queue: QueueConfig,
+    /// A note that the configuration has extenders, which are not called.
+    pub(crate) note: Option<String>,
 }
 
 /// The configuration's only profile, or the one for this scheduler name; the default
@@ -205,6 +207,7 @@ pub(crate) fn policy(
             profile: wanted.to_owned(),
             percentage_of_nodes: None,
             queue: QueueConfig::default(),
+            note: None,
         });
     };
     let bytes = input::read(file)?;
@@ -219,6 +222,8 @@ pub(crate) fn policy(
     let percentage = Some(configuration.percentage_of_nodes).filter(|percentage| *percentage > 0);
     let names: Vec<String> =
         configuration.profiles.iter().map(|profile| profile.scheduler_name.clone()).collect();
+    let extenders = configuration.extenders.iter().map(|extender| &*extender.url_prefix);
+    let extenders: Vec<&str> = extenders.collect();
     let only = names.len() == 1;
     let mut profiles = configuration.profiles.into_iter();
     let found = profiles.find(|profile| only || profile.scheduler_name == wanted);
@@ -234,5 +239,8 @@ pub(crate) fn policy(
         profile: found.scheduler_name,
         percentage_of_nodes: found.percentage_of_nodes.or(percentage),
         queue: configuration.queue,
+        note: (!extenders.is_empty()).then(|| {
+            format!("the configuration's extenders are not called: {}", extenders.join(", "))
+        }),
     })
 }

@@ -51,6 +51,7 @@ enum Command {
     Conformance(conformance::Arguments),
     Run(Box<live::run::Arguments>),
     Shadow(live::shadow::Arguments),
+    Extender(live::extender::Arguments),
     Demo(live::demo::Arguments),
     /// Measure the engine.
     #[command(subcommand)]
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Run(arguments) => live::run::run(&arguments),
         Command::Shadow(arguments) => live::shadow::run(&arguments),
+        Command::Extender(arguments) => live::extender::run(&arguments),
         Command::Demo(arguments) => live::demo::run(&arguments),
         Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),
         Command::Perf(perf::Command::Sched(arguments)) => perf::sched::run(&arguments),

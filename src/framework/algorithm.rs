@@ -7,7 +7,7 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::choose::Choice;
 use super::decision::{Decision, ScheduleError};
-use super::filters::Filters;
+use super::extender::ExtenderVerdicts;
 use super::godel::workflow::Admission;
 use super::godel::{Partition, SubCluster};
 use super::memo::Memo;
@@ -181,10 +181,7 @@ impl Algorithm {
     ///
     /// Those of [`Algorithm::schedule`].
     pub fn decide_as_it_is(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
-        let fits_nowhere = |_: &Framework, _: Cycle<'_>, filters: &Filters<'_>| {
-            ScheduleError::Fit(Box::new(filters.fit_error()))
-        };
-        self.decide_or(cycle, fits_nowhere)
+        self.decide_or(cycle, |_, _, diagnosis| ScheduleError::Fit(Box::new(diagnosis.fit_error())))
     }
 
     /// Updates the lists of nodes to this version.
@@ -205,7 +202,7 @@ impl Algorithm {
     fn decide_or(
         &mut self,
         cycle: Cycle<'_>,
-        fits_nowhere: fn(&Framework, Cycle<'_>, &Filters<'_>) -> ScheduleError,
+        fits_nowhere: fn(&Framework, Cycle<'_>, &Diagnosis<'_>) -> ScheduleError,
     ) -> Result<Decision, ScheduleError> {
         self.refresh(cycle.cluster);
         if self.orders.iter().all(|order| order.nodes() == 0)
@@ -220,17 +217,21 @@ impl Algorithm {
         match filters.rejected() {
             Some(status) if !status.code.is_rejection() => return Err(status.clone().into()),
             Some(_) => {
-                framework.after_filter(cycle, filters, Vec::new)?;
-                return Err(fits_nowhere(framework, cycle, filters));
+                let diagnosis = Diagnosis::new(filters);
+                framework.after_filter(cycle, &diagnosis, Vec::new)?;
+                return Err(fits_nowhere(framework, cycle, &diagnosis));
             }
             None => {}
         }
         let sub_cluster = admission.as_ref().map(|admission| &admission.sub_cluster);
         let percentage_of_nodes = config.percentage_of_nodes;
         let stages = Stages { framework, cycle, filters, sub_cluster, percentage_of_nodes };
-        if let Some(decision) = stages.unscored()? {
+        let mut verdicts = ExtenderVerdicts::default();
+        if let Some(decision) = stages.unscored(&mut verdicts)? {
             let node = || cycle.cluster.node(&decision.node);
-            framework.after_filter(cycle, filters, || node().map_or_else(Vec::new, lane_of))?;
+            framework.after_filter(cycle, &Diagnosis::new(filters), || {
+                node().map_or_else(Vec::new, lane_of)
+            })?;
             return Ok(decision);
         }
         let chunks = orders.iter().map(|order| order.chunks().len()).sum();
@@ -238,9 +239,10 @@ impl Algorithm {
         let cache = memo.cache((cycle.cluster, chunks), &cycle.pod.template, keep);
         let (recorder, threads) = (framework.recorder(), Threads::new(pool.as_deref()));
         let found = timed_step(recorder, Step::Filter, code, || {
-            Search { cycle, filters, threads, cache }.find(&stages, orders)
+            Search { cycle, filters, threads, cache }.find(&stages, orders, &mut verdicts)
         })?;
-        framework.after_filter(cycle, filters, || found.lanes())?;
+        let diagnosis = Diagnosis::extended(filters, &verdicts);
+        framework.after_filter(cycle, &diagnosis, || found.lanes())?;
         let chosen = match found.feasible {
             0 | 1 => found.first(),
             _ => timed_step(recorder, Step::Score, code, || {
@@ -249,7 +251,7 @@ impl Algorithm {
         };
         let chosen = chosen.and_then(|of| Some((cycle.cluster.node_in(of.chunk, of.lane)?, of)));
         let Some((node, Chosen { score, .. })) = chosen else {
-            return Err(fits_nowhere(framework, cycle, filters));
+            return Err(fits_nowhere(framework, cycle, &diagnosis));
         };
         Ok(Decision::of(node, score, found.feasible, found.looked_at))
     }
@@ -262,10 +264,14 @@ fn lane_of(node: NodeInfo<'_>) -> Vec<(&Chunk, u64)> {
 }
 
 /// Runs PostFilter and returns the error of a pod for which no node is feasible.
-fn post_filter(framework: &Framework, cycle: Cycle<'_>, filters: &Filters<'_>) -> ScheduleError {
-    let mut error = filters.fit_error();
+fn post_filter(
+    framework: &Framework,
+    cycle: Cycle<'_>,
+    diagnosis: &Diagnosis<'_>,
+) -> ScheduleError {
+    let mut error = diagnosis.fit_error();
     if framework.has_plugins_at(Point::PostFilter) {
-        let (nomination, status) = framework.post_filter(cycle, &Diagnosis::new(filters));
+        let (nomination, status) = framework.post_filter(cycle, diagnosis);
         (error.nomination, error.post_filter) = (nomination, status);
     }
     ScheduleError::Fit(Box::new(error))

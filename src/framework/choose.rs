@@ -8,13 +8,19 @@
 //! 2. *Global columns*: the scores of the other plugins, computed in every cycle and normalized over all feasible
 //!    nodes.
 //!
+//! Extenders' scores are added to these.
+//!
 //! A plugin that gives all nodes the same score takes part in neither step, because its score does not affect the
 //! choice.
 
-use crate::model::{Pod, stable_hash_of};
+use std::collections::HashMap;
+
+use crate::model::{Name, Pod, stable_hash_of};
 use crate::snapshot::{Chunk, Column, LANES, lanes};
 
 use super::dispatch;
+use super::extender;
+use super::filters::nodes_of;
 use super::memo::VerdictCache;
 use super::parallel::Threads;
 use super::recorder::Step;
@@ -83,7 +89,8 @@ impl<'a> Choice<'a, '_> {
         let scores = self.framework.pre_score(self.cycle, &feasible)?;
         let plugins = PluginScores::new(&scores);
         self.update_local_totals(&scores, &plugins.local, cache)?;
-        if plugins.global.is_empty() {
+        let extended = self.extender_scores();
+        if plugins.global.is_empty() && extended.is_none() {
             let totals = self.found.nodes.iter().filter_map(|(of, mask)| {
                 let known = cache.get(of.id, of.at)?;
                 // The cached maximum covers more lanes if not all nodes were examined.
@@ -100,11 +107,33 @@ impl<'a> Choice<'a, '_> {
         for asked in plugins.global {
             self.add_global_column(&scores, asked, &feasible, &mut columns)?;
         }
+        if let Some(extended) = extended {
+            self.add_extender_scores(&extended, &mut columns);
+        }
         let totals = self.found.nodes.iter().zip(&columns).map(|((of, mask), column)| {
             let largest = dispatch::largest(column, *mask);
             Totals { chunk: of.chunk, mask: *mask, column, largest }
         });
         Ok(self.pick(&totals.collect::<Vec<_>>(), plugins.common))
+    }
+
+    /// Returns the extenders' scores, or `None` if there are no extenders.
+    fn extender_scores(&self) -> Option<HashMap<Name, i64>> {
+        let handle = self.framework.handle();
+        if handle.extenders().is_empty() {
+            return None;
+        }
+        let nodes = self.found.nodes(self.cycle.cluster);
+        Some(extender::scores(handle, self.cycle.pod, &nodes))
+    }
+
+    fn add_extender_scores(&self, scores: &HashMap<Name, i64>, totals: &mut [Column<i64>]) {
+        for ((of, mask), column) in self.found.nodes.iter().zip(totals) {
+            for (lane, node) in nodes_of(self.cycle.cluster, of.chunk, *mask) {
+                let score = scores.get(node.name()).copied().unwrap_or(0);
+                column[lane] = column[lane].saturating_add(score);
+            }
+        }
     }
 
     /// Scores the chunks whose local totals are not cached, on all lanes that pass the local filters.
@@ -203,7 +232,7 @@ impl<'a> Choice<'a, '_> {
         for (chunk, mask) in equals {
             if skipped < mask.count_ones() {
                 let lane = lanes(mask).nth(skipped as usize)?;
-                return Some(Chosen { chunk, lane, score: best + common });
+                return Some(Chosen { chunk, lane, score: best.saturating_add(common) });
             }
             skipped -= mask.count_ones();
         }

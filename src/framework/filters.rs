@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, lanes};
 
+use super::extender::ExtenderVerdicts;
 use super::plugin::unschedulable;
 use super::recorder::{Step, Watch, timed_step};
 use super::status::code;
@@ -573,13 +574,30 @@ impl Judge<'_> {
 /// [`Plugin::post_filter`]: super::Plugin::post_filter
 pub struct Diagnosis<'a> {
     filters: &'a Filters<'a>,
+    extenders: Option<&'a ExtenderVerdicts>,
 }
 
 impl<'a> Diagnosis<'a> {
     /// Creates the diagnosis of these filters.
     #[must_use]
     pub fn new(filters: &'a Filters<'a>) -> Diagnosis<'a> {
-        Diagnosis { filters }
+        Diagnosis { filters, extenders: None }
+    }
+
+    /// Creates the diagnosis of these filters and of the extenders that were called after them.
+    pub(super) fn extended(
+        filters: &'a Filters<'a>,
+        extenders: &'a ExtenderVerdicts,
+    ) -> Diagnosis<'a> {
+        Diagnosis { filters, extenders: Some(extenders) }
+    }
+
+    /// Counts the reasons of all nodes, and collects the plugins that rejected any node.
+    pub(super) fn fit_error(&self) -> FitError {
+        match self.extenders {
+            Some(extenders) => extenders.fit_error(self.filters.cycle.cluster, self.filters),
+            None => self.filters.fit_error(),
+        }
     }
 
     /// Returns the filters. [`Filters::extend`] makes a copy on which pods can be added and removed.
@@ -591,7 +609,8 @@ impl<'a> Diagnosis<'a> {
     /// Returns why the node is rejected, or `None` if it passes.
     #[must_use]
     pub fn status(&self, node: NodeInfo<'_>) -> Option<Status> {
-        self.filters.filter_with_nominated(node)
+        let of_extender = self.extenders.and_then(|extenders| extenders.status(node.name()));
+        of_extender.cloned().or_else(|| self.filters.filter_with_nominated(node))
     }
 
     /// Iterates over the nodes whose status has this code, in list order (`NodesForStatusCode`).
@@ -609,13 +628,17 @@ impl<'a> Diagnosis<'a> {
         let one = move |node: NodeInfo<'_>| {
             self.status(node).is_some_and(|status| status.code == Code::Unschedulable)
         };
+        let extended = self.extenders.map(|extenders| extenders.lanes(cluster)).unwrap_or_default();
         let chunks = cluster.zones().flat_map(|zone| zone.chunks());
         chunks.map(move |chunk| {
             let alone = filters.nominated_in(chunk);
             let alone = if one_by_one { chunk.live() } else { alone };
             let found = nodes_of(cluster, chunk, alone)
                 .fold(0, |found, (lane, node)| found | u64::from(one(node)) << lane);
-            (chunk, found | filters.resolvable(chunk, chunk.live() & !alone))
+            let found = found | filters.resolvable(chunk, chunk.live() & !alone);
+            let (may, may_not) =
+                extended.get(&std::ptr::from_ref(chunk)).copied().unwrap_or_default();
+            (chunk, (found | may) & !may_not)
         })
     }
 }

@@ -8,7 +8,7 @@ use crate::model::{Name, NoNote, Note, Pod};
 use crate::snapshot::Snapshot;
 
 use super::activations::Activations;
-use super::{Evictor, Nominator, Panics, PodGroups, VolumeBinder, WaitingPods};
+use super::{Evictor, Extender, Nominator, Panics, PodGroups, VolumeBinder, WaitingPods, extender};
 
 /// Writes bindings of pods to nodes, for example to the API server.
 pub trait Binder: Send + Sync {
@@ -85,8 +85,8 @@ pub trait Notes: Send + Sync {
 }
 
 /// The services that plugins share, passed to plugins when they are created: the pods that wait for permits, the
-/// nominated pods, the queue's pod groups, the binders of pods and volumes, the evictor, the published versions and the
-/// log.
+/// nominated pods, the queue's pod groups, the binders of pods and volumes, the evictor, the extenders, the published
+/// versions and the log.
 ///
 /// Clones refer to the same data. All profiles of a configuration share one handle. The cluster and its stores are part
 /// of each [`Cycle`](super::Cycle).
@@ -100,6 +100,7 @@ pub struct Handle {
     binder: Option<Arc<dyn Binder>>,
     volume_binder: Option<Arc<dyn VolumeBinder>>,
     evictor: Option<Arc<dyn Evictor>>,
+    extenders: Arc<[Arc<dyn Extender>]>,
     snapshots: Option<Arc<dyn Snapshots>>,
     log: Option<Arc<dyn Follow>>,
 }
@@ -126,6 +127,13 @@ impl Handle {
     #[must_use]
     pub fn with_evictor(self, evictor: Arc<dyn Evictor>) -> Handle {
         Handle { evictor: Some(evictor), ..self }
+    }
+
+    /// Sets the extenders, which every framework with the returned handle calls, in this order; ignorable ones come
+    /// last.
+    #[must_use]
+    pub fn with_extenders(self, extenders: impl IntoIterator<Item = Arc<dyn Extender>>) -> Handle {
+        Handle { extenders: extender::in_order(extenders), ..self }
     }
 
     /// Sets the source of published versions, for plugins created with the returned handle.
@@ -201,6 +209,12 @@ impl Handle {
     #[must_use]
     pub fn evictor(&self) -> Option<&Arc<dyn Evictor>> {
         self.evictor.as_ref()
+    }
+
+    /// Returns the extenders in the order in which they are called.
+    #[must_use]
+    pub fn extenders(&self) -> &[Arc<dyn Extender>] {
+        &self.extenders
     }
 }
 

@@ -9,11 +9,11 @@ use crate::model::Pod;
 use crate::snapshot::Cluster;
 
 use super::{
-    Actions, ClusterEvent, EventResource, Framework, Hint, Interest, Plugin, PluginSet, Point,
-    QueuedPod, Status,
+    Actions, ClusterEvent, EXTENDER, EventResource, Framework, Hint, Interest, Plugin, PluginSet,
+    Point, QueuedPod, Status,
 };
 
-/// The last position. All plugins from this one on share it.
+/// The last position. All plugins from this one on share it, and so do extenders.
 const LAST: usize = 63;
 
 /// Plugins by resource and action.
@@ -66,6 +66,10 @@ impl QueueingHints {
                     add_interests(&mut hints.retried, set(at), Interest::EVERYTHING);
                 }
             }
+        }
+        if !framework.handle().extenders().is_empty() {
+            add_interests(&mut hints.concerned, set(LAST), Interest::EVERYTHING);
+            add_interests(&mut hints.retried, set(LAST), Interest::EVERYTHING);
         }
         hints
     }
@@ -123,10 +127,14 @@ impl QueueingHints {
 }
 
 impl Framework {
-    /// Returns the set of the plugins with these names. Unknown names are ignored.
+    /// Returns the set of the plugins with these names. [`EXTENDER`] stands for all extenders. Unknown names are
+    /// ignored.
     pub fn plugin_set<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> PluginSet {
         names.into_iter().fold(PluginSet::EMPTY, |all, name| {
-            let at = self.plugins().position(|plugin| plugin.name() == name);
+            let at = match name {
+                EXTENDER if !self.handle().extenders().is_empty() => Some(LAST),
+                _ => self.plugins().position(|plugin| plugin.name() == name),
+            };
             at.map_or(all, |at| all.union(set(at)))
         })
     }
@@ -135,7 +143,9 @@ impl Framework {
     pub fn plugin_names(&self, plugins: PluginSet) -> impl Iterator<Item = &'static str> {
         let plugins_by_set =
             self.plugins().enumerate().map(|(at, plugin)| (set(at), plugin.name()));
+        let extenders = (!self.handle().extenders().is_empty()).then_some((set(LAST), EXTENDER));
         plugins_by_set
+            .chain(extenders)
             .filter(move |(one, _)| !plugins.intersection(*one).is_empty())
             .map(|(_, name)| name)
     }

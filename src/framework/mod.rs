@@ -43,6 +43,7 @@
 //! | `PreScorePlugin`, `ScorePlugin`, `ScoreExtensions` | [`Plugin::pre_score`] returns a [`Score`], or skips; [`Score::normalize`] |
 //! | `EnqueueExtensions`, `QueueingHintFn` | [`Plugin::events`], [`Plugin::queueing_hint`] |
 //! | `ReservePlugin`, `PermitPlugin`, `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the methods of [`Plugin`] with these names |
+//! | `Extender`, `Handle.Extenders` | [`Extender`], [`Handle::extenders`] |
 //! | `CycleState` | [`CycleState`]; filters and scores hold their own data |
 //! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot and its listers are [`Cycle::cluster`], and outside a cycle [`Handle::snapshot`] |
 //! | `SharedInformerFactory` | [`Handle::follow`]; state that follows pods is a [`Store`](crate::snapshot::Store) |
@@ -160,6 +161,7 @@ mod diagnosis;
 pub(crate) mod dispatch;
 mod events;
 mod eviction;
+mod extender;
 mod filters;
 mod godel;
 mod handle;
@@ -193,6 +195,9 @@ pub use diagnosis::{Evaluation, FitError, Verdict};
 pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
 pub(crate) use eviction::PREEMPTION;
 pub use eviction::{Eviction, Evictor};
+pub use extender::{
+    EXTENDER, Extender, ExtenderError, ExtenderFilter, ExtenderVictims, MAX_EXTENDER_SCORE,
+};
 pub use filters::{Diagnosis, Filters};
 pub(crate) use filters::{Sums, Without};
 pub use godel::{Partition, SubCluster, SubClusters, SwitchType, Workflow};

@@ -4,9 +4,10 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::algorithm::Algorithm;
 use super::choose::tie_break;
+use super::extender::{self, ExtenderVerdicts};
 use super::sampling::Found;
 use super::stages::{Pool, Stages};
-use super::{Cycle, Decision, Feasible, Filters, ScheduleError, Status};
+use super::{Cycle, Decision, Diagnosis, Feasible, Filters, ScheduleError, Status};
 
 impl Algorithm {
     /// Returns the next result of [`Algorithm::decide`], computed by calling every plugin on one node after another.
@@ -40,18 +41,28 @@ impl Algorithm {
             sub_cluster: self.sub_cluster(),
             percentage_of_nodes: self.config().percentage_of_nodes,
         };
-        if let Some(decision) = stages.unscored()? {
+        let mut verdicts = ExtenderVerdicts::default();
+        if let Some(decision) = stages.unscored(&mut verdicts)? {
             return Ok(decision);
         }
         let lists = self.lists(cluster);
-        let found = stages.scored(lists.len(), |pool| match pool {
-            Pool::Named(nodes) => find(&filters, &nodes, stages.enough(nodes.len())),
-            Pool::List(at) => find(&filters, &lists[at], stages.enough(lists[at].len())),
+        let found = stages.scored(lists.len(), |pool| {
+            let mut found = match pool {
+                Pool::Named(nodes) => find(&filters, &nodes, stages.enough(nodes.len()))?,
+                Pool::List(at) => find(&filters, &lists[at], stages.enough(lists[at].len()))?,
+            };
+            if let Some(nodes) = stages.extended(&mut verdicts, || found.nodes.clone())? {
+                (found.feasible, found.nodes) = (nodes.len(), nodes);
+            }
+            Ok(found)
         })?;
         let (mut feasible, looked_at) = (found.nodes, found.looked_at);
         let count = feasible.len();
         match feasible[..] {
-            [] => return Err(ScheduleError::Fit(Box::new(filters.fit_error()))),
+            [] => {
+                let diagnosis = Diagnosis::extended(&filters, &verdicts);
+                return Err(ScheduleError::Fit(Box::new(diagnosis.fit_error())));
+            }
             [node] => return Ok(Decision::of(node, 0, 1, looked_at)),
             _ => {}
         }
@@ -59,8 +70,15 @@ impl Algorithm {
         let masks = Feasible::new(cluster, masks);
         let scores = self.framework().pre_score(cycle, &masks)?;
         let scores = scores.score(&feasible)?;
-        let totals: Vec<i64> =
-            scores.iter().map(|of| of.iter().map(|score| score.weighted).sum()).collect();
+        let extended = extender::scores(self.framework().handle(), cycle.pod, &feasible);
+        let totals: Vec<i64> = feasible
+            .iter()
+            .zip(&scores)
+            .map(|(node, scores)| {
+                let total: i64 = scores.iter().map(|score| score.weighted).sum();
+                total.saturating_add(extended.get(node.name()).copied().unwrap_or(0))
+            })
+            .collect();
         let best = totals.iter().copied().max().unwrap_or_default();
         let mut ties = feasible.iter().zip(&totals).filter(|(_, total)| **total == best);
         let equals = ties.clone().count() as u64;

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use crate::model::{Name, Pod, Timestamp};
 use crate::snapshot::Chunk;
 
+use super::extender;
 use super::recorder::{Guarded, Recorder, Step, Watch, timed_step};
 use super::scores::MAX_NODE_SCORE;
 use super::status::code;
 use super::waiting::WaitingPod;
 use super::{
-    Bind, Code, Cycle, CycleState, Diagnosis, Feasible, Filters, Handle, Nomination, Permit,
-    Plugin, Point, PreFlight, QueuedPod, Status,
+    Bind, Code, Cycle, CycleState, Diagnosis, Feasible, Handle, Nomination, Permit, Plugin, Point,
+    PreFlight, QueuedPod, Status,
 };
 
 /// A set of plugins, enabled at extension points, with an order at each point.
@@ -380,18 +381,18 @@ impl Framework {
     pub(super) fn after_filter<'a>(
         &self,
         cycle: Cycle<'a>,
-        filters: &Filters<'_>,
+        diagnosis: &Diagnosis<'_>,
         feasible: impl FnOnce() -> Vec<(&'a Chunk, u64)>,
     ) -> Result<(), Status> {
         if self.after_filter.is_empty() {
             return Ok(());
         }
         let feasible = Feasible::new(cycle.cluster, feasible());
-        let (diagnosis, panics) = (Diagnosis::new(filters), self.handle.panics());
+        let panics = self.handle.panics();
         self.after_filter.iter().try_for_each(|at| {
             let plugin = &self.plugins[*at].plugin;
             let name = plugin.name();
-            let call = || plugin.after_filter(cycle, &feasible, &diagnosis);
+            let call = || plugin.after_filter(cycle, &feasible, diagnosis);
             let result = panics.guard(name, "AfterFilter", call);
             result.map_err(|status| {
                 status.failed(name, format_args!("running AfterFilter plugin {name:?}"))
@@ -609,12 +610,18 @@ impl Framework {
         })
     }
 
-    /// Binds the pod with the first plugin that does not skip it.
+    /// Binds the pod with the first [extender](super::Extender) that binds it, or with the first plugin that does not
+    /// skip it.
     ///
     /// # Errors
     ///
-    /// Returns the status of that plugin if it rejects the pod or fails.
+    /// Returns the status of that extender or plugin if it rejects the pod or fails.
     pub fn bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<Bind, Status> {
+        if !self.handle.extenders().is_empty()
+            && let Some(bound) = extender::bind(&self.handle, cycle.pod, node)
+        {
+            return bound;
+        }
         let watch = self.watch(cycle);
         let outcome = |found: &Result<Bind, Status>| match found {
             Ok(Bind::Bound) => None,

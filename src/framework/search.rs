@@ -4,10 +4,13 @@
 //! template ([`Plugin::is_local`](super::Plugin::is_local)) and may be in the [`VerdictCache`]; then by the other
 //! filters, and with the pods that are nominated to nodes of the chunk.
 
-use crate::model::Generation;
-use crate::snapshot::{Chunk, NodeInfo};
+use std::collections::HashMap;
 
-use super::filters::{Filters, Scope};
+use crate::model::Generation;
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
+
+use super::extender::ExtenderVerdicts;
+use super::filters::{Filters, Scope, nodes_of};
 use super::memo::VerdictCache;
 use super::parallel::Threads;
 use super::sampling::{Found, Order};
@@ -38,6 +41,28 @@ impl<'a> FoundChunks<'a> {
         self.nodes.iter().map(|(of, mask)| (of.chunk, *mask)).collect()
     }
 
+    /// Returns the feasible nodes in list order.
+    pub(super) fn nodes(&self, cluster: &'a Cluster) -> Vec<NodeInfo<'a>> {
+        let nodes = self.nodes.iter().flat_map(|(of, mask)| nodes_of(cluster, of.chunk, *mask));
+        nodes.map(|(_, node)| node).collect()
+    }
+
+    /// Removes all nodes but these.
+    fn keep(&mut self, kept: &[NodeInfo<'_>]) {
+        if kept.len() == self.feasible {
+            return;
+        }
+        let mut lanes: HashMap<*const Chunk, u64> = HashMap::new();
+        for (chunk, lane) in kept.iter().map(|node| node.place()) {
+            *lanes.entry(chunk).or_default() |= 1 << lane;
+        }
+        for (of, mask) in &mut self.nodes {
+            *mask &= lanes.get(&std::ptr::from_ref(of.chunk)).copied().unwrap_or(0);
+        }
+        self.nodes.retain(|(_, mask)| *mask != 0);
+        self.feasible = kept.len();
+    }
+
     /// Returns the first feasible node, without a score.
     pub(super) fn first(&self) -> Option<Chosen<'a>> {
         let (of, mask) = self.nodes.first()?;
@@ -63,24 +88,31 @@ impl<'a> Search<'a, '_> {
         &mut self,
         stages: &Stages<'a>,
         orders: &mut [Order],
+        verdicts: &mut ExtenderVerdicts,
     ) -> Result<FoundChunks<'a>, Status> {
-        stages.scored(orders.len(), |pool| match pool {
-            Pool::Named(nodes) => {
-                let found = self.find_named(&nodes, stages.enough(nodes.len()))?;
-                // As in kube-scheduler, this moves the start of the next pod's search in the list of all nodes.
-                orders[0].go_on(found.looked_at);
-                Ok(found)
+        stages.scored(orders.len(), |pool| {
+            let mut found = match pool {
+                Pool::Named(nodes) => {
+                    let found = self.find_named(&nodes, stages.enough(nodes.len()))?;
+                    // As in kube-scheduler, this moves the start of the next pod's search in the list of all nodes.
+                    orders[0].go_on(found.looked_at);
+                    found
+                }
+                Pool::List(at) => {
+                    let order = &mut orders[at];
+                    let enough = stages.enough(order.nodes());
+                    let found = match enough < order.nodes() {
+                        true => self.find_enough(order, enough)?,
+                        false => self.find_all(order)?,
+                    };
+                    order.go_on(found.looked_at);
+                    found
+                }
+            };
+            if let Some(nodes) = stages.extended(verdicts, || found.nodes(self.cycle.cluster))? {
+                found.keep(&nodes);
             }
-            Pool::List(at) => {
-                let order = &mut orders[at];
-                let enough = stages.enough(order.nodes());
-                let found = match enough < order.nodes() {
-                    true => self.find_enough(order, enough)?,
-                    false => self.find_all(order)?,
-                };
-                order.go_on(found.looked_at);
-                Ok(found)
-            }
+            Ok(found)
         })
     }
 

@@ -6,11 +6,14 @@
 //!    after another, beginning with that of its own partition.
 //!
 //! A node that the first two stages find is chosen without scoring; the feasible nodes of the last stage are scored.
+//! The stages end with the extenders, if there are any: a node that they reject is not feasible.
+//!
 //! Deciding over chunks ([`Algorithm::decide`](super::Algorithm::decide)) and node by node
 //! ([`Algorithm::decide_by_nodes`](super::Algorithm::decide_by_nodes)) use the same stages.
 
 use crate::snapshot::NodeInfo;
 
+use super::extender::ExtenderVerdicts;
 use super::filters::Filters;
 use super::godel::SubCluster;
 use super::godel::preferred::preferred;
@@ -42,11 +45,45 @@ impl<'a> Stages<'a> {
     /// # Errors
     ///
     /// Returns an error if a plugin fails.
-    pub(super) fn unscored(&self) -> Result<Option<Decision>, Status> {
-        if let Some(node) = self.nominated() {
+    pub(super) fn unscored(
+        &self,
+        verdicts: &mut ExtenderVerdicts,
+    ) -> Result<Option<Decision>, Status> {
+        if let Some(node) = self.nominated().filter(|node| self.extend(*node, verdicts)) {
             return Ok(Some(Decision::of(node, 0, 1, 1)));
         }
-        preferred(self.framework, self.cycle, self.filters, |node| self.includes(node))
+        let found =
+            preferred(self.framework, self.cycle, self.filters, |node| self.includes(node))?;
+        if self.framework.handle().extenders().is_empty() {
+            return Ok(found);
+        }
+        Ok(found.filter(|decision| {
+            let node = self.cycle.cluster.node(&decision.node);
+            node.is_some_and(|node| self.extend(node, verdicts))
+        }))
+    }
+
+    /// Returns whether all extenders pass a node that is chosen without scoring.
+    fn extend(&self, node: NodeInfo<'_>, verdicts: &mut ExtenderVerdicts) -> bool {
+        let handle = self.framework.handle();
+        handle.extenders().is_empty() || verdicts.passes(handle, self.cycle.pod, node)
+    }
+
+    /// Returns the nodes of the last stage that all extenders pass, or `None` if nobody is asked.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an extender fails that is not ignorable.
+    pub(super) fn extended(
+        &self,
+        verdicts: &mut ExtenderVerdicts,
+        nodes: impl FnOnce() -> Vec<NodeInfo<'a>>,
+    ) -> Result<Option<Vec<NodeInfo<'a>>>, Status> {
+        let handle = self.framework.handle();
+        if handle.extenders().is_empty() {
+            return Ok(None);
+        }
+        verdicts.filter(handle, self.cycle.pod, nodes()).map(Some)
     }
 
     /// Returns the feasible nodes of the last stage. `search` finds them in a set of nodes.
@@ -75,9 +112,13 @@ impl<'a> Stages<'a> {
         Ok(found)
     }
 
-    /// Returns how many feasible nodes end the search of `nodes` nodes. One is enough if nodes are not scored.
+    /// Returns how many feasible nodes end the search of `nodes` nodes. One is enough if nodes are not scored and no
+    /// extender filters them.
     pub(super) fn enough(&self, nodes: usize) -> usize {
-        match self.framework.has_plugins_at(Point::Score) {
+        let mut extenders = self.framework.handle().extenders().iter();
+        match self.framework.has_plugins_at(Point::Score)
+            || extenders.any(|extender| extender.is_filter() || extender.weight().is_some())
+        {
             true => num_feasible_nodes_to_find(nodes, self.percentage_of_nodes),
             false => 1,
         }

@@ -45,6 +45,7 @@
 //! - `scheduler_event_handling_duration_seconds` covers only events that some plugin subscribes to.
 //! - `scheduler_plugin_execution_duration_seconds` has one observation per call of a plugin. A Filter or Score call
 //!   evaluates up to 64 nodes, whereas kube-scheduler's evaluates one node.
+//! - The durations of Filter and Score include the calls of extenders.
 //! - `scheduler_plugin_evaluation_total` is not exported, because a count for each node and plugin would cost more than
 //!   most filters. Metrics of components that do not exist here are not exported either: asynchronous API calls, the
 //!   goroutines of preemption, and the cache of bound volumes.

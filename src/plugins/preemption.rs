@@ -12,6 +12,7 @@ use crate::framework::{
 use crate::model::{Pod, PreemptionPolicy, Uid};
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+const NO_CANDIDATE: &str = "no candidate node for preemption";
 const IN_PROGRESS: &str = "waiting for the preemption for this pod to be finished";
 
 /// Preempts pods of lower priority for a pod that fits on no node: nominates the pod to the best candidate node, and
@@ -119,11 +120,17 @@ impl Plugin for DefaultPreemption {
         if let Err(why) = eligible(cycle, diagnosis) {
             return (Nomination::Keep, rejected(why.to_owned()));
         }
-        let search = match Search::run(cycle, diagnosis, |nodes| self.enough(nodes)) {
+        let search = match Search::run(cycle, diagnosis, &self.handle, |nodes| self.enough(nodes)) {
             Ok(search) => search,
-            Err(status) => return (Nomination::Keep, Some(status)),
+            Err(status) => {
+                let reason = format!("preemption: {status}");
+                return (Nomination::Keep, Some(Status { reasons: vec![reason], ..status }));
+            }
         };
-        let Search { best, mut reasons, rejected: tried } = search;
+        let Search { best, is_emptied, mut reasons, rejected: tried } = search;
+        if is_emptied {
+            return (Nomination::Keep, rejected(NO_CANDIDATE.to_owned()));
+        }
         let Some(best) = best else {
             let nodes = cycle.cluster.len();
             reasons.add(NOT_HELPFUL, nodes - tried);

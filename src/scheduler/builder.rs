@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use crate::engine::{Config, Engine, WeakEngine};
 use crate::framework::{
-    Algorithm, AlgorithmConfig, Binder, Evictor, Framework, FrameworkError, Handle, VolumeBinder,
+    Algorithm, AlgorithmConfig, Binder, Evictor, Extender, Framework, FrameworkError, Handle,
+    VolumeBinder,
 };
 use crate::log::{SpawnError, Unavailable};
 use crate::model::{Name, Pod};
@@ -39,6 +40,7 @@ pub struct SchedulersBuilder {
     binder: Option<Make<dyn Binder>>,
     volume_binder: Option<Make<dyn VolumeBinder>>,
     evictor: Option<Make<dyn Evictor>>,
+    extenders: Vec<Arc<dyn Extender>>,
 }
 
 /// An engine with a queue and profiles. Any number of threads may each run a [`SchedulingLoop`] on it; the
@@ -91,6 +93,7 @@ impl Schedulers {
             binder: None,
             volume_binder: None,
             evictor: None,
+            extenders: Vec::new(),
         }
     }
 
@@ -200,6 +203,11 @@ impl SchedulersBuilder {
         SchedulersBuilder { evictor: Some(Box::new(make)), ..self }
     }
 
+    /// Sets the extenders, which all profiles share.
+    pub fn extenders(self, extenders: impl IntoIterator<Item = Arc<dyn Extender>>) -> Self {
+        SchedulersBuilder { extenders: extenders.into_iter().collect(), ..self }
+    }
+
     /// Builds all parts.
     ///
     /// # Errors
@@ -237,6 +245,7 @@ impl SchedulersBuilder {
             .with_binder(binder)
             .with_volume_binder(volume_binder)
             .with_evictor(evictor)
+            .with_extenders(self.extenders)
             .with_snapshots(Arc::new(SharedReader::new(engine.reader()?)))
             .with_log(Arc::new(EngineLog::new(&engine)));
         let mut frameworks: Vec<(Name, Arc<Framework>)> = Vec::new();

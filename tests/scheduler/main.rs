@@ -3,6 +3,7 @@
 
 mod cycles;
 mod dispatch;
+mod extenders;
 mod gangs;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -87,8 +87,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ));
     }
     let scheduler = pod.template.scheduler_name.as_deref();
-    let framework =
-        cluster::policy(arguments.config.as_ref(), scheduler, &Handle::default())?.framework;
+    let policy = cluster::policy(arguments.config.as_ref(), scheduler, &Handle::default())?;
+    let framework = policy.framework;
+    notes.extend(policy.note);
     let waiting = pending.iter().chain([&pod]);
     framework.handle().pod_groups().fill(&fork, waiting);
     if let Err(status) = framework.pre_enqueue(&pod) {

@@ -1,7 +1,9 @@
-//! Commands that use an API server: `portolan run`, `portolan shadow`, and `portolan demo` with a server in memory.
+//! Commands that use an API server: `portolan run`, `portolan shadow` and `portolan extender` beside another scheduler, and
+//! `portolan demo` with a server in memory.
 
 pub(crate) mod conformance;
 pub(crate) mod demo;
+pub(crate) mod extender;
 pub(crate) mod fetch;
 mod gates;
 pub(crate) mod run;

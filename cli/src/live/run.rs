@@ -60,7 +60,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// How long the bindings in flight may take after a signal.
-const GRACE: Duration = Duration::from_secs(20);
+pub(super) const GRACE: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let configuration = configuration(arguments.config.as_deref())?;
@@ -240,7 +240,7 @@ async fn end(
 }
 
 /// The name of this host, as events and the lease report it.
-fn host() -> String {
+pub(super) fn host() -> String {
     let known = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
     let read = || std::fs::read_to_string("/etc/hostname").ok();
     let name = known.or_else(read).unwrap_or_default();

@@ -103,7 +103,7 @@ pub(crate) fn run(
         true => queued::handle(&engine, &victims, settings.metrics),
         false => Handle::default(),
     };
-    let (scheduler, queue) = scheduler(source, settings, &handle)?;
+    let (scheduler, queue, note) = scheduler(source, settings, &handle)?;
     let outcome = Outcome {
         nodes: workload.nodes.len(),
         pods: workload.arrivals.len(),
@@ -119,7 +119,7 @@ pub(crate) fn run(
         decision_hash: 0,
         usage: Vec::new(),
         threads: usize::from(settings.threads),
-        notes: workload.notes.clone(),
+        notes: workload.notes.iter().cloned().chain(note).collect(),
         placements: vec![None; workload.arrivals.len()],
         waits: match source.mode {
             Mode::Fill => None,
@@ -157,7 +157,7 @@ fn scheduler(
     source: &Source,
     settings: Settings<'_>,
     handle: &Handle,
-) -> Result<(Algorithm, QueueConfig), Failure> {
+) -> Result<(Algorithm, QueueConfig, Option<String>), Failure> {
     let pool = match usize::from(settings.threads) {
         1 => None,
         threads => {
@@ -172,7 +172,7 @@ fn scheduler(
     };
     let framework = metrics::record(policy.framework, settings.metrics, &policy.profile);
     let config = AlgorithmConfig { percentage_of_nodes, seed: source.seed };
-    Ok((Algorithm::new(framework, config, pool), policy.queue))
+    Ok((Algorithm::new(framework, config, pool), policy.queue, policy.note))
 }
 
 fn bar(workload: &Workload, progress: Progress) -> ProgressBar {

@@ -104,6 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let start = loaded.writer.snapshot();
     let mut what_if = WhatIf::new(&start, framework.clone(), config.clone());
     let mut answer = Answer { notes: loaded.notes.clone(), ..Answer::default() };
+    answer.notes.extend(policy.note);
     for copies in &arguments.add {
         answer.added += copies.add(&mut what_if, &loaded.controllers, &mut answer.notes)?;
     }

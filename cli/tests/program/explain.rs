@@ -107,6 +107,25 @@ profiles:
 }
 
 #[test]
+fn extenders_are_named_and_not_called() {
+    let config = b"apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+extenders:
+- {urlPrefix: 'http://127.0.0.1:1/gpu', filterVerb: filter}
+";
+    let config = file("extenders", "config.yaml", config);
+    let note = "the configuration's extenders are not called: http://127.0.0.1:1/gpu";
+    let found = json("extenders", &["--pod", "d/new", "--config", &config]);
+    assert_eq!(found["notes"][0], note);
+    let cluster = file("extenders", "cluster.yaml", CLUSTER);
+    let commands = [&["what-if", "--cluster", &*cluster][..], &["replay", "--first", "10"]];
+    for command in commands {
+        let run = portolan(&[command, &["--config", &config]].concat());
+        assert!(run.out.contains(note), "{} {}", run.out, run.err);
+    }
+}
+
+#[test]
 fn a_missing_pod_or_node_is_an_error() {
     for (arguments, says) in [
         (

@@ -251,3 +251,50 @@ fn the_commands_for_files_read_a_running_cluster_too() {
         unreachable.err
     );
 }
+
+/// Sends a request, and returns the answer.
+fn ask(address: &str, request: &str) -> Option<String> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).ok()?;
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+#[test]
+fn an_extender_answers_and_a_scheduler_asks_it() {
+    let server = cluster();
+    let address = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        free.local_addr().expect("an address").to_string()
+    };
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
+        command.args(arguments).args(["--log", "error", "--master", &server.url()]);
+        Running(command.stdout(Stdio::null()).spawn().expect("the program starts"))
+    };
+    let _extender = start(&["extender", "--serve", &address, "--allow-bind"]);
+    let ready = "GET /readyz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    until("the extender is ready", || {
+        ask(&address, ready).is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    });
+    let config = crate::common::file(
+        "extender",
+        "config.yaml",
+        format!(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders:\n- urlPrefix: \
+             http://{address}\n  filterVerb: filter\n  prioritizeVerb: prioritize\n  weight: 1\n  bindVerb: bind\n"
+        )
+        .as_bytes(),
+    );
+    create(&server, "web");
+    let _scheduler =
+        start(&["run", "--serve", "none", "--leader-elect=false", "--config", &config]);
+    let node = || {
+        let pods = server.objects("Pod");
+        pods.first().and_then(|pod| pod["spec"]["nodeName"].as_str().map(str::to_owned))
+    };
+    until("the pod is bound", || node().is_some());
+    assert_eq!(node().as_deref(), Some("n1"));
+}

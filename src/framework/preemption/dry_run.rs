@@ -31,6 +31,11 @@ impl<'a> Found<'a> {
         self.violations == 0
     }
 
+    /// Returns whether the node passes with all of its pods.
+    pub(super) fn is_empty(&self) -> bool {
+        self.victims.is_empty()
+    }
+
     pub(crate) fn into_candidate(self) -> Candidate {
         let Found { lower, victims, violations, .. } = self;
         let victims = victims.into_iter().map(|at| lower.pod(at).to_pod()).collect();

@@ -10,21 +10,27 @@ mod dry_run;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use crate::model::stable_hash_of;
 use crate::snapshot::{NodeInfo, lanes};
 
-use super::{Cycle, Diagnosis, Reasons, Status};
+use super::extender::{self, no_victim};
+use super::{Cycle, Diagnosis, Handle, PREEMPTION, Reasons, Status};
 
 pub use candidate::{Candidate, pick};
 pub use dry_run::DryRun;
+use dry_run::Found;
 pub(crate) use dry_run::best_found;
 
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
 /// The result of a search for candidates.
 pub(crate) struct Search {
-    /// The best candidate found.
+    /// The best candidate found, of those that the extenders left.
     pub(crate) best: Option<Candidate>,
+    /// Whether there were candidates and the extenders left none.
+    pub(crate) is_emptied: bool,
     /// The reasons why other nodes are not candidates, with the number of nodes for each.
     pub(crate) reasons: Reasons,
     /// The number of nodes that gave a reason.
@@ -33,14 +39,17 @@ pub(crate) struct Search {
 
 impl Search {
     /// Tries the nodes that may pass without some of their pods. `enough` maps the number of these nodes to the number
-    /// of candidates after which the search stops, if at least one of them violates no disruption budget.
+    /// of candidates after which the search stops, if at least one of them violates no disruption budget. The extenders
+    /// of the handle then choose among the candidates.
     ///
     /// # Errors
     ///
-    /// Returns an error if a plugin fails.
+    /// Returns an error if a plugin or an extender fails, or if nodes that an extender rejected are the only candidates:
+    /// they pass the plugins without the removal of any pod.
     pub(crate) fn run(
         cycle: Cycle<'_>,
         diagnosis: &Diagnosis<'_>,
+        handle: &Handle,
         enough: impl Fn(usize) -> usize,
     ) -> Result<Search, Status> {
         let mut reasons = Reasons::default();
@@ -50,8 +59,12 @@ impl Search {
         let enough = enough(nodes.len() + rejected);
         let offset = stable_hash_of(&cycle.pod.uid.stable_key()) as usize % nodes.len().max(1);
         let (mut free, mut violating) = (Vec::new(), Vec::new());
+        let mut unneeded = BTreeSet::new();
         for at in 0..nodes.len() {
             match run.find(nodes[(offset + at) % nodes.len()]) {
+                Ok(found) if found.is_empty() => {
+                    unneeded.insert(no_victim(nodes[(offset + at) % nodes.len()].name()));
+                }
                 Ok(found) if found.is_free() => free.push(found),
                 Ok(found) => violating.push(found),
                 Err(status) if status.code.is_rejection() => {
@@ -64,8 +77,31 @@ impl Search {
                 break;
             }
         }
-        let best = best_found(free.into_iter().chain(violating));
-        Ok(Search { best, reasons, rejected })
+        let found = free.into_iter().chain(violating);
+        if !handle.extenders().is_empty() && extender::supports_preemption(handle, cycle.pod) {
+            let candidates: Vec<Candidate> = found.map(Found::into_candidate).collect();
+            let are_found = !candidates.is_empty();
+            let mut left = extender::preempt(handle, cycle, candidates)?;
+            let best = pick(&left).first().map(|at| left.swap_remove(*at));
+            if best.is_some() || are_found {
+                return Ok(Search { is_emptied: best.is_none(), best, reasons, rejected });
+            }
+        } else if let Some(best) = best_found(found) {
+            return Ok(Search { best: Some(best), is_emptied: false, reasons, rejected });
+        }
+        match aggregate(unneeded) {
+            Some(errors) => Err(Status::error(PREEMPTION, errors)),
+            None => Ok(Search { best: None, is_emptied: false, reasons, rejected }),
+        }
+    }
+}
+
+/// Joins error messages as apimachinery's `NewAggregate` does.
+fn aggregate(errors: BTreeSet<String>) -> Option<String> {
+    let mut errors: Vec<String> = errors.into_iter().collect();
+    match errors.len() {
+        0 | 1 => errors.pop(),
+        _ => Some(format!("[{}]", errors.join(", "))),
     }
 }
 

@@ -14,13 +14,16 @@ use portolan::framework::{Framework, Handle, Point};
 use portolan::scheduler::queue::QueueConfig;
 
 mod args;
+mod extenders;
 mod process;
 mod profile;
 mod registry;
 
+use extenders::{Extenders, WireExtender};
 use process::{WireClientConnection, WireLeaderElection};
 use profile::WireProfile;
 
+pub use extenders::{ExtenderConfig, ExtenderTls};
 pub use process::{ClientConnection, LeaderElection, ProcessSettings};
 pub use registry::{ArgsError, PluginArgs, Registry, RegistryError};
 
@@ -86,6 +89,9 @@ pub struct Configuration {
     pub queue: QueueConfig,
     /// The profiles, at least one, with distinct scheduler names.
     pub profiles: Vec<Profile>,
+    /// The extenders, which all profiles share. The frameworks do not call them by themselves: see
+    /// [`Handle::with_extenders`].
+    pub extenders: Vec<ExtenderConfig>,
 }
 
 /// The profile of one scheduler.
@@ -128,8 +134,7 @@ impl Configuration {
     ///
     /// # Errors
     ///
-    /// Returns an error if kube-scheduler would reject the configuration, if a factory fails, or if the configuration
-    /// uses something that is not supported here, such as extenders. The error has the line.
+    /// Returns an error if kube-scheduler would reject the configuration, or if a factory fails. The error has the line.
     pub fn read(
         text: &str,
         registry: &Registry,
@@ -138,6 +143,7 @@ impl Configuration {
         let wire = parse(text)?;
         let process = ProcessSettings::of(&wire.process()?)?;
         let percentage_of_nodes = percentage(wire.percentage_of_nodes_to_score.as_ref())?;
+        let extenders = Extenders::read(wire.extenders.as_deref().unwrap_or_default())?;
         let mut names = BTreeSet::new();
         let mut profiles = Vec::new();
         let default = WireProfile::default();
@@ -161,12 +167,12 @@ impl Configuration {
                     given => Some(percentage(given.as_ref())?.unwrap_or(0)),
                 },
                 // Errors without a line of their own are located at the start of the profile.
-                framework: profile.framework((name, line), registry, handle).map_err(|error| {
-                    match error.line {
+                framework: profile
+                    .framework((name, line), registry, handle, &extenders.ignored_resources)
+                    .map_err(|error| match error.line {
                         0 => ConfigError { line: start, ..error },
                         _ => error,
-                    }
-                })?,
+                    })?,
             });
             let sort = |profile: &Profile| {
                 let sorts = profile.framework.plugins_at(Point::QueueSort);
@@ -186,6 +192,7 @@ impl Configuration {
             process,
             queue: queue(&wire)?,
             profiles,
+            extenders: extenders.all,
         })
     }
 }
@@ -244,10 +251,6 @@ impl WireConfiguration {
 
 /// Returns the settings of the queue, checked as kube-scheduler checks them.
 fn queue(wire: &WireConfiguration) -> Result<QueueConfig, ConfigError> {
-    if let Some(extenders) = wire.extenders.as_ref().filter(|extenders| !extenders.value.is_empty())
-    {
-        return Err(at(extenders, "extenders are not supported: use a plugin"));
-    }
     let (initial, max) = (&wire.pod_initial_backoff_seconds, &wire.pod_max_backoff_seconds);
     let seconds = |given: &Spanned<i64>| u64::try_from(given.value).map(Duration::from_secs).ok();
     let mut queue = QueueConfig::default();
@@ -299,7 +302,7 @@ struct WireConfiguration {
     _enable_contention_profiling: Option<bool>,
     pod_initial_backoff_seconds: Option<Spanned<i64>>,
     pod_max_backoff_seconds: Option<Spanned<i64>>,
-    extenders: Option<Spanned<Vec<serde::de::IgnoredAny>>>,
+    extenders: Option<Vec<Spanned<WireExtender>>>,
     delay_cache_until_active: Option<bool>,
 }
 
@@ -329,16 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn backoffs_are_read_and_extenders_are_refused() {
+    fn backoffs_are_read() {
         let queue = read("podInitialBackoffSeconds: 2\npodMaxBackoffSeconds: 60\n").unwrap().queue;
         let seconds = |of: Duration| of.as_secs();
         assert_eq!((seconds(queue.initial_backoff), seconds(queue.max_backoff)), (2, 60));
-        assert!(read("extenders: []\n").is_ok());
         for (text, what) in [
             ("podInitialBackoffSeconds: 0\n", "greater than 0"),
             ("podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 4\n", "or equal to"),
             ("podMaxBackoffSeconds: -1\n", "or equal to"),
-            ("extenders: [{urlPrefix: http://localhost}]\n", "extenders are not supported"),
         ] {
             let (line, error) = error(text);
             assert!(error.contains(what), "{error}");

@@ -5,10 +5,11 @@
 //! 3. Each point gets its own plugins and those of `multiPoint` that extend it.
 //! 4. The weights of scores are checked, because their sum must not overflow.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
 use portolan::framework::{Framework, FrameworkError, Handle, Plugin, Point};
@@ -27,13 +28,15 @@ struct Enabled<'a> {
 }
 
 impl WireProfile {
-    /// Builds the framework from the default plugins and the changes of the profile, whose name is at `line`. The line
+    /// Builds the framework from the default plugins and the changes of the profile, whose name is at `line`.
+    /// NodeResourcesFit ignores the resources `ignored`, if there are any, instead of those in its arguments. The line
     /// of an error is 0 if the error concerns the whole profile.
     pub(super) fn framework(
         &self,
         (name, line): (&str, u64),
         registry: &Registry,
         handle: &Handle,
+        ignored: &[String],
     ) -> Result<Framework, ConfigError> {
         for (point, set) in self.plugins.all() {
             set.check(point, registry)?;
@@ -42,7 +45,11 @@ impl WireProfile {
         let args = self.args(registry)?;
         let listed = self.plugins.all().into_iter().flat_map(|(_, set)| set.listed());
         let enabled = multi_point.iter().copied().chain(listed);
-        let plugins = Plugins::make(enabled, &args, registry, handle)?;
+        let plugins = Plugins::make(enabled, (&args, ignored), registry, handle)?;
+        if !ignored.is_empty() && plugins.get(FIT).is_none() && !args.contains_key(FIT) {
+            let what = "couldn't build extenders: can't find NodeResourcesFitArgs in plugin config";
+            return Err(ConfigError::new(0, what));
+        }
         let points = plugins.points(&self.plugins, &multi_point)?;
         check_counts(&points, name).map_err(|what| ConfigError::new(line, what))?;
         // A weight at the score extension point takes precedence over the weight at `multiPoint`.
@@ -74,7 +81,7 @@ impl<'a> Plugins<'a> {
     /// Makes each plugin once, except those that are left out.
     fn make(
         enabled: impl Iterator<Item = Enabled<'a>>,
-        args: &BTreeMap<&str, &WireArgs>,
+        (args, ignored): (&BTreeMap<&str, &WireArgs>, &[String]),
         registry: &Registry,
         handle: &Handle,
     ) -> Result<Plugins<'a>, ConfigError> {
@@ -86,8 +93,11 @@ impl<'a> Plugins<'a> {
             }
             let given = args.get(name);
             let line = given.map_or(line, |given| given.name.referenced.line());
-            let value = given.and_then(|given| given.args.as_ref());
-            let plugin = factory(PluginArgs::new(name, value), handle)
+            let mut value = given.and_then(|given| given.args.as_ref()).map(Cow::Borrowed);
+            if name == FIT && !ignored.is_empty() {
+                value = ignoring(value, ignored);
+            }
+            let plugin = factory(PluginArgs::new(name, value.as_deref()), handle)
                 .map_err(|error| ConfigError::args_of(line, error))?;
             plugins.0.push((name, plugin));
         }
@@ -162,6 +172,22 @@ impl<'a> Plugins<'a> {
         }
         builder.build()
     }
+}
+
+/// The plugin whose arguments name the resources that it ignores.
+const FIT: &str = "NodeResourcesFit";
+
+/// Replaces the ignored resources in the arguments of NodeResourcesFit. Arguments that are no object stay, and are
+/// rejected when they are read.
+fn ignoring<'a>(args: Option<Cow<'a, Value>>, ignored: &[String]) -> Option<Cow<'a, Value>> {
+    let mut args = args.map_or(Value::Null, Cow::into_owned);
+    if args.is_null() {
+        args = Value::Object(Map::new());
+    }
+    if let Value::Object(fields) = &mut args {
+        fields.insert("ignoredResources".to_owned(), ignored.into());
+    }
+    Some(Cow::Owned(args))
 }
 
 /// Checks the points that require a plugin. `profile` is the profile's name.

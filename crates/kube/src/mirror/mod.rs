@@ -35,6 +35,7 @@
 //! | `sink`, `pod_sink`, `objects` | turn objects into events |
 //! | `pod_rules` | kube-scheduler's rules for pods |
 //! | `pods`, `table`, `status` | the index of pods |
+//! | `raw` | objects as the server sent them, for extenders |
 //! | `submit` | the thread that submits events |
 //! | `figures`, `backoff`, `options` | figures, pauses, options |
 //! | `audit` | compares the engine with the server |
@@ -47,6 +48,7 @@ mod options;
 mod pod_rules;
 mod pod_sink;
 mod pods;
+mod raw;
 mod reflector;
 mod sink;
 mod status;
@@ -73,12 +75,14 @@ pub use backoff::Pauses;
 pub use figures::{KindFigures, KindStatus};
 pub use options::Options;
 pub use pods::{Condition, KnownPod, PendingStatus, PodIndex};
+pub use raw::{RawKinds, RawObjects};
 
 use figures::{Board, KindState};
 use objects::{Nodes, ObjectSink, Objects};
 use options::UNFINISHED;
 use pod_rules::PodRules;
 use pod_sink::PodSink;
+use raw::{RawKind, RawSink};
 use reflector::Reflector;
 use sink::Sink;
 use submit::Events;
@@ -374,6 +378,8 @@ impl Start<'_> {
             Resource::PODS => {
                 let rules = PodRules::new(pods.clone(), self.options.schedulers.clone());
                 let sink = PodSink::new(kind.clone(), rules, events, reader);
+                let ours = RawKind::Pods(self.options.schedulers.clone());
+                let sink = RawSink::new(sink, ours, self.options.raw.clone());
                 self.spawn(runtime, kind, Some(UNFINISHED), sink)
             }
             resource => match options::object_kind(&resource) {
@@ -383,6 +389,7 @@ impl Start<'_> {
                 }
                 None => {
                     let sink = ObjectSink::new(kind.clone(), Nodes, events, reader);
+                    let sink = RawSink::new(sink, RawKind::Nodes, self.options.raw.clone());
                     self.spawn(runtime, kind, None, sink)
                 }
             },

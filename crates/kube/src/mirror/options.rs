@@ -6,7 +6,7 @@ use portolan::model::{Name, ObjectKind};
 
 use crate::api::Resource;
 
-use super::Pauses;
+use super::{Pauses, RawObjects};
 
 /// The pods that kube-scheduler reads: those that have not ended. The server reports a pod that ends as deleted.
 pub(super) const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -25,6 +25,8 @@ pub struct Options {
     /// Whether nothing is read before [`Mirror::resume`](super::Mirror::resume), as in a standby with
     /// `delayCacheUntilActive`.
     pub is_delayed: bool,
+    /// Where objects are kept as the server sent them, if extenders need them.
+    pub raw: Option<Arc<RawObjects>>,
 }
 
 impl Options {
@@ -36,6 +38,7 @@ impl Options {
             resources: DEFAULT.to_vec(),
             pauses: Pauses::default(),
             is_delayed: false,
+            raw: None,
         }
     }
 }

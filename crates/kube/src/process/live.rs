@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender};
 use portolan::framework::{
-    AlgorithmConfig, ClusterEvent, Eviction, Evictor, Handle as PluginHandle,
+    AlgorithmConfig, ClusterEvent, Eviction, Evictor, Extender, Handle as PluginHandle,
 };
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::{Change, Diff, Name, Pod, Timestamp};
@@ -27,14 +27,15 @@ use portolan::scheduler::queue::{PopError, QueueFront};
 use portolan::scheduler::{
     BindingLoop, BuildError, NewSchedulerError, Placement, Schedulers, SchedulingLoop,
 };
-use portolan_k8s::config::{ConfigError, Configuration, ProcessSettings};
+use portolan_k8s::config::{ConfigError, Configuration, ExtenderConfig, ProcessSettings};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::api::Api;
-use crate::mirror::{self, Mirror, MirrorError, PodIndex};
+use crate::extender::{HttpExtender, HttpExtenderError};
+use crate::mirror::{self, Mirror, MirrorError, PodIndex, RawKinds, RawObjects};
 use crate::write::{Failure, Fence, WriteOptions, Writes};
 
 use super::profiles::{DEFAULT, framework, registry};
@@ -88,6 +89,9 @@ pub enum StartError {
     /// The profiles do not form a scheduler.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// An extender cannot be called.
+    #[error(transparent)]
+    Extender(#[from] HttpExtenderError),
     /// A scheduling thread cannot be created.
     #[error(transparent)]
     Scheduler(#[from] NewSchedulerError),
@@ -171,6 +175,13 @@ impl LiveScheduler {
         let percentage_of_nodes = read.percentage_of_nodes;
         let metrics = Arc::new(Metrics::new());
         let recording = config.metrics.then(|| metrics.clone());
+        let has_key =
+            |of: &ExtenderConfig| of.tls.as_ref().is_some_and(|tls| tls.key_data.is_some());
+        let shown = match read.extenders.iter().any(has_key) {
+            true => "# not shown, because it contains a private key: use keyFile\n".into(),
+            false => text.clone(),
+        };
+        let (extenders, objects) = extenders(read.extenders, &runtime, &writes)?;
         let (binder, volumes) = (writes.binder(), writes.clone());
         let evictor = Counted(metrics.evictor(Arc::new(writes.evictor())));
         let mut builder = Schedulers::builder()
@@ -179,7 +190,8 @@ impl LiveScheduler {
             .algorithm(AlgorithmConfig { percentage_of_nodes, seed })
             .binder(|_| binder)
             .volume_binder(move |engine| volumes.volume_binder(engine))
-            .evictor(|_| evictor);
+            .evictor(|_| evictor)
+            .extenders(extenders);
         if let Some(pool) = pool(&read.process)? {
             builder = builder.pool(pool);
         }
@@ -199,6 +211,7 @@ impl LiveScheduler {
         }
         let schedulers = Arc::new(builder.build()?);
         config.mirror.schedulers = names;
+        config.mirror.raw = objects;
         let engine = schedulers.engine().clone();
         let mirror = Mirror::start(api, engine, pods, config.mirror.clone())?;
         let mut scheduler = LiveScheduler {
@@ -208,7 +221,7 @@ impl LiveScheduler {
             writes,
             counts: Arc::default(),
             metrics,
-            configuration: text,
+            configuration: shown,
             stops: Arc::default(),
             threads: Vec::new(),
             waiting: Arc::default(),
@@ -248,7 +261,7 @@ impl LiveScheduler {
         &self.stops
     }
 
-    /// The configuration as it was given.
+    /// The configuration as it was given, or a comment in its place if it contains a private key (`keyData`).
     #[must_use]
     pub fn configuration(&self) -> &Arc<str> {
         &self.configuration
@@ -570,6 +583,29 @@ fn pool(settings: &ProcessSettings) -> Result<Option<Arc<ThreadPool>>, StartErro
     let pool = ThreadPoolBuilder::new().num_threads(threads);
     let pool = pool.thread_name(|n| format!("nodes-{n}")).build();
     pool.map(|pool| Some(Arc::new(pool))).map_err(|error| std::io::Error::other(error).into())
+}
+
+/// Creates the extenders, and the store of the objects that they are sent.
+#[expect(clippy::type_complexity, reason = "used once")]
+fn extenders(
+    configs: Vec<ExtenderConfig>,
+    runtime: &Handle,
+    writes: &Writes,
+) -> Result<(Vec<Arc<dyn Extender>>, Option<Arc<RawObjects>>), HttpExtenderError> {
+    if configs.is_empty() {
+        return Ok((Vec::new(), None));
+    }
+    let mut kinds = RawKinds::default();
+    for config in configs.iter().filter(|config| !config.node_cache_capable) {
+        kinds.nodes = true;
+        kinds.placed_pods |= !config.preempt_verb.is_empty();
+    }
+    let objects = Arc::new(RawObjects::new(kinds));
+    let extenders = configs.into_iter().map(|config| {
+        let made = HttpExtender::new(config, runtime, objects.clone(), writes.binder());
+        made.map(|made| Arc::new(made) as Arc<dyn Extender>)
+    });
+    Ok((extenders.collect::<Result<_, _>>()?, Some(objects)))
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {

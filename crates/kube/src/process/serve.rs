@@ -5,7 +5,7 @@
 //! | `/livez`, `/healthz` | 200 while the process can do its work; 500 after the lease was lost |
 //! | `/readyz` | 200 when the first lists are applied and the process is not stopping |
 //! | `/metrics` | kube-scheduler's metrics in Prometheus' text format, and those of a shadow |
-//! | `/configz` | the configuration as it was given |
+//! | `/configz` | the configuration as it was given, unless it contains a private key |
 //!
 //! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
 //! reach. [`Served::secure`] has both.
@@ -68,7 +68,25 @@ impl Served {
     ///
     /// The address is in use or not allowed.
     pub async fn start(address: SocketAddr, scheduler: &LiveScheduler) -> std::io::Result<Served> {
-        Served::answer(address, routes(Answers::of(scheduler))).await
+        Served::start_with(address, scheduler, Router::new()).await
+    }
+
+    /// Like [`Served::start`], with further routes, such as those of an
+    /// [extender](crate::extender::extender_routes).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Served::start`].
+    ///
+    /// # Panics
+    ///
+    /// If a further route has one of the paths above.
+    pub async fn start_with(
+        address: SocketAddr,
+        scheduler: &LiveScheduler,
+        further: Router,
+    ) -> std::io::Result<Served> {
+        Served::answer(address, routes(Answers::of(scheduler)).merge(further)).await
     }
 
     /// Starts to answer for a shadow, which is alive as long as it answers. Port 0 takes a free port.

@@ -115,10 +115,73 @@ enum Found {
     Conflict(String),
 }
 
+/// Why another component did not bind a pod.
+pub(crate) enum Unbound {
+    /// The pod is not bound.
+    Refused(String),
+    /// Perhaps bound.
+    Open(String),
+}
+
 impl ApiBinder {
     async fn bind_pod(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
         // A failure that is reported after the binding would contradict it.
         let _held = self.status.hold(&pod.uid).await;
+        self.send(pod, node).await?;
+        self.events.record(Occurrence::scheduled(pod, node));
+        Ok(())
+    }
+
+    /// Lets another component bind the pod, which `bind` asks for it when it is polled. If the outcome is unknown, the
+    /// pod is read.
+    pub(crate) async fn bind_through(
+        &self,
+        pod: &Pod,
+        node: &Name,
+        bind: impl Future<Output = Result<(), Unbound>>,
+    ) -> Result<(), BinderError> {
+        let _held = self.status.hold(&pod.uid).await;
+        if !self.fence.may_write() {
+            return Err(BinderError::Failed(NO_LEASE.to_owned()));
+        }
+        match bind.await {
+            Ok(()) => {}
+            Err(Unbound::Refused(why)) => return Err(BinderError::Failed(why)),
+            Err(Unbound::Open(why)) => {
+                match self.look_for(pod, &pod.uid.to_string(), node).await? {
+                    Found::Here => {}
+                    Found::Nowhere => return Err(BinderError::Failed(why)),
+                    Found::Conflict(why) => return Err(BinderError::Conflict(why)),
+                }
+            }
+        }
+        self.events.record(Occurrence::scheduled(pod, node));
+        Ok(())
+    }
+
+    /// Binds a pod for another scheduler, which records the event itself.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Binder::bind`].
+    pub(crate) fn bind_for_another(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
+        self.outcome(self.send(pod, node))
+    }
+
+    /// Waits for the outcome of a binding, which is unknown if the runtime ends.
+    pub(crate) fn outcome(
+        &self,
+        binding: impl Future<Output = Result<(), BinderError>>,
+    ) -> Result<(), BinderError> {
+        let failed = |ended: RuntimeEnded| BinderError::Failed(ended.to_string());
+        self.blocking.check().map_err(failed)?;
+        // The binding may have been sent.
+        let unknown = |ended: RuntimeEnded| Err(BinderError::Unknown(ended.to_string()));
+        self.blocking.run(binding).unwrap_or_else(unknown)
+    }
+
+    /// Sends a binding until its outcome is known.
+    async fn send(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
         let uid = pod.uid.to_string();
         let path = pod_path(pod.namespace(), &pod.name, "binding");
         let binding = Binding::new(pod, &uid, node);
@@ -151,7 +214,6 @@ impl ApiBinder {
                 return Err(BinderError::Failed(error.to_string()));
             }
         }
-        self.events.record(Occurrence::scheduled(pod, node));
         Ok(())
     }
 
@@ -202,11 +264,7 @@ fn locate(found: &PodAnswer<'_>, uid: &str, node: &str) -> Found {
 
 impl Binder for ApiBinder {
     fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
-        let failed = |ended: RuntimeEnded| BinderError::Failed(ended.to_string());
-        self.blocking.check().map_err(failed)?;
-        // The binding may have been sent.
-        let unknown = |ended: RuntimeEnded| Err(BinderError::Unknown(ended.to_string()));
-        self.blocking.run(self.bind_pod(pod, node)).unwrap_or_else(unknown)
+        self.outcome(self.bind_pod(pod, node))
     }
 
     /// Patches `status.nominatedNodeName`. Like kube-scheduler, the binding cycle goes on if this fails, unless the pod

@@ -14,17 +14,17 @@ use tokio::sync::watch;
 #[error(
     "the tokio runtime of the API server's client has ended: keep it until the scheduler has stopped"
 )]
-pub(super) struct RuntimeEnded;
+pub(crate) struct RuntimeEnded;
 
 /// Runs futures of a runtime on threads that may block.
 #[derive(Clone, Debug)]
-pub(super) struct Blocking {
+pub(crate) struct Blocking {
     runtime: Handle,
     ended: watch::Receiver<()>,
 }
 
 impl Blocking {
-    pub(super) fn new(runtime: &Handle) -> Blocking {
+    pub(crate) fn new(runtime: &Handle) -> Blocking {
         let (alive, ended) = watch::channel(());
         runtime.spawn(async move {
             tokio::select! {
@@ -37,7 +37,7 @@ impl Blocking {
     }
 
     /// Returns an error if the runtime has ended.
-    pub(super) fn check(&self) -> Result<(), RuntimeEnded> {
+    pub(crate) fn check(&self) -> Result<(), RuntimeEnded> {
         self.ended.has_changed().map(drop).map_err(|_| RuntimeEnded)
     }
 
@@ -46,7 +46,7 @@ impl Blocking {
     /// # Errors
     ///
     /// The runtime has ended, before the future was first polled or after. The future is dropped.
-    pub(super) fn run<F: Future>(&self, work: F) -> Result<F::Output, RuntimeEnded> {
+    pub(crate) fn run<F: Future>(&self, work: F) -> Result<F::Output, RuntimeEnded> {
         let mut ended = self.ended.clone();
         let guarded = async {
             tokio::select! {

@@ -57,6 +57,8 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 pub use bind::ApiBinder;
+pub(crate) use bind::Unbound;
+pub(crate) use blocking::{Blocking, RuntimeEnded};
 pub use events::{EventFigures, EventLimits, EventRecorder};
 pub use evict::ApiEvictor;
 pub use failure::{Failure, Reason};
@@ -64,8 +66,6 @@ pub use fence::Fence;
 pub use occurrence::{Occurrence, Type};
 pub use status::{StatusFigures, StatusLimits, StatusWriter};
 pub use volumes::ApiVolumeBinder;
-
-use blocking::Blocking;
 
 use crate::api::Api;
 use crate::mirror::{KnownPod, PodIndex};

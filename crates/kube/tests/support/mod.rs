@@ -101,12 +101,24 @@ impl Process {
         server: &ApiServer,
         name: &'static str,
         seed: u64,
+        limits: Limits,
+    ) -> Process {
+        Process::configured(runtime, server, name, seed, limits, "")
+    }
+
+    /// Starts a process with further lines of its configuration.
+    pub(crate) fn configured(
+        runtime: &Runtime,
+        server: &ApiServer,
+        name: &'static str,
+        seed: u64,
         mut limits: Limits,
+        further: &str,
     ) -> Process {
         let _within = runtime.enter();
         let fence = Fence::closed();
         let mut config = LiveConfig::default();
-        config.configuration = Some(CONFIGURATION.into());
+        config.configuration = Some(format!("{CONFIGURATION}{further}").into());
         config.bindings = NonZeroUsize::new(8).expect("not 0");
         config.waiting_bindings = NonZeroUsize::MIN;
         config.seed = Some(seed);

@@ -1,0 +1,68 @@
+//! `portolan extender`: portolan's plugins as an extender of another scheduler.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use portolan_kube::api::Limits;
+use portolan_kube::extender::{ExtenderOptions, extender_routes};
+use portolan_kube::process::{LiveConfig, LiveScheduler, Served};
+use portolan_kube::write::Fence;
+
+use crate::error::Failure;
+
+use super::fetch::Server;
+use super::run::{GRACE, Signals, configuration, host, log_to_stderr};
+use super::{live, runtime};
+
+/// Answer a scheduler's questions about pods and nodes, as its extender.
+///
+/// Mirrors the cluster and serves /filter, /prioritize, /preempt and /bind of k8s.io/kube-scheduler/extender/v1. Nodes
+/// are judged by the plugins of the pod's profile, on the mirror's newest version. Schedules nothing itself. SIGTERM
+/// and SIGINT end it.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// KubeSchedulerConfiguration (default: kube-scheduler's default profile).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    server: Server,
+    /// Address that serves the verbs, and /healthz, /livez, /readyz, /metrics and /configz, without encryption or
+    /// authentication.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10261")]
+    serve: SocketAddr,
+    /// Answer /bind. Whoever reaches the address can then bind any pod.
+    #[arg(long)]
+    allow_bind: bool,
+    /// Least severe messages that are logged to the standard error: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log: tracing::Level,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let mut config = LiveConfig::default();
+    config.configuration = configuration(arguments.config.as_deref())?;
+    config.writes.host = host();
+    log_to_stderr(arguments.log);
+    runtime()?.block_on(answer(arguments, config))
+}
+
+async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, Failure> {
+    let api = arguments.server.connection().open(Limits::default()).await.map_err(live)?;
+    // Only bindings that are asked for are written, so no lease is needed.
+    let fence = if arguments.allow_bind { Fence::opened() } else { Fence::closed() };
+    let scheduler = LiveScheduler::start(api, fence, config).map_err(live)?;
+    let mut options = ExtenderOptions::default();
+    options.allow_bind = arguments.allow_bind;
+    let routes = extender_routes(&scheduler, options).map_err(live)?;
+    let mut signals = Signals::new()?;
+    let address = arguments.serve;
+    let served = Served::start_with(address, &scheduler, routes).await.map_err(|error| {
+        Failure::Usage(format!("--serve {address}: {error}: choose another address"))
+    })?;
+    tracing::info!(address = %served.address(), "answering");
+    signals.next().await;
+    drop(served);
+    scheduler.stop(GRACE).await;
+    Ok(ExitCode::SUCCESS)
+}
