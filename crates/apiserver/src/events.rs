@@ -31,6 +31,83 @@ pub(crate) fn to_core(event: &mut Value) {
     }
 }
 
+/// Returns what events.k8s.io/v1 refuses in a new event, or in the change of one (kube-apiserver
+/// core/validation/events.go).
+pub(crate) fn invalid(old: Option<&Value>, event: &Value) -> Vec<(&'static str, String)> {
+    let text = |field: &str| event[field].as_str().unwrap_or_default();
+    let mut wrong = Vec::new();
+    let mut refuse = |field: &'static str, why: &str| {
+        let why = match why {
+            "" => "Required value".to_owned(),
+            why => format!("Invalid value: \"\": {why}"),
+        };
+        wrong.push((field, why));
+    };
+    if text("eventTime").is_empty() {
+        // An event of the former API, or one that lacks its time.
+        if old.is_none() {
+            refuse("eventTime", "");
+        }
+    } else {
+        let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
+        let is_free = ["default", "kube-system"].contains(&namespace);
+        if event["regarding"]["namespace"].as_str().is_none_or(str::is_empty) && !is_free {
+            refuse("involvedObject.namespace", "does not match event.namespace");
+        }
+        for (field, shown, longest) in [
+            ("reportingInstance", "reportingInstance", 128),
+            ("action", "action", 128),
+            ("reason", "reason", 128),
+            ("note", "message", 1024),
+        ] {
+            if text(field).is_empty() && field != "note" {
+                refuse(shown, "");
+            }
+            if text(field).len() > longest {
+                refuse(shown, &format!("can have at most {longest} characters"));
+            }
+        }
+        if text("reportingController").is_empty() {
+            refuse("reportingController", "");
+        }
+    }
+    let series = |event: &Value| event["series"].clone();
+    if !series(event).is_null() && old.map(series) != Some(series(event)) {
+        if event["series"]["count"].as_i64().unwrap_or(0) < 2 {
+            refuse("series.count", "should be at least 2");
+        }
+        if event["series"]["lastObservedTime"].is_null() {
+            refuse("series.lastObservedTime", "");
+        }
+    }
+    match old {
+        None => {
+            if !["Normal", "Warning"].contains(&text("type")) {
+                refuse("type", &format!("has invalid value: {}", text("type")));
+            }
+            if event["deprecatedCount"].as_i64().unwrap_or(0) != 0 {
+                refuse("count", "needs to be unset");
+            }
+        }
+        Some(old) => {
+            for (field, shown) in [
+                ("reason", "reason"),
+                ("note", "message"),
+                ("type", "type"),
+                ("action", "action"),
+                ("reportingController", "reportingController"),
+                ("reportingInstance", "reportingInstance"),
+            ] {
+                if old[field] != event[field] {
+                    let why = format!("Invalid value: {}: field is immutable", event[field]);
+                    wrong.push((shown, why));
+                }
+            }
+        }
+    }
+    wrong
+}
+
 fn rename(
     event: &mut Value,
     names: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),

@@ -51,6 +51,7 @@ pub(crate) async fn perform(
     match call.verb {
         "get" => Ok((object(200, &verbs::get(store, resource, key)?), None)),
         "list" => {
+            check_list_options(call)?;
             let version = wait_for_version(shared, call, call.version()?).await?;
             // A list without a version is a quorum read. All others may come from the watch cache.
             let version = (!call.parameter("resourceVersion").is_empty()).then_some(version);
@@ -66,9 +67,13 @@ pub(crate) async fn perform(
                     // A list at version 0 ignores the limit, as one from kube-apiserver's cache does.
                     _ if version == Some(0) => 0,
                     "" => 0,
-                    text => text.parse().map_err(|_| {
-                        ApiError::bad_request(format!("limit: Invalid value: {text:?}"))
-                    })?,
+                    text => {
+                        let limit = text.parse::<i64>().map_err(|_| {
+                            ApiError::bad_request(format!("limit: Invalid value: {text:?}"))
+                        })?;
+                        // A negative limit is none.
+                        usize::try_from(limit).unwrap_or(0)
+                    }
                 },
                 continuation: call.parameter("continue"),
                 at,
@@ -184,6 +189,46 @@ fn parse_map(body: &[u8]) -> Result<Value, ApiError> {
     }
 }
 
+/// Checks that the parameters of a list do not contradict each other.
+fn check_list_options(call: &Call) -> Result<(), ApiError> {
+    let matching = call.parameter("resourceVersionMatch");
+    let (version, next) = (call.parameter("resourceVersion"), call.parameter("continue"));
+    let mut wrong = Vec::new();
+    let field = "resourceVersionMatch";
+    if !matching.is_empty() {
+        if version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            wrong.push((field, format!("Forbidden: {why}")));
+        }
+        if !next.is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            wrong.push((field, format!("Forbidden: {why}")));
+        }
+        if !["Exact", "NotOlderThan"].contains(&matching) {
+            let why = format!(
+                "Unsupported value: {matching:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
+            );
+            wrong.push((field, why));
+        }
+        if (matching, version) == ("Exact", "0") {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            wrong.push((field, format!("Forbidden: {why}")));
+        }
+    }
+    if !call.parameter("sendInitialEvents").is_empty() {
+        let why = "sendInitialEvents is forbidden for list";
+        wrong.push(("sendInitialEvents", format!("Forbidden: {why}")));
+    }
+    if !wrong.is_empty() {
+        return Err(ApiError::invalid_options(&wrong));
+    }
+    if !next.is_empty() && !["", "0"].contains(&version) {
+        let message = "specifying resource version is not allowed when using continue";
+        return Err(ApiError::bad_request(message));
+    }
+    Ok(())
+}
+
 /// The maximum time to wait for a version that the server has not reached.
 const FRESHNESS: Duration = Duration::from_secs(3);
 
@@ -212,15 +257,18 @@ async fn start_watch(
     let bookmarks = call.parameter("allowWatchBookmarks") == "true";
     let stated = call.parameter("sendInitialEvents");
     let not_older = call.parameter("resourceVersionMatch") == "NotOlderThan";
+    let forbidden = |why: &str| {
+        Err(ApiError::invalid_options(&[("resourceVersionMatch", format!("Forbidden: {why}"))]))
+    };
     if !stated.is_empty() && !not_older {
-        let message = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to \
-                       NotOlderThan";
-        return Err(ApiError::new(422, "Invalid", message));
+        return forbidden(
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        );
     }
     if stated.is_empty() && !call.parameter("resourceVersionMatch").is_empty() {
-        let message = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless \
-                       sendInitialEvents is provided";
-        return Err(ApiError::new(422, "Invalid", message));
+        return forbidden(
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        );
     }
     let version = call.version()?;
     let initial = match stated {

@@ -14,7 +14,7 @@ pub struct Pauses {
     pub longest: Duration,
     /// The time without a failure after which pauses are short again.
     pub reset: Duration,
-    /// The pause after a refusal that lasts: the kind is not served, or must not be read.
+    /// The pause after the answer that the kind is not served.
     pub slow: Duration,
     /// The longest duration of a watch. The server ends a watch after this time, less a random part of a sixth. Keep it
     /// shorter than [`Limits::idle`](crate::api::Limits::idle).

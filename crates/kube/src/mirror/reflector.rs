@@ -151,9 +151,9 @@ impl<S: Sink> Reflector<S> {
                 pause = self.pauses.slow;
             }
             Some(403) => {
+                // No longer a pause than usual: a server that starts refuses everybody until it has read its roles.
                 warn!(kind, %error, "reading this kind is forbidden");
                 self.kind.set_status(KindStatus::Forbidden);
-                pause = self.pauses.slow;
             }
             Some(401 | 408 | 429 | 500..) => warn!(kind, %error, "a list or watch failed"),
             Some(_) => {

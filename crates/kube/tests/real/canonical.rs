@@ -7,11 +7,14 @@ use serde_json::{Map, Value, json};
 use crate::script::Step;
 
 /// Fields that are not compared: they depend on the client, or on what the server in memory leaves out by design.
-const IGNORED: [&str; 2] = [
+const IGNORED: [&str; 4] = [
     // Who wrote which field; the server in memory has no server-side apply.
     "managedFields",
     // Of lists; optional, and an estimate.
     "remainingItemCount",
+    // Of nodes; kubelets fill them in.
+    "daemonEndpoints",
+    "nodeInfo",
 ];
 
 /// Replaces what differs between any two runs.
@@ -69,9 +72,20 @@ impl Canon {
             Value::Object(map) => {
                 let kept = map.iter().filter(|(field, _)| !IGNORED.contains(&field.as_str()));
                 let kept = kept.map(|(field, value)| (field.clone(), self.value(field, value)));
-                Value::Object(kept.collect::<Map<_, _>>())
+                let mut kept = kept.collect::<Map<_, _>>();
+                if quotes_a_decoder(&kept) {
+                    kept.remove("message");
+                }
+                Value::Object(kept)
             }
-            Value::Array(items) => items.iter().map(|item| self.value(field, item)).collect(),
+            Value::Array(items) => {
+                let mut items: Vec<_> = items.iter().map(|item| self.value(field, item)).collect();
+                if field == "causes" {
+                    // Some kinds are validated twice.
+                    items.dedup();
+                }
+                items.into()
+            }
             Value::String(text) => match field {
                 "resourceVersion" if !text.is_empty() => json!("<version>"),
                 "continue" if !text.is_empty() => json!("<token>"),
@@ -107,6 +121,13 @@ impl Canon {
             None => request,
         }
     }
+}
+
+/// Whether an error quotes what a decoder of Go says of bytes or of a parameter: that a request cannot be read, or a patch not
+/// be applied.
+fn quotes_a_decoder(status: &Map<String, Value>) -> bool {
+    let is = |code: u16| status.get("code") == Some(&json!(code));
+    is(400) || is(415) || is(500)
 }
 
 /// Returns the form of a time, or `None` if the text is none.

@@ -11,7 +11,7 @@ fn only(uid: &str) -> Value {
 
 pub(super) fn run(to: &mut Script) {
     let pods = to.path("pods");
-    to.post("/api/v1/nodes", &node("deletions-1"));
+    to.prepare("/api/v1/nodes", &node("deletions-1"));
     let other = "00000000-0000-0000-0000-000000000000";
 
     // Without a node, a pod goes at once.

@@ -29,8 +29,6 @@ pub(super) fn run(to: &mut Script) {
     );
     to.watch(&format!("{pods}?watch=true&sendInitialEvents=true"), bookmarked);
     to.watch(&format!("{pods}?watch=true&resourceVersionMatch=NotOlderThan"), bookmarked);
-    to.watch(&format!("{pods}?{initial}&resourceVersionMatch=Exact"), bookmarked);
-    to.watch(&format!("{pods}?watch=true&resourceVersion=one"), bookmarked);
     to.watch(&format!("{pods}?{initial}&resourceVersion=9999999999"), bookmarked);
     to.get(&format!("{pods}?sendInitialEvents=true&resourceVersionMatch=NotOlderThan"));
 
