@@ -17,6 +17,8 @@ pub struct ApiError {
     pub message: String,
     /// The field `details`, or null.
     pub details: Value,
+    /// The token by which an expired list can go on at the latest version.
+    pub next: Option<String>,
 }
 
 impl fmt::Display for ApiError {
@@ -37,6 +39,9 @@ impl ApiError {
         if !self.reason.is_empty() {
             status["reason"] = self.reason.into();
         }
+        if let Some(next) = &self.next {
+            status["metadata"]["continue"] = next.as_str().into();
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }
@@ -49,7 +54,7 @@ impl ApiError {
     }
 
     pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        ApiError { code, reason, message: message.into(), details: Value::Null }
+        ApiError { code, reason, message: message.into(), details: Value::Null, next: None }
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> Self {

@@ -109,7 +109,8 @@ pub(crate) async fn perform(
             let Some(kind) = PatchKind::from_content_type(content_type) else {
                 let message =
                     format!("the body of the request was in an unknown format: {content_type:?}");
-                return Err(ApiError::new(415, "UnsupportedMediaType", message));
+                let error = ApiError::new(415, "UnsupportedMediaType", message);
+                return Err(ApiError { details: json!({}), ..error });
             };
             let patch = parse(body)?;
             Ok((object(200, &verbs::patch(store, resource, key, part, kind, &patch)?), None))
@@ -277,7 +278,10 @@ async fn start_watch(
             // A streaming list without a version is as fresh as a quorum read.
             let latest = shared.store.clock.version();
             let fresh = if call.parameter("resourceVersion").is_empty() { latest } else { version };
-            wait_for_version(shared, call, fresh).await?;
+            if let Err(error) = wait_for_version(shared, call, fresh).await {
+                // The answer has begun by then.
+                return Ok(error_alone(&error).await);
+            }
             true
         }
         _ => false,
@@ -300,6 +304,14 @@ async fn start_watch(
     let watch =
         Watch { resource, selection, version, initial, initial_bookmark, bookmarks, timeout };
     Ok(watch.start(shared.clone(), peer))
+}
+
+/// A stream of one error.
+async fn error_alone(error: &ApiError) -> mpsc::Receiver<Bytes> {
+    let (sender, receiver) = mpsc::channel(1);
+    // The receiver is here, and there is room for one piece.
+    let _ = sender.send(format!("{}\n", watch::error_line(error)).into()).await;
+    receiver
 }
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);

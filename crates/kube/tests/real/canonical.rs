@@ -37,15 +37,18 @@ pub(crate) fn canonical(steps: &[Step]) -> Vec<Step> {
     steps.iter().map(canonical).collect()
 }
 
-/// A bookmark carries an empty object of the kind, of which only the metadata means anything. How many follow each other
-/// depends on the time.
+/// The bookmark at the end of a list carries an empty object of the kind, of which only the metadata means anything.
+/// Other bookmarks come when the server sees fit.
 fn shorten_bookmarks(lines: &mut Vec<Value>) {
+    lines.retain(|line| {
+        let annotations = &line["object"]["metadata"]["annotations"];
+        line["type"] != "BOOKMARK" || annotations["k8s.io/initial-events-end"] == "true"
+    });
     for line in lines.iter_mut().filter(|line| line["type"] == "BOOKMARK") {
         if let Some(object) = line["object"].as_object_mut() {
             object.retain(|field, _| ["kind", "apiVersion", "metadata"].contains(&field.as_str()));
         }
     }
-    lines.dedup_by(|next, line| line["type"] == "BOOKMARK" && next == line);
 }
 
 impl Canon {
@@ -178,6 +181,13 @@ pub(crate) fn differences(path: &str, real: &Value, fake: &Value, out: &mut Vec<
             for (index, (real, fake)) in real.iter().zip(fake).enumerate() {
                 differences(&format!("{path}[{index}]"), real, fake, out);
             }
+        }
+        (Value::Array(real), Value::Array(fake)) if path.ends_with("lines") => {
+            let kinds = |lines: &[Value]| -> Vec<Value> {
+                lines.iter().map(|line| line["type"].clone()).collect()
+            };
+            let last = (real.last(), fake.last());
+            out.push(format!("{path}: {:?}, in memory {:?}: {last:?}", kinds(real), kinds(fake)));
         }
         (real, fake) if real != fake => out.push(format!("{path}: {real}, in memory {fake}")),
         _ => {}

@@ -166,7 +166,9 @@ impl Script {
                         rest.extend_from_slice(frame.data_ref().unwrap_or(&Default::default()));
                     }
                 }
-                while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                while !enough(&lines)
+                    && let Some(end) = rest.iter().position(|byte| *byte == b'\n')
+                {
                     let line: Vec<u8> = rest.drain(..=end).collect();
                     lines.push(serde_json::from_slice(&line).expect("a line of JSON"));
                 }

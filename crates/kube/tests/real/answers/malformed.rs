@@ -71,7 +71,6 @@ pub(super) fn run(to: &mut Script) {
     to.get("/apis/policy/v1/namespaces/malformed/poddisruptionbudgets/missing");
     to.get("/apis/storage.k8s.io/v1/csinodes/missing");
     to.get("/api/v1/widgets");
-    to.get("/apis/example.com/v1/widgets");
     to.get("/api/v1/namespaces/malformed/widgets/a");
     to.get(&format!("{path}/widget"));
     to.put(&pods, &pod("a"));

@@ -93,7 +93,7 @@ fn the_server_in_memory_answers_as_kube_apiserver_does() {
                 differences("", &real.answer, &fake.answer, &mut places);
             } else {
                 // Nothing else is comparable.
-                places.push(format!("{}, in memory {}", outline(real), outline(fake)));
+                places.push(format!("{}\n    in memory {}", outline(real), outline(fake)));
             }
             if !places.is_empty() {
                 let places = places.join("\n    ");
@@ -110,6 +110,7 @@ fn the_server_in_memory_answers_as_kube_apiserver_does() {
 fn outline(step: &Step) -> String {
     let body = step.answer.get("body").or(step.answer.pointer("/lines/0"));
     let body = body.unwrap_or(&Value::Null);
+    let body = body.get("object").unwrap_or(body);
     format!("{} {} {} {}", step.answer["code"], body["reason"], body["message"], body["details"])
 }
 
