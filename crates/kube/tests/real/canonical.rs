@@ -118,8 +118,9 @@ impl Canon {
         let request = parts.collect::<Vec<_>>().join("&");
         match request.split_once("resourceVersion=") {
             Some((before, rest)) => {
-                let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() && c != '0');
-                format!("{before}resourceVersion={rest}")
+                let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+                let number = if &rest[..end] == "0" { "0" } else { "" };
+                format!("{before}resourceVersion={number}{}", &rest[end..])
             }
             None => request,
         }

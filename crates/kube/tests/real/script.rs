@@ -111,6 +111,14 @@ impl Script {
         created
     }
 
+    /// Waits until the server's cache has this version of a pod. A deletion that begins with an older one may take the
+    /// grace period of a pod without a node.
+    pub(crate) fn catch_up(&mut self, pod: &Value) {
+        let (pods, version) = (self.path("pods"), version(pod));
+        self.get(&format!("{pods}?resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
+        self.steps.pop();
+    }
+
     pub(crate) fn get(&mut self, path: &str) -> Value {
         self.send(Method::GET, path, &[(ACCEPT.as_str(), "application/json")], Vec::new())
     }

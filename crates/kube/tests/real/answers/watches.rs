@@ -40,6 +40,8 @@ pub(super) fn run(to: &mut Script) {
     to.post(&format!("{pods}/c/binding"), &binding(&a, uid(&a), "n1"));
     let c = to.get(&format!("{pods}/c"));
     to.post(&format!("{pods}/c/binding"), &binding(&c, uid(&c), "n1"));
+    let c = to.get(&format!("{pods}/c"));
+    to.catch_up(&c);
     to.delete(&format!("{pods}/c"), &Value::Null);
     to.delete(&format!("{pods}/c"), &json!({"gracePeriodSeconds": 0}));
     to.watch(&format!("{pods}?watch=true&resourceVersion={start}"), |lines| lines.len() >= 5);
