@@ -114,8 +114,7 @@ fn admit_pod(
     if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         pod["status"]["conditions"] = json!([{
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": null,
-            "message": "Scheduling is blocked due to non-empty scheduling gates", "lastTransitionTime": null,
-            "observedGeneration": 1,
+            "message": "Scheduling is blocked due to non-empty scheduling gates", "lastTransitionTime": now(),
         }]);
     }
     Ok(())

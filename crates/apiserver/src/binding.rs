@@ -34,11 +34,11 @@ pub(crate) fn bind(store: &Store, key: &Key, binding: &Value) -> Result<(), ApiE
         let message = format!(
             "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
         );
-        return Err(ApiError::new(500, "InternalError", message));
+        return Err(ApiError::new(500, "", message));
     }
     let node = target["name"].as_str().unwrap_or_default();
     if node.is_empty() {
-        return Err(ApiError::new(500, "InternalError", "target.name: Required value"));
+        return Err(ApiError::new(500, "", "target.name: Required value"));
     }
     let topology = admission::topology_labels(store, node);
     let refused = |why: String| Err(ApiError::conflict("pods/binding", "", &key.name, why));
@@ -92,7 +92,6 @@ pub(crate) fn bind(store: &Store, key: &Key, binding: &Value) -> Result<(), ApiE
 fn set_scheduled(pod: &mut Value) {
     let mut condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": clock::now(),
-        "observedGeneration": pod["metadata"]["generation"],
     });
     let conditions = section(pod, "status").entry("conditions").or_insert_with(|| json!([]));
     let Some(conditions) = conditions.as_array_mut() else { return };

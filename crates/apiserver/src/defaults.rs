@@ -17,13 +17,34 @@ const WRITTEN_AS_NULL: &[&str] = &[
     "lastProbeTime",
     "lastTimestamp",
     "lastTransitionTime",
+    "topologyKeys",
 ];
 
 /// Fills in absent fields of an object that a client sent, and drops its nulls.
 pub(crate) fn fill(resource: &Resource, object: &mut Value) {
     drop_nulls(object);
     match (resource.group, resource.kind) {
+        (_, "Event") => {
+            if let Some(event) = object.as_object_mut() {
+                absent(event, "deprecatedFirstTimestamp", Value::Null);
+                absent(event, "deprecatedLastTimestamp", Value::Null);
+                absent(event, "deprecatedSource", json!({}));
+            }
+        }
+        ("storage.k8s.io", "CSINode") => {
+            let drivers = object.pointer_mut("/spec/drivers").and_then(Value::as_array_mut);
+            for driver in drivers.into_iter().flatten().filter_map(Value::as_object_mut) {
+                absent(driver, "topologyKeys", Value::Null);
+            }
+        }
         ("", "Pod") => {
+            for path in [["spec", "schedulingGates"], ["status", "conditions"]] {
+                let [part, field] = path;
+                // An empty list is not written.
+                if object[part][field].as_array().is_some_and(Vec::is_empty) {
+                    section(object, part).remove(field);
+                }
+            }
             pod_spec(section(object, "spec"));
             let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
             for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {

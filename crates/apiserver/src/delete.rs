@@ -45,15 +45,31 @@ pub(crate) fn delete(
             "this server does not orphan dependents: propagationPolicy must not be Orphan",
         ));
     }
+    let given = &options["gracePeriodSeconds"];
+    if !given.is_null() && !given.is_i64() {
+        let message = format!("gracePeriodSeconds: {given} is not a number of seconds");
+        return Err(ApiError::bad_request(message));
+    }
     let mut gone = false;
     let object = store.of(resource).change(&store.clock, key, |old| {
         let old = old.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         check_preconditions(resource, key, old, options)?;
         let change = retire(resource, old, options);
         gone = matches!(change, Change::Remove(_));
-        Ok(change)
+        Ok(match change {
+            // A pod is marked first, in a version of its own, and watches see that it changed before it is removed.
+            Change::Remove(last) if resource.kind == "Pod" => Change::Put(last),
+            change => change,
+        })
     })?;
     let object = object.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
+    if gone && resource.kind == "Pod" {
+        store.of(resource).change(&store.clock, key, |marked| {
+            let marked = marked.filter(|marked| text(marked, "uid") == text(&object.value, "uid"));
+            // Somebody else may have removed it meanwhile.
+            Ok(marked.map_or(Change::Keep, |marked| Change::Remove(marked.clone())))
+        })?;
+    }
     Ok(Deleted { object, gone })
 }
 
@@ -98,14 +114,16 @@ fn retire(resource: &Resource, old: &Value, options: &Value) -> Change {
     }
     if resource.kind == "Namespace" {
         new["status"]["phase"] = "Terminating".into();
-    } else if grace == 0 && finalizers(old).is_empty() {
+    } else if grace == 0 && finalizers(old).is_empty() && resource.kind != "Pod" {
         return Change::Remove(new);
     }
     new["metadata"]["deletionTimestamp"] = clock::later(grace).into();
     if resource.kind != "Namespace" {
         new["metadata"]["deletionGracePeriodSeconds"] = grace.into();
     }
-    bump_generation(&mut new);
+    if !deleting {
+        bump_generation(&mut new);
+    }
     if is_finished(resource, &new) { Change::Remove(new) } else { Change::Put(new) }
 }
 

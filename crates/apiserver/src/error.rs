@@ -11,12 +11,14 @@ use crate::resources::Resource;
 pub struct ApiError {
     /// The HTTP status code.
     pub code: u16,
-    /// The machine-readable reason: `Conflict`, `NotFound`, `Expired`.
+    /// The machine-readable reason: `Conflict`, `NotFound`, `Expired`. Empty if kube-apiserver gives none.
     pub reason: &'static str,
     /// The message for people. Messages of bindings and conflicts equal those of Kubernetes.
     pub message: String,
     /// The field `details`, or null.
     pub details: Value,
+    /// The token by which an expired list can go on at the latest version.
+    pub next: Option<String>,
 }
 
 impl fmt::Display for ApiError {
@@ -32,8 +34,14 @@ impl ApiError {
     pub fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "code": self.code,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
+        if let Some(next) = &self.next {
+            status["metadata"]["continue"] = next.as_str().into();
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }
@@ -46,7 +54,7 @@ impl ApiError {
     }
 
     pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        ApiError { code, reason, message: message.into(), details: Value::Null }
+        ApiError { code, reason, message: message.into(), details: Value::Null, next: None }
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> Self {
@@ -65,7 +73,8 @@ impl ApiError {
 
     /// The path is not served.
     pub(crate) fn no_such_path() -> Self {
-        ApiError::new(404, "NotFound", "the server could not find the requested resource")
+        let message = "the server could not find the requested resource";
+        ApiError { details: json!({}), ..ApiError::new(404, "NotFound", message) }
     }
 
     pub(crate) fn already_exists(resource: &Resource, name: &str) -> Self {
@@ -98,20 +107,45 @@ impl ApiError {
         field: &str,
         why: impl fmt::Display,
     ) -> Self {
-        let qualified = if resource.group.is_empty() {
-            resource.kind.into()
-        } else {
-            format!("{}.{}", resource.kind, resource.group)
+        ApiError::all_invalid(resource, name, &[(field, why.to_string())])
+    }
+
+    /// Fields have values that validation refuses. Names each field and why it is refused.
+    pub(crate) fn all_invalid(resource: &Resource, name: &str, wrong: &[(&str, String)]) -> Self {
+        // Events of both groups are validated as core events.
+        let group = if resource.kind == "Event" { "" } else { resource.group };
+        let kind = resource.kind;
+        ApiError::invalid_values(kind, group, name, wrong)
+    }
+
+    /// The parameters of a list or watch contradict each other.
+    pub(crate) fn invalid_options(wrong: &[(&str, String)]) -> Self {
+        ApiError::invalid_values("ListOptions", "meta.k8s.io", "", wrong)
+    }
+
+    fn invalid_values(kind: &str, group: &str, name: &str, wrong: &[(&str, String)]) -> Self {
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let cause = |(field, why): &(&str, String)| {
+            let kinds = [
+                ("Invalid value", "FieldValueInvalid"),
+                ("Required value", "FieldValueRequired"),
+                ("Forbidden", "FieldValueForbidden"),
+                ("Unsupported value", "FieldValueNotSupported"),
+            ];
+            let reason = kinds.iter().find(|(start, _)| why.starts_with(start));
+            json!({"message": why, "field": field, "reason": reason.map(|(_, reason)| reason)})
         };
-        let mut error = ApiError::new(
-            422,
-            "Invalid",
-            format!("{qualified} \"{name}\" is invalid: {field}: {why}"),
-        )
-        .about(resource, name);
-        error.details["kind"] = resource.kind.into();
-        error.details["causes"] = json!([{"message": why.to_string(), "field": field}]);
-        error
+        let causes: Vec<Value> = wrong.iter().map(cause).collect();
+        let mut list: Vec<String> =
+            wrong.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+        let message = match list.len() {
+            1 => list.remove(0),
+            _ => format!("[{}]", list.join(", ")),
+        };
+        let message = format!("{qualified} \"{name}\" is invalid: {message}");
+        let mut details = details(kind, group, name);
+        details["causes"] = causes.into();
+        ApiError { details, ..ApiError::new(422, "Invalid", message) }
     }
 
     /// A resourceVersion that is no longer in the watch cache.
@@ -120,11 +154,8 @@ impl ApiError {
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        ApiError::new(
-            405,
-            "MethodNotAllowed",
-            "the server does not allow this method on the requested resource",
-        )
+        let message = "the server does not allow this method on the requested resource";
+        ApiError { details: json!({}), ..ApiError::new(405, "MethodNotAllowed", message) }
     }
 
     pub(crate) fn too_many_requests(seconds: u64) -> Self {
@@ -145,7 +176,10 @@ impl ApiError {
 }
 
 fn details(plural: &str, group: &str, name: &str) -> Value {
-    let mut details = json!({"name": name, "kind": plural});
+    let mut details = json!({"kind": plural});
+    if !name.is_empty() {
+        details["name"] = name.into();
+    }
     if !group.is_empty() {
         details["group"] = group.into();
     }

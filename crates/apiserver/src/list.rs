@@ -21,6 +21,9 @@ pub(crate) struct List<'a> {
     pub(crate) at: Option<u64>,
 }
 
+/// Stands for the latest version in a token.
+const LATEST: u64 = 0;
+
 /// The position at which a list continues, and the version of its first page.
 #[derive(Debug, PartialEq)]
 struct Continuation {
@@ -49,8 +52,10 @@ impl Continuation {
     }
 }
 
-const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. \
-                       You can start a new list without the continue parameter.";
+const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
+    new list without the continue parameter, or use the continue token in this response to retrieve the remainder of \
+    the results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+    modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 impl List<'_> {
     /// Returns the response body.
@@ -63,17 +68,22 @@ impl List<'_> {
             },
         };
         let limit = if self.limit == 0 { usize::MAX } else { self.limit };
-        let at = from.as_ref().map(|from| from.version).or(self.at);
+        let at = match &from {
+            // A list that goes on although its version has expired.
+            Some(from) => Some(from.version).filter(|version| *version != LATEST),
+            None => self.at,
+        };
         let collection = store.of(self.resource);
         let after = from.as_ref().map(|from| &from.after);
         let select = |object: &crate::store::Version| self.selection.selects(object);
         let (read, more) = collection
             .list(&store.clock, &self.selection.namespace, after, limit, at, select)
-            .map_err(|too_old| match (&from, at) {
-                (None, Some(at)) => {
-                    ApiError::expired(format!("too old resource version: {at} ({})", too_old.floor))
+            .map_err(|_| match &from {
+                None => ApiError::expired("The resourceVersion for the provided list is too old."),
+                Some(from) => {
+                    let next = Continuation { version: LATEST, after: from.after.clone() };
+                    ApiError { next: Some(next.encode()), ..ApiError::expired(TOO_OLD) }
                 }
-                _ => ApiError::expired(TOO_OLD),
             })?;
         let size: usize = read.items.iter().map(|item| item.body.len() + 1).sum();
         let mut out = BytesMut::with_capacity(size + 256);

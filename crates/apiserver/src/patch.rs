@@ -125,10 +125,8 @@ fn strategic(
             return Ok(());
         }
         Some(other) => {
-            return Err(ApiError::bad_request(format!(
-                "unknown patch type: {}",
-                other.unwrap_or_default()
-            )));
+            let message = format!("unknown patch type: {}", other.unwrap_or_default());
+            return Err(not_applied(message));
         }
     }
     if let Some(retained) = patch.get("$retainKeys").and_then(Value::as_array) {
@@ -163,6 +161,11 @@ fn strategic(
         }
     }
     Ok(())
+}
+
+/// kube-apiserver answers a patch that cannot be applied with 500 and no reason.
+fn not_applied(message: String) -> ApiError {
+    ApiError::new(500, "", message)
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], ApiError> {
@@ -208,7 +211,7 @@ fn merge_list(
             None => Ok(element.clone()),
             Some(key) => match element.get(key) {
                 Some(value) => Ok(value.clone()),
-                None => Err(ApiError::bad_request(format!(
+                None => Err(not_applied(format!(
                     "map: {element} does not contain declared merge key: {key}"
                 ))),
             },
@@ -253,7 +256,7 @@ fn merge_list(
     if let Some(order) = order {
         let wanted = order.iter().map(&identity).collect::<Result<Vec<_>, _>>()?;
         if let Some(stray) = named.iter().find(|id| !wanted.contains(id)) {
-            return Err(ApiError::bad_request(format!(
+            return Err(not_applied(format!(
                 "The order in patch list:\n{patch:?}\n doesn't match {ORDER}{field} list:\n{order:?}\n: \
                  {stray} is missing"
             )));
@@ -379,7 +382,7 @@ mod tests {
         let patch =
             json!({"$setElementOrder/conditions": [{"type": "A"}], "conditions": [{"type": "B"}]});
         let error = PatchKind::StrategicMerge.apply(&mut json!({}), &patch).unwrap_err();
-        assert_eq!(error.code, 400);
+        assert_eq!(error.code, 500);
     }
 
     #[test]
@@ -436,7 +439,7 @@ mod tests {
     #[test]
     fn an_element_without_its_key_is_refused() {
         let patch = json!({"conditions": [{"status": "True"}]});
-        assert_eq!(PatchKind::StrategicMerge.apply(&mut json!({}), &patch).unwrap_err().code, 400);
+        assert_eq!(PatchKind::StrategicMerge.apply(&mut json!({}), &patch).unwrap_err().code, 500);
         assert_eq!(PatchKind::Merge.apply(&mut json!({}), &json!([])).unwrap_err().code, 400);
     }
 }

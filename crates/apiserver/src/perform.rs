@@ -51,6 +51,7 @@ pub(crate) async fn perform(
     match call.verb {
         "get" => Ok((object(200, &verbs::get(store, resource, key)?), None)),
         "list" => {
+            check_list_options(call)?;
             let version = wait_for_version(shared, call, call.version()?).await?;
             // A list without a version is a quorum read. All others may come from the watch cache.
             let version = (!call.parameter("resourceVersion").is_empty()).then_some(version);
@@ -66,9 +67,13 @@ pub(crate) async fn perform(
                     // A list at version 0 ignores the limit, as one from kube-apiserver's cache does.
                     _ if version == Some(0) => 0,
                     "" => 0,
-                    text => text.parse().map_err(|_| {
-                        ApiError::bad_request(format!("limit: Invalid value: {text:?}"))
-                    })?,
+                    text => {
+                        let limit = text.parse::<i64>().map_err(|_| {
+                            ApiError::bad_request(format!("limit: Invalid value: {text:?}"))
+                        })?;
+                        // A negative limit is none.
+                        usize::try_from(limit).unwrap_or(0)
+                    }
                 },
                 continuation: call.parameter("continue"),
                 at,
@@ -107,7 +112,8 @@ pub(crate) async fn perform(
             let Some(kind) = PatchKind::from_content_type(content_type) else {
                 let message =
                     format!("the body of the request was in an unknown format: {content_type:?}");
-                return Err(ApiError::new(415, "UnsupportedMediaType", message));
+                let error = ApiError::new(415, "UnsupportedMediaType", message);
+                return Err(ApiError { details: json!({}), ..error });
             };
             let patch = parse(body)?;
             Ok((object(200, &verbs::patch(store, resource, key, part, kind, &patch)?), None))
@@ -187,6 +193,46 @@ fn parse_map(body: &[u8]) -> Result<Value, ApiError> {
     }
 }
 
+/// Checks that the parameters of a list do not contradict each other.
+fn check_list_options(call: &Call) -> Result<(), ApiError> {
+    let matching = call.parameter("resourceVersionMatch");
+    let (version, next) = (call.parameter("resourceVersion"), call.parameter("continue"));
+    let mut wrong = Vec::new();
+    let field = "resourceVersionMatch";
+    if !matching.is_empty() {
+        if version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            wrong.push((field, format!("Forbidden: {why}")));
+        }
+        if !next.is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            wrong.push((field, format!("Forbidden: {why}")));
+        }
+        if !["Exact", "NotOlderThan"].contains(&matching) {
+            let why = format!(
+                "Unsupported value: {matching:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
+            );
+            wrong.push((field, why));
+        }
+        if (matching, version) == ("Exact", "0") {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            wrong.push((field, format!("Forbidden: {why}")));
+        }
+    }
+    if !call.parameter("sendInitialEvents").is_empty() {
+        let why = "sendInitialEvents is forbidden for list";
+        wrong.push(("sendInitialEvents", format!("Forbidden: {why}")));
+    }
+    if !wrong.is_empty() {
+        return Err(ApiError::invalid_options(&wrong));
+    }
+    if !next.is_empty() && !["", "0"].contains(&version) {
+        let message = "specifying resource version is not allowed when using continue";
+        return Err(ApiError::bad_request(message));
+    }
+    Ok(())
+}
+
 /// The maximum time to wait for a version that the server has not reached.
 const FRESHNESS: Duration = Duration::from_secs(3);
 
@@ -215,15 +261,18 @@ async fn start_watch(
     let bookmarks = call.parameter("allowWatchBookmarks") == "true";
     let stated = call.parameter("sendInitialEvents");
     let not_older = call.parameter("resourceVersionMatch") == "NotOlderThan";
+    let forbidden = |why: &str| {
+        Err(ApiError::invalid_options(&[("resourceVersionMatch", format!("Forbidden: {why}"))]))
+    };
     if !stated.is_empty() && !not_older {
-        let message = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to \
-                       NotOlderThan";
-        return Err(ApiError::new(422, "Invalid", message));
+        return forbidden(
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        );
     }
     if stated.is_empty() && !call.parameter("resourceVersionMatch").is_empty() {
-        let message = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless \
-                       sendInitialEvents is provided";
-        return Err(ApiError::new(422, "Invalid", message));
+        return forbidden(
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        );
     }
     let version = call.version()?;
     let initial = match stated {
@@ -232,7 +281,10 @@ async fn start_watch(
             // A streaming list without a version is as fresh as a quorum read.
             let latest = shared.store.clock.version();
             let fresh = if call.parameter("resourceVersion").is_empty() { latest } else { version };
-            wait_for_version(shared, call, fresh).await?;
+            if let Err(error) = wait_for_version(shared, call, fresh).await {
+                // The answer has begun by then.
+                return Ok(error_alone(&error).await);
+            }
             true
         }
         _ => false,
@@ -255,6 +307,14 @@ async fn start_watch(
     let watch =
         Watch { resource, selection, version, initial, initial_bookmark, bookmarks, timeout };
     Ok(watch.start(shared.clone(), peer))
+}
+
+/// A stream of one error.
+async fn error_alone(error: &ApiError) -> mpsc::Receiver<Bytes> {
+    let (sender, receiver) = mpsc::channel(1);
+    // The receiver is here, and there is room for one piece.
+    let _ = sender.send(format!("{}\n", watch::error_line(error)).into()).await;
+    receiver
 }
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);

@@ -39,6 +39,16 @@ pub(crate) async fn handle(
     {
         return respond_json(200, document.to_string().into());
     }
+    let accepts = head.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let is_json =
+        |accepted: &str| ["json", "*/*", "application/*"].iter().any(|it| accepted.contains(it));
+    if accepts.is_some_and(|accepted| !is_json(accepted)) {
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+                       application/vnd.kubernetes.protobuf, application/json;stream=watch, \
+                       application/vnd.kubernetes.protobuf;stream=watch";
+        let error = ApiError::new(406, "NotAcceptable", message);
+        return respond_error(&ApiError { details: serde_json::json!({}), ..error });
+    }
     let call = match Query::<BTreeMap<String, String>>::try_from_uri(&head.uri) {
         Ok(Query(query)) => Call::parse(&head.method, path, query),
         Err(error) => Err(ApiError::bad_request(error.to_string())),

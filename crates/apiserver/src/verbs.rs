@@ -126,11 +126,11 @@ pub(crate) fn create(
     admission::namespace_accepts(store, resource, &key)?;
     check_name(resource, &object, &name)?;
     if !text(&object, "resourceVersion").is_empty() {
-        return Err(ApiError::bad_request(
-            "resourceVersion should not be set on objects to be created",
-        ));
+        let message = "resourceVersion should not be set on objects to be created";
+        return Err(ApiError::new(500, "", message));
     }
     defaults::fill(resource, &mut object);
+    check_fields(resource, &name, None, &object)?;
     admission::admit(store, resource, &key, &mut object)?;
     check_spec(resource, &key, &object)?;
     let metadata = section(&mut object, "metadata");
@@ -166,6 +166,14 @@ fn check_name(resource: &Resource, object: &Value, name: &str) -> Result<(), Api
             why,
         ));
     }
+    match name_error(name) {
+        Some(why) => Err(ApiError::invalid(resource, name, "metadata.name", why)),
+        None => Ok(()),
+    }
+}
+
+/// Returns why a name is not one of an object.
+fn name_error(name: &str) -> Option<String> {
     let part = |part: &str| {
         let edge =
             |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -175,11 +183,95 @@ fn check_name(resource: &Resource, object: &Value, name: &str) -> Result<(), Api
     if name.len() > 253 || !name.split('.').all(part) {
         let why = format!(
             "Invalid value: {name:?}: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
-             characters, '-' or '.', and must start and end with an alphanumeric character"
+             characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', \
+             regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
         );
-        return Err(ApiError::invalid(resource, name, "metadata.name", why));
+        return Some(why);
+    }
+    None
+}
+
+/// Checks the fields of Events and Leases, and the nominations of pods, which schedulers write.
+fn check_fields(
+    resource: &Resource,
+    name: &str,
+    old: Option<&Value>,
+    new: &Value,
+) -> Result<(), ApiError> {
+    let wrong = match resource.kind {
+        "Event" => {
+            check_times(new, &["/eventTime", "/series/lastObservedTime"])?;
+            match resource.is_core_event() {
+                true => Vec::new(),
+                false => events::invalid(old, new),
+            }
+        }
+        "Lease" => {
+            check_times(new, &["/spec/acquireTime", "/spec/renewTime"])?;
+            lease_errors(new)?
+        }
+        "Pod" => old.map_or_else(Vec::new, |old| nomination_errors(old, new)),
+        _ => Vec::new(),
+    };
+    if wrong.is_empty() { Ok(()) } else { Err(ApiError::all_invalid(resource, name, &wrong)) }
+}
+
+/// Checks the form of times in microseconds (`MicroTime`).
+fn check_times(object: &Value, paths: &[&str]) -> Result<(), ApiError> {
+    let form = "2006-01-02T15:04:05.000000";
+    let is_time = |text: &str| {
+        let at = |index: usize| text.as_bytes().get(index).copied().unwrap_or_default();
+        let fits = |(index, byte): (usize, u8)| match byte.is_ascii_digit() {
+            true => at(index).is_ascii_digit(),
+            false => at(index) == byte,
+        };
+        text.len() > form.len() && form.bytes().enumerate().all(fits)
+    };
+    for path in paths {
+        let time = object.pointer(path).filter(|time| !time.is_null());
+        if let Some(time) = time.filter(|time| !time.as_str().is_some_and(is_time)) {
+            let message = format!("parsing time {time} as \"{form}Z07:00\": cannot parse it");
+            return Err(ApiError::bad_request(message));
+        }
     }
     Ok(())
+}
+
+fn lease_errors(lease: &Value) -> Result<Vec<(&'static str, String)>, ApiError> {
+    let mut wrong = Vec::new();
+    let fields = [
+        ("leaseDurationSeconds", "spec.leaseDurationSeconds", 1, "must be greater than 0"),
+        ("leaseTransitions", "spec.leaseTransitions", 0, "must be greater than or equal to 0"),
+    ];
+    for (field, path, least, why) in fields {
+        match &lease["spec"][field] {
+            Value::Null => {}
+            value => match value.as_i64() {
+                Some(number) if number < least => {
+                    wrong.push((path, format!("Invalid value: {number}: {why}")));
+                }
+                Some(_) => {}
+                None => return Err(ApiError::bad_request(format!("{path}: {value} is no number"))),
+            },
+        }
+    }
+    Ok(wrong)
+}
+
+fn nomination_errors(old: &Value, new: &Value) -> Vec<(&'static str, String)> {
+    let field = "status.nominatedNodeName";
+    let nominated =
+        |pod: &Value| pod["status"]["nominatedNodeName"].as_str().unwrap_or_default().to_owned();
+    let node = nominated(new);
+    if node.is_empty() || node == nominated(old) {
+        return Vec::new();
+    }
+    let mut wrong: Vec<_> = name_error(&node).into_iter().map(|why| (field, why)).collect();
+    if old["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
+        let why = "Forbidden: may not be set on pods that are already bound to a node";
+        wrong.push((field, why.to_owned()));
+    }
+    wrong
 }
 
 /// Checks the fields that every specification must have.
@@ -233,6 +325,11 @@ pub(crate) fn update(
         )));
     }
     if resource.create_on_update && part == Part::Main && store.of(resource).get(key).is_none() {
+        let uid = text(&new, "uid");
+        if !uid.is_empty() {
+            return Err(uid_precondition(resource, key, uid, ""));
+        }
+        section(&mut new, "metadata").remove("resourceVersion");
         return create(store, resource, &key.namespace, new).map(|object| (object, true));
     }
     let updated = store.of(resource).change(&store.clock, key, |old| {
@@ -285,11 +382,9 @@ pub(crate) fn uid_precondition(
     required: &str,
     present: &str,
 ) -> ApiError {
-    let group =
-        if resource.group.is_empty() { String::new() } else { format!("{}/", resource.group) };
     let namespace = if resource.namespaced { format!("{}/", key.namespace) } else { String::new() };
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{}, ResourceVersion: 0, \
+        "StorageError: invalid object, Code: 4, Key: /registry/{}/{namespace}{}, ResourceVersion: 0, \
          AdditionalErrorMsg: Precondition failed: UID in precondition: {required}, UID in object meta: {present}",
         resource.plural, key.name
     );
@@ -319,12 +414,18 @@ fn revise(
     let version = text(&new, "resourceVersion");
     if version.is_empty() && !resource.unconditional_update {
         let why = "Invalid value: 0: must be specified for an update";
-        return Err(ApiError::invalid(resource, &key.name, "metadata.resourceVersion", why));
+        let mut error = ApiError::invalid(resource, &key.name, "metadata.resourceVersion", why);
+        // Refused by the storage, which names the resource and not the kind.
+        let (name, what) = (&key.name, resource.qualified());
+        error.message = format!("{what} \"{name}\" is invalid: metadata.resourceVersion: {why}");
+        error.details["kind"] = resource.plural.into();
+        return Err(error);
     }
     if !version.is_empty() && version != text(old, "resourceVersion") {
         return Err(ApiError::modified(resource, &key.name));
     }
     defaults::fill(resource, &mut new);
+    check_fields(resource, &key.name, Some(old), &new)?;
     if part == Part::Status {
         return Ok(Change::Put(with_status(resource, old, new)));
     }
@@ -417,12 +518,11 @@ fn check_change(resource: &Resource, key: &Key, old: &Value, new: &Value) -> Res
     let gates =
         |pod: &Value| pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
     let (before, after) = (gates(old), gates(new));
-    if let Some(gate) = after.iter().find(|gate| !before.contains(gate)) {
-        let why = format!(
-            "Forbidden: only deletion is allowed, but found new scheduling gate {}",
-            gate["name"]
-        );
-        return invalid("spec.schedulingGates", why);
+    if let Some(at) = after.iter().position(|gate| !before.contains(gate)) {
+        let gate = after[at]["name"].as_str().unwrap_or_default();
+        let why =
+            format!("Forbidden: only deletion is allowed, but found new scheduling gate '{gate}'");
+        return invalid(&format!("spec.schedulingGates[{at}].name"), why);
     }
     let before_tolerations = old["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
     let after_tolerations = new["spec"]["tolerations"].as_array().cloned().unwrap_or_default();

@@ -233,8 +233,7 @@ impl Lines<'_> {
     }
 
     fn bookmark(&mut self, version: u64, end_of_initial: bool) {
-        let mut metadata =
-            json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": version.to_string()});
         if end_of_initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }

@@ -7,11 +7,14 @@ use serde_json::{Map, Value, json};
 use crate::script::Step;
 
 /// Fields that are not compared: they depend on the client, or on what the server in memory leaves out by design.
-const IGNORED: [&str; 2] = [
+const IGNORED: [&str; 4] = [
     // Who wrote which field; the server in memory has no server-side apply.
     "managedFields",
     // Of lists; optional, and an estimate.
     "remainingItemCount",
+    // Of nodes; kubelets fill them in.
+    "daemonEndpoints",
+    "nodeInfo",
 ];
 
 /// Replaces what differs between any two runs.
@@ -34,15 +37,18 @@ pub(crate) fn canonical(steps: &[Step]) -> Vec<Step> {
     steps.iter().map(canonical).collect()
 }
 
-/// A bookmark carries an empty object of the kind, of which only the metadata means anything. How many follow each other
-/// depends on the time.
+/// The bookmark at the end of a list carries an empty object of the kind, of which only the metadata means anything.
+/// Other bookmarks come when the server sees fit.
 fn shorten_bookmarks(lines: &mut Vec<Value>) {
+    lines.retain(|line| {
+        let annotations = &line["object"]["metadata"]["annotations"];
+        line["type"] != "BOOKMARK" || annotations["k8s.io/initial-events-end"] == "true"
+    });
     for line in lines.iter_mut().filter(|line| line["type"] == "BOOKMARK") {
         if let Some(object) = line["object"].as_object_mut() {
             object.retain(|field, _| ["kind", "apiVersion", "metadata"].contains(&field.as_str()));
         }
     }
-    lines.dedup_by(|next, line| line["type"] == "BOOKMARK" && next == line);
 }
 
 impl Canon {
@@ -69,9 +75,20 @@ impl Canon {
             Value::Object(map) => {
                 let kept = map.iter().filter(|(field, _)| !IGNORED.contains(&field.as_str()));
                 let kept = kept.map(|(field, value)| (field.clone(), self.value(field, value)));
-                Value::Object(kept.collect::<Map<_, _>>())
+                let mut kept = kept.collect::<Map<_, _>>();
+                if quotes_a_decoder(&kept) {
+                    kept.remove("message");
+                }
+                Value::Object(kept)
             }
-            Value::Array(items) => items.iter().map(|item| self.value(field, item)).collect(),
+            Value::Array(items) => {
+                let mut items: Vec<_> = items.iter().map(|item| self.value(field, item)).collect();
+                if field == "causes" {
+                    // Some kinds are validated twice.
+                    items.dedup();
+                }
+                items.into()
+            }
             Value::String(text) => match field {
                 "resourceVersion" if !text.is_empty() => json!("<version>"),
                 "continue" if !text.is_empty() => json!("<token>"),
@@ -101,12 +118,20 @@ impl Canon {
         let request = parts.collect::<Vec<_>>().join("&");
         match request.split_once("resourceVersion=") {
             Some((before, rest)) => {
-                let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() && c != '0');
-                format!("{before}resourceVersion={rest}")
+                let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+                let number = if &rest[..end] == "0" { "0" } else { "" };
+                format!("{before}resourceVersion={number}{}", &rest[end..])
             }
             None => request,
         }
     }
+}
+
+/// Whether an error quotes what a decoder of Go says of bytes or of a parameter: that a request cannot be read, or a patch not
+/// be applied.
+fn quotes_a_decoder(status: &Map<String, Value>) -> bool {
+    let is = |code: u16| status.get("code") == Some(&json!(code));
+    is(400) || is(415) || is(500)
 }
 
 /// Returns the form of a time, or `None` if the text is none.
@@ -157,6 +182,13 @@ pub(crate) fn differences(path: &str, real: &Value, fake: &Value, out: &mut Vec<
             for (index, (real, fake)) in real.iter().zip(fake).enumerate() {
                 differences(&format!("{path}[{index}]"), real, fake, out);
             }
+        }
+        (Value::Array(real), Value::Array(fake)) if path.ends_with("lines") => {
+            let kinds = |lines: &[Value]| -> Vec<Value> {
+                lines.iter().map(|line| line["type"].clone()).collect()
+            };
+            let last = (real.last(), fake.last());
+            out.push(format!("{path}: {:?}, in memory {:?}: {last:?}", kinds(real), kinds(fake)));
         }
         (real, fake) if real != fake => out.push(format!("{path}: {real}, in memory {fake}")),
         _ => {}

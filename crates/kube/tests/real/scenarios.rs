@@ -89,8 +89,9 @@ impl Scheduler {
         let mut live = LiveScheduler::start(api.clone(), fence.clone(), config).expect("started");
         let mut lease = ElectionConfig::new(identity);
         lease.name = "portolan".to_owned();
+        // Longer than a restart of the server.
         (lease.lease_duration, lease.renew_deadline) =
-            (Duration::from_secs(4), Duration::from_secs(3));
+            (Duration::from_secs(15), Duration::from_secs(12));
         lease.retry_period = Duration::from_millis(500);
         let mut election = Election::new(api, lease, fence.clone()).expect("valid");
         runtime.block_on(async {
@@ -418,16 +419,16 @@ fn a_backlog_survives_a_restart_of_the_server_and_another_scheduler() {
         (placed > 10).then_some(())
     });
     cluster.kill();
-    // Long enough for requests to fail, and too short for the Lease to be lost in most runs.
+    // Long enough for requests to fail.
     std::thread::sleep(Duration::from_millis(500));
     cluster.revive();
-    // The Lease may have been lost meanwhile.
-    let leader = match first.fence.is_lost() {
-        true => {
+    // On a busy machine, the Lease may have been lost meanwhile.
+    let leader = match first.fence.may_write() {
+        true => first,
+        false => {
             first.stop(&cluster);
             Scheduler::start(&cluster, "first-again")
         }
-        false => first,
     };
     add_backlog(&cluster, "b", COUNT / 2);
     wait("a part of the second backlog", || {
@@ -444,5 +445,4 @@ fn a_backlog_survives_a_restart_of_the_server_and_another_scheduler() {
         cluster.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/portolan");
     assert_eq!(lease["spec"]["holderIdentity"], "second");
     second.stop(&cluster);
-    used_permissions(&cluster);
 }

@@ -104,6 +104,21 @@ impl Script {
         answer.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
+    /// Creates an object without comparing the answers.
+    pub(crate) fn prepare(&mut self, path: &str, object: &Value) -> Value {
+        let created = self.post(path, object);
+        self.steps.pop();
+        created
+    }
+
+    /// Waits until the server's cache has this version of a pod. A deletion that begins with an older one may take the
+    /// grace period of a pod without a node.
+    pub(crate) fn catch_up(&mut self, pod: &Value) {
+        let (pods, version) = (self.path("pods"), version(pod));
+        self.get(&format!("{pods}?resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
+        self.steps.pop();
+    }
+
     pub(crate) fn get(&mut self, path: &str) -> Value {
         self.send(Method::GET, path, &[(ACCEPT.as_str(), "application/json")], Vec::new())
     }
@@ -159,11 +174,17 @@ impl Script {
                         rest.extend_from_slice(frame.data_ref().unwrap_or(&Default::default()));
                     }
                 }
-                while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                while !enough(&lines)
+                    && let Some(end) = rest.iter().position(|byte| *byte == b'\n')
+                {
                     let line: Vec<u8> = rest.drain(..=end).collect();
                     lines.push(serde_json::from_slice(&line).expect("a line of JSON"));
                 }
             };
+            // An error is one object without an end of line.
+            if ended == true && !rest.is_empty() {
+                lines.push(serde_json::from_slice(&rest).expect("an error"));
+            }
             (code, content_type, lines, ended)
         });
         let answer =

@@ -10,7 +10,7 @@ pub(super) fn run(to: &mut Script) {
     for name in ["bindings-1", "bindings-2"] {
         let mut node = node(name);
         node["metadata"]["labels"] = json!({"topology.kubernetes.io/zone": "z", "other": "label"});
-        to.post("/api/v1/nodes", &node);
+        to.prepare("/api/v1/nodes", &node);
     }
     let bind = |to: &mut Script, pod: &Value, uid: &str, node: &str| {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -86,9 +86,10 @@ pub(super) fn run(to: &mut Script) {
     bind(to, &placed, uid(&placed), "bindings-1");
 
     // A binding as an object of the namespace.
+    to.prepare("/api/v1/nodes", &node("bindings-3"));
     let last = to.post(&pods, &pod("last"));
     let collection = to.path("bindings");
-    to.post(&collection, &binding(&last, uid(&last), "bindings-1"));
+    to.post(&collection, &binding(&last, uid(&last), "bindings-3"));
     to.get(&format!("{pods}/last"));
     let mut no_such_namespace = binding(&last, uid(&last), "bindings-1");
     no_such_namespace["metadata"]["namespace"] = json!("nowhere");

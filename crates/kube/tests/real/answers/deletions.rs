@@ -11,7 +11,7 @@ fn only(uid: &str) -> Value {
 
 pub(super) fn run(to: &mut Script) {
     let pods = to.path("pods");
-    to.post("/api/v1/nodes", &node("deletions-1"));
+    to.prepare("/api/v1/nodes", &node("deletions-1"));
     let other = "00000000-0000-0000-0000-000000000000";
 
     // Without a node, a pod goes at once.
@@ -28,6 +28,8 @@ pub(super) fn run(to: &mut Script) {
         let created = to.post(&to.path("pods"), &object);
         let path = format!("{}/{name}/binding", to.path("pods"));
         to.post(&path, &binding(&created, uid(&created), "deletions-1"));
+        let bound = to.get(&format!("{}/{name}", to.path("pods")));
+        to.catch_up(&bound);
         created
     };
     // With a node, it gets its grace period, which a later deletion may shorten.
@@ -54,7 +56,9 @@ pub(super) fn run(to: &mut Script) {
     to.get(&format!("{pods}/none"));
     // A pod that has ended needs none.
     bound(to, "ended", &|_| {});
-    to.patch(&format!("{pods}/ended/status"), &json!({"status": {"phase": "Succeeded"}}));
+    let ended =
+        to.patch(&format!("{pods}/ended/status"), &json!({"status": {"phase": "Succeeded"}}));
+    to.catch_up(&ended);
     to.delete(&format!("{pods}/ended"), &Value::Null);
     to.get(&format!("{pods}/ended"));
 

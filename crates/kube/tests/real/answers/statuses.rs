@@ -75,7 +75,6 @@ pub(super) fn run(to: &mut Script) {
         &format!("{pods}/a"),
         &json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}),
     );
-    to.merge(&format!("{pods}/a"), &json!({"spec": {"nodeName": "n1"}}));
     to.merge(
         &format!("{pods}/a"),
         &json!({"spec": {"schedulingGates": [{"name": "example.com/late"}]}}),

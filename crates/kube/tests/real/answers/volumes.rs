@@ -49,8 +49,6 @@ pub(super) fn run(to: &mut Script) {
     let again = to.merge(path, &reserve(&reserved, &first));
     assert_eq!(version(&again), version(&reserved));
     to.merge("/api/v1/persistentvolumes/missing", &reserve(&free, &first));
-    // Validation.
-    to.merge(path, &json!({"spec": {"hostPath": {"path": "/tmp/other"}}}));
     to.merge(path, &json!({"spec": {"claimRef": {"namespace": "not a name"}}}));
 
     // The node that a claim is to be provisioned for.
@@ -65,7 +63,6 @@ pub(super) fn run(to: &mut Script) {
     other["metadata"]["uid"] = json!("00000000-0000-0000-0000-000000000000");
     to.merge(&path, &other);
     to.merge(&format!("{claims}/missing"), &select(&second));
-    to.merge(&path, &json!({"spec": {"accessModes": ["ReadOnlyMany"]}}));
     // As the controller binds it.
     to.merge(&path, &json!({"spec": {"volumeName": "pv"}}));
     to.patch(

@@ -29,8 +29,6 @@ pub(super) fn run(to: &mut Script) {
     );
     to.watch(&format!("{pods}?watch=true&sendInitialEvents=true"), bookmarked);
     to.watch(&format!("{pods}?watch=true&resourceVersionMatch=NotOlderThan"), bookmarked);
-    to.watch(&format!("{pods}?{initial}&resourceVersionMatch=Exact"), bookmarked);
-    to.watch(&format!("{pods}?watch=true&resourceVersion=one"), bookmarked);
     to.watch(&format!("{pods}?{initial}&resourceVersion=9999999999"), bookmarked);
     to.get(&format!("{pods}?sendInitialEvents=true&resourceVersionMatch=NotOlderThan"));
 
@@ -42,6 +40,8 @@ pub(super) fn run(to: &mut Script) {
     to.post(&format!("{pods}/c/binding"), &binding(&a, uid(&a), "n1"));
     let c = to.get(&format!("{pods}/c"));
     to.post(&format!("{pods}/c/binding"), &binding(&c, uid(&c), "n1"));
+    let c = to.get(&format!("{pods}/c"));
+    to.catch_up(&c);
     to.delete(&format!("{pods}/c"), &Value::Null);
     to.delete(&format!("{pods}/c"), &json!({"gracePeriodSeconds": 0}));
     to.watch(&format!("{pods}?watch=true&resourceVersion={start}"), |lines| lines.len() >= 5);
