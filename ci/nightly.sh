@@ -2,6 +2,7 @@
 # Runs the checks that take too long for every change. Usage: ci/nightly.sh [STEP...]; by default all steps run in
 # order. A failing step does not prevent the others from running; the exit status is 1 if any step failed.
 #
+#   real       a scheduler on a real kube-apiserver and etcd, if KUBEBUILDER_ASSETS names their folder
 #   cost       cost of publishing at a million nodes, and load and latency at that size
 #   miri       Miri with many seeds
 #   thread     both sanitizers
@@ -12,10 +13,11 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(cost miri thread fuzz soak mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(real cost miri thread fuzz soak mutants); fi
 
 run_step() {
     case $1 in
+    real) cargo test -p portolan-kube --test real -- --nocapture ;;
     cost)
         bash ci/cost.sh && cargo run --release -p portolan-cli -- perf cache --nodes 1000000
         ;;
@@ -25,7 +27,7 @@ run_step() {
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of cost, miri, thread, fuzz, soak, mutants"
+        echo "unknown step $1: use one of real, cost, miri, thread, fuzz, soak, mutants"
         return 1
         ;;
     esac
