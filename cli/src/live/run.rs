@@ -19,7 +19,7 @@ use crate::input;
 use super::fetch::Server;
 use super::serving::Serving;
 use super::settings::{Compatible, Leading};
-use super::{live, runtime, settings};
+use super::{live, runtime, settings, use_small_pages};
 
 /// Schedule the pods of a Kubernetes cluster.
 ///
@@ -83,6 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         _ => tracing::Level::TRACE,
     };
     log_to_stderr(arguments.log.unwrap_or(verbose));
+    use_small_pages();
     runtime()?.block_on(schedule(arguments, &settings, config))
 }
 

@@ -153,6 +153,9 @@ const TICK: Duration = Duration::from_millis(200);
 /// The time after which a thread for pods that wait ends if there is none.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// The objects that are freed in a tick at most.
+const FREED: usize = 512;
+
 /// The longest time for which the last conditions and events are waited for.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -184,8 +187,8 @@ impl LiveScheduler {
         let (extenders, objects) = extenders(read.extenders, &runtime, &writes)?;
         let (binder, volumes) = (writes.binder(), writes.clone());
         let evictor = Counted(metrics.evictor(Arc::new(writes.evictor())));
+        // A writing thread would be woken for each event, which costs more than the event at a cluster's rates.
         let mut builder = Schedulers::builder()
-            .spawned()
             .queue(read.queue)
             .algorithm(AlgorithmConfig { percentage_of_nodes, seed })
             .binder(|_| binder)
@@ -347,14 +350,16 @@ impl LiveScheduler {
         }
     }
 
-    /// Lets the queue take events in while nobody pops pods, as in a standby, so that they do not pile up. Notices that
-    /// the engine was closed.
+    /// Lets the queue take events in while nobody pops pods, as in a standby, so that they do not pile up. Frees what the
+    /// engine's old versions held, if no event does. Notices that the engine was closed.
     fn tend(&mut self) -> Result<(), StartError> {
         let (queue, stops) = (self.schedulers.queue().clone(), self.stops.clone());
         let engine = self.schedulers.engine().clone();
         self.spawn("tend", move || {
             while !stops.load(Ordering::Relaxed) && !engine.is_closed() {
                 queue.tend(now);
+                // An engine that a panic has made unusable is closed, too.
+                let _ = engine.with_writer(|writer| writer.reclaim_some(FREED));
                 thread::sleep(TICK);
             }
         })

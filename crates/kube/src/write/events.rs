@@ -50,7 +50,7 @@ impl Default for EventLimits {
     fn default() -> EventLimits {
         EventLimits {
             at_once: 8,
-            queue: 1_000,
+            queue: 65_536,
             retries: 10_000,
             known: 50_000,
             retry: Duration::from_secs(10),
