@@ -329,6 +329,12 @@ fn condition(pod: &Value, kind: &str, status: &str, reason: Option<&str>) -> Val
     condition
 }
 
+/// The condition that the binding set, of which a kubelet only adds the generation.
+fn scheduled(pod: &Value) -> Value {
+    let generation = &pod["metadata"]["generation"];
+    json!({"type": "PodScheduled", "status": "True", "observedGeneration": generation})
+}
+
 fn containers(pod: &Value, field: &str, state: &Value, ready: bool) -> Value {
     let containers = pod["spec"][field].as_array().into_iter().flatten();
     let status = |container: &Value| {
@@ -354,6 +360,7 @@ fn running(pod: &Value) -> Value {
         "phase": "Running",
         "conditions": [
             is_true("PodReadyToStartContainers"), is_true("Initialized"), is_true("Ready"), is_true("ContainersReady"),
+            scheduled(pod),
         ],
         "containerStatuses": containers(pod, "containers", &json!({"running": {"startedAt": now()}}), true),
         "hostIP": "192.0.2.1", "hostIPs": [{"ip": "192.0.2.1"}], "podIP": address, "podIPs": [{"ip": address}],
@@ -386,6 +393,7 @@ fn ended(pod: &Value, killed: bool) -> Value {
                 condition(pod, "Initialized", "True", Some(not_ready)),
                 condition(pod, "Ready", "False", Some(not_ready)),
                 condition(pod, "ContainersReady", "False", Some(not_ready)),
+                scheduled(pod),
             ],
             "containerStatuses": containers(pod, "containers", &state, false),
             "observedGeneration": pod["metadata"]["generation"],
