@@ -22,6 +22,9 @@ pub(crate) enum Failure {
     /// Invalid or conflicting arguments.
     #[error("{0}")]
     Usage(String),
+    /// A cluster that cannot be reached, or a scheduler that cannot run.
+    #[error("{0}")]
+    Live(String),
     /// An object that the engine refused.
     #[error("{object} was refused: {error}")]
     Refused { object: String, error: portolan::model::EventError },

@@ -24,9 +24,9 @@ fn runtime() -> Result<Runtime, Failure> {
     builder.build().map_err(|error| Failure::Threads(error.to_string()))
 }
 
-/// Prints a failure of the live scheduler as the program's.
+/// Converts an error of the live scheduler.
 fn live(error: impl std::fmt::Display) -> Failure {
-    Failure::Usage(error.to_string())
+    Failure::Live(error.to_string())
 }
 
 /// Keeps the heap on small pages: each of the many threads would otherwise touch huge pages of its own, which tripled the

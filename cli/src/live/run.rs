@@ -255,14 +255,19 @@ pub(super) fn host() -> String {
 pub(super) struct Signals {
     #[cfg(unix)]
     term: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
 }
 
 impl Signals {
     pub(super) fn new() -> Result<Signals, Failure> {
+        #[cfg(unix)]
+        use tokio::signal::unix::{SignalKind, signal};
         Ok(Signals {
             #[cfg(unix)]
-            term: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-                .map_err(live)?,
+            term: signal(SignalKind::terminate()).map_err(live)?,
+            #[cfg(unix)]
+            interrupt: signal(SignalKind::interrupt()).map_err(live)?,
         })
     }
 
@@ -270,10 +275,13 @@ impl Signals {
         #[cfg(unix)]
         tokio::select! {
             _ = self.term.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
+            _ = self.interrupt.recv() => {}
         }
         #[cfg(not(unix))]
-        let _ = tokio::signal::ctrl_c().await;
+        if tokio::signal::ctrl_c().await.is_err() {
+            // Nothing can be received, so nothing ends the process but its end.
+            std::future::pending().await
+        }
     }
 }
 

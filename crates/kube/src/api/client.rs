@@ -122,7 +122,7 @@ impl Api {
 
     /// Returns a clone whose writes need permission. Reads need none.
     ///
-    /// - Without permission after the request has waited for its turn, the write fails with [`ApiError::Unreachable`].
+    /// - Without permission after the request has waited for its turn, the write fails with [`ApiError::NotPermitted`].
     /// - If the permission ends while a connection is being made or the answer is awaited, the write is abandoned: it
     ///   fails with [`ApiError::NoAnswer`], and is not sent from then on. A write must not reach the server late because
     ///   the connection took long.
@@ -221,7 +221,7 @@ impl Api {
         }
         let permission = self.permission.as_deref().filter(|_| method != Method::GET);
         if permission.is_some_and(|permission| !permission.may_write()) {
-            return Err(ApiError::Unreachable("the permission to write has ended".to_owned()));
+            return Err(ApiError::NotPermitted);
         }
         let mut request = Request::builder().method(method).uri(path);
         request = request.header(ACCEPT, "application/json");

@@ -61,17 +61,19 @@ impl Connection {
                 let connection = Connection { kubeconfig, ..Connection::default() };
                 connection.open(limits).await.map(Some)
             }
-            None => match kube::Config::incluster() {
-                Ok(config) => Api::new(config, limits).map(Some),
-                Err(_) => Ok(None),
-            },
+            None if Connection::is_in_cluster() => {
+                let config = kube::Config::incluster();
+                let config = config.map_err(|error| ConnectError::new(error.to_string()))?;
+                Api::new(config, limits).map(Some)
+            }
+            None => Ok(None),
         }
     }
 
-    /// Returns whether the process runs in a pod with a service account.
+    /// Returns whether the process runs in a pod. Its service account may still be unreadable.
     #[must_use]
     pub fn is_in_cluster() -> bool {
-        kube::Config::incluster().is_ok()
+        std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
     }
 
     async fn config(&self) -> Result<kube::Config, ConnectError> {
@@ -86,17 +88,15 @@ impl Connection {
                     .await
                     .map_err(|error| failed(&error))?
             }
-            (None, Some(server)) => return Ok(kube::Config::new(server.clone())),
-            (None, None) if self.context.is_some() => {
+            (None, Some(server)) if self.context.is_none() => {
+                return Ok(kube::Config::new(server.clone()));
+            }
+            (None, None) if self.context.is_none() && Connection::is_in_cluster() => {
+                kube::Config::incluster().map_err(|error| failed(&error))?
+            }
+            (None, _) => {
                 kube::Config::from_kubeconfig(&options).await.map_err(|error| failed(&error))?
             }
-            (None, None) => match kube::Config::incluster() {
-                Ok(config) => config,
-                // The process does not run in a pod.
-                Err(_) => {
-                    kube::Config::from_kubeconfig(&options).await.map_err(|error| failed(&error))?
-                }
-            },
         };
         if let Some(server) = server {
             config.cluster_url = server;

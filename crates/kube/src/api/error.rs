@@ -18,6 +18,9 @@ pub enum ApiError {
     /// The server could not be reached, so the request had no effect.
     #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
+    /// The permission to write had ended ([`Api::with_permission`](super::Api::with_permission)), so nothing was sent.
+    #[error("not sent: this process may not write, since it does not hold its lease")]
+    NotPermitted,
     /// The connection broke, or the time ran out, before the answer was complete. A write may have been done.
     #[error("the API server did not answer: {0}")]
     NoAnswer(String),
@@ -127,7 +130,7 @@ impl ApiError {
         match self {
             ApiError::Refused(refusal) => refusal.code >= 500,
             ApiError::NoAnswer(_) | ApiError::Malformed(_) => true,
-            ApiError::Unreachable(_) | ApiError::Invalid(_) => false,
+            ApiError::Unreachable(_) | ApiError::NotPermitted | ApiError::Invalid(_) => false,
         }
     }
 }

@@ -89,7 +89,7 @@ enum Verdict {
 impl Verdict {
     fn of(error: &ApiError, node: &str) -> Verdict {
         match error {
-            ApiError::Unreachable(_) => Verdict::Unreachable,
+            ApiError::Unreachable(_) | ApiError::NotPermitted => Verdict::Unreachable,
             ApiError::Invalid(_) => Verdict::Refused,
             ApiError::Refused(refusal) => match refusal.code {
                 409 if is_assigned_to(&refusal.message, node) => Verdict::Bound,

@@ -22,9 +22,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{interval, sleep};
 
+use super::Fence;
 use super::occurrence::{EventBody, Occurrence, SeriesBody, SeriesPatch};
 use super::series::{EventCache, FINISH, REFRESH, Write};
-use super::{Fence, NO_LEASE};
 use crate::api::{Api, ApiError, Patch, Resource};
 
 /// Limits of an [`EventRecorder`].
@@ -256,7 +256,7 @@ impl Sink {
     /// Tries to write an event once. A series is a patch, or is created if its event has expired.
     async fn send(&self, write: &Write) -> Tried {
         if !self.fence.may_write() {
-            return Tried::Later(ApiError::Unreachable(NO_LEASE.to_owned()));
+            return Tried::Later(ApiError::NotPermitted);
         }
         let key = &write.event.key;
         let name = write.event.name();

@@ -34,7 +34,7 @@ use super::events::EventRecorder;
 use super::failure::Failure;
 use super::gate::{Gate, Held, Put};
 use super::occurrence::Occurrence;
-use super::{Fence, KnownPods, NO_LEASE};
+use super::{Fence, KnownPods};
 use crate::api::{Api, ApiError, Patch};
 use crate::mirror::{KnownPod, PendingStatus};
 
@@ -332,7 +332,7 @@ impl Shared {
         let mut waits = WAITS.into_iter();
         let patched = loop {
             if !self.fence.may_write() {
-                break Err(ApiError::Unreachable(NO_LEASE.to_owned()));
+                break Err(ApiError::NotPermitted);
             }
             let error = match self.api.patch(&path, Patch::Strategic, &body).await {
                 Ok(answer) => break Ok(answer),
