@@ -22,7 +22,7 @@ const SHADOW: &str = "shadow";
 fn config() -> ShadowConfig {
     let mut config = ShadowConfig::default();
     // Longer than a test: a window ends when the shadow is stopped.
-    config.window = Duration::from_secs(600);
+    config.window = ShadowConfig::LONGEST_WINDOW;
     config.mirror.resources = vec![
         Resource::PODS,
         Resource::NODES,
@@ -78,6 +78,7 @@ async fn a_pod_on_a_worse_node_is_a_disagreement_with_the_scores_of_both_nodes()
         (Verdict::Disagreed, "small", "default-scheduler")
     );
     assert_eq!((bad.nodes, bad.feasible, bad.best_nodes), (2, 2, 1));
+    assert_eq!((found["good"].rank, bad.rank), (Some(1), Some(2)));
     let (theirs, best) = (bad.theirs.as_ref().expect("scored"), bad.best.as_ref().expect("scored"));
     assert_eq!((&*theirs.node, &*best.node), ("small", "large"));
     assert!(theirs.total < best.total, "{} and {}", theirs.total, best.total);
@@ -107,7 +108,7 @@ async fn a_pod_on_a_node_that_a_filter_rejects_is_infeasible_with_the_reason() {
     let found = judgements(shadow).await;
     let reason = |name: &str| {
         let one: &Judgement = &found[name];
-        assert_eq!(one.verdict, Verdict::Infeasible, "{one:?}");
+        assert_eq!((one.verdict, one.rank), (Verdict::Infeasible, None), "{one:?}");
         assert_eq!(one.best.as_ref().map(|best| &*best.node), Some("free"));
         one.reason.clone().expect("a reason")
     };
@@ -157,21 +158,30 @@ async fn a_decision_before_a_change_that_is_no_binding_is_explained() {
 }
 
 #[tokio::test]
-async fn pods_on_nodes_to_which_they_were_nominated_are_explained_if_they_fit() {
+async fn pods_that_failed_attempts_nominated_to_their_nodes_are_explained_if_they_fit() {
     let server = server();
     for (name, cpu) in [("large", 16_000), ("small", 1_000)] {
         server.create(&node(name, cpu)).expect("created");
     }
     let shadow = observe(&server, config()).await;
-    for (name, cpu) in [("fits", 500), ("exceeds", 2_000)] {
+    let failed = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+    for (name, cpu, conditions) in
+        [("fits", 500, &failed), ("exceeds", 2_000, &failed), ("chosen", 500, &json!([]))]
+    {
         server.create(&pod(name, cpu)).expect("created");
-        let nominated = json!({"status": {"nominatedNodeName": "small"}});
+        let nominated = json!({"status": {"nominatedNodeName": "small", "conditions": conditions}});
         server.patch_status("Pod", "default", name, &nominated).expect("patched");
+        // The mirror has read the nomination before the binding exists.
+        shadow.mirror().refresh().await.expect("the mirror follows");
         server.bind("default", name, "small").expect("bound");
+        shadow.mirror().refresh().await.expect("the mirror follows");
+        server.delete("Pod", "default", name, &json!({"gracePeriodSeconds": 0})).expect("deleted");
+        shadow.mirror().refresh().await.expect("the mirror follows");
     }
     let found = judgements(shadow).await;
     assert_eq!(found["fits"].verdict, Verdict::Nominated);
     assert_eq!(found["exceeds"].verdict, Verdict::Infeasible);
+    assert_eq!(found["chosen"].verdict, Verdict::Disagreed);
 }
 
 #[tokio::test]
@@ -210,6 +220,55 @@ async fn only_pods_of_the_profiles_that_were_seen_pending_are_judged() {
     assert!(matches!(error, ShadowError::NoProfile { .. }));
     let text = "the configuration does not have the profile three: choose from one, two";
     assert_eq!(error.to_string(), text);
+}
+
+#[tokio::test]
+async fn settings_that_a_shadow_cannot_follow_are_refused() {
+    let server = server();
+    let refused = |settings: ShadowConfig| {
+        let started = Shadow::start(client(&server, SHADOW, Limits::default()), settings);
+        started.expect_err("refused").to_string()
+    };
+    let mut settings = config();
+    settings.window += Duration::from_millis(1);
+    assert_eq!(refused(settings), "the window of 60.001 s is too long: choose at most 60 s");
+    let mut settings = config();
+    settings.configuration = Some(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+         extenders:\n- {urlPrefix: 'http://h/', filterVerb: filter}\n"
+            .into(),
+    );
+    let text = refused(settings);
+    let expected = "a shadow cannot ask extenders, whose answers may have changed since: ";
+    assert!(text.starts_with(expected), "{text}");
+}
+
+#[tokio::test]
+async fn samples_have_the_size_of_the_profile() {
+    let server = server();
+    for n in 0..115 {
+        let cpu = if n < 5 { 32_000 } else { 4_000 };
+        server.create(&node(&format!("node-{n:03}"), cpu)).expect("created");
+    }
+    let mut settings = config();
+    settings.configuration = Some(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+         percentageOfNodesToScore: 1\n\
+         profiles:\n- schedulerName: part\n\
+         - schedulerName: whole\n  percentageOfNodesToScore: 100\n"
+            .into(),
+    );
+    let shadow = observe(&server, settings).await;
+    for (name, scheduler, node) in [("a", "part", "node-050"), ("b", "whole", "node-060")] {
+        let mut pod = pod(name, 500);
+        pod["spec"]["schedulerName"] = json!(scheduler);
+        server.create(&pod).expect("created");
+        server.bind("default", name, node).expect("bound");
+    }
+    let found = judgements(shadow).await;
+    let of = |name: &str| (found[name].verdict, found[name].rank);
+    assert_eq!(of("a"), (Verdict::Sampled, Some(6)));
+    assert_eq!(of("b"), (Verdict::Disagreed, Some(6)));
 }
 
 #[tokio::test]

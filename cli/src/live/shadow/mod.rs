@@ -31,8 +31,8 @@ use report::Report;
 /// before the binding, and reports whether the node is among the best ones. Ends after SIGTERM, SIGINT, --for or --pods
 /// with a summary.
 ///
-/// Exit status: 0 if each decision agrees or is explained, 1 if one is unexplained, 2 if an argument or an input is
-/// invalid.
+/// Exit status: 0 if each decision agrees or is explained, 1 if one is unexplained or if pods were bound and none could
+/// be compared, 2 if an argument or an input is invalid.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// KubeSchedulerConfiguration of the observed scheduler (default: kube-scheduler's default profile, for pods of
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     profile: Vec<String>,
     #[command(flatten)]
     server: Server,
-    /// Bindings that are seen within this time of each other count as concurrent.
+    /// Bindings that are seen within this time of each other count as concurrent (at most 60s).
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     window: Duration,
     /// End after this time.
@@ -138,7 +138,7 @@ async fn observe(
         Output::Table => report.table(),
         Output::Json => report.json().to_string(),
     })?;
-    Ok(ExitCode::from(u8::from(report.has_unexplained())))
+    Ok(ExitCode::from(u8::from(report.has_unexplained() || report.is_void())))
 }
 
 fn take(

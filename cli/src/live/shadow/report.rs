@@ -22,6 +22,8 @@ pub(super) struct Report {
     figures: ShadowFigures,
     waited: Histogram<u64>,
     decisions: Histogram<u64>,
+    /// The ranks of the nodes whose verdict is `sampled`.
+    ranks: Histogram<u64>,
     unexplained: Vec<Value>,
     observed: Duration,
 }
@@ -33,6 +35,7 @@ impl Report {
             figures: ShadowFigures::default(),
             waited: histogram()?,
             decisions: histogram()?,
+            ranks: histogram()?,
             unexplained: Vec::new(),
             observed: Duration::ZERO,
         })
@@ -49,6 +52,9 @@ impl Report {
         }
         if judgement.verdict != Verdict::Undecided {
             self.decisions.saturating_record(nanos(judgement.decision));
+        }
+        if let (Verdict::Sampled, Some(rank)) = (judgement.verdict, judgement.rank) {
+            self.ranks.saturating_record(rank as u64);
         }
         if judgement.verdict.is_unexplained() && self.unexplained.len() < LISTED {
             self.unexplained.push(line(&judgement));
@@ -76,6 +82,12 @@ impl Report {
 
     pub(super) fn has_unexplained(&self) -> bool {
         self.unexplained() > 0
+    }
+
+    /// Returns whether pods were bound and none of them was compared.
+    pub(super) fn is_void(&self) -> bool {
+        let undecided = self.figures.of(Verdict::Undecided);
+        undecided == self.judged() && undecided + self.figures.skipped > 0
     }
 
     fn unexplained(&self) -> u64 {
@@ -115,6 +127,10 @@ impl Report {
             let (agreement, explained) = (percent(agreement), percent(explained));
             let _ = writeln!(text, "agreement            {agreement}, with explained {explained}");
         }
+        if !self.ranks.is_empty() {
+            let (half, most) = (self.ranks.value_at_quantile(0.5), self.ranks.max());
+            let _ = writeln!(text, "rank of sampled      p50 {half}, highest {most}");
+        }
         for (what, times, unit, scale) in [
             ("pending to bound", &self.waited, "ms", 1e6),
             ("portolan's decision", &self.decisions, "µs", 1e3),
@@ -134,6 +150,9 @@ impl Report {
             let pods = count(skipped as usize, "pod");
             let _ = writeln!(text, "not compared         {pods}, because too many waited");
         }
+        if self.is_void() {
+            let _ = writeln!(text, "no decision could be compared");
+        }
         text.trim_end().to_owned()
     }
 
@@ -146,6 +165,7 @@ impl Report {
             let at = |quantile: f64| times.value_at_quantile(quantile) as f64 / scale;
             (!times.is_empty()).then(|| json!({"p50": at(0.5), "p99": at(0.99)}))
         };
+        let ranks = || json!({"p50": self.ranks.value_at_quantile(0.5), "max": self.ranks.max()});
         json!({
             "schedulers": self.schedulers.split(", ").collect::<Vec<_>>(),
             "observed_s": self.observed.as_secs_f64(),
@@ -153,6 +173,7 @@ impl Report {
             "verdicts": verdicts,
             "agreement": self.figures.agreement(),
             "explained": self.figures.explained(),
+            "sampled_rank": (!self.ranks.is_empty()).then(ranks),
             "pending_to_bound_ms": times(&self.waited, 1e6),
             "decision_us": times(&self.decisions, 1e3),
             "appeared_with_node": self.figures.appeared,
@@ -171,8 +192,8 @@ fn meaning(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Agreed => "the only node with the highest score",
         Verdict::Tied => "one of several nodes with the highest score",
-        Verdict::Nominated => "explained: the pod was nominated to the node",
-        Verdict::Sampled => "explained: the best node of a sample",
+        Verdict::Nominated => "explained: a failed attempt nominated the pod to the node",
+        Verdict::Sampled => "explained: the best node of a possible sample, see the ranks",
         Verdict::Concurrent => "explained: a best node if concurrent changes are counted otherwise",
         Verdict::Disagreed => "another node has a higher score",
         Verdict::Infeasible => "a filter rejects the node",
@@ -189,10 +210,11 @@ pub(super) fn comparison(judgement: &Judgement) -> String {
     }
     let _ = writeln!(
         text,
-        "\n{} of {} feasible, {} with the highest score",
+        "\n{} of {} feasible, {} with the highest score{}",
         judgement.feasible,
         count(judgement.nodes, "node"),
-        judgement.best_nodes
+        judgement.best_nodes,
+        judgement.rank.map_or_else(String::new, |rank| format!(", {node} has rank {rank}"))
     );
     let sides: Vec<(&str, &NodeTotal)> = [("theirs", &judgement.theirs), ("best", &judgement.best)]
         .into_iter()
@@ -257,9 +279,38 @@ pub(super) fn line(judgement: &Judgement) -> Value {
         "nodes": judgement.nodes,
         "feasible": judgement.feasible,
         "best_nodes": judgement.best_nodes,
+        "rank": judgement.rank,
         "theirs": scores(&judgement.theirs),
         "best": scores(&judgement.best),
         "waited_ms": judgement.waited.map(millis),
         "decision_us": judgement.decision.as_secs_f64() * 1e6,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_void_if_pods_were_bound_and_none_was_compared() {
+        let is_void = |verdicts: &[(Verdict, u64)], skipped| {
+            let mut report = Report::new(&["default-scheduler".into()]).expect("a report");
+            for (verdict, pods) in verdicts {
+                let place =
+                    Verdict::ALL.iter().position(|one| one == verdict).expect("in the list");
+                report.figures.verdicts[place] = *pods;
+            }
+            let mut figures = ShadowFigures::default();
+            figures.skipped = skipped;
+            report.not_judged(figures);
+            assert!(!report.has_unexplained());
+            assert_eq!(report.table().contains("no decision could be compared"), report.is_void());
+            report.is_void()
+        };
+        assert!(is_void(&[(Verdict::Undecided, 2)], 0));
+        assert!(is_void(&[], 1));
+        assert!(is_void(&[(Verdict::Undecided, 2)], 3));
+        assert!(!is_void(&[(Verdict::Undecided, 2), (Verdict::Agreed, 1)], 3));
+        assert!(!is_void(&[], 0), "no pod was bound");
+    }
 }

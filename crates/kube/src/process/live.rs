@@ -38,7 +38,7 @@ use crate::extender::{HttpExtender, HttpExtenderError};
 use crate::mirror::{self, Mirror, MirrorError, PodIndex, RawKinds, RawObjects};
 use crate::write::{Failure, Fence, WriteOptions, Writes};
 
-use super::profiles::{DEFAULT, framework, registry};
+use super::profiles::{DEFAULT, framework, registry, shown};
 
 /// The settings of a [`LiveScheduler`].
 #[derive(Clone, Debug)]
@@ -178,12 +178,7 @@ impl LiveScheduler {
         let percentage_of_nodes = read.percentage_of_nodes;
         let metrics = Arc::new(Metrics::new());
         let recording = config.metrics.then(|| metrics.clone());
-        let has_key =
-            |of: &ExtenderConfig| of.tls.as_ref().is_some_and(|tls| tls.key_data.is_some());
-        let shown = match read.extenders.iter().any(has_key) {
-            true => "# not shown, because it contains a private key: use keyFile\n".into(),
-            false => text.clone(),
-        };
+        let shown = shown(&text, &read.extenders);
         let (extenders, objects) = extenders(read.extenders, &runtime, &writes)?;
         let (binder, volumes) = (writes.binder(), writes.clone());
         let evictor = Counted(metrics.evictor(Arc::new(writes.evictor())));

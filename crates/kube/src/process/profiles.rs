@@ -1,9 +1,11 @@
 //! The plugins and profiles of a cluster's schedulers.
 
+use std::sync::Arc;
+
 use portolan::framework::{Framework, FrameworkError, Handle, Plugin};
 use portolan::model::Name;
 use portolan::plugins::DynamicResources;
-use portolan_k8s::config::{Configuration, PluginArgs, Profile, Registry};
+use portolan_k8s::config::{Configuration, ExtenderConfig, PluginArgs, Profile, Registry};
 
 /// The configuration that kube-scheduler has without one.
 pub(crate) const DEFAULT: &str =
@@ -28,6 +30,16 @@ pub(crate) fn registry() -> Registry {
     registry
 }
 
+/// Returns the text of a configuration as it may be served without authentication: a comment in its place if it
+/// contains a private key (`keyData`).
+pub(crate) fn shown(text: &Arc<str>, extenders: &[ExtenderConfig]) -> Arc<str> {
+    let has_key = |of: &ExtenderConfig| of.tls.as_ref().is_some_and(|tls| tls.key_data.is_some());
+    match extenders.iter().any(has_key) {
+        true => "# not shown, because it contains a private key: use keyFile\n".into(),
+        false => text.clone(),
+    }
+}
+
 /// Reads one profile with the handle of the scheduler.
 pub(crate) fn framework(
     text: &str,
@@ -43,4 +55,25 @@ pub(crate) fn framework(
     let own =
         |profile: Profile| profile.framework.with_percentage_of_nodes(profile.percentage_of_nodes);
     found.map(own).ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_with_a_private_key_is_not_shown() {
+        let shown = |tls: &str| {
+            let text: Arc<str> = format!(
+                "{DEFAULT}extenders: [{{urlPrefix: 'https://h/', tlsConfig: {{{tls}}}}}]\n"
+            )
+            .into();
+            let read = Configuration::read(&text, &registry(), &Handle::default()).expect("valid");
+            (shown(&text, &read.extenders), text)
+        };
+        let (secret, _) = shown("certData: YQ==, keyData: c2VjcmV0");
+        assert!(!secret.contains("c2VjcmV0") && secret.contains("use keyFile"), "{secret}");
+        let (same, text) = shown("certFile: cert.pem, keyFile: key.pem");
+        assert_eq!(same, text);
+    }
 }

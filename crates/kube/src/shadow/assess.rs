@@ -36,6 +36,12 @@ impl Assessed {
         self.feasible.iter().find(|one| *one.node == *node)
     }
 
+    /// Returns the number of feasible nodes with a higher score than this one, plus 1.
+    pub(super) fn rank(&self, node: &str) -> Option<usize> {
+        let total = self.of(node)?.total;
+        Some(self.feasible.iter().filter(|one| one.total > total).count() + 1)
+    }
+
     /// Returns the nodes with the highest score.
     pub(super) fn best(&self) -> impl Iterator<Item = &NodeTotal> {
         let highest = self.feasible.iter().map(|one| one.total).max();

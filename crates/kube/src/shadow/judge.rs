@@ -19,11 +19,19 @@ use super::verdict::{Judgement, Verdict};
 /// The longest time for which the thread waits without looking at the clock.
 const TICK: Duration = Duration::from_millis(100);
 
-pub(super) struct Judge {
-    /// The algorithm of each scheduler.
-    pub(super) algorithms: HashMap<Name, Algorithm>,
-    /// `percentageOfNodesToScore`.
+/// The changes and bindings that are kept at most. Each holds a version, so the windows of a very busy cluster end
+/// earlier.
+pub(super) const KEPT: usize = 10_000;
+
+/// One of the observed schedulers.
+pub(super) struct Observed {
+    pub(super) algorithm: Algorithm,
+    /// `percentageOfNodesToScore` of its profile.
     pub(super) percentage: u8,
+}
+
+pub(super) struct Judge {
+    pub(super) schedulers: HashMap<Name, Observed>,
     pub(super) window: Duration,
     /// The handle of all frameworks.
     pub(super) handle: Handle,
@@ -52,13 +60,15 @@ impl Judge {
                 Err(RecvTimeoutError::Timeout) => Instant::now(),
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            self.close_windows(|binding, window| binding.at + window <= now);
+            self.close_windows(|binding, window| {
+                now.saturating_duration_since(binding.at) >= window
+            });
             self.forget(now);
         }
         self.close_windows(|_, _| true);
     }
 
-    fn take(&mut self, seen: Seen) {
+    pub(super) fn take(&mut self, seen: Seen) {
         if let Seen::Binding(binding) = &seen {
             let judgement = self.judge(binding);
             let is_open = judgement.verdict.is_unexplained();
@@ -68,6 +78,16 @@ impl Judge {
             }
         }
         self.seen.push_back(seen);
+        if self.seen.len() >= KEPT {
+            self.drop_oldest();
+        }
+    }
+
+    /// Settles the older half of the open bindings on what has been seen, and drops the oldest quarter.
+    fn drop_oldest(&mut self) {
+        let Some(half) = self.seen.get(KEPT / 2).map(Seen::at) else { return };
+        self.close_windows(|binding, _| binding.at <= half);
+        self.seen.drain(..KEPT / 4);
     }
 
     /// Judges a binding on the version right before it.
@@ -85,6 +105,7 @@ impl Judge {
             nodes: binding.version.len(),
             feasible: 0,
             best_nodes: 0,
+            rank: None,
             theirs: None,
             best: None,
             reason: None,
@@ -107,11 +128,12 @@ impl Judge {
         let theirs = assessed.of(node).cloned();
         judgement.feasible = assessed.feasible.len();
         judgement.best_nodes = assessed.best().count();
+        judgement.rank = assessed.rank(node);
         judgement.best = match assessed.standing {
             Standing::Best => theirs.clone(),
             _ => assessed.best().next().cloned(),
         };
-        let is_nominated = pod.nominated_node_name.as_ref() == Some(node);
+        let is_nominated = binding.was_nominated && pod.nominated_node_name.as_ref() == Some(node);
         judgement.verdict = match assessed.standing {
             Standing::Best if judgement.best_nodes > 1 => Verdict::Tied,
             Standing::Best => Verdict::Agreed,
@@ -127,7 +149,7 @@ impl Judge {
 
     /// Takes portolan's own decision, as its scheduler would, and returns the time that it takes.
     fn decide(&mut self, binding: &Binding) -> Duration {
-        let Some(algorithm) = self.algorithms.get_mut(&binding.scheduler) else {
+        let Some(Observed { algorithm, .. }) = self.schedulers.get_mut(&binding.scheduler) else {
             return Duration::ZERO;
         };
         let begun = Instant::now();
@@ -138,12 +160,13 @@ impl Judge {
     }
 
     fn assess(&self, binding: &Binding, cluster: &Cluster) -> Result<Assessed, Status> {
-        let Some(algorithm) = self.algorithms.get(&binding.scheduler) else {
+        let Some(Observed { algorithm, percentage }) = self.schedulers.get(&binding.scheduler)
+        else {
             return Err(Status::error("", "no such scheduler"));
         };
         // The node that the pod is nominated to is compared with the others, too.
         let pod = Pod { nominated_node_name: None, ..(*binding.pod).clone() };
-        assess(algorithm.framework(), cluster, &pod, &binding.node, self.percentage)
+        assess(algorithm.framework(), cluster, &pod, &binding.node, *percentage)
     }
 
     /// Gives the frameworks the nominations at the time of a binding.
@@ -172,27 +195,32 @@ impl Judge {
     fn try_other_states(&mut self, binding: &Arc<Binding>, judgement: &mut Judgement) {
         let is_it = |seen: &Seen| matches!(seen, Seen::Binding(one) if Arc::ptr_eq(one, binding));
         let Some(at) = self.seen.iter().position(is_it) else { return };
-        let newest = self.reader.snapshot();
-        self.reader.release();
         let window = self.window;
         let is_near = |seen: &&Seen| {
             let (one, other) = (seen.at(), binding.at);
             one.max(other) - one.min(other) <= window
         };
-        let (after, beyond) = self.seen.iter().skip(at + 1).partition(is_near);
+        let after: Vec<&Seen> = self.seen.iter().skip(at + 1).take_while(is_near).collect();
+        // This thread may lag behind, so the reader's version is that at the end of the window only if nothing was seen
+        // since.
+        let last = match self.seen.get(at + 1 + after.len()) {
+            Some(beyond) => beyond.version().clone(),
+            None => {
+                let newest = self.reader.snapshot();
+                self.reader.release();
+                newest
+            }
+        };
         let around = Around {
             binding,
             before: self.seen.iter().take(at).rev().take_while(is_near).collect(),
             after,
-            beyond,
-            newest: &newest,
+            last: &last,
         };
         let found = around.find(|state| {
             let assessed = self.assess(binding, &state.fork());
-            let is_possible = |assessed: Assessed| {
-                matches!(assessed.standing, Standing::Best | Standing::BestOfSample)
-            };
-            assessed.is_ok_and(is_possible)
+            // A sample in which the node is the best one exists on nearly every state, and would explain anything.
+            assessed.is_ok_and(|assessed| assessed.standing == Standing::Best)
         });
         if let Some(state) = found {
             judgement.verdict = Verdict::Concurrent;
@@ -204,7 +232,11 @@ impl Judge {
     fn forget(&mut self, now: Instant) {
         let oldest = self.open.front().map_or(now, |(binding, _)| binding.at);
         let window = self.window;
-        while self.seen.front().is_some_and(|seen| seen.at() + window < oldest) {
+        while self
+            .seen
+            .front()
+            .is_some_and(|seen| oldest.saturating_duration_since(seen.at()) > window)
+        {
             self.seen.pop_front();
         }
     }

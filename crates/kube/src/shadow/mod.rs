@@ -23,13 +23,19 @@
 //! 4. nodes and other objects as they were at the end of the window.
 //!
 //! If the node is among the best ones on one of these states, the verdict is [`Verdict::Concurrent`], and the judgement
-//! names the state. This shows that the decision is explicable, and not that the scheduler saw this state.
+//! names the state. This shows that the decision is explicable, and not that the scheduler saw this state. All feasible
+//! nodes are scored on these states: samples ([`Verdict::Sampled`]) are considered only on the state right before the
+//! binding.
 //!
 //! # Limits
 //!
 //! - A pod with volumes that wait for their first consumer is judged after its volumes were bound, which usually leaves
 //!   one feasible node.
-//! - A pod that was nominated to its node is not compared by score ([`Verdict::Nominated`]).
+//! - The configuration must not have extenders, whose answers cannot be repeated.
+//! - A pod that a failed attempt nominated to its node is not compared by score ([`Verdict::Nominated`]). Other
+//!   nominations are ignored: kube-scheduler also writes the node that it has chosen before it binds volumes, so they
+//!   may be the decision itself. A pod that another component nominated before its first attempt may thus disagree.
+//! - At most 10,000 changes and bindings are kept. If there are more within the window, it ends earlier.
 //! - A pod that first appears with a node, such as a static pod, is not judged; neither is one that was bound before
 //!   the mirror was synced.
 //! - A lost watch is followed by a list, in which bindings have no order. They are compared like bindings that were
@@ -44,6 +50,7 @@
 //! | `assess` | the feasible nodes of a pod with their scores |
 //! | `verdict` | verdicts and judgements |
 //! | `counts` | figures and metrics |
+//! | `tests` | the recorder and the judge on single events |
 
 mod assess;
 mod counts;
@@ -51,6 +58,8 @@ mod judge;
 mod other_states;
 mod process;
 mod recorder;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 pub use counts::ShadowFigures;

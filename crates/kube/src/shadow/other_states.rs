@@ -92,10 +92,8 @@ pub(super) struct Around<'a> {
     pub(super) before: Vec<&'a Seen>,
     /// What was seen after it, the earliest first, up to the end of the window.
     pub(super) after: Vec<&'a Seen>,
-    /// What was seen after the end of the window.
-    pub(super) beyond: Vec<&'a Seen>,
-    /// A version from after the end of the window.
-    pub(super) newest: &'a Arc<Snapshot>,
+    /// The version at the end of the window.
+    pub(super) last: &'a Arc<Snapshot>,
 }
 
 impl<'a> Around<'a> {
@@ -228,7 +226,7 @@ impl<'a> Around<'a> {
         states
     }
 
-    /// The newest version without this pod and the pods bound after it, except for those that precede it in the queue.
+    /// The version at the end of the window without this pod and the pods bound after it, except for those that precede it in the queue.
     /// Watches of different kinds have no common order, so the scheduler may have seen a change of a node that the
     /// mirror saw after the binding.
     fn with_later_changes(&self, order: &Order, later: &[&'a Binding]) -> Option<State<'a>> {
@@ -237,9 +235,8 @@ impl<'a> Around<'a> {
         let precedes = |one: &&Binding| self.precedes(order, one);
         let put_in: Vec<&Binding> = later.iter().copied().filter(precedes).collect();
         let is_left = |one: &&Binding| !put_in.iter().any(|other| std::ptr::eq(*other, *one));
-        let all = bindings(&self.after).chain(bindings(&self.beyond));
-        let left_out = all.filter(is_left).chain([self.binding]).collect();
-        Some(State { version: self.newest, earlier: None, is_later: true, put_in, left_out })
+        let left_out = bindings(&self.after).filter(is_left).chain([self.binding]).collect();
+        Some(State { version: self.last, earlier: None, is_later: true, put_in, left_out })
     }
 }
 

@@ -18,11 +18,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::api::Api;
 use crate::mirror::{self, Mirror, MirrorError, PodIndex};
-use crate::process::profiles::{DEFAULT, framework, registry};
+use crate::process::profiles::{DEFAULT, framework, registry, shown};
 
 use super::counts::{Counts, ShadowFigures};
-use super::judge::Judge;
-use super::recorder::{Nominated, Recorder};
+use super::judge::{Judge, Observed};
+use super::recorder::{Nominated, Recorder, statuses};
 use super::verdict::Judgement;
 
 /// The settings of a [`Shadow`].
@@ -33,10 +33,16 @@ pub struct ShadowConfig {
     pub configuration: Option<Arc<str>>,
     /// The names of the profiles whose pods are judged, or an empty list for all of the configuration.
     pub profiles: Vec<Name>,
-    /// Bindings that are seen within this time of each other count as concurrent.
+    /// Bindings that are seen within this time of each other count as concurrent. At most
+    /// [`ShadowConfig::LONGEST_WINDOW`], because a version of the cluster is kept for each change within it.
     pub window: Duration,
     /// What is mirrored and how. The schedulers' names are those of the profiles.
     pub mirror: mirror::Options,
+}
+
+impl ShadowConfig {
+    /// The longest window.
+    pub const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 }
 
 impl Default for ShadowConfig {
@@ -68,6 +74,19 @@ pub enum ShadowError {
         /// The profiles of the configuration.
         known: Vec<String>,
     },
+    /// The configuration has extenders.
+    #[error(
+        "a shadow cannot ask extenders, whose answers may have changed since: remove `extenders` from the \
+         configuration, and expect disagreements on the pods that they affect"
+    )]
+    Extenders,
+    /// The window is too long.
+    #[error(
+        "the window of {} s is too long: choose at most {} s",
+        .0.as_secs_f64(),
+        ShadowConfig::LONGEST_WINDOW.as_secs()
+    )]
+    Window(Duration),
     /// The mirror cannot start.
     #[error(transparent)]
     Mirror(#[from] MirrorError),
@@ -97,10 +116,16 @@ impl Shadow {
     ///
     /// See [`ShadowError`].
     pub fn start(api: Api, mut config: ShadowConfig) -> Result<Shadow, ShadowError> {
+        if config.window > ShadowConfig::LONGEST_WINDOW {
+            return Err(ShadowError::Window(config.window));
+        }
         let configuration: Arc<str> =
             config.configuration.clone().unwrap_or_else(|| DEFAULT.into());
         let (registry, handle) = (registry(), Handle::default());
         let read = Configuration::read(&configuration, &registry, &handle)?;
+        if !read.extenders.is_empty() {
+            return Err(ShadowError::Extenders);
+        }
         let known = || read.profiles.iter().map(|profile| profile.scheduler_name.clone());
         let is_known = |name: &&Name| known().any(|known| *known == ***name);
         if let Some(name) = config.profiles.iter().find(|name| !is_known(name)) {
@@ -112,13 +137,17 @@ impl Shadow {
         };
         let metrics = Arc::new(Metrics::new());
         let percentage_of_nodes = read.percentage_of_nodes;
-        let mut algorithms = HashMap::new();
+        let mut observed = HashMap::new();
         for name in schedulers.iter() {
             let framework = framework(&configuration, &registry, &handle, name)?
                 .with_handle(handle.clone())
                 .with_recorder(metrics.recorder(name), PLUGINS_ONE_IN);
             let settings = AlgorithmConfig { percentage_of_nodes, seed: 0 };
-            algorithms.insert(name.clone(), Algorithm::new(framework, settings, None));
+            let algorithm = Algorithm::new(framework, settings, None);
+            let profile = read.profiles.iter().find(|profile| *profile.scheduler_name == **name);
+            let own = profile.and_then(|profile| profile.percentage_of_nodes);
+            let percentage = own.unwrap_or(percentage_of_nodes);
+            observed.insert(name.clone(), Observed { algorithm, percentage });
         }
         // Without a thread of its own: the mirror's thread folds each event that it submits at once.
         let engine = Engine::shared(Config::default());
@@ -127,8 +156,7 @@ impl Shadow {
         let (sender, seen) = crossbeam_channel::unbounded();
         let (reports, judgements) = unbounded_channel();
         let judge = Judge {
-            algorithms,
-            percentage: percentage_of_nodes,
+            schedulers: observed,
             window: config.window,
             handle,
             nominated: Nominated::default(),
@@ -140,13 +168,19 @@ impl Shadow {
         };
         let judge = thread::Builder::new().name("judge".to_owned()).spawn(move || judge.run(&seen));
         let is_synced = Arc::new(AtomicBool::new(false));
-        let recorder =
-            Recorder::new(reader, schedulers.clone(), is_synced.clone(), sender, counts.clone());
-        config.mirror.schedulers = schedulers.clone();
         let pods = Arc::new(PodIndex::default());
+        let recorder = Recorder::new(
+            reader,
+            schedulers.clone(),
+            statuses(pods.clone()),
+            is_synced.clone(),
+            sender,
+            counts.clone(),
+        );
+        config.mirror.schedulers = schedulers.clone();
         let observer = Some(Box::new(recorder) as Box<_>);
         let mirror = Mirror::observed(api, engine.clone(), pods, config.mirror, observer)?;
-        let judge = Some(judge?);
+        let (judge, configuration) = (Some(judge?), shown(&configuration, &read.extenders));
         Ok(Shadow {
             engine,
             mirror,
@@ -199,7 +233,7 @@ impl Shadow {
         &self.schedulers
     }
 
-    /// The configuration as it was given.
+    /// The configuration as it was given, or a comment in its place if it contains a private key (`keyData`).
     #[must_use]
     pub fn configuration(&self) -> &Arc<str> {
         &self.configuration

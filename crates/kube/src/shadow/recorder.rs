@@ -11,7 +11,7 @@ use portolan::log::Event;
 use portolan::model::{Name, Pod, Uid};
 use portolan::{Reader, Snapshot};
 
-use crate::mirror::Observer;
+use crate::mirror::{Condition, Observer, PodIndex};
 
 use super::counts::Counts;
 
@@ -25,8 +25,8 @@ pub(super) struct Rank {
     pub(super) since: Since,
 }
 
-/// When a pod entered the queue. Pods that were pending when the shadow started come first, in the order of their last
-/// change.
+/// When a pod entered the queue, or returned to it after a failed attempt. Pods that were pending when the shadow
+/// started come first, in the order of their last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Since {
     /// The number of pending pods and their updates before it, or `None` before the start, which sorts first.
@@ -48,6 +48,8 @@ pub(super) struct Binding {
     /// When the pending pod was seen, if that was after the start.
     pub(super) appeared: Option<Instant>,
     pub(super) rank: Rank,
+    /// Whether the pod had its nomination before the attempt that placed it, from one that failed.
+    pub(super) was_nominated: bool,
     /// The version right before the binding.
     pub(super) version: Arc<Snapshot>,
     pub(super) nominated: Nominated,
@@ -81,6 +83,14 @@ impl Seen {
             Seen::Change { at, .. } => *at,
         }
     }
+
+    /// The version right before it.
+    pub(super) fn version(&self) -> &Arc<Snapshot> {
+        match self {
+            Seen::Binding(binding) => &binding.version,
+            Seen::Change { version, .. } => version,
+        }
+    }
 }
 
 /// A pod that waits for one of the schedulers.
@@ -88,12 +98,29 @@ struct Waiting {
     pod: Arc<Pod>,
     appeared: Option<Instant>,
     rank: Rank,
+    /// The condition `PodScheduled`, as far as it is known.
+    condition: Option<Condition>,
+    was_nominated: bool,
+}
+
+/// Returns the condition `PodScheduled` of exactly this version of a pending pod: `None` if it is not known, and
+/// `Some(None)` if the pod does not have it.
+type Statuses = Box<dyn Fn(&Pod) -> Option<Option<Condition>> + Send>;
+
+/// Reads conditions from a mirror's index. The index may be ahead of the events, and then does not have the version.
+pub(super) fn statuses(pods: Arc<PodIndex>) -> Statuses {
+    Box::new(move |pod| {
+        let known = pods.get(&pod.uid)?;
+        let is_same = known.resource_version == pod.resource_version;
+        Some(known.pending.filter(|_| is_same)?.scheduled)
+    })
 }
 
 /// Sends bindings to the judge.
 pub(super) struct Recorder {
     reader: Reader,
     schedulers: Arc<[Name]>,
+    statuses: Statuses,
     /// Whether the mirror is synced. Earlier bindings are not judged. Relaxed: a binding more or less is judged.
     is_synced: Arc<AtomicBool>,
     waiting: HashMap<Uid, Waiting>,
@@ -111,29 +138,59 @@ impl Recorder {
     pub(super) fn new(
         reader: Reader,
         schedulers: Arc<[Name]>,
+        statuses: Statuses,
         is_synced: Arc<AtomicBool>,
         seen: Sender<Seen>,
         counts: Arc<Counts>,
     ) -> Recorder {
         let (waiting, nominated, pending) = (HashMap::new(), Nominated::default(), 0);
-        Recorder { reader, schedulers, is_synced, waiting, nominated, pending, seen, counts }
+        Recorder {
+            reader,
+            schedulers,
+            statuses,
+            is_synced,
+            waiting,
+            nominated,
+            pending,
+            seen,
+            counts,
+        }
     }
 
-    /// Notes a pod that waits. An update, such as the condition that reports a failed attempt, puts it at the end of
-    /// the queue among the pods of its priority.
+    /// Notes a pod that waits. A changed condition reports a failed attempt, which puts the pod at the end of the queue
+    /// among the pods of its priority. It keeps its place with other updates.
+    ///
+    /// kube-scheduler writes the nomination for a preemption together with the condition. It also writes the node that
+    /// it has chosen before it waits for permission or binds volumes, without the condition, and such a nomination is
+    /// the decision itself.
     fn wait(&mut self, pod: &Arc<Pod>) {
         let is_synced = self.is_synced.load(Ordering::Relaxed);
         let known = self.waiting.get(&pod.uid);
         self.pending += 1;
         let seen = is_synced.then_some(self.pending);
-        let since = Since { seen, resource_version: pod.resource_version };
+        let status = (self.statuses)(pod);
+        let is_changed =
+            |known: &Waiting| status.as_ref().is_some_and(|now| *now != known.condition);
+        let has_returned = known.is_none_or(is_changed);
+        let since = match known {
+            Some(known) if !has_returned => known.rank.since,
+            _ => Since { seen, resource_version: pod.resource_version },
+        };
+        let has_failed =
+            has_returned && status.iter().flatten().any(|condition| &*condition.status == "False");
+        let had_it = known.is_some_and(|known| {
+            known.was_nominated && known.pod.nominated_node_name == pod.nominated_node_name
+        });
+        let was_nominated = pod.nominated_node_name.is_some() && (has_failed || had_it);
+        let condition = status.unwrap_or_else(|| known.and_then(|known| known.condition.clone()));
         let rank = Rank { priority: Reverse(pod.template.priority), since };
         let appeared = match known {
             Some(known) => known.appeared,
             None => is_synced.then(Instant::now),
         };
         let before = known.and_then(|known| known.pod.nominated_node_name.clone());
-        self.waiting.insert(pod.uid.clone(), Waiting { pod: pod.clone(), appeared, rank });
+        let waiting = Waiting { pod: pod.clone(), appeared, rank, condition, was_nominated };
+        self.waiting.insert(pod.uid.clone(), waiting);
         if before != pod.nominated_node_name {
             self.nominate(&pod.uid, pod.nominated_node_name.clone().map(|node| (pod, node)));
         }
@@ -165,7 +222,7 @@ impl Recorder {
         let (Some(scheduler), Some(node)) = (scheduler, pod.node_name.clone()) else {
             return self.change();
         };
-        let Some(Waiting { pod: pending, appeared, rank }) = waited else {
+        let Some(Waiting { pod: pending, appeared, rank, was_nominated, .. }) = waited else {
             self.counts.appeared();
             return self.change();
         };
@@ -181,6 +238,7 @@ impl Recorder {
             at: Instant::now(),
             appeared,
             rank,
+            was_nominated,
             version: self.version(),
             nominated,
         };

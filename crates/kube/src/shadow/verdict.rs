@@ -14,11 +14,13 @@ pub enum Verdict {
     Agreed,
     /// The node is one of several with the highest score. Which of them is chosen is random in kube-scheduler.
     Tied,
-    /// Another node has a higher score, but the pod was nominated to its node and passes the filters there, so nodes
-    /// were not scored.
+    /// Another node has a higher score, but a failed attempt had nominated the pod to its node, where it passes the
+    /// filters, so nodes were not scored.
     Nominated,
     /// Another node has a higher score, but the scheduler scores a part of the nodes (`percentageOfNodesToScore`), and
-    /// the node is the best one in a part of this size.
+    /// on the state right before the binding, a part of this size exists in which the node is the best one. This does
+    /// not show that the scheduler scored such a part. It holds for each feasible node that is not among the last
+    /// ones, so compare [`Judgement::rank`].
     Sampled,
     /// The node is among the best ones on another state, which the scheduler may have seen: [`Judgement::state`].
     Concurrent,
@@ -155,6 +157,9 @@ pub struct Judgement {
     pub feasible: usize,
     /// The number of nodes with the highest score.
     pub best_nodes: usize,
+    /// The rank of the scheduler's node by score: the number of feasible nodes with a higher score, plus 1. `None` if
+    /// the node is not feasible.
+    pub rank: Option<usize>,
     /// The scores of the scheduler's node, if it is feasible.
     pub theirs: Option<NodeTotal>,
     /// The scores of a node with the highest score: the scheduler's node if it is one of them, else the first one by
