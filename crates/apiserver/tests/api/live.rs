@@ -94,6 +94,8 @@ impl Play<'_> {
                 self.refer(&mut body["regarding"], &kind);
                 body["metadata"] =
                     json!({"name": format!("event.{}", self.events), "namespace": namespace});
+                // The recording has a placeholder.
+                body["eventTime"] = "2026-11-22T12:00:00.000000Z".into();
                 let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
                 self.client.post(&path, &body)
             }

@@ -256,9 +256,9 @@ impl Mirror {
     /// The server cannot be asked, the mirror has stopped or does not read pods, or the version is not reached within
     /// [`Pauses::refresh`].
     pub async fn refresh(&self) -> Result<u64, MirrorError> {
+        let events = self.running().events.clone().ok_or(MirrorError::Stopped)?;
         let pods = self.board.kinds().iter().find(|kind| *kind.resource() == Resource::PODS);
         let pods = pods.ok_or(MirrorError::NotMirrored(Resource::PODS.kind))?;
-        let events = self.running().events.clone().ok_or(MirrorError::Stopped)?;
         // Without a version, the answer is as new as the store itself.
         let path = format!("{}?limit=1", Resource::PODS.collection(None));
         let body = self.api.get(&path).await?;
