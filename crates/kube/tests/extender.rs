@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use portolan_apiserver::ApiServer;
+use portolan_apiserver::{ApiServer, Effect, Fault};
 use portolan_kube::extender::{ExtenderOptions, extender_routes};
 use portolan_kube::process::{LiveConfig, LiveScheduler, Served};
 use portolan_kube::write::Fence;
@@ -367,6 +367,13 @@ fn an_extender_chooses_the_victims() {
 
 /// Portolan's own service, with the process behind it.
 fn portolan(runtime: &Runtime, server: &ApiServer, allow_bind: bool) -> (Process, Served) {
+    let (process, served) = unready(runtime, server, allow_bind);
+    runtime.block_on(process.live.mirror().synced()).expect("synced");
+    (process, served)
+}
+
+/// Portolan's own service, whose mirror may not be synced yet.
+fn unready(runtime: &Runtime, server: &ApiServer, allow_bind: bool) -> (Process, Served) {
     let limits = limits(Duration::from_secs(10));
     let process = Process::with(runtime, server, "extender", 1, limits);
     if allow_bind {
@@ -377,10 +384,8 @@ fn portolan(runtime: &Runtime, server: &ApiServer, allow_bind: bool) -> (Process
     let routes = extender_routes(&process.live, options).expect("routes");
     let routes = axum::Router::new().nest("/v", routes);
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let served = runtime.block_on(async {
-        process.live.mirror().synced().await.expect("synced");
-        Served::start_with(any, &process.live, routes).await.expect("served")
-    });
+    let served = Served::start_with(any, &process.live, routes);
+    let served = runtime.block_on(served).expect("served");
     (process, served)
 }
 
@@ -494,6 +499,29 @@ fn ask(address: SocketAddr, verb: &str, body: &Value) -> Value {
     let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
     assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
     serde_json::from_str(body).expect("JSON")
+}
+
+#[test]
+fn the_service_answers_nothing_before_the_first_lists_are_applied() {
+    let (runtime, server) = (runtime(), support::server());
+    server.create(&node("n1", 1_000)).expect("created");
+    let failing = Fault::new(Effect::internal_error()).verb("list").resource("nodes");
+    server.set_faults(0, vec![failing]);
+    let (own, served) = unready(&runtime, &server, true);
+    let at = served.address();
+    let mut wanted = pod("web", 100);
+    wanted["metadata"]["uid"] = json!("u");
+    let names = json!({"Pod": wanted, "NodeNames": ["n1"]});
+    for verb in ["filter", "prioritize", "preempt", "bind"] {
+        let answer = post(at, verb, &names.to_string());
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{verb}: {answer}");
+        assert!(answer.ends_with(r#"{"Error":"the first lists are not applied yet"}"#), "{answer}");
+    }
+    server.set_faults(0, Vec::new());
+    runtime.block_on(own.live.mirror().synced()).expect("synced");
+    assert_eq!(ask(at, "filter", &names)["NodeNames"], json!(["n1"]));
+    drop(served);
+    stop(runtime, own);
 }
 
 #[test]
