@@ -541,8 +541,8 @@ fn the_service_filters_scores_and_preempts_by_the_mirror() {
     let names = json!({"Pod": wanted, "NodeNames": ["n1", "n2", "n3", "n9"]});
     let expected = json!({
         "NodeNames": ["n2"], "Nodes": null, "Error": "",
-        "FailedNodes": {"n1": "Insufficient cpu", "n9": "node(s) unknown to the extender"},
-        "FailedAndUnresolvableNodes": {"n3": "Insufficient cpu"},
+        "FailedNodes": {"n1": "Insufficient cpu"},
+        "FailedAndUnresolvableNodes": {"n3": "Insufficient cpu", "n9": "node(s) unknown to the extender"},
     });
     assert_eq!(ask(at, "filter", &names), expected);
     let items =

@@ -282,7 +282,8 @@ impl Service {
         for (at, name) in names.iter().enumerate() {
             let status = match basis.snapshot.node(name) {
                 Some(node) => filters.filter_with_nominated(node),
-                None => Some(Status::new(Code::Unschedulable, "", UNKNOWN)),
+                // Preemption on the node could not succeed either.
+                None => Some(Status::new(Code::UnschedulableAndUnresolvable, "", UNKNOWN)),
             };
             let Some(status) = status else {
                 passed.push(at);
