@@ -18,7 +18,6 @@ mod authentication;
 mod authorization;
 mod cache;
 mod certificate;
-mod listener;
 mod review;
 mod subject;
 mod trust;
@@ -45,17 +44,18 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
+use tokio_rustls::TlsAcceptor;
 
 use authentication::Authentication;
 use authorization::{Authorization, Decision};
 use certificate::ServingCertificate;
-use listener::{Peer, TlsListener};
 use trust::Sources;
 
 pub use certificate::CertificateSource;
 pub use trust::RequestHeaders;
 
 use super::LiveScheduler;
+use super::serve::connections::{Bounds, Peer, serve};
 use super::serve::{Answers, Served, routes};
 use crate::api::{Api, ApiError};
 
@@ -198,14 +198,9 @@ impl Served {
         let listener = bind(config.address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let tls = tls(provider, certificate.clone())?;
-        let listener = TlsListener::start(listener, tls).map_err(listen)?;
+        let tls = TlsAcceptor::from(Arc::new(tls));
         let router = guarded(routes(Answers::of(scheduler)), gate.clone());
-        let served = tokio::spawn(async move {
-            let service = router.into_make_service_with_connect_info::<Peer>();
-            if let Err(error) = axum::serve(listener, service).await {
-                tracing::error!(%error, "health and metrics are no longer served over HTTPS");
-            }
-        });
+        let served = tokio::spawn(serve(listener, Some(tls), router, Bounds::default()));
         let refreshed = refresh(certificate, sources, gate, is_complete);
         Ok(Served::new(address, vec![served, tokio::spawn(refreshed)]))
     }
