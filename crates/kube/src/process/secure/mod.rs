@@ -21,6 +21,7 @@ mod certificate;
 mod review;
 mod subject;
 mod trust;
+mod validity;
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -151,6 +152,9 @@ pub enum ServeError {
     /// A self-signed certificate cannot be made.
     #[error("the serving certificate: {0}")]
     Certificate(String),
+    /// The system has no random numbers, which hide bearer tokens in memory.
+    #[error("the system has no random numbers")]
+    Random,
     /// The authorities of clients could not be looked up ([`Lookup::Strict`]).
     #[error("looking up the authorities of clients: {0}")]
     Lookup(ApiError),
@@ -189,7 +193,8 @@ impl Served {
             sources.look_up(&mut trust).await.map_err(ServeError::Lookup)?;
         }
         let is_complete = config.lookup == Lookup::Strict || sources.lookup.is_none();
-        let authentication = Authentication::new(trust, config.authentication, config.token_ttl);
+        let authentication = Authentication::new(trust, config.authentication, config.token_ttl)
+            .map_err(|_| ServeError::Random)?;
         let ttls = (config.authorized_ttl, config.unauthorized_ttl);
         let paths = &config.always_allow_paths;
         let authorization = Authorization::new(config.authorization, paths, ttls);
