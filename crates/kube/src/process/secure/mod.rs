@@ -11,8 +11,8 @@
 //! | 403 | the user may not make the request |
 //! | 500 | the API server could not be asked |
 //!
-//! Differences from kube-scheduler: HTTP/1.1 only, the ConfigMap of the cluster's authorities is read once a minute
-//! instead of being watched, and certificates are checked without revocation lists in both.
+//! Differences from kube-scheduler: HTTP/1.1 only, idle connections end after 32 s instead of 90 s, and the ConfigMap of
+//! the cluster's authorities is read once a minute instead of being watched. Neither checks revocation lists.
 
 mod authentication;
 mod authorization;

@@ -305,9 +305,11 @@ pub(super) mod tests {
     fn headers_of_proxies_are_utf_8_and_an_empty_prefix_matches_none() {
         let (pem, chain) = signed(2060);
         let authority = Authority::read(pem.as_bytes(), &provider()).expect("read");
-        let mut names = RequestHeaders::default();
-        names.extra_prefixes = vec![String::new(), "X-Remote-Extra-".to_owned()];
-        names.group_headers.insert(0, String::new());
+        let names = RequestHeaders {
+            extra_prefixes: vec![String::new(), "X-Remote-Extra-".to_owned()],
+            group_headers: vec![String::new(), "x-remote-group".to_owned()],
+            ..RequestHeaders::default()
+        };
         let proxies = FrontProxies { authority, headers: names };
         proxies.verify(&chain).expect("a proxy");
         let user = |given: &[(&'static str, &[u8])]| {
