@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::thread;
 
 use crate::model::{Name, Pod, Uid};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -345,7 +346,7 @@ pub(super) fn scores(handle: &Handle, pod: &Pod, nodes: &[NodeInfo<'_>]) -> Hash
         .filter_map(|extender| Some((&**extender, extender.weight()?)))
         .filter(|(extender, _)| is_interested(handle, *extender, pod))
         .collect();
-    let ask = |extender: &dyn Extender| {
+    let ask = &|extender: &dyn Extender| {
         guard(handle, "Score", || extender.prioritize(pod, nodes)).unwrap_or_else(|_error| {
             trace_event!(DEBUG, extender = extender.name(), error = %_error, "scores left out");
             Vec::new()
@@ -354,11 +355,18 @@ pub(super) fn scores(handle: &Handle, pod: &Pod, nodes: &[NodeInfo<'_>]) -> Hash
     let answers: Vec<Vec<(Name, i64)>> = match &asked[..] {
         [] => return HashMap::new(),
         [(extender, _)] => vec![ask(*extender)],
-        several => std::thread::scope(|scope| {
+        several => thread::scope(|scope| {
+            let spawn =
+                |extender| thread::Builder::new().spawn_scoped(scope, move || ask(extender));
             let calls: Vec<_> =
-                several.iter().map(|(extender, _)| scope.spawn(|| ask(*extender))).collect();
-            // Panics of extenders are caught by the guard.
-            calls.into_iter().map(|call| call.join().unwrap_or_default()).collect()
+                several.iter().map(|(extender, _)| (*extender, spawn(*extender))).collect();
+            let answers = calls.into_iter().map(|(extender, call)| match call {
+                // Panics of extenders are caught by the guard.
+                Ok(call) => call.join().unwrap_or_default(),
+                // The system starts no further thread.
+                Err(_) => ask(extender),
+            });
+            answers.collect()
         }),
     };
     let mut sums = HashMap::new();

@@ -34,6 +34,7 @@ enum Answer {
     Hang,
 }
 
+/// Verbs and bodies. A request with the header `Authorization` has its value after the verb.
 type Requests = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// An HTTP service that answers each request on its own connection.
@@ -79,7 +80,7 @@ fn request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
     let verb = line.strip_prefix("POST /v/")?.split(' ').next()?.to_owned();
-    let (mut length, mut is_json) = (0, false);
+    let (mut length, mut is_json, mut authorization) = (0, false, String::new());
     loop {
         let mut header = String::new();
         reader.read_line(&mut header).ok()?;
@@ -87,6 +88,7 @@ fn request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
         match header.split_once(": ") {
             Some(("content-length", value)) => length = value.parse().ok()?,
             Some(("content-type", value)) => is_json = value == "application/json",
+            Some(("authorization", value)) => authorization = format!(" {value}"),
             Some(_) => {}
             None => break,
         }
@@ -94,7 +96,7 @@ fn request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
     assert!(is_json, "the body is JSON");
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some((verb, body))
+    Some((verb + &authorization, body))
 }
 
 fn serve(mut stream: TcpStream, kept: &Requests, answer: &dyn Fn(&str, &Value) -> Answer) {
@@ -223,7 +225,7 @@ fn names_or_whole_nodes_are_sent_and_failures_have_kube_schedulers_message() {
 #[test]
 fn a_service_that_misbehaves_fails_the_attempt_unless_it_is_ignorable() {
     type Act = fn(&str, &Value) -> Answer;
-    let cases: [(Act, &str); 8] = [
+    let cases: [(Act, &str); 9] = [
         (
             |_, _| Answer::Text("500 Oops", String::new()),
             "failed filter with extender at URL {}, code 500",
@@ -234,6 +236,7 @@ fn a_service_that_misbehaves_fails_the_attempt_unless_it_is_ignorable() {
         ),
         (|_, _| Answer::Text("200 OK", "{\"NodeNames\":[\"n1\"".to_owned()), "unexpected EOF"),
         (|_, _| Answer::Break("{\"NodeNames\":["), "unexpected EOF"),
+        (|_, _| Answer::Text("200 OK", "\n".to_owned()), "EOF"),
         (
             |_, _| Answer::Json(json!({"NodeNames": ["n1", "n9"]})),
             "extender \"PREFIX\" claims a filtered node \"n9\" which is not found in the input node list",
@@ -257,7 +260,7 @@ fn a_service_that_misbehaves_fails_the_attempt_unless_it_is_ignorable() {
         let (reason, message) = outcome(&service.extender(fields)).expect_err("failed");
         assert_eq!((&*reason, message), ("SchedulerError", expected));
     }
-    for (act, what) in [cases[0], cases[6]] {
+    for (act, what) in [cases[0], cases[7]] {
         let service = Service::start(act);
         let ignorable = service.extender("filterVerb: filter, ignorable: true");
         assert!(outcome(&ignorable).is_ok(), "{what}");
@@ -269,6 +272,19 @@ fn a_service_that_misbehaves_fails_the_attempt_unless_it_is_ignorable() {
     let (_, message) = outcome(&extender(unused, "filterVerb: filter")).expect_err("failed");
     assert!(message.starts_with(&format!("Post \"http://{unused}/v/filter\": ")), "{message}");
     assert!(message.contains("refused"), "{message}");
+}
+
+#[test]
+fn credentials_of_the_address_are_sent_and_not_shown() {
+    let service = Service::start(|_, _| Answer::Text("403 Forbidden", String::new()));
+    let configuration =
+        service.extender("filterVerb: filter").replace("http://", "http://user:secret@");
+    let (_, message) = outcome(&configuration).expect_err("failed");
+    let url = format!("http://user:***@{}/v/filter", service.address);
+    assert_eq!(message, format!("failed filter with extender at URL {url}, code 403"));
+    // Headers are compared in lower case.
+    let value = STANDARD.encode("user:secret").to_ascii_lowercase();
+    assert_eq!(service.requests(&format!("filter basic {value}")).len(), 1);
 }
 
 #[test]
@@ -367,6 +383,13 @@ fn an_extender_chooses_the_victims() {
 
 /// Portolan's own service, with the process behind it.
 fn portolan(runtime: &Runtime, server: &ApiServer, allow_bind: bool) -> (Process, Served) {
+    let (process, served) = unready(runtime, server, allow_bind);
+    runtime.block_on(process.live.mirror().synced()).expect("synced");
+    (process, served)
+}
+
+/// Portolan's own service, whose mirror may not be synced yet.
+fn unready(runtime: &Runtime, server: &ApiServer, allow_bind: bool) -> (Process, Served) {
     let limits = limits(Duration::from_secs(10));
     let process = Process::with(runtime, server, "extender", 1, limits);
     if allow_bind {
@@ -377,10 +400,8 @@ fn portolan(runtime: &Runtime, server: &ApiServer, allow_bind: bool) -> (Process
     let routes = extender_routes(&process.live, options).expect("routes");
     let routes = axum::Router::new().nest("/v", routes);
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let served = runtime.block_on(async {
-        process.live.mirror().synced().await.expect("synced");
-        Served::start_with(any, &process.live, routes).await.expect("served")
-    });
+    let served = Served::start_with(any, &process.live, routes);
+    let served = runtime.block_on(served).expect("served");
     (process, served)
 }
 
@@ -497,6 +518,28 @@ fn ask(address: SocketAddr, verb: &str, body: &Value) -> Value {
 }
 
 #[test]
+fn the_service_answers_nothing_before_the_first_lists_are_applied() {
+    let (runtime, server) = (runtime(), support::server());
+    server.create(&node("n1", 1_000)).expect("created");
+    server.pause();
+    let (own, served) = unready(&runtime, &server, true);
+    let at = served.address();
+    let mut wanted = pod("web", 100);
+    wanted["metadata"]["uid"] = json!("u");
+    let names = json!({"Pod": wanted, "NodeNames": ["n1"]});
+    for verb in ["filter", "prioritize", "preempt", "bind"] {
+        let answer = post(at, verb, &names.to_string());
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{verb}: {answer}");
+        assert!(answer.ends_with(r#"{"Error":"the first lists are not applied yet"}"#), "{answer}");
+    }
+    server.resume();
+    runtime.block_on(own.live.mirror().synced()).expect("synced");
+    assert_eq!(ask(at, "filter", &names)["NodeNames"], json!(["n1"]));
+    drop(served);
+    stop(runtime, own);
+}
+
+#[test]
 fn the_service_filters_scores_and_preempts_by_the_mirror() {
     let (runtime, server) = (runtime(), support::server());
     for (name, cpu) in [("n1", 1_000), ("n2", 2_000), ("n3", 50)] {
@@ -513,8 +556,8 @@ fn the_service_filters_scores_and_preempts_by_the_mirror() {
     let names = json!({"Pod": wanted, "NodeNames": ["n1", "n2", "n3", "n9"]});
     let expected = json!({
         "NodeNames": ["n2"], "Nodes": null, "Error": "",
-        "FailedNodes": {"n1": "Insufficient cpu", "n9": "node(s) unknown to the extender"},
-        "FailedAndUnresolvableNodes": {"n3": "Insufficient cpu"},
+        "FailedNodes": {"n1": "Insufficient cpu"},
+        "FailedAndUnresolvableNodes": {"n3": "Insufficient cpu", "n9": "node(s) unknown to the extender"},
     });
     assert_eq!(ask(at, "filter", &names), expected);
     let items =
@@ -696,6 +739,7 @@ fn an_extender_that_cannot_be_called_is_an_error_at_the_start() {
     for (fields, why) in [
         ("urlPrefix: 'localhost:8080'", "write an address"),
         ("urlPrefix: ''", "couldn't build extenders"),
+        ("urlPrefix: 'ftp://u:secret@h'", "extender \"ftp://u:***@h\": write an address"),
         ("urlPrefix: 'https://h', tlsConfig: {caFile: /nonexistent}", "/nonexistent"),
         (
             "urlPrefix: 'https://h', tlsConfig: {certData: YQ==, keyData: YQ==}",

@@ -369,6 +369,10 @@ async fn the_authorities_of_the_cluster_are_looked_up() {
     assert_eq!(spec["user"], "prometheus");
     assert_eq!(spec["groups"], json!(["team", "system:authenticated"]));
     assert_eq!(spec["nonResourceAttributes"], json!({"path": "/metrics", "verb": "get"}));
+    // Names are UTF-8.
+    assert_eq!(get(at, &proxy, "/metrics", &user("jürgen")).await.code, 403);
+    let spec = world.server.reviews().pop().expect("a review")["spec"].clone();
+    assert_eq!(spec["user"], "jürgen");
     let denied = get(at, &proxy, "/metrics", &user("eva")).await;
     assert_eq!(denied.message(), "forbidden: User \"eva\" cannot get path \"/metrics\"");
     // Headers count only if a front proxy sent them.

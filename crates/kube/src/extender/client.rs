@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::header::CONTENT_TYPE;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper_util::client::legacy;
@@ -26,6 +26,7 @@ use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use super::address::{Address, redacted};
 use super::wire::{self, Args, BindingArgs, FilterAnswer, MetaPod, MetaVictims, NodeList, Victims};
 use crate::mirror::RawObjects;
 use crate::write::{ApiBinder, Blocking, RuntimeEnded, Unbound};
@@ -44,6 +45,7 @@ pub struct HttpExtenderError {
 /// An extender that is called over HTTP. Its calls block, and must not be made on threads of the runtime.
 pub struct HttpExtender {
     config: ExtenderConfig,
+    address: Address,
     client: kube::Client,
     blocking: Blocking,
     objects: Arc<RawObjects>,
@@ -72,21 +74,27 @@ impl HttpExtender {
     ///
     /// The address or a certificate cannot be used.
     pub fn new(
-        config: ExtenderConfig,
+        mut config: ExtenderConfig,
         runtime: &Handle,
         objects: Arc<RawObjects>,
         binder: ApiBinder,
     ) -> Result<HttpExtender, HttpExtenderError> {
-        let url = config.url_prefix.clone();
-        let invalid = |why: String| HttpExtenderError { url: url.clone(), why };
-        let client = connection(&config).map_err(invalid)?;
+        let invalid = |why: String| {
+            let url = redacted(&config.url_prefix);
+            HttpExtenderError { url, why }
+        };
+        let address = Address::read(&config.url_prefix).map_err(invalid)?;
+        config.url_prefix.clone_from(&address.shown);
+        let invalid = |why: String| HttpExtenderError { url: address.shown.clone(), why };
+        let client = connection(&config, &address.server).map_err(invalid)?;
         let _within = runtime.enter();
         let client = kube::Client::try_from(client).map_err(|error| invalid(reasons(&error)))?;
-        Ok(HttpExtender { config, client, blocking: Blocking::new(runtime), objects, binder })
+        let blocking = Blocking::new(runtime);
+        Ok(HttpExtender { config, address, client, blocking, objects, binder })
     }
 
     fn url(&self, verb: &str) -> String {
-        format!("{}/{verb}", self.config.url_prefix.trim_end_matches('/'))
+        format!("{}/{verb}", self.address.shown.trim_end_matches('/'))
     }
 
     fn pod(&self, pod: &Pod) -> Result<Arc<RawValue>, ExtenderError> {
@@ -134,7 +142,11 @@ impl HttpExtender {
         let unsent = |why: String| Failed { why, is_open: false };
         let body = serde_json::to_vec(args).map_err(|error| unsent(error.to_string()))?;
         // The client prepends the prefix.
-        let request = Request::post(format!("/{verb}")).header(CONTENT_TYPE, "application/json");
+        let mut request =
+            Request::post(format!("/{verb}")).header(CONTENT_TYPE, "application/json");
+        if let Some(authorization) = &self.address.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
         let request = request
             .body(Body::from(body))
             .map_err(|error| unsent(format!("Post {url:?}: {error}")))?;
@@ -175,7 +187,12 @@ impl HttpExtender {
             })?,
         };
         read(&body).map_err(|error| {
-            let why = if error.is_eof() { "unexpected EOF".to_owned() } else { error.to_string() };
+            let why = match error.is_eof() {
+                // As Go's decoder distinguishes them.
+                true if body.trim_ascii().is_empty() => "EOF".to_owned(),
+                true => "unexpected EOF".to_owned(),
+                false => error.to_string(),
+            };
             Failed { why, is_open: true }
         })
     }
@@ -199,7 +216,7 @@ impl HttpExtender {
 
 impl Extender for HttpExtender {
     fn name(&self) -> &str {
-        &self.config.url_prefix
+        &self.address.shown
     }
 
     fn is_interested(&self, pod: &Pod) -> bool {
@@ -315,8 +332,8 @@ impl fmt::Debug for HttpExtender {
 }
 
 /// Returns the way to an extender (`makeTransport`).
-fn connection(config: &ExtenderConfig) -> Result<kube::Config, String> {
-    let url: http::Uri = config.url_prefix.parse().map_err(|error| format!("{error}"))?;
+fn connection(config: &ExtenderConfig, server: &str) -> Result<kube::Config, String> {
+    let url: http::Uri = server.parse().map_err(|error| format!("{error}"))?;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
         return Err("write an address such as http://host:8080/scheduler".to_owned());
     }
@@ -345,7 +362,7 @@ fn connection(config: &ExtenderConfig) -> Result<kube::Config, String> {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "extender", "cluster": {
-            "server": config.url_prefix,
+            "server": server,
             "insecure-skip-tls-verify": insecure,
             "certificate-authority": tls.ca_file,
             "certificate-authority-data": data(&tls.ca_data),

@@ -15,6 +15,7 @@
 //! - Redirects and the proxies of the environment are not followed, and certificates are read once.
 //! - An address or a certificate that cannot be used is an error at the start, also for an ignorable extender.
 
+mod address;
 mod client;
 mod service;
 mod wire;

@@ -13,11 +13,13 @@
 //! no profile.
 //!
 //! A request that cannot be read is answered with 400 and `{"Error": "…"}`, one that is too large with 413, and one
-//! that takes more than 30 s to arrive with 408. Each body is read and judged in one of a limited number of turns, so
-//! memory is bounded.
+//! that takes more than 30 s to arrive with 408. Every request is answered with 503 until the first lists are applied.
+//! The number of bodies that are read at once is limited, and so is the number of requests that are judged at once,
+//! including those whose client has gone. This bounds the memory of requests.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -28,7 +30,6 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use portolan::framework::{
     Code, Cycle, CycleState, Feasible, Filters, Framework, MAX_EXTENDER_SCORE, Status,
@@ -47,6 +48,7 @@ use super::wire::{
     self, ArgsOf, BindingArgs, Empty, ErrorResult, FilterResult, HostPriority, MetaVictims,
     NodeList, PreemptionResult,
 };
+use crate::mirror::Readiness;
 use crate::process::LiveScheduler;
 use crate::write::ApiBinder;
 
@@ -58,7 +60,8 @@ pub struct ExtenderOptions {
     pub allow_bind: bool,
     /// The largest request, in bytes. A list of 5,000 whole nodes has some 50 MB.
     pub max_body: usize,
-    /// Requests that are read and judged at once. The others wait.
+    /// Requests that are judged at once. As many further requests are read meanwhile, and the others wait, so requests
+    /// occupy up to `2 * at_once * max_body` bytes.
     pub at_once: usize,
 }
 
@@ -77,18 +80,29 @@ pub enum ExtenderServiceError {
     Extenders,
 }
 
-/// How long a request may take to arrive. It occupies a turn meanwhile.
+/// How long a request may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Service {
     schedulers: Weak<Schedulers>,
+    readiness: Readiness,
     binder: Option<ApiBinder>,
+    turns: Turns,
+}
+
+/// Limits how many requests are in memory.
+struct Turns {
     max_body: usize,
-    turns: Semaphore,
+    /// Bodies that arrive, or wait to be judged.
+    reads: Semaphore,
+    /// Requests that are judged.
+    judged: Arc<Semaphore>,
 }
 
 /// A request that cannot be answered as asked.
 enum Refused {
+    /// The mirror is not synced.
+    Unready,
     /// The request cannot be read.
     Malformed(String),
     /// The request is too large.
@@ -114,6 +128,10 @@ impl From<Status> for Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let (code, error) = match self {
+            Refused::Unready => {
+                let why = "the first lists are not applied yet".to_owned();
+                (StatusCode::SERVICE_UNAVAILABLE, why)
+            }
             Refused::Malformed(why) => (StatusCode::BAD_REQUEST, why),
             Refused::TooLarge(most) => {
                 let why = format!("the request is larger than {most} bytes");
@@ -150,9 +168,9 @@ pub fn extender_routes(
     }
     let service = Arc::new(Service {
         schedulers: Arc::downgrade(schedulers),
+        readiness: scheduler.mirror().readiness(),
         binder: options.allow_bind.then(|| scheduler.writes().binder()),
-        max_body: options.max_body,
-        turns: Semaphore::new(options.at_once.clamp(1, Semaphore::MAX_PERMITS)),
+        turns: Turns::new(options.at_once, options.max_body),
     });
     Ok(Router::new()
         .route("/filter", post(filter))
@@ -187,32 +205,55 @@ struct Basis {
     pod: Pod,
 }
 
+impl Turns {
+    fn new(at_once: usize, max_body: usize) -> Turns {
+        let permits = || Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS));
+        Turns { max_body, reads: permits(), judged: Arc::new(permits()) }
+    }
+
+    /// Reads a request, and answers it on a thread that may block.
+    async fn answer(
+        &self,
+        body: Body,
+        work: impl FnOnce(&[u8]) -> Result<Response, Refused> + Send + 'static,
+    ) -> Result<Response, Refused> {
+        let failed = |error: &dyn fmt::Display| Refused::Failed(error.to_string());
+        let reading = self.reads.acquire().await.map_err(|error| failed(&error))?;
+        let read = Limited::new(body, self.max_body).collect();
+        let bytes = match timeout(PATIENCE, read).await {
+            Err(_) => return Err(Refused::Slow),
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                return Err(Refused::TooLarge(self.max_body));
+            }
+            Ok(Err(error)) => return Err(Refused::Malformed(error.to_string())),
+        };
+        let turn = self.judged.clone().acquire_owned().await.map_err(|error| failed(&error))?;
+        drop(reading);
+        let judged = move || {
+            let answer = work(&bytes);
+            drop(bytes);
+            // The work goes on after its client has gone, and so does its turn.
+            drop(turn);
+            answer
+        };
+        let answer = tokio::task::spawn_blocking(judged).await;
+        answer.unwrap_or_else(|error| Err(failed(&error)))
+    }
+}
+
 impl Service {
-    /// Reads a request and answers it on a thread that may block.
     async fn respond(
         self: Arc<Service>,
         body: Body,
         work: impl FnOnce(&Service, &[u8]) -> Result<Response, Refused> + Send + 'static,
     ) -> Response {
-        // The semaphore is never closed.
-        let _turn = self.turns.acquire().await;
-        let read = Limited::new(body, self.max_body).collect();
-        let read: Result<Bytes, Refused> = match timeout(PATIENCE, read).await {
-            Err(_) => Err(Refused::Slow),
-            Ok(Ok(body)) => Ok(body.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                Err(Refused::TooLarge(self.max_body))
-            }
-            Ok(Err(error)) => Err(Refused::Malformed(error.to_string())),
-        };
-        let bytes = match read {
-            Ok(bytes) => bytes,
-            Err(refused) => return refused.into_response(),
-        };
+        if !self.readiness.is_synced() {
+            return Refused::Unready.into_response();
+        }
         let service = self.clone();
-        let answered = tokio::task::spawn_blocking(move || work(&service, &bytes)).await;
-        let answered = answered.unwrap_or_else(|error| Err(Refused::Failed(error.to_string())));
-        answered.unwrap_or_else(IntoResponse::into_response)
+        let answer = self.turns.answer(body, move |bytes| work(&service, bytes)).await;
+        answer.unwrap_or_else(IntoResponse::into_response)
     }
 
     fn basis(&self, raw: &RawValue) -> Result<Basis, Refused> {
@@ -241,7 +282,8 @@ impl Service {
         for (at, name) in names.iter().enumerate() {
             let status = match basis.snapshot.node(name) {
                 Some(node) => filters.filter_with_nominated(node),
-                None => Some(Status::new(Code::Unschedulable, "", UNKNOWN)),
+                // Preemption on the node could not succeed either.
+                None => Some(Status::new(Code::UnschedulableAndUnresolvable, "", UNKNOWN)),
             };
             let Some(status) = status else {
                 passed.push(at);
@@ -409,4 +451,49 @@ fn is_name(text: &str) -> bool {
         && ends(text.bytes().next())
         && ends(text.bytes().last())
         && !text.contains("..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    #[tokio::test]
+    async fn a_request_whose_client_has_gone_keeps_its_turn() {
+        let turns = Arc::new(Turns::new(1, 8));
+        let (started, (release, released)) = (Arc::new(Semaphore::new(0)), mpsc::channel::<()>());
+        let (begun, own) = (started.clone(), turns.clone());
+        let first = tokio::spawn(async move {
+            let work = move |_: &[u8]| {
+                begun.add_permits(1);
+                // Ends when the sender is dropped.
+                let _ = released.recv();
+                Err(Refused::Slow)
+            };
+            own.answer(Body::empty(), work).await.is_ok()
+        });
+        started.acquire().await.expect("open").forget();
+        first.abort();
+        assert!(first.await.expect_err("aborted").is_cancelled());
+        let ok = |_: &[u8]| Ok(answer(StatusCode::OK, &0));
+        let second = turns.answer(Body::empty(), ok);
+        let mut second = std::pin::pin!(second);
+        assert!(timeout(SHORT, &mut second).await.is_err(), "the first one is still judged");
+        drop(release);
+        assert!(second.await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_arrive_occupies_no_turn() {
+        let turns = Turns::new(1, 8);
+        let never = futures_util::stream::pending::<Result<&[u8], std::io::Error>>();
+        let slow = turns.answer(Body::from_stream(never), |_| Ok(answer(StatusCode::OK, &0)));
+        let mut slow = std::pin::pin!(slow);
+        assert!(timeout(SHORT, &mut slow).await.is_err());
+        assert_eq!((turns.reads.available_permits(), turns.judged.available_permits()), (0, 1));
+        assert!(matches!(slow.await, Err(Refused::Slow)));
+        assert_eq!(turns.reads.available_permits(), 1);
+    }
 }

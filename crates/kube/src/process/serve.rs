@@ -8,7 +8,10 @@
 //! | `/configz` | the configuration as it was given, unless it contains a private key |
 //!
 //! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
-//! reach. [`Served::secure`] has both.
+//! reach. [`Served::secure`] has both. Each server has up to 512 connections: for one more, the oldest one without a
+//! request is closed. A connection also ends if the head of its next request does not arrive within 32 s.
+
+pub(super) mod connections;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,12 +28,14 @@ use portolan::scheduler::Schedulers;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use connections::{Bounds, serve};
+
 use super::LiveScheduler;
 use crate::mirror::Readiness;
 use crate::shadow::Shadow;
 use crate::write::Fence;
 
-/// A running server. It ends when this is dropped.
+/// A running server. It ends when this is dropped, except that requests in progress are answered.
 #[derive(Debug)]
 pub struct Served {
     address: SocketAddr,
@@ -108,11 +113,7 @@ impl Served {
     async fn answer(address: SocketAddr, router: Router) -> std::io::Result<Served> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let task = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                tracing::error!(%error, "health and metrics are no longer served");
-            }
-        });
+        let task = tokio::spawn(serve(listener, None, router, Bounds::default()));
         Ok(Served { address, tasks: vec![task] })
     }
 

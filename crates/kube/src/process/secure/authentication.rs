@@ -6,11 +6,16 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use ring::digest::SHA256_OUTPUT_LEN;
+use ring::error::Unspecified;
+use ring::hmac;
+use ring::rand::SystemRandom;
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 use super::cache::Cache;
 use super::review::review;
+use super::subject::Subject;
 use super::trust::Trust;
 use crate::api::{Api, Resource};
 
@@ -54,9 +59,17 @@ pub(super) struct Authentication {
 
 impl Authentication {
     /// Reviews tokens with this client. Without one, a token counts for nothing.
-    pub(super) fn new(trust: Trust, api: Option<Api>, ttl: Duration) -> Authentication {
-        let tokens = api.map(|api| Tokens { api, ttl, cache: Cache::new() });
-        Authentication { trust: RwLock::new(Arc::new(trust)), tokens }
+    ///
+    /// # Errors
+    ///
+    /// The system has no random numbers.
+    pub(super) fn new(
+        trust: Trust,
+        api: Option<Api>,
+        ttl: Duration,
+    ) -> Result<Authentication, Unspecified> {
+        let tokens = api.map(|api| Tokens::new(api, ttl)).transpose()?;
+        Ok(Authentication { trust: RwLock::new(Arc::new(trust)), tokens })
     }
 
     /// Replaces the authorities of client certificates.
@@ -77,20 +90,25 @@ impl Authentication {
         let trust = self.trust.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut errors = Vec::new();
         if !chain.is_empty() {
-            let proxied = trust.proxies.as_ref().map(|proxies| proxies.user(headers, chain));
-            let own = || {
-                let subject = trust.clients.as_ref()?.verify(chain);
-                Some(subject.map(|subject| {
-                    let name = Some(subject.common_name).filter(|name| !name.is_empty())?;
-                    Some(User { name, groups: subject.organizations, ..User::default() })
-                }))
-            };
-            for found in [proxied, own()].into_iter().flatten() {
-                match found {
-                    Ok(Some(user)) => return Ok(user.authenticated()),
-                    Ok(None) => {}
+            if let Some(proxies) = &trust.proxies {
+                match proxies.verify(chain) {
+                    // A proxy whose headers are invalid does not make the request itself.
+                    Ok(()) => {
+                        if let Some(user) = proxies.user(headers)? {
+                            return Ok(user.authenticated());
+                        }
+                    }
                     Err(error) => errors.push(error),
                 }
+            }
+            match trust.clients.as_ref().map(|clients| clients.verify(chain)) {
+                Some(Ok(Subject { common_name: name, organizations: groups }))
+                    if !name.is_empty() =>
+                {
+                    return Ok(User { name, groups, ..User::default() }.authenticated());
+                }
+                Some(Err(error)) => errors.push(error),
+                Some(Ok(_)) | None => {}
             }
         }
         if let (Some(tokens), Some(token)) = (&self.tokens, bearer(headers)) {
@@ -118,7 +136,10 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 struct Tokens {
     api: Api,
     ttl: Duration,
-    cache: Cache<String, Option<User>>,
+    /// By the codes of tokens, so that no token is in memory after its request.
+    cache: Cache<[u8; SHA256_OUTPUT_LEN], Option<User>>,
+    /// Known to this process alone.
+    key: hmac::Key,
 }
 
 #[derive(Serialize)]
@@ -135,9 +156,22 @@ struct TokenStatus {
 }
 
 impl Tokens {
+    fn new(api: Api, ttl: Duration) -> Result<Tokens, Unspecified> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?;
+        Ok(Tokens { api, ttl, cache: Cache::new(), key })
+    }
+
+    /// Returns the code under which the answer to a token is kept.
+    fn code(&self, token: &str) -> [u8; SHA256_OUTPUT_LEN] {
+        let mut code = [0; SHA256_OUTPUT_LEN];
+        // SHA-256 has this length.
+        code.copy_from_slice(hmac::sign(&self.key, token.as_bytes()).as_ref());
+        code
+    }
+
     async fn user(&self, token: &str) -> Result<User, String> {
         let invalid = || "invalid bearer token".to_owned();
-        let key = token.to_owned();
+        let key = self.code(token);
         if let Some(known) = self.cache.get(&key) {
             return known.ok_or_else(invalid);
         }
@@ -156,7 +190,10 @@ impl Tokens {
 
 #[cfg(test)]
 mod tests {
+    use super::super::trust::tests::{provider, signed};
+    use super::super::trust::{Authority, FrontProxies, RequestHeaders};
     use super::*;
+    use http::HeaderValue;
 
     #[test]
     fn a_token_follows_the_word_bearer() {
@@ -173,6 +210,36 @@ mod tests {
             assert_eq!(bearer(&headers), token, "{value:?}");
         }
         assert_eq!(bearer(&HeaderMap::new()), None);
+    }
+
+    #[tokio::test]
+    async fn a_proxy_with_invalid_headers_does_not_make_the_request_itself() {
+        let (pem, chain) = signed(2060);
+        let authority = || Authority::read(pem.as_bytes(), &provider()).expect("read");
+        let proxies = FrontProxies { authority: authority(), headers: RequestHeaders::default() };
+        let trust = Trust { clients: Some(authority()), proxies: Some(proxies) };
+        let authentication = Authentication::new(trust, None, Duration::ZERO).expect("no keys");
+        let mut headers = HeaderMap::new();
+        let user = authentication.user(&headers, &chain).await.expect("a client");
+        assert_eq!(user.name, "proxy");
+        let invalid = HeaderValue::from_bytes(b"m\xfcller").expect("a value");
+        headers.insert("x-remote-user", invalid);
+        let refused = authentication.user(&headers, &chain).await.expect_err("refused");
+        assert!(refused.contains("not UTF-8"), "{refused}");
+        headers.insert("x-remote-user", HeaderValue::from_static("eva"));
+        let user = authentication.user(&headers, &chain).await.expect("a user");
+        assert_eq!(user.name, "eva");
+    }
+
+    #[tokio::test]
+    async fn the_code_of_a_token_depends_on_the_token_and_the_process() {
+        let connection = crate::api::Connection::unauthenticated("http://127.0.0.1:1");
+        let api = connection.open(crate::api::Limits::default()).await.expect("a client");
+        let tokens = || Tokens::new(api.clone(), Duration::from_secs(10)).expect("random numbers");
+        let (one, other) = (tokens(), tokens());
+        assert_eq!(one.code("a"), one.code("a"));
+        assert_ne!(one.code("a"), one.code("b"));
+        assert_ne!(one.code("a"), other.code("a"));
     }
 
     #[test]

@@ -13,8 +13,14 @@ const LIMIT: usize = 8_192;
 /// Answers by question, each with the moment at which it expires. The questions come from clients, so their number is
 /// limited: the answer that expires first makes way for a new one.
 pub(super) struct Cache<K, V> {
-    entries: Mutex<HashMap<K, (Instant, V)>>,
+    entries: Mutex<Entries<K, V>>,
     limit: usize,
+}
+
+struct Entries<K, V> {
+    by_key: HashMap<K, (Instant, V)>,
+    /// When expired answers are dropped again.
+    sweep: Instant,
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
@@ -23,12 +29,13 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
     }
 
     fn with_limit(limit: usize) -> Cache<K, V> {
-        Cache { entries: Mutex::default(), limit }
+        let entries = Entries { by_key: HashMap::new(), sweep: Instant::now() };
+        Cache { entries: Mutex::new(entries), limit }
     }
 
     /// Returns the answer, unless it has expired.
     pub(super) fn get(&self, key: &K) -> Option<V> {
-        let mut entries = self.entries();
+        let entries = &mut self.entries().by_key;
         match entries.get(key) {
             Some((until, value)) if Instant::now() < *until => Some(value.clone()),
             Some(_) => {
@@ -39,13 +46,18 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         }
     }
 
-    /// Keeps an answer for this long. O(1), or O(answers) if the cache is full.
+    /// Keeps an answer for this long, and drops the expired ones once in such a time. O(1) on average, or O(answers) if
+    /// the cache is full.
     pub(super) fn put(&self, key: K, value: V, ttl: Duration) {
         if ttl.is_zero() {
             return;
         }
         let now = Instant::now();
-        let mut entries = self.entries();
+        let Entries { by_key: entries, sweep } = &mut *self.entries();
+        if *sweep <= now {
+            entries.retain(|_, (until, _)| now < *until);
+            *sweep = now + ttl;
+        }
         if entries.len() >= self.limit && !entries.contains_key(&key) {
             entries.retain(|_, (until, _)| now < *until);
             let first = entries.iter().min_by_key(|(_, (until, _))| *until);
@@ -58,7 +70,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         entries.insert(key, (now + ttl, value));
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<K, (Instant, V)>> {
+    fn entries(&self) -> MutexGuard<'_, Entries<K, V>> {
         // Every critical section leaves a valid map.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,7 +92,17 @@ mod tests {
         assert_eq!((cache.get(&"a"), cache.get(&"b")), (Some(1), None));
         advance(Duration::from_millis(1)).await;
         assert_eq!(cache.get(&"a"), None);
-        assert!(cache.entries().is_empty());
+        assert!(cache.entries().by_key.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn expired_answers_are_dropped_although_nobody_asks_for_them() {
+        let cache = Cache::new();
+        cache.put("a", 1, TTL);
+        cache.put("b", 2, TTL);
+        advance(TTL).await;
+        cache.put("c", 3, TTL);
+        assert_eq!(cache.entries().by_key.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

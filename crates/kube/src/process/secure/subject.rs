@@ -3,7 +3,7 @@
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-const SEQUENCE: u8 = 0x30;
+pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 /// UTF8String, PrintableString, TeletexString and IA5String.
@@ -58,12 +58,12 @@ impl Subject {
 }
 
 /// Takes the content of an element with this tag.
-fn element<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
+pub(super) fn element<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     any(input).filter(|(found, _)| *found == tag).map(|(_, content)| content)
 }
 
 /// Takes the tag and the content of the next element (DER).
-fn any<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+pub(super) fn any<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (tag, rest) = input.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (length, rest) = match first {

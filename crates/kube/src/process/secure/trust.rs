@@ -11,7 +11,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -23,6 +23,7 @@ use super::ServeError;
 use super::authentication::User;
 use super::certificate::parse;
 use super::subject::Subject;
+use super::validity::Validity;
 use crate::api::{Api, ApiError};
 
 /// Where the API server publishes how it authenticates clients.
@@ -68,27 +69,39 @@ pub(super) struct Trust {
     pub(super) proxies: Option<FrontProxies>,
 }
 
-/// Certificates that sign those of clients.
-pub(super) struct Authority(Arc<dyn ClientCertVerifier>);
+/// Certificates that sign those of clients, each with the time in which it is valid.
+pub(super) struct Authority(Vec<(Validity, Arc<dyn ClientCertVerifier>)>);
 
 impl Authority {
     /// Reads the certificates of PEM text.
     pub(super) fn read(pem: &[u8], provider: &Arc<CryptoProvider>) -> Result<Authority, String> {
-        let mut roots = RootCertStore::empty();
+        let mut anchors = Vec::new();
         for certificate in parse(pem)? {
+            let validity = Validity::of(&certificate)
+                .ok_or("the validity of the certificate cannot be read")?;
+            let mut roots = RootCertStore::empty();
             roots.add(certificate).map_err(|error| error.to_string())?;
+            let builder =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+            anchors.push((validity, builder.build().map_err(|error| error.to_string())?));
         }
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
-        verifier.map(Authority).map_err(|error| error.to_string())
+        Ok(Authority(anchors))
     }
 
     /// Verifies a client's certificates, its own first, and returns the subject of its own.
     pub(super) fn verify(&self, chain: &[CertificateDer<'static>]) -> Result<Subject, String> {
         let (own, rest) = chain.split_first().ok_or("no certificate")?;
-        let verified = self.0.verify_client_cert(own, rest, UnixTime::now());
-        verified.map_err(|error| format!("client certificate: {error}"))?;
-        Subject::of(own)
+        let now = UnixTime::now();
+        // webpki does not check the validity of an authority's own certificate, which Go does.
+        let valid = self.0.iter().filter(|(validity, _)| validity.contains(now));
+        let mut why = "no certificate of the authority is valid at this time".to_owned();
+        for (_, verifier) in valid {
+            match verifier.verify_client_cert(own, rest, now) {
+                Ok(_) => return Subject::of(own),
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(format!("client certificate: {why}"))
     }
 }
 
@@ -99,39 +112,55 @@ pub(super) struct FrontProxies {
 }
 
 impl FrontProxies {
-    /// Returns the user that a proxy names, or `None` if it names none.
-    pub(super) fn user(
-        &self,
-        headers: &HeaderMap,
-        chain: &[CertificateDer<'static>],
-    ) -> Result<Option<User>, String> {
+    /// Verifies that a proxy made the connection.
+    pub(super) fn verify(&self, chain: &[CertificateDer<'static>]) -> Result<(), String> {
         let proxy = self.authority.verify(chain)?.common_name;
         let allowed = &self.headers.allowed_names;
-        if !allowed.is_empty() && !allowed.contains(&proxy) {
-            return Err(format!("front proxy {proxy:?} is not allowed"));
+        match allowed.is_empty() || allowed.contains(&proxy) {
+            true => Ok(()),
+            false => Err(format!("front proxy {proxy:?} is not allowed")),
         }
-        let all = |names: &[String]| -> Vec<String> {
-            let found = names.iter().flat_map(|name| headers.get_all(name));
-            let text = found.filter_map(|value| value.to_str().ok());
-            text.filter(|text| !text.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Returns the user that a verified proxy names, or `None` if it names none.
+    ///
+    /// # Errors
+    ///
+    /// A header of the user is not UTF-8.
+    pub(super) fn user(&self, headers: &HeaderMap) -> Result<Option<User>, String> {
+        let all = |names: &[String]| -> Result<Vec<String>, String> {
+            let mut found = Vec::new();
+            for name in names.iter().filter(|name| !name.is_empty()) {
+                for value in headers.get_all(name).iter().filter(|value| !value.is_empty()) {
+                    found.push(text(name, value)?);
+                }
+            }
+            Ok(found)
         };
-        let Some(name) = all(&self.headers.username_headers).into_iter().next() else {
+        let Some(name) = all(&self.headers.username_headers)?.into_iter().next() else {
             return Ok(None);
         };
-        let uid = all(&self.headers.uid_headers).into_iter().next().unwrap_or_default();
+        let uid = all(&self.headers.uid_headers)?.into_iter().next().unwrap_or_default();
+        let groups = all(&self.headers.group_headers)?;
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for prefix in &self.headers.extra_prefixes {
+        // An empty prefix would match every header.
+        for prefix in self.headers.extra_prefixes.iter().filter(|prefix| !prefix.is_empty()) {
             let prefix = prefix.to_lowercase();
             for (header, value) in headers {
-                if let (Some(key), Ok(value)) =
-                    (header.as_str().strip_prefix(&prefix), value.to_str())
-                {
-                    extra.entry(unescape(key)).or_default().push(value.to_owned());
+                if let Some(key) = header.as_str().strip_prefix(&prefix) {
+                    let value = text(header.as_str(), value)?;
+                    extra.entry(unescape(key)).or_default().push(value);
                 }
             }
         }
-        Ok(Some(User { name, uid, groups: all(&self.headers.group_headers), extra }))
+        Ok(Some(User { name, uid, groups, extra }))
     }
+}
+
+/// Returns the value of a header.
+fn text(name: &str, value: &HeaderValue) -> Result<String, String> {
+    let text = str::from_utf8(value.as_bytes());
+    text.map(str::to_owned).map_err(|_| format!("front proxy: header {name:?} is not UTF-8"))
 }
 
 /// Decodes `%2f` and its like in the key of an attribute. Invalid text stays as it is.
@@ -237,8 +266,70 @@ struct ConfigMap {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+    pub(in super::super) fn provider() -> Arc<CryptoProvider> {
+        Arc::new(rustls::crypto::ring::default_provider())
+    }
+
+    /// An authority that is valid until this year, and a certificate that it signed.
+    pub(in super::super) fn signed(until: i32) -> (String, Vec<CertificateDer<'static>>) {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_after = rcgen::date_time_ymd(until, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("an authority");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "proxy");
+        let key = KeyPair::generate().expect("a key");
+        let own = params.signed_by(&key, &issuer).expect("signed");
+        (issuer.pem(), vec![own.der().clone()])
+    }
+
+    #[test]
+    fn an_expired_authority_is_not_trusted_and_others_beside_it_are() {
+        let ((expired, old), (valid, new)) = (signed(2020), signed(2060));
+        let read = |pem: &str| Authority::read(pem.as_bytes(), &provider()).expect("read");
+        let refused = read(&expired).verify(&old).expect_err("expired");
+        assert!(refused.contains("valid at this time"), "{refused}");
+        let both = read(&(expired + &valid));
+        assert_eq!(both.verify(&new).expect("trusted").common_name, "proxy");
+        assert!(both.verify(&old).is_err());
+        let two = read(&(valid + &signed(2060).0));
+        assert!(two.verify(&new).is_ok(), "each authority counts");
+    }
+
+    #[test]
+    fn headers_of_proxies_are_utf_8_and_an_empty_prefix_matches_none() {
+        let (pem, chain) = signed(2060);
+        let authority = Authority::read(pem.as_bytes(), &provider()).expect("read");
+        let names = RequestHeaders {
+            extra_prefixes: vec![String::new(), "X-Remote-Extra-".to_owned()],
+            group_headers: vec![String::new(), "x-remote-group".to_owned()],
+            ..RequestHeaders::default()
+        };
+        let proxies = FrontProxies { authority, headers: names };
+        proxies.verify(&chain).expect("a proxy");
+        let user = |given: &[(&'static str, &[u8])]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in given {
+                headers.append(*name, HeaderValue::from_bytes(value).expect("a value"));
+            }
+            proxies.user(&headers)
+        };
+        let name = ("x-remote-user", "jürgen".as_bytes());
+        let found = user(&[name, ("accept", b"*/*"), ("x-remote-extra-a", "ö".as_bytes())]);
+        let found = found.expect("valid").expect("a user");
+        assert_eq!(found.name, "jürgen");
+        assert_eq!(found.extra, BTreeMap::from([("a".to_owned(), vec!["ö".to_owned()])]));
+        assert_eq!(user(&[("x-remote-user", b"")]), Ok(None));
+        for header in ["x-remote-user", "x-remote-group", "x-remote-extra-a"] {
+            let error = user(&[(header, b"\xff"), name]).expect_err("refused");
+            assert!(error.contains(header), "{error}");
+        }
+    }
 
     #[test]
     fn keys_of_attributes_are_decoded() {
