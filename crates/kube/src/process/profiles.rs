@@ -31,11 +31,13 @@ pub(crate) fn registry() -> Registry {
 }
 
 /// Returns the text of a configuration as it may be served without authentication: a comment in its place if it
-/// contains a private key (`keyData`).
+/// contains a private key (`keyData`) or the credentials of an address.
 pub(crate) fn shown(text: &Arc<str>, extenders: &[ExtenderConfig]) -> Arc<str> {
-    let has_key = |of: &ExtenderConfig| of.tls.as_ref().is_some_and(|tls| tls.key_data.is_some());
-    match extenders.iter().any(has_key) {
-        true => "# not shown, because it contains a private key: use keyFile\n".into(),
+    let has_secret = |of: &ExtenderConfig| {
+        of.tls.as_ref().is_some_and(|tls| tls.key_data.is_some()) || of.url_prefix.contains('@')
+    };
+    match extenders.iter().any(has_secret) {
+        true => "# not shown, because it contains a secret: use keyFile, and no password\n".into(),
         false => text.clone(),
     }
 }
@@ -62,18 +64,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_with_a_private_key_is_not_shown() {
-        let shown = |tls: &str| {
+    fn a_configuration_with_a_secret_is_not_shown() {
+        let shown = |user: &str, tls: &str| {
             let text: Arc<str> = format!(
-                "{DEFAULT}extenders: [{{urlPrefix: 'https://h/', tlsConfig: {{{tls}}}}}]\n"
+                "{DEFAULT}extenders: [{{urlPrefix: 'https://{user}h/', tlsConfig: {{{tls}}}}}]\n"
             )
             .into();
             let read = Configuration::read(&text, &registry(), &Handle::default()).expect("valid");
             (shown(&text, &read.extenders), text)
         };
-        let (secret, _) = shown("certData: YQ==, keyData: c2VjcmV0");
+        let (secret, _) = shown("", "certData: YQ==, keyData: c2VjcmV0");
         assert!(!secret.contains("c2VjcmV0") && secret.contains("use keyFile"), "{secret}");
-        let (same, text) = shown("certFile: cert.pem, keyFile: key.pem");
+        let (secret, _) = shown("me:hidden@", "");
+        assert!(!secret.contains("hidden"), "{secret}");
+        let (same, text) = shown("", "certFile: cert.pem, keyFile: key.pem");
         assert_eq!(same, text);
     }
 }

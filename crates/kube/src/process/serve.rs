@@ -5,7 +5,7 @@
 //! | `/livez`, `/healthz` | 200 while the process can do its work; 500 after the lease was lost |
 //! | `/readyz` | 200 when the first lists are applied and the process is not stopping |
 //! | `/metrics` | kube-scheduler's metrics in Prometheus' text format, and those of a shadow |
-//! | `/configz` | the configuration as it was given, unless it contains a private key |
+//! | `/configz` | the configuration as it was given, unless it contains a secret |
 //!
 //! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
 //! reach. [`Served::secure`] has both. Each server has up to 512 connections: for one more, the oldest one without a
