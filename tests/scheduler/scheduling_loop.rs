@@ -457,3 +457,27 @@ fn victims_that_are_terminating_already_are_not_evicted_again() {
     assert_eq!(failed[0].place, Some(Place::Unschedulable));
     assert_eq!(evicted.load(Ordering::Relaxed), 0);
 }
+
+#[test]
+fn a_nominated_pod_that_is_bound_elsewhere_frees_the_room_that_it_reserved() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    bench.node("small", 10);
+    let put = |event| bench.engine.submit(event).unwrap().wait().unwrap().unwrap();
+    put(Event::add_pod(cpu("low", 800).priority(1).on("n").build()));
+    bench.pending(cpu("high", 800).priority(9));
+    let mut scheduling = bench.scheduling(1);
+    let (_, failed) = bench.attempt(&mut scheduling).unwrap().into_parts();
+    assert_eq!(failed.len(), 1);
+    // The nominated pod must not take the room itself while the other one is tried.
+    let taken = bench.queue.pop(Some(Instant::now()), bench.clock());
+    let other = bench.pending(cpu("other", 500).priority(5));
+    let (placed, failed) = bench.attempt(&mut scheduling).unwrap().into_parts();
+    assert_eq!((placed.len(), failed.len()), (0, 1), "{taken:?}");
+    assert_eq!(bench.place(&other), Some(Place::Unschedulable));
+
+    // Another scheduler, which may overcommit nodes, binds the nominated pod.
+    put(Event::add_pod(cpu("high", 800).priority(9).on("small").build()));
+    bench.queue.tend(bench.clock());
+    assert_ne!(bench.place(&other), Some(Place::Unschedulable));
+}

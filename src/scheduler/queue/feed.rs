@@ -36,8 +36,12 @@ impl SchedulingQueue {
                 Ok(())
             }
             Fact::Changed(change) => {
-                if let Change::Pod(Diff { new: Some(placed), .. }) = change {
-                    self.end(&placed.uid, true);
+                if let Change::Pod(Diff { new: Some(placed), .. }) = change
+                    && let Some(queued) = self.end(&placed.uid, true).filter(is_nominated)
+                    && queued.nominated_node_name != placed.node_name
+                {
+                    // It reserved room on the node that it was nominated to.
+                    self.plan_room(queued);
                 }
                 self.take_of_group(change, cluster, now);
                 for event in ClusterEvent::of(change) {
