@@ -141,9 +141,7 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
 /// The plugins that score nodes.
 fn scoring(explained: &Explained<'_>) -> Vec<&'static str> {
     let scored = explained.evaluation.nodes.values().find(|verdict| !verdict.scores.is_empty());
-    scored
-        .map(|verdict| verdict.scores.iter().map(|score| score.plugin).collect())
-        .unwrap_or_default()
+    scored.into_iter().flat_map(|verdict| &verdict.scores).map(|score| score.plugin).collect()
 }
 
 pub(super) fn json(explained: &Explained<'_>) -> Value {

@@ -13,7 +13,7 @@ use crate::error::Failure;
 
 use super::fetch::Server;
 use super::run::{GRACE, Signals, configuration, host, log_to_stderr};
-use super::{live, runtime};
+use super::{live, runtime, use_small_pages};
 
 /// Answer a scheduler's questions about pods and nodes, as its extender.
 ///
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     /// authentication.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10261")]
     serve: SocketAddr,
-    /// Answer /bind. Whoever reaches the address can then bind any pod.
+    /// Serve the bind verb. Any client that can reach the address can then bind any pod.
     #[arg(long)]
     allow_bind: bool,
     /// Least severe messages that are logged to the standard error: error, warn, info, debug or trace.
@@ -44,6 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     config.configuration = configuration(arguments.config.as_deref())?;
     config.writes.host = host();
     log_to_stderr(arguments.log);
+    use_small_pages();
     runtime()?.block_on(answer(arguments, config))
 }
 

@@ -49,7 +49,7 @@ pub(super) fn check(gates: &[String]) -> Result<(), Failure> {
                 return wrong(format!("unknown feature gate; known are {}", known.join(", ")));
             }
             Some((name, implemented)) if *implemented != value => {
-                return wrong(format!("portolan implements {name}={implemented} alone"));
+                return wrong(format!("portolan supports only {name}={implemented}"));
             }
             Some(_) => {}
         }
@@ -70,8 +70,8 @@ mod tests {
         assert_eq!(check(&[]), Ok(()));
         assert_eq!(check(&["SchedulerQueueingHints=true", " GenericWorkload=false", ""]), Ok(()));
         for (gate, what) in [
-            ("GenericWorkload=true", "GenericWorkload=false alone"),
-            ("SchedulerQueueingHints=false", "SchedulerQueueingHints=true alone"),
+            ("GenericWorkload=true", "supports only GenericWorkload=false"),
+            ("SchedulerQueueingHints=false", "supports only SchedulerQueueingHints=true"),
             ("Nonesuch=true", "unknown feature gate"),
             ("SchedulerQueueingHints", "NAME=true"),
             ("SchedulerQueueingHints=yes", "neither true nor false"),

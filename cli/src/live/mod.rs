@@ -31,7 +31,7 @@ fn live(error: impl std::fmt::Display) -> Failure {
 
 /// Keeps the heap on small pages: each of the many threads would otherwise touch huge pages of its own, which tripled the
 /// memory of a scheduler of 1,000 nodes (174 MB instead of 58).
-pub(crate) fn use_small_pages() {
+fn use_small_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "huge pages are used");

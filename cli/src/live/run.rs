@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     /// (default: info).
     #[arg(long, value_name = "LEVEL")]
     log: Option<tracing::Level>,
-    /// Verbosity of kube-scheduler's log: from 4 on debug messages, from 6 on all; --log goes first.
+    /// Verbosity of kube-scheduler's log: from 4 on debug messages, from 6 on all; --log takes precedence.
     #[arg(short, long, value_name = "NUMBER", default_value_t = 0)]
     v: u8,
     #[command(flatten)]
@@ -114,7 +114,8 @@ fn write_configuration(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the limits of a client. Without `qps` there is none, as bindings are then as fast as the API server.
+/// Returns the limits of a client. Requests are not limited unless the configuration sets `qps`: the API server limits
+/// its clients itself.
 fn limits(settings: &ProcessSettings) -> Limits {
     let client = &settings.client_connection;
     let mut limits = Limits::default();
@@ -166,6 +167,8 @@ async fn schedule(
         Ok(())
     };
     tokio::select! {
+        biased;
+        () = scheduler.failed() => return failed(scheduler, election).await,
         found = elected => found?,
         () = signals.next() => return end(scheduler, election).await,
     }
@@ -178,11 +181,12 @@ async fn schedule(
         }
         Ok(())
     };
-    // The lease has to be renewed while the mirror becomes current.
+    // The lease has to be renewed while the mirror becomes current. A failure comes first, since it gives the lease back.
     tokio::select! {
+        biased;
+        () = scheduler.failed() => return failed(scheduler, election).await,
         found = current => found?,
         () = keep(&mut election) => return Ok(lost()),
-        () = scheduler.failed() => return failed(scheduler, election).await,
         () = signals.next() => return end(scheduler, election).await,
     }
     scheduler.begin().map_err(live)?;

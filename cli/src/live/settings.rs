@@ -141,7 +141,7 @@ fn overrule<T>(setting: &mut Option<T>, flag: Option<T>) {
     }
 }
 
-/// Returns the election of these settings, or `None` if there is none.
+/// Returns the configuration of the leader election, or `None` if it is turned off.
 pub(super) fn election(settings: &ProcessSettings, host: &str) -> Option<ElectionConfig> {
     let given = &settings.leader_election;
     if given.leader_elect == Some(false) {

@@ -167,7 +167,7 @@ fn flags_of_kube_scheduler_are_checked_before_the_start() {
         version.out
     );
     for (flags, what) in [
-        (&["--feature-gates", "GenericWorkload=true"][..], "GenericWorkload=false alone"),
+        (&["--feature-gates", "GenericWorkload=true"][..], "supports only GenericWorkload=false"),
         (&["--feature-gates", "PodLevelResources=true,Nonesuch=true"], "unknown feature gate"),
         (&["--leader-elect-resource-lock", "endpoints"], "leases"),
         (&["--tls-cert-file", "tls.crt"], "--tls-private-key-file"),

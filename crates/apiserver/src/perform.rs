@@ -71,7 +71,7 @@ pub(crate) async fn perform(
                         let limit = text.parse::<i64>().map_err(|_| {
                             ApiError::bad_request(format!("limit: Invalid value: {text:?}"))
                         })?;
-                        // A negative limit is none.
+                        // A negative limit means no limit.
                         usize::try_from(limit).unwrap_or(0)
                     }
                 },

@@ -21,7 +21,7 @@ use crate::{Output, print};
 use super::fetch::Server;
 use super::run::{Signals, configuration, duration, log_to_stderr};
 use super::serving::address;
-use super::{live, runtime};
+use super::{live, runtime, use_small_pages};
 
 use report::Report;
 
@@ -78,6 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     config.window = arguments.window;
     let export = arguments.export.as_deref().map(Export::create).transpose()?;
     log_to_stderr(arguments.log);
+    use_small_pages();
     runtime()?.block_on(observe(arguments, config, export))
 }
 

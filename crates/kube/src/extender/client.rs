@@ -226,7 +226,7 @@ impl Extender for HttpExtender {
         }
         match self.objects.pod(&pod.uid) {
             Some(raw) => wire::resources(&raw).iter().any(|name| managed.contains(name)),
-            // The pod was removed or bound meanwhile. What it requests is still known.
+            // The JSON of a pod is dropped when the pod is removed or bound. The parsed pod has its requests.
             None => {
                 let scalars = &pod.template.resources.incoming.scalars;
                 managed.iter().any(|name| scalars.get(name).is_some())

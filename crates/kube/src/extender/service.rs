@@ -323,10 +323,7 @@ impl Service {
         let state = CycleState::default();
         let cycle = Cycle::new(&basis.snapshot, &basis.pod, &state);
         // Plugins may leave data for their scores in the state.
-        let filters = basis.framework.pre_filter(cycle);
-        if let Some(status) = filters.rejected().filter(|status| !status.code.is_rejection()) {
-            return Err(status.clone().into());
-        }
+        let _ = pre_filter(&basis, cycle)?;
         let totals = totals(&basis, cycle, &names)?;
         let lowest = totals.values().copied().min().unwrap_or(0);
         let range = i128::from(totals.values().copied().max().unwrap_or(0)) - i128::from(lowest);
@@ -349,10 +346,7 @@ impl Service {
         let basis = self.basis(pod)?;
         let state = CycleState::default();
         let cycle = Cycle::new(&basis.snapshot, &basis.pod, &state);
-        let filters = basis.framework.pre_filter(cycle);
-        if let Some(status) = filters.rejected().filter(|status| !status.code.is_rejection()) {
-            return Err(status.clone().into());
-        }
+        let filters = pre_filter(&basis, cycle)?;
         let mut left = BTreeMap::new();
         for (node, victims) in victims {
             if passes_without(&basis.snapshot, &filters, &node, &victims)? {
@@ -385,6 +379,15 @@ impl Service {
 }
 
 const UNKNOWN: &str = "node(s) unknown to the extender";
+
+/// Runs PreFilter. A rejection is no error: the filters contain it.
+fn pre_filter<'a>(basis: &'a Basis, cycle: Cycle<'a>) -> Result<Filters<'a>, Status> {
+    let filters = basis.framework.pre_filter(cycle);
+    match filters.rejected().filter(|status| !status.code.is_rejection()) {
+        Some(status) => Err(status.clone()),
+        None => Ok(filters),
+    }
+}
 
 /// Returns the weighted sum of the scores of each known node.
 fn totals<'a>(

@@ -191,7 +191,7 @@ mod tests {
 
         let (certificate, key) = self_signed(address).expect("made");
         fs::write(folder.join("kube-scheduler.crt"), certificate.pem()).expect("written");
-        assert!(serving.reload().is_err(), "the key is that of the former certificate");
+        assert!(serving.reload().is_err(), "the key belongs to the previous certificate");
         assert_eq!(current(), first);
         fs::write(folder.join("kube-scheduler.key"), key).expect("written");
         serving.reload().expect("a pair");

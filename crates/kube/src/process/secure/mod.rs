@@ -90,7 +90,7 @@ pub struct SecureConfig {
     pub client_ca: Option<PathBuf>,
     /// How front proxies name users.
     pub request_headers: RequestHeaders,
-    /// The client that reviews tokens and looks up authorities. Without one, tokens count for nothing, and nothing is
+    /// The client that reviews tokens and looks up authorities. Without one, tokens are rejected, and nothing is
     /// looked up.
     pub authentication: Option<Api>,
     /// Whether authorities are looked up.
