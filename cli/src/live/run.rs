@@ -181,7 +181,8 @@ async fn schedule(
         }
         Ok(())
     };
-    // The lease has to be renewed while the mirror becomes current. A failure comes first, since it gives the lease back.
+    // The lease has to be renewed while the mirror becomes current. `failed` is polled first: `current` also ends with an
+    // error when the mirror ends, and would keep the lease.
     tokio::select! {
         biased;
         () = scheduler.failed() => return failed(scheduler, election).await,
@@ -189,7 +190,10 @@ async fn schedule(
         () = keep(&mut election) => return Ok(lost()),
         () = signals.next() => return end(scheduler, election).await,
     }
-    scheduler.begin().map_err(live)?;
+    if let Err(error) = scheduler.begin() {
+        tracing::error!(%error, "no thread");
+        return failed(scheduler, election).await;
+    }
     tracing::info!("scheduling");
     tokio::select! {
         () = keep(&mut election) => return Ok(lost()),

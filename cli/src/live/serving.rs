@@ -124,7 +124,30 @@ impl Serving {
         let port = self.secure_port.unwrap_or(PORT);
         let is_secure = is_secure || (is_in_cluster && self.serve.is_none());
         let secure = (is_secure && port > 0).then(|| SocketAddr::from((address, port)));
+        if let Some(flag) = self.only_for_https().filter(|_| secure.is_none()) {
+            return Err(Failure::Usage(format!("{flag} needs HTTPS: add --secure-port")));
+        }
         Ok(Addresses { plain, secure })
+    }
+
+    /// Returns a flag that is given and has no meaning without HTTPS.
+    fn only_for_https(&self) -> Option<&'static str> {
+        [
+            (self.tls_private_key_file.is_some(), "--tls-private-key-file"),
+            (self.authentication_skip_lookup.is_some(), "--authentication-skip-lookup"),
+            (
+                self.authentication_tolerate_lookup_failure.is_some(),
+                "--authentication-tolerate-lookup-failure",
+            ),
+            (
+                self.authorization_always_allow_paths.is_some(),
+                "--authorization-always-allow-paths",
+            ),
+            (self.requestheader_client_ca_file.is_some(), "--requestheader-client-ca-file"),
+            (self.requestheader_allowed_names.is_some(), "--requestheader-allowed-names"),
+        ]
+        .into_iter()
+        .find_map(|(is_given, flag)| is_given.then_some(flag))
     }
 
     /// Starts the servers. They end when the result is dropped.
@@ -177,10 +200,15 @@ impl Serving {
         if let Some(paths) = &self.authorization_always_allow_paths {
             config.always_allow_paths = paths.clone();
         }
-        if config.authentication.is_none() || config.authorization.is_none() {
+        if config.authentication.is_none() {
             tracing::warn!(
-                "without --authentication-kubeconfig and --authorization-kubeconfig, HTTPS serves the paths that are \
-                 always allowed"
+                "bearer tokens are ignored and authorities are not looked up: use --authentication-kubeconfig"
+            );
+        }
+        if config.authorization.is_none() {
+            tracing::warn!(
+                "only members of system:masters may read more than the paths that are always allowed: use \
+                 --authorization-kubeconfig"
             );
         }
         Ok(config)
@@ -237,6 +265,11 @@ mod tests {
             ..Serving::default()
         };
         assert_eq!(addresses(&kubeadm, false), (None, some("127.0.0.1:10259")));
+        let paths = Some(vec!["/metrics".to_owned()]);
+        let open = Serving { authorization_always_allow_paths: paths, ..Serving::default() };
+        assert!(open.addresses(true).is_ok());
+        let refused = open.addresses(false).expect_err("served without HTTPS").to_string();
+        assert!(refused.contains("--authorization-always-allow-paths needs HTTPS"), "{refused}");
         let both = Serving { secure_port: Some(443), ..plain };
         assert_eq!(addresses(&both, false), (some("127.0.0.1:80"), some("0.0.0.0:443")));
     }

@@ -6,9 +6,10 @@
 //! - A Lease expires a lease duration after *this* process last saw it change. The times that it contains are those of
 //!   other clocks and are not compared.
 //! - A leader that has not renewed the Lease within the renew deadline has lost it. It must not write anything from then
-//!   on, even if it was suspended meanwhile: the [`Fence`] is open only until the renew deadline counted from the
-//!   *beginning* of the last renewal that succeeded, and another candidate waits for the longer lease duration from a
-//!   later moment.
+//!   on, even if it was stopped meanwhile (SIGSTOP, a frozen cgroup): the [`Fence`] is open only until the renew deadline
+//!   counted from the *beginning* of the last renewal that succeeded, and another candidate waits for the longer lease
+//!   duration from a later moment. The clock stands still while the whole machine is suspended, so a leader on a machine
+//!   that resumes may write until its next renewal fails.
 
 use std::time::Duration;
 
@@ -95,6 +96,8 @@ pub struct Election {
     path: String,
     fence: Fence,
     observed: Option<Observed>,
+    /// When the last renewal that succeeded began.
+    held: Option<Instant>,
 }
 
 /// The Lease as it was last seen, and when its specification was first seen.
@@ -104,7 +107,7 @@ struct Observed {
     since: Instant,
 }
 
-/// What one try came to.
+/// The result of one attempt to acquire or renew the Lease.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
     /// The Lease is ours, since this moment at the latest.
@@ -165,7 +168,7 @@ impl Election {
     pub fn new(api: Api, config: ElectionConfig, fence: Fence) -> Result<Election, ElectionError> {
         config.check()?;
         let path = Resource::LEASES.object(&config.namespace, &config.name);
-        Ok(Election { api, config, path, fence, observed: None })
+        Ok(Election { api, config, path, fence, observed: None, held: None })
     }
 
     /// Waits until this candidate is the leader. Failed requests are tried again.
@@ -189,14 +192,10 @@ impl Election {
 
     /// Renews the Lease, and returns when it is lost. The fence is closed then.
     pub async fn keep(&mut self) {
-        let mut held = Instant::now();
         loop {
             let started = Instant::now();
             match self.try_turn().await {
-                Ok(Turn::Held(since)) => {
-                    held = since;
-                    self.open(since);
-                }
+                Ok(Turn::Held(since)) => self.open(since),
                 Ok(Turn::Other(holder)) => {
                     tracing::error!(lease = self.path, holder, "another candidate took the lease");
                     break;
@@ -205,7 +204,7 @@ impl Election {
                     tracing::warn!(lease = self.path, %error, "could not renew the lease")
                 }
             }
-            if held.elapsed() >= self.config.renew_deadline {
+            if self.held.is_none_or(|held| held.elapsed() >= self.config.renew_deadline) {
                 tracing::error!(lease = self.path, "the lease was not renewed in time");
                 break;
             }
@@ -252,7 +251,8 @@ impl Election {
     }
 
     /// The moment at which writing must stop: a renewal that began at `since` may have been overtaken after it.
-    fn open(&self, since: Instant) {
+    fn open(&mut self, since: Instant) {
+        self.held = Some(since);
         self.fence.open_until((since + self.config.renew_deadline).into_std());
     }
 

@@ -58,7 +58,7 @@ pub(super) struct Authentication {
 }
 
 impl Authentication {
-    /// Reviews tokens with this client. Without one, a token counts for nothing.
+    /// Reviews tokens with this client. Without one, bearer tokens are ignored.
     ///
     /// # Errors
     ///

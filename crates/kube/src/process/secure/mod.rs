@@ -7,9 +7,9 @@
 //!
 //! | answer | meaning |
 //! |---|---|
-//! | 401 | the credentials are invalid |
+//! | 401 | the credentials are invalid or could not be reviewed |
 //! | 403 | the user may not make the request |
-//! | 500 | the API server could not be asked |
+//! | 500 | the access could not be reviewed |
 //!
 //! Differences from kube-scheduler: HTTP/1.1 only, idle connections end after 32 s instead of 90 s, and the ConfigMap of
 //! the cluster's authorities is read once a minute instead of being watched. Neither checks revocation lists.
@@ -90,7 +90,7 @@ pub struct SecureConfig {
     pub client_ca: Option<PathBuf>,
     /// How front proxies name users.
     pub request_headers: RequestHeaders,
-    /// The client that reviews tokens and looks up authorities. Without one, tokens are rejected, and nothing is
+    /// The client that reviews tokens and looks up authorities. Without one, bearer tokens are ignored, and nothing is
     /// looked up.
     pub authentication: Option<Api>,
     /// Whether authorities are looked up.
@@ -212,7 +212,7 @@ impl Served {
 }
 
 /// Listens on an address. Any unspecified address, such as `0.0.0.0`, stands for all addresses of both families, as in
-/// kube-scheduler.
+/// kube-scheduler, unless the system keeps IPv6 sockets from IPv4 (`net.ipv6.bindv6only`).
 async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     if address.ip().is_unspecified() {
         let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()));

@@ -195,7 +195,7 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Returns whether something may change: a file, or the ConfigMap.
+    /// Returns whether there is nothing to read: neither a file nor the ConfigMap.
     pub(super) fn is_empty(&self) -> bool {
         self.client_ca.is_none() && self.headers.client_ca.is_none() && self.lookup.is_none()
     }
