@@ -238,7 +238,7 @@ fn requests(
     changes.into_iter().take(REPORTED).map(|(_, change)| change).collect()
 }
 
-/// The node that needs the fewest evictions, and the victims, lowest priority first.
+/// The node that needs the fewest evictions, and the victims, the most important first.
 fn evictions(
     framework: &Framework,
     cluster: &Cluster,
@@ -254,10 +254,8 @@ fn evictions(
     nodes.sort_unstable();
     nodes.truncate(TRIED);
     let mut fewest: Option<(usize, i64, String)> = None;
-    let mut fitting = 0;
     for (_, name) in nodes {
         let Some(victims) = victims(framework, cluster, pod, name) else { continue };
-        fitting += 1;
         let priorities = victims.iter().map(|(priority, _)| i64::from(*priority)).sum();
         let listed: Vec<&str> = victims.iter().map(|(_, pod)| &**pod).collect();
         let what = format!("evict {} from node {name}", listed.join(", "));
@@ -268,7 +266,7 @@ fn evictions(
             fewest = Some((victims.len(), priorities, what));
         }
     }
-    let change = |(_, _, what)| Change { kind: "evict", what, nodes: fitting };
+    let change = |(_, _, what)| Change { kind: "evict", what, nodes: 1 };
     fewest.map(change).into_iter().collect()
 }
 

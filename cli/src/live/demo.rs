@@ -142,7 +142,7 @@ async fn wait_for(scheduler: &LiveScheduler, pods: u64, bar: &ProgressBar) -> Re
         if figures.bound != last {
             (last, since) = (figures.bound, Instant::now());
         } else if since.elapsed() > PATIENCE {
-            return Err(Failure::Usage(format!(
+            return Err(Failure::Live(format!(
                 "{} of {pods} pods were bound, and none for {} s: the nodes may be full",
                 figures.bound,
                 PATIENCE.as_secs()

@@ -80,7 +80,7 @@ pub(crate) fn fetch(server: &Server) -> Result<Fetched, Failure> {
                 Err(error) if matches!(error.code(), Some(403 | 404)) => {
                     fetched.notes.push(format!("without {}: {error}", kind.plural));
                 }
-                Err(error) => return Err(Failure::Usage(format!("{path}: {error}"))),
+                Err(error) => return Err(Failure::Live(format!("{path}: {error}"))),
             }
         }
         Ok(fetched)

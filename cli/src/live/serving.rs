@@ -139,10 +139,7 @@ impl Serving {
                 self.authentication_tolerate_lookup_failure.is_some(),
                 "--authentication-tolerate-lookup-failure",
             ),
-            (
-                self.authorization_always_allow_paths.is_some(),
-                "--authorization-always-allow-paths",
-            ),
+            (self.authorization_always_allow_paths.is_some(), "--authorization-always-allow-paths"),
             (self.requestheader_client_ca_file.is_some(), "--requestheader-client-ca-file"),
             (self.requestheader_allowed_names.is_some(), "--requestheader-allowed-names"),
         ]

@@ -1,6 +1,6 @@
 //! Brings recorded writes and our own into one form, in which equal means the same.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
@@ -41,6 +41,17 @@ impl Streams {
             }
         }
         Streams { objects }
+    }
+
+    /// Removes the failed attempts of pods that waited for the resources of the scenario before: the recording's cluster
+    /// was still busy with it. `first` are the pods that were created before any other, which nothing of their own
+    /// scenario can delay. `ours` bound them at the first attempt.
+    pub(super) fn forget_the_scenario_before(&mut self, first: &BTreeSet<&str>, ours: &Streams) {
+        for (name, stream) in &mut self.objects {
+            if let (true, Some(own)) = (first.contains(&**name), ours.objects.get(name)) {
+                stream.forget_failures_before_binding(own);
+            }
+        }
     }
 
     /// Returns what differs from `ours`. If the choice of victims is chance, the numbers in names do not count: of equal
@@ -99,11 +110,6 @@ pub(super) fn without_numbers(text: &str) -> String {
 }
 
 fn compare(mut theirs: Vec<(String, Stream)>, mut found: Vec<(String, Stream)>) -> Vec<String> {
-    for (name, stream) in &mut theirs {
-        if let Some((_, own)) = found.iter().find(|(own, _)| own == name) {
-            stream.forget_failures_before_binding(own);
-        }
-    }
     theirs.sort();
     found.sort();
     let mut differences = Vec::new();
@@ -122,12 +128,20 @@ fn compare(mut theirs: Vec<(String, Stream)>, mut found: Vec<(String, Stream)>) 
 }
 
 impl Stream {
-    /// Removes failed attempts before the binding if `own` was bound at its first attempt: the recording's cluster was
-    /// still busy with the scenario before.
+    /// Removes attempts that failed for lack of resources, if `own` was bound at its first attempt.
     fn forget_failures_before_binding(&mut self, own: &Stream) {
-        let has_failed = |stream: &Stream| stream.events.iter().any(|it| it.contains("FailedSch"));
+        let failures = |stream: &Stream| -> Vec<String> {
+            stream.events.iter().filter(|it| it.contains("FailedScheduling")).cloned().collect()
+        };
         let is_bound = |stream: &Stream| stream.writes.iter().any(|it| it.contains("pods/binding"));
-        if has_failed(own) || !is_bound(own) || !is_bound(self) || !has_failed(self) {
+        let lacks_resources = |failure: &String| {
+            failure.contains("Insufficient ") || failure.contains("Too many pods")
+        };
+        let is_forgotten = failures(own).is_empty()
+            && is_bound(own)
+            && is_bound(self)
+            && failures(self).iter().all(lacks_resources);
+        if !is_forgotten {
             return;
         }
         self.events.retain(|event| !event.contains("FailedScheduling"));
@@ -272,6 +286,38 @@ pub(super) fn name(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_that_differ_are_found() {
+        let write = |verb: &str, resource: &str, body: Value| Write {
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+            name: "a".to_owned(),
+            body,
+            code: 201,
+        };
+        let bind = |node: &str| write("create", "pods/binding", json!({"target": {"name": node}}));
+        let failure = |note: &str| {
+            let regarding = json!({"name": "a"});
+            let body = json!({"reason": "FailedScheduling", "note": note, "regarding": regarding});
+            write("create", "events", body)
+        };
+        let streams = |writes: &[Write]| Streams::of(writes);
+        let bound = || streams(&[bind("hollow-0")]);
+        assert!(bound().differences(&streams(&[bind("hollow-2")])).is_empty(), "of equal nodes");
+        assert_eq!(bound().differences(&streams(&[bind("other")])).len(), 1);
+        assert_eq!(bound().differences(&streams(&[])).len(), 1, "missing");
+        assert_eq!(streams(&[]).differences(&bound()).len(), 1, "not expected");
+
+        let differs = |note: &str, first: &[&str]| {
+            let mut theirs = streams(&[failure(note), bind("hollow-0")]);
+            theirs.forget_the_scenario_before(&first.iter().copied().collect(), &bound());
+            !theirs.differences(&bound()).is_empty()
+        };
+        assert!(!differs("3 Insufficient cpu.", &["a"]));
+        assert!(differs("3 Insufficient cpu.", &["b"]), "the scenario's own pods were in the way");
+        assert!(differs("3 node(s) didn't match pod affinity rules.", &["a"]));
+    }
 
     #[test]
     fn random_parts_of_names_are_replaced() {

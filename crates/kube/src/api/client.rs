@@ -238,7 +238,7 @@ impl Api {
         let Some(permission) = permission else { return send.await };
         let mut ended = permission.ended();
         // Asked each time before the request makes progress, because a timer may be late, for instance if the process
-        // was suspended.
+        // was stopped.
         let ended = poll_fn(|context| match permission.may_write() {
             true => ended.as_mut().poll(context),
             false => Poll::Ready(()),
@@ -271,7 +271,7 @@ impl Api {
         let code = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        // The code alone decides what to do, so a body that breaks off is no other error.
+        // The code decides what to do, so a truncated body does not change the error.
         let body = self.bytes(response).await.unwrap_or_default();
         Refusal::read(code, &body, retry_after.map(Duration::from_secs)).into()
     }

@@ -1,4 +1,4 @@
-//! Where the API server is, and who asks it.
+//! The address and credentials of an API server.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use super::{Api, ConnectError, Limits};
 
-/// The way to an API server.
+/// The address of an API server, and the credentials to use there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Connection {
@@ -17,7 +17,8 @@ pub struct Connection {
     pub kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig, or `None` for its current context.
     pub context: Option<String>,
-    /// The address of the API server, which overrides the kubeconfig's. Without a kubeconfig, nobody is authenticated.
+    /// The address of the API server, which overrides the kubeconfig's. Without a kubeconfig, requests are not
+    /// authenticated.
     pub server: Option<String>,
 }
 
