@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde::de::value::{CowStrDeserializer, MapAccessDeserializer};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_path_to_error::{Deserializer as Tracked, Track};
 
 use super::collect::{Collected, Kind};
 use super::error::{Cause, Path, ReadError};
@@ -41,17 +42,7 @@ impl Reader {
         if is_json(input) {
             return self.read_json(input);
         }
-        match std::str::from_utf8(input) {
-            Ok(text) => self.read_yaml(text),
-            Err(error) => {
-                let before = &input[..error.valid_up_to()];
-                let line = before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
-                let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-                let column = String::from_utf8_lossy(&before[start..]).chars().count() as u64 + 1;
-                let cause = Cause::Syntax("the text is not valid UTF-8".to_owned());
-                Err(ReadError::at(String::new(), Some((line, column)), cause))
-            }
-        }
+        self.read_yaml(text(input)?)
     }
 
     /// Reads one JSON value: a Kubernetes object, a list object, or an array of objects. O(length).
@@ -61,7 +52,7 @@ impl Reader {
     /// As for [`Reader::read`].
     pub fn read_json(&mut self, input: &[u8]) -> Result<(), ReadError> {
         let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
-        let document: Document = serde_json::from_slice(input)
+        let document: Document = serde_json::from_str(text(input)?)
             .map_err(|error| ReadError::json(json_path(input), &error))?;
         self.collected.merge(document.into_result()?);
         Ok(())
@@ -138,15 +129,27 @@ pub fn read(input: &[u8]) -> Result<Objects, ReadError> {
     Ok(reader.finish())
 }
 
-/// Returns the path at which the parser rejects an input. Parses the input a second time, with the path tracked.
+/// Returns the text of an input.
+fn text(input: &[u8]) -> Result<&str, ReadError> {
+    std::str::from_utf8(input).map_err(|error| {
+        let before = &input[..error.valid_up_to()];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+        let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let column = String::from_utf8_lossy(&before[start..]).chars().count() as u64 + 1;
+        let cause = Cause::Syntax("the text is not valid UTF-8".to_owned());
+        ReadError::at(String::new(), Some((line, column)), cause)
+    })
+}
+
+/// Returns the path at which an input is rejected, or no path for a repeated field. Parses the input a second time, as a
+/// tree, since a tracked parser of the text would compile all structs once more.
 fn json_path(input: &[u8]) -> String {
-    let mut track = serde_path_to_error::Track::new();
-    let mut json = serde_json::Deserializer::from_slice(input);
-    let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
-    match Document::deserialize(tracked) {
-        Ok(_) => String::new(),
-        Err(_) => track.path().to_string(),
-    }
+    let value = match super::slice::value(input) {
+        Ok(value) => value,
+        Err(error) => return error.path().to_owned(),
+    };
+    let read: Result<Document, _> = serde_path_to_error::deserialize(&value);
+    read.err().map(|error| error.path().to_string()).unwrap_or_default()
 }
 
 /// The objects of one JSON text or YAML document, or the first error in it.
@@ -230,7 +233,7 @@ impl<'de> Visitor<'de> for Item<'_> {
         let Item { document, path, default, late } = self;
         let mut api_version: Option<Text<'de>> = None;
         let mut kind: Option<Text<'de>> = None;
-        let mut buffered = serde_json::Map::new();
+        let mut fields = serde_json::Map::new();
         let mut unnamed: Late = Vec::new();
         let mut listed = false;
         while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
@@ -258,7 +261,7 @@ impl<'de> Visitor<'de> for Item<'_> {
                         (Some(api_version), Some(kind)) => Some(Kind::of(api_version, kind)),
                         _ => default.clone(),
                     };
-                    if let (Some(known), true) = (known, buffered.is_empty()) {
+                    if let (Some(known), true) = (known, fields.is_empty()) {
                         if known.is_list() {
                             map.next_value::<de::IgnoredAny>()?;
                             continue;
@@ -267,7 +270,7 @@ impl<'de> Visitor<'de> for Item<'_> {
                         return body(document, path, &known, MapAccessDeserializer::new(rest));
                     }
                     let value = map.next_value::<Value>()?;
-                    buffered.insert(key.to_string(), value);
+                    fields.insert(key.to_string(), value);
                 }
             }
         }
@@ -281,7 +284,7 @@ impl<'de> Visitor<'de> for Item<'_> {
             for (index, value) in unnamed {
                 let path = items.index(index);
                 match &default {
-                    Some(kind) => body(document, &path, kind, value).map_err(de::Error::custom)?,
+                    Some(kind) => buffered(document, &path, kind, &value).map_err(de::Error::custom)?,
                     None => document.take(|_| Err(ReadError::new(&path, Cause::NoKind))),
                 }
             }
@@ -290,13 +293,15 @@ impl<'de> Visitor<'de> for Item<'_> {
         match (named, default, late) {
             (Some((api_version, kind)), ..) => {
                 let kind = Kind::of(api_version, kind);
-                body(document, path, &kind, Value::Object(buffered)).map_err(de::Error::custom)
+                let value = Value::Object(fields);
+                buffered(document, path, &kind, &value).map_err(de::Error::custom)
             }
             (None, Some(kind), _) => {
-                body(document, path, &kind, Value::Object(buffered)).map_err(de::Error::custom)
+                let value = Value::Object(fields);
+                buffered(document, path, &kind, &value).map_err(de::Error::custom)
             }
             (None, None, Some((index, late))) if kind.is_none() && api_version.is_none() => {
-                late.push((index, Value::Object(buffered)));
+                late.push((index, Value::Object(fields)));
                 Ok(())
             }
             _ => {
@@ -305,6 +310,18 @@ impl<'de> Visitor<'de> for Item<'_> {
             }
         }
     }
+}
+
+/// Reads fields that were buffered because the kind came late.
+fn buffered(
+    document: &mut Document,
+    path: &Path<'_>,
+    kind: &Kind,
+    fields: &Value,
+) -> Result<(), serde_json::Error> {
+    // Tracked only so that the structs are not compiled once more, see `json_path`.
+    let mut track = Track::new();
+    body(document, path, kind, Tracked::new(fields, &mut track))
 }
 
 /// Reads the remaining fields directly into the struct of the kind.

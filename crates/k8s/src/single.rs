@@ -142,12 +142,10 @@ pub(super) trait Source<'v> {
 
 impl<'v> Source<'v> for &'v Value {
     fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError> {
-        // Tracking the path is slow, so it is only done after an error.
-        T::deserialize(self).or_else(|_| {
-            serde_path_to_error::deserialize(self).map_err(|error| {
-                let path = error.path().to_string();
-                ReadError::at(path, None, Cause::Syntax(error.into_inner().to_string()))
-            })
+        // A pass without the path would be faster, and would compile all structs once more.
+        serde_path_to_error::deserialize(self).map_err(|error| {
+            let path = error.path().to_string();
+            ReadError::at(path, None, Cause::Syntax(error.into_inner().to_string()))
         })
     }
 }

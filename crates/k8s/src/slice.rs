@@ -75,7 +75,7 @@ pub fn object_from_slice(kind: &str, bytes: &[u8]) -> Result<Object, ReadError> 
 }
 
 /// Parses all bytes as a tree, for input that could not be read directly.
-fn value(bytes: &[u8]) -> Result<Value, ReadError> {
+pub(super) fn value(bytes: &[u8]) -> Result<Value, ReadError> {
     serde_json::from_slice(bytes).map_err(|error| {
         let mut track = serde_path_to_error::Track::new();
         let mut json = serde_json::Deserializer::from_slice(bytes);
