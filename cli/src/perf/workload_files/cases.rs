@@ -18,6 +18,8 @@ pub(super) struct Workload {
     pub(super) scheduler_config: Option<String>,
     pub(super) threshold: Threshold,
     pub(super) steps: Vec<Step>,
+    /// A parameter that no operation refers to.
+    pub(super) unused_parameter: Option<String>,
     /// The line of the workload in its file.
     pub(super) line: u64,
 }
@@ -125,6 +127,7 @@ fn read_case<'t>(part: &Part<'t>, into: &mut Vec<Workload>) -> Result<&'t str, I
             scheduler_config: scheduler_config.clone(),
             threshold: threshold(&mut fields, &selector)?,
             steps: Vec::new(),
+            unused_parameter: None,
             line: part.line(),
         };
         workload.feature_gates.extend(self::gates(&mut fields)?);
@@ -132,7 +135,7 @@ fn read_case<'t>(part: &Part<'t>, into: &mut Vec<Workload>) -> Result<&'t str, I
         for operation in &operations {
             workload.steps.extend(steps::read(operation, &given)?);
         }
-        given.finish()?;
+        workload.unused_parameter = given.unused();
         into.push(workload);
     }
     Ok(case)

@@ -62,14 +62,10 @@ impl<'t> Parameters<'t> {
         }
     }
 
-    /// Checks that each parameter was used.
-    pub(super) fn finish(self) -> Result<(), Invalid> {
+    /// The first parameter that no operation used.
+    pub(super) fn unused(self) -> Option<String> {
         let used = self.used.into_inner();
-        match self.values.iter().find(|(name, _)| !used.contains(name)) {
-            None => Ok(()),
-            Some((name, value)) => {
-                Err(value.invalid(Why::UnusedParameter((*name).to_owned(), self.workload)))
-            }
-        }
+        let unused = self.values.iter().find(|(name, _)| !used.contains(name));
+        unused.map(|(name, _)| (*name).to_owned())
     }
 }

@@ -18,6 +18,12 @@ pub(super) fn plan(
     if let Some(why) = unsupported_operation(workload) {
         return Ok(Some(why));
     }
+    if let Some(name) = &workload.unused_parameter {
+        // A test in Go may read it, as those of NodeDeclaredFeatures do.
+        return Ok(Some(format!(
+            "no operation uses the parameter {name}: check the spelling, or the code that belongs to the file"
+        )));
+    }
     for path in paths(workload) {
         sources.load(path)?;
     }

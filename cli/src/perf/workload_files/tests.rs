@@ -131,7 +131,7 @@ fn churn_deletions_updates_and_barriers_have_their_defaults() {
 }
 
 #[test]
-fn a_parameter_must_be_defined_used_and_of_its_type() {
+fn a_parameter_must_be_defined_and_of_its_type() {
     let nodes = "opcode: createNodes, countParam: $nodes";
     let path = "[0].workloadTemplate[0].countParam".to_owned();
     let small = || "small".to_owned();
@@ -140,11 +140,19 @@ fn a_parameter_must_be_defined_used_and_of_its_type() {
     let wrong = Why::WrongParameter("nodes".to_owned(), small(), "a count");
     let value = "[0].workloads[0].params.nodes".to_owned();
     assert_eq!(error(&[nodes], "params: {nodes: many}"), (5, value, wrong));
-    let unused = Why::UnusedParameter("node".to_owned(), small());
-    let value = "[0].workloads[0].params.node".to_owned();
-    assert_eq!(error(&[nodes], "params: {nodes: 1, node: 1}"), (5, value, unused));
     let none = Why::NoParameter("nodes".to_owned());
     assert_eq!(error(&["opcode: createNodes, countParam: nodes"], "labels: [a]"), (3, path, none));
+}
+
+#[test]
+fn a_parameter_that_no_operation_uses_is_noted() {
+    let unused = |parameters: &str| {
+        let operation = "opcode: createNodes, countParam: $nodes";
+        let read = cases::read(&file(&[operation], &format!("params: {{{parameters}}}")));
+        read.unwrap_or_else(|invalid| panic!("{invalid}")).remove(0).unused_parameter
+    };
+    assert_eq!(unused("nodes: 1, node: 1"), Some("node".to_owned()));
+    assert_eq!(unused("nodes: 1"), None);
 }
 
 #[test]

@@ -51,8 +51,6 @@ pub(super) enum Why {
     UndefinedParameter(String, String),
     #[error("the parameter {0:?} of workload {1:?} is not {2}")]
     WrongParameter(String, String, &'static str),
-    #[error("the parameter {0:?} of workload {1:?} is unused: check the spelling")]
-    UnusedParameter(String, String),
     #[error("{0:?} occurs twice")]
     Twice(String),
     #[error("{0}")]
