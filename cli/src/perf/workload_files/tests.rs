@@ -81,15 +81,15 @@ fn churn_deletions_updates_and_barriers_have_their_defaults() {
     let operations = [
         "opcode: churn, mode: create, templatePaths: [a.yaml]",
         "opcode: churn, mode: recreate, number: 2, intervalMilliseconds: 50, namespace: c, templatePaths: [a, b]",
-        "opcode: deletePods, namespace: n, deletePodsPerSecond: 50, skipWaitToCompletion: true, labelSelector: {a: b}",
-        "opcode: createAny, templatePath: x, namespace: n",
-        "opcode: updateAny, templatePath: x, countParam: $n, updatePerSecond: 9, subresources: [resize]",
+        "opcode: deletePods, namespace: web, deletePodsPerSecond: 50, skipWaitToCompletion: true, labelSelector: {a: b}",
+        "opcode: createAny, templatePath: x, namespace: web",
+        "opcode: updateAny, templatePath: x, countParam: $some, updatePerSecond: 9, subresources: [resize]",
         "opcode: barrier",
-        "opcode: barrier, namespaces: [n], stageRequirement: Attempted, labelSelector: {a: b}",
+        "opcode: barrier, namespaces: [web], stageRequirement: Attempted, labelSelector: {a: b}",
         "opcode: createPods, count: 2, steadyStateParam: $steady, duration: 5s",
         "opcode: createPods, count: 2, persistentVolumeTemplatePath: v, persistentVolumeClaimTemplatePath: c",
     ];
-    let found = steps(&operations, "params: {n: 3, steady: true}");
+    let found = steps(&operations, "params: {some: 3, steady: true}");
     let churn = |mode, milliseconds, namespace: Option<&str>, templates: &[&str]| {
         Step::Churn(Churn {
             mode,
@@ -107,12 +107,12 @@ fn churn_deletions_updates_and_barriers_have_their_defaults() {
         churn(ChurnMode::Create(None), 500, None, &["a.yaml"]),
         churn(ChurnMode::Recreate(2), 50, Some("c"), &["a", "b"]),
         Step::DeletePods {
-            namespace: "n".to_owned(),
+            namespace: "web".to_owned(),
             labels: labels("a", "b"),
             per_second: 50,
             waits: false,
         },
-        Step::CreateAny(any(Some("n"), 1)),
+        Step::CreateAny(any(Some("web"), 1)),
         Step::UpdateAny {
             any: any(None, 3),
             per_second: 9,
@@ -120,7 +120,7 @@ fn churn_deletions_updates_and_barriers_have_their_defaults() {
         },
         Step::Barrier { namespaces: Vec::new(), labels: Labels::new(), stage: Stage::Scheduled },
         Step::Barrier {
-            namespaces: vec!["n".to_owned()],
+            namespaces: vec!["web".to_owned()],
             labels: labels("a", "b"),
             stage: Stage::Attempted,
         },
