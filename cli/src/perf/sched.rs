@@ -213,7 +213,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !arguments.scheduler_perf.is_empty() {
         let Arguments { schedulers, seed, output, .. } = *arguments;
         let place = Place::InProcess { schedulers, seed };
-        return workload_files::run(&arguments.scheduler_perf, &arguments.selection, &place, output);
+        return workload_files::run(
+            &arguments.scheduler_perf,
+            &arguments.selection,
+            &place,
+            output,
+        );
     }
     for (name, count) in
         [("nodes", arguments.nodes), ("init", arguments.init), ("pods", arguments.pods)]

@@ -186,8 +186,15 @@ fn every_operation(test: &str, command: &[&str]) {
     let pods = |index: usize| result["workloads"][index]["measured"][0]["pods"].as_u64();
     assert_eq!([0, 1, 3, 4, 5].map(pods), [5, 1, 2, 3, 6].map(Some), "{result}");
     let verdict = |index: usize| &result["workloads"][index]["measured"][0]["threshold"];
-    assert_eq!((verdict(0)["reached"].as_bool(), verdict(1)["reached"].as_bool()), (Some(true), Some(false)));
-    assert_eq!((verdict(0)["bucket"].as_str(), code), (Some("Average"), 1), "a threshold is missed");
+    assert_eq!(
+        (verdict(0)["reached"].as_bool(), verdict(1)["reached"].as_bool()),
+        (Some(true), Some(false))
+    );
+    assert_eq!(
+        (verdict(0)["bucket"].as_str(), code),
+        (Some("Average"), 1),
+        "a threshold is missed"
+    );
     let reason = |index: usize| result["workloads"][index]["reason"].as_str().expect("a reason");
     assert_eq!(reason(2), "portolan implements SchedulerQueueingHints=true alone");
     assert!(reason(6).contains("createResourceDriver"), "{}", reason(6));
@@ -226,7 +233,10 @@ fn a_workload_that_cannot_finish_fails_and_names_a_pod() {
     let reason = result["workloads"][0]["reason"].as_str().expect("a reason");
     assert_eq!((outcomes(&result)[0].1, code), ("failed", 1));
     // 2 cores hold 20 of the 30 pods.
-    assert!(reason.starts_with("20 of 30 pods were scheduled after 1 s; namespace-1/pod-"), "{reason}");
+    assert!(
+        reason.starts_with("20 of 30 pods were scheduled after 1 s; namespace-1/pod-"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -247,7 +257,9 @@ fn errors_name_the_file_the_line_and_the_remedy() {
     let pod = file("perf_files_errors/templates", "pod.yaml", b"kind: Pod\n{{ range .Index }}\n");
     let folder = pod.trim_end_matches("templates/pod.yaml");
     let says = sched(&path, &[]);
-    let place = format!("{folder}topic/../templates/pod.yaml:2: the template expression {{{{range .Index}}}}");
+    let place = format!(
+        "{folder}topic/../templates/pod.yaml:2: the template expression {{{{range .Index}}}}"
+    );
     assert!(says.contains(&place), "{says}");
     let conflict = portolan(&["perf", "sched", "--scheduler-perf", &path, "--nodes", "5"]);
     assert!(conflict.code == 2 && conflict.err.contains("cannot be used with"), "{}", conflict.err);

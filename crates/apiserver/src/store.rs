@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::history::{Event, Happening, History, TooOld};
-use crate::server::AdmissionPlugin;
 use crate::resources::{Resource, TABLE};
 use crate::selectors::field;
+use crate::server::AdmissionPlugin;
 
 /// The namespace and name of an object. The namespace of a cluster-scoped object is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

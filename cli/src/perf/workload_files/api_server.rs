@@ -141,7 +141,7 @@ fn refused(object: &Value) -> impl Fn(ApiError) -> Refused {
 }
 
 fn refusal(shown: String) -> impl Fn(ApiError) -> Refused {
-    move |error| match (error.code, &*error.reason) {
+    move |error| match (error.code, error.reason) {
         (404, _) => Refused::NotFound(shown.clone()),
         (409, "AlreadyExists") => Refused::Exists(shown.clone()),
         _ => Refused::Other(format!("{shown}: {}", error.message)),

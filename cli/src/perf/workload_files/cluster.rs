@@ -293,7 +293,7 @@ fn read(reader: &mut Reader, object: &Value) -> Result<(), Refused> {
     })
 }
 
-/// Writes what scheduling threads decide. Does not keep the engine alive.
+/// Writes the decisions of scheduling threads. Does not keep the engine alive.
 pub(super) struct Writer {
     pub(super) cluster: Arc<Cluster>,
     pub(super) engine: WeakEngine,

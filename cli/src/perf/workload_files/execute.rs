@@ -54,13 +54,13 @@ pub(super) struct Settings {
     pub(super) sample_every: Duration,
 }
 
-/// What background threads of a workload share.
+/// State that the operations share with background threads.
 pub(super) struct Shared<'w> {
     pub(super) target: &'w dyn Target,
     pub(super) sources: &'w Sources,
     pub(super) names: Names,
     pub(super) stop: Stop,
-    /// What went wrong in the background. The first one is reported.
+    /// The first error of a background thread.
     troubles: Mutex<Option<Trouble>>,
 }
 
@@ -108,7 +108,7 @@ struct Run<'scope, 'w> {
     measured: Vec<Measured>,
 }
 
-/// Runs all operations. Returns what was measured.
+/// Runs all operations and returns the measurements.
 pub(super) fn execute(
     target: &dyn Target,
     workload: &Workload,
@@ -158,8 +158,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
                 let prefix = format!("node-{number}-");
                 let (sources, names) = (shared.sources, &shared.names);
                 let template = template.as_deref();
-                let nodes =
-                    objects::nodes(sources, names, &prefix, *count, template, preparation)?;
+                let nodes = objects::nodes(sources, names, &prefix, *count, template, preparation)?;
                 Ok(shared.create(nodes)?)
             }
             Step::CreateNamespaces { prefix, count, template } => {
@@ -198,9 +197,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
                 self.scope.spawn(move || churn::run(shared, churn, &makers));
                 Ok(())
             }
-            Step::Barrier { namespaces, labels, stage } => {
-                self.barrier(namespaces, labels, *stage)
-            }
+            Step::Barrier { namespaces, labels, stage } => self.barrier(namespaces, labels, *stage),
             Step::Sleep(duration) => {
                 shared.stop.sleep_until(Instant::now() + *duration);
                 Ok(())

@@ -1,5 +1,5 @@
 //! A target in this process: an engine with its queue, scheduling threads, and the rules of an API server for objects
-//! that scheduling depends on. There are no requests, so what is measured is the scheduler alone.
+//! that scheduling depends on. There are no requests, so the scheduler alone is measured.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -95,11 +95,7 @@ impl InProcess {
         self.thread("schedule", move || worker.run())
     }
 
-    fn thread(
-        &mut self,
-        name: &str,
-        work: impl FnOnce() + Send + 'static,
-    ) -> Result<(), Failure> {
+    fn thread(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
         let ends = Ends { cluster: self.cluster.clone(), stops: self.stops.clone() };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _ends = ends;

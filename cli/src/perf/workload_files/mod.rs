@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `tree.rs`, `cases.rs`, `steps.rs`, `parameters.rs` | the reader |
 //! | `sources.rs`, `template.rs`, `objects.rs` | templates, and the objects made of them |
-//! | `plan.rs` | what cannot run, and why |
+//! | `plan.rs` | which workloads cannot run, and why |
 //! | `execute.rs`, `churn.rs`, `stop.rs` | the operations |
 //! | `board.rs`, `throughput.rs` | how far pods have come, and how fast |
 //! | `in_process.rs`, `cluster.rs`; `api_server.rs` | the two targets |
@@ -201,7 +201,8 @@ fn run_workload(
         return Ok(Outcome::Skipped(why));
     }
     let configuration = workload.scheduler_config.as_deref();
-    let configuration = configuration.map(|path| crate::live::configuration(Some(&sources.file(path))));
+    let configuration =
+        configuration.map(|path| crate::live::configuration(Some(&sources.file(path))));
     let configuration = configuration.transpose()?.flatten();
     let (configuration, settings) = (configuration.as_deref(), selection.settings());
     let ran = match place {

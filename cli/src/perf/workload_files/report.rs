@@ -45,8 +45,7 @@ impl Row<'_> {
     fn verdict(&self, measured: &Measured) -> Option<Verdict> {
         let value = self.workload.threshold.of(&self.topic)?;
         let selector = &self.workload.threshold.selector;
-        let is_throughput =
-            selector.metric == "SchedulingThroughput" && selector.labels.is_empty();
+        let is_throughput = selector.metric == "SchedulingThroughput" && selector.labels.is_empty();
         let sampled = measured.bucket(&selector.bucket).filter(|_| is_throughput);
         let overall = measured.overall().filter(|_| is_throughput && selector.bucket == "Average");
         let (found, basis) = match (sampled, overall) {
@@ -135,8 +134,19 @@ pub(super) fn json(target: &str, rows: &[Row<'_>]) -> Value {
 /// All results for people.
 pub(super) fn text(rows: &[Row<'_>]) -> String {
     let columns = [
-        "workload", "measured", "pods", "s", "samples", "average", "p50", "p90", "p95", "p99",
-        "overall", "threshold", "reached",
+        "workload",
+        "measured",
+        "pods",
+        "s",
+        "samples",
+        "average",
+        "p50",
+        "p90",
+        "p95",
+        "p99",
+        "overall",
+        "threshold",
+        "reached",
     ];
     let mut table = right(plain(columns), &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.0}"));
@@ -184,7 +194,8 @@ pub(super) fn text(rows: &[Row<'_>]) -> String {
         text.push('\n');
         text.push_str(&line);
     }
-    let of = |matches: fn(&Outcome) -> bool| rows.iter().filter(|row| matches(&row.outcome)).count();
+    let of =
+        |matches: fn(&Outcome) -> bool| rows.iter().filter(|row| matches(&row.outcome)).count();
     let skipped = of(|outcome| matches!(outcome, Outcome::Skipped(_)));
     let failed = of(|outcome| matches!(outcome, Outcome::Failed(_)));
     text.push_str(&format!("\n{} ran, {skipped} skipped, {failed} failed", count(ran, "workload")));

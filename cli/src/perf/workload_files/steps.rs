@@ -14,16 +14,41 @@ pub(super) type Labels = BTreeMap<String, String>;
 /// One operation. Paths of templates are as written in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    CreateNodes { count: usize, template: Option<String>, preparation: Preparation },
-    CreateNamespaces { prefix: String, count: usize, template: Option<String> },
+    CreateNodes {
+        count: usize,
+        template: Option<String>,
+        preparation: Preparation,
+    },
+    CreateNamespaces {
+        prefix: String,
+        count: usize,
+        template: Option<String>,
+    },
     CreatePods(CreatePods),
     CreateAny(Any),
-    UpdateAny { any: Any, per_second: usize, subresources: Vec<String> },
-    DeletePods { namespace: String, labels: Labels, per_second: usize, waits: bool },
+    UpdateAny {
+        any: Any,
+        per_second: usize,
+        subresources: Vec<String>,
+    },
+    DeletePods {
+        namespace: String,
+        labels: Labels,
+        per_second: usize,
+        waits: bool,
+    },
     Churn(Churn),
-    Barrier { namespaces: Vec<String>, labels: Labels, stage: Stage },
+    Barrier {
+        namespaces: Vec<String>,
+        labels: Labels,
+        stage: Stage,
+    },
     Sleep(Duration),
-    StartCollecting { name: String, namespaces: Vec<String>, labels: Labels },
+    StartCollecting {
+        name: String,
+        namespaces: Vec<String>,
+        labels: Labels,
+    },
     StopCollecting,
     /// An operation of dynamic resource allocation, by its opcode.
     Unsupported(String),
@@ -40,9 +65,14 @@ pub(super) enum Preparation {
         migrated: Vec<String>,
     },
     /// `labelNodePrepareStrategy`: a label whose values take turns.
-    Label { key: String, values: Vec<String> },
+    Label {
+        key: String,
+        values: Vec<String>,
+    },
     /// `uniqueNodeLabelStrategy`: a label with a value of its own for each node.
-    UniqueLabel { key: String },
+    UniqueLabel {
+        key: String,
+    },
 }
 
 /// `createPods`.
@@ -157,10 +187,7 @@ pub(super) fn read<'t>(part: &Part<'t>, given: &Parameters<'t>) -> Result<Vec<St
 }
 
 /// `count` and `countParam`, of which the second takes precedence.
-fn count<'t>(
-    fields: &mut Fields<'t>,
-    given: &Parameters<'t>,
-) -> Result<Option<usize>, Invalid> {
+fn count<'t>(fields: &mut Fields<'t>, given: &Parameters<'t>) -> Result<Option<usize>, Invalid> {
     let fixed = fields.count("count")?;
     let parameter = fields.take("countParam");
     Ok(match parameter {
@@ -232,10 +259,7 @@ fn label(part: &Part<'_>) -> Result<Preparation, Invalid> {
     Ok(Preparation::Label { key, values: given })
 }
 
-fn create_pods<'t>(
-    fields: &mut Fields<'t>,
-    given: &Parameters<'t>,
-) -> Result<CreatePods, Invalid> {
+fn create_pods<'t>(fields: &mut Fields<'t>, given: &Parameters<'t>) -> Result<CreatePods, Invalid> {
     let owner = fields.owner().clone();
     let wrong = |what: &str| Err(owner.invalid(Why::Value(what.to_owned())));
     let steady_flag = fields.flag("steadyState")?;

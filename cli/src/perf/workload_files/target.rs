@@ -63,8 +63,16 @@ pub(super) trait Target: Sync {
 /// Whether objects of a kind have a namespace, or `None` if neither target has the kind.
 pub(super) fn is_namespaced(kind: &str) -> Option<bool> {
     match kind {
-        "Pod" | "Service" | "PersistentVolumeClaim" | "ReplicationController" | "ReplicaSet"
-        | "StatefulSet" | "PodDisruptionBudget" | "CSIStorageCapacity" | "ConfigMap" | "Secret"
+        "Pod"
+        | "Service"
+        | "PersistentVolumeClaim"
+        | "ReplicationController"
+        | "ReplicaSet"
+        | "StatefulSet"
+        | "PodDisruptionBudget"
+        | "CSIStorageCapacity"
+        | "ConfigMap"
+        | "Secret"
         | "ServiceAccount" => Some(true),
         "Node" | "Namespace" | "PersistentVolume" | "StorageClass" | "CSINode" | "CSIDriver"
         | "VolumeAttachment" | "PriorityClass" => Some(false),

@@ -174,7 +174,9 @@ impl Expression {
             Expression::Call(function, arguments) => {
                 let number = |argument: &Expression| match argument.evaluate(place)? {
                     Value::Number(number) => Ok(number),
-                    Value::Text(text) => text.parse().map_err(|_| "has an argument that is no number"),
+                    Value::Text(text) => {
+                        text.parse().map_err(|_| "has an argument that is no number")
+                    }
                 };
                 let numbers: Result<Vec<f64>, _> = arguments.iter().map(number).collect();
                 function.of(&numbers?).map(Value::Number)
@@ -198,7 +200,7 @@ impl Function {
     }
 }
 
-/// What is left of an expression.
+/// The unread rest of an expression.
 struct Parser<'e>(&'e str);
 
 const UNSUPPORTED: &str = "is not supported: only .Index, .Count, constants, and calls of AddFloat, AddInt, \

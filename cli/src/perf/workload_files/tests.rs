@@ -69,7 +69,8 @@ fn counts_are_fixed_or_parameters_of_the_workload() {
 fn sets_of_pods_are_one_operation_per_namespace() {
     let set = "opcode: createPodSets, countParam: $sets, namespacePrefix: s, \
         createPodsOp: {opcode: createPods, count: 4}";
-    let found = steps(&[set, "opcode: sleep, durationParam: $time"], "params: {sets: 2, time: 1m30s}");
+    let found =
+        steps(&[set, "opcode: sleep, durationParam: $time"], "params: {sets: 2, time: 1m30s}");
     let pods = |namespace: &str| {
         Step::CreatePods(CreatePods { namespace: Some(namespace.to_owned()), ..plain(4) })
     };
@@ -221,7 +222,9 @@ fn a_workload_adds_its_labels_gates_and_threshold_to_those_of_its_case() {
 #[test]
 fn names_must_be_unique() {
     let case = |name: &str, workloads: &str| {
-        format!("- name: {name}\n  workloadTemplate: [{{opcode: barrier}}]\n  workloads: [{workloads}]\n")
+        format!(
+            "- name: {name}\n  workloadTemplate: [{{opcode: barrier}}]\n  workloads: [{workloads}]\n"
+        )
     };
     let twice = |text: &str| cases::read(text).expect_err("a duplicate").why;
     let found = twice(&(case("A", "{name: x}") + &case("A", "{name: x}")));

@@ -14,7 +14,7 @@ pub(super) struct Samples {
     skipped: usize,
 }
 
-/// What was measured between the start and the end of a collection.
+/// The measurement of one collection, from its start to its end.
 #[derive(Debug)]
 pub(super) struct Measured {
     /// The name in the file, or the namespace of the pods.
