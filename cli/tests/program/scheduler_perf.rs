@@ -95,6 +95,26 @@ const FILE: &str = r"
     collectMetrics: true
   workloads:
   - {name: tiny, labels: [short]}
+- name: Steady
+  workloadTemplate:
+  - opcode: createNodes
+    count: 3
+    labelNodePrepareStrategy: {labelKey: zone, labelValues: [a, b]}
+  - opcode: createPods
+    count: 2
+    podTemplatePath: ../templates/pod.yaml
+    steadyState: true
+    durationParam: $time
+    collectMetrics: true
+  - opcode: sleep
+    duration: 1ms
+  - opcode: createAny
+    templatePath: ../templates/pod.yaml
+    namespace: any
+    count: 2
+  - opcode: barrier
+  workloads:
+  - {name: tiny, params: {time: 500ms}}
 - name: Claims
   workloadTemplate:
   - opcode: createResourceDriver
@@ -227,6 +247,16 @@ fn the_default_is_the_label_performance_and_a_name_selects_regardless_of_labels(
 }
 
 #[test]
+fn a_steady_state_recreates_its_pods_until_the_time_is_over() {
+    for (test, command) in [("perf_files_steady_sched", SCHED), ("perf_files_steady_live", LIVE)] {
+        let (code, result) = run(test, command, &["--case", "Steady"]);
+        assert_eq!((outcomes(&result)[0].1, code), ("ran", 0), "{result}");
+        let pods = result["workloads"][0]["measured"][0]["pods"].as_u64();
+        assert!(pods >= Some(2), "{result}");
+    }
+}
+
+#[test]
 fn a_workload_that_cannot_finish_fails_and_names_a_pod() {
     let few = ["--case", "Basic/full", "--patience", "1"];
     let (code, result) = run("perf_files_full", SCHED, &few);
@@ -261,6 +291,8 @@ fn errors_name_the_file_the_line_and_the_remedy() {
         "{folder}topic/../templates/pod.yaml:2: the template expression {{{{range .Index}}}}"
     );
     assert!(says.contains(&place), "{says}");
+    let alone = portolan(&["perf", "sched", "--case", "Basic"]);
+    assert!(alone.code == 2 && alone.err.contains("--scheduler-perf"), "{}", alone.err);
     let conflict = portolan(&["perf", "sched", "--scheduler-perf", &path, "--nodes", "5"]);
     assert!(conflict.code == 2 && conflict.err.contains("cannot be used with"), "{}", conflict.err);
 }

@@ -56,20 +56,26 @@ pub(super) use api_server::LiveSettings;
 #[command(next_help_heading = "Workloads of scheduler_perf")]
 pub(super) struct Selection {
     /// Run only this test case, or this workload of it. Repeatable.
-    #[arg(long, value_name = "CASE[/WORKLOAD]")]
+    #[arg(long, requires = "scheduler_perf", value_name = "CASE[/WORKLOAD]")]
     case: Vec<String>,
     /// Run only workloads with these labels of the file, separated by commas, or without those that begin with `-`
     /// (default: performance, as in scheduler_perf; with --case: any).
-    #[arg(long, value_name = "LABELS", value_delimiter = ',', allow_hyphen_values = true)]
+    #[arg(
+        long,
+        requires = "scheduler_perf",
+        value_name = "LABELS",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
     label: Option<Vec<String>>,
     /// Also run workloads with feature gates whose values portolan does not implement, as if they were not given.
-    #[arg(long)]
+    #[arg(long, requires = "scheduler_perf")]
     any_feature_gates: bool,
     /// Seconds that an operation waits for its pods before the workload fails.
-    #[arg(long, value_name = "SECONDS", default_value = "600")]
+    #[arg(long, requires = "scheduler_perf", value_name = "SECONDS", default_value = "600")]
     patience: NonZeroU64,
     /// Milliseconds between two samples of the throughput.
-    #[arg(long, value_name = "MILLISECONDS", default_value = "1000")]
+    #[arg(long, requires = "scheduler_perf", value_name = "MILLISECONDS", default_value = "1000")]
     sample_interval: NonZeroU64,
 }
 
