@@ -82,6 +82,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => live::demo::run(&arguments),
         Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),
         Command::Perf(perf::Command::Sched(arguments)) => perf::sched::run(&arguments),
+        Command::Perf(perf::Command::Live(arguments)) => perf::live::run(&arguments),
     };
     match result {
         Ok(code) => code,

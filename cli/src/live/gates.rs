@@ -3,12 +3,18 @@
 use crate::error::Failure;
 
 /// The gates that change what kube-scheduler decides, writes or serves.
-const GATES: [(&str, bool); 25] = [
+const GATES: [(&str, bool); 31] = [
     ("AllAlpha", false),
     ("AllBeta", false),
     ("ComponentFlagz", false),
     ("ComponentStatusz", false),
     ("CoordinatedLeaderElection", false),
+    ("DRAConsumableCapacity", false),
+    ("DRADeviceTaints", false),
+    ("DRAExtendedResource", false),
+    ("DRAPartitionableDevices", false),
+    ("DRAPrioritizedList", false),
+    ("DRAResourceClaimDeviceStatus", false),
     ("DynamicResourceAllocation", false),
     ("GangScheduling", false),
     ("GenericWorkload", false),
@@ -43,18 +49,25 @@ pub(super) fn check(gates: &[String]) -> Result<(), Failure> {
             "false" | "False" | "FALSE" | "f" | "F" | "0" => false,
             other => return wrong(format!("{other:?} is neither true nor false")),
         };
-        match GATES.iter().find(|(known, _)| *known == name.trim()) {
-            None => {
-                let known: Vec<&str> = GATES.iter().map(|(name, _)| *name).collect();
-                return wrong(format!("unknown feature gate; known are {}", known.join(", ")));
-            }
-            Some((name, implemented)) if *implemented != value => {
-                return wrong(format!("portolan supports only {name}={implemented}"));
-            }
-            Some(_) => {}
+        if let Some(why) = unimplemented(name.trim(), value) {
+            return wrong(why);
         }
     }
     Ok(())
+}
+
+/// Returns why portolan does not implement this value of a gate, or `None` if it does.
+pub(crate) fn unimplemented(name: &str, value: bool) -> Option<String> {
+    match GATES.iter().find(|(known, _)| *known == name) {
+        None => {
+            let known: Vec<&str> = GATES.iter().map(|(name, _)| *name).collect();
+            Some(format!("unknown feature gate {name}; known are {}", known.join(", ")))
+        }
+        Some((name, implemented)) if *implemented != value => {
+            Some(format!("portolan supports only {name}={implemented}"))
+        }
+        Some(_) => None,
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ mod serving;
 mod settings;
 pub(crate) mod shadow;
 
+pub(crate) use gates::unimplemented;
+pub(crate) use run::{configuration, duration};
+
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::Failure;
@@ -18,14 +21,14 @@ use crate::error::Failure;
 /// The threads that run connections. Binding threads are the scheduler's own.
 const THREADS: usize = 2;
 
-fn runtime() -> Result<Runtime, Failure> {
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(THREADS).thread_name("connections").enable_all();
     builder.build().map_err(|error| Failure::Threads(error.to_string()))
 }
 
 /// Converts an error of the live scheduler.
-fn live(error: impl std::fmt::Display) -> Failure {
+pub(crate) fn live(error: impl std::fmt::Display) -> Failure {
     Failure::Live(error.to_string())
 }
 

@@ -1,14 +1,17 @@
 //! `portolan perf`: measurements, each printed with its parameters.
 
 pub(crate) mod cache;
+pub(crate) mod live;
 mod queued;
 mod rivals;
 pub(crate) mod sched;
+mod workload_files;
 mod workloads;
 
 /// The measurements. Each takes its help text from its arguments.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Cache(cache::Arguments),
-    Sched(sched::Arguments),
+    Sched(Box<sched::Arguments>),
+    Live(live::Arguments),
 }

@@ -3,6 +3,7 @@
 //! if no node fits; without queue and binding.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -29,11 +30,26 @@ use crate::{Output, histogram, print};
 
 use super::cache::make_node;
 use super::queued;
+use super::workload_files::{self, Place, Selection};
 use super::workloads::{Pods, Shape};
 
 /// Measure scheduling cycles: snapshot, filter, score, assume, reserve, permit.
+///
+/// With --scheduler-perf, run Kubernetes' scheduler_perf workloads on an engine in this process instead, with a queue
+/// and bindings, and measure their throughput. The exit status is then 1 if a workload failed or missed the threshold
+/// of its file.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// File of scheduler_perf workloads, or a folder: every performance-config.yaml in it. Repeatable.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = [
+            "workload", "nodes", "init", "pods", "percentage_of_nodes", "gang", "partition", "spawned", "queue",
+            "check", "metrics_file",
+        ],
+    )]
+    scheduler_perf: Vec<PathBuf>,
     /// Shapes of the measured pods, separated by commas; each is measured on its own
     /// cluster.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "basic")]
@@ -97,6 +113,8 @@ pub(crate) struct Arguments {
     output: Output,
     #[command(flatten)]
     metrics: MetricsFile,
+    #[command(flatten)]
+    selection: Selection,
 }
 
 const MOST: usize = 10_000_000;
@@ -192,6 +210,16 @@ struct Measured {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if !arguments.scheduler_perf.is_empty() {
+        let Arguments { schedulers, seed, output, .. } = *arguments;
+        let place = Place::InProcess { schedulers, seed };
+        return workload_files::run(
+            &arguments.scheduler_perf,
+            &arguments.selection,
+            &place,
+            output,
+        );
+    }
     for (name, count) in
         [("nodes", arguments.nodes), ("init", arguments.init), ("pods", arguments.pods)]
     {

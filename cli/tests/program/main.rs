@@ -14,5 +14,6 @@ mod live;
 mod perf;
 mod queued_replay;
 mod replay;
+mod scheduler_perf;
 mod shadow;
 mod what_if;

@@ -6,6 +6,7 @@ use crate::clock::now;
 use crate::defaults::{qos_class, section};
 use crate::error::ApiError;
 use crate::resources::{self, Resource};
+use crate::server::AdmissionPlugin;
 use crate::store::{Key, Store};
 
 /// Refuses new content in a namespace that does not exist or is terminating (NamespaceLifecycle).
@@ -97,10 +98,14 @@ fn admit_pod(
 ) -> Result<(), ApiError> {
     let spec = section(pod, "spec");
     spec.entry("enableServiceLinks").or_insert(json!(true));
-    let account = spec.get("serviceAccountName").cloned().unwrap_or_else(|| json!("default"));
-    spec.insert("serviceAccount".into(), account.clone());
-    spec.insert("serviceAccountName".into(), account);
-    set_priority(store, resource, key, pod)?;
+    if store.admits(AdmissionPlugin::ServiceAccount) {
+        let account = spec.get("serviceAccountName").cloned().unwrap_or_else(|| json!("default"));
+        spec.insert("serviceAccount".into(), account.clone());
+        spec.insert("serviceAccountName".into(), account);
+    }
+    if store.admits(AdmissionPlugin::Priority) {
+        set_priority(store, resource, key, pod)?;
+    }
     add_default_tolerations(pod);
     if let Some(node) =
         pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()).map(str::to_owned)
@@ -118,6 +123,23 @@ fn admit_pod(
         }]);
     }
     Ok(())
+}
+
+/// Completes the new form of a pod that a client updates: the plugins Priority and DefaultTolerationSeconds.
+pub(crate) fn admit_update(store: &Store, resource: &Resource, old: &Value, new: &mut Value) {
+    if resource.kind != "Pod" {
+        return;
+    }
+    let spec = section(new, "spec");
+    spec.entry("enableServiceLinks").or_insert(json!(true));
+    if store.admits(AdmissionPlugin::Priority) {
+        for field in ["priority", "preemptionPolicy"] {
+            if spec.get(field).is_none_or(Value::is_null) && !old["spec"][field].is_null() {
+                spec.insert(field.into(), old["spec"][field].clone());
+            }
+        }
+    }
+    add_default_tolerations(new);
 }
 
 /// The plugin Priority: sets the priority of the named class, of the default class, or 0.

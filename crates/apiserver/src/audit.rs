@@ -77,19 +77,29 @@ impl Audit {
 
     /// The writes so far.
     pub(crate) fn writes(&self) -> Vec<Write> {
+        self.lock().iter().map(write).collect()
+    }
+
+    /// The writes after the first `seen` to these resources, and the number of all writes.
+    pub(crate) fn writes_since(&self, seen: usize, resources: &[&str]) -> (Vec<Write>, usize) {
         let entries = self.lock();
-        let write = |(at, entry): &(Duration, Entry)| Write {
-            at: *at,
-            verb: entry.verb,
-            resource: entry.resource.clone(),
-            namespace: entry.namespace.clone(),
-            name: entry.name.clone(),
-            body: serde_json::from_slice(&entry.body).unwrap_or_default(),
-            code: entry.code,
-            applied: entry.applied,
-            answered: entry.answered,
-            user_agent: entry.user_agent.clone(),
-        };
-        entries.iter().map(write).collect()
+        let new = entries.get(seen..).unwrap_or_default().iter();
+        let wanted = new.filter(|(_, entry)| resources.contains(&&*entry.resource));
+        (wanted.map(write).collect(), entries.len())
+    }
+}
+
+fn write((at, entry): &(Duration, Entry)) -> Write {
+    Write {
+        at: *at,
+        verb: entry.verb,
+        resource: entry.resource.clone(),
+        namespace: entry.namespace.clone(),
+        name: entry.name.clone(),
+        body: serde_json::from_slice(&entry.body).unwrap_or_default(),
+        code: entry.code,
+        applied: entry.applied,
+        answered: entry.answered,
+        user_agent: entry.user_agent.clone(),
     }
 }

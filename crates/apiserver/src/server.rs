@@ -48,11 +48,13 @@ pub struct Options {
     pub controllers: bool,
     /// The users for token and access reviews.
     pub users: Vec<User>,
+    /// The admission plugins that do not run, as with `--disable-admission-plugins`.
+    pub disabled_admission: Vec<AdmissionPlugin>,
 }
 
 impl Default for Options {
     /// No delay, 100,000 events per kind, 600 concurrent requests (kube-apiserver allows 400 reads and 200 writes), a
-    /// bookmark per minute, 2 threads, and controllers.
+    /// bookmark per minute, 2 threads, controllers, and all admission plugins.
     fn default() -> Self {
         Options {
             port: 0,
@@ -64,8 +66,19 @@ impl Default for Options {
             seed: 0,
             controllers: true,
             users: Vec::new(),
+            disabled_admission: Vec::new(),
         }
     }
+}
+
+/// An admission plugin that a server can run without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdmissionPlugin {
+    /// Sets the priority of a pod from its priority class. Without it, pods keep the priority that they name.
+    Priority,
+    /// Sets the service account of a pod.
+    ServiceAccount,
 }
 
 /// A user for TokenReviews and SubjectAccessReviews.
@@ -144,7 +157,8 @@ impl ApiServer {
             }
         };
         let shared = Arc::new(Shared {
-            store: Store::new(options.seed, options.watch_cache),
+            store: Store::new(options.seed, options.watch_cache)
+                .without_admission(&options.disabled_admission),
             audit: Audit::new(),
             faults: Plan::default(),
             in_flight: AtomicUsize::new(0),
@@ -263,6 +277,13 @@ impl ApiServer {
     /// [`ApiServer::clear_writes`].
     pub fn writes(&self) -> Vec<Write> {
         self.shared.audit.writes()
+    }
+
+    /// The writes after the first `seen` whose resource is one of `resources`, such as `pods/binding`, and the number of
+    /// all writes so far, to be passed as `seen` next time. O(writes since then). [`ApiServer::clear_writes`] resets the
+    /// number.
+    pub fn writes_since(&self, seen: usize, resources: &[&str]) -> (Vec<Write>, usize) {
+        self.shared.audit.writes_since(seen, resources)
     }
 
     /// The number of recorded writes. O(1).

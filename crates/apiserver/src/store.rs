@@ -17,6 +17,7 @@ use crate::error::ApiError;
 use crate::history::{Event, Happening, History, TooOld};
 use crate::resources::{Resource, TABLE};
 use crate::selectors::field;
+use crate::server::AdmissionPlugin;
 
 /// The namespace and name of an object. The namespace of a cluster-scoped object is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -280,6 +281,7 @@ impl Collection {
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) clock: Clock,
+    disabled_admission: Vec<AdmissionPlugin>,
     collections: Vec<Collection>,
 }
 
@@ -287,7 +289,16 @@ impl Store {
     pub(crate) fn new(seed: u64, watch_cache: usize) -> Self {
         let collections =
             TABLE.iter().map(|resource| Collection::new(resource, watch_cache)).collect();
-        Store { clock: Clock::new(seed), collections }
+        Store { clock: Clock::new(seed), disabled_admission: Vec::new(), collections }
+    }
+
+    pub(crate) fn without_admission(self, disabled: &[AdmissionPlugin]) -> Self {
+        Store { disabled_admission: disabled.to_vec(), ..self }
+    }
+
+    /// Whether an admission plugin runs.
+    pub(crate) fn admits(&self, plugin: AdmissionPlugin) -> bool {
+        !self.disabled_admission.contains(&plugin)
     }
 
     pub(crate) fn of(&self, resource: &Resource) -> &Collection {

@@ -18,6 +18,8 @@ pub(crate) enum Part {
     Main,
     /// The status alone.
     Status,
+    /// The resources of a pod's containers alone.
+    Resize,
 }
 
 /// Returns the object in the form that clients see.
@@ -338,7 +340,7 @@ pub(crate) fn update(
         if !uid.is_empty() && uid != text(old, "uid") {
             return Err(uid_precondition(resource, key, uid, text(old, "uid")));
         }
-        revise(resource, key, old, new, part)
+        revise(store, resource, key, old, new, part)
     })?;
     Ok((updated.ok_or_else(|| ApiError::not_found(resource, &key.name))?, false))
 }
@@ -370,7 +372,7 @@ pub(crate) fn patch(
             let why = format!("Invalid value: {uid:?}: field is immutable");
             return Err(ApiError::invalid(resource, &key.name, "metadata.uid", why));
         }
-        revise(resource, key, old, new, part)
+        revise(store, resource, key, old, new, part)
     })?;
     updated.ok_or_else(|| ApiError::not_found(resource, &key.name))
 }
@@ -405,6 +407,7 @@ const FIXED: [&str; 8] = [
 
 /// Decides how `old` changes when a client sends `new`.
 fn revise(
+    store: &Store,
     resource: &Resource,
     key: &Key,
     old: &Value,
@@ -429,6 +432,10 @@ fn revise(
     if part == Part::Status {
         return Ok(Change::Put(with_status(resource, old, new)));
     }
+    if part == Part::Resize {
+        return Ok(Change::Put(with_resources(old, &new)));
+    }
+    admission::admit_update(store, resource, old, &mut new);
     let map = new.as_object_mut().expect("a stored body is a map");
     if resource.status {
         copy(old, map, "status");
@@ -475,6 +482,24 @@ fn with_status(resource: &Resource, old: &Value, mut new: Value) -> Value {
     }
     if resource.kind == "PersistentVolume" && old["status"]["phase"] != revised["status"]["phase"] {
         revised["status"]["lastPhaseTransitionTime"] = clock::now().into();
+    }
+    revised
+}
+
+/// Returns `old` with the containers' resources of `new`. kube-apiserver drops all other changes, too.
+fn with_resources(old: &Value, new: &Value) -> Value {
+    let mut revised = old.clone();
+    for list in ["containers", "initContainers"] {
+        let given = new["spec"][list].as_array().map(Vec::as_slice).unwrap_or_default();
+        for container in revised["spec"][list].as_array_mut().into_iter().flatten() {
+            let same = given.iter().find(|given| given["name"] == container["name"]);
+            if let Some(same) = same {
+                container["resources"] = same["resources"].clone();
+            }
+        }
+    }
+    if !same_specification(old, &revised) {
+        bump_generation(&mut revised);
     }
     revised
 }

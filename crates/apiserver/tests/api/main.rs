@@ -11,4 +11,5 @@ mod malformed;
 mod objects;
 mod scheduling;
 mod support;
+mod updates;
 mod watches;

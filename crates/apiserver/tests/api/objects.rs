@@ -260,7 +260,9 @@ fn a_patch_that_changes_nothing_gets_no_version() {
 fn the_fixed_fields_of_a_pod_stay() {
     let server = server();
     let mut client = client(&server);
-    server.create(&pod("a")).unwrap();
+    let mut tolerant = pod("a");
+    tolerant["spec"]["tolerations"] = json!([{"key": "k", "operator": "Exists"}]);
+    server.create(&tolerant).unwrap();
     let mut refused = |patch: Value| {
         let reply = client.merge(&format!("{PODS}/a"), &patch);
         assert_eq!(reply.code, 422, "{}", reply.body);
