@@ -194,8 +194,8 @@ fn victims_are_deleted_and_pods_that_took_their_names_are_not() {
     server.delete("Pod", "default", "old", &Value::Null).expect("deleted");
     create(&server, &world, "old");
     let (ended, end) = channel();
-    let sets = (vec![old, low], Vec::new());
-    let eviction = Eviction::new(&Handle::default(), high, "n1".into(), sets, move || {
+    let victims = vec![old, low];
+    let eviction = Eviction::new(&Handle::default(), high, "n1".into(), victims, move || {
         ended.send(()).expect("the test waits");
     });
     world.writes.evictor().evict(eviction);
