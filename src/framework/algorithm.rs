@@ -241,7 +241,7 @@ impl Algorithm {
         let found = timed_step(recorder, Step::Filter, code, || {
             Search { cycle, filters, threads, cache }.find(&stages, orders, &mut verdicts)
         })?;
-        let diagnosis = Diagnosis::extended(filters, &verdicts);
+        let diagnosis = Diagnosis::with_extenders(filters, &verdicts);
         framework.after_filter(cycle, &diagnosis, || found.lanes())?;
         let chosen = match found.feasible {
             0 | 1 => found.first(),

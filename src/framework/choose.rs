@@ -117,10 +117,10 @@ impl<'a> Choice<'a, '_> {
         Ok(self.pick(&totals.collect::<Vec<_>>(), plugins.common))
     }
 
-    /// Returns the extenders' scores, or `None` if there are no extenders.
+    /// Returns the extenders' scores, or `None` if no extender scores nodes.
     fn extender_scores(&self) -> Option<HashMap<Name, i64>> {
         let handle = self.framework.handle();
-        if handle.extenders().is_empty() {
+        if handle.extenders().iter().all(|extender| extender.weight().is_none()) {
             return None;
         }
         let nodes = self.found.nodes(self.cycle.cluster);

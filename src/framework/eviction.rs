@@ -25,27 +25,36 @@ pub struct Eviction {
     victims: Vec<Pod>,
     cleared: Vec<Pod>,
     handle: Handle,
-    /// Called when the preemptor may be queued again; `None` afterwards.
+    /// Called when the preemptor may be requeued; `None` afterwards.
     end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// Whether no deletion may follow that would queue the preemptor.
-    retries: AtomicBool,
+    /// Whether [`Eviction::finish`] reported success. An eviction that panics or is dropped early never succeeds.
+    succeeded: AtomicBool,
+    /// Whether no deletion may follow that would requeue the preemptor.
+    needs_retry: AtomicBool,
 }
 
 impl Eviction {
-    /// Creates the eviction of `victims`. The pods in `cleared` have lost their nomination to the node. `end` is called
-    /// before the last victim is evicted, since its deletion must find the preemptor ready to be queued, or when the
-    /// eviction is dropped.
+    /// Creates the eviction of `victims`. `end` is called before the last victim is evicted, since its deletion must find
+    /// the preemptor ready to be requeued, or when the eviction is dropped.
     #[must_use]
     pub fn new(
         handle: &Handle,
         preemptor: Pod,
         node: Name,
-        (victims, cleared): (Vec<Pod>, Vec<Pod>),
+        victims: Vec<Pod>,
         end: impl FnOnce() + Send + 'static,
     ) -> Eviction {
         let end = Mutex::new(Some(Box::new(end) as Box<dyn FnOnce() + Send>));
-        let (handle, retries) = (handle.clone(), AtomicBool::new(true));
-        Eviction { preemptor, node, victims, cleared, handle, end, retries }
+        let (handle, cleared) = (handle.clone(), Vec::new());
+        let (succeeded, needs_retry) = (AtomicBool::new(false), AtomicBool::new(false));
+        Eviction { preemptor, node, victims, cleared, handle, end, succeeded, needs_retry }
+    }
+
+    /// Sets the pods that have lost their nomination to the node ([`Eviction::cleared`]).
+    #[must_use]
+    pub fn clearing(mut self, pods: Vec<Pod>) -> Eviction {
+        self.cleared = pods;
+        self
     }
 
     /// Returns the pod that preempts the victims.
@@ -76,8 +85,7 @@ impl Eviction {
     /// Returns the message of the `DisruptionTarget` condition that the victims get.
     #[must_use]
     pub fn message(&self) -> String {
-        let scheduler = self.preemptor.template.scheduler_name.as_deref();
-        let scheduler = scheduler.unwrap_or("default-scheduler");
+        let scheduler = self.preemptor.scheduler_name();
         format!("{scheduler}: preempting to accommodate a higher priority pod")
     }
 
@@ -98,7 +106,7 @@ impl Eviction {
                 failed = failed.and(evict(victim));
             }
             failed?;
-            self.last();
+            self.ungate();
             evict(last)
         };
         let evicted = run();
@@ -106,18 +114,16 @@ impl Eviction {
         evicted
     }
 
-    /// Begins an eviction that [`Eviction::run`] is too simple for, such as one that evicts victims at once. Returns the
-    /// last victim and the others, without those that are terminating already, or `None` if no victim is left.
+    /// Begins an eviction without [`Eviction::run`], for example to evict several victims concurrently. Returns the last
+    /// victim and the others, without those that are terminating already, or `None` if no victim is left.
     ///
     /// The caller then
     ///
     /// 1. evicts the other victims in any order, except those that [`Eviction::reject`] rejects,
-    /// 2. if all succeeded, prepares the last victim, calls [`Eviction::last`], and deletes it,
+    /// 2. if all succeeded, prepares the last victim, calls [`Eviction::ungate`], and deletes it,
     /// 3. calls [`Eviction::finish`].
     #[must_use]
     pub fn begin(&self) -> Option<(&Pod, Vec<&Pod>)> {
-        // Relaxed, here and below: read by the destructor, which no other thread runs at the same time.
-        self.retries.store(false, Ordering::Relaxed);
         let is_left = |victim: &&Pod| victim.deletion_time.is_none();
         let mut left: Vec<&Pod> = self.victims.iter().filter(is_left).collect();
         left.pop().map(|last| (last, left))
@@ -134,20 +140,20 @@ impl Eviction {
         is_rejected
     }
 
-    /// Lets the preemptor be queued again. Called right before the last victim is deleted: an earlier attempt would
-    /// preempt again, and the deletion must find the preemptor ready.
-    pub fn last(&self) {
+    /// Ungates the preemptor, so that it can be requeued. Call it right before the last victim is deleted: an earlier
+    /// attempt would preempt again, and the deletion must find the preemptor ready.
+    pub fn ungate(&self) {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(end) = end {
             end();
         }
     }
 
-    /// Ends the eviction. If it failed, the preemptor is tried again when the eviction is dropped.
+    /// Reports the result of the eviction. Unless an eviction succeeds, the preemptor is tried again when the eviction is
+    /// dropped.
     pub fn finish(&self, result: Result<(), &String>) {
-        if result.is_err() {
-            self.retry();
-        }
+        // Relaxed: only the destructor reads it, through `&mut self`, so every store happens before.
+        self.succeeded.store(result.is_ok(), Ordering::Relaxed);
         trace_event!(
             DEBUG,
             preemptor = %self.preemptor.key(),
@@ -161,14 +167,15 @@ impl Eviction {
     /// Requests an attempt for the preemptor when the eviction is dropped. Call it if a victim was gone already: its
     /// deletion may have been reported while the preemptor could not be queued, and no other may follow.
     pub fn retry(&self) {
-        self.retries.store(true, Ordering::Relaxed);
+        // Relaxed: only the destructor reads it, through `&mut self`, so every store happens before.
+        self.needs_retry.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for Eviction {
     fn drop(&mut self) {
-        self.last();
-        if *self.retries.get_mut() {
+        self.ungate();
+        if !*self.succeeded.get_mut() || *self.needs_retry.get_mut() {
             self.handle.activations().request(self.preemptor.uid.clone());
         }
     }

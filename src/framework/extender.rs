@@ -150,8 +150,8 @@ pub trait Extender: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns why the pod was not bound, or that the outcome is unknown. If the extender is ignorable, the next one or
-    /// the Bind plugins bind the pod.
+    /// Returns why the pod was not bound, or that the outcome is unknown. If the pod was not bound and the extender is
+    /// ignorable, the next one or the Bind plugins bind the pod.
     fn bind(&self, _pod: &Pod, _node: &Name) -> Result<(), BinderError> {
         Err("unexpected empty bindVerb in extender".into())
     }
@@ -480,8 +480,10 @@ pub(super) fn bind(handle: &Handle, pod: &Pod, node: &Name) -> Option<Result<Bin
             })
         });
         let bound = bound.unwrap_or_else(Err);
-        if extender.is_ignorable() && !matches!(bound, Ok(Bind::Bound)) {
-            trace_event!(DEBUG, extender = extender.name(), "skipped in Bind");
+        // If the outcome is unknown, the pod may be bound, so no other component must bind it.
+        let is_over = matches!(bound, Ok(Bind::Bound | Bind::Unknown(_)));
+        if extender.is_ignorable() && !is_over {
+            trace_event!(DEBUG, extender = extender.name(), error = ?bound, "skipped in Bind");
             continue;
         }
         return Some(bound);
@@ -489,7 +491,7 @@ pub(super) fn bind(handle: &Handle, pod: &Pod, node: &Name) -> Option<Result<Bin
     None
 }
 
-/// Asks whether an extender is interested. One that panics is asked about the pod, so that the panic is not hidden.
+/// Returns whether the extender is interested in the pod. One that panics counts as interested.
 fn is_interested(handle: &Handle, extender: &dyn Extender, pod: &Pod) -> bool {
     handle.panics().guard_or(EXTENDER, "IsInterested", true, || extender.is_interested(pod))
 }

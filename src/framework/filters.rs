@@ -585,7 +585,7 @@ impl<'a> Diagnosis<'a> {
     }
 
     /// Creates the diagnosis of these filters and of the extenders that were called after them.
-    pub(super) fn extended(
+    pub(super) fn with_extenders(
         filters: &'a Filters<'a>,
         extenders: &'a ExtenderVerdicts,
     ) -> Diagnosis<'a> {

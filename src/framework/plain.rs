@@ -51,7 +51,9 @@ impl Algorithm {
                 Pool::Named(nodes) => find(&filters, &nodes, stages.enough(nodes.len()))?,
                 Pool::List(at) => find(&filters, &lists[at], stages.enough(lists[at].len()))?,
             };
-            if let Some(nodes) = stages.extended(&mut verdicts, || found.nodes.clone())? {
+            if let Some(nodes) =
+                stages.filter_by_extenders(&mut verdicts, || found.nodes.clone())?
+            {
                 (found.feasible, found.nodes) = (nodes.len(), nodes);
             }
             Ok(found)
@@ -60,7 +62,7 @@ impl Algorithm {
         let count = feasible.len();
         match feasible[..] {
             [] => {
-                let diagnosis = Diagnosis::extended(&filters, &verdicts);
+                let diagnosis = Diagnosis::with_extenders(&filters, &verdicts);
                 return Err(ScheduleError::Fit(Box::new(diagnosis.fit_error())));
             }
             [node] => return Ok(Decision::of(node, 0, 1, looked_at)),

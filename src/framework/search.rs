@@ -109,7 +109,9 @@ impl<'a> Search<'a, '_> {
                     found
                 }
             };
-            if let Some(nodes) = stages.extended(verdicts, || found.nodes(self.cycle.cluster))? {
+            if let Some(nodes) =
+                stages.filter_by_extenders(verdicts, || found.nodes(self.cycle.cluster))?
+            {
                 found.keep(&nodes);
             }
             Ok(found)

@@ -49,7 +49,7 @@ impl<'a> Stages<'a> {
         &self,
         verdicts: &mut ExtenderVerdicts,
     ) -> Result<Option<Decision>, Status> {
-        if let Some(node) = self.nominated().filter(|node| self.extend(*node, verdicts)) {
+        if let Some(node) = self.nominated().filter(|node| self.passes_extenders(*node, verdicts)) {
             return Ok(Some(Decision::of(node, 0, 1, 1)));
         }
         let found =
@@ -59,28 +59,28 @@ impl<'a> Stages<'a> {
         }
         Ok(found.filter(|decision| {
             let node = self.cycle.cluster.node(&decision.node);
-            node.is_some_and(|node| self.extend(node, verdicts))
+            node.is_some_and(|node| self.passes_extenders(node, verdicts))
         }))
     }
 
     /// Returns whether all extenders pass a node that is chosen without scoring.
-    fn extend(&self, node: NodeInfo<'_>, verdicts: &mut ExtenderVerdicts) -> bool {
+    fn passes_extenders(&self, node: NodeInfo<'_>, verdicts: &mut ExtenderVerdicts) -> bool {
         let handle = self.framework.handle();
         handle.extenders().is_empty() || verdicts.passes(handle, self.cycle.pod, node)
     }
 
-    /// Returns the nodes of the last stage that all extenders pass, or `None` if nobody is asked.
+    /// Returns the nodes of the last stage that all extenders pass, or `None` if no extender filters nodes.
     ///
     /// # Errors
     ///
     /// Returns an error if an extender fails that is not ignorable.
-    pub(super) fn extended(
+    pub(super) fn filter_by_extenders(
         &self,
         verdicts: &mut ExtenderVerdicts,
         nodes: impl FnOnce() -> Vec<NodeInfo<'a>>,
     ) -> Result<Option<Vec<NodeInfo<'a>>>, Status> {
         let handle = self.framework.handle();
-        if handle.extenders().is_empty() {
+        if !handle.extenders().iter().any(|extender| extender.is_filter()) {
             return Ok(None);
         }
         verdicts.filter(handle, self.cycle.pod, nodes()).map(Some)

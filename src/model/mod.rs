@@ -65,7 +65,7 @@ pub(crate) use node::HOSTNAME;
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
 pub use objects::{Namespace, Object, ObjectKind, PodDisruptionBudget, Service, Workload};
 pub(crate) use objects::{namespace_of, object_kinds};
-pub use pod::{Pod, PodBuilder, Timestamp, pod};
+pub use pod::{DEFAULT_SCHEDULER, Pod, PodBuilder, Timestamp, pod};
 pub use pod_group::{PodGroup, PodGroupPhase, PodGroupState};
 pub use quantity::{Quantity, QuantityError};
 pub use requests::{

@@ -36,6 +36,9 @@ impl Timestamp {
     }
 }
 
+/// The scheduler of pods that name none (`corev1.DefaultSchedulerName`).
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
 /// A pod: its own identity and state, and the template that it shares with other pods.
 ///
 /// A clone costs a few reference counts.
@@ -68,6 +71,13 @@ impl Pod {
     #[must_use]
     pub fn namespace(&self) -> &Name {
         &self.template.namespace
+    }
+
+    /// Returns the name of the scheduler that is responsible for the pod: [`DEFAULT_SCHEDULER`] if the pod names none.
+    #[must_use]
+    pub fn scheduler_name(&self) -> &str {
+        let named = self.template.scheduler_name.as_deref();
+        named.filter(|name| !name.is_empty()).unwrap_or(DEFAULT_SCHEDULER)
     }
 
     /// Returns the namespace and name of the pod's group, or `None` if the pod belongs to no group.

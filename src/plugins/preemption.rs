@@ -167,7 +167,7 @@ impl DefaultPreemption {
             in_progress.set().remove(&uid);
         };
         let Candidate { node, victims, .. } = candidate;
-        Eviction::new(&self.handle, preemptor.clone(), node, (victims, cleared), end)
+        Eviction::new(&self.handle, preemptor.clone(), node, victims, end).clearing(cleared)
     }
 }
 

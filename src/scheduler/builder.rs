@@ -14,7 +14,7 @@ use crate::framework::{
     VolumeBinder,
 };
 use crate::log::{SpawnError, Unavailable};
-use crate::model::{Name, Pod};
+use crate::model::{DEFAULT_SCHEDULER, Name, Pod};
 use crate::snapshot::Cluster;
 use crate::state::{CommitCheck, CommitPolicy, RoomCheck};
 
@@ -216,7 +216,7 @@ impl SchedulersBuilder {
     pub fn build(mut self) -> Result<Schedulers, BuildError> {
         if self.profiles.is_empty() {
             let default = |handle: &Handle| Ok(Framework::default_profile_with(handle));
-            self = self.profile("default-scheduler", default);
+            self = self.profile(DEFAULT_SCHEDULER, default);
         }
         let check = LateCheck::default();
         if matches!(self.config.commit_check, CommitPolicy::Room) {

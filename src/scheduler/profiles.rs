@@ -7,8 +7,6 @@ use crate::model::{Name, Pod};
 #[derive(Clone, Debug)]
 pub struct Profiles<T>(Vec<(Name, T)>);
 
-const DEFAULT: &str = "default-scheduler";
-
 impl<T> Profiles<T> {
     /// Uses one value for all pods, whatever scheduler they name.
     pub fn one(all: T) -> Profiles<T> {
@@ -21,8 +19,7 @@ impl<T> Profiles<T> {
     }
 
     fn position(&self, pod: &Pod) -> Option<usize> {
-        let wanted = pod.template.scheduler_name.as_deref().filter(|name| !name.is_empty());
-        let wanted = wanted.unwrap_or(DEFAULT);
+        let wanted = pod.scheduler_name();
         self.0.iter().position(|(name, _)| name.is_empty() || **name == *wanted)
     }
 

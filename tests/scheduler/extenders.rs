@@ -138,6 +138,7 @@ fn an_extender_binds_in_place_of_the_plugins() {
     assert_eq!(bound_by(conflict, false), (Some("the pod is gone".to_owned()), false, 0));
     let unknown = Some(BinderError::Unknown("no answer".to_owned()));
     let kept = (Some("no answer".to_owned()), true, 0);
-    assert_eq!(bound_by(unknown, false), kept, "a pod that may be bound stays assumed");
+    assert_eq!(bound_by(unknown.clone(), false), kept, "a pod that may be bound stays assumed");
+    assert_eq!(bound_by(unknown, true), kept, "and no plugin binds it");
     assert_eq!(bound_by(failed(), true), (None, true, 1), "the Bind plugins bind instead");
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle, QueuedPod};
+use portolan::framework::{
+    Algorithm, AlgorithmConfig, Eviction, Evictor, Framework, Handle, QueuedPod,
+};
 use portolan::log::Event;
 use portolan::model::{Pod, PodBuilder, Timestamp, Uid, node, pod};
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
@@ -409,6 +411,25 @@ fn a_nomination_outlives_older_objects_until_an_object_confirms_it() {
     assert_eq!(nominated(), None);
 }
 
+/// A preemptor of higher priority withdraws the nominations of others to its node.
+#[test]
+fn an_update_does_not_restore_a_withdrawn_nomination() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    let put = |event| bench.engine.submit(event).unwrap().wait().unwrap().unwrap();
+    put(Event::add_pod(cpu("low", 800).priority(1).on("n").build()));
+    let high = bench.pending(cpu("high", 800).priority(9));
+    bench.attempt(&mut bench.scheduling(1)).unwrap();
+    let nominator = bench.handle.nominator();
+    assert_eq!(nominator.remove(&high).as_deref(), Some("n"));
+
+    put(Event::put_pending(cpu("high", 800).priority(9).label("tier", "new").build()));
+    bench.queue.tend(bench.clock());
+    assert_eq!(nominator.node_of(&high), None);
+    let node = |queued: &QueuedPod| queued.pod.nominated_node_name.clone();
+    assert_eq!(bench.queue.with(|queue, _| queue.get(&high).map(node)), Some(None));
+}
+
 #[test]
 fn a_pod_that_changes_while_it_is_bound_is_tried_again_as_it_is_then() {
     let bench = Bench::new();
@@ -427,10 +448,57 @@ fn a_pod_that_changes_while_it_is_bound_is_tried_again_as_it_is_then() {
 
 struct Counting(Arc<AtomicI64>);
 
-impl portolan::framework::Evictor for Counting {
-    fn evict(&self, _: portolan::framework::Eviction) {
+impl Evictor for Counting {
+    fn evict(&self, _: Eviction) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Deletes no victim.
+struct Ending(fn(&Eviction));
+
+impl Evictor for Ending {
+    fn evict(&self, eviction: Eviction) {
+        (self.0)(&eviction);
+    }
+}
+
+#[test]
+fn a_preemptor_is_tried_again_unless_its_eviction_succeeds_without_a_request() {
+    let is_retried = |end: fn(&Eviction)| {
+        let builder = portolan::scheduler::Schedulers::builder();
+        let schedulers = builder.evictor(move |_| Ending(end)).build().unwrap();
+        let submit = |event| schedulers.engine().submit(event).unwrap().wait().unwrap().unwrap();
+        submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()));
+        submit(Event::add_pod(pod("low").cpu(500).priority(1).on("n1").build()));
+        submit(Event::put_pending(pod("high").cpu(1_000).priority(9).build()));
+        let mut scheduling = schedulers.scheduling_loop().unwrap();
+        let mut attempt =
+            |at| scheduling.schedule_one(Some(Instant::now()), || Timestamp::from_secs(at));
+        assert!(matches!(attempt(1), Ok(Attempt::Failed { .. })));
+        match attempt(2) {
+            Ok(attempt) => assert!(matches!(attempt, Attempt::Failed { .. })),
+            Err(error) => {
+                assert_eq!(error, PopError::Timeout);
+                return false;
+            }
+        }
+        true
+    };
+    assert!(!is_retried(|eviction| {
+        let _ = eviction.begin();
+        eviction.ungate();
+        eviction.finish(Ok(()));
+    }));
+    assert!(is_retried(|eviction| {
+        let _ = eviction.begin();
+        eviction.ungate();
+        eviction.retry();
+        eviction.finish(Ok(()));
+    }));
+    assert!(is_retried(|eviction| eviction.finish(Err(&"no".to_owned()))));
+    // As after a panic.
+    assert!(is_retried(|eviction| drop(eviction.begin())), "never finished");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::model::{Name, OwnerReference, Pod, PodSpec, Template, Uid};
+use crate::model::{DEFAULT_SCHEDULER, Name, OwnerReference, Pod, PodSpec, Template, Uid};
 
 /// The state of a pod on its way through dispatcher, scheduler and binder (util/pod/podstate.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -339,7 +339,7 @@ impl Pod {
     #[must_use]
     pub fn is_for(&self, scheduler_type: &str) -> bool {
         let name = self.template.scheduler_name.as_deref().unwrap_or_default();
-        name.is_empty() || name == scheduler_type || name == "default-scheduler"
+        name.is_empty() || name == scheduler_type || name == DEFAULT_SCHEDULER
     }
 }
 

@@ -40,8 +40,8 @@ impl SchedulingQueue {
                     && let Some(queued) = self.end(&placed.uid, true).filter(is_nominated)
                     && queued.nominated_node_name != placed.node_name
                 {
-                    // It reserved room on the node that it was nominated to.
-                    self.plan_room(queued);
+                    // It reserved resources on the node it was nominated to.
+                    self.plan_release(queued);
                 }
                 self.take_of_group(change, cluster, now);
                 for event in ClusterEvent::of(change) {
@@ -92,7 +92,7 @@ impl SchedulingQueue {
         if let Some(old) = old.filter(is_nominated)
             && old.nominated_node_name != nominated
         {
-            self.plan_room(old);
+            self.plan_release(old);
         }
         Ok(())
     }
@@ -110,7 +110,7 @@ impl SchedulingQueue {
     fn take_not_pending(&mut self, uid: &Uid) {
         self.waiting_pods().reject(uid);
         if let Some(old) = self.delete(uid).filter(is_nominated) {
-            self.plan_room(old);
+            self.plan_release(old);
         }
     }
 
@@ -120,7 +120,7 @@ impl SchedulingQueue {
 
     /// Plans an event for the resources that a nominated pod reserved on its node. They become free for pods of at most
     /// its priority, as if the pod had left the node.
-    pub(super) fn plan_room(&mut self, pod: Pod) {
+    pub(super) fn plan_release(&mut self, pod: Pod) {
         let priority = pod.template.priority;
         let change = Change::Pod(Diff { old: Some(Arc::new(pod)), new: None });
         let event = ClusterEvent {

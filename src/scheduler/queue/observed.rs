@@ -19,8 +19,7 @@ impl SchedulingQueue {
                 continue;
             }
             let framework = &self.profiles[entry.profile].framework;
-            let scheduler = &entry.queued.pod.template.scheduler_name;
-            let scheduler = scheduler.clone().unwrap_or_else(|| "default-scheduler".into());
+            let scheduler = Name::from(entry.queued.pod.scheduler_name());
             for plugin in framework.plugin_names(entry.queued.rejectors()) {
                 *found.entry((scheduler.clone(), plugin)).or_insert(0) += 1;
             }

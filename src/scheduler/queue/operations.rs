@@ -112,12 +112,14 @@ impl SchedulingQueue {
         cluster: &Cluster,
         now: Timestamp,
     ) -> Place {
+        let kept = self.nominator().remove(&pod.uid);
         let Some(entry) = self.pods.get_mut(slot) else { return Place::Active };
         let place = entry.place;
-        // An object without a nomination may be older than the nomination that an attempt recorded.
-        entry.nominated_here &= !is_nominated(&pod);
+        // An object without a nomination may be older than the nomination that an attempt recorded. A preemptor of
+        // higher priority, or an assumption, may have withdrawn that nomination from the nominator since.
+        entry.nominated_here &= !is_nominated(&pod) && kept.is_some();
         if entry.nominated_here {
-            pod.nominated_node_name.clone_from(&entry.queued.pod.nominated_node_name);
+            pod.nominated_node_name.clone_from(&kept);
         }
         (entry.deleted, entry.on_node) = (false, false);
         if std::mem::replace(&mut entry.profile, profile) != profile {
@@ -129,7 +131,7 @@ impl SchedulingQueue {
         }
         let new = Arc::new(pod.clone());
         let old = std::mem::replace(&mut entry.queued.pod, pod);
-        self.renominate(&old, &new);
+        self.renominate(kept, &old, &new);
         if old.group() != new.group() {
             self.count_place(slot, place, -1);
             self.leave_group(slot, false);
@@ -325,17 +327,17 @@ impl SchedulingQueue {
         let old = pod.clone();
         pod.nominated_node_name = node;
         let new = pod.clone();
-        self.renominate(&old, &new);
+        let kept = self.nominator().remove(uid);
+        self.renominate(kept, &old, &new);
         if is_nominated(&old) {
-            self.plan_room(old);
+            self.plan_release(old);
         }
     }
 
     /// Updates a pod's nomination after an update of its object. The node that the new object names is used. If neither
-    /// object names a node, the existing nomination stays.
-    fn renominate(&self, old: &Pod, new: &Pod) {
+    /// object names a node, the existing nomination, which the caller has removed, stays.
+    fn renominate(&self, kept: Option<Name>, old: &Pod, new: &Pod) {
         let named = |pod: &Pod| pod.nominated_node_name.clone().filter(|node| !node.is_empty());
-        let kept = self.nominator().remove(&new.uid);
         let node = match (named(old), named(new)) {
             (_, Some(node)) => Some(node),
             (None, None) => kept,

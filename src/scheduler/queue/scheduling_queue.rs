@@ -152,8 +152,6 @@ impl Profile {
     }
 }
 
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
-
 /// Orders pods by the queue sort plugin, and equal pods by arrival.
 struct Sort<'a> {
     framework: &'a Framework,
@@ -334,7 +332,7 @@ impl SchedulingQueue {
 
     /// Returns the index of the pod's profile.
     pub(super) fn profile_of(&self, pod: &Pod) -> Option<usize> {
-        let wanted = pod.template.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+        let wanted = pod.scheduler_name();
         let named = self.profiles.iter().position(|profile| *profile.name == *wanted);
         named.or_else(|| self.profiles.iter().position(|profile| profile.name.is_empty()))
     }

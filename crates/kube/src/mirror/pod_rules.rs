@@ -145,7 +145,7 @@ impl PodRules {
 
     /// Returns whether the pod names one of our schedulers. The API server sets the default's name.
     fn is_ours(&self, pod: &Pod) -> bool {
-        let name = pod.template.scheduler_name.as_deref().unwrap_or("default-scheduler");
+        let name = pod.scheduler_name();
         self.schedulers.iter().any(|ours| **ours == *name)
     }
 }

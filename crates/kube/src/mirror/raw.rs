@@ -1,14 +1,14 @@
 //! Objects as the API server sent them, for extenders, which get whole objects.
 //!
-//! Only what extenders are sent is kept, and nothing without extenders. An object is stored before the engine gets its
-//! event, so a decision finds the objects that it is about, unless they were removed meanwhile. As in kube-scheduler,
-//! `managedFields` are left out, and so are `apiVersion` and `kind`.
+//! Stores only the objects that extenders receive. An object is stored before the engine gets its event, so a decision
+//! finds its objects unless they were removed meanwhile. As in kube-scheduler, `managedFields` are left out, and so are
+//! `apiVersion` and `kind`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use portolan::model::{Name, Uid};
+use portolan::model::{DEFAULT_SCHEDULER, Name, Uid};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -35,8 +35,14 @@ pub struct RawObjects {
 
 #[derive(Default)]
 struct Objects {
-    pods: HashMap<Uid, Arc<RawValue>>,
+    pods: HashMap<Uid, Arc<RawPod>>,
     nodes: HashMap<Box<str>, Arc<RawValue>>,
+}
+
+struct RawPod {
+    json: Arc<RawValue>,
+    /// The resources that the pod names, once they were asked for.
+    resources: OnceLock<Box<[String]>>,
 }
 
 impl RawObjects {
@@ -49,7 +55,21 @@ impl RawObjects {
     /// Returns a pod, or `None` if it is not kept or no longer exists. O(1).
     #[must_use]
     pub fn pod(&self, uid: &Uid) -> Option<Arc<RawValue>> {
-        self.read().pods.get(uid).cloned()
+        self.read().pods.get(uid).map(|pod| pod.json.clone())
+    }
+
+    /// Returns whether a pod names one of these resources, or `None` if it is not kept or no longer exists. `read` reads
+    /// the names from the JSON, the first time that they are asked for.
+    pub(crate) fn names_resource(
+        &self,
+        uid: &Uid,
+        wanted: &[String],
+        read: fn(&RawValue) -> Vec<String>,
+    ) -> Option<bool> {
+        // Parsed without the lock.
+        let pod = self.read().pods.get(uid).cloned()?;
+        let named = pod.resources.get_or_init(|| read(&pod.json).into());
+        Some(named.iter().any(|name| wanted.contains(name)))
     }
 
     /// Returns a node, or `None` if it is not kept or no longer exists. O(1).
@@ -100,8 +120,8 @@ pub(super) struct RawSink<S> {
     kind: RawKind,
     /// `None` if nothing is kept.
     objects: Option<Arc<RawObjects>>,
-    /// The uids or names of the list that is being received.
-    listed: HashSet<Box<str>>,
+    /// The uids or names of the list that is being received, or `None` outside a list.
+    listed: Option<HashSet<Box<str>>>,
 }
 
 impl<S> RawSink<S> {
@@ -111,13 +131,21 @@ impl<S> RawSink<S> {
             RawKind::Nodes => objects.kinds.nodes,
         };
         let objects = objects.filter(is_kept);
-        RawSink { inner, kind, objects, listed: HashSet::new() }
+        RawSink { inner, kind, objects, listed: None }
     }
 
     fn key<'m>(&self, meta: &'m Meta<'_>) -> &'m str {
         match self.kind {
             RawKind::Pods(_) => &meta.uid,
             RawKind::Nodes => &meta.name,
+        }
+    }
+
+    /// Notes an object of the list that is being received, if any.
+    fn note(&mut self, meta: &Meta<'_>) {
+        if self.objects.is_some() && self.listed.is_some() {
+            let key = self.key(meta).into();
+            self.listed.get_or_insert_default().insert(key);
         }
     }
 
@@ -129,7 +157,8 @@ impl<S> RawSink<S> {
         };
         match (kept, &self.kind) {
             (Some(kept), RawKind::Pods(_)) => {
-                objects.write().pods.insert(Uid::new(&meta.uid), kept.into());
+                let pod = RawPod { json: kept.into(), resources: OnceLock::new() };
+                objects.write().pods.insert(Uid::new(&meta.uid), Arc::new(pod));
             }
             (Some(kept), RawKind::Nodes) => {
                 objects.write().nodes.insert(Box::from(&*meta.name), kept.into());
@@ -161,7 +190,7 @@ fn pod(object: &RawValue, ours: &[Name], all: bool) -> Option<Box<RawValue>> {
         .and_then(|spec| serde_json::from_str(spec.get()).ok())
         .unwrap_or_default();
     let is_placed = spec.node_name.is_some_and(|node| !node.is_empty());
-    let scheduler = spec.scheduler_name.unwrap_or_else(|| "default-scheduler".to_owned());
+    let scheduler = spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
     let is_ours = ours.iter().any(|ours| **ours == *scheduler);
     if all || (is_ours && !is_placed) { trimmed(fields).ok() } else { None }
 }
@@ -181,22 +210,20 @@ fn trimmed(mut fields: Fields<'_>) -> serde_json::Result<Box<RawValue>> {
 
 impl<S: Sink> Sink for RawSink<S> {
     fn begin(&mut self) {
-        self.listed.clear();
+        self.listed = Some(HashSet::new());
         self.inner.begin();
     }
 
     async fn put(&mut self, object: &RawValue, meta: &Meta<'_>) -> Result<(), NotPut> {
         if let Some(objects) = &self.objects {
             self.store(objects, object, meta);
-            self.listed.insert(self.key(meta).into());
         }
+        self.note(meta);
         self.inner.put(object, meta).await
     }
 
     fn keep(&mut self, meta: &Meta<'_>) {
-        if self.objects.is_some() {
-            self.listed.insert(self.key(meta).into());
-        }
+        self.note(meta);
         self.inner.keep(meta);
     }
 
@@ -208,8 +235,7 @@ impl<S: Sink> Sink for RawSink<S> {
     }
 
     async fn end(&mut self) -> Result<(), Stopped> {
-        let listed = std::mem::take(&mut self.listed);
-        if let Some(objects) = &self.objects {
+        if let (Some(objects), Some(listed)) = (&self.objects, self.listed.take()) {
             let mut objects = objects.write();
             match self.kind {
                 RawKind::Pods(_) => {
@@ -227,6 +253,7 @@ impl<S: Sink> Sink for RawSink<S> {
 mod tests {
     use super::*;
     use crate::api::Resource;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     /// Passes nothing on.
     struct Nowhere;
@@ -308,5 +335,46 @@ mod tests {
         assert_eq!(kept, [true, true, false]);
         sink.delete(&Meta::of(object, &Resource::NODES)).await.expect("deleted");
         assert!(objects.node("b").is_none());
+    }
+
+    static READS: AtomicUsize = AtomicUsize::new(0);
+
+    fn name(pod: &RawValue) -> Vec<String> {
+        // Relaxed: the test has one thread.
+        READS.fetch_add(1, Relaxed);
+        vec![if pod.get().contains("gpu") { "gpu" } else { "cpu" }.to_owned()]
+    }
+
+    #[tokio::test]
+    async fn the_resources_of_each_version_of_a_pod_are_read_once() {
+        let kinds = RawKinds { placed_pods: true, ..RawKinds::default() };
+        let (mut sink, objects) = sink(RawKind::Pods([].into()), kinds);
+        let wanted = ["gpu".to_owned()];
+        let names_gpu = || objects.names_resource(&Uid::new("u-a"), &wanted, name);
+        assert_eq!(names_gpu(), None);
+        for (spec, names, reads) in [(r#"{"x":"gpu"}"#, true, 1), ("{}", false, 2)] {
+            put(&mut sink, &pod("a", spec), &Resource::PODS).await;
+            assert_eq!((names_gpu(), names_gpu()), (Some(names), Some(names)));
+            assert_eq!(READS.load(Relaxed), reads);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_noted_outside_a_list() {
+        let kinds = RawKinds { nodes: true, ..RawKinds::default() };
+        let (mut sink, objects) = sink(RawKind::Nodes, kinds);
+        let node = r#"{"metadata":{"name":"a","uid":"u"}}"#;
+        put(&mut sink, node, &Resource::NODES).await;
+        let object: &RawValue = serde_json::from_str(node).expect("JSON");
+        sink.keep(&Meta::of(object, &Resource::NODES));
+        assert_eq!(sink.listed, None);
+        sink.end().await.expect("ended");
+        assert!(objects.node("a").is_some(), "removed without a list");
+        sink.begin();
+        put(&mut sink, node, &Resource::NODES).await;
+        assert_eq!(sink.listed.as_ref().map(HashSet::len), Some(1));
+        sink.end().await.expect("ended");
+        put(&mut sink, node, &Resource::NODES).await;
+        assert_eq!(sink.listed, None);
     }
 }

@@ -217,7 +217,7 @@ impl Recorder {
         if !self.is_synced.load(Ordering::Relaxed) {
             return;
         }
-        let scheduler = pod.template.scheduler_name.as_deref().unwrap_or("default-scheduler");
+        let scheduler = pod.scheduler_name();
         let scheduler = self.schedulers.iter().find(|name| ***name == *scheduler).cloned();
         let (Some(scheduler), Some(node)) = (scheduler, pod.node_name.clone()) else {
             return self.change();

@@ -13,11 +13,6 @@ use crate::mirror::Condition;
 /// Serialized as `null`.
 type Null = ();
 
-/// The scheduler that is responsible for a pod.
-pub(super) fn scheduler_name(pod: &Pod) -> &str {
-    pod.template.scheduler_name.as_deref().unwrap_or("default-scheduler")
-}
-
 /// Returns the path of a pod, or of its subresource.
 pub(super) fn pod_path(namespace: &str, name: &str, subresource: &str) -> String {
     let path = Resource::PODS.object(namespace, name);

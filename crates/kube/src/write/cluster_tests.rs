@@ -89,7 +89,8 @@ fn a_binding_is_reported_as_it_happened_whatever_fails() {
     }
     let before = server.write_count();
     server.set_faults(7, faults());
-    let waits = Waits { first: Duration::from_millis(1), longest: Duration::from_millis(20) };
+    let (first, longest) = (Duration::from_millis(1), Duration::from_millis(20));
+    let waits = Waits { first, longest, asked: longest };
     let binder = ApiBinder { waits, ..world.writes.binder() };
     let (queue, outcomes) = (Mutex::new(pods.iter()), Mutex::new(HashMap::new()));
     thread::scope(|scope| {
@@ -194,8 +195,8 @@ fn victims_are_deleted_and_pods_that_took_their_names_are_not() {
     server.delete("Pod", "default", "old", &Value::Null).expect("deleted");
     create(&server, &world, "old");
     let (ended, end) = channel();
-    let sets = (vec![old, low], Vec::new());
-    let eviction = Eviction::new(&Handle::default(), high, "n1".into(), sets, move || {
+    let victims = vec![old, low];
+    let eviction = Eviction::new(&Handle::default(), high, "n1".into(), victims, move || {
         ended.send(()).expect("the test waits");
     });
     world.writes.evictor().evict(eviction);

@@ -102,7 +102,7 @@ impl Shared {
         }
         first?;
         let is_left = self.prepare(eviction, last).await?;
-        eviction.last();
+        eviction.ungate();
         if is_left { self.delete(eviction, last).await } else { Ok(()) }
     }
 

@@ -21,10 +21,11 @@ fn evict(world: &World, victims: &[&str], cleared: &[&str]) {
     let lower = |name: &&str| Pod { nominated_node_name: Some("n1".into()), ..web(name) };
     let cleared: Vec<Pod> = cleared.iter().map(lower).collect();
     cleared.iter().for_each(|pod| world.pods.add(pod));
-    let sets = (victims, cleared);
-    let eviction = Eviction::new(&Handle::default(), web("high"), "n1".into(), sets, move || {
-        ended.send(()).expect("the test waits");
-    });
+    let eviction =
+        Eviction::new(&Handle::default(), web("high"), "n1".into(), victims, move || {
+            ended.send(()).expect("the test waits");
+        });
+    let eviction = eviction.clearing(cleared);
     let evictor = world.writes.evictor();
     evictor.evict(eviction);
     // Before the last victim is evicted, when the eviction has its slot.

@@ -248,11 +248,11 @@ fn evictions_are_those_of_kube_scheduler() {
             .expect("a node");
         let victims: Vec<Pod> = conditions.iter().map(|(name, _)| pods[name].clone()).collect();
         let (ended, end) = channel();
-        let sets = (victims, Vec::new());
         let preemptor = pods["high"].clone();
-        let eviction = Eviction::new(&Handle::default(), preemptor, node.into(), sets, move || {
-            ended.send(()).expect("the test waits");
-        });
+        let eviction =
+            Eviction::new(&Handle::default(), preemptor, node.into(), victims, move || {
+                ended.send(()).expect("the test waits");
+            });
         world.writes.evictor().evict(eviction);
         end.recv().expect("the eviction ends");
         world.wait(4 * conditions.len());

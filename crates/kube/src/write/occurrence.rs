@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use portolan::model::{Name, Pod};
 use serde::Serialize;
 
-use super::bodies::scheduler_name;
 use super::series::{Key, Recorded, Series};
 use super::times;
 
@@ -66,14 +65,14 @@ impl Occurrence {
     pub fn scheduled(pod: &Pod, node: &Name) -> Occurrence {
         let note = format!("Successfully assigned {}/{} to {node}", pod.namespace(), pod.name);
         let kind = (Type::Normal, SCHEDULED, "Binding");
-        Occurrence::new(pod, scheduler_name(pod), kind, &note)
+        Occurrence::new(pod, pod.scheduler_name(), kind, &note)
     }
 
     /// An attempt to schedule the pod failed.
     #[must_use]
     pub fn failed_scheduling(pod: &Pod, message: &str) -> Occurrence {
         let kind = (Type::Warning, "FailedScheduling", "Scheduling");
-        Occurrence::new(pod, scheduler_name(pod), kind, message)
+        Occurrence::new(pod, pod.scheduler_name(), kind, message)
     }
 
     /// The victim was evicted from the node for the preemptor. Like kube-scheduler 1.36, the event names the preemptor
@@ -82,7 +81,7 @@ impl Occurrence {
     pub fn preempted(victim: &Pod, preemptor: &Pod, node: &Name) -> Occurrence {
         let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
         let kind = (Type::Normal, "Preempted", "Preempting");
-        Occurrence::new(victim, scheduler_name(preemptor), kind, &note)
+        Occurrence::new(victim, preemptor.scheduler_name(), kind, &note)
     }
 }
 
