@@ -26,7 +26,6 @@ pub struct BindingCycle {
 /// The result of [`BindingCycle::begin`].
 #[derive(Debug)]
 #[must_use = "the pod stays assumed until its binding cycle ends"]
-#[non_exhaustive]
 pub enum Begun {
     /// The binding waits for the answer to a request only.
     Request(BindRequest),
