@@ -1,4 +1,4 @@
-//! A scheduler as a process: leader election, scheduling and binding threads, HTTP and HTTPS, start and end.
+//! A scheduler as a process: leader election, scheduling threads and bindings, HTTP and HTTPS, start and end.
 
 mod binding;
 mod election;
