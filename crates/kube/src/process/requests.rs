@@ -117,3 +117,125 @@ impl Drop for Flight {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, poll_fn};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::task::Poll;
+
+    use crossbeam_channel::{Receiver, unbounded};
+    use portolan::framework::{Binder, BinderError, BindingFuture};
+    use portolan::log::Event;
+    use portolan::model::{Name, Pod, Timestamp, node, pod};
+    use portolan::scheduler::{Begun, BindError, Schedulers};
+    use tokio::runtime::{Builder, Runtime};
+
+    /// A binder that answers with futures of this function.
+    struct With<F>(F);
+
+    impl<F: Fn() -> BindingFuture + Send + Sync> Binder for With<F> {
+        fn bind(&self, _: &Pod, _: &Name) -> Result<(), BinderError> {
+            Err("only requests are expected".into())
+        }
+
+        fn request(&self, _: &Arc<Pod>, _: &Name) -> Option<BindingFuture> {
+            Some((self.0)())
+        }
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_secs(1)
+    }
+
+    fn runtime() -> Runtime {
+        Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+    }
+
+    /// Starts a request for each of this many pods, of which two at most are in flight.
+    fn start(
+        runtime: &Runtime,
+        pods: usize,
+        binds: impl Fn() -> BindingFuture + Send + Sync + 'static,
+    ) -> (Schedulers, Requests, Receiver<Answered>) {
+        let schedulers = Schedulers::builder().binder(|_| With(binds)).build().expect("valid");
+        let engine = schedulers.engine();
+        engine.submit(Event::add_node(node("n1").cpu(64_000).build())).expect("open");
+        for n in 0..pods {
+            let pod = pod(format!("pod-{n}")).cpu(1).build();
+            engine.submit(Event::put_pending(pod)).expect("open");
+        }
+        let (answers, answered) = unbounded();
+        let requests = Requests::new(runtime.handle(), 2, answers, &Alarm::new());
+        let mut scheduling = schedulers.scheduling_loop().expect("a loop");
+        for _ in 0..pods {
+            let attempt = scheduling.schedule_one(None, now).expect("a pod");
+            let placement = attempt.into_parts().0.remove(0);
+            match scheduling.begin(placement) {
+                Begun::Request(request) => requests.start(request),
+                Begun::Blocks(_) => panic!("the binding needs no thread"),
+            }
+        }
+        (schedulers, requests, answered)
+    }
+
+    #[test]
+    fn each_request_is_answered_and_no_more_are_in_flight_than_the_limit() {
+        let (in_flight, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let highest = most.clone();
+        let binds = move || {
+            let (in_flight, most, mut polls) = (in_flight.clone(), most.clone(), 0);
+            Box::pin(poll_fn(move |context| {
+                polls += 1;
+                match polls {
+                    // The counts are read after the channel has passed the answers.
+                    1 => drop(most.fetch_max(
+                        in_flight.fetch_add(1, Ordering::Relaxed) + 1,
+                        Ordering::Relaxed,
+                    )),
+                    4 => {
+                        in_flight.fetch_sub(1, Ordering::Relaxed);
+                        return Poll::Ready(Ok(()));
+                    }
+                    _ => {}
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })) as BindingFuture
+        };
+        let runtime = runtime();
+        let (_schedulers, requests, answered) = start(&runtime, 100, binds);
+        drop(requests);
+        assert_eq!(answered.iter().count(), 100);
+        assert!((1..=2).contains(&highest.load(Ordering::Relaxed)));
+    }
+
+    #[test]
+    fn a_runtime_that_ends_gives_up_all_requests() {
+        let (sent, is_sent) = mpsc::channel();
+        let binds = move || {
+            let sent = sent.clone();
+            Box::pin(async move {
+                sent.send(()).expect("received");
+                pending().await
+            }) as BindingFuture
+        };
+        let runtime = runtime();
+        let (schedulers, requests, answered) = start(&runtime, 5, binds);
+        (0..2).for_each(|_| is_sent.recv().expect("sent"));
+        drop(runtime);
+        drop(requests);
+        let answers: Vec<Answered> = answered.iter().collect();
+        let mut binding = schedulers.binding_loop().expect("a loop");
+        let finished = binding.finish(answers, now);
+        let count = |is: fn(&BindError) -> bool| {
+            let errors = finished.iter().filter_map(|finished| finished.bound.as_ref().err());
+            errors.filter(|(error, _)| is(error)).count()
+        };
+        let unknown = count(|error| matches!(error, BindError::Unknown(_)));
+        let failed = count(|error| matches!(error, BindError::Failed(_)));
+        assert_eq!((finished.len(), unknown, failed), (5, 2, 3));
+    }
+}
