@@ -354,7 +354,7 @@ fn several_requests_end_together_and_their_pods_leave_the_queue_or_return() {
     let schedulers = Schedulers::builder().binder(|_| Refuses).build().unwrap();
     let engine = schedulers.engine();
     let node = node("n1").cpu(1_000).memory(1 << 30).build();
-    engine.submit(Event::add_node(node)).unwrap();
+    engine.submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();
     for n in 0..3 {
         let pod = pod(format!("pod-{n}")).cpu(100).build();
         engine.submit(Event::put_pending(pod)).unwrap().wait().unwrap().unwrap();

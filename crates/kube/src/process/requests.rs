@@ -162,10 +162,10 @@ mod tests {
     ) -> (Schedulers, Requests, Receiver<Answered>) {
         let schedulers = Schedulers::builder().binder(|_| With(binds)).build().expect("valid");
         let engine = schedulers.engine();
-        engine.submit(Event::add_node(node("n1").cpu(64_000).build())).expect("open");
+        drop(engine.submit(Event::add_node(node("n1").cpu(64_000).build())).expect("open"));
         for n in 0..pods {
             let pod = pod(format!("pod-{n}")).cpu(1).build();
-            engine.submit(Event::put_pending(pod)).expect("open");
+            drop(engine.submit(Event::put_pending(pod)).expect("open"));
         }
         let (answers, answered) = unbounded();
         let requests = Requests::new(runtime.handle(), 2, answers, &Alarm::new());
