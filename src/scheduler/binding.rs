@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::engine::{Engine, Reader};
-use crate::framework::{self, AttemptResult, Bind, Cycle, FitError, PreFlight, Status};
+use crate::framework::{self, AttemptResult, Bind, Cycle, FitError, Point, PreFlight, Status};
 use crate::log::{Event, Outcome, Ticket, TryWaitError, Unavailable};
 use crate::model::Timestamp;
 
@@ -218,7 +218,8 @@ impl BindingCycle {
     }
 
     /// Ends the cycles of these pods, each with the outcome of [`BindingCycle::run`]. Their events are submitted
-    /// together. Waits for the engine and calls PostBind and Unreserve, so it may block for a short time.
+    /// together. Calls PostBind and Unreserve, and waits for the engine before each, so it may block for a short time. If
+    /// no plugin extends PostBind, the time to live of a bound pod may start after the return.
     pub fn finish(
         &mut self,
         answers: impl IntoIterator<Item = Answered>,
@@ -231,7 +232,9 @@ impl BindingCycle {
         let settled: Vec<_> = answers.collect();
         let ended = settled.into_iter().map(|(placement, finished)| {
             let bound = observed(&placement, || {
-                self.end(&placement, finished?);
+                // A thread that waits for the writer spins, so it waits only if a plugin may notice.
+                let has_plugins = placement.framework.has_plugins_at(Point::PostBind);
+                self.end(&placement, finished?.filter(|_| has_plugins));
                 Ok(())
             });
             (placement, bound)

@@ -6,11 +6,9 @@
 //!                                └── claims, permits ──▶ threads `bind-waiting`
 //! ```
 
-use std::iter::once;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_channel::Receiver;
 use portolan::framework::ClusterEvent;
 use portolan::model::{Change, Diff, Pod};
 use portolan::scheduler::queue::{Place, QueueFront};
@@ -18,6 +16,7 @@ use portolan::scheduler::{
     Answered, Begun, BindError, BindingLoop, Placement, Schedulers, SchedulingLoop,
 };
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::live::{LiveConfig, StartError};
 use super::pool::{Pool, Work};
@@ -25,7 +24,7 @@ use super::requests::Requests;
 use super::threads::{Ends, Threads, now};
 use crate::write::{Failure, Writes};
 
-/// The answers at most whose events are submitted together. A multiple of it would fill the log.
+/// The answers at most whose events are submitted together.
 const BATCH: usize = 256;
 
 /// Counted with relaxed orderings, which pair with nothing: no data depends on a count.
@@ -53,12 +52,12 @@ impl Dispatch {
         schedulers: &Arc<Schedulers>,
         outcomes: &Outcomes,
     ) -> Result<Dispatch, StartError> {
-        let (answers, answered) = crossbeam_channel::unbounded();
+        let (answers, answered) = mpsc::unbounded_channel();
         let ending = Ending {
             binding: schedulers.binding_loop().map_err(|_| StartError::Closed)?,
             outcomes: outcomes.clone(),
         };
-        threads.spawn("bind-end", Ends::AtStop, move || ending.run(&answered))?;
+        threads.spawn("bind-end", Ends::AtStop, move || ending.run(answered))?;
         let pool = |name, most| {
             let (schedulers, outcomes) = (schedulers.clone(), outcomes.clone());
             Pool::new(threads, name, most, move || {
@@ -115,11 +114,11 @@ struct Ending {
 }
 
 impl Ending {
-    /// Runs until no request is left.
-    fn run(mut self, answered: &Receiver<Answered>) {
-        while let Ok(first) = answered.recv() {
-            let batch = once(first).chain(answered.try_iter()).take(BATCH);
-            for finished in self.binding.finish(batch, now) {
+    /// Runs until no request is left. Waits without spinning, since answers arrive one by one.
+    fn run(mut self, mut answered: UnboundedReceiver<Answered>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while answered.blocking_recv_many(&mut batch, BATCH) > 0 {
+            for finished in self.binding.finish(batch.drain(..), now) {
                 self.outcomes.take(&finished.placement.pod, finished.bound);
             }
             self.binding.release();

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crossbeam_channel::Sender;
 use portolan::scheduler::{Answered, BindRequest};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::threads::Alarm;
 
@@ -24,7 +24,7 @@ pub(super) struct Requests(Arc<Shared>);
 struct Shared {
     runtime: Handle,
     most: usize,
-    answers: Sender<Answered>,
+    answers: UnboundedSender<Answered>,
     alarm: Alarm,
     state: Mutex<State>,
 }
@@ -40,7 +40,7 @@ impl Requests {
     pub(super) fn new(
         runtime: &Handle,
         most: usize,
-        answers: Sender<Answered>,
+        answers: UnboundedSender<Answered>,
         alarm: &Alarm,
     ) -> Requests {
         Requests(Arc::new(Shared {
@@ -126,12 +126,12 @@ mod tests {
     use std::sync::mpsc;
     use std::task::Poll;
 
-    use crossbeam_channel::{Receiver, unbounded};
     use portolan::framework::{Binder, BinderError, BindingFuture};
     use portolan::log::Event;
     use portolan::model::{Name, Pod, Timestamp, node, pod};
     use portolan::scheduler::{Begun, BindError, Schedulers};
     use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     /// A binder that answers with futures of this function.
     struct With<F>(F);
@@ -159,7 +159,7 @@ mod tests {
         runtime: &Runtime,
         pods: usize,
         binds: impl Fn() -> BindingFuture + Send + Sync + 'static,
-    ) -> (Schedulers, Requests, Receiver<Answered>) {
+    ) -> (Schedulers, Requests, UnboundedReceiver<Answered>) {
         let schedulers = Schedulers::builder().binder(|_| With(binds)).build().expect("valid");
         let engine = schedulers.engine();
         drop(engine.submit(Event::add_node(node("n1").cpu(64_000).build())).expect("open"));
@@ -167,7 +167,7 @@ mod tests {
             let pod = pod(format!("pod-{n}")).cpu(1).build();
             drop(engine.submit(Event::put_pending(pod)).expect("open"));
         }
-        let (answers, answered) = unbounded();
+        let (answers, answered) = unbounded_channel();
         let requests = Requests::new(runtime.handle(), 2, answers, &Alarm::new());
         let mut scheduling = schedulers.scheduling_loop().expect("a loop");
         for _ in 0..pods {
@@ -206,9 +206,9 @@ mod tests {
             })) as BindingFuture
         };
         let runtime = runtime();
-        let (_schedulers, requests, answered) = start(&runtime, 100, binds);
+        let (_schedulers, requests, mut answered) = start(&runtime, 100, binds);
         drop(requests);
-        assert_eq!(answered.iter().count(), 100);
+        assert_eq!(std::iter::from_fn(|| answered.blocking_recv()).count(), 100);
         assert!((1..=2).contains(&highest.load(Ordering::Relaxed)));
     }
 
@@ -223,11 +223,11 @@ mod tests {
             }) as BindingFuture
         };
         let runtime = runtime();
-        let (schedulers, requests, answered) = start(&runtime, 5, binds);
+        let (schedulers, requests, mut answered) = start(&runtime, 5, binds);
         (0..2).for_each(|_| is_sent.recv().expect("sent"));
         drop(runtime);
         drop(requests);
-        let answers: Vec<Answered> = answered.iter().collect();
+        let answers: Vec<Answered> = std::iter::from_fn(|| answered.blocking_recv()).collect();
         let mut binding = schedulers.binding_loop().expect("a loop");
         let finished = binding.finish(answers, now);
         let count = |is: fn(&BindError) -> bool| {
