@@ -324,8 +324,7 @@ fn a_request_is_recorded_as_a_binding_that_blocks() {
                 let _ = bench.binding.run(&placement, now);
             }
         }
-        let notes = notes.0.lock().unwrap().clone();
-        notes
+        std::mem::take(&mut *notes.0.lock().unwrap())
     };
     for binds in [Ok(()), Err(BinderError::Failed("no".to_owned()))] {
         let recorded = notes(true, binds.clone());

@@ -136,7 +136,10 @@ mod tests {
         let waits = barrier.clone();
         let make = move || {
             let barrier = waits.clone();
-            Some(Box::new(move |()| drop(barrier.wait())) as Work<()>)
+            let work = move |()| {
+                barrier.wait();
+            };
+            Some(Box::new(work) as Work<()>)
         };
         let pool = Pool::new(&threads, "test", 4, make);
         for _ in 0..3 {
