@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::model::{Name, Pod};
 
@@ -16,6 +16,12 @@ pub trait Evictor: Send + Sync {
     /// Starts an eviction. The implementation calls [`Eviction::run`] on this thread or another one. The preemptor is
     /// not requeued until the last victim is evicted, or the eviction is dropped.
     fn evict(&self, eviction: Eviction);
+}
+
+impl<E: Evictor + ?Sized> Evictor for Arc<E> {
+    fn evict(&self, eviction: Eviction) {
+        (**self).evict(eviction);
+    }
 }
 
 /// The victims to evict from a node so that a preemptor fits there.

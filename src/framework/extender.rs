@@ -471,15 +471,7 @@ pub(super) fn bind(handle: &Handle, pod: &Pod, node: &Name) -> Option<Result<Bin
             continue;
         }
         let panics = handle.panics();
-        let bound = panics.guard(EXTENDER, "Bind", || {
-            Ok(match extender.bind(pod, node) {
-                Ok(()) => Ok(Bind::Bound),
-                Err(BinderError::Conflict(why)) => Ok(Bind::Conflict(why)),
-                Err(BinderError::Unknown(why)) => Ok(Bind::Unknown(why)),
-                Err(BinderError::Failed(why)) => Err(Status::error("", why)),
-            })
-        });
-        let bound = bound.unwrap_or_else(Err);
+        let bound = panics.guard(EXTENDER, "Bind", || Bind::of("", extender.bind(pod, node)));
         // If the outcome is unknown, the pod may be bound, so no other component must bind it.
         let is_over = matches!(bound, Ok(Bind::Bound | Bind::Unknown(_)));
         if extender.is_ignorable() && !is_over {
@@ -489,6 +481,12 @@ pub(super) fn bind(handle: &Handle, pod: &Pod, node: &Name) -> Option<Result<Bin
         return Some(bound);
     }
     None
+}
+
+/// Returns whether [`bind`] would ask an extender to bind the pod.
+pub(super) fn is_bound_by_any(handle: &Handle, pod: &Pod) -> bool {
+    let mut binders = handle.extenders().iter().filter(|extender| extender.is_binder());
+    binders.any(|extender| is_interested(handle, &**extender, pod))
 }
 
 /// Returns whether the extender is interested in the pod. One that panics counts as interested.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::model::{Name, NoNote, Note, Pod};
@@ -9,6 +10,9 @@ use crate::snapshot::Snapshot;
 
 use super::activations::Activations;
 use super::{Evictor, Extender, Nominator, Panics, PodGroups, VolumeBinder, WaitingPods, extender};
+
+/// A binding as a future: the outcome of [`Binder::bind`].
+pub type BindingFuture = Pin<Box<dyn Future<Output = Result<(), BinderError>> + Send>>;
 
 /// Writes bindings of pods to nodes, for example to the API server.
 pub trait Binder: Send + Sync {
@@ -18,6 +22,13 @@ pub trait Binder: Send + Sync {
     ///
     /// Returns why the pod was not bound, or that the outcome is unknown.
     fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError>;
+
+    /// Returns the same binding as a future, which needs no thread of its own, or `None` if only [`Binder::bind`] is
+    /// supported (the default). Called for each pod that is about to be bound. Must be fast and must not block; nothing
+    /// may be sent before the future is polled.
+    fn request(&self, _pod: &Arc<Pod>, _node: &Name) -> Option<BindingFuture> {
+        None
+    }
 
     /// Announces that a pod will be bound to a node, so that others may prepare (`NominatedNodeNameForExpectation`).
     /// Called before the pod waits for its permits and PreBind runs, if either has work to do. May block. Does nothing

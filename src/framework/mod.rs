@@ -152,6 +152,7 @@
 
 mod activations;
 mod algorithm;
+mod bind;
 mod builder;
 mod by_template;
 mod choose;
@@ -187,6 +188,7 @@ mod volumes;
 mod waiting;
 
 pub use algorithm::{Algorithm, AlgorithmConfig};
+pub use bind::BindRequest;
 pub use builder::FrameworkBuilder;
 pub(crate) use by_template::ByTemplate;
 pub use cycle::{Cycle, CycleState, StateError};
@@ -201,7 +203,7 @@ pub use extender::{
 pub use filters::{Diagnosis, Filters};
 pub(crate) use filters::{Sums, Without};
 pub use godel::{Partition, SubCluster, SubClusters, SwitchType, Workflow};
-pub use handle::{Binder, BinderError, Follow, Handle, Notes, Snapshots};
+pub use handle::{Binder, BinderError, BindingFuture, Follow, Handle, Notes, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use panics::{Panicked, Panics};

@@ -1,14 +1,15 @@
 //! The traits that plugins implement (k8s.io/kube-scheduler/framework `interface.go`).
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, Column, Freed, NodeInfo, lanes};
 
 use super::{
-    ClusterEvent, Code, Cycle, Diagnosis, Hint, Interest, Point, QueuedPod, Reasons, Status,
-    dispatch,
+    BindingFuture, ClusterEvent, Code, Cycle, Diagnosis, Hint, Interest, Point, QueuedPod, Reasons,
+    Status, dispatch,
 };
 
 /// The result of [`Plugin::pre_filter`]: how a plugin filters nodes for one pod.
@@ -373,6 +374,13 @@ pub trait Plugin: Send + Sync {
     /// Any status means that the pod is not bound: the placement is undone and the pod is requeued.
     fn bind(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<Bind, Status> {
         Ok(Bind::Skip)
+    }
+
+    /// Returns the same binding as a future, which needs no thread of its own, or `None` (the default) if the plugin may
+    /// skip the pod or supports [`Plugin::bind`] only. Must be fast and must not block; nothing may be sent before the
+    /// future is polled. Called only for the first Bind plugin, if no extender binds the pod.
+    fn request_bind(&self, _pod: &Arc<Pod>, _node: &Name) -> Option<BindingFuture> {
+        None
     }
 
     /// Observes that the pod was bound, for example to clean up (`PostBindPlugin.PostBind`).

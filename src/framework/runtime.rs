@@ -8,13 +8,12 @@ use std::sync::Arc;
 use crate::model::{Name, Pod, Timestamp};
 use crate::snapshot::Chunk;
 
-use super::extender;
 use super::recorder::{Guarded, Recorder, Step, Watch, timed_step};
 use super::scores::MAX_NODE_SCORE;
 use super::status::code;
 use super::waiting::WaitingPod;
 use super::{
-    Bind, Code, Cycle, CycleState, Diagnosis, Feasible, Handle, Nomination, Permit, Plugin, Point,
+    Code, Cycle, CycleState, Diagnosis, Feasible, Handle, Nomination, Permit, Plugin, Point,
     PreFlight, QueuedPod, Status,
 };
 
@@ -297,7 +296,7 @@ impl Framework {
         self.points[point as usize].iter().map(|at| (*at, &*self.plugins[*at].plugin))
     }
 
-    fn at(&self, point: Point) -> impl DoubleEndedIterator<Item = &dyn Plugin> {
+    pub(super) fn at(&self, point: Point) -> impl DoubleEndedIterator<Item = &dyn Plugin> {
         self.plugins_at(point).map(|(plugin, _)| plugin)
     }
 
@@ -607,41 +606,6 @@ impl Framework {
                     status.rejection_or(name, format_args!("running PreBind plugin {name:?}"))
                 })
             })
-        })
-    }
-
-    /// Binds the pod with the first [extender](super::Extender) that binds it, or with the first plugin that does not
-    /// skip it.
-    ///
-    /// # Errors
-    ///
-    /// Returns the status of that extender or plugin if it rejects the pod or fails.
-    pub fn bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<Bind, Status> {
-        if !self.handle.extenders().is_empty()
-            && let Some(bound) = extender::bind(&self.handle, cycle.pod, node)
-        {
-            return bound;
-        }
-        let watch = self.watch(cycle);
-        let outcome = |found: &Result<Bind, Status>| match found {
-            Ok(Bind::Bound) => None,
-            Ok(Bind::Skip) => Some(Code::Skip),
-            Ok(Bind::Conflict(_) | Bind::Unknown(_)) => Some(Code::Error),
-            Err(status) => Some(status.code),
-        };
-        timed_step(self.recorder(), Step::Bind, outcome, || {
-            for plugin in self.at(Point::Bind) {
-                let name = plugin.name();
-                let step = format_args!("running Bind plugin {name:?}");
-                match watch.ask((name, Step::Bind), outcome, || plugin.bind(cycle, node)) {
-                    Ok(Bind::Skip) => {}
-                    Ok(Bind::Bound) => return Ok(Bind::Bound),
-                    Ok(Bind::Conflict(why)) => return Ok(Bind::Conflict(format!("{step}: {why}"))),
-                    Ok(Bind::Unknown(why)) => return Ok(Bind::Unknown(format!("{step}: {why}"))),
-                    Err(status) => return Err(status.rejection_or(name, step)),
-                }
-            }
-            Ok(Bind::Skip)
         })
     }
 

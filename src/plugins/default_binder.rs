@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Bind, Binder, BinderError, Cycle, Handle, Plugin, Point, Status};
-use crate::model::Name;
+use crate::framework::{Bind, Binder, BindingFuture, Cycle, Handle, Plugin, Point, Status};
+use crate::model::{Name, Pod};
 
 /// Binds pods through the handle's [`Binder`].
 #[derive(Clone)]
@@ -33,12 +33,11 @@ impl Plugin for DefaultBinder {
             let reason = "the handle has no binder: create the plugin from a handle with one";
             return Err(Status::error(NAME, reason));
         };
-        match binder.bind(cycle.pod, node) {
-            Ok(()) => Ok(Bind::Bound),
-            Err(BinderError::Conflict(why)) => Ok(Bind::Conflict(why)),
-            Err(BinderError::Unknown(why)) => Ok(Bind::Unknown(why)),
-            Err(BinderError::Failed(why)) => Err(Status::error(NAME, why)),
-        }
+        Bind::of(NAME, binder.bind(cycle.pod, node))
+    }
+
+    fn request_bind(&self, pod: &Arc<Pod>, node: &Name) -> Option<BindingFuture> {
+        self.0.as_ref()?.request(pod, node)
     }
 }
 

@@ -2,12 +2,17 @@
 //!
 //! The cycle may run on any thread and at any later time; the pod is counted on its node meanwhile. If any step fails,
 //! the pod is forgotten and its reservations are released.
+//!
+//! [`BindingCycle::run`] blocks until the pod is bound. A pod that waits for nothing but the answer to a request needs
+//! no thread: [`BindingCycle::begin`] returns the request as a future, and [`BindingCycle::finish`] takes its answer.
 
 use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use crate::engine::{Engine, Reader};
-use crate::framework::{AttemptResult, Bind, Cycle, FitError, PreFlight, Status};
-use crate::log::{Event, TryWaitError, Unavailable};
+use crate::framework::{self, AttemptResult, Bind, Cycle, FitError, Point, PreFlight, Status};
+use crate::log::{Event, Outcome, Ticket, TryWaitError, Unavailable};
 use crate::model::Timestamp;
 
 use super::Placement;
@@ -16,6 +21,67 @@ use super::Placement;
 pub struct BindingCycle {
     engine: Engine,
     reader: Reader,
+}
+
+/// The result of [`BindingCycle::begin`].
+#[derive(Debug)]
+#[must_use = "the pod stays assumed until its binding cycle ends"]
+pub enum Begun {
+    /// The binding waits for the answer to a request only.
+    Request(BindRequest),
+    /// The binding may block: run the cycle on a thread ([`BindingCycle::run`]).
+    Blocks(Placement),
+}
+
+/// A binding cycle that waits for the answer to its request: a future that returns the answer, for
+/// [`BindingCycle::finish`]. A request that is dropped leaves its pod assumed: use [`BindRequest::abandon`].
+#[must_use = "the pod stays assumed until its binding cycle ends"]
+pub struct BindRequest {
+    /// `None` after the future has returned the answer.
+    placement: Option<Placement>,
+    request: framework::BindRequest,
+}
+
+impl BindRequest {
+    /// Gives the request up. If it was sent, it is not known whether the pod is bound. Returns `None` if the future has
+    /// returned the answer.
+    pub fn abandon(self, why: &str) -> Option<Answered> {
+        let bound = match self.request.is_started() {
+            true => Ok(Bind::Unknown(why.to_owned())),
+            false => Err(Status::error("", why)),
+        };
+        Some(Answered { placement: self.placement?, bound })
+    }
+}
+
+/// Polled again after it has returned the answer, it stays pending.
+impl Future for BindRequest {
+    type Output = Answered;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
+        if self.placement.is_none() {
+            return Poll::Pending;
+        }
+        let bound = std::task::ready!(Pin::new(&mut self.request).poll(context));
+        match self.placement.take() {
+            Some(placement) => Poll::Ready(Answered { placement, bound }),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl fmt::Debug for BindRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BindRequest").field("placement", &self.placement).finish_non_exhaustive()
+    }
+}
+
+/// The answer to a [`BindRequest`].
+#[derive(Debug)]
+#[must_use = "the pod stays assumed until its binding cycle ends"]
+pub struct Answered {
+    pub(super) placement: Placement,
+    bound: Result<Bind, Status>,
 }
 
 /// Why a pod was not bound.
@@ -118,78 +184,117 @@ impl BindingCycle {
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), BindError> {
-        trace_span!(
-            span,
-            DEBUG,
-            "binding_cycle",
-            pod = %placement.pod.key(),
-            uid = %placement.pod.uid,
-            node = %placement.node(),
-            refusal = tracing::field::Empty
-        );
-        let bound = self.try_run(placement, clock);
-        match &bound {
-            Ok(()) => trace_event!(DEBUG, "pod bound"),
-            Err(_error) => {
-                trace_record!(span, refusal = _error);
-                trace_event!(DEBUG, "pod not bound");
+        observed(placement, || {
+            if self.engine.is_within_writer() {
+                return Err(BindError::OwnThread);
             }
-        }
-        if let (Some(recorder), Some(took)) =
-            (placement.framework.recorder(), placement.state.elapsed())
-        {
-            let result = bound.as_ref().err().map_or(AttemptResult::Scheduled, BindError::result);
-            recorder.attempt(result, took);
-        }
-        bound
+            let bound = self.bind(placement, &clock);
+            let finished = self.settle(placement, bound, &clock)?;
+            self.end(placement, finished);
+            Ok(())
+        })
     }
 
-    fn try_run(
+    /// Begins the cycle of a pod that waits for nothing but the answer to a request: it needs no permit, PreBind has no
+    /// work to do, and its Bind plugin offers a future. Any other pod is returned. Never blocks.
+    pub fn begin(&mut self, mut placement: Placement) -> Begun {
+        let Placement { pod, framework, state, waits, .. } = &placement;
+        if *waits {
+            return Begun::Blocks(placement);
+        }
+        let Some(request) = framework.request_bind(pod, placement.node(), state) else {
+            return Begun::Blocks(placement);
+        };
+        let cycle = Cycle::new(self.reader.refresh(), pod, state);
+        match framework.pre_bind_pre_flight(cycle, placement.node()) {
+            Ok(PreFlight::Skip) => {
+                Begun::Request(BindRequest { placement: Some(placement), request })
+            }
+            flight => {
+                placement.flight = Some(flight);
+                Begun::Blocks(placement)
+            }
+        }
+    }
+
+    /// Ends the cycles of these pods, each with the outcome of [`BindingCycle::run`]. Their events are submitted
+    /// together. Calls PostBind and Unreserve, and waits for the engine before each, so it may block for a short time. If
+    /// no plugin extends PostBind, the time to live of a bound pod may start after the return.
+    pub fn finish(
+        &mut self,
+        answers: impl IntoIterator<Item = Answered>,
+        clock: impl Fn() -> Timestamp,
+    ) -> Vec<(Placement, Result<(), BindError>)> {
+        let answers = answers.into_iter().map(|Answered { placement, bound }| {
+            let finished = self.settle(&placement, bound, &clock);
+            (placement, finished)
+        });
+        let settled: Vec<_> = answers.collect();
+        let ended = settled.into_iter().map(|(placement, finished)| {
+            let bound = observed(&placement, || {
+                // A thread that waits for the writer spins, so it waits only if a plugin may notice.
+                let has_plugins = placement.framework.has_plugins_at(Point::PostBind);
+                self.end(&placement, finished?.filter(|_| has_plugins));
+                Ok(())
+            });
+            (placement, bound)
+        });
+        ended.collect()
+    }
+
+    /// Runs the cycle up to Bind.
+    fn bind(
         &mut self,
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
-    ) -> Result<(), BindError> {
-        if self.engine.is_within_writer() {
-            return Err(BindError::OwnThread);
-        }
+    ) -> Result<Bind, Status> {
         let Placement { pod, framework, state, .. } = placement;
         let node = placement.node();
-        let flight = self.announce(placement);
-        let permitted = flight.and_then(|flight| {
-            if placement.waits {
-                framework.wait_on_permit(pod, &clock)?;
-            }
-            Ok(flight)
-        });
+        let flight = self.announce(placement)?;
+        if placement.waits {
+            framework.wait_on_permit(pod, &clock)?;
+        }
         let cycle = Cycle::new(self.reader.refresh(), pod, state);
-        let bound = permitted
-            .and_then(|flight| match flight {
-                PreFlight::Work => framework.pre_bind(cycle, node),
-                PreFlight::Skip => Ok(()),
-            })
-            .and_then(|()| framework.bind(cycle, node));
+        if flight == PreFlight::Work {
+            framework.pre_bind(cycle, node)?;
+        }
+        framework.bind(cycle, node)
+    }
+
+    /// Starts the time to live of a bound pod, or undoes the placement. Returns the ticket of the pod's event.
+    fn settle(
+        &mut self,
+        placement: &Placement,
+        bound: Result<Bind, Status>,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<Option<Ticket<Outcome>>, BindError> {
+        let Placement { pod, framework, state, .. } = placement;
         let error = match bound {
-            Ok(Bind::Bound) => None,
+            // The pod is bound, whatever the outcome: a confirmed pod has no time to live, and a closed engine expires
+            // none.
+            Ok(Bind::Bound) => {
+                return Ok(self.engine.submit(Event::finish_binding(&pod.uid, clock())).ok());
+            }
             Ok(Bind::Skip) => {
                 let reason = "no plugin binds the pod: add one, such as DefaultBinder";
-                Some(BindError::Failed(Status::error("", reason)))
+                BindError::Failed(Status::error("", reason))
             }
-            Ok(Bind::Conflict(why)) => Some(BindError::Conflict(why)),
+            Ok(Bind::Conflict(why)) => BindError::Conflict(why),
             // Whoever frees the resources of a pod that is bound after all overcommits its node.
             Ok(Bind::Unknown(why)) => return Err(BindError::Unknown(why)),
-            Err(status) => Some(status.into()),
+            Err(status) => status.into(),
         };
-        if let Some(error) = error {
-            framework.unreserve(cycle, node);
-            // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget.
-            let _ = self.engine.submit(Event::forget(pod))?.wait()?;
-            return Err(error);
-        }
-        // The pod is bound, whatever the outcome: a confirmed pod has no time to live, and a closed engine expires none.
-        let finished = Event::finish_binding(&pod.uid, clock());
-        let _ = self.engine.submit(finished).map(|ticket| ticket.wait());
-        framework.post_bind(cycle, node);
-        Ok(())
+        framework.unreserve(Cycle::new(self.reader.refresh(), pod, state), placement.node());
+        // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget.
+        let _ = self.engine.submit(Event::forget(pod))?.wait()?;
+        Err(error)
+    }
+
+    /// Runs PostBind once the engine knows that the pod is bound.
+    fn end(&mut self, placement: &Placement, finished: Option<Ticket<Outcome>>) {
+        let Placement { pod, framework, state, .. } = placement;
+        let _ = finished.map(Ticket::wait);
+        framework.post_bind(Cycle::new(self.reader.refresh(), pod, state), placement.node());
     }
 
     /// Lets the engine free the version that the last cycle used. Call it before a thread waits for its next pod.
@@ -199,10 +304,15 @@ impl BindingCycle {
 
     /// Asks whether PreBind has work to do. If it has, or if the pod waits for a permit, the binder announces the node.
     fn announce(&mut self, placement: &Placement) -> Result<PreFlight, Status> {
-        let Placement { pod, framework, state, waits, .. } = placement;
+        let Placement { pod, framework, state, waits, flight, .. } = placement;
         let node = placement.node();
-        let cycle = Cycle::new(self.reader.refresh(), pod, state);
-        let flight = framework.pre_bind_pre_flight(cycle, node)?;
+        let flight = match flight {
+            Some(flight) => flight.clone(),
+            None => {
+                let cycle = Cycle::new(self.reader.refresh(), pod, state);
+                framework.pre_bind_pre_flight(cycle, node)
+            }
+        }?;
         if let Some(binder) = framework.handle().binder()
             && (*waits || flight == PreFlight::Work)
         {
@@ -210,6 +320,37 @@ impl BindingCycle {
         }
         Ok(flight)
     }
+}
+
+/// Runs a cycle, or its end, and reports its outcome.
+fn observed(
+    placement: &Placement,
+    cycle: impl FnOnce() -> Result<(), BindError>,
+) -> Result<(), BindError> {
+    trace_span!(
+        span,
+        DEBUG,
+        "binding_cycle",
+        pod = %placement.pod.key(),
+        uid = %placement.pod.uid,
+        node = %placement.node(),
+        refusal = tracing::field::Empty
+    );
+    let bound = cycle();
+    match &bound {
+        Ok(()) => trace_event!(DEBUG, "pod bound"),
+        Err(_error) => {
+            trace_record!(span, refusal = _error);
+            trace_event!(DEBUG, "pod not bound");
+        }
+    }
+    if let (Some(recorder), Some(took)) =
+        (placement.framework.recorder(), placement.state.elapsed())
+    {
+        let result = bound.as_ref().err().map_or(AttemptResult::Scheduled, BindError::result);
+        recorder.attempt(result, took);
+    }
+    bound
 }
 
 impl fmt::Debug for BindingCycle {

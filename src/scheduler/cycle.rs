@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::engine::{Engine, Reader, Registration};
 use crate::framework::{
     Algorithm, AttemptResult, Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit,
-    ScheduleError, Status,
+    PreFlight, ScheduleError, Status,
 };
 use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::{EventError, Name, Pod, Timestamp};
@@ -75,6 +75,8 @@ pub struct Placement {
     /// Whether the pod has to wait for a permit.
     pub waits: bool,
     pub(super) framework: Arc<Framework>,
+    /// Whether PreBind has work to do, if that was asked.
+    pub(super) flight: Option<Result<PreFlight, Status>>,
 }
 
 impl Placement {
@@ -333,7 +335,7 @@ impl Scheduler {
             if waits {
                 tell_waits(&framework, Cycle::new(&self.reader.pin(), pod, &state));
             }
-            return Ok(Placement { pod: assumed, decision, state, waits, framework });
+            return Ok(Placement { pod: assumed, decision, state, waits, framework, flight: None });
         }
     }
 }

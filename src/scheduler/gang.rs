@@ -337,7 +337,8 @@ impl Scheduler {
             let Member { position, pod, decision, state } = member;
             let Some(framework) = self.framework(&pod).cloned() else { continue };
             framework.handle().nominator().remove(&pod.uid);
-            let mut placement = Placement { pod, decision, state, waits: false, framework };
+            let mut placement =
+                Placement { pod, decision, state, waits: false, framework, flight: None };
             if left < least {
                 placed.push(placement);
                 continue;

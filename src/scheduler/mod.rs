@@ -51,7 +51,7 @@ mod volumes;
 mod what_if;
 
 pub use binder::InMemoryBinder;
-pub use binding::{BindError, BindingCycle};
+pub use binding::{Answered, Begun, BindError, BindRequest, BindingCycle};
 pub use builder::{BuildError, Schedulers, SchedulersBuilder};
 pub use commit::FilterCheck;
 pub use cycle::{CycleError, CycleFigures, NewSchedulerError, Placement, Scheduler};
@@ -59,7 +59,7 @@ pub use engine_log::EngineLog;
 pub use evictor::InMemoryEvictor;
 pub use gang::{GangError, GangPlacement};
 pub use profiles::Profiles;
-pub use scheduling_loop::{Attempt, BindingLoop, SchedulingLoop, Unplaced};
+pub use scheduling_loop::{Attempt, BindingLoop, Finished, SchedulingLoop, Unplaced};
 pub use shared_reader::SharedReader;
 pub use volumes::InMemoryVolumeBinder;
 pub use what_if::{Placed, PreemptError, Stop, WhatIf};

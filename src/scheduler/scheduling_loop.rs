@@ -21,8 +21,8 @@ use crate::model::{EventError, Pod, Timestamp, Uid};
 use super::gang::Refused;
 use super::queue::{Place, PopError, Popped, QueueFront, Returned};
 use super::{
-    BindError, BindingCycle, CycleError, CycleFigures, NewSchedulerError, Placement, Profiles,
-    Scheduler,
+    Answered, Begun, BindError, BindingCycle, CycleError, CycleFigures, NewSchedulerError,
+    Placement, Profiles, Scheduler,
 };
 
 /// Takes pods from a queue, places them and binds them.
@@ -61,6 +61,16 @@ pub struct SchedulingLoop {
 pub struct BindingLoop {
     queue: Arc<QueueFront>,
     cycle: BindingCycle,
+}
+
+/// A pod whose binding has ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Finished {
+    /// The pod and the node of its binding.
+    pub placement: Placement,
+    /// Whether the pod was bound, or why not, with its place in the queue.
+    pub bound: Result<(), (BindError, Option<Place>)>,
 }
 
 /// The outcome of one scheduling attempt.
@@ -310,6 +320,13 @@ impl SchedulingLoop {
     ) -> Result<(), (BindError, Option<Place>)> {
         self.binding.bind(placement, clock)
     }
+
+    /// Begins to bind a placed pod. See [`BindingLoop::begin`].
+    pub fn begin(&mut self, placement: Placement) -> Begun {
+        let begun = self.binding.begin(placement);
+        self.binding.release();
+        begun
+    }
 }
 
 impl BindingLoop {
@@ -334,9 +351,46 @@ impl BindingLoop {
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), (BindError, Option<Place>)> {
+        self.release_pod(placement);
+        let bound = self.cycle.run(placement, &clock);
+        self.end(placement, bound, clock)
+    }
+
+    /// Begins to bind a placed pod, and returns the request if the pod waits for nothing but its answer. The pod may
+    /// have been placed by any loop of the same queue. Never blocks. See [`BindingCycle::begin`].
+    pub fn begin(&mut self, placement: Placement) -> Begun {
+        self.release_pod(&placement);
+        self.cycle.begin(placement)
+    }
+
+    /// Takes the answers to requests that any loop of the same queue has begun. Each outcome is that of
+    /// [`BindingLoop::bind`]. May block for a short time.
+    pub fn finish(
+        &mut self,
+        answers: impl IntoIterator<Item = Answered>,
+        clock: impl Fn() -> Timestamp,
+    ) -> Vec<Finished> {
+        let finished = self.cycle.finish(answers, &clock).into_iter().map(|(placement, bound)| {
+            let bound = self.end(&placement, bound, &clock);
+            Finished { placement, bound }
+        });
+        finished.collect()
+    }
+
+    /// Events are no longer recorded for a pod that is being bound.
+    fn release_pod(&self, placement: &Placement) {
+        self.queue.with(|queue, _| queue.release(&placement.pod.uid));
+    }
+
+    /// Takes the pod from the queue, or returns it there.
+    fn end(
+        &self,
+        placement: &Placement,
+        bound: Result<(), BindError>,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<(), (BindError, Option<Place>)> {
         let uid = &placement.pod.uid;
-        self.queue.with(|queue, _| queue.release(uid));
-        match self.cycle.run(placement, &clock) {
+        match bound {
             Ok(()) => {
                 self.record_scheduled(placement, &clock);
                 self.queue.with(|queue, _| queue.done(uid));

@@ -10,6 +10,7 @@ mod metrics;
 mod queue;
 mod queue_feed;
 mod queue_model;
+mod requests;
 mod schedulers;
 mod scheduling_loop;
 #[cfg(feature = "tracing")]

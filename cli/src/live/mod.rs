@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::Failure;
 
-/// The threads that run connections. Binding threads are the scheduler's own.
+/// The threads that run connections, and with them the bindings. Threads that block are the scheduler's own.
 const THREADS: usize = 2;
 
 pub(crate) fn runtime() -> Result<Runtime, Failure> {

@@ -7,7 +7,7 @@ use std::string::FromUtf8Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_k8s::config::ProcessSettings;
+use portolan_k8s::config::{Configuration, ProcessSettings};
 use portolan_kube::api::Limits;
 use portolan_kube::process::{Election, LiveConfig, LiveScheduler};
 use portolan_kube::write::Fence;
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let settings = resolved.settings;
     if let Some(to) = &arguments.write_config_to {
-        let text = configuration.as_deref().unwrap_or(settings::DEFAULT);
+        let text = configuration.as_deref().unwrap_or(Configuration::DEFAULT);
         return write_configuration(&settings, text, to);
     }
     let mut config = LiveConfig::default();
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn requests_are_limited_only_if_the_configuration_names_a_rate() {
         let limits = |fields: &str| {
-            let text = format!("{}clientConnection: {{{fields}}}\n", settings::DEFAULT);
+            let text = format!("{}clientConnection: {{{fields}}}\n", Configuration::DEFAULT);
             let limits = limits(&ProcessSettings::read(&text).expect("valid"));
             (limits.qps, limits.burst.get())
         };

@@ -3,16 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use portolan_k8s::config::ProcessSettings;
+use portolan_k8s::config::{Configuration, ProcessSettings};
 use portolan_kube::process::ElectionConfig;
 
 use super::gates;
 use super::run::duration;
 use crate::error::Failure;
-
-/// The configuration that kube-scheduler has without a file.
-pub(super) const DEFAULT: &str =
-    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
 #[derive(Default, clap::Args)]
 #[command(next_help_heading = "Leader election")]
@@ -167,7 +163,7 @@ mod tests {
     use super::*;
 
     fn resolved(text: &str, leading: &Leading, compatible: &Compatible) -> Resolved {
-        let (text, file) = (format!("{DEFAULT}{text}"), PathBuf::from("c.yaml"));
+        let (text, file) = (format!("{}{text}", Configuration::DEFAULT), PathBuf::from("c.yaml"));
         resolve(Some((&file, &text)), leading, compatible).expect("valid")
     }
 

@@ -107,6 +107,10 @@ pub struct Profile {
 }
 
 impl Configuration {
+    /// The text of a configuration that sets nothing: kube-scheduler's, if it is started without one.
+    pub const DEFAULT: &str =
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+
     /// Reads a configuration with the plugins of a registry, whose factories receive the handle.
     ///
     /// ```

@@ -1,10 +1,15 @@
-//! A scheduler as a process: leader election, scheduling and binding threads, HTTP and HTTPS, start and end.
+//! A scheduler as a process: leader election, scheduling threads and bindings, HTTP and HTTPS, start and end.
 
+mod binding;
 mod election;
 mod live;
+mod pool;
 pub(crate) mod profiles;
+mod requests;
+mod scheduling;
 mod secure;
 mod serve;
+mod threads;
 
 pub use election::{Election, ElectionConfig, ElectionError};
 pub use live::{LiveConfig, LiveFigures, LiveScheduler, StartError};

@@ -1,15 +1,22 @@
 //! The plugins and profiles of a cluster's schedulers.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::thread;
 
-use portolan::framework::{Framework, FrameworkError, Handle, Plugin};
+use portolan::framework::{Extender, Framework, FrameworkError, Handle, Plugin};
 use portolan::model::Name;
 use portolan::plugins::DynamicResources;
-use portolan_k8s::config::{Configuration, ExtenderConfig, PluginArgs, Profile, Registry};
+use portolan_k8s::config::{
+    Configuration, ExtenderConfig, PluginArgs, ProcessSettings, Profile, Registry,
+};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use tokio::runtime::Handle as Runtime;
 
-/// The configuration that kube-scheduler has without one.
-pub(crate) const DEFAULT: &str =
-    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+use super::live::StartError;
+use crate::extender::{HttpExtender, HttpExtenderError};
+use crate::mirror::{RawKinds, RawObjects};
+use crate::write::Writes;
 
 const NAME: &str = "DynamicResources";
 
@@ -59,9 +66,51 @@ pub(crate) fn framework(
     found.map(own).ok_or_else(missing)
 }
 
+/// Returns the threads on which a decision examines nodes (`parallelism`), or `None` for the scheduling thread alone,
+/// which is fastest unless the cluster is very large. More threads than processors would not help.
+pub(super) fn pool(settings: &ProcessSettings) -> Result<Option<Arc<ThreadPool>>, StartError> {
+    let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let wanted = settings.parallelism.map_or(1, |wanted| usize::try_from(wanted).unwrap_or(1));
+    let threads = wanted.min(processors);
+    if threads < 2 {
+        return Ok(None);
+    }
+    let pool = ThreadPoolBuilder::new().num_threads(threads);
+    let pool = pool.thread_name(|n| format!("nodes-{n}")).build();
+    pool.map(|pool| Some(Arc::new(pool))).map_err(|error| std::io::Error::other(error).into())
+}
+
+/// Creates the extenders, and the store of the objects that they are sent.
+#[expect(clippy::type_complexity, reason = "used once")]
+pub(super) fn extenders(
+    configs: Vec<ExtenderConfig>,
+    runtime: &Runtime,
+    writes: &Writes,
+) -> Result<(Vec<Arc<dyn Extender>>, Option<Arc<RawObjects>>), HttpExtenderError> {
+    if configs.is_empty() {
+        return Ok((Vec::new(), None));
+    }
+    let mut kinds = RawKinds::default();
+    for config in configs.iter().filter(|config| !config.node_cache_capable) {
+        kinds.nodes = true;
+        kinds.placed_pods |= !config.preempt_verb.is_empty();
+    }
+    let objects = Arc::new(RawObjects::new(kinds));
+    let extenders = configs.into_iter().map(|config| {
+        let made = HttpExtender::new(config, runtime, objects.clone(), writes.binder());
+        made.map(|made| Arc::new(made) as Arc<dyn Extender>)
+    });
+    Ok((extenders.collect::<Result<_, _>>()?, Some(objects)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portolan::framework::{Algorithm, AlgorithmConfig};
+    use portolan::model::{node, pod};
+    use portolan::{Config, Engine};
+
+    const DEFAULT: &str = Configuration::DEFAULT;
 
     #[test]
     fn a_configuration_with_a_secret_is_not_shown() {
@@ -79,5 +128,40 @@ mod tests {
         assert!(!secret.contains("hidden"), "{secret}");
         let (same, text) = shown("", "certFile: cert.pem, keyFile: key.pem");
         assert_eq!(same, text);
+    }
+
+    #[test]
+    fn a_profile_may_have_a_percentage_of_nodes_of_its_own() {
+        let text = format!(
+            "{DEFAULT}percentageOfNodesToScore: 100\nprofiles: [{{schedulerName: all}}, {{schedulerName: half, \
+             percentageOfNodesToScore: 50}}]\n"
+        );
+        let (mut writer, reader) = Engine::inline(Config::default());
+        for n in 0..400 {
+            writer.add_node(node(format!("n{n}")).cpu(1_000).build()).expect("added");
+        }
+        writer.publish();
+        let looked_at = |name: &str| {
+            let handle = Handle::default();
+            let framework =
+                framework(&text, &registry(), &handle, &name.into()).expect("a profile");
+            let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
+            let mut algorithm = Algorithm::new(framework, config, None);
+            algorithm.schedule(&reader.snapshot(), &pod("p").build()).expect("a node").looked_at
+        };
+        assert_eq!((looked_at("all"), looked_at("half")), (400, 200));
+    }
+
+    #[test]
+    fn a_pool_is_made_only_if_the_configuration_asks_for_threads() {
+        let read = |text: &str| ProcessSettings::read(&format!("{DEFAULT}{text}")).expect("valid");
+        let threads = |text: &str| {
+            let pool = pool(&read(text)).expect("threads");
+            pool.map_or(1, |pool| pool.current_num_threads())
+        };
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        assert_eq!((threads(""), threads("parallelism: 1")), (1, 1));
+        assert_eq!(threads("parallelism: 16"), processors.min(16));
+        assert_eq!(threads("parallelism: 100000"), processors);
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::api::Api;
 use crate::mirror::{self, Mirror, MirrorError, PodIndex};
-use crate::process::profiles::{DEFAULT, framework, registry, shown};
+use crate::process::profiles::{framework, registry, shown};
 
 use super::counts::{Counts, ShadowFigures};
 use super::judge::{Judge, Observed};
@@ -120,7 +120,7 @@ impl Shadow {
             return Err(ShadowError::Window(config.window));
         }
         let configuration: Arc<str> =
-            config.configuration.clone().unwrap_or_else(|| DEFAULT.into());
+            config.configuration.clone().unwrap_or_else(|| Configuration::DEFAULT.into());
         let (registry, handle) = (registry(), Handle::default());
         let read = Configuration::read(&configuration, &registry, &handle)?;
         if !read.extenders.is_empty() {

@@ -11,10 +11,11 @@ use portolan::framework::{Algorithm, AlgorithmConfig, Handle};
 use portolan::log::Event;
 use portolan::model::{Node, Pod, node, pod};
 use portolan::{Config, Engine};
+use portolan_k8s::config::Configuration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::mirror::{Condition, Observer};
-use crate::process::profiles::{DEFAULT, framework, registry};
+use crate::process::profiles::{framework, registry};
 
 use super::counts::Counts;
 use super::judge::{Judge, KEPT, Observed};
@@ -127,7 +128,8 @@ impl World {
 
     fn judge(&self) -> (Judge, UnboundedReceiver<Judgement>) {
         let (handle, name) = (Handle::default(), "default-scheduler".into());
-        let framework = framework(DEFAULT, &registry(), &handle, &name).expect("valid");
+        let framework =
+            framework(Configuration::DEFAULT, &registry(), &handle, &name).expect("valid");
         let framework = framework.with_handle(handle.clone());
         let settings = AlgorithmConfig { percentage_of_nodes: 0, seed: 0 };
         let algorithm = Algorithm::new(framework, settings, None);

@@ -22,9 +22,10 @@
 //! kube-scheduler does not retry, and forgets the pod after any error.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{Binder, BinderError};
+use portolan::framework::{Binder, BinderError, BindingFuture};
 use portolan::model::{Name, Pod};
 use tokio::time::sleep;
 
@@ -41,7 +42,8 @@ const REPEATS: u32 = 2;
 
 /// Binds pods through an API server, and records the event `Scheduled`.
 ///
-/// Call it on threads of its own and not on threads of the runtime, where blocking panics. Clones share their client.
+/// Call [`Binder::bind`] on threads of its own and not on threads of the runtime, where blocking panics. Clones share
+/// their client.
 ///
 /// If the runtime ends, a binding fails, or is [`BinderError::Unknown`] if it had begun.
 #[derive(Clone)]
@@ -265,6 +267,13 @@ fn locate(found: &PodAnswer<'_>, uid: &str, node: &str) -> Found {
 impl Binder for ApiBinder {
     fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
         self.outcome(self.bind_pod(pod, node))
+    }
+
+    /// The future must be polled on the runtime of the client. If the fence is closed meanwhile, it ends by itself.
+    fn request(&self, pod: &Arc<Pod>, node: &Name) -> Option<BindingFuture> {
+        let (binder, pod, node) = (self.clone(), pod.clone(), node.clone());
+        // Boxed again, so that requests that wait for their turn are small.
+        Some(Box::pin(async move { Box::pin(binder.bind_pod(&pod, &node)).await }))
     }
 
     /// Patches `status.nominatedNodeName`. Like kube-scheduler, the binding cycle goes on if this fails, unless the pod

@@ -1,0 +1,165 @@
+//! Takes placed pods to their nodes.
+//!
+//! ```text
+//!                                ┌── nothing to wait for ──▶ requests (tasks) ──▶ thread `bind-end`
+//! scheduling threads ──▶ dispatch┼── a plugin or an extender binds ──▶ threads `bind`
+//!                                └── claims, permits ──▶ threads `bind-waiting`
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use portolan::framework::ClusterEvent;
+use portolan::model::{Change, Diff, Pod};
+use portolan::scheduler::queue::{Place, QueueFront};
+use portolan::scheduler::{
+    Answered, Begun, BindError, BindingLoop, Placement, Schedulers, SchedulingLoop,
+};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+use super::live::{LiveConfig, StartError};
+use super::pool::{Pool, Work};
+use super::requests::Requests;
+use super::threads::{Ends, Threads, now};
+use crate::write::{Failure, Writes};
+
+/// The answers at most whose events are submitted together.
+const BATCH: usize = 256;
+
+/// Counted with relaxed orderings, which pair with nothing: no data depends on a count.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) placed: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) bound: AtomicU64,
+    pub(super) not_bound: AtomicU64,
+}
+
+/// Passes placed pods on to their bindings. Its threads end after the last binding, once it is dropped.
+pub(super) struct Dispatch {
+    requests: Requests,
+    blocking: Pool<Placement>,
+    waiting: Pool<Placement>,
+}
+
+impl Dispatch {
+    /// Starts the thread that ends bindings. The others start when they are needed.
+    pub(super) fn start(
+        runtime: &Handle,
+        threads: &Threads,
+        config: &LiveConfig,
+        schedulers: &Arc<Schedulers>,
+        outcomes: &Outcomes,
+    ) -> Result<Dispatch, StartError> {
+        let (answers, answered) = mpsc::unbounded_channel();
+        let ending = Ending {
+            binding: schedulers.binding_loop().map_err(|_| StartError::Closed)?,
+            outcomes: outcomes.clone(),
+        };
+        threads.spawn("bind-end", Ends::AtStop, move || ending.run(answered))?;
+        let pool = |name, most| {
+            let (schedulers, outcomes) = (schedulers.clone(), outcomes.clone());
+            Pool::new(threads, name, most, move || {
+                let (binding, outcomes) = (schedulers.binding_loop().ok()?, outcomes.clone());
+                let mut blocking = Blocking { binding, outcomes };
+                Some(Box::new(move |placement| blocking.bind(&placement)) as Work<Placement>)
+            })
+        };
+        let most = config.bindings.get();
+        Ok(Dispatch {
+            requests: Requests::new(runtime, most, answers, threads.alarm()),
+            blocking: pool("bind", most),
+            waiting: pool("bind-waiting", config.waiting_bindings.get()),
+        })
+    }
+
+    /// Begins to bind a placed pod, on the thread that has placed it. Never blocks.
+    pub(super) fn bind(&self, scheduling: &mut SchedulingLoop, placement: Placement) {
+        let has_claims = placement.pod.template.claims().next().is_some();
+        if has_claims || placement.waits {
+            return self.waiting.put(placement);
+        }
+        match scheduling.begin(placement) {
+            Begun::Request(request) => self.requests.start(request),
+            Begun::Blocks(placement) => self.blocking.put(placement),
+        }
+    }
+
+    /// Tries again to start threads for pods that wait for one.
+    pub(super) fn grow(&self) {
+        self.blocking.grow();
+        self.waiting.grow();
+    }
+}
+
+/// Binds pods on a thread that may block.
+struct Blocking {
+    binding: BindingLoop,
+    outcomes: Outcomes,
+}
+
+impl Blocking {
+    fn bind(&mut self, placement: &Placement) {
+        let bound = self.binding.bind(placement, now);
+        self.outcomes.take(&placement.pod, bound);
+        self.binding.release();
+    }
+}
+
+/// Ends the bindings whose requests are answered.
+struct Ending {
+    binding: BindingLoop,
+    outcomes: Outcomes,
+}
+
+impl Ending {
+    /// Runs until no request is left. Waits without spinning, since answers arrive one by one.
+    fn run(mut self, mut answered: UnboundedReceiver<Answered>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while answered.blocking_recv_many(&mut batch, BATCH) > 0 {
+            for finished in self.binding.finish(batch.drain(..), now) {
+                self.outcomes.take(&finished.placement.pod, finished.bound);
+            }
+            self.binding.release();
+        }
+    }
+}
+
+/// Counts the outcomes of bindings, and reports those that failed.
+#[derive(Clone)]
+pub(super) struct Outcomes {
+    pub(super) queue: Arc<QueueFront>,
+    pub(super) writes: Writes,
+    pub(super) counts: Arc<Counts>,
+}
+
+impl Outcomes {
+    fn take(&self, pod: &Arc<Pod>, bound: Result<(), (BindError, Option<Place>)>) {
+        let Err((error, _)) = bound else {
+            // See `Counts`.
+            self.counts.bound.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        // See `Counts`.
+        self.counts.not_bound.fetch_add(1, Ordering::Relaxed);
+        if let Some(failure) = Failure::of_bind(&error) {
+            self.left(pod);
+            self.writes.status().report_failure(pod, failure);
+        }
+    }
+
+    /// Lets other pods try the node of a pod that was not bound to it (schedule_one.go `handleBindingCycleError`). The
+    /// engine reports that a forgotten pod has left, but not that another scheduler has bound an assumed pod elsewhere.
+    fn left(&self, pod: &Arc<Pod>) {
+        let uid = pod.uid.clone();
+        let change = Change::Pod(Diff { old: Some(pod.clone()), new: None });
+        self.queue.with(|queue, version| {
+            for event in ClusterEvent::of(&change) {
+                let uid = uid.clone();
+                let is_other = Box::new(move |pod: &Pod| pod.uid != uid);
+                queue.move_all(&event, Some(is_other), version, now());
+            }
+        });
+    }
+}
