@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use portolan_k8s::config::{Configuration, ProcessSettings};
+use portolan_k8s::config::ProcessSettings;
 use portolan_kube::process::ElectionConfig;
 
 use super::gates;
