@@ -1,7 +1,6 @@
 //! The client: requests with timeouts, limits and typed errors. It never repeats a request by itself, because only the
 //! caller knows whether a write may be done twice.
 
-use std::error::Error as StdError;
 use std::future::poll_fn;
 use std::num::NonZeroU32;
 use std::pin::Pin;
@@ -13,12 +12,12 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-use hyper_util::client::legacy;
 use kube::client::Body;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::error::{is_unsent, reasons};
 use super::pace::Pace;
 use super::{ApiError, Lines, Refusal};
 
@@ -288,24 +287,26 @@ impl std::fmt::Debug for Api {
 }
 
 fn json(body: &impl Serialize) -> Result<Vec<u8>, ApiError> {
-    // The bodies of this crate are structs with string keys, whose serialization cannot fail.
-    serde_json::to_vec(body).map_err(|error| ApiError::Malformed(format!("a body: {error}")))
+    serde_json::to_vec(body).map_err(|error| ApiError::Invalid(format!("a body: {error}")))
 }
 
-/// Tells a server that was not reached from one that was reached and did not answer.
+/// Distinguishes a server that was not reached from one that was reached and did not answer.
 fn failed(error: &kube::Error) -> ApiError {
-    let mut reasons = vec![error.to_string()];
-    let mut is_unsent = false;
-    let mut source: Option<&(dyn StdError + 'static)> = StdError::source(error);
-    while let Some(error) = source {
-        let reason = error.to_string();
-        if !reasons.last().is_some_and(|last| last.contains(&reason)) {
-            reasons.push(reason);
-        }
-        is_unsent |= error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect);
-        source = error.source();
+    let is_unreached = is_unsent(error) || matches!(error, kube::Error::Auth(_));
+    let why = reasons(error);
+    if is_unreached { ApiError::Unreachable(why) } else { ApiError::NoAnswer(why) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_body_that_cannot_be_serialized_is_not_sent() {
+        let keys_are_no_texts = BTreeMap::from([((1, 2), 3)]);
+        let error = json(&keys_are_no_texts).expect_err("no JSON");
+        assert!(matches!(error, ApiError::Invalid(_)), "{error}");
+        assert!(!error.may_have_been_done());
     }
-    let is_auth = matches!(error, kube::Error::Auth(_));
-    let why = reasons.join(": ");
-    if is_unsent || is_auth { ApiError::Unreachable(why) } else { ApiError::NoAnswer(why) }
 }

@@ -1,7 +1,9 @@
 //! Why a request failed, and what is known about its effect.
 
+use std::error::Error as StdError;
 use std::time::Duration;
 
+use hyper_util::client::legacy;
 use serde::Deserialize;
 
 /// Why a request to an API server failed.
@@ -123,6 +125,14 @@ impl ApiError {
         }
     }
 
+    /// Returns how long to wait before another try: the time that the server asks for, but at least the caller's `own`
+    /// wait and at most `longest`. Without a request of the server, the own wait. A server that asks for 0 s is not asked
+    /// again at once.
+    #[must_use]
+    pub fn wait(&self, own: Duration, longest: Duration) -> Duration {
+        self.retry_after().map_or(own, |asked| asked.min(longest).max(own))
+    }
+
     /// Returns whether a write that failed in this way may have been done nevertheless: the server failed (5xx) or did
     /// not answer.
     #[must_use]
@@ -139,6 +149,32 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> ApiError {
         ApiError::Refused(Box::new(refusal))
     }
+}
+
+/// Returns the text of an error with its causes, without repetitions.
+pub(crate) fn reasons(error: &(dyn StdError + 'static)) -> String {
+    let mut reasons = vec![error.to_string()];
+    let mut source = error.source();
+    while let Some(error) = source {
+        let reason = error.to_string();
+        if !reasons.last().is_some_and(|last| last.contains(&reason)) {
+            reasons.push(reason);
+        }
+        source = error.source();
+    }
+    reasons.join(": ")
+}
+
+/// Returns whether the connection failed before anything was sent.
+pub(crate) fn is_unsent(error: &(dyn StdError + 'static)) -> bool {
+    let mut source = Some(error);
+    while let Some(error) = source {
+        if error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect) {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 #[cfg(test)]
@@ -160,6 +196,19 @@ mod tests {
             Refusal::read(500, b"", None).message,
             "the API server answered with status 500"
         );
+    }
+
+    #[test]
+    fn a_wait_is_at_least_the_callers_own_and_at_most_the_longest() {
+        let waits = |asked: Option<u64>| {
+            let asked = asked.map(Duration::from_secs);
+            let error = ApiError::from(Refusal::read(429, b"", asked));
+            error.wait(Duration::from_secs(3), Duration::from_secs(30)).as_secs()
+        };
+        let asked = [None, Some(0), Some(1), Some(7), Some(31), Some(u64::MAX)];
+        assert_eq!(asked.map(waits), [3, 3, 3, 7, 30, 30]);
+        let none = ApiError::NoAnswer(String::new());
+        assert_eq!(none.wait(Duration::from_secs(3), Duration::from_secs(1)).as_secs(), 3);
     }
 
     #[test]

@@ -10,5 +10,6 @@ mod resource;
 pub use client::{Api, ConnectError, Limits, Patch, Permission};
 pub use connect::Connection;
 pub use error::{ApiError, Refusal};
+pub(crate) use error::{is_unsent, reasons};
 pub use lines::Lines;
 pub use resource::Resource;

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +11,6 @@ use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper_util::client::legacy;
 use kube::client::Body;
 use kube::config::Kubeconfig;
 use portolan::NodeInfo;
@@ -28,6 +26,7 @@ use tokio::time::timeout;
 
 use super::address::{Address, redacted};
 use super::wire::{self, Args, BindingArgs, FilterAnswer, MetaPod, MetaVictims, NodeList, Victims};
+use crate::api::{is_unsent, reasons};
 use crate::mirror::RawObjects;
 use crate::write::{ApiBinder, Blocking, RuntimeEnded, Unbound};
 
@@ -56,7 +55,7 @@ pub struct HttpExtender {
 struct Failed {
     why: String,
     /// Whether the extender may have done what it was asked for.
-    is_open: bool,
+    is_unknown: bool,
 }
 
 impl From<Failed> for ExtenderError {
@@ -127,7 +126,7 @@ impl HttpExtender {
 
     /// Waits for a call. It fails if the runtime ends.
     fn wait<T>(&self, call: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
-        let ended = |ended: RuntimeEnded| Err(Failed { why: ended.to_string(), is_open: true });
+        let ended = |ended: RuntimeEnded| Err(Failed { why: ended.to_string(), is_unknown: true });
         self.blocking.run(call).unwrap_or_else(ended)
     }
 
@@ -139,7 +138,7 @@ impl HttpExtender {
         read: impl FnOnce(&[u8]) -> Result<T, serde_json::Error>,
     ) -> Result<T, Failed> {
         let url = self.url(verb);
-        let unsent = |why: String| Failed { why, is_open: false };
+        let unsent = |why: String| Failed { why, is_unknown: false };
         let body = serde_json::to_vec(args).map_err(|error| unsent(error.to_string()))?;
         // The client prepends the prefix.
         let mut request =
@@ -154,12 +153,12 @@ impl HttpExtender {
         let call = async {
             let response = self.client.send(request).await.map_err(|error| Failed {
                 why: format!("Post {url:?}: {}", reasons(&error)),
-                is_open: !is_unsent(&error),
+                is_unknown: !is_unsent(&error),
             })?;
             if response.status() != StatusCode::OK {
                 let code = response.status().as_u16();
                 let why = format!("failed {verb} with extender at URL {url}, code {code}");
-                return Err(Failed { why, is_open: code >= 500 });
+                return Err(Failed { why, is_unknown: code >= 500 });
             }
             is_reading.set(true);
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
@@ -171,7 +170,7 @@ impl HttpExtender {
                     // The body broke off, which Go's decoder reports so.
                     None => "unexpected EOF".to_owned(),
                 };
-                Failed { why, is_open: true }
+                Failed { why, is_unknown: true }
             })?;
             Ok(body.to_bytes())
         };
@@ -183,7 +182,7 @@ impl HttpExtender {
                     true => format!("{exceeded} or context cancellation while reading body)"),
                     false => format!("Post {url:?}: {exceeded} exceeded while awaiting headers)"),
                 };
-                Err(Failed { why, is_open: true })
+                Err(Failed { why, is_unknown: true })
             })?,
         };
         read(&body).map_err(|error| {
@@ -193,11 +192,11 @@ impl HttpExtender {
                 true => "unexpected EOF".to_owned(),
                 false => error.to_string(),
             };
-            Failed { why, is_open: true }
+            Failed { why, is_unknown: true }
         })
     }
 
-    /// Binds a pod, unless the extender says that it did not.
+    /// Sends a binding. Fails if the extender reports an error.
     async fn send_binding(&self, pod: &Pod, node: &Name) -> Result<(), Unbound> {
         let args = BindingArgs {
             name: pod.name.to_string(),
@@ -208,8 +207,8 @@ impl HttpExtender {
         match self.send(&self.config.bind_verb, &args, wire::read_error).await {
             Ok(error) if error.is_empty() => Ok(()),
             Ok(error) => Err(Unbound::Refused(error)),
-            Err(Failed { why, is_open: true }) => Err(Unbound::Open(why)),
-            Err(Failed { why, is_open: false }) => Err(Unbound::Refused(why)),
+            Err(Failed { why, is_unknown: true }) => Err(Unbound::Unknown(why)),
+            Err(Failed { why, is_unknown: false }) => Err(Unbound::Refused(why)),
         }
     }
 }
@@ -224,14 +223,11 @@ impl Extender for HttpExtender {
         if managed.is_empty() {
             return true;
         }
-        match self.objects.pod(&pod.uid) {
-            Some(raw) => wire::resources(&raw).iter().any(|name| managed.contains(name)),
+        self.objects.names_resource(&pod.uid, managed, wire::resources).unwrap_or_else(|| {
             // The JSON of a pod is dropped when the pod is removed or bound. The parsed pod has its requests.
-            None => {
-                let scalars = &pod.template.resources.incoming.scalars;
-                managed.iter().any(|name| scalars.get(name).is_some())
-            }
-        }
+            let scalars = &pod.template.resources.incoming.scalars;
+            managed.iter().any(|name| scalars.get(name).is_some())
+        })
     }
 
     fn is_ignorable(&self) -> bool {
@@ -267,10 +263,7 @@ impl Extender for HttpExtender {
         nodes: &[NodeInfo<'_>],
     ) -> Result<Vec<(Name, i64)>, ExtenderError> {
         let scores = self.ask(&self.config.prioritize_verb, pod, nodes, wire::read_scores);
-        let scores = scores.inspect_err(|error| {
-            tracing::debug!(extender = self.name(), %error, "scores left out");
-        })?;
-        Ok(scores.into_iter().map(|(node, score)| (Name::from(node), score)).collect())
+        Ok(scores?.into_iter().map(|(node, score)| (Name::from(node), score)).collect())
     }
 
     fn supports_preemption(&self) -> bool {
@@ -380,30 +373,4 @@ fn connection(config: &ExtenderConfig, server: &str) -> Result<kube::Config, Str
     client.read_timeout = None;
     client.write_timeout = None;
     Ok(client)
-}
-
-/// Returns an error with its causes.
-fn reasons(error: &(dyn StdError + 'static)) -> String {
-    let mut reasons = vec![error.to_string()];
-    let mut source = error.source();
-    while let Some(error) = source {
-        let reason = error.to_string();
-        if !reasons.last().is_some_and(|last| last.contains(&reason)) {
-            reasons.push(reason);
-        }
-        source = error.source();
-    }
-    reasons.join(": ")
-}
-
-/// Returns whether the connection failed before anything was sent.
-fn is_unsent(error: &(dyn StdError + 'static)) -> bool {
-    let mut source = Some(error);
-    while let Some(error) = source {
-        if error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect) {
-            return true;
-        }
-        source = error.source();
-    }
-    false
 }

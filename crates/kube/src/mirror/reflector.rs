@@ -39,6 +39,8 @@ use super::wire::{Bookmark, Line, Meta, encode};
 const TURN: usize = 64;
 /// The streamed lists that break in a row before one is paginated.
 const BROKEN: u32 = 3;
+/// The longest pause that the server may ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The short watches after which a version that somebody waits for is listed instead.
 const HURRIED: u32 = 3;
 
@@ -188,7 +190,7 @@ impl<S: Sink> Reflector<S> {
                 }
             }
         }
-        at_least_asked(pause, error)
+        error.wait(pause, LONGEST_WAIT)
     }
 
     fn list_from(&mut self, version: &str) {
@@ -332,35 +334,9 @@ fn bookmark(object: &RawValue) -> Result<Bookmark, ApiError> {
         .map_err(|error| ApiError::Malformed(format!("a bookmark: {error}")))
 }
 
-/// Returns a pause that is at least as long as the server asks for.
-fn at_least_asked(pause: Duration, error: &ApiError) -> Duration {
-    error.retry_after().map_or(pause, |asked| asked.max(pause))
-}
-
 /// Returns whether the server does not have the version yet (`NewTooLargeResourceVersionError`). After a restore of the
 /// store it may never have it.
 fn is_too_large(error: &ApiError) -> bool {
     const MESSAGE: &str = "Too large resource version";
     matches!(error, ApiError::Refused(refusal) if refusal.message.contains(MESSAGE))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_asks_for_a_longer_pause_gets_it() {
-        let asks = |seconds: Option<u64>| {
-            ApiError::from(Refusal {
-                code: 429,
-                reason: "TooManyRequests".to_owned(),
-                message: String::new(),
-                retry_after: seconds.map(Duration::from_secs),
-            })
-        };
-        let pause = Duration::from_secs(3);
-        assert_eq!(at_least_asked(pause, &asks(None)), pause);
-        assert_eq!(at_least_asked(pause, &asks(Some(1))), pause);
-        assert_eq!(at_least_asked(pause, &asks(Some(7))), Duration::from_secs(7));
-    }
 }

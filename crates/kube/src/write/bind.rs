@@ -7,7 +7,7 @@
 //! | success | bound |
 //! | 409, the pod is assigned to this node already | bound: the answer to an earlier try was lost |
 //! | another 409, or 404 | [`BinderError::Conflict`] |
-//! | 429 | repeated after the time in `Retry-After` |
+//! | 429 | repeated after the time in `Retry-After`, or after a growing wait if that is longer |
 //! | any other 4xx | [`BinderError::Failed`] |
 //! | 5xx, a timeout or a broken connection | the pod is read, see below |
 //! | the server cannot be reached | repeated with growing waits, since nothing was sent |
@@ -15,8 +15,9 @@
 //!
 //! After an answer that leaves the outcome open, the pod is read until it can be read. If it is on this node, it is
 //! bound. If it is on another node, is terminating or no longer exists, that is a conflict. If it has no node, the
-//! binding is repeated twice and then fails. A pod is never given up on a guess: if the fence is closed before the
-//! outcome is known, the result is [`BinderError::Unknown`].
+//! binding is repeated twice and then fails. If the fence closes before the pod can be read, the result is
+//! [`BinderError::Unknown`]. A request without an answer may still be applied after the last read; the watch then reports
+//! the pod as bound.
 //!
 //! kube-scheduler does not retry, and forgets the pod after any error.
 
@@ -32,13 +33,11 @@ use super::bodies::{Binding, PodAnswer, is_gone, pod_path};
 use super::events::EventRecorder;
 use super::occurrence::Occurrence;
 use super::status::StatusWriter;
-use super::{Fence, NO_LEASE};
+use super::{Fence, LONGEST_WAIT, NO_LEASE};
 use crate::api::{Api, ApiError};
 
 /// How often a binding is sent again after the pod was found without a node.
 const REPEATS: u32 = 2;
-/// The wait after 429 without `Retry-After`, as in client-go.
-const ASKED_TO_WAIT: Duration = Duration::from_secs(1);
 
 /// Binds pods through an API server, and records the event `Scheduled`.
 ///
@@ -55,50 +54,54 @@ pub struct ApiBinder {
     pub(super) waits: Waits,
 }
 
-/// The waits between tries, which double up to a longest one.
+/// The waits between tries, which double up to a longest one. The server may ask for longer waits.
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
     pub(super) first: Duration,
     pub(super) longest: Duration,
+    /// The longest wait that the server may ask for.
+    pub(super) asked: Duration,
 }
 
 impl Waits {
-    pub(super) const DEFAULT: Waits =
-        Waits { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+    pub(super) const DEFAULT: Waits = Waits {
+        first: Duration::from_millis(100),
+        longest: Duration::from_secs(5),
+        asked: LONGEST_WAIT,
+    };
 
-    fn next(&mut self) -> Duration {
+    /// Returns the wait after this error.
+    fn after(&mut self, error: &ApiError) -> Duration {
         let wait = self.first;
         self.first = self.longest.min(wait * 2);
-        wait
+        error.wait(wait, self.asked)
     }
 }
 
-/// What an answer to a binding says.
+/// The meaning of an answer to a binding.
 enum Verdict {
     Bound,
     Conflict,
     Refused,
-    /// Not bound. Send it again after this time.
-    Wait(Duration),
-    /// Not sent.
-    Unreachable,
+    /// Not bound, or not sent. Send it again.
+    Again,
     /// Perhaps bound.
-    Open,
+    Unknown,
 }
 
 impl Verdict {
     fn of(error: &ApiError, node: &str) -> Verdict {
         match error {
-            ApiError::Unreachable(_) | ApiError::NotPermitted => Verdict::Unreachable,
+            ApiError::Unreachable(_) | ApiError::NotPermitted => Verdict::Again,
             ApiError::Invalid(_) => Verdict::Refused,
             ApiError::Refused(refusal) => match refusal.code {
                 409 if is_assigned_to(&refusal.message, node) => Verdict::Bound,
                 404 | 409 => Verdict::Conflict,
-                429 => Verdict::Wait(refusal.retry_after.unwrap_or(ASKED_TO_WAIT)),
+                429 => Verdict::Again,
                 ..500 => Verdict::Refused,
-                _ => Verdict::Open,
+                _ => Verdict::Unknown,
             },
-            _ => Verdict::Open,
+            _ => Verdict::Unknown,
         }
     }
 }
@@ -120,7 +123,7 @@ pub(crate) enum Unbound {
     /// The pod is not bound.
     Refused(String),
     /// Perhaps bound.
-    Open(String),
+    Unknown(String),
 }
 
 impl ApiBinder {
@@ -147,7 +150,7 @@ impl ApiBinder {
         match bind.await {
             Ok(()) => {}
             Err(Unbound::Refused(why)) => return Err(BinderError::Failed(why)),
-            Err(Unbound::Open(why)) => {
+            Err(Unbound::Unknown(why)) => {
                 match self.look_for(pod, &pod.uid.to_string(), node).await? {
                     Found::Here => {}
                     Found::Nowhere => return Err(BinderError::Failed(why)),
@@ -191,13 +194,12 @@ impl ApiBinder {
                 return Err(BinderError::Failed(NO_LEASE.to_owned()));
             }
             let Err(error) = self.api.create(&path, &binding).await else { break };
-            let wait = match Verdict::of(&error, node) {
+            match Verdict::of(&error, node) {
                 Verdict::Bound => break,
                 Verdict::Conflict => return Err(BinderError::Conflict(error.to_string())),
                 Verdict::Refused => return Err(BinderError::Failed(error.to_string())),
-                Verdict::Wait(asked) => asked,
-                Verdict::Unreachable => waits.next(),
-                Verdict::Open => {
+                Verdict::Again => {}
+                Verdict::Unknown => {
                     tracing::warn!(pod = %pod.name, %node, %error, "outcome of a binding unknown");
                     match self.look_for(pod, &uid, node).await? {
                         Found::Here => break,
@@ -207,10 +209,9 @@ impl ApiBinder {
                         }
                         Found::Nowhere => repeats -= 1,
                     }
-                    waits.next()
                 }
-            };
-            if !self.pause(wait).await {
+            }
+            if !self.pause(waits.after(&error)).await {
                 return Err(BinderError::Failed(error.to_string()));
             }
         }
@@ -232,8 +233,7 @@ impl ApiBinder {
                 }
                 Err(error) => error,
             };
-            let wait = error.retry_after().unwrap_or_else(|| waits.next());
-            if !self.pause(wait).await {
+            if !self.pause(waits.after(&error)).await {
                 return Err(BinderError::Unknown(error.to_string()));
             }
         }

@@ -24,7 +24,11 @@ fn found(uid: &str, node: Option<&str>) -> Answer {
 }
 
 fn binder(world: &World) -> ApiBinder {
-    let waits = Waits { first: Duration::from_millis(1), longest: Duration::from_millis(4) };
+    let waits = Waits {
+        first: Duration::from_millis(1),
+        longest: Duration::from_millis(4),
+        asked: Duration::from_millis(8),
+    };
     ApiBinder { waits, ..world.writes.binder() }
 }
 
@@ -116,6 +120,15 @@ fn a_server_that_asks_to_wait_is_asked_again() {
     let (world, bound) = with(vec![Answer::Later(429, 0), Answer::Later(429, 0), ok()], vec![]);
     assert_eq!(bound, Ok(()));
     assert_eq!(world.lines()[..3], [BIND, BIND, BIND]);
+}
+
+#[test]
+fn a_server_that_asks_for_a_long_wait_is_asked_again_sooner() {
+    let forever = Answer::Later(429, u32::MAX);
+    let (world, bound) =
+        with(vec![forever.clone(), Answer::Broken], vec![forever, found("u-1", Some("n1"))]);
+    assert_eq!(bound, Ok(()));
+    assert_eq!(world.lines()[..4], [BIND, BIND, READ, READ]);
 }
 
 #[test]

@@ -89,7 +89,8 @@ fn a_binding_is_reported_as_it_happened_whatever_fails() {
     }
     let before = server.write_count();
     server.set_faults(7, faults());
-    let waits = Waits { first: Duration::from_millis(1), longest: Duration::from_millis(20) };
+    let (first, longest) = (Duration::from_millis(1), Duration::from_millis(20));
+    let waits = Waits { first, longest, asked: longest };
     let binder = ApiBinder { waits, ..world.writes.binder() };
     let (queue, outcomes) = (Mutex::new(pods.iter()), Mutex::new(HashMap::new()));
     thread::scope(|scope| {

@@ -20,11 +20,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tokio::time::{interval, sleep};
+use tokio::time::sleep;
 
-use super::Fence;
 use super::occurrence::{EventBody, Occurrence, SeriesBody, SeriesPatch};
-use super::series::{EventCache, FINISH, REFRESH, Write};
+use super::series::{EventCache, Sweep, Sweeps, Write};
+use super::{Fence, LONGEST_WAIT};
 use crate::api::{Api, ApiError, Patch, Resource};
 
 /// Limits of an [`EventRecorder`].
@@ -246,7 +246,7 @@ impl Sink {
                 return drop_it(&error);
             }
             tries += 1;
-            let retry = error.retry_after().unwrap_or(self.limits.retry);
+            let retry = error.wait(self.limits.retry, LONGEST_WAIT);
             sleep(retry + retry.mul_f64(jitter() / 4.0)).await;
             let Ok(next) = self.at_once.clone().acquire_owned().await else { return };
             turn = next;
@@ -283,25 +283,26 @@ impl Sink {
 
     /// Ends events and series that are over, and refreshes the other series, until all recorders are dropped.
     async fn sweep(&self, recorders: &mpsc::WeakSender<Occurrence>) {
-        let mut ticks = interval(FINISH);
-        let mut since_refresh = Duration::ZERO;
+        let mut sweeps = Sweeps::start();
         loop {
-            ticks.tick().await;
+            let sweep = sweeps.next().await;
             if recorders.upgrade().is_none() {
                 return;
             }
-            for write in self.cache.finished(Timestamp::now()) {
-                match self.send(&write).await {
-                    Tried::Later(_) => {}
-                    Tried::Sent | Tried::Refused(_) => self.cache.forget(&write),
+            match sweep {
+                Sweep::Finish => {
+                    for write in self.cache.finished(Timestamp::now()) {
+                        match self.send(&write).await {
+                            Tried::Later(_) => {}
+                            Tried::Sent | Tried::Refused(_) => self.cache.forget(&write),
+                        }
+                    }
                 }
-            }
-            since_refresh += FINISH;
-            if since_refresh > REFRESH {
-                since_refresh = Duration::ZERO;
-                for write in self.cache.series() {
-                    // A refresh that fails is repeated with the next one.
-                    self.send(&write).await;
+                Sweep::Refresh => {
+                    for write in self.cache.series() {
+                        // A refresh that fails is repeated with the next one.
+                        self.send(&write).await;
+                    }
                 }
             }
         }

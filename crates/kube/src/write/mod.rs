@@ -70,6 +70,8 @@ pub use volumes::ApiVolumeBinder;
 use crate::api::Api;
 use crate::mirror::{KnownPod, PodIndex};
 
+/// The longest time that a write waits because the server asks for it.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Why nothing is written while the fence is closed.
 const NO_LEASE: &str = "this scheduler does not hold its lease";
 

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use portolan::model::{Name, Uid};
+use tokio::time::{Instant, Interval, interval_at};
 
 use super::occurrence::{SCHEDULED, Type};
 
 /// After this time without another occurrence, an event or series is over. Also the time between two sweeps.
-pub(super) const FINISH: Duration = Duration::from_secs(6 * 60);
+const FINISH: Duration = Duration::from_secs(6 * 60);
 /// The time after which the count of a series is written again, so that the API server does not expire the event.
-pub(super) const REFRESH: Duration = Duration::from_secs(30 * 60);
+const REFRESH: Duration = Duration::from_secs(30 * 60);
 
 /// Identifies occurrences that are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -119,6 +120,38 @@ impl EventCache {
     }
 }
 
+/// What a sweep does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sweep {
+    /// Ends events and series that are over.
+    Finish,
+    /// Writes the counts of all series.
+    Refresh,
+}
+
+/// The times of sweeps.
+pub(super) struct Sweeps {
+    finish: Interval,
+    refresh: Interval,
+}
+
+impl Sweeps {
+    /// Starts now. The first sweep is after [`FINISH`].
+    pub(super) fn start() -> Sweeps {
+        let every = |period| interval_at(Instant::now() + period, period);
+        Sweeps { finish: every(FINISH), refresh: every(REFRESH) }
+    }
+
+    /// Waits for the next sweep. Series that are over at the time of a refresh end first.
+    pub(super) async fn next(&mut self) -> Sweep {
+        tokio::select! {
+            biased;
+            _ = self.finish.tick() => Sweep::Finish,
+            _ = self.refresh.tick() => Sweep::Refresh,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +206,18 @@ mod tests {
         assert_eq!(cache.events().len(), 1);
         cache.forget(&cache.finished(at(900))[0]);
         assert!(cache.events().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn series_end_every_6_minutes_and_are_refreshed_every_30() {
+        let start = Instant::now();
+        let mut sweeps = Sweeps::start();
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..12 {
+            let sweep = sweeps.next().await;
+            times[usize::from(sweep == Sweep::Refresh)].push(start.elapsed().as_secs() / 60);
+        }
+        assert_eq!(times, [vec![6, 12, 18, 24, 30, 36, 42, 48, 54, 60], vec![30, 60]]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ use super::events::EventRecorder;
 use super::failure::Failure;
 use super::gate::{Gate, Held, Put};
 use super::occurrence::Occurrence;
-use super::{Fence, KnownPods};
+use super::{Fence, KnownPods, LONGEST_WAIT};
 use crate::api::{Api, ApiError, Patch};
 use crate::mirror::{KnownPod, PendingStatus};
 
@@ -42,8 +42,6 @@ const POD_SCHEDULED: &str = "PodScheduled";
 /// The waits between tries of a patch (client-go `retry.DefaultBackoff`).
 const WAITS: [Duration; 3] =
     [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(250)];
-/// The longest time that a status waits because the server asks for it.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Limits of a [`StatusWriter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,12 +200,15 @@ impl StatusWriter {
     ) -> Result<(), ApiError> {
         let shared = &*self.0;
         let strip = |mut report: Report| {
-            if let Nomination::Node(waiting) = &report.failure.nomination
-                && !outdated(waiting)
-            {
-                return Some(report);
+            let stays = match &report.failure.nomination {
+                Nomination::Node(waiting) => !outdated(waiting),
+                // It clears any nomination, also a newer one that stays now.
+                Nomination::Clear => node.is_none(),
+                _ => false,
+            };
+            if !stays {
+                report.failure.nomination = Nomination::Keep;
             }
-            report.failure.nomination = Nomination::Keep;
             Some(report)
         };
         let held = shared.gate.hold(&pod.uid, strip).await;
@@ -340,7 +341,7 @@ impl Shared {
             };
             let wait = waits.next().filter(|_| may_pass(&error));
             let Some(wait) = wait else { break Err(error) };
-            let wait = error.retry_after().map_or(wait, |asked| asked.clamp(wait, LONGEST_WAIT));
+            let wait = error.wait(wait, LONGEST_WAIT);
             let Some(held) = held else {
                 sleep(wait).await;
                 continue;

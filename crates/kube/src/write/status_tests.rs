@@ -263,6 +263,36 @@ fn a_nomination_overrides_the_one_that_waits_and_keeps_its_condition() {
 }
 
 #[test]
+fn clearing_an_older_nomination_keeps_a_report_that_clears_any() {
+    let permits = Arc::new(Semaphore::new(0));
+    let held = permits.clone();
+    let script = move |seen: &Seen, _| match seen {
+        _ if seen.is("PATCH", "/web-1/status") => Answer::Held(held.clone()),
+        _ => ok(),
+    };
+    let status_limits = StatusLimits { in_flight: 1, ..StatusLimits::default() };
+    let options = WriteOptions { status_limits, ..WriteOptions::default() };
+    let world = World::with(script, options, Duration::from_secs(20));
+    world.pods.add(&Pod { nominated_node_name: Some("n2".into()), ..web(0) });
+    world.pods.add(&web(1));
+    let status = world.writes.status();
+    status.report_failure(&web(1), unschedulable("in flight"));
+    while status.figures().waiting > 0 {
+        std::thread::yield_now();
+    }
+    let clears = Failure::new(Reason::Unschedulable, "waits", Nomination::Clear);
+    status.report_failure(&web(0), clears);
+    // A preemptor evicts pods from n1, to which the pod was nominated before.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let cleared = runtime.block_on(status.clear(&web(0), &"n1".into()));
+    cleared.expect("the nomination to n2 stays");
+    permits.add_permits(1);
+    let seen = world.wait_for(|seen| patches(seen).len() == 2);
+    let expected = json!({"conditions": [condition("waits")], "nominatedNodeName": null});
+    assert_eq!(patches(&seen)[1]["status"], expected);
+}
+
+#[test]
 fn nothing_is_written_after_the_deadline_of_the_fence() {
     let world = World::new(|_, _| ok());
     world.pods.add(&web(0));

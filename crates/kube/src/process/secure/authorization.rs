@@ -90,7 +90,7 @@ impl Authorization {
         let non_resource_attributes = Attributes { path, verb };
         let spec = AccessSpec { non_resource_attributes, user: name, groups, extra, uid };
         let key = serde_json::to_string(&spec)
-            .map_err(|error| ApiError::Malformed(format!("a body: {error}")))?;
+            .map_err(|error| ApiError::Invalid(format!("a body: {error}")))?;
         if let Some(known) = self.cache.get(&key) {
             return Ok(known);
         }

@@ -61,7 +61,7 @@ async fn repeat<S: Serialize, T: DeserializeOwned>(
         if !may_pass || tries == TRIES {
             return Err(error);
         }
-        sleep(error.retry_after().map_or(pause, |asked| asked.max(pause))).await;
+        sleep(error.wait(pause, LIMIT)).await;
         (tries, pause) = (tries + 1, pause.mul_f64(1.5));
     }
 }
