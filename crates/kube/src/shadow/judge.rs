@@ -38,6 +38,10 @@ pub(super) struct Judge {
     /// The nominations that the handle has.
     pub(super) nominated: Nominated,
     pub(super) reader: Reader,
+    /// What the recorder has seen.
+    pub(super) incoming: Receiver<Seen>,
+    /// The next one, if it was received early for its version.
+    pub(super) ahead: Option<Seen>,
     /// What was seen, for as long as a binding may need it.
     pub(super) seen: VecDeque<Seen>,
     /// Bindings whose window is not over.
@@ -48,14 +52,19 @@ pub(super) struct Judge {
 
 impl Judge {
     /// Judges until the channel is closed, and then what remains.
-    pub(super) fn run(mut self, seen: &Receiver<Seen>) {
+    pub(super) fn run(mut self) {
         loop {
-            let now = match seen.recv_timeout(TICK) {
+            let next = match self.ahead.take() {
+                Some(next) => Ok(next),
+                None => self.incoming.recv_timeout(TICK),
+            };
+            let now = match next {
                 Ok(next) => {
                     let at = next.at();
                     self.take(next);
                     // What happened until now may still be in the channel.
-                    if seen.is_empty() { Instant::now() } else { at }
+                    let is_last = self.ahead.is_none() && self.incoming.is_empty();
+                    if is_last { Instant::now() } else { at }
                 }
                 Err(RecvTimeoutError::Timeout) => Instant::now(),
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -201,14 +210,18 @@ impl Judge {
             one.max(other) - one.min(other) <= window
         };
         let after: Vec<&Seen> = self.seen.iter().skip(at + 1).take_while(is_near).collect();
-        // This thread may lag behind, so the reader's version is that at the end of the window only if nothing was seen
-        // since.
+        // This thread may lag behind, so the newest version may be from after the window. The version at its end is the
+        // one before the next thing that was seen.
         let last = match self.seen.get(at + 1 + after.len()) {
             Some(beyond) => beyond.version().clone(),
             None => {
                 let newest = self.reader.snapshot();
                 self.reader.release();
-                newest
+                // The recorder sends before it submits. If nothing waits, all changes of the newest version were seen.
+                if self.ahead.is_none() {
+                    self.ahead = self.incoming.try_recv().ok();
+                }
+                self.ahead.as_ref().map_or(newest, |next| next.version().clone())
             }
         };
         let around = Around {

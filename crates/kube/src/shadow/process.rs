@@ -153,7 +153,7 @@ impl Shadow {
         let engine = Engine::shared(Config::default());
         let reader = engine.reader().map_err(|_| MirrorError::Stopped)?;
         let counts = Arc::new(Counts::new());
-        let (sender, seen) = crossbeam_channel::unbounded();
+        let (sender, incoming) = crossbeam_channel::unbounded();
         let (reports, judgements) = unbounded_channel();
         let judge = Judge {
             schedulers: observed,
@@ -161,12 +161,14 @@ impl Shadow {
             handle,
             nominated: Nominated::default(),
             reader: reader.clone(),
+            incoming,
+            ahead: None,
             seen: VecDeque::new(),
             open: VecDeque::new(),
             counts: counts.clone(),
             judgements: reports,
         };
-        let judge = thread::Builder::new().name("judge".to_owned()).spawn(move || judge.run(&seen));
+        let judge = thread::Builder::new().name("judge".to_owned()).spawn(move || judge.run());
         let is_synced = Arc::new(AtomicBool::new(false));
         let pods = Arc::new(PodIndex::default());
         let recorder = Recorder::new(

@@ -138,6 +138,8 @@ impl World {
             handle,
             nominated: Nominated::default(),
             reader: self.engine.reader().expect("open"),
+            incoming: crossbeam_channel::never(),
+            ahead: None,
             seen: VecDeque::new(),
             open: VecDeque::new(),
             counts: Arc::new(Counts::new()),
@@ -149,10 +151,10 @@ impl World {
 
 /// Judges what a channel contains, as the judge's thread does.
 fn run(judge: Judge, seen: Vec<Seen>) {
-    let (sender, receiver) = crossbeam_channel::unbounded();
+    let (sender, incoming) = crossbeam_channel::unbounded();
     seen.into_iter().for_each(|seen| sender.send(seen).expect("open"));
     drop(sender);
-    judge.run(&receiver);
+    Judge { incoming, ..judge }.run();
 }
 
 #[test]
@@ -219,9 +221,9 @@ fn a_nomination_counts_only_if_it_came_with_a_failed_attempt() {
     assert!(was_nominated("again"), "the attempt with the nomination failed");
 }
 
-/// Binds a pod to the smaller node, of which `then` changes the size within the window, and which changes back after
-/// it. The judge lags behind.
-fn with_a_change(then: i64, back: i64) -> Judgement {
+/// Binds a pod after 1 s to the smaller node, of which the size changes to `then` at a time within the window, and to
+/// `back` after it. The judge lags behind.
+fn with_a_change(at: u64, then: i64, back: i64) -> Judgement {
     let world = World::new();
     world.node("n1", 8_000);
     world.node("n2", 4_000);
@@ -231,7 +233,7 @@ fn with_a_change(then: i64, back: i64) -> Judgement {
     world.bind("a", "n2");
     seen.extend(world.seen(Duration::from_secs(1)));
     world.event(Event::update_node(world.sized("n2", then)));
-    seen.extend(world.seen(Duration::from_secs(2)));
+    seen.extend(world.seen(Duration::from_secs(at)));
     world.event(Event::update_node(world.sized("n2", back)));
     seen.extend(world.seen(Duration::from_secs(10)));
     run(judge, seen);
@@ -240,10 +242,13 @@ fn with_a_change(then: i64, back: i64) -> Judgement {
 
 #[test]
 fn later_changes_are_those_of_the_window() {
-    let within = with_a_change(16_000, 4_000);
-    assert_eq!(within.verdict, Verdict::Concurrent);
-    assert!(within.state.is_some_and(|state| state.is_later));
-    assert_eq!(with_a_change(4_001, 16_000).verdict, Verdict::Disagreed);
+    // A change at the end of the window, after 3 s, ends it before the next one is taken from the channel.
+    for at in [2, 3] {
+        let within = with_a_change(at, 16_000, 4_000);
+        assert_eq!(within.verdict, Verdict::Concurrent);
+        assert!(within.state.is_some_and(|state| state.is_later));
+        assert_eq!(with_a_change(at, 4_001, 16_000).verdict, Verdict::Disagreed);
+    }
 }
 
 #[test]
