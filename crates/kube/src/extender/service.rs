@@ -263,8 +263,9 @@ impl Service {
         let schedulers = self.schedulers.upgrade().ok_or_else(stopped)?;
         let profiles = schedulers.profiles();
         let framework = profiles.get(&pod).or_else(|| profiles.iter().next()).cloned();
-        let reader = schedulers.engine().reader().map_err(|_| stopped())?;
-        Ok(Basis { snapshot: reader.snapshot(), framework: framework.ok_or_else(stopped)?, pod })
+        let framework = framework.ok_or_else(stopped)?;
+        let snapshot = framework.handle().snapshot().ok_or_else(stopped)?;
+        Ok(Basis { snapshot, framework, pod })
     }
 
     fn filter(&self, request: &[u8]) -> Result<Response, Refused> {

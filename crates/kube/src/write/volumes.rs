@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use portolan::WeakEngine;
-use portolan::framework::{Assumed, PodVolumes, VolumeBinder};
+use portolan::framework::{Assumed, PodVolumes, Snapshots, VolumeBinder};
 use portolan::model::{
     ClaimReference, Name, Node, Object, PersistentVolume, PersistentVolumeClaim, Pod,
 };
-use portolan::scheduler::InMemoryVolumeBinder;
+use portolan::scheduler::{InMemoryVolumeBinder, SharedReader};
 use tokio::time::{interval, timeout};
 
 use super::blocking::Blocking;
@@ -46,7 +46,8 @@ pub struct ApiVolumeBinder {
     pub(super) api: Api,
     pub(super) pods: Arc<dyn KnownPods>,
     fence: Fence,
-    engine: WeakEngine,
+    /// `None` if the engine was gone already.
+    reader: Option<Arc<SharedReader>>,
     reservations: InMemoryVolumeBinder,
     pub(super) poll: Duration,
 }
@@ -59,17 +60,17 @@ impl ApiVolumeBinder {
         fence: Fence,
         engine: &WeakEngine,
     ) -> ApiVolumeBinder {
-        let (reservations, engine) = (InMemoryVolumeBinder::from(engine), engine.clone());
+        let reservations = InMemoryVolumeBinder::from(engine);
+        let reader = engine.upgrade().and_then(|engine| engine.reader().ok());
+        let reader = reader.map(|reader| Arc::new(SharedReader::new(reader)));
         let poll = Duration::from_secs(1);
-        ApiVolumeBinder { blocking, api, pods, fence, engine, reservations, poll }
+        ApiVolumeBinder { blocking, api, pods, fence, reader, reservations, poll }
     }
 
     /// Returns a node of the engine.
     pub(super) fn node(&self, name: &str) -> Option<Arc<Node>> {
-        let found = self.engine.upgrade()?.with_writer(|writer| {
-            writer.cluster().node(name).and_then(|info| info.node().cloned())
-        });
-        found.ok().flatten()
+        let snapshot = self.reader.as_ref()?.snapshot();
+        snapshot.node(name).and_then(|info| info.node().cloned())
     }
 
     async fn bind_volumes(
