@@ -14,6 +14,7 @@ use portolan::framework::{Framework, Handle, Point};
 use portolan::scheduler::queue::QueueConfig;
 
 mod args;
+mod duration;
 mod extenders;
 mod process;
 mod profile;

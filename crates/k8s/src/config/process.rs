@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use serde_saphyr::Spanned;
 
+use super::duration::go_duration;
 use super::{ConfigError, Settings, V1, at, parse};
 
 /// The settings of a scheduler's process.
@@ -211,11 +212,9 @@ fn elect(given: &Spanned<WireLeaderElection>) -> Result<LeaderElection, ConfigEr
     let wire = &given.value;
     let read = |name: &str, field: &Option<Spanned<String>>| match field {
         None => Ok(None),
-        Some(field) => match duration(&field.value) {
-            Some(duration) => Ok(Some(duration).filter(|duration| !duration.is_zero())),
-            None => {
-                Err(at(field, format!("{name}: write a positive duration such as 15s or 1m30s")))
-            }
+        Some(field) => match go_duration(&field.value).map(u64::try_from) {
+            Ok(Ok(nanos)) => Ok((nanos > 0).then_some(Duration::from_nanos(nanos))),
+            _ => Err(at(field, format!("{name}: write a positive duration such as 15s or 1m30s"))),
         },
     };
     let found = LeaderElection {
@@ -238,33 +237,6 @@ fn elect(given: &Spanned<WireLeaderElection>) -> Result<LeaderElection, ConfigEr
         return Err(at(given, "resourceLock value must be \"leases\""));
     }
     Ok(found)
-}
-
-/// Reads a duration as Go writes it, such as `15s`, `1m30s` or `1.5h`.
-fn duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let (mut rest, mut sum) = (text, Duration::ZERO);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, after) = rest.split_at(digits);
-        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let (unit, after) = after.split_at(end);
-        let seconds = match unit {
-            "h" => 3_600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" | "μs" => 1e-6,
-            "ns" => 1e-9,
-            _ => return None,
-        };
-        let number: f64 = number.parse().ok()?;
-        sum = sum.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
-        rest = after;
-    }
-    (!text.is_empty()).then_some(sum)
 }
 
 #[derive(Deserialize)]
@@ -300,19 +272,6 @@ mod tests {
 
     fn read(text: &str) -> Result<ProcessSettings, ConfigError> {
         ProcessSettings::read(&format!("{HEAD}{text}"))
-    }
-
-    #[test]
-    fn durations_are_those_of_go() {
-        let millis = |text| duration(text).map(|duration| duration.as_millis());
-        assert_eq!(millis("15s"), Some(15_000));
-        assert_eq!(millis("1m30s"), Some(90_000));
-        assert_eq!(millis("1.5h"), Some(5_400_000));
-        assert_eq!(millis("2ms1000µs"), Some(3));
-        assert_eq!(millis("0"), Some(0));
-        for wrong in ["", "15", "s", "-1s", "1 s", "1d", "1..5s", "99999999999999999999h"] {
-            assert_eq!(millis(wrong), None, "{wrong}");
-        }
     }
 
     #[test]
@@ -357,6 +316,7 @@ mod tests {
         for (text, what) in [
             ("leaderElection: {leaseDuration: 10s}", "greater than renewDeadline"),
             ("leaderElection: {leaseDuration: soon}", "leaseDuration: write a positive"),
+            ("leaderElection: {leaseDuration: -15s}", "leaseDuration: write a positive"),
             ("leaderElection: {resourceLock: endpoints}", "must be \"leases\""),
             ("leaderElection: {resourceKind: lease}", "resourceKind"),
             ("clientConnection: {burst: -1}", "must not be negative"),
