@@ -1,0 +1,12 @@
+//! Extenders over real sockets: the client against services that misbehave, and against portolan's own.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod client;
+mod pair;
+mod service;
+mod start;
+mod stub;
+mod tls;
+mod world;

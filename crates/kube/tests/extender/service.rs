@@ -1,0 +1,110 @@
+//! Portolan's own service.
+
+use serde_json::{Value, json};
+
+use crate::support::{self, node, pod};
+use crate::world::{answering, ask, portolan, post, runtime, stop, unready};
+
+#[test]
+fn the_service_answers_nothing_before_the_first_lists_are_applied() {
+    let (runtime, server) = (runtime(), support::server());
+    server.create(&node("n1", 1_000)).expect("created");
+    server.pause();
+    let (own, served) = unready(&runtime, &server, true);
+    let at = served.address();
+    let mut wanted = pod("web", 100);
+    wanted["metadata"]["uid"] = json!("u");
+    let names = json!({"Pod": wanted, "NodeNames": ["n1"]});
+    for verb in ["filter", "prioritize", "preempt", "bind"] {
+        let answer = post(at, verb, &names.to_string());
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{verb}: {answer}");
+        assert!(answer.ends_with(r#"{"Error":"the first lists are not applied yet"}"#), "{answer}");
+    }
+    server.resume();
+    runtime.block_on(own.live.mirror().synced()).expect("synced");
+    assert_eq!(ask(at, "filter", &names)["NodeNames"], json!(["n1"]));
+    drop(served);
+    stop(runtime, own);
+}
+
+#[test]
+fn the_service_filters_scores_and_preempts_by_the_mirror() {
+    let (runtime, server) = (runtime(), support::server());
+    for (name, cpu) in [("n1", 1_000), ("n2", 2_000), ("n3", 50)] {
+        server.create(&node(name, cpu)).expect("created");
+    }
+    let mut low = pod("low", 950);
+    low["spec"]["nodeName"] = json!("n1");
+    let low = server.create(&low).expect("created")["metadata"]["uid"].clone();
+    let (own, served) = portolan(&runtime, &server, false);
+    let at = served.address();
+    let mut wanted = pod("web", 100);
+    wanted["metadata"]["uid"] = json!("u");
+    wanted["spec"]["priority"] = json!(10);
+    let names = json!({"Pod": wanted, "NodeNames": ["n1", "n2", "n3", "n9"]});
+    let expected = json!({
+        "NodeNames": ["n2"], "Nodes": null, "Error": "",
+        "FailedNodes": {"n1": "Insufficient cpu"},
+        "FailedAndUnresolvableNodes": {"n3": "Insufficient cpu", "n9": "node(s) unknown to the extender"},
+    });
+    assert_eq!(ask(at, "filter", &names), expected);
+    let items =
+        ["n2", "n3"].map(|name| json!({"metadata": {"name": name, "labels": {"kept": "as sent"}}}));
+    let nodes = json!({"Pod": wanted, "Nodes": {"items": items}});
+    let answer = ask(at, "filter", &nodes);
+    assert_eq!(
+        (&answer["Nodes"]["items"], &answer["NodeNames"]),
+        (&json!([items[0]]), &Value::Null)
+    );
+    let scores = ask(at, "prioritize", &names);
+    let score = |at: usize| scores[at]["Score"].as_i64().expect("a score");
+    assert_eq!(scores[1]["Host"], "n2");
+    assert_eq!((score(1), score(3)), (10, 0), "{scores}");
+    let victims = json!({"Pods": [{"UID": low}], "NumPDBViolations": 1});
+    let nothing = json!({"Pods": [], "NumPDBViolations": 0});
+    let asked = json!({"Pod": wanted, "NodeNameToMetaVictims": {"n1": victims, "n3": nothing, "n9": nothing}});
+    assert_eq!(ask(at, "preempt", &asked), json!({"NodeNameToMetaVictims": {"n1": victims}}));
+    let binding = json!({"PodName": "web", "PodNamespace": "default", "PodUID": "u", "Node": "n1"});
+    let refused = "bindings are not allowed: start the extender with --allow-bind";
+    assert_eq!(ask(at, "bind", &binding), json!({"Error": refused}));
+    for (verb, body, code, why) in [
+        ("filter", "{", 400, "EOF"),
+        ("filter", "", 400, "EOF"),
+        ("filter", "[1]", 400, "an object"),
+        ("filter", r#"{"NodeNames":[]}"#, 400, "Pod is missing"),
+        ("filter", r#"{"Pod":{"spec":{"overhead":{"cpu":"x"}}},"NodeNames":[]}"#, 400, "Pod: "),
+        (
+            "prioritize",
+            r#"{"Pod":{"metadata":{"name":"p","uid":"u"}}}"#,
+            400,
+            "NodeNames or Nodes is missing",
+        ),
+        ("preempt", r#"{"Pod":{"metadata":{"name":"p","uid":"u"}}}"#, 400, "NodeNameToMetaVictims"),
+        (
+            "bind",
+            r#"{"PodName":"../nodes","PodNamespace":"d","PodUID":"u","Node":"n"}"#,
+            400,
+            "PodName: ",
+        ),
+        ("bind", r#"{"PodName":"p","PodNamespace":"d","Node":"n"}"#, 400, "PodUID is missing"),
+    ] {
+        let answer = post(at, verb, body);
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{answer}");
+        let error: Value = serde_json::from_str(body).expect("JSON");
+        assert!(
+            error["Error"].as_str().is_some_and(|error| error.contains(why)),
+            "{why}: {answer}"
+        );
+    }
+    let large = format!("{{\"Pod\":{{}},\"NodeNames\":[\"{}\"]}}", "n".repeat(2 << 20));
+    // The connection may be reset before the answer is read, but not by a service that has read everything.
+    post(at, "filter", &large);
+    let strict = answering(&runtime, &own, false, 64);
+    let answer = post(strict.address(), "filter", &names.to_string());
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    drop(strict);
+    assert_eq!(ask(at, "filter", &names), expected, "it still answers");
+    drop(served);
+    stop(runtime, own);
+}
