@@ -5,6 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use portolan::model::Uid;
 use portolan_apiserver::{ApiServer, Effect, Fault, Write};
 use portolan_kube::api::Limits;
@@ -280,17 +281,23 @@ fn a_server_that_restarts_with_an_empty_cache_loses_no_pod() {
 #[test]
 fn a_server_with_an_older_cache_does_not_lead_to_a_second_binding() {
     let world = World::start(2);
-    world.server.stall_cache("Pod").expect("known");
-    world.create("unseen", 100);
-    // The scheduler neither sees this pod nor the end of its own bindings.
-    world.server.reset_connections();
-    world.server.resume_cache("Pod").expect("known");
-    world.bound("unseen");
-    world.server.stall_cache("Pod").expect("known");
-    world.server.restart(Duration::from_millis(10)).expect("restarted");
-    world.create("late", 100);
-    world.server.resume_cache("Pod").expect("known");
-    world.bound("late");
+    // The scheduler neither sees new pods nor the end of its own bindings, also after it has connected again.
+    let without_news = |name: &str, disconnect: &dyn Fn()| {
+        world.server.stall_cache("Pod").expect("known");
+        let created = world.create(name, 100);
+        // A streamed list is a watch, too.
+        world.fault(Fault::new(Effect::Delay(Duration::ZERO)).verb("watch").resource("pods"));
+        disconnect();
+        world.until("a new watch", || world.server.faults_fired()[0] > 0);
+        let known = world.process.live.mirror().pods().get(&Uid::new(uid(&created)));
+        assert_eq!(known, None, "{name}");
+        world.server.resume_cache("Pod").expect("known");
+        world.bound(name);
+    };
+    without_news("unseen", &|| world.server.reset_connections());
+    without_news("late", &|| {
+        world.server.restart(Duration::from_millis(10)).expect("restarted");
+    });
     assert_eq!((world.sent("unseen").len(), world.sent("late").len()), (1, 1));
 }
 
@@ -401,11 +408,16 @@ fn pods_that_wait_for_volumes_do_not_delay_each_other() {
 
 #[test]
 fn a_scheduler_whose_engine_or_mirror_has_ended_has_failed() {
-    let world = World::start(1);
-    let live = &world.process.live;
-    let failed =
-        |longest| async move { tokio::time::timeout(longest, live.failed()).await.is_ok() };
-    assert!(!world.runtime.block_on(failed(Duration::from_millis(300))));
-    live.schedulers().engine().close();
-    assert!(world.runtime.block_on(failed(PATIENCE)));
+    let ends: [fn(&World); 2] = [
+        |world| world.process.live.schedulers().engine().close(),
+        |world| world.runtime.block_on(world.process.live.mirror().stop()),
+    ];
+    for end in ends {
+        let world = World::start(1);
+        let failed = async || world.process.live.failed().await;
+        assert_eq!(world.runtime.block_on(async { failed().now_or_never() }), None);
+        end(&world);
+        let failed = async { tokio::time::timeout(PATIENCE, failed()).await };
+        assert!(world.runtime.block_on(failed).is_ok());
+    }
 }
