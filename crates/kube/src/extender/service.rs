@@ -7,8 +7,8 @@
 //! | `/preempt` | `ExtenderPreemptionArgs`, `ExtenderPreemptionResult`: the candidates on which the pod passes without the victims |
 //! | `/bind` | `ExtenderBindingArgs`, `ExtenderBindingResult`: binds a pod by its uid, if bindings are allowed |
 //!
-//! Answers follow from the newest version of the mirror. Nodes are looked up by name, also if they were sent as
-//! objects, because an object does not say which pods are on a node. The mirror does not know the pods that the caller
+//! Answers are computed from the newest version of the mirror. Nodes are looked up by name, even if they were sent as
+//! objects, because a Node object does not list its pods. The mirror does not know the pods that the caller
 //! has assumed and not bound yet, so these are not counted. The first profile answers for pods of schedulers that have
 //! no profile.
 //!
@@ -56,7 +56,7 @@ use crate::write::ApiBinder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExtenderOptions {
-    /// Bind pods. Whoever reaches the server can then bind any pod, so protect it.
+    /// Bind pods. Any client that reaches the server can then bind any pod, so restrict access to it.
     pub allow_bind: bool,
     /// The largest request, in bytes. A list of 5,000 whole nodes has some 50 MB.
     pub max_body: usize,
@@ -76,22 +76,24 @@ impl Default for ExtenderOptions {
 #[non_exhaustive]
 pub enum ExtenderServiceError {
     /// The configuration has extenders.
-    #[error("the configuration has extenders: remove them, since an extender calls no others")]
+    #[error(
+        "the configuration has `extenders`: remove them, because an extender cannot call other extenders"
+    )]
     Extenders,
 }
 
 /// How long a request may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Service {
     schedulers: Weak<Schedulers>,
     readiness: Readiness,
     binder: Option<ApiBinder>,
-    turns: Turns,
+    limits: RequestLimits,
 }
 
 /// Limits how many requests are in memory.
-struct Turns {
+struct RequestLimits {
     max_body: usize,
     /// Bodies that arrive, or wait to be judged.
     reads: Semaphore,
@@ -138,7 +140,7 @@ impl IntoResponse for Refused {
                 (StatusCode::PAYLOAD_TOO_LARGE, why)
             }
             Refused::Slow => {
-                let why = format!("the request took longer than {} s", PATIENCE.as_secs());
+                let why = format!("the request took longer than {} s", READ_TIMEOUT.as_secs());
                 (StatusCode::REQUEST_TIMEOUT, why)
             }
             Refused::Failed(why) => (StatusCode::INTERNAL_SERVER_ERROR, why),
@@ -153,7 +155,7 @@ fn answer(code: StatusCode, value: &impl Serialize) -> Response {
     (code, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Returns the routes that answer for this scheduler's profiles, from its mirror. The scheduler need not have begun.
+/// Relimits the routes that answer for this scheduler's profiles, from its mirror. The scheduler need not have begun.
 ///
 /// # Errors
 ///
@@ -170,7 +172,7 @@ pub fn extender_routes(
         schedulers: Arc::downgrade(schedulers),
         readiness: scheduler.mirror().readiness(),
         binder: options.allow_bind.then(|| scheduler.writes().binder()),
-        turns: Turns::new(options.at_once, options.max_body),
+        limits: RequestLimits::new(options.at_once, options.max_body),
     });
     Ok(Router::new()
         .route("/filter", post(filter))
@@ -205,10 +207,10 @@ struct Basis {
     pod: Pod,
 }
 
-impl Turns {
-    fn new(at_once: usize, max_body: usize) -> Turns {
+impl RequestLimits {
+    fn new(at_once: usize, max_body: usize) -> RequestLimits {
         let permits = || Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS));
-        Turns { max_body, reads: permits(), judged: Arc::new(permits()) }
+        RequestLimits { max_body, reads: permits(), judged: Arc::new(permits()) }
     }
 
     /// Reads a request, and answers it on a thread that may block.
@@ -220,7 +222,7 @@ impl Turns {
         let failed = |error: &dyn fmt::Display| Refused::Failed(error.to_string());
         let reading = self.reads.acquire().await.map_err(|error| failed(&error))?;
         let read = Limited::new(body, self.max_body).collect();
-        let bytes = match timeout(PATIENCE, read).await {
+        let bytes = match timeout(READ_TIMEOUT, read).await {
             Err(_) => return Err(Refused::Slow),
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
@@ -252,7 +254,7 @@ impl Service {
             return Refused::Unready.into_response();
         }
         let service = self.clone();
-        let answer = self.turns.answer(body, move |bytes| work(&service, bytes)).await;
+        let answer = self.limits.answer(body, move |bytes| work(&service, bytes)).await;
         answer.unwrap_or_else(IntoResponse::into_response)
     }
 
@@ -390,7 +392,7 @@ fn pre_filter<'a>(basis: &'a Basis, cycle: Cycle<'a>) -> Result<Filters<'a>, Sta
     }
 }
 
-/// Returns the weighted sum of the scores of each known node.
+/// Relimits the weighted sum of the scores of each known node.
 fn totals<'a>(
     basis: &'a Basis,
     cycle: Cycle<'a>,
@@ -417,7 +419,7 @@ fn totals<'a>(
     Ok(totals.collect())
 }
 
-/// Returns whether the pod passes on the node without the victims that are still there.
+/// Relimits whether the pod passes on the node without the victims that are still there.
 fn passes_without(
     snapshot: &Snapshot,
     filters: &Filters<'_>,
@@ -445,7 +447,7 @@ fn passes_without(
     }
 }
 
-/// Returns whether a text may be a name of an object, and thus a part of a path.
+/// Relimits whether a text may be a name of an object, and thus a part of a path.
 fn is_name(text: &str) -> bool {
     let is_inner =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
@@ -460,15 +462,14 @@ fn is_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use std::sync::mpsc;
-
-    const SHORT: Duration = Duration::from_millis(200);
 
     #[tokio::test]
     async fn a_request_whose_client_has_gone_keeps_its_turn() {
-        let turns = Arc::new(Turns::new(1, 8));
+        let limits = Arc::new(RequestLimits::new(1, 8));
         let (started, (release, released)) = (Arc::new(Semaphore::new(0)), mpsc::channel::<()>());
-        let (begun, own) = (started.clone(), turns.clone());
+        let (begun, own) = (started.clone(), limits.clone());
         let first = tokio::spawn(async move {
             let work = move |_: &[u8]| {
                 begun.add_permits(1);
@@ -481,23 +482,25 @@ mod tests {
         started.acquire().await.expect("open").forget();
         first.abort();
         assert!(first.await.expect_err("aborted").is_cancelled());
+        assert_eq!(limits.judged.available_permits(), 0, "the first one is still judged");
         let ok = |_: &[u8]| Ok(answer(StatusCode::OK, &0));
-        let second = turns.answer(Body::empty(), ok);
+        let second = limits.answer(Body::empty(), ok);
         let mut second = std::pin::pin!(second);
-        assert!(timeout(SHORT, &mut second).await.is_err(), "the first one is still judged");
+        assert!(second.as_mut().now_or_never().is_none());
+        assert_eq!(limits.reads.available_permits(), 0, "the second one waits after it was read");
         drop(release);
         assert!(second.await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_arrive_occupies_no_turn() {
-        let turns = Turns::new(1, 8);
+        let limits = RequestLimits::new(1, 8);
         let never = futures_util::stream::pending::<Result<&[u8], std::io::Error>>();
-        let slow = turns.answer(Body::from_stream(never), |_| Ok(answer(StatusCode::OK, &0)));
+        let slow = limits.answer(Body::from_stream(never), |_| Ok(answer(StatusCode::OK, &0)));
         let mut slow = std::pin::pin!(slow);
-        assert!(timeout(SHORT, &mut slow).await.is_err());
-        assert_eq!((turns.reads.available_permits(), turns.judged.available_permits()), (0, 1));
+        assert!(slow.as_mut().now_or_never().is_none());
+        assert_eq!((limits.reads.available_permits(), limits.judged.available_permits()), (0, 1));
         assert!(matches!(slow.await, Err(Refused::Slow)));
-        assert_eq!(turns.reads.available_permits(), 1);
+        assert_eq!(limits.reads.available_permits(), 1);
     }
 }

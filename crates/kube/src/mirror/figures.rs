@@ -93,10 +93,12 @@ impl Board {
 
     /// Returns whether no more events reach the engine.
     pub(super) fn is_stopped(&self) -> bool {
+        // Pairs with the Release in `stop`: everything that the mirror did before it stopped is visible.
         self.signal.is_stopped.load(Ordering::Acquire)
     }
 
     pub(super) fn stop(&self) {
+        // Pairs with the Acquire in `is_stopped`.
         self.signal.is_stopped.store(true, Ordering::Release);
         self.signal.changed.send_replace(());
     }
@@ -138,6 +140,7 @@ impl KindState {
     // Figures need no order among themselves, so their accesses are relaxed. Tasks wait for `status` and `version`.
 
     pub(super) fn status(&self) -> KindStatus {
+        // Pairs with the Release in `set_status`: the list that synced the kind has been applied.
         match self.status.load(Ordering::Acquire) {
             1 => KindStatus::Synced,
             2 => KindStatus::NotServed,
@@ -165,17 +168,20 @@ impl KindState {
             KindStatus::Forbidden => 3,
         };
         if self.status() != KindStatus::Synced {
+            // Pairs with the Acquire in `status`.
             self.status.store(number, Ordering::Release);
             self.board.changed.send_replace(());
         }
     }
 
     pub(super) fn version(&self) -> u64 {
+        // Pairs with the Release in `set_version`: the events up to the version have been passed on.
         self.version.load(Ordering::Acquire)
     }
 
     /// Notes a version whose events and all earlier ones have been passed on.
     pub(super) fn set_version(&self, version: u64) {
+        // Pairs with the Acquire in `version`.
         self.version.store(version, Ordering::Release);
         let awaited = *self.awaited.borrow();
         if awaited != 0 && version >= awaited {

@@ -1,4 +1,4 @@
-//! What a mirror reads, and for whom.
+//! The options of a mirror.
 
 use std::sync::Arc;
 

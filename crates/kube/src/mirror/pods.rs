@@ -88,7 +88,7 @@ impl PodIndex {
         self.len() == 0
     }
 
-    /// Forgets that this version of a pod was seen, so that the next list takes it in again.
+    /// Marks this version of a pod as unseen, so that the next list adds it again.
     pub(super) fn distrust(&self, uid: &Uid, version: u64) {
         let mut table = self.write();
         let number = table.find(uid);

@@ -1,4 +1,4 @@
-//! Where a reflector passes the objects of its kind.
+//! The receiver of a reflector's objects.
 
 use portolan_k8s::ReadError;
 use serde_json::value::RawValue;

@@ -17,7 +17,7 @@ const NEAREST: usize = 32;
 const CHANGES: usize = 16;
 /// The changes before which a version is tried with each of the less likely orders.
 const FEW: usize = 4;
-/// The orders between that by rank and that by time.
+/// The orders between the one by rank and the one by time, at most. Even.
 const BETWEEN: usize = 16;
 
 /// An order in which a scheduler may decide on pods.
@@ -137,13 +137,13 @@ impl<'a> Around<'a> {
         states.find(|state| state.is_other() && known.insert(state.key()) && is_accepted(state))
     }
 
-    /// Returns the orders in which the scheduler may have decided on the pods of the window: by priority and then by
-    /// the time in the queue, as with a backlog; by this time alone, as without one; and what lies between.
+    /// Returns the orders in which the scheduler may have decided on the pods of the window: by priority and then by time
+    /// in the queue, as with a backlog; by time alone, as without one; and at most 16 orders between the two.
     ///
     /// A pod of higher priority that entered the queue later precedes this one if it did so before this one was
     /// decided on, and one of lower priority that entered earlier if it was decided on before this one entered. Neither
     /// time is known, so such pods are counted up to the time of each of them that was bound shortly before or after.
-    fn orders(&self, earlier: &[&Binding], later: &[&Binding]) -> [Order; 2 + BETWEEN] {
+    fn orders(&self, earlier: &[&Binding], later: &[&Binding]) -> Vec<Order> {
         let Rank { priority, since } = self.binding.rank;
         let is_open = |one: &&&Binding| {
             let by_priority = one.rank.priority.cmp(&priority);
@@ -155,12 +155,7 @@ impl<'a> Around<'a> {
             open.map(|one| one.rank.since).collect()
         };
         let times = nearest(earlier).into_iter().chain(nearest(later));
-        let mut orders = [Order::ByRank; 2 + BETWEEN];
-        orders[1] = Order::ByTime;
-        for (order, time) in orders.iter_mut().skip(2).zip(times) {
-            *order = Order::Until(time);
-        }
-        orders
+        [Order::ByRank, Order::ByTime].into_iter().chain(times.map(Order::Until)).collect()
     }
 
     /// Returns whether a pod was bound before this one existed.

@@ -1,4 +1,4 @@
-//! What a pod's status says about an attempt that failed (schedule_one.go `handleSchedulingFailure`).
+//! The report of a failed attempt, as the pod's status shows it (schedule_one.go `handleSchedulingFailure`).
 
 use portolan::framework::{FitError, Nomination, ScheduleError};
 use portolan::scheduler::{BindError, CycleError};

@@ -1,5 +1,5 @@
-//! Looks whether a pod's volumes are bound, and whether they can still be (volumebinding `checkBindings`). The texts of
-//! failures are kube-scheduler's.
+//! Checks whether a pod's volumes are bound or can still be bound (volumebinding `checkBindings`). The texts of failures
+//! are kube-scheduler's.
 
 use bytes::Bytes;
 use portolan::framework::{Assumed, PodVolumes};
