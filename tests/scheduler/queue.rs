@@ -505,6 +505,7 @@ fn a_pod_uses_the_profile_that_it_names() {
     let mut add = |pod| queue.add(pod, Generation(1), &cluster, Timestamp(0));
     assert_eq!(add(pod_of("batch")), Ok(Place::Active));
     assert_eq!(add(plain("b")), Ok(Place::Active));
+    assert_eq!(add(pod_of("")), Ok(Place::Active), "the default");
     let refused = add(pod_of("other"));
     assert!(matches!(refused, Err(QueueError::OtherScheduler { .. })), "{refused:?}");
     let none = SchedulingQueue::with_profiles([], QueueConfig::default());
