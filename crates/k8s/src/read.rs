@@ -284,7 +284,9 @@ impl<'de> Visitor<'de> for Item<'_> {
             for (index, value) in unnamed {
                 let path = items.index(index);
                 match &default {
-                    Some(kind) => buffered(document, &path, kind, &value).map_err(de::Error::custom)?,
+                    Some(kind) => {
+                        buffered(document, &path, kind, &value).map_err(de::Error::custom)?
+                    }
                     None => document.take(|_| Err(ReadError::new(&path, Cause::NoKind))),
                 }
             }
