@@ -216,8 +216,13 @@ fn nothing_is_sent_while_the_fence_is_closed() {
 #[test]
 fn a_binding_that_could_not_be_sent_is_not_in_doubt() {
     let world = World::unreachable();
+    let day = Duration::from_secs(86_400);
+    let binder =
+        ApiBinder { waits: Waits { first: day, longest: day, asked: day }, ..binder(&world) };
     let bound = std::thread::scope(|scope| {
-        let binding = scope.spawn(|| bind(&world));
+        let binding = scope.spawn(|| binder.bind(&web(), &Name::from("n1")));
+        // The connection is refused at once. While it is being made, the outcome would be unknown.
+        std::thread::sleep(Duration::from_secs(1));
         world.fence.close();
         binding.join().expect("no panic")
     });
