@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender};
 use portolan::framework::{
-    AlgorithmConfig, ClusterEvent, Eviction, Evictor, Extender, Handle as PluginHandle,
+    AlgorithmConfig, ClusterEvent, Eviction, Evictor, Extender, Handle as PluginHandle, ShardSet,
 };
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::{Change, Diff, Name, Pod, Timestamp};
@@ -36,9 +36,10 @@ use tokio::time::timeout;
 use crate::api::Api;
 use crate::extender::{HttpExtender, HttpExtenderError};
 use crate::mirror::{self, Mirror, MirrorError, PodIndex, RawKinds, RawObjects};
-use crate::write::{Failure, Fence, WriteOptions, Writes};
+use crate::write::{Failure, Fence, ShardGate, WriteOptions, Writes};
 
 use super::profiles::{DEFAULT, framework, registry, shown};
+use super::shards::HandOver;
 
 /// The settings of a [`LiveScheduler`].
 #[derive(Clone, Debug)]
@@ -61,6 +62,9 @@ pub struct LiveConfig {
     pub writes: WriteOptions,
     /// Collect metrics ([`LiveScheduler::metrics`]).
     pub metrics: bool,
+    /// Schedule only for the shards in this set, of which a [`ShardHolder`](super::ShardHolder) decides. It must be empty
+    /// at first.
+    pub shards: Option<ShardSet>,
 }
 
 impl Default for LiveConfig {
@@ -75,6 +79,7 @@ impl Default for LiveConfig {
             mirror: mirror::Options::new::<Name>([]),
             writes: WriteOptions::default(),
             metrics: true,
+            shards: None,
         }
     }
 }
@@ -118,6 +123,8 @@ pub struct LiveFigures {
     pub bound: u64,
     /// Pods that were placed and not bound.
     pub not_bound: u64,
+    /// Pods that were placed on a node of another replica's shard and handed over.
+    pub handed_over: u64,
 }
 
 /// Counted with relaxed orderings, which pair with nothing: no data depends on a count.
@@ -127,6 +134,7 @@ struct Counts {
     failed: AtomicU64,
     bound: AtomicU64,
     not_bound: AtomicU64,
+    handed_over: AtomicU64,
 }
 
 /// A scheduler of a cluster. It mirrors from the start, and schedules after [`LiveScheduler::begin`].
@@ -145,6 +153,7 @@ pub struct LiveScheduler {
     waiting: Arc<Mutex<Vec<JoinHandle<()>>>>,
     /// Whether a thread has ended although nothing told it to.
     has_failed: watch::Sender<bool>,
+    gate: Option<ShardGate>,
 }
 
 /// The longest time for which a thread waits before it looks whether it should stop.
@@ -172,6 +181,8 @@ impl LiveScheduler {
         let registry = Arc::new(registry());
         let read = Configuration::read(&text, &registry, &PluginHandle::default())?;
         let pods = Arc::new(PodIndex::default());
+        let gate = config.shards.clone().map(ShardGate::new);
+        config.writes.gate.clone_from(&gate);
         let writes =
             Writes::start(&runtime, api.clone(), pods.clone(), fence, config.writes.clone());
         let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));
@@ -192,6 +203,9 @@ impl LiveScheduler {
             .extenders(extenders);
         if let Some(pool) = pool(&read.process)? {
             builder = builder.pool(pool);
+        }
+        if let Some(shards) = &config.shards {
+            builder = builder.shards(shards.clone());
         }
         let names: Arc<[Name]> =
             read.profiles.iter().map(|profile| profile.scheduler_name.as_str().into()).collect();
@@ -224,6 +238,7 @@ impl LiveScheduler {
             threads: Vec::new(),
             waiting: Arc::default(),
             has_failed: watch::Sender::new(false),
+            gate,
         };
         scheduler.tend()?;
         Ok(scheduler)
@@ -254,6 +269,11 @@ impl LiveScheduler {
         &self.metrics
     }
 
+    /// Limits bindings to the nodes of the held shards, if there are several shards.
+    pub(super) fn gate(&self) -> Option<&ShardGate> {
+        self.gate.as_ref()
+    }
+
     /// Whether the scheduler is stopping.
     pub(super) fn stops(&self) -> &Arc<AtomicBool> {
         &self.stops
@@ -269,12 +289,13 @@ impl LiveScheduler {
     #[must_use]
     pub fn figures(&self) -> LiveFigures {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { placed, failed, bound, not_bound } = &*self.counts;
+        let Counts { placed, failed, bound, not_bound, handed_over } = &*self.counts;
         LiveFigures {
             placed: of(placed),
             failed: of(failed),
             bound: of(bound),
             not_bound: of(not_bound),
+            handed_over: of(handed_over),
         }
     }
 
@@ -291,6 +312,10 @@ impl LiveScheduler {
             schedulers: self.schedulers.clone(),
             writes: self.writes.clone(),
             counts: self.counts.clone(),
+            hand_over: self
+                .gate
+                .as_ref()
+                .map(|gate| HandOver::new(gate.shards().clone(), self.writes.binder())),
         };
         for _ in 0..self.config.bindings.get() {
             let (mut binding, placed) = (binder.binding()?, placed.clone());
@@ -443,6 +468,10 @@ struct Worker {
 }
 
 impl Worker {
+    fn hand_over(&self) -> Option<&HandOver> {
+        self.waiting.binder.hand_over.as_ref()
+    }
+
     fn run(mut self) {
         while !self.stops.load(Ordering::Relaxed) {
             let attempt = match self.scheduling.schedule_one(Some(Instant::now() + TICK), now) {
@@ -464,6 +493,10 @@ impl Worker {
                 }
             }
             for unplaced in failed {
+                // Its shard was given up during the attempt.
+                if self.hand_over().is_some_and(|to| to.is_foreign_pod(&unplaced.pod)) {
+                    continue;
+                }
                 if let Some(failure) = Failure::of_cycle(&unplaced.error) {
                     self.writes.status().report_failure(&unplaced.pod, failure);
                 }
@@ -523,13 +556,15 @@ struct Binder {
     schedulers: Arc<Schedulers>,
     writes: Writes,
     counts: Arc<Counts>,
+    /// Gives pods to other replicas, if there are several shards.
+    hand_over: Option<HandOver>,
 }
 
 impl Binder {
     fn binding(&self) -> Result<Binding, StartError> {
-        let Binder { schedulers, writes, counts } = self.clone();
+        let Binder { schedulers, writes, counts, hand_over } = self.clone();
         let binding = schedulers.binding_loop().map_err(|_| StartError::Closed)?;
-        Ok(Binding { binding, queue: schedulers.queue().clone(), writes, counts })
+        Ok(Binding { binding, queue: schedulers.queue().clone(), writes, counts, hand_over })
     }
 }
 
@@ -539,12 +574,27 @@ struct Binding {
     queue: Arc<QueueFront>,
     writes: Writes,
     counts: Arc<Counts>,
+    hand_over: Option<HandOver>,
 }
 
 impl Binding {
     fn bind(&mut self, placement: &Placement) {
+        let (pod, node) = (&placement.pod, placement.node());
+        if let Some(to) = self.hand_over.as_ref().filter(|to| to.is_foreign(node)) {
+            // While it is assumed, other pods are not placed in its room.
+            to.nominate(pod, node);
+            self.binding.withdraw(placement, now);
+            self.counts.handed_over.fetch_add(1, Ordering::Relaxed);
+            self.binding.release();
+            return;
+        }
         match self.binding.bind(placement, now) {
             Ok(()) => drop(self.counts.bound.fetch_add(1, Ordering::Relaxed)),
+            // The shard was given up during the binding cycle.
+            Err(_) if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(node)) => {
+                self.counts.handed_over.fetch_add(1, Ordering::Relaxed);
+                self.hand_over.iter().for_each(|to| to.nominate(pod, node));
+            }
             Err((error, _)) => {
                 self.counts.not_bound.fetch_add(1, Ordering::Relaxed);
                 if let Some(failure) = Failure::of_bind(&error) {
@@ -612,7 +662,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     Ok(thread::Builder::new().name(name.to_owned()).spawn(work)?)
 }
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
