@@ -12,5 +12,6 @@ mod queue_feed;
 mod queue_model;
 mod schedulers;
 mod scheduling_loop;
+mod shards;
 #[cfg(feature = "tracing")]
 mod tracing;

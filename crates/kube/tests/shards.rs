@@ -1,0 +1,299 @@
+//! Several replicas that schedule at once, each for its shards.
+//!
+//! The checks of bindings replay the server's record of writes: a binding must come from the replica that held the Lease
+//! of the node's shard at that moment.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use portolan::framework::ShardSet;
+use portolan_apiserver::{ApiServer, Effect, Fault};
+use portolan_kube::process::{ElectionConfig, LiveFigures, LiveScheduler, ShardHolder};
+use portolan_kube::write::Fence;
+use serde_json::{Value, json};
+use support::{TIMEOUT, applied, client, limits, live_config, node, pod, server, until};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// Long enough that a busy machine renews in time.
+const LEASE: Duration = Duration::from_secs(4);
+const RENEW: Duration = Duration::from_secs(3);
+
+fn config(identity: &str) -> ElectionConfig {
+    let mut config = ElectionConfig::new(identity);
+    (config.lease_duration, config.renew_deadline) = (LEASE, RENEW);
+    config.retry_period = Duration::from_millis(150);
+    config
+}
+
+fn shard_set(count: u32) -> ShardSet {
+    NonZeroU32::new(count).and_then(ShardSet::new).expect("few shards")
+}
+
+/// A replica, as a task that owns its scheduler.
+struct Replica {
+    shards: ShardSet,
+    fence: Fence,
+    figures: watch::Receiver<LiveFigures>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Replica {
+    /// Starts a replica whose identity and user agent is `name`.
+    fn start(server: &ApiServer, name: &'static str, count: u32) -> Replica {
+        let (shards, fence) = (shard_set(count), Fence::closed());
+        let mut live = live_config(1, "");
+        live.shards = Some(shards.clone());
+        let api = client(server, name, limits(TIMEOUT * 10));
+        let scheduler = LiveScheduler::start(api.clone(), fence.clone(), live).expect("started");
+        let holder = ShardHolder::new(&api, &config(name), &scheduler).expect("valid");
+        let (stop, stopped) = oneshot::channel();
+        let (figures, read) = watch::channel(LiveFigures::default());
+        let task = tokio::spawn(run(scheduler, holder, stopped, figures));
+        Replica { shards, fence, figures: read, stop, task }
+    }
+
+    fn held(&self) -> usize {
+        self.shards.held().count()
+    }
+
+    /// Ends the replica as a crash does: it writes nothing more and gives nothing back.
+    fn kill(self) {
+        self.fence.close();
+        self.task.abort();
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).expect("it runs");
+        self.task.await.expect("no panic");
+    }
+}
+
+async fn run(
+    mut scheduler: LiveScheduler,
+    mut holder: ShardHolder,
+    mut stopped: oneshot::Receiver<()>,
+    figures: watch::Sender<LiveFigures>,
+) {
+    scheduler.mirror().synced().await.expect("synced");
+    scheduler.begin().expect("begun");
+    let report = async {
+        loop {
+            figures.send_replace(scheduler.figures());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = holder.keep(&scheduler) => panic!("a lease was lost"),
+        () = report => {}
+        _ = &mut stopped => {}
+    }
+    tokio::select! {
+        () = scheduler.stop(Duration::from_secs(20)) => {}
+        () = holder.renew() => panic!("a lease was lost"),
+    }
+    holder.release().await;
+}
+
+async fn balanced(replicas: &[&Replica]) {
+    let count = replicas[0].shards.count() as usize;
+    until("every replica has its share", || {
+        let held: Vec<usize> = replicas.iter().map(|replica| replica.held()).collect();
+        let (least, most) = (held.iter().min(), held.iter().max());
+        held.iter().sum::<usize>() == count && most.zip(least).is_some_and(|(a, b)| a - b <= 1)
+    })
+    .await;
+}
+
+fn node_of(pod: &Value) -> Option<&str> {
+    pod["spec"]["nodeName"].as_str()
+}
+
+async fn all_bound(server: &ApiServer) {
+    until("all pods are bound", || server.objects("Pod").iter().all(|pod| node_of(pod).is_some()))
+        .await;
+}
+
+/// Checks who bound what, and that no node has more than its capacity.
+fn check(server: &ApiServer, shards: &ShardSet) {
+    let (mut holders, mut bound) = (BTreeMap::new(), BTreeMap::new());
+    for write in server.writes().into_iter().filter(|write| write.applied) {
+        if write.resource == "leases"
+            && let Some((_, shard)) =
+                write.body["metadata"]["name"].as_str().and_then(|name| name.rsplit_once("-shard-"))
+        {
+            let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
+            holders.insert(shard.parse::<u32>().expect("a number"), holder.to_owned());
+        }
+        if write.resource == "pods/binding" {
+            let node = write.body["target"]["name"].as_str().expect("a node");
+            let holder = holders.get(&shards.of_node(node)).map(String::as_str);
+            assert_eq!(holder, Some(&*write.user_agent), "{} bound to {node}", write.name);
+            let before = bound.insert(write.name.clone(), node.to_owned());
+            assert_eq!(before, None, "{} is bound twice", write.name);
+        }
+    }
+    let milli = |text: &Value| -> u64 {
+        let text = text.as_str().expect("a quantity");
+        match text.strip_suffix('m') {
+            Some(milli) => milli.parse().expect("a number"),
+            None => text.parse::<u64>().expect("a number") * 1_000,
+        }
+    };
+    let mut used: BTreeMap<String, u64> = BTreeMap::new();
+    for pod in server.objects("Pod") {
+        let cpu = milli(&pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]);
+        *used.entry(node_of(&pod).expect("bound").to_owned()).or_default() += cpu;
+    }
+    for node in server.objects("Node") {
+        let name = node["metadata"]["name"].as_str().expect("a name");
+        let capacity = milli(&node["status"]["allocatable"]["cpu"]);
+        let used = used.get(name).copied().unwrap_or(0);
+        assert!(used <= capacity, "{name}: {used} of {capacity}");
+    }
+}
+
+fn failures(server: &ApiServer) -> usize {
+    let is_failure = |event: &Value| event["reason"] == "FailedScheduling";
+    server.objects("Event").iter().filter(|event| is_failure(event)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_bind_all_pods_each_to_its_own_nodes() {
+    let server = server();
+    for n in 0..200 {
+        server.create(&node(&format!("node-{n}"), 4_000)).expect("created");
+    }
+    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
+    balanced(&[&replicas[0], &replicas[1]]).await;
+    for n in 0..1_000 {
+        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
+    }
+    all_bound(&server).await;
+    check(&server, &shard_set(2));
+    for name in ["a", "b"] {
+        let bound = applied(&server, name).iter().filter(|w| w.resource == "pods/binding").count();
+        assert!(bound > 300, "{name} bound {bound}");
+    }
+    assert_eq!(failures(&server), 0);
+    for replica in replicas {
+        replica.stop().await;
+    }
+    for lease in server.objects("Lease") {
+        assert_eq!(lease["spec"]["holderIdentity"], "", "given back");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_full_shard_are_handed_over_without_a_word() {
+    let server = server();
+    let shards = shard_set(2);
+    // Nodes of shard 0 are too small for any of the pods.
+    for n in 0..40 {
+        let name = format!("node-{n}");
+        let cpu = if shards.of_node(&name) == 0 { 100 } else { 4_000 };
+        server.create(&node(&name, cpu)).expect("created");
+    }
+    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
+    balanced(&[&replicas[0], &replicas[1]]).await;
+    for n in 0..100 {
+        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
+    }
+    all_bound(&server).await;
+    check(&server, &shards);
+    assert_eq!(failures(&server), 0);
+    let handed = |of: &Replica| of.figures.borrow().handed_over;
+    until("the figures", || handed(&replicas[0]) + handed(&replicas[1]) > 20).await;
+    for pod in server.objects("Pod") {
+        assert_eq!(shards.of_node(node_of(&pod).expect("bound")), 1);
+    }
+    for replica in replicas {
+        replica.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shards_of_a_replica_that_died_are_taken_over_with_their_pods() {
+    let server = server();
+    for n in 0..40 {
+        server.create(&node(&format!("node-{n}"), 4_000)).expect("created");
+    }
+    let [first, second] = ["a", "b"].map(|name| Replica::start(&server, name, 4));
+    balanced(&[&first, &second]).await;
+    first.kill();
+    for n in 0..100 {
+        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
+    }
+    until("the second has all shards", || second.held() == 4).await;
+    all_bound(&server).await;
+    check(&server, &shard_set(4));
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_third_replica_gets_its_share_and_no_pod_is_lost_or_bound_twice() {
+    let server = server();
+    for n in 0..60 {
+        server.create(&node(&format!("node-{n}"), 8_000)).expect("created");
+    }
+    // Bindings are in flight whenever a shard is given up.
+    let slow = Fault::new(Effect::Delay(Duration::from_millis(60)));
+    server.set_faults(0, vec![slow.verb("create").resource("pods/binding")]);
+    let [first, second] = ["a", "b"].map(|name| Replica::start(&server, name, 6));
+    balanced(&[&first, &second]).await;
+    let mut third = None;
+    for n in 0..400 {
+        if n == 100 {
+            third = Some(Replica::start(&server, "c", 6));
+        }
+        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let third = third.expect("started");
+    balanced(&[&first, &second, &third]).await;
+    assert_eq!((first.held(), second.held(), third.held()), (2, 2, 2));
+    for n in 400..500 {
+        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
+    }
+    all_bound(&server).await;
+    check(&server, &shard_set(6));
+    // One that ends in order is replaced without waiting for its leases.
+    third.stop().await;
+    balanced(&[&first, &second]).await;
+    server.create(&pod("last", 500)).expect("created");
+    all_bound(&server).await;
+    check(&server, &shard_set(6));
+    for replica in [first, second] {
+        replica.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_fits_nowhere_is_reported_by_one_replica() {
+    let server = server();
+    for n in 0..10 {
+        server.create(&node(&format!("node-{n}"), 1_000)).expect("created");
+    }
+    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
+    balanced(&[&replicas[0], &replicas[1]]).await;
+    // The node does not exist, so the pod belongs to the shard that the name would have.
+    let mut large = server.create(&pod("large", 2_000)).expect("created");
+    large["status"]["nominatedNodeName"] = json!("gone");
+    server.update_status(&large).expect("nominated");
+    until("the report", || failures(&server) > 0).await;
+    let condition = || {
+        let found = server.get("Pod", "default", "large").expect("the pod");
+        found["status"]["conditions"][0].clone()
+    };
+    until("the condition", || condition()["reason"] == "Unschedulable").await;
+    server.create(&node("large", 4_000)).expect("created");
+    all_bound(&server).await;
+    check(&server, &shard_set(2));
+    for replica in replicas {
+        replica.stop().await;
+    }
+}
