@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use portolan::framework::ShardSet;
-use portolan_apiserver::{ApiServer, Effect, Fault};
+use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind};
 use portolan_kube::process::{ElectionConfig, LiveFigures, LiveScheduler, ShardHolder};
 use portolan_kube::write::Fence;
 use serde_json::{Value, json};
@@ -39,7 +39,8 @@ struct Replica {
     fence: Fence,
     figures: watch::Receiver<LiveFigures>,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    /// Returns whether a Lease was lost.
+    task: JoinHandle<bool>,
 }
 
 impl Replica {
@@ -69,7 +70,7 @@ impl Replica {
 
     async fn stop(self) {
         self.stop.send(()).expect("it runs");
-        self.task.await.expect("no panic");
+        assert!(!self.task.await.expect("no panic"), "a lease was lost");
     }
 }
 
@@ -78,7 +79,7 @@ async fn run(
     mut holder: ShardHolder,
     mut stopped: oneshot::Receiver<()>,
     figures: watch::Sender<LiveFigures>,
-) {
+) -> bool {
     scheduler.mirror().synced().await.expect("synced");
     scheduler.begin().expect("begun");
     let report = async {
@@ -88,15 +89,16 @@ async fn run(
         }
     };
     tokio::select! {
-        () = holder.keep(&scheduler) => panic!("a lease was lost"),
+        () = holder.keep(&scheduler) => return true,
         () = report => {}
         _ = &mut stopped => {}
     }
     tokio::select! {
         () = scheduler.stop(Duration::from_secs(20)) => {}
-        () = holder.renew() => panic!("a lease was lost"),
+        () = holder.renew() => return true,
     }
     holder.release().await;
+    false
 }
 
 async fn balanced(replicas: &[&Replica]) {
@@ -296,4 +298,53 @@ async fn a_pod_that_fits_nowhere_is_reported_by_one_replica() {
     for replica in replicas {
         replica.stop().await;
     }
+}
+
+fn lease(server: &ApiServer, shard: u32) -> Value {
+    let name = format!("kube-scheduler-shard-{shard}");
+    server.get("Lease", "kube-system", &name).expect("a Lease")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_loses_one_lease_stops_writing_for_all_shards() {
+    let server = server();
+    let replica = Replica::start(&server, "a", 2);
+    balanced(&[&replica]).await;
+    assert!(replica.fence.may_write());
+    until("another holder", || {
+        let mut stolen = lease(&server, 1);
+        stolen["spec"]["holderIdentity"] = json!("thief");
+        // A renewal at the same moment wins.
+        server.update(&stolen).is_ok()
+    })
+    .await;
+    until("the replica notices", || replica.fence.is_lost()).await;
+    assert!(replica.task.await.expect("no panic"), "its process ends");
+    assert_eq!(lease(&server, 0)["spec"]["holderIdentity"], "a", "not given back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_a_dead_replica_asked_for_is_taken_back() {
+    let server = server();
+    let replica = Replica::start(&server, "a", 2);
+    balanced(&[&replica]).await;
+    let wanted = json!({"metadata": {"annotations": {
+        "portolan.dev/wanted-by": "ghost", "example.com/other": "stays",
+    }}});
+    server
+        .patch("Lease", "kube-system", "kube-scheduler-shard-0", PatchKind::Merge, &wanted)
+        .expect("patched");
+    until("the shard is given up", || replica.held() == 1).await;
+    until("the shard is taken back", || replica.held() == 2).await;
+    let annotations = lease(&server, 0)["metadata"]["annotations"].clone();
+    assert_eq!(annotations, json!({"example.com/other": "stays"}));
+    // A request of a replica that would then have more than this one is removed.
+    let wanted = json!({"metadata": {"annotations": {"portolan.dev/wanted-by": "a"}}});
+    server
+        .patch("Lease", "kube-system", "kube-scheduler-shard-1", PatchKind::Merge, &wanted)
+        .expect("patched");
+    until("the request is removed", || lease(&server, 1)["metadata"]["annotations"] == json!({}))
+        .await;
+    assert_eq!(replica.held(), 2);
+    replica.stop().await;
 }

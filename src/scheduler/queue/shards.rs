@@ -12,6 +12,7 @@ use crate::model::{Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
 use super::SchedulingQueue;
+use super::pods::Entry;
 
 /// The pods of other shards.
 #[derive(Debug)]
@@ -41,8 +42,12 @@ impl SchedulingQueue {
     pub fn reassign(&mut self, cluster: &Cluster, now: Timestamp) {
         let Some(parked) = &self.parked else { return };
         let entries = (0..self.pods.slot_bound()).filter_map(|slot| self.pods.get(slot));
+        // A nomination by an attempt of this scheduler may never reach the cluster, and no scheduler would try a pod that
+        // is parked because of it. If it does, the pod's next object parks it.
+        let is_known = |entry: &&Entry| !entry.deleted && !entry.nominated_here;
         let leaving = entries
-            .filter(|entry| !entry.deleted && !parked.shards.holds_pod(&entry.queued.pod))
+            .filter(is_known)
+            .filter(|entry| !parked.shards.holds_pod(&entry.queued.pod))
             .map(|entry| Arc::new(entry.queued.pod.clone()));
         let leaving: Vec<Arc<Pod>> = leaving.collect();
         let returning = parked.pods.values().filter(|pod| parked.shards.holds_pod(pod));

@@ -19,8 +19,10 @@ use crate::write::ApiBinder;
 
 /// The pause before the second hand-over of a pod.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest pause between two hand-overs of a pod. Pods that were not handed over for longer are forgotten.
+/// The longest pause between two hand-overs of a pod.
 const LONGEST: Duration = Duration::from_secs(60);
+/// The time after which a hand-over is forgotten.
+const KEPT: Duration = Duration::from_secs(120);
 
 /// Hands pods over. Clones share what they remember.
 #[derive(Clone)]
@@ -80,12 +82,12 @@ impl Recent {
     fn is_due(&mut self, uid: &Uid, now: Instant) -> bool {
         let pause = match self.by_uid.get(uid) {
             Some(last) if now.duration_since(last.at) < last.pause => return false,
-            Some(last) => (last.pause * 2).min(LONGEST),
-            None => FIRST,
+            Some(last) if now.duration_since(last.at) <= KEPT => (last.pause * 2).min(LONGEST),
+            _ => FIRST,
         };
         self.by_uid.insert(uid.clone(), Last { at: now, pause });
         if self.by_uid.len() > 1_024 + 2 * self.kept {
-            self.by_uid.retain(|_, last| now.duration_since(last.at) <= LONGEST);
+            self.by_uid.retain(|_, last| now.duration_since(last.at) <= KEPT);
             self.kept = self.by_uid.len();
         }
         true
@@ -112,7 +114,7 @@ mod tests {
         for n in 0..1_024 {
             assert!(recent.is_due(&(*format!("u-{n}")).into(), began));
         }
-        assert!(recent.is_due(&"new".into(), began + LONGEST * 2));
+        assert!(recent.is_due(&"new".into(), began + KEPT * 2));
         assert_eq!(recent.by_uid.len(), 1);
     }
 }

@@ -184,7 +184,9 @@ impl ShardHolder {
                 break;
             }
             let end = started + stretched(self.retry_period);
-            let ending = self.shards_in(State::Ending);
+            // A Lease that could not be released is tried again in the next round.
+            let mut ending = self.shards_in(State::Ending);
+            ending.retain(|shard| !self.gate.is_drained(*shard));
             let mut may_refresh = true;
             loop {
                 let taken = self.indices_in(State::Taken);
@@ -259,6 +261,9 @@ impl ShardHolder {
                     self.gate.give_up(at as u32);
                     self.slots[at].state = State::Ending;
                     is_changed = true;
+                    if self.gate.is_drained(at as u32) {
+                        (further[at], is_further) = (Some(Step::Release), true);
+                    }
                 }
             }
         }
