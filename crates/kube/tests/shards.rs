@@ -348,3 +348,27 @@ async fn a_shard_that_a_dead_replica_asked_for_is_taken_back() {
     assert_eq!(replica.held(), 2);
     replica.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bindings_of_the_previous_holder_count_although_the_watch_is_late() {
+    let server = server();
+    server.create(&node("n", 1_000)).expect("created");
+    let before = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "kube-scheduler-shard-0", "namespace": "kube-system"},
+        "spec": {"holderIdentity": "old", "leaseDurationSeconds": 3_600}});
+    server.create(&before).expect("created");
+    server.create(&pod("second", 800)).expect("created");
+    let mut replica = Replica::start(&server, "a", 1);
+    replica.figures.changed().await.expect("it has begun");
+    server.stall_cache("Pod").expect("known");
+    server.create(&pod("first", 800)).expect("created");
+    server.bind("default", "first", "n").expect("bound");
+    let mut released = lease(&server, 0);
+    released["spec"]["holderIdentity"] = json!("");
+    server.update(&released).expect("released");
+    until("the replica has the lease", || lease(&server, 0)["spec"]["holderIdentity"] == "a").await;
+    server.resume_cache("Pod").expect("known");
+    until("the second pod is reported", || failures(&server) > 0).await;
+    assert!(node_of(&server.get("Pod", "default", "second").expect("it exists")).is_none());
+    replica.stop().await;
+}
