@@ -154,7 +154,10 @@ async fn schedule(
             let api = connection.open(Limits::default()).await.map_err(live)?;
             match has_shards {
                 true => Role::Shards(ShardHolder::new(&api, &config, &scheduler).map_err(live)?),
-                false => Role::Leader(Election::new(api, config, fence.clone()).map_err(live)?),
+                false => {
+                    let election = Election::new(api, config, fence.clone()).map_err(live)?;
+                    Role::Leader(Box::new(election))
+                }
             }
         }
         None => Role::Alone,
@@ -212,7 +215,7 @@ enum Role {
     /// It needs no permission.
     Alone,
     /// It leads, or is a standby.
-    Leader(Election),
+    Leader(Box<Election>),
     /// It is one of several that schedule at once.
     Shards(ShardHolder),
 }

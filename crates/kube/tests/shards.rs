@@ -1,7 +1,7 @@
 //! Several replicas that schedule at once, each for its shards.
 //!
 //! The checks of bindings replay the server's record of writes: a binding must come from the replica that held the Lease
-//! of the node's shard at that moment.
+//! of the node's shard at that moment. `PORTOLAN_SCHEDULES` sets the number of random schedules.
 
 mod support;
 
@@ -371,4 +371,90 @@ async fn bindings_of_the_previous_holder_count_although_the_watch_is_late() {
     until("the second pod is reported", || failures(&server) > 0).await;
     assert!(node_of(&server.get("Pod", "default", "second").expect("it exists")).is_none());
     replica.stop().await;
+}
+
+/// The names of the replicas of a random schedule.
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// The random schedules that run at once. They wait most of the time.
+const AT_ONCE: usize = 3;
+
+/// Sets faults of requests that the replicas must survive.
+fn set_faults(server: &ApiServer, seed: u64) {
+    let effects = [
+        Effect::internal_error(),
+        Effect::too_many_requests(0),
+        Effect::conflict(),
+        Effect::internal_error_after(),
+        Effect::Delay(Duration::from_millis(40)),
+        Effect::ResetBefore,
+        Effect::ResetAfter,
+    ];
+    let targets = [
+        ("create", "pods/binding"),
+        ("patch", "pods/status"),
+        ("get", "leases"),
+        ("create", "leases"),
+        ("update", "leases"),
+    ];
+    let mut faults = Vec::new();
+    for (verb, resource) in targets {
+        for effect in &effects {
+            let fault = Fault::new(effect.clone()).verb(verb).resource(resource);
+            faults.push(fault.probability(0.02));
+        }
+    }
+    server.set_faults(seed, faults);
+}
+
+/// Runs replicas that start, end and die while requests fail, until all pods are bound.
+async fn random_schedule(seed: u64) {
+    let (server, mut random) = (server(), fastrand::Rng::with_seed(seed));
+    let shards = random.u32(2..=8);
+    // About as much room as the pods need, so that shards get full.
+    for n in 0..32 {
+        server.create(&node(&format!("node-{n}"), random.u64(2..=6) * 1_000)).expect("created");
+    }
+    set_faults(&server, seed);
+    let mut names = NAMES.into_iter();
+    let mut replicas = vec![Replica::start(&server, names.next().expect("a name"), shards)];
+    for n in 0..200 {
+        if n % 25 == 0 {
+            let index = random.usize(0..replicas.len());
+            match random.u32(0..4) {
+                0 if replicas.len() > 1 => replicas.swap_remove(index).kill(),
+                1 if replicas.len() > 1 => replicas.swap_remove(index).stop().await,
+                _ => {
+                    replicas.extend(names.next().map(|name| Replica::start(&server, name, shards)));
+                }
+            }
+        }
+        let cpu = random.u64(1..=8) * 100;
+        server.create(&pod(&format!("pod-{n}"), cpu)).expect("created");
+        tokio::time::sleep(Duration::from_millis(random.u64(0..40))).await;
+    }
+    server.set_faults(0, Vec::new());
+    // A replica that was not heard for too long has ended, as its process would.
+    replicas.retain(|replica| !replica.fence.is_lost());
+    if replicas.is_empty() {
+        replicas.push(Replica::start(&server, "last", shards));
+    }
+    all_bound(&server).await;
+    balanced(&replicas.iter().collect::<Vec<_>>()).await;
+    check(&server, &shard_set(shards));
+    for replica in replicas {
+        replica.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_come_and_go_while_requests_fail_lose_no_pod() {
+    let given = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|text| text.parse().ok());
+    let seeds: Vec<u64> = (0..given.unwrap_or(3)).collect();
+    for seeds in seeds.chunks(AT_ONCE) {
+        let schedules = seeds.iter().map(|seed| tokio::spawn(random_schedule(*seed)));
+        for (seed, schedule) in seeds.iter().zip(schedules.collect::<Vec<_>>()) {
+            schedule.await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        }
+    }
 }
