@@ -192,7 +192,7 @@ impl fmt::Debug for ShardSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{OwnerReference, pod};
+    use crate::model::{Name, NodeAffinity, NodeSelectorTerm, OwnerReference, Requirement, pod};
 
     fn shards(count: u32) -> ShardSet {
         NonZeroU32::new(count).and_then(ShardSet::new).unwrap()
@@ -244,13 +244,29 @@ mod tests {
         assert_eq!(of.of_pod(&nominated), of.of_node("n7"));
         let cleared = Pod { nominated_node_name: Some("".into()), ..owned("a", "u-web") };
         assert_eq!(of.of_pod(&cleared), of.of_node("u-web"));
+        let by_name = |names: &[&str]| {
+            let requirement = Requirement {
+                key: "metadata.name".into(),
+                operator: Operator::In,
+                values: names.iter().map(|name| Name::from(*name)).collect(),
+            };
+            let term = NodeSelectorTerm {
+                match_fields: [requirement].into(),
+                ..NodeSelectorTerm::default()
+            };
+            let required = Some(NodeSelector { terms: [term].into() });
+            pod("a").uid("u-a").node_affinity(NodeAffinity { required, preferred: [].into() })
+        };
+        assert_eq!(of.of_pod(&by_name(&["n7"]).build()), of.of_node("n7"));
+        assert_eq!(of.of_pod(&by_name(&["n7", "n8"]).build()), of.of_node("u-a"));
     }
 
     #[test]
     fn clones_share_the_set() {
         let set = shards(5);
         let clone = set.clone();
-        (set.add(1), set.add(4), set.remove(1), set.add(70)).3;
+        [1, 4, 70].into_iter().for_each(|shard| set.add(shard));
+        set.remove(1);
         assert_eq!(clone.held().collect::<Vec<_>>(), [4]);
         assert!(clone.holds(4) && !clone.holds(1) && !clone.holds(70));
         assert_eq!((clone == set, set == shards(5)), (true, false));
