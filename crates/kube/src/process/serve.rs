@@ -217,3 +217,19 @@ fn with_shards(text: &str, gate: &ShardGate) -> String {
 async fn configuration(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/yaml")], answers.configuration.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan::framework::ShardSet;
+    use std::num::NonZeroU32;
+
+    #[test]
+    fn metrics_have_the_number_of_held_shards_before_their_end() {
+        let shards = NonZeroU32::new(8).and_then(ShardSet::new).expect("few");
+        [2, 5].into_iter().for_each(|shard| shards.add(shard));
+        let text = with_shards(&Metrics::new().encode(), &ShardGate::new(shards));
+        assert!(text.ends_with("\n# TYPE portolan_shards gauge\nportolan_shards 2\n# EOF\n"));
+        assert_eq!(text.matches("# EOF").count(), 1);
+    }
+}
