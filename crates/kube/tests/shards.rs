@@ -1,7 +1,8 @@
 //! Several replicas that schedule at once, each for its shards.
 //!
 //! The checks of bindings replay the server's record of writes: a binding must come from the replica that held the Lease
-//! of the node's shard at that moment. `PORTOLAN_SCHEDULES` sets the number of random schedules.
+//! of the node's shard at that moment. `PORTOLAN_SCHEDULES` sets the number of random schedules, and
+//! `PORTOLAN_SEED` runs one of them.
 
 mod support;
 
@@ -450,7 +451,11 @@ async fn random_schedule(seed: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_come_and_go_while_requests_fail_lose_no_pod() {
     let given = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|text| text.parse().ok());
-    let seeds: Vec<u64> = (0..given.unwrap_or(3)).collect();
+    let one = std::env::var("PORTOLAN_SEED").ok().and_then(|text| text.parse().ok());
+    let seeds: Vec<u64> = match one {
+        Some(seed) => vec![seed],
+        None => (0..given.unwrap_or(3)).collect(),
+    };
     for seeds in seeds.chunks(AT_ONCE) {
         let schedules = seeds.iter().map(|seed| tokio::spawn(random_schedule(*seed)));
         for (seed, schedule) in seeds.iter().zip(schedules.collect::<Vec<_>>()) {

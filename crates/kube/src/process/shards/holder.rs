@@ -57,6 +57,9 @@ enum State {
     Held,
     /// It schedules no longer, and bindings may be in flight.
     Ending,
+    /// Nothing is in flight, and the Lease is being released. It is not renewed: if only the answer was lost, another
+    /// replica may hold it already.
+    Releasing,
 }
 
 /// What a round does about a shard.
@@ -79,14 +82,25 @@ type Refresh<'a> =
 impl Slot {
     /// Whether the fence depends on the Lease.
     fn is_kept(&self) -> bool {
-        self.state != State::Away
+        !matches!(self.state, State::Away | State::Releasing)
     }
 
     fn view(&self) -> View {
         View {
             holder: self.lock.holder(),
             wanted_by: self.lock.wanted_by().map(str::to_owned),
-            is_ending: self.state == State::Ending,
+            is_ending: matches!(self.state, State::Ending | State::Releasing),
+        }
+    }
+
+    /// What a round does about the shard unless the plan says otherwise.
+    fn usual(&self) -> Step {
+        match self.state {
+            // The answer to an earlier try was lost.
+            State::Away if self.lock.holder() == Holder::Us => Step::Take,
+            State::Away => Step::Look,
+            State::Taken | State::Held | State::Ending => Step::Renew,
+            State::Releasing => Step::Release,
         }
     }
 
@@ -109,7 +123,7 @@ impl Slot {
             Step::Renew | Step::Take => match self.lock.try_turn().await {
                 Ok(Turn::Held(since)) => {
                     self.since = since;
-                    if self.state == State::Away {
+                    if step == Step::Take {
                         tracing::info!(lease = path, "took the shard");
                         self.state = State::Taken;
                     }
@@ -184,9 +198,7 @@ impl ShardHolder {
                 break;
             }
             let end = started + stretched(self.retry_period);
-            // A Lease that could not be released is tried again in the next round.
-            let mut ending = self.shards_in(State::Ending);
-            ending.retain(|shard| !self.gate.is_drained(*shard));
+            let ending = self.shards_in(State::Ending);
             let mut may_refresh = true;
             loop {
                 let taken = self.indices_in(State::Taken);
@@ -232,7 +244,7 @@ impl ShardHolder {
     /// Those that cannot be given back expire by themselves.
     pub async fn release(&mut self) {
         self.fence.close();
-        let held = self.slots.iter_mut().filter(|slot| slot.is_kept());
+        let held = self.slots.iter_mut().filter(|slot| slot.state != State::Away);
         join_all(held.map(|slot| slot.perform(Step::Release))).await;
     }
 
@@ -244,8 +256,12 @@ impl ShardHolder {
 
     /// Renews and reads the Leases, and does what follows.
     async fn rounds(&mut self, scheduler: &LiveScheduler) -> Result<(), Lost> {
-        let steps: Vec<Option<Step>> =
-            self.slots.iter().enumerate().map(|(at, slot)| Some(self.usual(at, slot))).collect();
+        for at in self.indices_in(State::Ending) {
+            if self.gate.is_drained(at as u32) {
+                self.slots[at].state = State::Releasing;
+            }
+        }
+        let steps = self.steps(|slot| Some(slot.usual()));
         self.round(&steps).await?;
         let views: Vec<View> = self.slots.iter().map(Slot::view).collect();
         let mut further = self.steps(|slot| slot.is_kept().then_some(Step::Renew));
@@ -262,6 +278,7 @@ impl ShardHolder {
                     self.slots[at].state = State::Ending;
                     is_changed = true;
                     if self.gate.is_drained(at as u32) {
+                        self.slots[at].state = State::Releasing;
                         (further[at], is_further) = (Some(Step::Release), true);
                     }
                 }
@@ -271,17 +288,6 @@ impl ShardHolder {
             reassign(scheduler);
         }
         if is_further { self.round(&further).await } else { Ok(()) }
-    }
-
-    /// What a round does about a shard unless the plan says otherwise.
-    fn usual(&self, at: usize, slot: &Slot) -> Step {
-        match slot.state {
-            // The answer to an earlier try was lost.
-            State::Away if slot.lock.holder() == Holder::Us => Step::Take,
-            State::Away => Step::Look,
-            State::Ending if self.gate.is_drained(at as u32) => Step::Release,
-            State::Taken | State::Held | State::Ending => Step::Renew,
-        }
     }
 
     /// Performs a step for each shard that has one, and moves the fence.
