@@ -1,7 +1,7 @@
 """Checks the manifests and the chart in deploy/.
 
 The templates of the chart use a small part of Helm's language, which this script renders itself: a value, `indent`,
-`toYaml`, and `if` with `ne`. Other actions are refused, so templates stay simple and are checked without Helm. If Helm
+`toYaml`, `if` with `ne`, and `range` over the numbers below a value. Other actions are refused, so templates stay simple and are checked without Helm. If Helm
 is installed, its result must be the same.
 """
 
@@ -20,9 +20,12 @@ FLAGS = ["cli/src/live/run.rs", "cli/src/live/serving.rs", "cli/src/live/setting
 SHADOW_FLAGS = ["cli/src/live/shadow/mod.rs"]
 ACTION = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*\}\}", re.DOTALL)
 VALUE = r"\.Values((?:\.\w+)+)"
+RANGE = re.compile(rf"\s*\{{\{{- range \$(\w+) := until \(int {VALUE}\) \}}\}}(.*?)\s*\{{\{{- end \}}\}}", re.DOTALL)
 # Values other than the defaults, for the chart's branches.
 OTHER = {"namespace": "portolan", "schedulerName": "batch", "leaseName": "batch", "replicas": 3, "config": "a: 1\nb: 2\n"}
 KUBE_SYSTEM = "kube-system"
+# A number of shards.
+SHARDS = 3
 # Roles of Kubernetes that are bound, and the requests that are made because of them.
 BUILT_IN = {
     ("ClusterRole", None, "system:auth-delegator"): {
@@ -98,6 +101,12 @@ def render(text, values, name):
             found = found[part]
         return found
 
+    def repeated(match):
+        number, path, body = match.groups()
+        body = body.replace("{{ $.", "{{ .")
+        return "".join(body.replace(f"{{{{ ${number} }}}}", str(at)) for at in range(value(path)))
+
+    text = RANGE.sub(repeated, text)
     out, shown, at = [], [True], 0
     for match in ACTION.finditer(text):
         space, trims, action = match.groups()
@@ -260,11 +269,23 @@ def check(root):
     moved |= elsewhere
     problems = differences(plain, chart(root, {}), "the chart's defaults")
     problems += differences(moved, chart(root, OTHER), "the chart with other values")
+    sharded = {}
+    for key, item in plain.items():
+        if key[0] == "Role":
+            names = ["portolan", *(f"portolan-shard-{shard}" for shard in range(SHARDS))]
+            item = item | {"rules": [rule | {"resourceNames": names} if "resourceNames" in rule else rule
+                                     for rule in item["rules"]]}
+        if key[0] == "Deployment":
+            item = yaml.safe_load(yaml.safe_dump(item))
+            item["spec"]["template"]["spec"]["containers"][0]["args"].append(f"--shards={SHARDS}")
+        sharded[key] = item
+    problems += differences(sharded, chart(root, {"shards": SHARDS}), "the chart with shards")
+    problems += check_flags(root, FLAGS, "run", sharded)
     named = only(chart(root, {"schedulerName": "batch"}), "ConfigMap")["data"]["config.yaml"]
     if named != config.replace("schedulerName: portolan", "schedulerName: batch"):
         problems.append("the chart's schedulerName is not that of the configuration")
     if shutil.which("helm"):
-        for changed, expected in (({}, plain), (OTHER, moved)):
+        for changed, expected in (({}, plain), (OTHER, moved), ({"shards": SHARDS}, sharded)):
             problems += differences(expected, by_helm(root, changed), "the chart by helm")
     problems += check_requests(root, plain, "portolan")
     problems += check_flags(root, FLAGS, "run", plain)
@@ -297,6 +318,8 @@ FAULTS = [
     (f"{CHART}/templates/deployment.yaml", ".Values.image", ".Values.picture", "does not have .picture"),
     (f"{CHART}/templates/deployment.yaml", ".Values.image", "include \"image\" .", "use a simpler template"),
     (f"{CHART}/templates/rbac.yaml", "{{ .Values.leaseName }}", "portolan", "values: Role kube-system/portolan-lease diff"),
+    (f"{CHART}/templates/rbac.yaml", "-shard-{{", "-part-{{", "shards: Role kube-system/portolan-lease differs"),
+    (f"{CHART}/templates/deployment.yaml", "--shards=", "--parts=", "shards: Deployment kube-system/portolan differs"),
     (f"{CHART}/templates/flowcontrol.yaml", "{{- end }}", "", "an if without an end"),
     (f"{CHART}/templates/config.yaml", "{{ .Values.schedulerName }}", "portolan", "schedulerName is not that"),
     (f"{CHART}/values.yaml", "namespace: kube-system", "namespace: portolan", "FlowSchema portolan is not expected"),

@@ -187,13 +187,15 @@ impl Algorithm {
     /// Updates the lists of nodes to this version.
     fn refresh(&mut self, cluster: &Cluster) {
         let partition = self.partition.as_ref();
+        // Read once, so that each node is in exactly one of the lists.
+        let selection = partition.map_or(0, Partition::selection);
         let sub_cluster = self.admission.as_ref().map(|admission| &admission.sub_cluster);
         for (at, order) in self.orders.iter_mut().enumerate() {
-            order.refresh(cluster, |chunk| {
+            order.refresh(cluster, selection, |chunk| {
                 let live = chunk.live();
                 let all = sub_cluster.map_or(live, |of| of.lanes(cluster, chunk, live));
                 let Some(own) = partition else { return all };
-                let own = own.lanes(cluster, chunk, all);
+                let own = own.lanes(cluster, chunk, all, selection);
                 if at == 0 { own } else { all & !own }
             });
         }

@@ -36,14 +36,14 @@ impl<T> Default for Found<T> {
 }
 
 /// The list of nodes by chunk. It stays valid from one version to the next as long as no node is added, removed or
-/// moved.
+/// moved, and as long as the list is of the same part of the nodes.
 ///
 /// The list takes one node of each zone in turn: round `r` contains one node of each zone that has more than `r` nodes.
 /// A range of the list is therefore a range of each zone, and a range of a zone is a few chunks with some of their
 /// lanes, so that nodes are never visited one by one.
 #[derive(Default)]
 pub(crate) struct Order {
-    layout: Option<(Lineage, u64)>,
+    layout: Option<(Lineage, u64, u64)>,
     /// The position in the list at which the next sample starts, to be taken modulo the list's length.
     next: usize,
     nodes: usize,
@@ -79,10 +79,16 @@ struct Reached {
 }
 
 impl Order {
-    /// Rebuilds the order for the nodes of this version that `within` selects in each chunk. O(1) if the version has
-    /// the same layout as the last one, and O(chunks) otherwise.
-    pub(crate) fn refresh(&mut self, cluster: &Cluster, within: impl Fn(&Chunk) -> u64) {
-        let layout = (cluster.lineage(), cluster.layout());
+    /// Rebuilds the order for the nodes of this version that `within` selects in each chunk. `selection` differs if
+    /// `within` selects other nodes than before. O(1) if the version has the same layout as the last one and the selection
+    /// is the same, and O(chunks) otherwise.
+    pub(crate) fn refresh(
+        &mut self,
+        cluster: &Cluster,
+        selection: u64,
+        within: impl Fn(&Chunk) -> u64,
+    ) {
+        let layout = (cluster.lineage(), cluster.layout(), selection);
         if self.layout.as_ref() == Some(&layout) {
             return;
         }
@@ -271,7 +277,7 @@ mod tests {
         }
         let cluster = writer.cluster();
         let mut order = Order::default();
-        order.refresh(cluster, Chunk::live);
+        order.refresh(cluster, 0, Chunk::live);
         let chunk = |id: u32| cluster.listed_chunk(id).map(|(_, chunk)| chunk).unwrap();
         let good = |cpu: i64| cpu % 3 != 1;
         let few = (0..240).map(|start| (start, 1 + start % 40));

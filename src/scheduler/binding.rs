@@ -297,6 +297,32 @@ impl BindingCycle {
         framework.post_bind(Cycle::new(self.reader.refresh(), pod, state), placement.node());
     }
 
+    /// Gives a placement up before its cycle: releases the pod's reservations and forgets the pod.
+    ///
+    /// # Errors
+    ///
+    /// The engine is unavailable.
+    pub fn withdraw(
+        &mut self,
+        placement: &Placement,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<(), BindError> {
+        if self.engine.is_within_writer() {
+            return Err(BindError::OwnThread);
+        }
+        let Placement { pod, framework, state, .. } = placement;
+        if placement.waits {
+            framework.handle().waiting_pods().reject(&pod.uid);
+            // Returns at once and removes the pod from the waiting ones, whatever the outcome.
+            let _ = framework.wait_on_permit(pod, clock);
+        }
+        let cycle = Cycle::new(self.reader.refresh(), pod, state);
+        framework.unreserve(cycle, placement.node());
+        // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget.
+        let _ = self.engine.submit(Event::forget(pod))?.wait()?;
+        Ok(())
+    }
+
     /// Lets the engine free the version that the last cycle used. Call it before a thread waits for its next pod.
     pub fn release(&mut self) {
         self.reader.release();

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use crate::engine::{Config, Engine, WeakEngine};
 use crate::framework::{
     Algorithm, AlgorithmConfig, Binder, Evictor, Extender, Framework, FrameworkError, Handle,
-    VolumeBinder,
+    Partition, ShardSet, VolumeBinder,
 };
 use crate::log::{SpawnError, Unavailable};
 use crate::model::{DEFAULT_SCHEDULER, Name, Pod};
@@ -41,6 +41,7 @@ pub struct SchedulersBuilder {
     volume_binder: Option<Make<dyn VolumeBinder>>,
     evictor: Option<Make<dyn Evictor>>,
     extenders: Vec<Arc<dyn Extender>>,
+    shards: Option<ShardSet>,
 }
 
 /// An engine with a queue and profiles. Any number of threads may each run a [`SchedulingLoop`] on it; the
@@ -51,6 +52,7 @@ pub struct Schedulers {
     profiles: Profiles<Arc<Framework>>,
     algorithm: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
+    shards: Option<ShardSet>,
 }
 
 /// Why [`SchedulersBuilder::build`] failed.
@@ -94,6 +96,7 @@ impl Schedulers {
             volume_binder: None,
             evictor: None,
             extenders: Vec::new(),
+            shards: None,
         }
     }
 
@@ -123,7 +126,12 @@ impl Schedulers {
     /// already has a scheduler.
     pub fn scheduling_loop(&self) -> Result<SchedulingLoop, NewSchedulerError> {
         let scheduler = |framework: &Arc<Framework>| {
-            Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone())
+            let algorithm =
+                Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone());
+            match &self.shards {
+                Some(shards) => algorithm.with_partition(Partition::Shards(shards.clone())),
+                None => algorithm,
+            }
         };
         SchedulingLoop::new(self.engine.clone(), self.queue.clone(), self.profiles.map(scheduler))
     }
@@ -208,6 +216,14 @@ impl SchedulersBuilder {
         SchedulersBuilder { extenders: extenders.into_iter().collect(), ..self }
     }
 
+    /// Restricts the schedulers to the pods of the shards in this set, and lets them try the nodes of these shards first.
+    /// A pod may be placed on a node of another shard if it fits on no other, and the caller decides what becomes of it
+    /// ([`BindingLoop::withdraw`]). After each change of the set, call
+    /// [`SchedulingQueue::reassign`](super::queue::SchedulingQueue::reassign).
+    pub fn shards(self, shards: ShardSet) -> Self {
+        SchedulersBuilder { shards: Some(shards), ..self }
+    }
+
     /// Builds all parts.
     ///
     /// # Errors
@@ -260,11 +276,15 @@ impl SchedulersBuilder {
                 Err(error) => return Err(BuildError::Framework { profile, error }),
             }
         }
-        let queue = SchedulingQueue::with_profiles(frameworks.iter().cloned(), self.queue)?;
+        let mut queue = SchedulingQueue::with_profiles(frameworks.iter().cloned(), self.queue)?;
+        if let Some(shards) = &self.shards {
+            queue = queue.with_shards(shards.clone());
+        }
         let queue = Arc::new(QueueFront::new(queue, follower, reader));
         let profiles = Profiles::by_name(frameworks);
         check.0.get_or_init(|| FilterCheck::new(profiles.clone()));
-        Ok(Schedulers { engine, queue, profiles, algorithm: self.algorithm, pool: self.pool })
+        let SchedulersBuilder { algorithm, pool, shards, .. } = self;
+        Ok(Schedulers { engine, queue, profiles, algorithm, pool, shards })
     }
 }
 

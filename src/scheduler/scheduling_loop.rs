@@ -412,6 +412,22 @@ impl BindingLoop {
         }
     }
 
+    /// Gives a placement up without binding the pod: releases its reservations, forgets the pod and returns it to the
+    /// queue, where it backs off as after an error. Returns its place, or `None` if it is not retried.
+    pub fn withdraw(
+        &mut self,
+        placement: &Placement,
+        clock: impl Fn() -> Timestamp,
+    ) -> Option<Place> {
+        let uid = &placement.pod.uid;
+        self.queue.with(|queue, _| queue.release(uid));
+        if self.cycle.withdraw(placement, &clock).is_err() {
+            self.queue.with(|queue, _| queue.done(uid));
+            return None;
+        }
+        requeue(&self.queue, uid, PluginSet::EMPTY, PluginSet::EMPTY, clock())
+    }
+
     /// Lets the engine free the version that the last binding used. Call it before a thread waits for its next pod.
     pub fn release(&mut self) {
         self.cycle.release();

@@ -13,5 +13,6 @@ mod queue_model;
 mod requests;
 mod schedulers;
 mod scheduling_loop;
+mod shards;
 #[cfg(feature = "tracing")]
 mod tracing;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use portolan_k8s::config::{Configuration, ProcessSettings};
 use portolan_kube::api::Limits;
-use portolan_kube::process::{Election, LiveConfig, LiveScheduler};
+use portolan_kube::process::{Election, LiveConfig, LiveScheduler, ShardHolder};
 use portolan_kube::write::Fence;
 use tokio::time::sleep;
 
@@ -25,7 +25,7 @@ use super::{live, runtime, settings, use_small_pages};
 ///
 /// Takes kube-scheduler's place: reads its configuration, takes part in its leader election, and writes the same
 /// bindings, conditions and events. Ends with exit status 1 if it loses the lease. SIGTERM and SIGINT finish the
-/// bindings in flight and give the lease back.
+/// bindings in flight and give the lease back. With --shards, several replicas schedule at once.
 #[derive(clap::Args)]
 #[command(version)]
 pub(crate) struct Arguments {
@@ -75,6 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return write_configuration(&settings, text, to);
     }
     let mut config = LiveConfig::default();
+    config.shards = resolved.shards;
     config.configuration = configuration;
     config.writes.host = host();
     let verbose = match arguments.v {
@@ -144,37 +145,50 @@ async fn schedule(
     // Each has a limit of its own, as in kube-scheduler, so that neither bindings nor renewals wait behind events.
     config.writes.events = Some(connection.open(limits(settings)).await.map_err(live)?);
     let fence = Fence::closed();
-    let mut election = match settings::election(settings, &config.writes.host) {
-        Some(config) => {
-            let api = connection.open(Limits::default()).await.map_err(live)?;
-            Some(Election::new(api, config, fence.clone()).map_err(live)?)
-        }
-        None => None,
-    };
-    let is_delayed = settings.delay_cache_until_active && election.is_some();
+    let election = settings::election(settings, &config.writes.host);
+    let has_shards = config.shards.is_some();
+    let is_delayed = settings.delay_cache_until_active && election.is_some() && !has_shards;
     config.mirror.is_delayed = is_delayed;
     let mut scheduler = LiveScheduler::start(api, fence.clone(), config).map_err(live)?;
+    let mut role = match election {
+        Some(config) => {
+            let api = connection.open(Limits::default()).await.map_err(live)?;
+            match has_shards {
+                true => Role::Shards(ShardHolder::new(&api, &config, &scheduler).map_err(live)?),
+                false => {
+                    let election = Election::new(api, config, fence.clone()).map_err(live)?;
+                    Role::Leader(Box::new(election))
+                }
+            }
+        }
+        None => Role::Alone,
+    };
     let mut signals = Signals::new()?;
     let _served = arguments.serving.start(&scheduler).await?;
     let elected = async {
         if !is_delayed {
             scheduler.mirror().synced().await.map_err(live)?;
         }
-        match &mut election {
-            Some(election) => election.acquire().await,
-            None => drop(fence.open()),
+        match &mut role {
+            Role::Leader(election) => election.acquire().await,
+            Role::Alone => drop(fence.open()),
+            Role::Shards(_) => {}
         }
         Ok(())
     };
     tokio::select! {
         biased;
-        () = scheduler.failed() => return failed(scheduler, election).await,
+        () = scheduler.failed() => return failed(scheduler, role).await,
         found = elected => found?,
-        () = signals.next() => return end(scheduler, election).await,
+        () = signals.next() => return end(scheduler, role).await,
     }
     let current = async {
         scheduler.mirror().resume();
         scheduler.mirror().synced().await.map_err(live)?;
+        // The holder of shards does so for each shard.
+        if has_shards {
+            return Ok(());
+        }
         while let Err(error) = scheduler.mirror().refresh().await {
             tracing::warn!(%error, "scheduling begins when the pods are up to date");
             sleep(RETRY).await;
@@ -185,30 +199,60 @@ async fn schedule(
     // error when the mirror ends, and would keep the lease.
     tokio::select! {
         biased;
-        () = scheduler.failed() => return failed(scheduler, election).await,
+        () = scheduler.failed() => return failed(scheduler, role).await,
         found = current => found?,
-        () = keep(&mut election) => return Ok(lost()),
-        () = signals.next() => return end(scheduler, election).await,
+        () = role.renew() => return Ok(lost()),
+        () = signals.next() => return end(scheduler, role).await,
     }
     if let Err(error) = scheduler.begin() {
         tracing::error!(%error, "no thread");
-        return failed(scheduler, election).await;
+        return failed(scheduler, role).await;
     }
     tracing::info!("scheduling");
     tokio::select! {
-        () = keep(&mut election) => return Ok(lost()),
-        () = scheduler.failed() => return failed(scheduler, election).await,
+        () = role.keep(&scheduler) => return Ok(lost()),
+        () = scheduler.failed() => return failed(scheduler, role).await,
         () = signals.next() => {}
     }
     tracing::info!("stopping: finishing the bindings in flight");
-    end(scheduler, election).await
+    end(scheduler, role).await
 }
 
-/// Waits until the lease is lost, and for ever without an election.
-async fn keep(election: &mut Option<Election>) {
-    match election {
-        Some(election) => election.keep().await,
-        None => std::future::pending().await,
+/// What permits this process to write.
+enum Role {
+    /// It needs no permission.
+    Alone,
+    /// It leads, or is a standby.
+    Leader(Box<Election>),
+    /// It is one of several that schedule at once.
+    Shards(ShardHolder),
+}
+
+impl Role {
+    /// Keeps the lease, or this process's part of the shards. Returns when a lease is lost.
+    async fn keep(&mut self, scheduler: &LiveScheduler) {
+        match self {
+            Role::Shards(holder) => holder.keep(scheduler).await,
+            _ => self.renew().await,
+        }
+    }
+
+    /// Keeps what is held, and takes nothing. Returns when a lease is lost.
+    async fn renew(&mut self) {
+        match self {
+            Role::Alone => std::future::pending().await,
+            Role::Leader(election) => election.keep().await,
+            Role::Shards(holder) => holder.renew().await,
+        }
+    }
+
+    async fn release(&mut self) {
+        match self {
+            Role::Alone => {}
+            // If this fails, the lease expires by itself.
+            Role::Leader(election) => drop(election.release().await),
+            Role::Shards(holder) => holder.release().await,
+        }
     }
 }
 
@@ -218,17 +262,14 @@ fn lost() -> ExitCode {
 }
 
 /// Gives the lease back, since this process no longer schedules.
-async fn failed(scheduler: LiveScheduler, election: Option<Election>) -> Result<ExitCode, Failure> {
+async fn failed(scheduler: LiveScheduler, role: Role) -> Result<ExitCode, Failure> {
     tracing::error!("the scheduler has failed");
-    end(scheduler, election).await?;
+    end(scheduler, role).await?;
     Ok(ExitCode::FAILURE)
 }
 
 /// Finishes what is in flight, and gives the lease back.
-async fn end(
-    scheduler: LiveScheduler,
-    mut election: Option<Election>,
-) -> Result<ExitCode, Failure> {
+async fn end(scheduler: LiveScheduler, mut role: Role) -> Result<ExitCode, Failure> {
     if !scheduler.writes().fence().may_write() {
         // Nothing was written, and the election of a standby would not end.
         scheduler.stop(Duration::ZERO).await;
@@ -239,12 +280,9 @@ async fn end(
     // Bindings in flight still need the lease.
     tokio::select! {
         () = &mut stopped => {}
-        () = keep(&mut election) => stopped.await,
+        () = role.renew() => stopped.await,
     }
-    if let Some(election) = &mut election {
-        // If this fails, the lease expires by itself.
-        let _ = election.release().await;
-    }
+    role.release().await;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,8 +1,10 @@
 //! The settings of `portolan run`: those of its configuration, and the flags that override them.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use portolan::framework::ShardSet;
 use portolan_k8s::config::ProcessSettings;
 use portolan_kube::process::ElectionConfig;
 
@@ -34,6 +36,10 @@ pub(super) struct Leading {
     /// Time between two tries (default: 2s).
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     leader_elect_retry_period: Option<Duration>,
+    /// Shards of nodes and pods, from 1 to 64, the same for all replicas: with more than 1, all replicas schedule at once,
+    /// each for the shards whose leases it holds (default: 1).
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=64))]
+    shards: Option<u32>,
 }
 
 #[derive(Default, clap::Args)]
@@ -77,6 +83,8 @@ pub(super) struct Compatible {
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) settings: ProcessSettings,
+    /// The set of shards, empty so far, if there is more than one.
+    pub(super) shards: Option<ShardSet>,
     pub(super) notes: Vec<String>,
 }
 
@@ -128,7 +136,21 @@ pub(super) fn resolve(
     overrule(&mut found.resource_lock, leading.leader_elect_resource_lock.clone());
     overrule(&mut found.resource_name, leading.leader_elect_resource_name.clone());
     overrule(&mut found.resource_namespace, leading.leader_elect_resource_namespace.clone());
-    Ok(Resolved { settings, notes })
+    let count = leading.shards.and_then(NonZeroU32::new).filter(|count| count.get() > 1);
+    let shards = count.and_then(ShardSet::new);
+    if let Some(shards) = &shards {
+        let count = shards.count();
+        if settings.leader_election.leader_elect == Some(false) {
+            let remedy = "remove --leader-elect=false, or leaderElect: false in the configuration";
+            return Err(Failure::Usage(format!("--shards {count} needs leases: {remedy}")));
+        }
+        if settings.delay_cache_until_active {
+            notes.push(
+                "delayCacheUntilActive is ignored: with --shards, all replicas are active".into(),
+            );
+        }
+    }
+    Ok(Resolved { settings, shards, notes })
 }
 
 fn overrule<T>(setting: &mut Option<T>, flag: Option<T>) {
@@ -161,6 +183,7 @@ pub(super) fn election(settings: &ProcessSettings, host: &str) -> Option<Electio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portolan_k8s::config::Configuration;
 
     fn resolved(text: &str, leading: &Leading, compatible: &Compatible) -> Resolved {
         let (text, file) = (format!("{}{text}", Configuration::DEFAULT), PathBuf::from("c.yaml"));
@@ -187,6 +210,19 @@ mod tests {
         let on = Leading { leader_elect: Some(true), ..Leading::default() };
         let on = resolved("leaderElection: {leaderElect: false}", &on, &Compatible::default());
         assert!(election(&on.settings, "host").is_some());
+    }
+
+    #[test]
+    fn shards_need_leases() {
+        let with = |shards| Leading { shards: Some(shards), ..Leading::default() };
+        let found = |leading: &Leading| resolved("", leading, &Compatible::default()).shards;
+        assert_eq!(found(&Leading::default()), None);
+        assert_eq!(found(&with(1)), None);
+        let set = found(&with(8)).expect("shards");
+        assert_eq!((set.count(), set.held().count()), (8, 0));
+        let off = Leading { leader_elect: Some(false), ..with(8) };
+        let error = resolve(None, &off, &Compatible::default()).expect_err("no leases");
+        assert!(error.to_string().contains("--shards 8 needs leases"), "{error}");
     }
 
     #[test]

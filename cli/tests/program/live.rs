@@ -106,6 +106,52 @@ fn the_standby_takes_over_from_a_leader_that_was_killed() {
     assert_eq!(twice, 2, "each pod is bound once");
 }
 
+#[test]
+fn two_replicas_share_the_shards_and_one_takes_over_from_one_that_was_killed() {
+    let server = cluster();
+    let start = || {
+        let child = Command::new(env!("CARGO_BIN_EXE_portolan"))
+            .args(["run", "--serve", "none", "--log", "error", "--shards", "2"])
+            .args(["--master", &server.url()])
+            .args(["--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s"])
+            .arg("--leader-elect-retry-period=200ms")
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        Running(child)
+    };
+    let holders = || {
+        ["kube-scheduler-shard-0", "kube-scheduler-shard-1"].map(|name| {
+            let lease = server.get("Lease", "kube-system", name).unwrap_or(Value::Null);
+            lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+        })
+    };
+    let both = |holders: &[String; 2]| {
+        holders.iter().all(|holder| !holder.is_empty()) && holders[0] != holders[1]
+    };
+    let mut first = start();
+    until("the first has both shards", || {
+        let holders = holders();
+        !holders[0].is_empty() && holders[0] == holders[1]
+    });
+    let of_first = holders()[0].clone();
+    let _second = start();
+    until("each has a shard", || both(&holders()));
+    let pods = |from: u32| (from..from + 20).map(|n| format!("p{n}")).collect::<Vec<_>>();
+    let all_bound = |names: &[String]| names.iter().all(|name| is_bound(&server, name));
+    let before = pods(0);
+    before.iter().for_each(|name| create(&server, name));
+    until("bound by both", || all_bound(&before));
+    first.0.kill().expect("killed");
+    let after = pods(20);
+    after.iter().for_each(|name| create(&server, name));
+    until("bound by the second", || all_bound(&after));
+    let holders = holders();
+    assert!(holders[0] == holders[1] && holders[0] != of_first, "{holders:?}");
+    let sent = server.writes().into_iter().filter(|write| write.resource == "pods/binding");
+    assert_eq!(sent.filter(|write| write.applied).count(), 40, "each pod is bound once");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_leader_that_was_suspended_writes_nothing_when_it_resumes() {
@@ -170,6 +216,8 @@ fn flags_of_kube_scheduler_are_checked_before_the_start() {
         (&["--feature-gates", "GenericWorkload=true"][..], "supports only GenericWorkload=false"),
         (&["--feature-gates", "PodLevelResources=true,Nonesuch=true"], "unknown feature gate"),
         (&["--leader-elect-resource-lock", "endpoints"], "leases"),
+        (&["--shards", "65"], "--shards"),
+        (&["--shards", "2", "--leader-elect=false"], "needs leases"),
         (&["--tls-cert-file", "tls.crt"], "--tls-private-key-file"),
         (&["--show-hidden-metrics-for-version", "1.35"], "unexpected argument"),
         (&["--master", "http://127.0.0.1:1", "--serve", "here"], "--serve here"),

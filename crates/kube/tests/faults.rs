@@ -254,8 +254,8 @@ fn a_watch_that_expires_lists_again_and_loses_no_pod() {
     world.fault(fault.limit(1));
     world.create("a", 100);
     world.bound("a");
-    // The pod may be bound before the list is complete.
-    world.until("the second list", || world.figures().relists == 2);
+    // The pod may be bound before the end of the list is counted.
+    world.until("the list", || world.figures().relists == 2);
     assert_eq!(world.sent("a").len(), 1);
 }
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use crate::model::{HOSTNAME, LabelSelector, Name};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use crate::framework::{each_lane, each_same};
+use crate::framework::{ShardSet, each_lane, each_same};
 
 /// A scheduler's own part of the nodes.
 ///
@@ -30,6 +30,9 @@ pub enum Partition {
     /// The nodes whose Node or NMNode names this scheduler ([`Node::scheduler`](crate::model::Node::scheduler)).
     /// Gödel's schedulers partition a cluster in this way.
     Scheduler(Name),
+    /// The nodes of the shards that the scheduler holds, which may change between two cycles. A cycle costs O(nodes) after
+    /// a change.
+    Shards(ShardSet),
 }
 
 impl Partition {
@@ -37,12 +40,30 @@ impl Partition {
     #[must_use]
     pub fn includes(&self, node: NodeInfo<'_>) -> bool {
         let (chunk, lane) = node.place();
-        self.lanes(node.cluster(), chunk, 1 << lane) != 0
+        self.lanes(node.cluster(), chunk, 1 << lane, self.selection()) != 0
     }
 
-    /// Returns the lanes of `mask` whose nodes belong to this partition.
-    pub(in crate::framework) fn lanes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+    /// Returns a number that differs if the partition includes other nodes than before although the nodes are the same.
+    pub(in crate::framework) fn selection(&self) -> u64 {
         match self {
+            Partition::Shards(shards) => shards.mask(),
+            _ => 0,
+        }
+    }
+
+    /// Returns the lanes of `mask` whose nodes belong to this partition of this selection.
+    pub(in crate::framework) fn lanes(
+        &self,
+        cluster: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        selection: u64,
+    ) -> u64 {
+        match self {
+            Partition::Shards(shards) => each_lane(mask, |lane| {
+                let node = cluster.node_in(chunk, lane);
+                node.is_some_and(|node| shards.has_node(selection, node.name()))
+            }),
             Partition::Share { index, of } => {
                 if chunk.sequence % *of == *index % *of {
                     mask
@@ -69,7 +90,7 @@ impl Partition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::framework::{Algorithm, AlgorithmConfig, Framework};
+    use crate::framework::{Algorithm, AlgorithmConfig, Cycle, CycleState, Framework};
     use crate::model::{NmNode, Quantity, ResourceList, node, pod};
     use crate::{Config, Engine, Writer};
 
@@ -125,6 +146,38 @@ mod tests {
         assert_eq!(looked_at(&writer), [1, 1]);
         writer.update_node(given("one", "b")).unwrap();
         assert_eq!(looked_at(&writer), [3, 2], "a has no nodes, so it examines the others");
+    }
+
+    #[test]
+    fn nodes_of_a_shard_are_the_schedulers_own_as_soon_as_it_holds_the_shard() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        let shards = ShardSet::new(NonZeroU32::new(2).unwrap()).unwrap();
+        let name_in = |shard| {
+            (0..).map(|n| format!("n{n}")).find(|name| shards.of_node(name) == shard).unwrap()
+        };
+        let names = [name_in(0), name_in(1)];
+        names.iter().for_each(|name| {
+            writer.add_node(node(&**name).cpu(4_000).build()).unwrap();
+        });
+        let mut scheduler =
+            Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None)
+                .with_partition(Partition::Shards(shards.clone()));
+        // The pods have one template, so the verdicts on the nodes are cached.
+        let mut place = |n: u32| {
+            let pod = pod(format!("p{n}")).cpu(100).build();
+            let state = CycleState::default();
+            let plain = scheduler.decide_by_nodes(Cycle::new(writer.cluster(), &pod, &state));
+            let decision = scheduler.schedule(writer.cluster(), &pod).unwrap();
+            assert_eq!(plain.unwrap().node, decision.node);
+            (decision.node.to_string(), decision.looked_at)
+        };
+        assert_eq!(place(0).1, 2, "no node is its own, so it examines all");
+        shards.add(1);
+        assert_eq!(place(1), (names[1].clone(), 1));
+        shards.add(0);
+        assert_eq!(place(2).1, 2);
+        shards.remove(1);
+        assert_eq!(place(3), (names[0].clone(), 1));
     }
 
     #[test]

@@ -26,16 +26,25 @@ impl SchedulingQueue {
     ) -> Result<(), QueueError> {
         self.generation = self.generation.max(note.generation);
         match &note.fact {
+            Fact::Pending(pod) | Fact::Assumed(pod) if self.park(pod) => Ok(()),
             Fact::Pending(pod) => self.take_pending(pod, note, cluster, now),
             Fact::Assumed(pod) => {
                 self.take_assumed(pod, cluster, now);
                 Ok(())
             }
             Fact::NotPending(uid) => {
+                self.forget_parked(uid);
                 self.take_not_pending(uid);
                 Ok(())
             }
             Fact::Changed(change) => {
+                if let Change::Pod(diff) = change {
+                    match (&diff.old, &diff.new) {
+                        (_, Some(placed)) => self.forget_parked(&placed.uid),
+                        (Some(gone), None) => self.unpark(&gone.uid, cluster, now),
+                        (None, None) => {}
+                    }
+                }
                 if let Change::Pod(Diff { new: Some(placed), .. }) = change
                     && let Some(queued) = self.end(&placed.uid, true).filter(is_nominated)
                     && queued.nominated_node_name != placed.node_name
@@ -107,7 +116,7 @@ impl SchedulingQueue {
 
     /// Handles the deletion of a pod. If the pod waits for a permit, its permit is rejected, because the pod will not
     /// be bound. The engine has already ended its assumption.
-    fn take_not_pending(&mut self, uid: &Uid) {
+    pub(super) fn take_not_pending(&mut self, uid: &Uid) {
         self.waiting_pods().reject(uid);
         if let Some(old) = self.delete(uid).filter(is_nominated) {
             self.plan_release(old);

@@ -83,6 +83,7 @@ mod observed;
 mod operations;
 mod pods;
 mod scheduling_queue;
+mod shards;
 
 pub use backoff::QueueConfig;
 pub use figures::{Cause, QueueFigures};

@@ -16,6 +16,7 @@ use super::heap::{Heap, Item, Order, Slot};
 use super::in_flight::InFlight;
 use super::moves::Move;
 use super::pods::{Entry, Place, Pods, Pool};
+use super::shards::Parked;
 
 /// Why the queue refused an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -122,6 +123,8 @@ pub struct SchedulingQueue {
     pub(super) has_groups: bool,
     pub(super) groups: Groups,
     workflow: Option<Workflow>,
+    /// The pods of other shards, if pods are shared by shards.
+    pub(super) parked: Option<Parked>,
     /// The scheduler instance that the queue serves. If unset, the engine's configuration names it.
     pub(super) component: Option<Name>,
 }
@@ -241,6 +244,7 @@ impl SchedulingQueue {
             incoming: Incoming::default(),
             next_leftover: None,
             workflow: None,
+            parked: None,
             component: None,
         }
     }

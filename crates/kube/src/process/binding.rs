@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                                ┌── nothing to wait for ──▶ requests (tasks) ──▶ thread `bind-end`
-//! scheduling threads ──▶ dispatch┼── a plugin or an extender binds ──▶ threads `bind`
+//! scheduling threads ──▶ dispatch┼── a plugin or an extender binds, hand-over ──▶ threads `bind`
 //!                                └── claims, permits ──▶ threads `bind-waiting`
 //! ```
 
@@ -21,6 +21,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use super::live::{LiveConfig, StartError};
 use super::pool::{Pool, Work};
 use super::requests::Requests;
+use super::shards::HandOver;
 use super::threads::{Ends, Threads, now};
 use crate::write::{Failure, Writes};
 
@@ -34,6 +35,7 @@ pub(super) struct Counts {
     pub(super) failed: AtomicU64,
     pub(super) bound: AtomicU64,
     pub(super) not_bound: AtomicU64,
+    pub(super) handed_over: AtomicU64,
 }
 
 /// Passes placed pods on to their bindings. Its threads end after the last binding, once it is dropped.
@@ -41,6 +43,7 @@ pub(super) struct Dispatch {
     requests: Requests,
     blocking: Pool<Placement>,
     waiting: Pool<Placement>,
+    hand_over: Option<HandOver>,
 }
 
 impl Dispatch {
@@ -71,11 +74,15 @@ impl Dispatch {
             requests: Requests::new(runtime, most, answers, threads.alarm()),
             blocking: pool("bind", most),
             waiting: pool("bind-waiting", config.waiting_bindings.get()),
+            hand_over: outcomes.hand_over.clone(),
         })
     }
 
     /// Begins to bind a placed pod, on the thread that has placed it. Never blocks.
     pub(super) fn bind(&self, scheduling: &mut SchedulingLoop, placement: Placement) {
+        if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(placement.node())) {
+            return self.blocking.put(placement);
+        }
         let has_claims = placement.pod.template.claims().next().is_some();
         if has_claims || placement.waits {
             return self.waiting.put(placement);
@@ -84,6 +91,11 @@ impl Dispatch {
             Begun::Request(request) => self.requests.start(request),
             Begun::Blocks(placement) => self.blocking.put(placement),
         }
+    }
+
+    /// Returns whether the pod belongs to a shard of another replica.
+    pub(super) fn is_foreign(&self, pod: &Pod) -> bool {
+        self.hand_over.as_ref().is_some_and(|to| to.is_foreign_pod(pod))
     }
 
     /// Tries again to start threads for pods that wait for one.
@@ -101,8 +113,20 @@ struct Blocking {
 
 impl Blocking {
     fn bind(&mut self, placement: &Placement) {
-        let bound = self.binding.bind(placement, now);
-        self.outcomes.take(&placement.pod, bound);
+        let hand_over = self.outcomes.hand_over.as_ref();
+        match hand_over.filter(|to| to.is_foreign(placement.node())) {
+            Some(to) => {
+                // The pod is assumed until it is nominated, so no other pod takes its resources meanwhile.
+                to.nominate(&placement.pod, placement.node());
+                self.binding.withdraw(placement, now);
+                // See `Counts`.
+                self.outcomes.counts.handed_over.fetch_add(1, Ordering::Relaxed);
+            }
+            None => {
+                let bound = self.binding.bind(placement, now);
+                self.outcomes.take(placement, bound);
+            }
+        }
         self.binding.release();
     }
 }
@@ -119,7 +143,7 @@ impl Ending {
         let mut batch = Vec::with_capacity(BATCH);
         while answered.blocking_recv_many(&mut batch, BATCH) > 0 {
             for finished in self.binding.finish(batch.drain(..), now) {
-                self.outcomes.take(&finished.placement.pod, finished.bound);
+                self.outcomes.take(&finished.placement, finished.bound);
             }
             self.binding.release();
         }
@@ -132,10 +156,13 @@ pub(super) struct Outcomes {
     pub(super) queue: Arc<QueueFront>,
     pub(super) writes: Writes,
     pub(super) counts: Arc<Counts>,
+    /// Gives pods to other replicas, if there are several shards.
+    pub(super) hand_over: Option<HandOver>,
 }
 
 impl Outcomes {
-    fn take(&self, pod: &Arc<Pod>, bound: Result<(), (BindError, Option<Place>)>) {
+    fn take(&self, placement: &Placement, bound: Result<(), (BindError, Option<Place>)>) {
+        let pod = &placement.pod;
         let Err((error, _)) = bound else {
             // See `Counts`.
             self.counts.bound.fetch_add(1, Ordering::Relaxed);
@@ -143,6 +170,10 @@ impl Outcomes {
         };
         // See `Counts`.
         self.counts.not_bound.fetch_add(1, Ordering::Relaxed);
+        // The node's shard was given up during the binding cycle: the pod is decided again.
+        if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(placement.node())) {
+            return;
+        }
         if let Some(failure) = Failure::of_bind(&error) {
             self.left(pod);
             self.writes.status().report_failure(pod, failure);

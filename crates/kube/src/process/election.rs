@@ -13,12 +13,10 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use crate::api::{Api, ApiError, Resource};
+use super::lease::{LeaseLock, Turn};
+use crate::api::{Api, ApiError};
 use crate::write::Fence;
 
 /// The Lease and the times of an election (`leaderElection` of kube-scheduler's configuration).
@@ -43,6 +41,11 @@ pub struct ElectionConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leader election: {0}")]
 pub struct ElectionError(&'static str);
+
+impl ElectionError {
+    /// A holder of shards was created for a scheduler without shards.
+    pub(super) const NO_SHARDS: ElectionError = ElectionError("the scheduler has no shards");
+}
 
 impl ElectionConfig {
     /// Returns kube-scheduler's defaults for a candidate: the Lease `kube-scheduler` in `kube-system`, 15 s, 10 s and
@@ -88,75 +91,18 @@ impl ElectionConfig {
 /// The factor by which pauses are stretched at random.
 const JITTER: f64 = 1.2;
 
+/// Returns a retry period stretched at random, so that candidates do not stay in step.
+pub(super) fn stretched(period: Duration) -> Duration {
+    period.mul_f64(1.0 + fastrand::f64() * (JITTER - 1.0))
+}
+
 /// A candidate, or the leader.
 #[derive(Debug)]
 pub struct Election {
-    api: Api,
-    config: ElectionConfig,
-    path: String,
+    lock: LeaseLock,
     fence: Fence,
-    observed: Option<Observed>,
     /// When the last renewal that succeeded began.
     held: Option<Instant>,
-}
-
-/// The Lease as it was last seen, and when its specification was first seen.
-#[derive(Debug)]
-struct Observed {
-    lease: Lease,
-    since: Instant,
-}
-
-/// The result of one attempt to acquire or renew the Lease.
-#[derive(Debug, PartialEq, Eq)]
-enum Turn {
-    /// The Lease is ours, since this moment at the latest.
-    Held(Instant),
-    /// Another candidate holds it.
-    Other(String),
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Lease {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    metadata: Metadata,
-    #[serde(default)]
-    spec: Spec,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    #[serde(default)]
-    namespace: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    resource_version: Option<String>,
-    /// Labels, annotations and whatever else a replacement would remove.
-    #[serde(flatten)]
-    rest: Map<String, Value>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec {
-    holder_identity: Option<String>,
-    lease_duration_seconds: Option<i64>,
-    acquire_time: Option<String>,
-    renew_time: Option<String>,
-    lease_transitions: Option<i64>,
-    #[serde(flatten)]
-    rest: Map<String, Value>,
-}
-
-impl Spec {
-    fn holder(&self) -> &str {
-        self.holder_identity.as_deref().unwrap_or_default()
-    }
 }
 
 impl Election {
@@ -166,25 +112,29 @@ impl Election {
     ///
     /// The configuration is invalid.
     pub fn new(api: Api, config: ElectionConfig, fence: Fence) -> Result<Election, ElectionError> {
-        config.check()?;
-        let path = Resource::LEASES.object(&config.namespace, &config.name);
-        Ok(Election { api, config, path, fence, observed: None, held: None })
+        Ok(Election { lock: LeaseLock::new(api, config)?, fence, held: None })
     }
 
     /// Waits until this candidate is the leader. Failed requests are tried again.
     pub async fn acquire(&mut self) {
         loop {
             let started = Instant::now();
-            match self.try_turn().await {
+            match self.lock.try_turn().await {
                 Ok(Turn::Held(since)) => {
                     self.open(since);
-                    tracing::info!(lease = self.path, "became the leader");
+                    tracing::info!(lease = self.lock.path(), "became the leader");
                     return;
                 }
                 Ok(Turn::Other(holder)) => {
-                    tracing::debug!(lease = self.path, holder, "another candidate is the leader");
+                    tracing::debug!(
+                        lease = self.lock.path(),
+                        holder,
+                        "another candidate is the leader"
+                    );
                 }
-                Err(error) => tracing::warn!(lease = self.path, %error, "could not get the lease"),
+                Err(error) => {
+                    tracing::warn!(lease = self.lock.path(), %error, "could not get the lease")
+                }
             }
             self.pause(started).await;
         }
@@ -194,18 +144,23 @@ impl Election {
     pub async fn keep(&mut self) {
         loop {
             let started = Instant::now();
-            match self.try_turn().await {
+            match self.lock.try_turn().await {
                 Ok(Turn::Held(since)) => self.open(since),
                 Ok(Turn::Other(holder)) => {
-                    tracing::error!(lease = self.path, holder, "another candidate took the lease");
+                    tracing::error!(
+                        lease = self.lock.path(),
+                        holder,
+                        "another candidate took the lease"
+                    );
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(lease = self.path, %error, "could not renew the lease")
+                    tracing::warn!(lease = self.lock.path(), %error, "could not renew the lease")
                 }
             }
-            if self.held.is_none_or(|held| held.elapsed() >= self.config.renew_deadline) {
-                tracing::error!(lease = self.path, "the lease was not renewed in time");
+            let deadline = self.lock.config().renew_deadline;
+            if self.held.is_none_or(|held| held.elapsed() >= deadline) {
+                tracing::error!(lease = self.lock.path(), "the lease was not renewed in time");
                 break;
             }
             self.pause(started).await;
@@ -220,147 +175,19 @@ impl Election {
     /// The Lease was not written. It expires by itself.
     pub async fn release(&mut self) -> Result<(), ApiError> {
         self.fence.close();
-        let Some(Observed { lease, .. }) = &self.observed else { return Ok(()) };
-        if lease.spec.holder() != self.config.identity {
-            return Ok(());
-        }
-        match self.give_back(lease).await {
-            // A renewal whose answer was not awaited has changed the lease.
-            Err(error) if error.is_conflict() => {
-                let found = read(&self.api.get(&self.path).await?)?;
-                match found.spec.holder() == self.config.identity {
-                    true => self.give_back(&found).await,
-                    false => Ok(()),
-                }
-            }
-            released => released,
-        }
-    }
-
-    async fn give_back(&self, lease: &Lease) -> Result<(), ApiError> {
-        let now = now();
-        let spec = Spec {
-            holder_identity: Some(String::new()),
-            lease_duration_seconds: Some(1),
-            acquire_time: Some(now.clone()),
-            renew_time: Some(now),
-            ..lease.spec.clone()
-        };
-        let released = Lease { spec, ..lease.clone() };
-        self.api.replace(&self.path, &released).await.map(drop)
+        self.lock.release().await
     }
 
     /// The moment at which writing must stop: a renewal that began at `since` may have been overtaken after it.
     fn open(&mut self, since: Instant) {
         self.held = Some(since);
-        self.fence.open_until((since + self.config.renew_deadline).into_std());
+        self.fence.open_until((since + self.lock.config().renew_deadline).into_std());
     }
 
     async fn pause(&self, started: Instant) {
-        let stretched = self.config.retry_period.mul_f64(1.0 + fastrand::f64() * (JITTER - 1.0));
-        sleep(stretched.saturating_sub(started.elapsed())).await;
+        let pause = stretched(self.lock.config().retry_period);
+        sleep(pause.saturating_sub(started.elapsed())).await;
     }
-
-    /// Takes or renews the Lease, unless another candidate holds it.
-    async fn try_turn(&mut self) -> Result<Turn, ApiError> {
-        let limit = self.config.renew_deadline / 2;
-        let late = || ApiError::NoAnswer(format!("no answer within {} s", limit.as_secs_f32()));
-        timeout(limit, self.turn()).await.unwrap_or_else(|_| Err(late()))
-    }
-
-    async fn turn(&mut self) -> Result<Turn, ApiError> {
-        let started = Instant::now();
-        let known = match self.api.get(&self.path).await {
-            Ok(bytes) => read(&bytes)?,
-            Err(error) if error.is_not_found() => {
-                let collection = Resource::LEASES.collection(Some(&self.config.namespace));
-                let created = self.api.create(&collection, &self.first()).await?;
-                self.see(read(&created)?);
-                return Ok(Turn::Held(started));
-            }
-            Err(error) => return Err(error),
-        };
-        self.see(known.clone());
-        let is_ours = known.spec.holder() == self.config.identity;
-        if !is_ours && !known.spec.holder().is_empty() && !self.has_expired() {
-            return Ok(Turn::Other(known.spec.holder().to_owned()));
-        }
-        let renewed = self.api.replace(&self.path, &self.next(&known, is_ours)).await?;
-        self.see(read(&renewed)?);
-        Ok(Turn::Held(started))
-    }
-
-    /// Notes the Lease, and the time if its holder has changed it. A change of metadata is not a renewal.
-    fn see(&mut self, lease: Lease) {
-        match &mut self.observed {
-            Some(observed) if observed.lease.spec == lease.spec => observed.lease = lease,
-            observed => *observed = Some(Observed { lease, since: Instant::now() }),
-        }
-    }
-
-    /// Returns whether the Lease has not changed for as long as its holder may take.
-    fn has_expired(&self) -> bool {
-        self.observed.as_ref().is_none_or(|observed| {
-            let seconds = observed.lease.spec.lease_duration_seconds.unwrap_or(0);
-            let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-            observed.since.elapsed() > duration
-        })
-    }
-
-    fn first(&self) -> Lease {
-        let now = now();
-        Lease {
-            api_version: Resource::LEASES.api_version.to_owned(),
-            kind: Resource::LEASES.kind.to_owned(),
-            metadata: Metadata {
-                name: self.config.name.clone(),
-                namespace: self.config.namespace.clone(),
-                ..Metadata::default()
-            },
-            spec: Spec {
-                holder_identity: Some(self.config.identity.clone()),
-                lease_duration_seconds: Some(self.seconds()),
-                acquire_time: Some(now.clone()),
-                renew_time: Some(now),
-                lease_transitions: Some(0),
-                rest: Map::new(),
-            },
-        }
-    }
-
-    fn next(&self, known: &Lease, is_ours: bool) -> Lease {
-        let transitions = known.spec.lease_transitions.unwrap_or(0);
-        let now = now();
-        let spec = Spec {
-            holder_identity: Some(self.config.identity.clone()),
-            lease_duration_seconds: Some(self.seconds()),
-            acquire_time: match is_ours {
-                true => known.spec.acquire_time.clone(),
-                false => Some(now.clone()),
-            },
-            renew_time: Some(now),
-            lease_transitions: Some(if is_ours {
-                transitions
-            } else {
-                transitions.saturating_add(1)
-            }),
-            rest: known.spec.rest.clone(),
-        };
-        Lease { spec, ..known.clone() }
-    }
-
-    fn seconds(&self) -> i64 {
-        i64::try_from(self.config.lease_duration.as_secs()).unwrap_or(i64::MAX)
-    }
-}
-
-fn read(bytes: &[u8]) -> Result<Lease, ApiError> {
-    serde_json::from_slice(bytes).map_err(|error| ApiError::Malformed(format!("a Lease: {error}")))
-}
-
-/// The time as a `MicroTime`.
-fn now() -> String {
-    format!("{:.6}", Timestamp::now())
 }
 
 #[cfg(test)]
@@ -376,11 +203,5 @@ mod tests {
         let hasty = ElectionConfig { retry_period: Duration::from_secs(9), ..config.clone() };
         assert!(hasty.check().unwrap_err().to_string().contains("retryPeriod*1.2"));
         assert!(ElectionConfig { identity: String::new(), ..config }.check().is_err());
-    }
-
-    #[test]
-    fn micro_times_have_six_digits() {
-        let text = now();
-        assert_eq!((text.len(), &text[19..20], &text[26..]), (27, ".", "Z"), "{text}");
     }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use portolan::framework::{AlgorithmConfig, Handle as PluginHandle};
+use portolan::framework::{AlgorithmConfig, Handle as PluginHandle, ShardSet};
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::Name;
 use portolan::scheduler::{BuildError, NewSchedulerError, Schedulers};
@@ -27,11 +27,12 @@ use tokio::time::timeout;
 use super::binding::{Counts, Dispatch, Outcomes};
 use super::profiles::{extenders, framework, pool, registry, shown};
 use super::scheduling::Worker;
+use super::shards::HandOver;
 use super::threads::{Alarm, Ends, Threads, now};
 use crate::api::Api;
 use crate::extender::HttpExtenderError;
 use crate::mirror::{self, Mirror, MirrorError, PodIndex};
-use crate::write::{Fence, WriteOptions, Writes};
+use crate::write::{Fence, ShardGate, WriteOptions, Writes};
 
 /// The settings of a [`LiveScheduler`].
 #[derive(Clone, Debug)]
@@ -55,6 +56,9 @@ pub struct LiveConfig {
     pub writes: WriteOptions,
     /// Collect metrics ([`LiveScheduler::metrics`]).
     pub metrics: bool,
+    /// Schedule only for the shards in this set, of which a [`ShardHolder`](super::ShardHolder) decides. It must be empty
+    /// at first.
+    pub shards: Option<ShardSet>,
 }
 
 impl Default for LiveConfig {
@@ -69,6 +73,7 @@ impl Default for LiveConfig {
             mirror: mirror::Options::new::<Name>([]),
             writes: WriteOptions::default(),
             metrics: true,
+            shards: None,
         }
     }
 }
@@ -112,6 +117,8 @@ pub struct LiveFigures {
     pub bound: u64,
     /// Pods that were placed and not bound.
     pub not_bound: u64,
+    /// Pods that were placed on a node of another replica's shard and handed over.
+    pub handed_over: u64,
 }
 
 /// A scheduler of a cluster. It mirrors from the start, and schedules after [`LiveScheduler::begin`].
@@ -125,6 +132,7 @@ pub struct LiveScheduler {
     configuration: Arc<str>,
     runtime: Handle,
     threads: Threads,
+    gate: Option<ShardGate>,
 }
 
 /// The longest time for which a thread waits before it looks whether it should stop.
@@ -150,6 +158,8 @@ impl LiveScheduler {
         let registry = Arc::new(registry());
         let read = Configuration::read(&text, &registry, &PluginHandle::default())?;
         let pods = Arc::new(PodIndex::default());
+        let gate = config.shards.clone().map(ShardGate::new);
+        config.writes.gate.clone_from(&gate);
         let writes =
             Writes::start(&runtime, api.clone(), pods.clone(), fence, config.writes.clone());
         let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));
@@ -170,6 +180,9 @@ impl LiveScheduler {
             .extenders(extenders);
         if let Some(pool) = pool(&read.process)? {
             builder = builder.pool(pool);
+        }
+        if let Some(shards) = &config.shards {
+            builder = builder.shards(shards.clone());
         }
         let names: Arc<[Name]> =
             read.profiles.iter().map(|profile| profile.scheduler_name.as_str().into()).collect();
@@ -200,6 +213,7 @@ impl LiveScheduler {
             configuration: shown,
             runtime,
             threads: Threads::new(Alarm::new()),
+            gate,
         };
         scheduler.tend()?;
         Ok(scheduler)
@@ -230,6 +244,11 @@ impl LiveScheduler {
         &self.metrics
     }
 
+    /// Limits bindings to the nodes of the held shards, if there are several shards.
+    pub(super) fn gate(&self) -> Option<&ShardGate> {
+        self.gate.as_ref()
+    }
+
     /// Whether the scheduler is stopping.
     pub(super) fn stops(&self) -> &Arc<AtomicBool> {
         self.threads.alarm().stops()
@@ -245,12 +264,13 @@ impl LiveScheduler {
     #[must_use]
     pub fn figures(&self) -> LiveFigures {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { placed, failed, bound, not_bound } = &*self.counts;
+        let Counts { placed, failed, bound, not_bound, handed_over } = &*self.counts;
         LiveFigures {
             placed: of(placed),
             failed: of(failed),
             bound: of(bound),
             not_bound: of(not_bound),
+            handed_over: of(handed_over),
         }
     }
 
@@ -265,6 +285,10 @@ impl LiveScheduler {
             queue: self.schedulers.queue().clone(),
             writes: self.writes.clone(),
             counts: self.counts.clone(),
+            hand_over: self
+                .gate
+                .as_ref()
+                .map(|gate| HandOver::new(gate.shards().clone(), self.writes.binder())),
         };
         let dispatch = Dispatch::start(
             &self.runtime,

@@ -2,6 +2,7 @@
 
 mod binding;
 mod election;
+mod lease;
 mod live;
 mod pool;
 pub(crate) mod profiles;
@@ -9,9 +10,11 @@ mod requests;
 mod scheduling;
 mod secure;
 mod serve;
+mod shards;
 mod threads;
 
 pub use election::{Election, ElectionConfig, ElectionError};
 pub use live::{LiveConfig, LiveFigures, LiveScheduler, StartError};
 pub use secure::{CertificateSource, Lookup, RequestHeaders, SecureConfig, ServeError};
 pub use serve::Served;
+pub use shards::ShardHolder;

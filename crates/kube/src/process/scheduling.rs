@@ -41,6 +41,10 @@ impl Worker {
                 self.dispatch.bind(&mut self.scheduling, placement);
             }
             for unplaced in failed {
+                // Its shard was given up during the attempt.
+                if self.dispatch.is_foreign(&unplaced.pod) {
+                    continue;
+                }
                 if let Some(failure) = Failure::of_cycle(&unplaced.error) {
                     self.writes.status().report_failure(&unplaced.pod, failure);
                 }

@@ -33,7 +33,7 @@ use connections::{Bounds, serve};
 use super::LiveScheduler;
 use crate::mirror::Readiness;
 use crate::shadow::Shadow;
-use crate::write::Fence;
+use crate::write::{Fence, ShardGate};
 
 /// A running server. It ends when this is dropped, except that requests in progress are answered.
 #[derive(Debug)]
@@ -56,11 +56,15 @@ impl Answers {
     pub(super) fn of(scheduler: &LiveScheduler) -> Answers {
         let metrics = scheduler.metrics().clone();
         let schedulers = Arc::downgrade(scheduler.schedulers());
+        let gate = scheduler.gate().cloned();
         Answers {
             fence: Some(scheduler.writes().fence().clone()),
             stops: scheduler.stops().clone(),
             readiness: scheduler.mirror().readiness(),
-            metrics: Box::new(move || of_scheduler(&metrics, &schedulers)),
+            metrics: Box::new(move || {
+                let text = of_scheduler(&metrics, &schedulers);
+                gate.as_ref().map_or_else(|| text.clone(), |gate| with_shards(&text, gate))
+            }),
             configuration: scheduler.configuration().clone(),
         }
     }
@@ -199,6 +203,33 @@ fn of_scheduler(metrics: &Metrics, schedulers: &Weak<Schedulers>) -> String {
     metrics.encode()
 }
 
+/// Adds the number of held shards to metrics in the text format.
+fn with_shards(text: &str, gate: &ShardGate) -> String {
+    const END: &str = "# EOF\n";
+    let (name, held) = ("portolan_shards", gate.shards().held().count());
+    let families = text.strip_suffix(END).unwrap_or(text);
+    format!(
+        "{families}# HELP {name} Shards whose nodes and pods this replica schedules.\n# TYPE {name} gauge\n{name} \
+         {held}\n{END}"
+    )
+}
+
 async fn configuration(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/yaml")], answers.configuration.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan::framework::ShardSet;
+    use std::num::NonZeroU32;
+
+    #[test]
+    fn metrics_have_the_number_of_held_shards_before_their_end() {
+        let shards = NonZeroU32::new(8).and_then(ShardSet::new).expect("few");
+        [2, 5].into_iter().for_each(|shard| shards.add(shard));
+        let text = with_shards(&Metrics::new().encode(), &ShardGate::new(shards));
+        assert!(text.ends_with("\n# TYPE portolan_shards gauge\nportolan_shards 2\n# EOF\n"));
+        assert_eq!(text.matches("# EOF").count(), 1);
+    }
 }

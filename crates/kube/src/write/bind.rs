@@ -33,8 +33,9 @@ use super::blocking::{Blocking, RuntimeEnded};
 use super::bodies::{Binding, PodAnswer, is_gone, pod_path};
 use super::events::EventRecorder;
 use super::occurrence::Occurrence;
+use super::shard_gate::{ShardGate, Turn};
 use super::status::StatusWriter;
-use super::{Fence, LONGEST_WAIT, NO_LEASE};
+use super::{Fence, LONGEST_WAIT, NO_LEASE, NO_SHARD};
 use crate::api::{Api, ApiError};
 
 /// How often a binding is sent again after the pod was found without a node.
@@ -53,6 +54,8 @@ pub struct ApiBinder {
     pub(super) fence: Fence,
     pub(super) status: StatusWriter,
     pub(super) events: EventRecorder,
+    /// The nodes to which this process may bind, if there are several shards.
+    pub(super) gate: Option<ShardGate>,
     pub(super) waits: Waits,
 }
 
@@ -129,7 +132,15 @@ pub(crate) enum Unbound {
 }
 
 impl ApiBinder {
+    /// Begins a binding, unless the node belongs to a shard of another process.
+    fn enter(&self, node: &str) -> Result<Option<Turn>, BinderError> {
+        let Some(gate) = &self.gate else { return Ok(None) };
+        let turn = gate.enter(node).ok_or_else(|| BinderError::Failed(NO_SHARD.to_owned()))?;
+        Ok(Some(turn))
+    }
+
     async fn bind_pod(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
+        let _turn = self.enter(node)?;
         // A failure that is reported after the binding would contradict it.
         let _held = self.status.hold(&pod.uid).await;
         self.send(pod, node).await?;
@@ -145,6 +156,7 @@ impl ApiBinder {
         node: &Name,
         bind: impl Future<Output = Result<(), Unbound>>,
     ) -> Result<(), BinderError> {
+        let _turn = self.enter(node)?;
         let _held = self.status.hold(&pod.uid).await;
         if !self.fence.may_write() {
             return Err(BinderError::Failed(NO_LEASE.to_owned()));

@@ -36,6 +36,7 @@ mod gate;
 mod golden_tests;
 mod occurrence;
 mod series;
+mod shard_gate;
 mod status;
 #[cfg(test)]
 mod status_tests;
@@ -64,6 +65,7 @@ pub use evict::ApiEvictor;
 pub use failure::{Failure, Reason};
 pub use fence::Fence;
 pub use occurrence::{Occurrence, Type};
+pub use shard_gate::ShardGate;
 pub use status::{StatusFigures, StatusLimits, StatusWriter};
 pub use volumes::ApiVolumeBinder;
 
@@ -74,6 +76,8 @@ use crate::mirror::{KnownPod, PodIndex};
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Why nothing is written while the fence is closed.
 const NO_LEASE: &str = "this scheduler does not hold its lease";
+/// Why a pod is not bound to a node of another shard.
+const NO_SHARD: &str = "another replica holds the shard of the node";
 
 /// What is known of the cluster's pods. Implemented by the index that the mirror writes.
 pub trait KnownPods: Send + Sync {
@@ -100,6 +104,8 @@ pub struct WriteOptions {
     pub event_limits: EventLimits,
     /// Limits of statuses.
     pub status_limits: StatusLimits,
+    /// Limits bindings to the nodes of some shards.
+    pub gate: Option<ShardGate>,
 }
 
 /// All writers of a scheduler, which share a client and a fence.
@@ -112,6 +118,7 @@ pub struct Writes {
     fence: Fence,
     status: StatusWriter,
     events: EventRecorder,
+    gate: Option<ShardGate>,
 }
 
 impl Writes {
@@ -124,7 +131,7 @@ impl Writes {
         fence: Fence,
         options: WriteOptions,
     ) -> Writes {
-        let WriteOptions { events, host, event_limits, status_limits } = options;
+        let WriteOptions { events, host, event_limits, status_limits, gate } = options;
         // A request may wait for its turn until after the deadline, so the fence is asked again then.
         let fenced = |api: Api| api.with_permission(fence.clone());
         let api = fenced(api);
@@ -146,6 +153,7 @@ impl Writes {
             fence,
             status,
             events,
+            gate,
         }
     }
 
@@ -187,6 +195,7 @@ impl Writes {
             fence: self.fence.clone(),
             status: self.status.clone(),
             events: self.events.clone(),
+            gate: self.gate.clone(),
             waits: bind::Waits::DEFAULT,
         }
     }

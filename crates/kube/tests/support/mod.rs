@@ -78,6 +78,24 @@ podInitialBackoffSeconds: 1
 podMaxBackoffSeconds: 1
 ";
 
+/// Returns the configuration of a scheduler with short waits, and with further lines of its file.
+pub(crate) fn live_config(seed: u64, further: &str) -> LiveConfig {
+    let mut config = LiveConfig::default();
+    config.configuration = Some(format!("{CONFIGURATION}{further}").into());
+    config.bindings = NonZeroUsize::new(8).expect("not 0");
+    config.waiting_bindings = NonZeroUsize::MIN;
+    config.seed = Some(seed);
+    config.mirror.resources =
+        vec![Resource::PODS, Resource::NODES, Resource::POD_DISRUPTION_BUDGETS];
+    let pauses = &mut config.mirror.pauses;
+    (pauses.shortest, pauses.longest) = (Duration::from_millis(5), Duration::from_millis(50));
+    pauses.short_watch = Duration::from_millis(10);
+    pauses.list_silence = Duration::from_millis(500);
+    (pauses.hurried_watch, pauses.refresh) = (Duration::from_secs(1), Duration::from_secs(2));
+    config.writes.event_limits.retry = Duration::from_millis(100);
+    config
+}
+
 /// A scheduler and its fence.
 pub(crate) struct Process {
     pub(crate) live: LiveScheduler,
@@ -117,19 +135,7 @@ impl Process {
     ) -> Process {
         let _within = runtime.enter();
         let fence = Fence::closed();
-        let mut config = LiveConfig::default();
-        config.configuration = Some(format!("{CONFIGURATION}{further}").into());
-        config.bindings = NonZeroUsize::new(8).expect("not 0");
-        config.waiting_bindings = NonZeroUsize::MIN;
-        config.seed = Some(seed);
-        config.mirror.resources =
-            vec![Resource::PODS, Resource::NODES, Resource::POD_DISRUPTION_BUDGETS];
-        let pauses = &mut config.mirror.pauses;
-        (pauses.shortest, pauses.longest) = (Duration::from_millis(5), Duration::from_millis(50));
-        pauses.short_watch = Duration::from_millis(10);
-        pauses.list_silence = Duration::from_millis(500);
-        (pauses.hurried_watch, pauses.refresh) = (Duration::from_secs(1), Duration::from_secs(2));
-        config.writes.event_limits.retry = Duration::from_millis(100);
+        let config = live_config(seed, further);
         limits.idle = Duration::from_secs(2);
         let api = client(server, name, limits);
         let live = LiveScheduler::start(api, fence.clone(), config).expect("started");

@@ -1,0 +1,353 @@
+//! A Lease that candidates take, renew and give back by the rules of client-go (leaderelection.go), one request at a
+//! time. [`Election`](super::Election) and the holder of shards decide when.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout};
+
+use super::ElectionConfig;
+use super::election::ElectionError;
+use crate::api::{Api, ApiError, Resource};
+
+/// The annotation of a Lease whose holder is asked to give it up, with the identity of the candidate that asks.
+const WANTED_BY: &str = "portolan.dev/wanted-by";
+
+/// One candidate's view of a Lease.
+#[derive(Debug)]
+pub(super) struct LeaseLock {
+    api: Api,
+    config: ElectionConfig,
+    path: String,
+    observed: Option<Observed>,
+    /// Whether the next renewal removes the request to give the Lease up.
+    declines: bool,
+}
+
+/// What a candidate knows about the holder of a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// This candidate.
+    Us,
+    /// Another candidate, whose Lease has not expired.
+    Other(String),
+    /// Nobody, and this candidate has known it for this long.
+    Nobody(Duration),
+}
+
+/// The Lease as it was last seen, and when its specification was first seen.
+#[derive(Debug)]
+struct Observed {
+    lease: Lease,
+    since: Instant,
+}
+
+/// What one try came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The Lease is ours, since this moment at the latest.
+    Held(Instant),
+    /// Another candidate holds it.
+    Other(String),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Lease {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resource_version: Option<String>,
+    /// Labels, annotations and whatever else a replacement would remove.
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<i64>,
+    acquire_time: Option<String>,
+    renew_time: Option<String>,
+    lease_transitions: Option<i64>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+impl Spec {
+    fn holder(&self) -> &str {
+        self.holder_identity.as_deref().unwrap_or_default()
+    }
+}
+
+impl Observed {
+    /// How long a candidate waits for the holder.
+    fn duration(&self) -> Duration {
+        let seconds = self.lease.spec.lease_duration_seconds.unwrap_or(0);
+        Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+    }
+}
+
+impl Metadata {
+    /// The identity of the candidate that asks for the Lease.
+    fn wanted_by(&self) -> Option<&str> {
+        self.rest.get("annotations")?.get(WANTED_BY)?.as_str().filter(|by| !by.is_empty())
+    }
+
+    fn set_wanted_by(&mut self, identity: &str) {
+        let annotations = self.rest.entry("annotations").or_insert_with(|| Map::new().into());
+        match annotations {
+            Value::Object(annotations) => {
+                annotations.insert(WANTED_BY.to_owned(), identity.into());
+            }
+            other => *other = serde_json::json!({WANTED_BY: identity}),
+        }
+    }
+
+    fn remove_wanted_by(&mut self) {
+        if let Some(Value::Object(annotations)) = self.rest.get_mut("annotations") {
+            annotations.remove(WANTED_BY);
+        }
+    }
+}
+
+impl LeaseLock {
+    /// # Errors
+    ///
+    /// The configuration is invalid.
+    pub(super) fn new(api: Api, config: ElectionConfig) -> Result<LeaseLock, ElectionError> {
+        config.check()?;
+        let path = Resource::LEASES.object(&config.namespace, &config.name);
+        Ok(LeaseLock { api, config, path, observed: None, declines: false })
+    }
+
+    pub(super) fn config(&self) -> &ElectionConfig {
+        &self.config
+    }
+
+    /// The path of the Lease, for messages.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Gives the Lease back, so that another candidate need not wait for its expiry, if this candidate holds it.
+    pub(super) async fn release(&mut self) -> Result<(), ApiError> {
+        let Some(Observed { lease, .. }) = &self.observed else { return Ok(()) };
+        if lease.spec.holder() != self.config.identity {
+            return Ok(());
+        }
+        let released = match self.give_back(lease).await {
+            // A renewal whose answer was not awaited, or a request for the lease, has changed it.
+            Err(error) if error.is_conflict() => {
+                let found = read(&self.api.get(&self.path).await?)?;
+                match found.spec.holder() == self.config.identity {
+                    true => self.give_back(&found).await?,
+                    false => found,
+                }
+            }
+            released => released?,
+        };
+        self.see(released);
+        Ok(())
+    }
+
+    async fn give_back(&self, lease: &Lease) -> Result<Lease, ApiError> {
+        let now = now();
+        let spec = Spec {
+            holder_identity: Some(String::new()),
+            lease_duration_seconds: Some(1),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now),
+            ..lease.spec.clone()
+        };
+        let released = Lease { spec, ..lease.clone() };
+        read(&self.api.replace(&self.path, &released).await?)
+    }
+
+    /// Takes or renews the Lease, unless another candidate holds it.
+    pub(super) async fn try_turn(&mut self) -> Result<Turn, ApiError> {
+        let limit = self.limit();
+        timeout(limit, self.turn()).await.unwrap_or_else(|_| Err(late(limit)))
+    }
+
+    /// Reads the Lease.
+    pub(super) async fn look(&mut self) -> Result<(), ApiError> {
+        let limit = self.limit();
+        match timeout(limit, self.api.get(&self.path)).await {
+            Ok(Ok(bytes)) => self.see(read(&bytes)?),
+            Ok(Err(error)) if error.is_not_found() => self.observed = None,
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(late(limit)),
+        }
+        Ok(())
+    }
+
+    /// Asks the holder of the Lease to give it up, unless another candidate asks already.
+    pub(super) async fn ask(&mut self) -> Result<(), ApiError> {
+        self.look().await?;
+        let Some(Observed { lease, .. }) = &self.observed else { return Ok(()) };
+        if !matches!(self.holder(), Holder::Other(_)) || lease.metadata.wanted_by().is_some() {
+            return Ok(());
+        }
+        let mut asking = lease.clone();
+        asking.metadata.set_wanted_by(&self.config.identity);
+        let limit = self.limit();
+        let asked = timeout(limit, self.api.replace(&self.path, &asking)).await;
+        self.see(read(&asked.unwrap_or_else(|_| Err(late(limit)))?)?);
+        Ok(())
+    }
+
+    /// Removes the request to give the Lease up with the next renewal.
+    pub(super) fn decline(&mut self) {
+        self.declines = true;
+    }
+
+    /// Returns who holds the Lease, as it was last seen.
+    pub(super) fn holder(&self) -> Holder {
+        let Some(observed) = &self.observed else { return Holder::Nobody(Duration::ZERO) };
+        let holder = observed.lease.spec.holder();
+        let age = observed.since.elapsed();
+        match observed.duration() {
+            _ if holder.is_empty() => Holder::Nobody(age),
+            _ if holder == self.config.identity => Holder::Us,
+            duration if age > duration => Holder::Nobody(age - duration),
+            _ => Holder::Other(holder.to_owned()),
+        }
+    }
+
+    /// Returns the candidate that asks for the Lease.
+    pub(super) fn wanted_by(&self) -> Option<&str> {
+        self.observed.as_ref()?.lease.metadata.wanted_by()
+    }
+
+    /// The longest time for which a request is waited for.
+    fn limit(&self) -> Duration {
+        self.config.renew_deadline / 2
+    }
+
+    async fn turn(&mut self) -> Result<Turn, ApiError> {
+        let started = Instant::now();
+        let known = match self.api.get(&self.path).await {
+            Ok(bytes) => read(&bytes)?,
+            Err(error) if error.is_not_found() => {
+                let collection = Resource::LEASES.collection(Some(&self.config.namespace));
+                let created = self.api.create(&collection, &self.first()).await?;
+                self.see(read(&created)?);
+                return Ok(Turn::Held(started));
+            }
+            Err(error) => return Err(error),
+        };
+        self.see(known.clone());
+        let is_ours = known.spec.holder() == self.config.identity;
+        if !is_ours && !known.spec.holder().is_empty() && !self.has_expired() {
+            return Ok(Turn::Other(known.spec.holder().to_owned()));
+        }
+        let renewed = self.api.replace(&self.path, &self.next(&known, is_ours)).await?;
+        self.declines = false;
+        self.see(read(&renewed)?);
+        Ok(Turn::Held(started))
+    }
+
+    /// Notes the Lease, and the time if its holder has changed it. A change of metadata is not a renewal.
+    fn see(&mut self, lease: Lease) {
+        match &mut self.observed {
+            Some(observed) if observed.lease.spec == lease.spec => observed.lease = lease,
+            observed => *observed = Some(Observed { lease, since: Instant::now() }),
+        }
+    }
+
+    /// Returns whether the Lease has not changed for as long as its holder may take.
+    fn has_expired(&self) -> bool {
+        self.observed.as_ref().is_none_or(|observed| observed.since.elapsed() > observed.duration())
+    }
+
+    fn first(&self) -> Lease {
+        let now = now();
+        Lease {
+            api_version: Resource::LEASES.api_version.to_owned(),
+            kind: Resource::LEASES.kind.to_owned(),
+            metadata: Metadata {
+                name: self.config.name.clone(),
+                namespace: self.config.namespace.clone(),
+                ..Metadata::default()
+            },
+            spec: Spec {
+                holder_identity: Some(self.config.identity.clone()),
+                lease_duration_seconds: Some(self.seconds()),
+                acquire_time: Some(now.clone()),
+                renew_time: Some(now),
+                lease_transitions: Some(0),
+                rest: Map::new(),
+            },
+        }
+    }
+
+    fn next(&self, known: &Lease, is_ours: bool) -> Lease {
+        let transitions = known.spec.lease_transitions.unwrap_or(0);
+        let now = now();
+        let spec = Spec {
+            holder_identity: Some(self.config.identity.clone()),
+            lease_duration_seconds: Some(self.seconds()),
+            acquire_time: match is_ours {
+                true => known.spec.acquire_time.clone(),
+                false => Some(now.clone()),
+            },
+            renew_time: Some(now),
+            lease_transitions: Some(if is_ours {
+                transitions
+            } else {
+                transitions.saturating_add(1)
+            }),
+            rest: known.spec.rest.clone(),
+        };
+        let mut next = Lease { spec, ..known.clone() };
+        if !is_ours || self.declines {
+            next.metadata.remove_wanted_by();
+        }
+        next
+    }
+
+    fn seconds(&self) -> i64 {
+        i64::try_from(self.config.lease_duration.as_secs()).unwrap_or(i64::MAX)
+    }
+}
+
+fn late(limit: Duration) -> ApiError {
+    ApiError::NoAnswer(format!("no answer within {} s", limit.as_secs_f32()))
+}
+
+fn read(bytes: &[u8]) -> Result<Lease, ApiError> {
+    serde_json::from_slice(bytes).map_err(|error| ApiError::Malformed(format!("a Lease: {error}")))
+}
+
+/// The time as a `MicroTime`.
+fn now() -> String {
+    format!("{:.6}", Timestamp::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn micro_times_have_six_digits() {
+        let text = now();
+        assert_eq!((text.len(), &text[19..20], &text[26..]), (27, ".", "Z"), "{text}");
+    }
+}

@@ -1,0 +1,465 @@
+//! Several replicas that schedule at once, each for its shards.
+//!
+//! The checks of bindings replay the server's record of writes: a binding must come from the replica that held the Lease
+//! of the node's shard at that moment. `PORTOLAN_SCHEDULES` sets the number of random schedules, and
+//! `PORTOLAN_SEED` runs one of them.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use portolan::framework::ShardSet;
+use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind};
+use portolan_kube::process::{ElectionConfig, LiveFigures, LiveScheduler, ShardHolder};
+use portolan_kube::write::Fence;
+use serde_json::{Value, json};
+use support::{TIMEOUT, applied, client, limits, live_config, node, pod, server, until};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// Long enough that a busy machine renews in time.
+const LEASE: Duration = Duration::from_secs(4);
+const RENEW: Duration = Duration::from_secs(3);
+
+fn config(identity: &str) -> ElectionConfig {
+    let mut config = ElectionConfig::new(identity);
+    (config.lease_duration, config.renew_deadline) = (LEASE, RENEW);
+    config.retry_period = Duration::from_millis(150);
+    config
+}
+
+fn shard_set(count: u32) -> ShardSet {
+    NonZeroU32::new(count).and_then(ShardSet::new).expect("few shards")
+}
+
+/// A replica, as a task that owns its scheduler.
+struct Replica {
+    shards: ShardSet,
+    fence: Fence,
+    figures: watch::Receiver<LiveFigures>,
+    stop: oneshot::Sender<()>,
+    /// Returns whether a Lease was lost.
+    task: JoinHandle<bool>,
+}
+
+impl Replica {
+    /// Starts a replica whose identity and user agent is `name`.
+    fn start(server: &ApiServer, name: &'static str, count: u32) -> Replica {
+        let (shards, fence) = (shard_set(count), Fence::closed());
+        let mut live = live_config(1, "");
+        live.shards = Some(shards.clone());
+        let api = client(server, name, limits(TIMEOUT * 10));
+        let scheduler = LiveScheduler::start(api.clone(), fence.clone(), live).expect("started");
+        let holder = ShardHolder::new(&api, &config(name), &scheduler).expect("valid");
+        let (stop, stopped) = oneshot::channel();
+        let (figures, read) = watch::channel(LiveFigures::default());
+        let task = tokio::spawn(run(scheduler, holder, stopped, figures));
+        Replica { shards, fence, figures: read, stop, task }
+    }
+
+    fn held(&self) -> usize {
+        self.shards.held().count()
+    }
+
+    /// Ends the replica as a crash does: it writes nothing more and gives nothing back.
+    fn kill(self) {
+        self.fence.close();
+        self.task.abort();
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).expect("it runs");
+        assert!(!self.task.await.expect("no panic"), "a lease was lost");
+    }
+}
+
+async fn run(
+    mut scheduler: LiveScheduler,
+    mut holder: ShardHolder,
+    mut stopped: oneshot::Receiver<()>,
+    figures: watch::Sender<LiveFigures>,
+) -> bool {
+    scheduler.mirror().synced().await.expect("synced");
+    scheduler.begin().expect("begun");
+    let report = async {
+        loop {
+            figures.send_replace(scheduler.figures());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = holder.keep(&scheduler) => return true,
+        () = report => {}
+        _ = &mut stopped => {}
+    }
+    tokio::select! {
+        () = scheduler.stop(Duration::from_secs(20)) => {}
+        () = holder.renew() => return true,
+    }
+    holder.release().await;
+    false
+}
+
+async fn balanced(replicas: &[&Replica]) {
+    let count = replicas[0].shards.count() as usize;
+    until("every replica has its share", || {
+        let held: Vec<usize> = replicas.iter().map(|replica| replica.held()).collect();
+        let (least, most) = (held.iter().min(), held.iter().max());
+        held.iter().sum::<usize>() == count && most.zip(least).is_some_and(|(a, b)| a - b <= 1)
+    })
+    .await;
+}
+
+fn node_of(pod: &Value) -> Option<&str> {
+    pod["spec"]["nodeName"].as_str()
+}
+
+async fn all_bound(server: &ApiServer) {
+    until("all pods are bound", || server.objects("Pod").iter().all(|pod| node_of(pod).is_some()))
+        .await;
+}
+
+/// Checks who bound what, and that no node has more than its capacity.
+fn check(server: &ApiServer, shards: &ShardSet) {
+    let (mut holders, mut bound) = (BTreeMap::new(), BTreeMap::new());
+    for write in server.writes().into_iter().filter(|write| write.applied) {
+        if write.resource == "leases"
+            && let Some((_, shard)) =
+                write.body["metadata"]["name"].as_str().and_then(|name| name.rsplit_once("-shard-"))
+        {
+            let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
+            holders.insert(shard.parse::<u32>().expect("a number"), holder.to_owned());
+        }
+        if write.resource == "pods/binding" {
+            let node = write.body["target"]["name"].as_str().expect("a node");
+            let holder = holders.get(&shards.of_node(node)).map(String::as_str);
+            assert_eq!(holder, Some(&*write.user_agent), "{} bound to {node}", write.name);
+            let before = bound.insert(write.name.clone(), node.to_owned());
+            assert_eq!(before, None, "{} is bound twice", write.name);
+        }
+    }
+    let milli = |text: &Value| -> u64 {
+        let text = text.as_str().expect("a quantity");
+        match text.strip_suffix('m') {
+            Some(milli) => milli.parse().expect("a number"),
+            None => text.parse::<u64>().expect("a number") * 1_000,
+        }
+    };
+    let mut used: BTreeMap<String, u64> = BTreeMap::new();
+    for pod in server.objects("Pod") {
+        let cpu = milli(&pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]);
+        *used.entry(node_of(&pod).expect("bound").to_owned()).or_default() += cpu;
+    }
+    for node in server.objects("Node") {
+        let name = node["metadata"]["name"].as_str().expect("a name");
+        let capacity = milli(&node["status"]["allocatable"]["cpu"]);
+        let used = used.get(name).copied().unwrap_or(0);
+        assert!(used <= capacity, "{name}: {used} of {capacity}");
+    }
+}
+
+fn failures(server: &ApiServer) -> usize {
+    let is_failure = |event: &Value| event["reason"] == "FailedScheduling";
+    server.objects("Event").iter().filter(|event| is_failure(event)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_bind_all_pods_each_to_its_own_nodes() {
+    let server = server();
+    for n in 0..200 {
+        server.create(&node(&format!("node-{n}"), 4_000)).expect("created");
+    }
+    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
+    balanced(&[&replicas[0], &replicas[1]]).await;
+    for n in 0..1_000 {
+        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
+    }
+    all_bound(&server).await;
+    check(&server, &shard_set(2));
+    for name in ["a", "b"] {
+        let bound = applied(&server, name).iter().filter(|w| w.resource == "pods/binding").count();
+        assert!(bound > 300, "{name} bound {bound}");
+    }
+    assert_eq!(failures(&server), 0);
+    for replica in replicas {
+        replica.stop().await;
+    }
+    for lease in server.objects("Lease") {
+        assert_eq!(lease["spec"]["holderIdentity"], "", "given back");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_full_shard_are_handed_over_without_a_word() {
+    let server = server();
+    let shards = shard_set(2);
+    // Nodes of shard 0 are too small for any of the pods.
+    for n in 0..40 {
+        let name = format!("node-{n}");
+        let cpu = if shards.of_node(&name) == 0 { 100 } else { 4_000 };
+        server.create(&node(&name, cpu)).expect("created");
+    }
+    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
+    balanced(&[&replicas[0], &replicas[1]]).await;
+    for n in 0..100 {
+        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
+    }
+    all_bound(&server).await;
+    check(&server, &shards);
+    assert_eq!(failures(&server), 0);
+    let handed = |of: &Replica| of.figures.borrow().handed_over;
+    until("the figures", || handed(&replicas[0]) + handed(&replicas[1]) > 20).await;
+    for pod in server.objects("Pod") {
+        assert_eq!(shards.of_node(node_of(&pod).expect("bound")), 1);
+    }
+    for replica in replicas {
+        replica.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shards_of_a_replica_that_died_are_taken_over_with_their_pods() {
+    let server = server();
+    for n in 0..40 {
+        server.create(&node(&format!("node-{n}"), 4_000)).expect("created");
+    }
+    let [first, second] = ["a", "b"].map(|name| Replica::start(&server, name, 4));
+    balanced(&[&first, &second]).await;
+    first.kill();
+    for n in 0..100 {
+        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
+    }
+    until("the second has all shards", || second.held() == 4).await;
+    all_bound(&server).await;
+    check(&server, &shard_set(4));
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_third_replica_gets_its_share_and_no_pod_is_lost_or_bound_twice() {
+    let server = server();
+    for n in 0..60 {
+        server.create(&node(&format!("node-{n}"), 8_000)).expect("created");
+    }
+    // Bindings are in flight whenever a shard is given up.
+    let slow = Fault::new(Effect::Delay(Duration::from_millis(60)));
+    server.set_faults(0, vec![slow.verb("create").resource("pods/binding")]);
+    let [first, second] = ["a", "b"].map(|name| Replica::start(&server, name, 6));
+    balanced(&[&first, &second]).await;
+    let mut third = None;
+    for n in 0..400 {
+        if n == 100 {
+            third = Some(Replica::start(&server, "c", 6));
+        }
+        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let third = third.expect("started");
+    balanced(&[&first, &second, &third]).await;
+    assert_eq!((first.held(), second.held(), third.held()), (2, 2, 2));
+    for n in 400..500 {
+        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
+    }
+    all_bound(&server).await;
+    check(&server, &shard_set(6));
+    // One that ends in order is replaced without waiting for its leases.
+    third.stop().await;
+    balanced(&[&first, &second]).await;
+    server.create(&pod("last", 500)).expect("created");
+    all_bound(&server).await;
+    check(&server, &shard_set(6));
+    for replica in [first, second] {
+        replica.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_fits_nowhere_is_reported_by_one_replica() {
+    let server = server();
+    for n in 0..10 {
+        server.create(&node(&format!("node-{n}"), 1_000)).expect("created");
+    }
+    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
+    balanced(&[&replicas[0], &replicas[1]]).await;
+    // The node does not exist, so the pod belongs to the shard that the name would have.
+    let mut large = server.create(&pod("large", 2_000)).expect("created");
+    large["status"]["nominatedNodeName"] = json!("gone");
+    server.update_status(&large).expect("nominated");
+    until("the report", || failures(&server) > 0).await;
+    let condition = || {
+        let found = server.get("Pod", "default", "large").expect("the pod");
+        found["status"]["conditions"][0].clone()
+    };
+    until("the condition", || condition()["reason"] == "Unschedulable").await;
+    server.create(&node("large", 4_000)).expect("created");
+    all_bound(&server).await;
+    check(&server, &shard_set(2));
+    for replica in replicas {
+        replica.stop().await;
+    }
+}
+
+fn lease(server: &ApiServer, shard: u32) -> Value {
+    let name = format!("kube-scheduler-shard-{shard}");
+    server.get("Lease", "kube-system", &name).expect("a Lease")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_loses_one_lease_stops_writing_for_all_shards() {
+    let server = server();
+    let replica = Replica::start(&server, "a", 2);
+    balanced(&[&replica]).await;
+    assert!(replica.fence.may_write());
+    until("another holder", || {
+        let mut stolen = lease(&server, 1);
+        stolen["spec"]["holderIdentity"] = json!("thief");
+        // A renewal at the same moment wins.
+        server.update(&stolen).is_ok()
+    })
+    .await;
+    until("the replica notices", || replica.fence.is_lost()).await;
+    assert!(replica.task.await.expect("no panic"), "its process ends");
+    assert_eq!(lease(&server, 0)["spec"]["holderIdentity"], "a", "not given back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_a_dead_replica_asked_for_is_taken_back() {
+    let server = server();
+    let replica = Replica::start(&server, "a", 2);
+    balanced(&[&replica]).await;
+    let wanted = json!({"metadata": {"annotations": {
+        "portolan.dev/wanted-by": "ghost", "example.com/other": "stays",
+    }}});
+    server
+        .patch("Lease", "kube-system", "kube-scheduler-shard-0", PatchKind::Merge, &wanted)
+        .expect("patched");
+    until("the shard is given up", || replica.held() == 1).await;
+    until("the shard is taken back", || replica.held() == 2).await;
+    let annotations = lease(&server, 0)["metadata"]["annotations"].clone();
+    assert_eq!(annotations, json!({"example.com/other": "stays"}));
+    // A request of a replica that would then have more than this one is removed.
+    let wanted = json!({"metadata": {"annotations": {"portolan.dev/wanted-by": "a"}}});
+    server
+        .patch("Lease", "kube-system", "kube-scheduler-shard-1", PatchKind::Merge, &wanted)
+        .expect("patched");
+    until("the request is removed", || lease(&server, 1)["metadata"]["annotations"] == json!({}))
+        .await;
+    assert_eq!(replica.held(), 2);
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bindings_of_the_previous_holder_count_although_the_watch_is_late() {
+    let server = server();
+    server.create(&node("n", 1_000)).expect("created");
+    let before = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "kube-scheduler-shard-0", "namespace": "kube-system"},
+        "spec": {"holderIdentity": "old", "leaseDurationSeconds": 3_600}});
+    server.create(&before).expect("created");
+    server.create(&pod("second", 800)).expect("created");
+    let mut replica = Replica::start(&server, "a", 1);
+    replica.figures.changed().await.expect("it has begun");
+    server.stall_cache("Pod").expect("known");
+    server.create(&pod("first", 800)).expect("created");
+    server.bind("default", "first", "n").expect("bound");
+    let mut released = lease(&server, 0);
+    released["spec"]["holderIdentity"] = json!("");
+    server.update(&released).expect("released");
+    until("the replica has the lease", || lease(&server, 0)["spec"]["holderIdentity"] == "a").await;
+    server.resume_cache("Pod").expect("known");
+    until("the second pod is reported", || failures(&server) > 0).await;
+    assert!(node_of(&server.get("Pod", "default", "second").expect("it exists")).is_none());
+    replica.stop().await;
+}
+
+/// The names of the replicas of a random schedule.
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// The random schedules that run at once. They wait most of the time.
+const AT_ONCE: usize = 3;
+
+/// Sets faults of requests that the replicas must survive.
+fn set_faults(server: &ApiServer, seed: u64) {
+    let effects = [
+        Effect::internal_error(),
+        Effect::too_many_requests(0),
+        Effect::conflict(),
+        Effect::internal_error_after(),
+        Effect::Delay(Duration::from_millis(40)),
+        Effect::ResetBefore,
+        Effect::ResetAfter,
+    ];
+    let targets = [
+        ("create", "pods/binding"),
+        ("patch", "pods/status"),
+        ("get", "leases"),
+        ("create", "leases"),
+        ("update", "leases"),
+    ];
+    let mut faults = Vec::new();
+    for (verb, resource) in targets {
+        for effect in &effects {
+            let fault = Fault::new(effect.clone()).verb(verb).resource(resource);
+            faults.push(fault.probability(0.02));
+        }
+    }
+    server.set_faults(seed, faults);
+}
+
+/// Runs replicas that start, end and die while requests fail, until all pods are bound.
+async fn random_schedule(seed: u64) {
+    let (server, mut random) = (server(), fastrand::Rng::with_seed(seed));
+    let shards = random.u32(2..=8);
+    // About as much room as the pods need, so that shards get full.
+    for n in 0..32 {
+        server.create(&node(&format!("node-{n}"), random.u64(2..=6) * 1_000)).expect("created");
+    }
+    set_faults(&server, seed);
+    let mut names = NAMES.into_iter();
+    let mut replicas = vec![Replica::start(&server, names.next().expect("a name"), shards)];
+    for n in 0..200 {
+        if n % 25 == 0 {
+            let index = random.usize(0..replicas.len());
+            match random.u32(0..4) {
+                0 if replicas.len() > 1 => replicas.swap_remove(index).kill(),
+                1 if replicas.len() > 1 => replicas.swap_remove(index).stop().await,
+                _ => {
+                    replicas.extend(names.next().map(|name| Replica::start(&server, name, shards)));
+                }
+            }
+        }
+        let cpu = random.u64(1..=8) * 100;
+        server.create(&pod(&format!("pod-{n}"), cpu)).expect("created");
+        tokio::time::sleep(Duration::from_millis(random.u64(0..40))).await;
+    }
+    server.set_faults(0, Vec::new());
+    // A replica that was not heard for too long has ended, as its process would.
+    replicas.retain(|replica| !replica.fence.is_lost());
+    if replicas.is_empty() {
+        replicas.push(Replica::start(&server, "last", shards));
+    }
+    all_bound(&server).await;
+    balanced(&replicas.iter().collect::<Vec<_>>()).await;
+    check(&server, &shard_set(shards));
+    for replica in replicas {
+        replica.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_come_and_go_while_requests_fail_lose_no_pod() {
+    let given = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|text| text.parse().ok());
+    let one = std::env::var("PORTOLAN_SEED").ok().and_then(|text| text.parse().ok());
+    let seeds: Vec<u64> = match one {
+        Some(seed) => vec![seed],
+        None => (0..given.unwrap_or(3)).collect(),
+    };
+    for seeds in seeds.chunks(AT_ONCE) {
+        let schedules = seeds.iter().map(|seed| tokio::spawn(random_schedule(*seed)));
+        for (seed, schedule) in seeds.iter().zip(schedules.collect::<Vec<_>>()) {
+            schedule.await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A scheduler that holds some of the shards of nodes and pods, which may change at any time.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use portolan::framework::ShardSet;
+use portolan::log::Event;
+use portolan::model::{Pod, Timestamp, Uid, node, pod};
+use portolan::scheduler::queue::Place;
+use portolan::scheduler::{Attempt, Placement, Schedulers, SchedulingLoop};
+
+fn clock() -> Timestamp {
+    Timestamp::from_secs(1)
+}
+
+/// A scheduler with two shards of which it holds none at first, and a node of each.
+struct World {
+    shards: ShardSet,
+    schedulers: Schedulers,
+    scheduling: SchedulingLoop,
+}
+
+impl World {
+    fn new() -> World {
+        let shards = ShardSet::new(NonZeroU32::new(2).unwrap()).unwrap();
+        let schedulers = Schedulers::builder().shards(shards.clone()).build().unwrap();
+        let scheduling = schedulers.scheduling_loop().unwrap();
+        let world = World { shards, schedulers, scheduling };
+        for shard in 0..2 {
+            world.submit(Event::add_node(node(&*world.node_in(shard)).cpu(1_000).build()));
+        }
+        world
+    }
+
+    fn submit(&self, event: Event) {
+        self.schedulers.engine().submit(event).unwrap().wait().unwrap().unwrap();
+    }
+
+    fn node_in(&self, shard: u32) -> String {
+        (0..).map(|n| format!("n{n}")).find(|name| self.shards.of_node(name) == shard).unwrap()
+    }
+
+    /// A pod of this shard.
+    fn pod_in(&self, shard: u32, cpu: i64) -> Pod {
+        let pods = (0..).map(|n| pod(format!("p{n}")).cpu(cpu).build());
+        pods.into_iter().find(|pod| self.shards.of_pod(pod) == shard).unwrap()
+    }
+
+    /// The place of a pod in the queue, after all events were taken in.
+    fn place(&self, uid: &Uid) -> Option<Place> {
+        self.schedulers.queue().tend(clock);
+        self.schedulers.queue().with(|queue, _| queue.place(uid))
+    }
+
+    fn parked(&self) -> usize {
+        self.schedulers.queue().tend(clock);
+        self.schedulers.queue().with(|queue, _| queue.parked())
+    }
+
+    fn hold(&self, shard: u32) {
+        self.shards.add(shard);
+        self.reassign();
+    }
+
+    fn give_up(&self, shard: u32) {
+        self.shards.remove(shard);
+        self.reassign();
+    }
+
+    fn reassign(&self) {
+        self.schedulers.queue().with(|queue, version| queue.reassign(version, clock()));
+    }
+
+    fn placed(&mut self) -> Placement {
+        match self.scheduling.schedule_one(Some(std::time::Instant::now()), clock).unwrap() {
+            Attempt::Placed(placement) => placement,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_assumed(&self, uid: &Uid) -> bool {
+        let version = self.schedulers.engine().reader().unwrap().snapshot();
+        version.pod(uid).is_some_and(|pod| pod.is_assumed())
+    }
+}
+
+fn nominated(pod: &Pod, node: &str) -> Pod {
+    Pod { nominated_node_name: Some(node.into()), ..pod.clone() }
+}
+
+#[test]
+fn pods_enter_and_leave_the_queue_with_their_shard_without_a_newer_object() {
+    let world = World::new();
+    let pods = [world.pod_in(0, 100), world.pod_in(1, 100)];
+    pods.iter().for_each(|pod| world.submit(Event::put_pending(pod.clone())));
+    let places = || [world.place(&pods[0].uid), world.place(&pods[1].uid)];
+    assert_eq!((places(), world.parked()), ([None, None], 2));
+    world.hold(1);
+    assert_eq!((places(), world.parked()), ([None, Some(Place::Active)], 1));
+    world.hold(0);
+    world.give_up(1);
+    assert_eq!((places(), world.parked()), ([Some(Place::Active), None], 1));
+    // A nomination moves a pod to the shard of the node.
+    world.submit(Event::put_pending(nominated(&pods[0], &world.node_in(1))));
+    world.submit(Event::put_pending(nominated(&pods[1], &world.node_in(0))));
+    assert_eq!((places(), world.parked()), ([None, Some(Place::Active)], 1));
+}
+
+#[test]
+fn parked_pods_that_are_gone_or_bound_do_not_return() {
+    let world = World::new();
+    let pods = [world.pod_in(0, 100), world.pod_in(1, 100)];
+    pods.iter().for_each(|pod| world.submit(Event::put_pending(pod.clone())));
+    assert_eq!(world.parked(), 2);
+    world.submit(Event::remove_pending(&pods[0].uid));
+    world.submit(Event::add_pod(pods[1].clone().on(world.node_in(1))));
+    assert_eq!(world.parked(), 0);
+    world.hold(0);
+    world.hold(1);
+    assert_eq!((world.place(&pods[0].uid), world.place(&pods[1].uid)), (None, None));
+}
+
+#[test]
+fn a_pod_whose_binding_is_in_flight_keeps_its_room_when_its_shard_is_given_up() {
+    let mut world = World::new();
+    world.hold(0);
+    world.hold(1);
+    let pod = nominated(&world.pod_in(1, 800), &world.node_in(0));
+    world.submit(Event::put_pending(pod.clone()));
+    let placement = world.placed();
+    assert_eq!(**placement.node(), *world.node_in(0));
+    // The nomination is gone, so the pod belongs to shard 1 again.
+    world.submit(Event::put_pending(Pod { nominated_node_name: None, ..pod.clone() }));
+    world.give_up(1);
+    assert!(world.is_assumed(&pod.uid) && world.parked() == 1);
+    world.scheduling.bind(&placement, clock).unwrap();
+    world.hold(1);
+    assert_eq!((world.place(&pod.uid), world.parked()), (None, 0), "bound");
+}
+
+#[test]
+fn a_parked_pod_that_is_not_bound_is_tried_again_when_its_shard_returns() {
+    for is_back_before in [false, true] {
+        let mut world = World::new();
+        world.hold(0);
+        world.hold(1);
+        let pod = world.pod_in(1, 800);
+        world.submit(Event::put_pending(pod.clone()));
+        let placement = world.placed();
+        world.give_up(1);
+        assert_eq!((world.parked(), world.is_assumed(&pod.uid)), (1, true));
+        let mut binding = world.schedulers.binding_loop().unwrap();
+        if is_back_before {
+            world.hold(1);
+            assert_eq!(world.parked(), 1, "it is still assumed");
+        }
+        binding.withdraw(&placement, clock);
+        if !is_back_before {
+            assert_eq!((world.place(&pod.uid), world.parked()), (None, 1));
+            world.hold(1);
+        }
+        assert!(!world.is_assumed(&pod.uid));
+        assert!(world.place(&pod.uid).is_some(), "{is_back_before}");
+        assert_eq!(world.parked(), 0);
+    }
+}
+
+#[test]
+fn a_pod_that_was_placed_on_a_node_of_another_shard_backs_off_when_it_is_withdrawn() {
+    let mut world = World::new();
+    world.hold(0);
+    let fill = pod("fill").cpu(1_000).build().on(world.node_in(0));
+    world.submit(Event::add_pod(Arc::new(fill)));
+    let pod = world.pod_in(0, 800);
+    world.submit(Event::put_pending(pod.clone()));
+    let placement = world.placed();
+    assert_eq!(**placement.node(), *world.node_in(1), "its own node is full");
+    let mut binding = world.schedulers.binding_loop().unwrap();
+    assert_eq!(binding.withdraw(&placement, clock), Some(Place::ErrorBackoff));
+    assert!(!world.is_assumed(&pod.uid));
+    // Nothing is ready: the pod is not tried in a loop.
+    assert!(world.scheduling.schedule_one(Some(std::time::Instant::now()), clock).is_err());
+    world.submit(Event::put_pending(nominated(&pod, placement.node())));
+    assert_eq!((world.place(&pod.uid), world.parked()), (None, 1), "handed over");
+}
