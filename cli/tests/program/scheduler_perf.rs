@@ -216,7 +216,7 @@ fn every_operation(test: &str, command: &[&str]) {
         "a threshold is missed"
     );
     let reason = |index: usize| result["workloads"][index]["reason"].as_str().expect("a reason");
-    assert_eq!(reason(2), "portolan implements SchedulerQueueingHints=true alone");
+    assert_eq!(reason(2), "portolan supports only SchedulerQueueingHints=true");
     assert!(reason(6).contains("createResourceDriver"), "{}", reason(6));
 }
 
