@@ -353,8 +353,22 @@ impl Workload {
     }
 }
 
+/// How the pods of a workload arrive.
+#[derive(Clone, Copy, PartialEq)]
+enum Arrival {
+    /// Up to 20 at once, while the scheduler still works.
+    InBursts,
+    /// Each after the one before was bound and judged, so no decision is concurrent with another.
+    OneByOne,
+}
+
 /// Runs a scheduler and a shadow on a random workload and returns the judgements.
-fn beside_a_scheduler(seed: u64, nodes: u32, pods: u32) -> BTreeMap<String, Judgement> {
+fn beside_a_scheduler(
+    seed: u64,
+    nodes: u32,
+    pods: u32,
+    arrival: Arrival,
+) -> BTreeMap<String, Judgement> {
     let runtime = Runtime::new().expect("a runtime");
     let server = server();
     let mut random = Rng::with_seed(seed);
@@ -374,6 +388,12 @@ fn beside_a_scheduler(seed: u64, nodes: u32, pods: u32) -> BTreeMap<String, Judg
     process.begin(&runtime);
     let shadow = runtime.block_on(observe(&server, config()));
     let mut workload = Workload { random, pods: 0 };
+    while arrival == Arrival::OneByOne && workload.pods < pods {
+        let pod = workload.pod();
+        server.create(&pod).expect("created");
+        runtime.block_on(until("judged", || shadow.figures().judged() == u64::from(workload.pods)));
+        runtime.block_on(process.live.mirror().refresh()).expect("up to date");
+    }
     while workload.pods < pods {
         for _ in 0..workload.random.u32(1..=20) {
             let pod = workload.pod();
@@ -426,7 +446,7 @@ fn assert_explained(seed: u64, found: &BTreeMap<String, Judgement>) {
 fn all_decisions_of_a_scheduler_with_the_same_rules_agree_or_are_explained() {
     let rounds = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|rounds| rounds.parse().ok());
     for seed in 0..rounds.unwrap_or(6) {
-        let found = beside_a_scheduler(seed, 20 + 15 * (seed % 6) as u32, 150);
+        let found = beside_a_scheduler(seed, 20 + 15 * (seed % 6) as u32, 150, Arrival::InBursts);
         assert_explained(seed, &found);
         assert!(found.len() > 100, "seed {seed}: {} judged", found.len());
         // A busy machine delays bindings, so that more of them are concurrent.
@@ -437,8 +457,15 @@ fn all_decisions_of_a_scheduler_with_the_same_rules_agree_or_are_explained() {
 }
 
 #[test]
+fn decisions_one_by_one_agree() {
+    let found = beside_a_scheduler(3, 30, 60, Arrival::OneByOne);
+    let agreed = count(&found, Verdict::Agreed) + count(&found, Verdict::Tied);
+    assert_eq!((agreed, found.len()), (60, 60), "{found:#?}");
+}
+
+#[test]
 fn decisions_on_samples_of_the_nodes_agree_or_are_explained() {
-    let found = beside_a_scheduler(7, 330, 150);
+    let found = beside_a_scheduler(7, 330, 60, Arrival::OneByOne);
     assert_explained(7, &found);
     assert!(count(&found, Verdict::Sampled) > 0, "no decision depended on the sample");
 }
