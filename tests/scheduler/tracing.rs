@@ -1,10 +1,11 @@
 //! The spans and events of the engine and of schedulers, as a subscriber receives them.
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use ::tracing::field::{Field, Visit};
 use ::tracing::span::{Attributes, Id, Record};
+use ::tracing::subscriber::Interest;
 use ::tracing::{Event, Level, Metadata, Subscriber};
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::log::Relist;
@@ -93,8 +94,38 @@ impl Subscriber for Listener {
     }
 }
 
+/// Hears nothing, and keeps all spans and events enabled for others. Without it, a span that a thread without a
+/// subscriber reaches first may be turned off for all threads.
+struct Deaf;
+
+impl Subscriber for Deaf {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
 /// Returns everything that `work` emits.
 fn listen<R>(work: impl FnOnce() -> R) -> (R, Vec<Heard>) {
+    static DEAF: Once = Once::new();
+    DEAF.call_once(|| ::tracing::subscriber::set_global_default(Deaf).expect("the only one"));
     let listener = Listener::default();
     let result = ::tracing::subscriber::with_default(listener.clone(), work);
     let heard = std::mem::take(&mut listener.0.lock().unwrap().heard);
