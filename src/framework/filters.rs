@@ -2,11 +2,13 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, lanes};
 
 use super::extender::ExtenderVerdicts;
+use super::nominator::OnNode;
 use super::plugin::unschedulable;
 use super::recorder::{Step, Watch, timed_step};
 use super::status::code;
@@ -25,8 +27,13 @@ pub struct Filters<'a> {
     each: Vec<Judge<'a>>,
     only: Option<Only>,
     rejected: Option<Status>,
-    nominated: Vec<(Name, Vec<Pod>)>,
+    /// The nodes to which pods are nominated that take precedence over this one, sorted by name. Shared by copies.
+    /// `None` if there are none, as in most cycles.
+    nominated: Option<Arc<[Nominated<'a>]>>,
 }
+
+/// A node, and the pods that are nominated to it.
+type Nominated<'a> = (NodeInfo<'a>, Vec<Arc<Pod>>);
 
 /// Which data the verdicts of a filter depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,6 +118,13 @@ impl<'a> Held<'a> {
 }
 
 impl Framework {
+    /// Returns the nominated pods that take precedence over the pod of a cycle, by node.
+    fn nominated<'a>(&self, cycle: Cycle<'a>) -> Option<Arc<[Nominated<'a>]>> {
+        let before = self.handle().nominator().before(cycle.pod);
+        let on_node = |(node, pods): OnNode| Some((cycle.cluster.node(&node)?, pods));
+        (!before.is_empty()).then(|| before.into_iter().filter_map(on_node).collect())
+    }
+
     /// Asks every plugin for its filter for this pod, and looks up the nominated pods that take precedence over it.
     /// [`Filters::rejected`] returns whether a plugin rejected the pod.
     pub fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Filters<'a> {
@@ -123,7 +137,7 @@ impl Framework {
                 each: Vec::with_capacity(self.pre_filter_order().len()),
                 only: None,
                 rejected: None,
-                nominated: self.handle().nominator().before(cycle.pod),
+                nominated: self.nominated(cycle),
             };
             let caught = watch.panics.guard_all(Step::PreFilter.as_str(), |plugin| {
                 filters.ask(self, plugin);
@@ -278,14 +292,14 @@ impl<'a> Filters<'a> {
 
     /// Returns why the node is rejected if the pods that are nominated to it are on it.
     fn with_nominated(&self, node: NodeInfo<'_>) -> Option<Status> {
-        let (_, pods) = self.nominated.iter().find(|(name, _)| name == node.name())?;
+        let pods = self.nominated_to(node)?;
         let mut fork = node.cluster().fork();
         let mut filters = self.extend();
         if let Some(status) = &filters.rejected {
             return Some(status.clone());
         }
         for pod in pods {
-            let placed = pod.clone().on(node.name().clone());
+            let placed = Pod::clone(pod).on(node.name().clone());
             if let Err(error) = fork.add_pod(&placed) {
                 return Some(Status::error("", error.to_string()));
             }
@@ -426,7 +440,14 @@ impl<'a> Filters<'a> {
 
     /// Iterates over the nodes to which pods are nominated that take precedence over this one.
     pub(super) fn nominated(&self) -> impl Iterator<Item = NodeInfo<'a>> {
-        self.nominated.iter().filter_map(|(name, _)| self.cycle.cluster.node(name))
+        self.nominated.iter().flat_map(|nodes| nodes.iter()).map(|(node, _)| *node)
+    }
+
+    /// Returns the pods that take precedence over this one and are nominated to the node. O(log nominated nodes).
+    fn nominated_to(&self, node: NodeInfo<'_>) -> Option<&[Arc<Pod>]> {
+        let nodes = self.nominated.as_ref()?;
+        let at = nodes.binary_search_by(|(of, _)| of.name().cmp(node.name())).ok()?;
+        nodes.get(at).map(|(_, pods)| &**pods)
     }
 
     /// Returns the lanes of `mask`, whose nodes pass without nominated pods, that also pass with the pods nominated to
@@ -510,7 +531,7 @@ impl Sums<'_> {
     /// Returns the verdict of [`Filters::filter_with_nominated`] on the node without pods that request `freed` in
     /// total, computed from sums, without a fork. Returns [`Without::Unknown`] if a filter needs more data or panics.
     pub(crate) fn without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Without {
-        if self.filters.nominated.iter().any(|(name, _)| name == node.name()) {
+        if self.filters.nominated_to(node).is_some() {
             return Without::Unknown;
         }
         let asked = self.filters.watch.panics.guard_all(FILTER, |plugin| {

@@ -1,74 +1,79 @@
 //! Pods that wait until preemption has freed their node (`backend/queue/nominator.go`).
 
-use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::model::{Name, Pod, Uid};
 
 /// The nodes to which pods are nominated: preemption has evicted, or is evicting, victims there. Shared between
 /// threads.
 #[derive(Debug, Default)]
-pub struct Nominator(RwLock<HashMap<Name, Vec<Pod>>>);
+pub struct Nominator(RwLock<Nominations>);
+
+/// The pods that are nominated to a node.
+pub(super) type OnNode = (Name, Vec<Arc<Pod>>);
+
+#[derive(Debug, Default)]
+struct Nominations {
+    by_node: BTreeMap<Name, Vec<Arc<Pod>>>,
+    by_uid: HashMap<Uid, Name>,
+}
 
 impl Nominator {
-    /// Nominates a pod to a node, and withdraws its earlier nomination.
+    /// Nominates a pod to a node, and withdraws its earlier nomination. O(log nodes + pods on the nodes).
     pub fn add(&self, pod: Pod, node: Name) {
-        let mut nodes = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        remove(&mut nodes, &pod.uid);
-        nodes.entry(node).or_default().push(pod);
+        let mut nominations = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        nominations.remove(&pod.uid);
+        nominations.by_uid.insert(pod.uid.clone(), node.clone());
+        nominations.by_node.entry(node).or_default().push(Arc::new(pod));
     }
 
-    /// Withdraws the pod's nomination, and returns the node it was nominated to.
+    /// Withdraws the pod's nomination, and returns the node it was nominated to. O(log nodes + pods on the node).
     pub fn remove(&self, uid: &Uid) -> Option<Name> {
         // Called for every placed pod, but nominations are rare, so the common case takes only a read lock.
-        if self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        if self.0.read().unwrap_or_else(PoisonError::into_inner).by_uid.is_empty() {
             return None;
         }
-        remove(&mut self.0.write().unwrap_or_else(PoisonError::into_inner), uid)
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(uid)
     }
 
     /// Returns the node that the pod is nominated to.
     #[must_use]
     pub fn node_of(&self, uid: &Uid) -> Option<Name> {
-        let nodes = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let found = nodes.iter().find(|(_, pods)| pods.iter().any(|pod| pod.uid == *uid));
-        found.map(|(node, _)| node.clone())
+        self.0.read().unwrap_or_else(PoisonError::into_inner).by_uid.get(uid).cloned()
     }
 
     /// Returns the pods nominated to a node, in the order of their nominations.
     #[must_use]
     pub fn pods_on(&self, node: &str) -> Vec<Pod> {
-        let nodes = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        nodes.get(node).cloned().unwrap_or_default()
+        let nominations = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let pods = nominations.by_node.get(node).into_iter().flatten();
+        pods.map(|pod| Pod::clone(pod)).collect()
     }
 
     /// Returns the nominated pods of the same or a higher priority, which take precedence over this pod, by node. The
-    /// nodes are sorted by name.
-    pub(super) fn before(&self, pod: &Pod) -> Vec<(Name, Vec<Pod>)> {
-        let nodes = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if nodes.is_empty() {
-            return Vec::new();
-        }
-        let takes_precedence =
-            |other: &&Pod| other.template.priority >= pod.template.priority && other.uid != pod.uid;
-        let mut before: Vec<(Name, Vec<Pod>)> = nodes
-            .iter()
-            .map(|(node, pods)| {
-                (node.clone(), pods.iter().filter(takes_precedence).cloned().collect())
-            })
-            .filter(|(_, pods): &(Name, Vec<Pod>)| !pods.is_empty())
-            .collect();
-        before.sort_by(|a, b| a.0.cmp(&b.0));
-        before
+    /// nodes are sorted by name. O(nominated pods).
+    pub(super) fn before(&self, pod: &Pod) -> Vec<OnNode> {
+        let takes_precedence = |other: &&Arc<Pod>| {
+            other.template.priority >= pod.template.priority && other.uid != pod.uid
+        };
+        let nominations = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let before = nominations.by_node.iter().map(|(node, pods)| {
+            (node.clone(), pods.iter().filter(takes_precedence).cloned().collect())
+        });
+        before.filter(|(_, pods): &OnNode| !pods.is_empty()).collect()
     }
 }
 
-fn remove(nodes: &mut HashMap<Name, Vec<Pod>>, uid: &Uid) -> Option<Name> {
-    let (node, pods) = nodes.iter_mut().find(|(_, pods)| pods.iter().any(|p| p.uid == *uid))?;
-    let node = node.clone();
-    pods.retain(|pod| pod.uid != *uid);
-    if pods.is_empty() {
-        nodes.remove(&node);
+impl Nominations {
+    fn remove(&mut self, uid: &Uid) -> Option<Name> {
+        let node = self.by_uid.remove(uid)?;
+        if let Some(pods) = self.by_node.get_mut(&node) {
+            pods.retain(|pod| pod.uid != *uid);
+            if pods.is_empty() {
+                self.by_node.remove(&node);
+            }
+        }
+        Some(node)
     }
-    Some(node)
 }
