@@ -10,7 +10,7 @@ use super::{live, runtime};
 /// How to reach an API server.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Server {
-    /// Kubeconfig of a running cluster (default of `run`: the service account in a pod, else $KUBECONFIG or
+    /// Kubeconfig of a running cluster (default of `run`, `shadow` and `extender`: the service account in a pod, else $KUBECONFIG or
     /// ~/.kube/config).
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<std::path::PathBuf>,

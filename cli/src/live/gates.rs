@@ -3,7 +3,7 @@
 use crate::error::Failure;
 
 /// The gates that change what kube-scheduler decides, writes or serves.
-const GATES: [(&str, bool); 31] = [
+const GATES: [(&str, bool); 30] = [
     ("AllAlpha", false),
     ("AllBeta", false),
     ("ComponentFlagz", false),
@@ -25,7 +25,6 @@ const GATES: [(&str, bool); 31] = [
     ("NominatedNodeNameForExpectation", true),
     ("OpportunisticBatching", true),
     ("PodLevelResources", true),
-    ("SchedulerAsyncAPICalls", true),
     ("SchedulerAsyncPreemption", true),
     ("SchedulerPopFromBackoffQ", true),
     ("SchedulerQueueingHints", true),
@@ -36,6 +35,9 @@ const GATES: [(&str, bool); 31] = [
     ("VolumeLimitScaling", false),
     ("WorkloadAwarePreemption", false),
 ];
+
+/// The gate that changes only how kube-scheduler sends its writes. Both values are accepted.
+const WITHOUT_EFFECT: &str = "SchedulerAsyncAPICalls";
 
 /// Checks gates as `--feature-gates` gives them, such as `SchedulerQueueingHints=true`.
 pub(super) fn check(gates: &[String]) -> Result<(), Failure> {
@@ -59,6 +61,7 @@ pub(super) fn check(gates: &[String]) -> Result<(), Failure> {
 /// Returns why portolan does not implement this value of a gate, or `None` if it does.
 pub(crate) fn unimplemented(name: &str, value: bool) -> Option<String> {
     match GATES.iter().find(|(known, _)| *known == name) {
+        None if name == WITHOUT_EFFECT => None,
         None => {
             let known: Vec<&str> = GATES.iter().map(|(name, _)| *name).collect();
             Some(format!("unknown feature gate {name}; known are {}", known.join(", ")))
@@ -82,6 +85,10 @@ mod tests {
         };
         assert_eq!(check(&[]), Ok(()));
         assert_eq!(check(&["SchedulerQueueingHints=true", " GenericWorkload=false", ""]), Ok(()));
+        assert_eq!(
+            check(&["SchedulerAsyncAPICalls=true"]),
+            check(&["SchedulerAsyncAPICalls=false"])
+        );
         for (gate, what) in [
             ("GenericWorkload=true", "supports only GenericWorkload=false"),
             ("SchedulerQueueingHints=false", "supports only SchedulerQueueingHints=true"),

@@ -283,7 +283,13 @@ fn errors_name_the_file_the_line_and_the_remedy() {
     );
     assert_eq!(sched(&path, &[]), says);
     let path = written("perf_files_errors");
-    assert!(sched(&path, &["--label", "nonesuch"]).contains("see --case and --label"));
+    let says = sched(&path, &["--label", "nonesuch"]);
+    assert!(says.contains("the labels are ") && says.contains("performance"), "{says}");
+    let says = sched(&path, &["--case", "Basic", "--case", "Nonesuch"]);
+    assert!(
+        says.contains("--case Nonesuch: the test cases are ") && says.contains("Basic"),
+        "{says}"
+    );
     let pod = file("perf_files_errors/templates", "pod.yaml", b"kind: Pod\n{{ range .Index }}\n");
     let folder = pod.trim_end_matches("templates/pod.yaml");
     let says = sched(&path, &[]);

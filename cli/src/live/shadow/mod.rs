@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     /// Bindings that are seen within this time of each other count as concurrent (at most 60s).
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     window: Duration,
-    /// End after this time.
+    /// End after this time, counted from the first complete lists.
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     time: Option<Duration>,
     /// End after this number of pods.

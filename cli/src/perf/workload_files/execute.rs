@@ -373,7 +373,9 @@ impl<'scope, 'w> Run<'scope, 'w> {
         // The count begins here, before any pod of the operation is created.
         let count = self.shared.target.board().count_scheduled(&filter);
         let (name, every, stopped) = (name.to_owned(), self.settings.sample_every, stop.clone());
-        let thread = self.scope.spawn(move || collect(name, &count, every, &stopped));
+        // Pods may be scheduled before the thread runs.
+        let start = Instant::now();
+        let thread = self.scope.spawn(move || collect(start, name, &count, every, &stopped));
         self.collecting = Some(Collecting { stop, thread });
         Ok(())
     }

@@ -35,6 +35,7 @@ mod tests;
 mod throughput;
 mod tree;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -92,7 +93,7 @@ pub(super) enum Place {
 const NAME: &str = "performance-config.yaml";
 
 /// Runs the selected workloads of files, or of all files of folders. The exit status is 1 if one failed or missed its
-/// threshold.
+/// threshold, or if all were skipped.
 pub(super) fn run(
     paths: &[PathBuf],
     selection: &Selection,
@@ -108,6 +109,7 @@ pub(super) fn run(
         let workloads = read_file(&file)?;
         read.push((file, workloads));
     }
+    selection.check(read.iter().flat_map(|(_, workloads)| workloads))?;
     let mut rows = Vec::new();
     for (file, workloads) in &read {
         let mut sources = Sources::of(file);
@@ -128,10 +130,6 @@ pub(super) fn run(
             });
         }
     }
-    if rows.is_empty() {
-        let why = "no workload of the files has these names and labels: see --case and --label";
-        return Err(Failure::Usage(why.to_owned()));
-    }
     let target = match place {
         Place::InProcess { .. } => "in process",
         Place::ApiServer(_) => "api server",
@@ -140,7 +138,9 @@ pub(super) fn run(
         Output::Json => report::json(target, &rows).to_string(),
         Output::Table => report::text(&rows),
     })?;
-    Ok(if rows.iter().all(Row::is_good) { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let has_run = rows.iter().any(|row| !matches!(row.outcome, Outcome::Skipped(_)));
+    let is_good = has_run && rows.iter().all(Row::is_good);
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 impl Selection {
@@ -151,6 +151,31 @@ impl Selection {
         let labels = self.label.as_deref().unwrap_or(default);
         (self.case.is_empty() || self.case.iter().any(named))
             && workload.has_labels(labels.iter().map(|label| &**label))
+    }
+
+    /// Checks that each name exists, and that a workload is selected.
+    fn check<'w>(
+        &self,
+        workloads: impl Iterator<Item = &'w Workload> + Clone,
+    ) -> Result<(), Failure> {
+        let of = |what: BTreeSet<&str>| what.into_iter().collect::<Vec<_>>().join(", ");
+        if workloads.clone().next().is_none() {
+            return Err(Failure::Usage(format!("--scheduler-perf: no {NAME} with workloads")));
+        }
+        let exists = |name: &&String| {
+            let mut all = workloads.clone();
+            all.any(|workload| workload.case == **name || workload.full_name() == **name)
+        };
+        if let Some(name) = self.case.iter().find(|name| !exists(name)) {
+            let cases = of(workloads.map(|workload| &*workload.case).collect());
+            return Err(Failure::Usage(format!("--case {name}: the test cases are {cases}")));
+        }
+        if !workloads.clone().any(|workload| self.selects(workload)) {
+            let labels = of(workloads.flat_map(|one| &one.labels).map(|label| &**label).collect());
+            let why = format!("no workload has these labels: the labels are {labels}");
+            return Err(Failure::Usage(format!("{why}; --label '' selects all workloads")));
+        }
+        Ok(())
     }
 
     fn settings(&self) -> Settings {

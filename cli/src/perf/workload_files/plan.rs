@@ -27,6 +27,24 @@ pub(super) fn plan(
     for path in paths(workload) {
         sources.load(path)?;
     }
+    for step in &workload.steps {
+        let (path, expected) = match step {
+            Step::CreateNodes { template, .. } => (template.as_deref(), "Node"),
+            Step::CreatePods(pods) => {
+                (pods.template.as_deref().or(workload.default_pod_template.as_deref()), "Pod")
+            }
+            _ => continue,
+        };
+        let Some(path) = path else { continue };
+        let object = sources.get(path)?.object(Place { index: 0, count: 1 })?;
+        match object["kind"].as_str() {
+            Some(kind) if kind != expected => {
+                let what = format!("expected a {expected}, found a {kind}");
+                return Err(Failure::File { file: sources.file(path), what });
+            }
+            _ => {}
+        }
+    }
     for path in paths(workload) {
         if let Some(why) = unsupported_object(sources, path)? {
             return Ok(Some(why));

@@ -135,9 +135,9 @@ pub(super) fn json(target: &str, rows: &[Row<'_>]) -> Value {
 pub(super) fn text(rows: &[Row<'_>]) -> String {
     let columns = [
         "workload",
-        "measured",
+        "collection",
         "pods",
-        "s",
+        "seconds",
         "samples",
         "average",
         "p50",
@@ -160,6 +160,11 @@ pub(super) fn text(rows: &[Row<'_>]) -> String {
                 ran += 1;
                 for gate in &row.ignored_gates {
                     lines.push(format!("{name} ran with another feature gate: {gate}"));
+                }
+                if all.is_empty() && row.workload.threshold.of(&row.topic).is_some() {
+                    lines.push(format!(
+                        "{name}: the threshold was not compared: no operation collects metrics"
+                    ));
                 }
                 for measured in all {
                     let verdict = row.verdict(measured);
@@ -189,7 +194,7 @@ pub(super) fn text(rows: &[Row<'_>]) -> String {
         }
     }
     let mut text = table.trim_fmt();
-    text.push_str("\n\naverage and percentiles: pods per second, sampled; overall: pods by the time until the last one");
+    text.push_str("\n\npods per second: average and percentiles of the samples; overall until the last pod was scheduled");
     for line in lines {
         text.push('\n');
         text.push_str(&line);
@@ -199,5 +204,9 @@ pub(super) fn text(rows: &[Row<'_>]) -> String {
     let skipped = of(|outcome| matches!(outcome, Outcome::Skipped(_)));
     let failed = of(|outcome| matches!(outcome, Outcome::Failed(_)));
     text.push_str(&format!("\n{} ran, {skipped} skipped, {failed} failed", count(ran, "workload")));
+    let missed = rows.iter().filter(|row| !row.is_good()).count() - failed;
+    if missed > 0 {
+        text.push_str(&format!(", {missed} missed the threshold"));
+    }
     text
 }

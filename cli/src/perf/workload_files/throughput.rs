@@ -83,14 +83,14 @@ impl Measured {
     }
 }
 
-/// Samples a count until the collection stops.
+/// Samples a count from `start` until the collection stops.
 pub(super) fn collect(
+    start: Instant,
     name: String,
     count: &ScheduledCount<'_>,
     every: Duration,
     stop: &Stop,
 ) -> Measured {
-    let start = Instant::now();
     let (mut samples, mut tick) = (Samples::new(), 1);
     while !stop.sleep_until(start + every.saturating_mul(tick)) {
         samples.take(Instant::now(), count.read().0);

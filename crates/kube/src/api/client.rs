@@ -106,6 +106,11 @@ impl Api {
     ///
     /// The configuration cannot be used, for instance because of an invalid certificate.
     pub fn new(mut config: kube::Config, limits: Limits) -> Result<Api, ConnectError> {
+        // The client would panic.
+        if config.cluster_url.scheme().is_none() || config.cluster_url.host().is_none() {
+            let why = "write a URL such as https://10.0.0.1:6443";
+            return Err(ConnectError(format!("server address {}: {why}", config.cluster_url)));
+        }
         config.default_retry = false;
         config.read_timeout = None;
         let agent = HeaderValue::from_static(concat!("portolan/", env!("CARGO_PKG_VERSION")));
@@ -308,5 +313,14 @@ mod tests {
         let error = json(&keys_are_no_texts).expect_err("no JSON");
         assert!(matches!(error, ApiError::Invalid(_)), "{error}");
         assert!(!error.may_have_been_done());
+    }
+
+    #[tokio::test]
+    async fn an_address_without_a_scheme_is_refused() {
+        for address in ["localhost", "10.0.0.1:6443", "/path"] {
+            let config = kube::Config::new(address.parse().expect("an address"));
+            let error = Api::new(config, Limits::default()).expect_err(address).to_string();
+            assert!(error.contains(address) && error.contains("https://"), "{error}");
+        }
     }
 }
