@@ -182,6 +182,10 @@ impl<S: Sink> Reflector<S> {
                 warn!(kind, %error, "listing again, since a request was refused");
                 self.list_from("");
             }
+            // Routine: a server sends no bookmarks for a kind that has never changed.
+            None if matches!((error, &self.next), (ApiError::NoAnswer(_), Next::Watch)) => {
+                info!(kind, %error, "resuming a watch");
+            }
             None => {
                 warn!(kind, %error, "a list or watch failed");
                 if matches!(error, ApiError::Malformed(_)) {
