@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, interval, sleep};
 
 use crate::clock::{now, now_micro};
@@ -94,6 +94,9 @@ enum Due {
     Stop { killed: bool },
 }
 
+/// The actions after which the task lets the server's other tasks run.
+const AT_ONCE: usize = 32;
+
 /// The longest time until an action: a year.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
@@ -124,11 +127,16 @@ async fn run(hollow: Arc<Hollow>) {
                 agenda.insert((at, key, uid, due));
             }
         }
+        let mut acted = 0;
         while let Some((at, ..)) = agenda.first()
             && *at <= Instant::now()
             && let Some((_, key, uid, due)) = agenda.pop_first()
         {
             hollow.act(&key, &uid, due);
+            acted += 1;
+            if acted % AT_ONCE == 0 {
+                yield_now().await;
+            }
         }
         let next = agenda.first().map_or(Instant::now() + LONGEST, |(at, ..)| *at);
         tokio::select! {
@@ -399,4 +407,41 @@ fn ended(pod: &Value, killed: bool) -> Value {
             "observedGeneration": pod["metadata"]["generation"],
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Options;
+    use tokio::runtime::Builder;
+
+    #[test]
+    fn other_tasks_run_while_many_pods_start() {
+        let server = ApiServer::start(Options { controllers: false, ..Options::default() });
+        let server = server.unwrap();
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+        server.create(&node).unwrap();
+        for n in 0..100 {
+            let meta = json!({"name": format!("pod-{n}"), "namespace": "default"});
+            let spec = json!({"nodeName": "n1", "containers": [{"name": "c", "image": "pause"}]});
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec});
+            server.create(&pod).unwrap();
+        }
+        let running = || {
+            let pods = server.objects("Pod");
+            pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count()
+        };
+        let hollow = Hollow { shared: server.shared().clone(), options: KubeletOptions::default() };
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let mut seen = BTreeSet::new();
+        runtime.block_on(async {
+            let kubelets = tokio::spawn(run(Arc::new(hollow)));
+            while !seen.contains(&100) {
+                yield_now().await;
+                seen.insert(running());
+            }
+            kubelets.abort();
+        });
+        assert!(seen.iter().any(|running| (1..100).contains(running)), "{seen:?}");
+    }
 }
