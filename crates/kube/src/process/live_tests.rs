@@ -2,6 +2,7 @@
 
 use portolan::framework::{Cycle, Permit, Plugin, Point, Status};
 use portolan_apiserver::{ApiServer, Options};
+use portolan_k8s::config::PluginArgs;
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -46,19 +47,15 @@ async fn a_stop_does_not_wait_for_permits() {
     let api = Connection::unauthenticated(server.url()).open(Limits::default()).await;
     let (is_waiting, mut waiting) = unbounded_channel();
     let mut registry = registry();
-    let make = move |_: portolan_k8s::config::PluginArgs<'_>, _: &PluginHandle| {
+    let make = move |_: PluginArgs<'_>, _: &PluginHandle| {
         Ok(Box::new(Patient(is_waiting.clone())) as Box<dyn Plugin>)
     };
     registry.register(NAME, make).expect("a free name");
+    let profile = format!(
+        "profiles: [{{schedulerName: default-scheduler, plugins: {{multiPoint: {{enabled: [{{name: {NAME}}}]}}}}}}]"
+    );
     let config = LiveConfig {
-        configuration: Some(
-            format!(
-                "{}profiles: [{{schedulerName: default-scheduler, plugins: {{multiPoint: {{enabled: [{{name: \
-                 {NAME}}}]}}}}}}]\n",
-                Configuration::DEFAULT
-            )
-            .into(),
-        ),
+        configuration: Some(format!("{}{profile}\n", Configuration::DEFAULT).into()),
         // Fewer than pods, so that one waits for a thread.
         waiting_bindings: NonZeroUsize::MIN,
         ..LiveConfig::default()

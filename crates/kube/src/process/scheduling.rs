@@ -122,8 +122,8 @@ mod tests {
         let ((begin, begun), (bind, bound)) = (channel(), channel());
         let binder = Stepwise { permits: permits.clone(), begun: begin, bound: bind };
         let schedulers = Arc::new(Schedulers::builder().binder(|_| binder).build().expect("valid"));
-        let mut config = LiveConfig::default();
-        config.bindings = NonZeroUsize::new(2).expect("not 0");
+        let bindings = NonZeroUsize::new(2).expect("not 0");
+        let config = LiveConfig { bindings, ..LiveConfig::default() };
         let _within = runtime.enter();
         // Nothing is sent to this address, because the fence is closed.
         let api = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
