@@ -57,7 +57,7 @@ struct Report {
 
 /// How long pods are created at a steady rate.
 const STEADY: Duration = Duration::from_secs(10);
-/// The longest time without a binding before the demonstration gives up.
+/// The longest time without a binding, or without an event, before the demonstration gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -112,15 +112,19 @@ async fn measure(
     scheduler.begin().map_err(live)?;
     wait_for(&scheduler, arguments.pods.get() as u64, bar).await?;
     let backlog = begun.elapsed();
+    // Events are written more slowly than bindings. Those of the backlog would use the connections and the processors
+    // during the steady phase, and would be measured with it.
+    bar.set_message("writing events");
+    wait_for_events(&scheduler).await?;
     bar.set_message("creating and binding");
     let steady = (arguments.rate.get() as u64).saturating_mul(STEADY.as_secs());
     bar.set_length(steady);
     bar.reset();
     let first = arguments.pods.get();
+    let begun = Instant::now();
     for n in 0..steady as usize {
         let due = STEADY.mul_f64(n as f64 / steady as f64);
-        let at = begun + backlog + due;
-        tokio::time::sleep_until(at.into()).await;
+        tokio::time::sleep_until((begun + due).into()).await;
         tokio::task::block_in_place(|| server.create(&pod(first + n))).map_err(live)?;
         bar.set_position(scheduler.figures().bound.saturating_sub(first as u64));
     }
@@ -150,6 +154,25 @@ async fn wait_for(scheduler: &LiveScheduler, pods: u64, bar: &ProgressBar) -> Re
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Waits until the events so far are written or dropped.
+async fn wait_for_events(scheduler: &LiveScheduler) -> Result<(), Failure> {
+    let ended = || {
+        let figures = scheduler.writes().events().figures();
+        figures.sent + figures.dropped + figures.failed + figures.counted
+    };
+    let mut last = ended();
+    while !scheduler.writes().flush(PATIENCE).await {
+        if ended() == last {
+            let patience = PATIENCE.as_secs();
+            return Err(Failure::Live(format!(
+                "{last} events were written, and none for {patience} s"
+            )));
+        }
+        last = ended();
+    }
+    Ok(())
 }
 
 impl Report {
@@ -253,4 +276,38 @@ fn pod(n: usize) -> Value {
             "resources": {"requests": {"cpu": "100m", "memory": "500Mi"}},
         }]},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_events_of_the_backlog_end_before_the_steady_phase() {
+        let options = Options {
+            write_delay: Duration::from_millis(100),
+            controllers: false,
+            ..Options::default()
+        };
+        let server = ApiServer::start(options).expect("started");
+        server.create(&node(0)).expect("created");
+        (0..40).for_each(|n| server.create(&pod(n)).map(drop).expect("created"));
+        let _kubelets = Kubelet::start(&server, KubeletOptions::default());
+        let written = runtime().expect("a runtime").block_on(async {
+            let api = Connection::unauthenticated(server.url()).open(Limits::default()).await;
+            let (api, fence) = (api.expect("open"), Fence::opened());
+            let mut scheduler =
+                LiveScheduler::start(api, fence, LiveConfig::default()).expect("started");
+            scheduler.mirror().synced().await.expect("synced");
+            scheduler.begin().expect("begun");
+            wait_for(&scheduler, 40, &ProgressBar::hidden()).await.expect("bound");
+            wait_for_events(&scheduler).await.expect("written");
+            let writes = server.writes();
+            scheduler.stop(PATIENCE).await;
+            writes
+        });
+        let is_event = |verb: &str, resource: &str| (verb, resource) == ("create", "events");
+        let events = written.iter().filter(|write| is_event(write.verb, &write.resource));
+        assert_eq!(events.count(), 40);
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, interval, sleep};
 
 use crate::clock::{now, now_micro};
@@ -94,6 +94,9 @@ enum Due {
     Stop { killed: bool },
 }
 
+/// The actions after which the task lets the server's other tasks run.
+const AT_ONCE: usize = 32;
+
 /// The longest time until an action: a year.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
@@ -124,11 +127,16 @@ async fn run(hollow: Arc<Hollow>) {
                 agenda.insert((at, key, uid, due));
             }
         }
+        let mut acted = 0;
         while let Some((at, ..)) = agenda.first()
             && *at <= Instant::now()
             && let Some((_, key, uid, due)) = agenda.pop_first()
         {
             hollow.act(&key, &uid, due);
+            acted += 1;
+            if acted % AT_ONCE == 0 {
+                yield_now().await;
+            }
         }
         let next = agenda.first().map_or(Instant::now() + LONGEST, |(at, ..)| *at);
         tokio::select! {
@@ -400,3 +408,7 @@ fn ended(pod: &Value, killed: bool) -> Value {
         },
     })
 }
+
+#[cfg(test)]
+#[path = "kubelet_tests.rs"]
+mod tests;

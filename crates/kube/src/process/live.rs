@@ -20,7 +20,7 @@ use portolan::framework::{AlgorithmConfig, Handle as PluginHandle, ShardSet};
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::Name;
 use portolan::scheduler::{BuildError, NewSchedulerError, Schedulers};
-use portolan_k8s::config::{ConfigError, Configuration};
+use portolan_k8s::config::{ConfigError, Configuration, Registry};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -43,7 +43,8 @@ pub struct LiveConfig {
     /// The threads that make decisions. One is fastest, unless decisions are expensive.
     pub scheduling_threads: NonZeroUsize,
     /// The bindings in flight at once. Those that an extender or a plugin other than DefaultBinder performs are counted
-    /// separately, and each has a thread.
+    /// separately, and each has a thread. No further pod is popped while as many placed pods wait, until half of these
+    /// are gone.
     pub bindings: NonZeroUsize,
     /// The pods at most that wait at once for a permit or for their volumes. They do not count as bindings in flight.
     /// Each has a thread.
@@ -151,11 +152,21 @@ impl LiveScheduler {
     /// # Errors
     ///
     /// See [`StartError`].
-    pub fn start(api: Api, fence: Fence, mut config: LiveConfig) -> Result<Self, StartError> {
+    pub fn start(api: Api, fence: Fence, config: LiveConfig) -> Result<Self, StartError> {
+        LiveScheduler::with(api, fence, config, registry())
+    }
+
+    /// Starts the mirror, for profiles of these plugins.
+    fn with(
+        api: Api,
+        fence: Fence,
+        mut config: LiveConfig,
+        registry: Registry,
+    ) -> Result<Self, StartError> {
         let runtime = Handle::try_current().map_err(|_| MirrorError::NoRuntime)?;
         let text: Arc<str> =
             config.configuration.clone().unwrap_or_else(|| Configuration::DEFAULT.into());
-        let registry = Arc::new(registry());
+        let registry = Arc::new(registry);
         let read = Configuration::read(&text, &registry, &PluginHandle::default())?;
         let pods = Arc::new(PodIndex::default());
         let gate = config.shards.clone().map(ShardGate::new);
@@ -338,7 +349,7 @@ impl LiveScheduler {
 
     /// Stops scheduling, finishes the bindings in flight, writes the conditions and events that wait, and stops the
     /// mirror. Bindings that take longer than `grace`, for instance because a volume is being provisioned, are given up:
-    /// the fence is closed. Conditions and events have what is left of `grace`, and 2 s at most.
+    /// the fence is closed, and pods that wait for a permit are rejected. Conditions and events have what is left of `grace`, and 2 s at most.
     pub async fn stop(self, grace: Duration) {
         let began = Instant::now();
         self.threads.alarm().stop();
@@ -346,10 +357,14 @@ impl LiveScheduler {
         // The scheduling threads end, then the bindings, and then their threads.
         let threads = self.threads.clone();
         let mut joined = tokio::task::spawn_blocking(move || threads.join());
+        // The only error of the task is a runtime that shuts down.
         if timeout(grace, &mut joined).await.is_err() {
             self.writes.fence().close();
-            // The only error is a runtime that shuts down.
-            let _ = joined.await;
+            self.reject_waiting();
+            // A cycle that was running may have placed another pod that waits for a permit.
+            while timeout(TICK, &mut joined).await.is_err() {
+                self.reject_waiting();
+            }
         }
         let left = FLUSH.min(grace.saturating_sub(began.elapsed()));
         // A standby has nothing to write.
@@ -359,6 +374,15 @@ impl LiveScheduler {
         }
         self.mirror.stop().await;
         self.schedulers.engine().close();
+    }
+
+    /// Ends the waits for permits, which end only at their own timeouts otherwise.
+    fn reject_waiting(&self) {
+        for framework in self.schedulers.profiles().iter() {
+            for waiting in framework.handle().waiting_pods().all() {
+                waiting.reject("", "stopping");
+            }
+        }
     }
 }
 
@@ -378,3 +402,7 @@ impl fmt::Debug for LiveScheduler {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "live_tests.rs"]
+mod tests;

@@ -5,6 +5,7 @@ mod election;
 mod lease;
 mod live;
 mod pool;
+mod pressure;
 pub(crate) mod profiles;
 mod requests;
 mod scheduling;

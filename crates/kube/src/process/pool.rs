@@ -1,19 +1,36 @@
 //! Threads for bindings that block, which start when they are needed.
 //!
 //! A binding may wait for minutes, for a permit or for a volume, and must not delay another one. Each therefore has a
-//! thread, up to a limit. A thread that finds no further binding for a while ends.
+//! thread, up to a limit. A thread that finds no further binding for a while ends. If as many jobs wait for a thread as
+//! there may be threads, no further pod is popped (see `pressure.rs`), except for jobs that may take minutes: these must
+//! not delay other pods.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use portolan::scheduler::Placement;
+
+use super::pressure::Level;
 use super::threads::{Ends, Threads};
 
 /// The time after which a thread without work ends.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// A job of a [`Pool`].
+pub(super) trait Job: Send + 'static {
+    /// Whether the job may take minutes, so that scheduling goes on however many such jobs wait.
+    fn is_long(&self) -> bool;
+}
+
+impl Job for Placement {
+    fn is_long(&self) -> bool {
+        self.waits || self.pod.template.claims().next().is_some()
+    }
+}
+
 /// Runs jobs, each on a thread of its own, up to a limit. Dropping it lets the threads end after the jobs that wait.
-pub(super) struct Pool<J: Send + 'static>(Arc<Shared<J>>);
+pub(super) struct Pool<J: Job>(Arc<Shared<J>>);
 
 /// Does jobs. Each thread has its own.
 pub(super) type Work<J> = Box<dyn FnMut(J) + Send>;
@@ -35,9 +52,12 @@ struct State<J> {
     idle: usize,
     running: usize,
     is_closed: bool,
+    /// The jobs among `jobs` that are not long.
+    short: usize,
+    level: Level,
 }
 
-impl<J: Send + 'static> Pool<J> {
+impl<J: Job> Pool<J> {
     /// Creates a pool without threads. `make` makes the work of each thread.
     pub(super) fn new(
         threads: &Threads,
@@ -45,7 +65,9 @@ impl<J: Send + 'static> Pool<J> {
         most: usize,
         make: impl Fn() -> Option<Work<J>> + Send + Sync + 'static,
     ) -> Pool<J> {
-        let state = State { jobs: VecDeque::new(), idle: 0, running: 0, is_closed: false };
+        let level = threads.alarm().pressure().level(most);
+        let state =
+            State { jobs: VecDeque::new(), idle: 0, running: 0, is_closed: false, short: 0, level };
         Pool(Arc::new(Shared {
             name,
             most,
@@ -59,7 +81,7 @@ impl<J: Send + 'static> Pool<J> {
     /// Adds a job. Never blocks for long.
     pub(super) fn put(&self, job: J) {
         let mut state = self.0.state();
-        state.jobs.push_back(job);
+        state.push(job);
         self.grow_by_one(&mut state);
         drop(state);
         self.0.changed.notify_one();
@@ -83,14 +105,29 @@ impl<J: Send + 'static> Pool<J> {
     }
 }
 
-impl<J: Send + 'static> Drop for Pool<J> {
+impl<J: Job> State<J> {
+    fn push(&mut self, job: J) {
+        self.short += usize::from(!job.is_long());
+        self.jobs.push_back(job);
+        self.level.set(self.short);
+    }
+
+    fn pop(&mut self) -> Option<J> {
+        let job = self.jobs.pop_front()?;
+        self.short -= usize::from(!job.is_long());
+        self.level.set(self.short);
+        Some(job)
+    }
+}
+
+impl<J: Job> Drop for Pool<J> {
     fn drop(&mut self) {
         self.0.state().is_closed = true;
         self.0.changed.notify_all();
     }
 }
 
-impl<J> Shared<J> {
+impl<J: Job> Shared<J> {
     fn state(&self) -> MutexGuard<'_, State<J>> {
         // Every critical section leaves a valid state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -107,7 +144,7 @@ impl<J> Shared<J> {
         let mut state = self.state();
         let mut is_over = false;
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some(job) = state.pop() {
                 return Some(job);
             }
             if is_over || state.is_closed {
@@ -128,6 +165,42 @@ mod tests {
     use super::super::threads::Alarm;
     use super::*;
     use std::sync::{Barrier, mpsc};
+    use std::time::Instant;
+
+    impl Job for () {
+        fn is_long(&self) -> bool {
+            false
+        }
+    }
+
+    /// Even jobs are long.
+    impl Job for u32 {
+        fn is_long(&self) -> bool {
+            self.is_multiple_of(2)
+        }
+    }
+
+    #[test]
+    fn scheduling_waits_for_short_jobs_that_wait_for_a_thread() {
+        let threads = Threads::new(Alarm::new());
+        let (step, steps) = mpsc::channel();
+        let steps = Arc::new(Mutex::new(steps));
+        let make = move || {
+            let steps = steps.clone();
+            let work = move |_: u32| steps.lock().expect("steps").recv().expect("a step");
+            Some(Box::new(work) as Work<u32>)
+        };
+        let pool = Pool::new(&threads, "test", 1, make);
+        let pressure = threads.alarm().pressure();
+        (0..100).for_each(|job| pool.put(2 * job));
+        assert!(pressure.wait(Instant::now()), "long jobs do not count");
+        pool.put(1);
+        assert!(!pressure.wait(Instant::now()), "a short job waits behind them");
+        (0..101).for_each(|_| step.send(()).expect("received"));
+        assert!(pressure.wait(Instant::now() + Duration::from_secs(60)));
+        drop(pool);
+        threads.join();
+    }
 
     #[test]
     fn jobs_that_wait_for_each_other_all_run() {

@@ -1,6 +1,7 @@
 //! Bindings that wait for nothing but an answer: tasks of the runtime, of which a limited number runs at once.
 //!
-//! A task takes the next request as soon as it has an answer, so a backlog of placements needs no further wake-ups. The
+//! A task takes the next request as soon as it has an answer, so waiting requests need no further wake-ups. If as many
+//! wait as may be in flight, no further pod is popped (see `pressure.rs`), because requests are sent in their order. The
 //! answers go to a channel, because the end of a binding calls plugins and waits for the engine, neither of which
 //! belongs on a thread of the runtime.
 
@@ -12,6 +13,7 @@ use portolan::scheduler::{Answered, BindRequest};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::pressure::Level;
 use super::threads::Alarm;
 
 /// Why a request is given up.
@@ -29,26 +31,27 @@ struct Shared {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     waiting: VecDeque<BindRequest>,
     in_flight: usize,
+    level: Level,
 }
 
 impl Requests {
-    /// Sends up to `most` requests at once.
+    /// Sends up to `most` requests at once. Scheduling pauses while as many more wait.
     pub(super) fn new(
         runtime: &Handle,
         most: usize,
         answers: UnboundedSender<Answered>,
         alarm: &Alarm,
     ) -> Requests {
+        let level = alarm.pressure().level(most);
         Requests(Arc::new(Shared {
             runtime: runtime.clone(),
             most,
             answers,
             alarm: alarm.clone(),
-            state: Mutex::default(),
+            state: Mutex::new(State { waiting: VecDeque::new(), in_flight: 0, level }),
         }))
     }
 
@@ -57,6 +60,7 @@ impl Requests {
         let mut state = self.0.state();
         if state.in_flight >= self.0.most {
             state.waiting.push_back(request);
+            state.set_level();
             return;
         }
         state.in_flight += 1;
@@ -77,6 +81,7 @@ impl Shared {
     fn next(&self) -> Option<BindRequest> {
         let mut state = self.state();
         let next = state.waiting.pop_front();
+        state.set_level();
         state.in_flight -= usize::from(next.is_none());
         next
     }
@@ -84,6 +89,12 @@ impl Shared {
     fn answer(&self, answer: Answered) {
         // The receiver lives until the senders are dropped, unless its thread has panicked.
         let _ = self.answers.send(answer);
+    }
+}
+
+impl State {
+    fn set_level(&mut self) {
+        self.level.set(self.waiting.len());
     }
 }
 

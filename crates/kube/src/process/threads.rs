@@ -1,4 +1,5 @@
-//! The threads of a scheduler, and the alarm that tells that one of them has ended although nothing told it to.
+//! The threads of a scheduler, and the state that they share: whether they should stop, whether one of them has ended
+//! although nothing told it to, and whether too many placed pods wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,17 +9,30 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use portolan::model::Timestamp;
 use tokio::sync::watch;
 
-/// Tells that the scheduler no longer works, unless it is stopping. Clones share their state.
+use super::pressure::Pressure;
+
+/// Tells that the scheduler no longer works, unless it is stopping, and that too many placed pods wait. Clones share
+/// their state.
 #[derive(Clone)]
 pub(super) struct Alarm {
     /// Relaxed: the flag guards no data, and each thread reads it again after a short time at the latest.
     stops: Arc<AtomicBool>,
     has_failed: watch::Sender<bool>,
+    pressure: Pressure,
 }
 
 impl Alarm {
     pub(super) fn new() -> Alarm {
-        Alarm { stops: Arc::default(), has_failed: watch::Sender::new(false) }
+        Alarm {
+            stops: Arc::default(),
+            has_failed: watch::Sender::new(false),
+            pressure: Pressure::default(),
+        }
+    }
+
+    /// The lists of placed pods that are full.
+    pub(super) fn pressure(&self) -> &Pressure {
+        &self.pressure
     }
 
     /// Whether the scheduler is stopping.
