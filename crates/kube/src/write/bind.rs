@@ -132,15 +132,16 @@ pub(crate) enum Unbound {
 }
 
 impl ApiBinder {
-    /// Begins a binding, unless the node belongs to a shard of another process.
-    fn enter(&self, node: &str) -> Result<Option<Turn>, BinderError> {
+    /// Begins a binding, unless the gate refuses it.
+    fn enter(&self, pod: &Pod, node: &str) -> Result<Option<Turn>, BinderError> {
         let Some(gate) = &self.gate else { return Ok(None) };
-        let turn = gate.enter(node).ok_or_else(|| BinderError::Failed(NO_SHARD.to_owned()))?;
+        let turn =
+            gate.enter(&pod.uid, node).ok_or_else(|| BinderError::Failed(NO_SHARD.to_owned()))?;
         Ok(Some(turn))
     }
 
     async fn bind_pod(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
-        let _turn = self.enter(node)?;
+        let _turn = self.enter(pod, node)?;
         // A failure that is reported after the binding would contradict it.
         let _held = self.status.hold(&pod.uid).await;
         self.send(pod, node).await?;
@@ -156,7 +157,7 @@ impl ApiBinder {
         node: &Name,
         bind: impl Future<Output = Result<(), Unbound>>,
     ) -> Result<(), BinderError> {
-        let _turn = self.enter(node)?;
+        let _turn = self.enter(pod, node)?;
         let _held = self.status.hold(&pod.uid).await;
         if !self.fence.may_write() {
             return Err(BinderError::Failed(NO_LEASE.to_owned()));

@@ -5,18 +5,23 @@
 //! renewal. A shard that was taken is used when the mirror contains all pods that the API server had after it was taken:
 //! the last bindings of the previous holder are then counted.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use portolan::Snapshot;
+use portolan::framework::ShardSet;
+use portolan::model::Uid;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::election::stretched;
-use super::super::lease::{Holder, LeaseLock, Turn};
+use super::super::lease::LeaseLock;
 use super::super::live::LiveScheduler;
 use super::super::{ElectionConfig, ElectionError};
 use super::plan::{Action, View, plan};
-use crate::api::{Api, ApiError};
+use super::slot::{Lost, Slot, State, Step};
+use crate::api::Api;
 use crate::mirror::MirrorError;
 use crate::write::{Fence, ShardGate};
 
@@ -37,118 +42,9 @@ pub struct ShardHolder {
     fence: Fence,
 }
 
-/// A shard.
-#[derive(Debug)]
-struct Slot {
-    lock: LeaseLock,
-    state: State,
-    /// When the last renewal of a held Lease began.
-    since: Instant,
-}
-
-/// What this replica does with a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// It does not hold the Lease.
-    Away,
-    /// It holds the Lease, and the mirror may lack bindings of the previous holder.
-    Taken,
-    /// It schedules.
-    Held,
-    /// It schedules no longer, and bindings may be in flight.
-    Ending,
-    /// Nothing is in flight, and the Lease is being released. It is not renewed: if only the answer was lost, another
-    /// replica may hold it already.
-    Releasing,
-}
-
-/// What a round does about a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Look,
-    Renew,
-    Take,
-    Ask,
-    Release,
-}
-
-/// A held Lease was lost.
-struct Lost;
-
-/// A refresh of the mirror, with the shards that it is for.
-type Refresh<'a> =
-    Pin<Box<dyn Future<Output = (Vec<usize>, Result<u64, MirrorError>)> + Send + 'a>>;
-
-impl Slot {
-    /// Whether the fence depends on the Lease.
-    fn is_kept(&self) -> bool {
-        !matches!(self.state, State::Away | State::Releasing)
-    }
-
-    fn view(&self) -> View {
-        View {
-            holder: self.lock.holder(),
-            wanted_by: self.lock.wanted_by().map(str::to_owned),
-            is_ending: matches!(self.state, State::Ending | State::Releasing),
-        }
-    }
-
-    /// What a round does about the shard unless the plan says otherwise.
-    fn usual(&self) -> Step {
-        match self.state {
-            // The answer to an earlier try was lost.
-            State::Away if self.lock.holder() == Holder::Us => Step::Take,
-            State::Away => Step::Look,
-            State::Taken | State::Held | State::Ending => Step::Renew,
-            State::Releasing => Step::Release,
-        }
-    }
-
-    async fn perform(&mut self, step: Step) -> Result<(), Lost> {
-        let path = self.lock.path().to_owned();
-        let done = match step {
-            Step::Look => self.lock.look().await,
-            Step::Ask => self.lock.ask().await,
-            Step::Release => {
-                let limit = self.lock.config().renew_deadline / 2;
-                let late = || ApiError::NoAnswer("no answer in time".to_owned());
-                let released = timeout(limit, self.lock.release()).await;
-                let released = released.unwrap_or_else(|_| Err(late()));
-                if released.is_ok() {
-                    tracing::info!(lease = path, "gave the shard up");
-                    self.state = State::Away;
-                }
-                released
-            }
-            Step::Renew | Step::Take => match self.lock.try_turn().await {
-                Ok(Turn::Held(since)) => {
-                    self.since = since;
-                    if step == Step::Take {
-                        tracing::info!(lease = path, "took the shard");
-                        self.state = State::Taken;
-                    }
-                    Ok(())
-                }
-                Ok(Turn::Other(holder)) if self.is_kept() => {
-                    tracing::error!(lease = path, holder, "another replica took the lease");
-                    return Err(Lost);
-                }
-                Ok(Turn::Other(_)) => Ok(()),
-                Err(error) => Err(error),
-            },
-        };
-        match done {
-            Err(error) if self.is_kept() => {
-                tracing::warn!(lease = path, %error, "could not renew the lease");
-            }
-            // Another replica was faster.
-            Err(error) if error.is_conflict() => tracing::debug!(lease = path, %error, "conflict"),
-            Err(error) => tracing::warn!(lease = path, %error, "could not read the lease"),
-            Ok(()) => {}
-        }
-        Ok(())
-    }
-}
+/// A refresh of the mirror, with the moment at which it began.
+type Refresh<'a> = Pin<Box<dyn Future<Output = Refreshed> + Send + 'a>>;
+type Refreshed = (Instant, Result<u64, MirrorError>);
 
 impl ShardHolder {
     /// Creates a holder of no shard for a scheduler that was started with
@@ -169,7 +65,7 @@ impl ShardHolder {
         let slot = |shard: u32| {
             let name = format!("{}-shard-{shard}", config.name);
             let lock = LeaseLock::new(api.clone(), ElectionConfig { name, ..config.clone() })?;
-            Ok(Slot { lock, state: State::Away, since: Instant::now() })
+            Ok(Slot::new(lock))
         };
         let slots: Vec<Slot> =
             (0..gate.shards().count()).map(slot).collect::<Result<_, ElectionError>>()?;
@@ -201,19 +97,19 @@ impl ShardHolder {
             let ending = self.shards_in(State::Ending);
             let mut may_refresh = true;
             loop {
-                let taken = self.indices_in(State::Taken);
-                if refresh.is_none() && may_refresh && !taken.is_empty() {
-                    let mirror = scheduler.mirror();
-                    refresh = Some(Box::pin(async move { (taken, mirror.refresh().await) }));
+                let has_taken = !self.indices_in(State::Taken).is_empty();
+                if refresh.is_none() && may_refresh && has_taken {
+                    let (mirror, began) = (scheduler.mirror(), Instant::now());
+                    refresh = Some(Box::pin(async move { (began, mirror.refresh().await) }));
                 }
                 tokio::select! {
                     () = sleep_until(end) => break,
                     // Another round releases it.
                     () = self.gate.drained(&ending), if !ending.is_empty() => break,
-                    (taken, refreshed) = finished(&mut refresh), if refresh.is_some() => {
+                    (began, refreshed) = finished(&mut refresh), if refresh.is_some() => {
                         refresh = None;
                         match refreshed {
-                            Ok(_) => self.begin(&taken, scheduler),
+                            Ok(_) => self.begin(began, scheduler),
                             Err(error) => {
                                 tracing::warn!(%error, "a shard waits until the pods are up to date");
                                 may_refresh = false;
@@ -316,14 +212,19 @@ impl ShardHolder {
         }
     }
 
-    /// Schedules for shards that were taken before the mirror was refreshed.
-    fn begin(&mut self, taken: &[usize], scheduler: &LiveScheduler) {
-        for at in taken {
-            if self.slots[*at].state == State::Taken {
-                self.slots[*at].state = State::Held;
-                self.gate.shards().add(*at as u32);
+    /// Schedules for the shards that were taken before a refresh of the mirror began.
+    fn begin(&mut self, refresh_began: Instant, scheduler: &LiveScheduler) {
+        // The pods that are assumed from here on were compared with all bindings of the previous holders.
+        let engine = scheduler.schedulers().engine();
+        // A closed engine begins nothing.
+        let Ok(version) = engine.with_writer(|writer| writer.snapshot()) else { return };
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            if slot.can_begin(refresh_began) {
+                slot.state = State::Held;
+                self.gate.begin(at as u32, assumed(&version, self.gate.shards(), at as u32));
             }
         }
+        drop(version);
         reassign(scheduler);
         tracing::info!(shards = ?self.gate.shards().held().collect::<Vec<_>>(), "scheduling");
     }
@@ -348,10 +249,51 @@ fn reassign(scheduler: &LiveScheduler) {
     scheduler.schedulers().queue().with(|queue, version| queue.reassign(version, now));
 }
 
+/// Returns the assumed pods on the nodes of a shard. O(nodes + pods of the shard).
+fn assumed(version: &Snapshot, shards: &ShardSet, shard: u32) -> HashSet<Uid> {
+    let nodes = version.nodes().filter(|node| shards.of_node(node.name()) == shard);
+    nodes.flat_map(|node| node.pods()).filter(|pod| pod.is_assumed()).map(|pod| pod.uid()).collect()
+}
+
 /// Waits for a refresh, if there is one.
-async fn finished(refresh: &mut Option<Refresh<'_>>) -> (Vec<usize>, Result<u64, MirrorError>) {
+async fn finished(refresh: &mut Option<Refresh<'_>>) -> Refreshed {
     match refresh {
         Some(refresh) => refresh.await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+
+    use portolan::log::Event;
+    use portolan::model::{node, pod};
+    use portolan::{Config, Engine};
+
+    #[test]
+    fn assumed_pods_are_those_on_nodes_of_the_shard_that_are_not_bound() {
+        let shards = NonZeroU32::new(2).and_then(ShardSet::new).expect("few");
+        let name_in = |shard| {
+            let mut names = (0..).map(|n| format!("n-{n}"));
+            names.find(|name| shards.of_node(name) == shard).expect("found")
+        };
+        let (ours, other) = (name_in(0), name_in(1));
+        let engine = Engine::shared(Config::default());
+        for name in [&ours, &other] {
+            let node = node(name.as_str()).cpu(8_000).pods(10).build();
+            let added = engine.submit(Event::add_node(node)).expect("open").wait();
+            added.expect("open").expect("accepted");
+        }
+        for (uid, on, is_assumed) in
+            [("a", &ours, true), ("b", &ours, false), ("c", &other, true), ("d", &ours, true)]
+        {
+            let pod = pod(uid).uid(uid).on(on.as_str()).build();
+            let event = if is_assumed { Event::assume(pod) } else { Event::add_pod(pod) };
+            engine.submit(event).expect("open").wait().expect("open").expect("accepted");
+        }
+        let version = engine.with_writer(|writer| writer.snapshot()).expect("open");
+        assert_eq!(assumed(&version, &shards, 0), HashSet::from(["a".into(), "d".into()]));
     }
 }
