@@ -49,7 +49,7 @@ struct Observed {
 pub(super) enum Turn {
     /// The Lease is ours, since this moment at the latest.
     Held(Instant),
-    /// Another candidate holds it.
+    /// It is not ours. The candidate that holds it.
     Other(String),
 }
 
@@ -183,7 +183,14 @@ impl LeaseLock {
     /// Takes or renews the Lease, unless another candidate holds it.
     pub(super) async fn try_turn(&mut self) -> Result<Turn, ApiError> {
         let limit = self.limit();
-        timeout(limit, self.turn()).await.unwrap_or_else(|_| Err(late(limit)))
+        timeout(limit, self.turn(true)).await.unwrap_or_else(|_| Err(late(limit)))
+    }
+
+    /// Renews the Lease if it is ours. If it is free, it is not taken: another candidate may have held it meanwhile, so
+    /// the holder must not go on as before. The [`Turn::Other`] is then empty.
+    pub(super) async fn renew(&mut self) -> Result<Turn, ApiError> {
+        let limit = self.limit();
+        timeout(limit, self.turn(false)).await.unwrap_or_else(|_| Err(late(limit)))
     }
 
     /// Reads the Lease.
@@ -191,7 +198,7 @@ impl LeaseLock {
         let limit = self.limit();
         match timeout(limit, self.api.get(&self.path)).await {
             Ok(Ok(bytes)) => self.see(read(&bytes)?),
-            Ok(Err(error)) if error.is_not_found() => self.observed = None,
+            Ok(Err(error)) if error.is_not_found() => drop(self.lacks()),
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(late(limit)),
         }
@@ -241,11 +248,17 @@ impl LeaseLock {
         self.config.renew_deadline / 2
     }
 
-    async fn turn(&mut self) -> Result<Turn, ApiError> {
+    async fn turn(&mut self, may_take: bool) -> Result<Turn, ApiError> {
         let started = Instant::now();
         let known = match self.api.get(&self.path).await {
             Ok(bytes) => read(&bytes)?,
             Err(error) if error.is_not_found() => {
+                if let Some(holder) = self.lacks() {
+                    return Ok(Turn::Other(holder));
+                }
+                if !may_take {
+                    return Ok(Turn::Other(String::new()));
+                }
                 let collection = Resource::LEASES.collection(Some(&self.config.namespace));
                 let created = self.api.create(&collection, &self.first()).await?;
                 self.see(read(&created)?);
@@ -255,13 +268,23 @@ impl LeaseLock {
         };
         self.see(known.clone());
         let is_ours = known.spec.holder() == self.config.identity;
-        if !is_ours && !known.spec.holder().is_empty() && !self.has_expired() {
+        let is_free = known.spec.holder().is_empty() || self.has_expired();
+        if !is_ours && !(is_free && may_take) {
             return Ok(Turn::Other(known.spec.holder().to_owned()));
         }
         let renewed = self.api.replace(&self.path, &self.next(&known, is_ours)).await?;
         self.declines = false;
         self.see(read(&renewed)?);
         Ok(Turn::Held(started))
+    }
+
+    /// Notes that the Lease does not exist, and returns another candidate that held it and may not have noticed yet.
+    fn lacks(&mut self) -> Option<String> {
+        if let Holder::Other(holder) = self.holder() {
+            return Some(holder);
+        }
+        self.observed = None;
+        None
     }
 
     /// Notes the Lease, and the time if its holder has changed it. A change of metadata is not a renewal.
@@ -342,12 +365,5 @@ fn now() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn micro_times_have_six_digits() {
-        let text = now();
-        assert_eq!((text.len(), &text[19..20], &text[26..]), (27, ".", "Z"), "{text}");
-    }
-}
+#[path = "lease_tests.rs"]
+mod tests;

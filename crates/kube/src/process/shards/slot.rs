@@ -22,6 +22,8 @@ pub(super) struct Slot {
 pub(super) enum State {
     /// It does not hold the Lease.
     Away,
+    /// It tries to take the Lease, and may hold it already.
+    Taking,
     /// It holds the Lease, and the mirror may lack bindings of the previous holder.
     Taken,
     /// It schedules.
@@ -59,7 +61,7 @@ impl Slot {
 
     /// Whether the fence depends on the Lease.
     pub(super) fn is_kept(&self) -> bool {
-        !matches!(self.state, State::Away | State::Releasing)
+        !matches!(self.state, State::Away | State::Taking | State::Releasing)
     }
 
     pub(super) fn view(&self) -> View {
@@ -74,8 +76,8 @@ impl Slot {
     pub(super) fn usual(&self) -> Step {
         match self.state {
             // The answer to an earlier try was lost.
-            State::Away if self.lock.holder() == Holder::Us => Step::Take,
-            State::Away => Step::Look,
+            State::Away | State::Taking if self.lock.holder() == Holder::Us => Step::Take,
+            State::Away | State::Taking => Step::Look,
             State::Taken | State::Held | State::Ending => Step::Renew,
             State::Releasing => Step::Release,
         }
@@ -84,12 +86,25 @@ impl Slot {
     pub(super) async fn perform(&mut self, step: Step) -> Result<(), Lost> {
         let path = self.lock.path().to_owned();
         let done = match step {
-            Step::Look => self.lock.look().await,
+            Step::Look => {
+                let looked = self.lock.look().await;
+                if looked.is_ok() && self.state == State::Taking && self.lock.holder() != Holder::Us
+                {
+                    self.state = State::Away;
+                }
+                looked
+            }
             Step::Ask => self.lock.ask().await,
             Step::Release => {
                 let limit = self.lock.config().renew_deadline / 2;
                 let late = || ApiError::NoAnswer("no answer in time".to_owned());
-                let released = timeout(limit, self.lock.release()).await;
+                let release = async {
+                    if self.state == State::Taking {
+                        self.lock.look().await?;
+                    }
+                    self.lock.release().await
+                };
+                let released = timeout(limit, release).await;
                 let released = released.unwrap_or_else(|_| Err(late()));
                 if released.is_ok() {
                     tracing::info!(lease = path, "gave the shard up");
@@ -97,22 +112,32 @@ impl Slot {
                 }
                 released
             }
-            Step::Renew | Step::Take => match self.lock.try_turn().await {
+            Step::Renew => match self.lock.renew().await {
                 Ok(Turn::Held(since)) => {
                     self.since = since;
-                    if step == Step::Take {
-                        tracing::info!(lease = path, "took the shard");
-                        (self.state, self.taken_at) = (State::Taken, Instant::now());
-                    }
                     Ok(())
                 }
-                Ok(Turn::Other(holder)) if self.is_kept() => {
-                    tracing::error!(lease = path, holder, "another replica took the lease");
+                Ok(Turn::Other(holder)) => {
+                    tracing::error!(lease = path, holder, "the lease is no longer held");
                     return Err(Lost);
                 }
-                Ok(Turn::Other(_)) => Ok(()),
                 Err(error) => Err(error),
             },
+            Step::Take => {
+                self.state = State::Taking;
+                let tried = self.lock.try_turn().await;
+                match &tried {
+                    Ok(Turn::Held(since)) => {
+                        tracing::info!(lease = path, "took the shard");
+                        (self.state, self.since) = (State::Taken, *since);
+                        self.taken_at = Instant::now();
+                    }
+                    Ok(Turn::Other(_)) => self.state = State::Away,
+                    // The Lease may be taken all the same. The next look tells.
+                    Err(_) => {}
+                }
+                tried.map(drop)
+            }
         };
         match done {
             Err(error) if self.is_kept() => {
@@ -124,5 +149,53 @@ impl Slot {
             Ok(()) => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use portolan_apiserver::{ApiServer, Effect, Fault, Options};
+
+    use crate::api::{Api, Limits};
+    use crate::process::ElectionConfig;
+
+    fn world() -> (ApiServer, Slot) {
+        let server = ApiServer::start(Options::default()).expect("a server");
+        let config = kube::Config::new(server.url().parse().expect("a URL"));
+        let api = Api::new(config, Limits::default()).expect("a client");
+        (server, Slot::new(LeaseLock::new(api, ElectionConfig::new("a")).expect("valid")))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_refresh_that_began_before_the_lease_was_taken_again_begins_nothing() {
+        let (_server, mut slot) = world();
+        let began = Instant::now();
+        assert!(!slot.can_begin(began), "not taken");
+        slot.state = State::Taken;
+        slot.taken_at = began + Duration::from_secs(1);
+        assert!(!slot.can_begin(began));
+        assert!(slot.can_begin(began + Duration::from_secs(1)));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lease_that_was_taken_without_an_answer_is_given_back() {
+        let (server, mut slot) = world();
+        let silent = Fault::new(Effect::HangAfter).verb("create").resource("leases");
+        server.set_faults(0, vec![silent]);
+        let applied = async {
+            while server.objects("Lease").is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = slot.perform(Step::Take) => panic!("there is no answer"),
+            () = applied => {}
+        }
+        assert_eq!(server.objects("Lease")[0]["spec"]["holderIdentity"], "a");
+        assert!(slot.perform(Step::Release).await.is_ok());
+        assert_eq!(server.objects("Lease")[0]["spec"]["holderIdentity"], "");
     }
 }
