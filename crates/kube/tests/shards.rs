@@ -95,7 +95,7 @@ async fn run(
         _ = &mut stopped => {}
     }
     tokio::select! {
-        () = scheduler.stop(Duration::from_secs(20)) => {}
+        is_in_time = scheduler.stop(Duration::from_secs(20)) => assert!(is_in_time),
         () = holder.renew() => return true,
     }
     holder.release().await;

@@ -339,14 +339,18 @@ impl LiveScheduler {
     /// Stops scheduling, finishes the bindings in flight, writes the conditions and events that wait, and stops the
     /// mirror. Bindings that take longer than `grace`, for instance because a volume is being provisioned, are given up:
     /// the fence is closed. Conditions and events have what is left of `grace`, and 2 s at most.
-    pub async fn stop(self, grace: Duration) {
+    ///
+    /// Returns whether all bindings ended in time. If not, a binding may still be applied, so the lease must not be given
+    /// back.
+    pub async fn stop(self, grace: Duration) -> bool {
         let began = Instant::now();
         self.threads.alarm().stop();
         self.schedulers.queue().close();
         // The scheduling threads end, then the bindings, and then their threads.
         let threads = self.threads.clone();
         let mut joined = tokio::task::spawn_blocking(move || threads.join());
-        if timeout(grace, &mut joined).await.is_err() {
+        let is_in_time = timeout(grace, &mut joined).await.is_ok();
+        if !is_in_time {
             self.writes.fence().close();
             // The only error is a runtime that shuts down.
             let _ = joined.await;
@@ -359,6 +363,7 @@ impl LiveScheduler {
         }
         self.mirror.stop().await;
         self.schedulers.engine().close();
+        is_in_time
     }
 }
 

@@ -3,11 +3,13 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use portolan::framework::ShardSet;
 use portolan::model::Uid;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Permission to bind to the nodes of some shards. Clones share it.
 ///
@@ -21,20 +23,32 @@ struct Inner {
     shards: ShardSet,
     bindings: Mutex<Vec<Bindings>>,
     left: Notify,
+    /// How long a binding whose outcome is not known may still be applied.
+    doubt: OnceLock<Duration>,
 }
 
 /// The bindings to the nodes of a shard.
 #[derive(Default)]
 struct Bindings {
     in_flight: u32,
+    /// Until when a binding that has ended may still be applied.
+    doubtful_until: Option<Instant>,
     /// The pods that were placed before the shard was taken and have not tried to bind since.
     refused: HashSet<Uid>,
 }
 
-/// A binding in flight.
+/// A binding in flight. If it is dropped before it is [settled](Turn::settle), it may still be applied.
 pub(super) struct Turn {
     gate: ShardGate,
     shard: u32,
+    is_settled: bool,
+}
+
+impl Turn {
+    /// Notes that the binding is applied, or never will be.
+    pub(super) fn settle(&mut self) {
+        self.is_settled = true;
+    }
 }
 
 impl ShardGate {
@@ -43,13 +57,19 @@ impl ShardGate {
     pub fn new(shards: ShardSet) -> ShardGate {
         let bindings = (0..shards.count()).map(|_| Bindings::default()).collect();
         let bindings = Mutex::new(bindings);
-        ShardGate(Arc::new(Inner { shards, bindings, left: Notify::new() }))
+        ShardGate(Arc::new(Inner { shards, bindings, left: Notify::new(), doubt: OnceLock::new() }))
     }
 
     /// The shards that this process holds.
     #[must_use]
     pub fn shards(&self) -> &ShardSet {
         &self.0.shards
+    }
+
+    /// Sets how long a binding whose outcome is not known is waited for. The first call counts.
+    pub(crate) fn set_doubt(&self, doubt: Duration) {
+        // Set already.
+        let _ = self.0.doubt.set(doubt);
     }
 
     /// Begins a binding to a node, unless the node belongs to a shard of another process, or the pod was placed before
@@ -62,7 +82,7 @@ impl ShardGate {
             return None;
         }
         bindings.in_flight += 1;
-        Some(Turn { gate: self.clone(), shard })
+        Some(Turn { gate: self.clone(), shard, is_settled: false })
     }
 
     /// Adds a shard to the set. The next binding of each pod in `refused` to the shard's nodes does not begin.
@@ -80,12 +100,16 @@ impl ShardGate {
         self.0.shards.remove(shard);
     }
 
-    /// Returns whether no binding to the nodes of the shard is in flight.
+    /// Returns whether no binding to the nodes of the shard is in flight or may still be applied.
     pub(crate) fn is_drained(&self, shard: u32) -> bool {
-        self.bindings().get(shard as usize).is_none_or(|bindings| bindings.in_flight == 0)
+        let all = self.bindings();
+        let Some(bindings) = all.get(shard as usize) else { return true };
+        let is_doubtful = bindings.doubtful_until.is_some_and(|until| Instant::now() < until);
+        bindings.in_flight == 0 && !is_doubtful
     }
 
-    /// Waits until one of these shards is drained, and for ever if there is none.
+    /// Waits until the last binding of one of these shards has ended and it is drained. Does not notice that the time
+    /// for which a binding may still be applied is over.
     pub(crate) async fn drained(&self, shards: &[u32]) {
         loop {
             // Created before the counts are read, so that no change is missed.
@@ -107,6 +131,10 @@ impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(bindings) = self.gate.bindings().get_mut(self.shard as usize) {
             bindings.in_flight -= 1;
+            if !self.is_settled {
+                let doubt = self.gate.0.doubt.get().copied().unwrap_or_default();
+                bindings.doubtful_until = Some(Instant::now() + doubt);
+            }
         }
         self.gate.0.left.notify_waiters();
     }
@@ -159,5 +187,20 @@ mod tests {
         gate.give_up(shard);
         gate.begin(shard, HashSet::from(["new".into()]));
         assert_eq!(["older", "new", "new"].map(enters), [true, false, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_binding_whose_outcome_is_open_is_waited_for() {
+        let (gate, shard) = gate();
+        gate.set_doubt(Duration::from_secs(5));
+        gate.begin(shard, HashSet::new());
+        let mut settled = gate.enter(&"a".into(), "n").expect("held");
+        settled.settle();
+        drop(settled);
+        assert!(gate.is_drained(shard));
+        drop(gate.enter(&"b".into(), "n"));
+        assert!(!gate.is_drained(shard));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(gate.is_drained(shard));
     }
 }

@@ -61,6 +61,8 @@ impl ShardHolder {
         scheduler: &LiveScheduler,
     ) -> Result<ShardHolder, ElectionError> {
         let gate = scheduler.gate().cloned().ok_or(ElectionError::NO_SHARDS)?;
+        // As long as the time between the last write of a replica that has died and the expiry of its Lease.
+        gate.set_doubt(config.lease_duration.saturating_sub(config.renew_deadline));
         let fence = scheduler.writes().fence().clone();
         let slot = |shard: u32| {
             let name = format!("{}-shard-{shard}", config.name);
@@ -137,11 +139,13 @@ impl ShardHolder {
     }
 
     /// Gives all Leases back, so that the other replicas need not wait for their expiry. Call it after the last write.
-    /// Those that cannot be given back expire by themselves.
+    /// Those that cannot be given back, or to whose nodes a binding may still be applied, expire by themselves.
     pub async fn release(&mut self) {
         self.fence.close();
-        let held = self.slots.iter_mut().filter(|slot| slot.state != State::Away);
-        join_all(held.map(|slot| slot.perform(Step::Release))).await;
+        let all = self.slots.iter_mut().enumerate();
+        let held =
+            all.filter(|(at, slot)| slot.state != State::Away && self.gate.is_drained(*at as u32));
+        join_all(held.map(|(_, slot)| slot.perform(Step::Release))).await;
     }
 
     /// Returns the number of shards whose nodes and pods this replica schedules.
@@ -156,6 +160,9 @@ impl ShardHolder {
             if self.gate.is_drained(at as u32) {
                 self.slots[at].state = State::Releasing;
             }
+        }
+        for slot in self.slots.iter_mut().filter(|slot| slot.is_unused()) {
+            slot.leave_unused();
         }
         let steps = self.steps(|slot| Some(slot.usual()));
         self.round(&steps).await?;

@@ -15,6 +15,8 @@ pub(super) struct Slot {
     pub(super) since: Instant,
     /// When the Lease was taken last.
     pub(super) taken_at: Instant,
+    /// When the Lease was given back because the mirror did not become current.
+    unused_at: Option<Instant>,
 }
 
 /// What this replica does with a shard.
@@ -51,7 +53,19 @@ pub(super) struct Lost;
 impl Slot {
     pub(super) fn new(lock: LeaseLock) -> Slot {
         let now = Instant::now();
-        Slot { lock, state: State::Away, since: now, taken_at: now }
+        Slot { lock, state: State::Away, since: now, taken_at: now, unused_at: None }
+    }
+
+    /// Whether the shard was taken 2 lease durations ago and could not begin. Another replica may be able to use it.
+    pub(super) fn is_unused(&self) -> bool {
+        self.state == State::Taken
+            && self.taken_at.elapsed() >= 2 * self.lock.config().lease_duration
+    }
+
+    /// Gives back a shard that could not begin, and avoids it for a lease duration.
+    pub(super) fn leave_unused(&mut self) {
+        tracing::error!(lease = self.lock.path(), "the pods did not become up to date");
+        (self.state, self.unused_at) = (State::Releasing, Some(Instant::now()));
     }
 
     /// Whether the replica may schedule for the shard once the mirror contains all pods of this moment.
@@ -69,6 +83,9 @@ impl Slot {
             holder: self.lock.holder(),
             wanted_by: self.lock.wanted_by().map(str::to_owned),
             is_ending: matches!(self.state, State::Ending | State::Releasing),
+            is_avoided: self
+                .unused_at
+                .is_some_and(|at| at.elapsed() < self.lock.config().lease_duration),
         }
     }
 
@@ -178,6 +195,20 @@ mod tests {
         slot.taken_at = began + Duration::from_secs(1);
         assert!(!slot.can_begin(began));
         assert!(slot.can_begin(began + Duration::from_secs(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shard_that_cannot_begin_is_left_to_others_for_a_lease_duration() {
+        let (_server, mut slot) = world();
+        let lease = slot.lock.config().lease_duration;
+        (slot.state, slot.taken_at) = (State::Taken, Instant::now());
+        assert!(!slot.is_unused());
+        tokio::time::advance(2 * lease).await;
+        assert!(slot.is_unused());
+        slot.leave_unused();
+        assert!(slot.state == State::Releasing && slot.view().is_avoided);
+        tokio::time::advance(lease).await;
+        assert!(!slot.view().is_avoided);
     }
 
     #[tokio::test(flavor = "multi_thread")]
