@@ -207,6 +207,11 @@ impl LeaseLock {
 
     /// Asks the holder of the Lease to give it up, unless another candidate asks already.
     pub(super) async fn ask(&mut self) -> Result<(), ApiError> {
+        let limit = self.limit();
+        timeout(limit, self.look_and_ask()).await.unwrap_or_else(|_| Err(late(limit)))
+    }
+
+    async fn look_and_ask(&mut self) -> Result<(), ApiError> {
         self.look().await?;
         let Some(Observed { lease, .. }) = &self.observed else { return Ok(()) };
         if !matches!(self.holder(), Holder::Other(_)) || lease.metadata.wanted_by().is_some() {
@@ -214,9 +219,8 @@ impl LeaseLock {
         }
         let mut asking = lease.clone();
         asking.metadata.set_wanted_by(&self.config.identity);
-        let limit = self.limit();
-        let asked = timeout(limit, self.api.replace(&self.path, &asking)).await;
-        self.see(read(&asked.unwrap_or_else(|_| Err(late(limit)))?)?);
+        let asked = self.api.replace(&self.path, &asking).await?;
+        self.see(read(&asked)?);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::pin::Pin;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join, try_join_all};
 use portolan::Snapshot;
 use portolan::framework::ShardSet;
 use portolan::model::Uid;
@@ -197,9 +197,23 @@ impl ShardHolder {
     async fn round(&mut self, steps: &[Option<Step>]) -> Result<(), Lost> {
         // A process that was suspended must not renew: another replica may have held the shard meanwhile.
         self.check_deadlines()?;
+        let (fence, deadline) = (&self.fence, self.renew_deadline);
         let all = self.slots.iter_mut().zip(steps);
-        let performed = join_all(all.filter_map(|(slot, step)| Some(slot.perform((*step)?)))).await;
-        performed.into_iter().collect::<Result<(), Lost>>()?;
+        let (kept, others): (Vec<_>, Vec<_>) =
+            all.filter_map(|(slot, step)| Some((slot, (*step)?))).partition(|(of, _)| of.is_kept());
+        let renewed = async {
+            let renewals = kept.into_iter().map(|(slot, step)| async move {
+                slot.perform(step).await?;
+                Ok(slot.since)
+            });
+            // A slow answer about another Lease must not keep the fence from moving.
+            if let Some(since) = try_join_all(renewals).await?.into_iter().min() {
+                fence.open_until((since + deadline).into_std());
+            }
+            Ok(())
+        };
+        let others = try_join_all(others.into_iter().map(|(slot, step)| slot.perform(step)));
+        try_join(renewed, others).await?;
         self.check_deadlines()?;
         let kept = self.slots.iter().filter(|slot| slot.is_kept());
         let until = kept.map(|slot| slot.since + self.renew_deadline).min();
@@ -278,6 +292,53 @@ mod tests {
     use portolan::log::Event;
     use portolan::model::{node, pod};
     use portolan::{Config, Engine};
+    use portolan_apiserver::{ApiServer, Effect, Fault, Options};
+
+    use crate::api::Limits;
+
+    /// Creates a holder of 2 shards, whose Leases last so long that a test never waits for their end.
+    fn holder(server: &ApiServer) -> ShardHolder {
+        let config = kube::Config::new(server.url().parse().expect("a URL"));
+        let api = Api::new(config, Limits::default()).expect("a client");
+        let mut election = ElectionConfig::new("a");
+        let minutes = |n: u64| Duration::from_secs(n * 60);
+        (election.lease_duration, election.renew_deadline) = (minutes(60), minutes(50));
+        let slot = |shard: u32| {
+            let config = ElectionConfig { name: format!("shard-{shard}"), ..election.clone() };
+            Slot::new(LeaseLock::new(api.clone(), config).expect("valid"))
+        };
+        ShardHolder {
+            slots: (0..2).map(slot).collect(),
+            identity: election.identity.clone(),
+            lease_duration: election.lease_duration,
+            renew_deadline: election.renew_deadline,
+            retry_period: election.retry_period,
+            first: 0,
+            gate: ShardGate::new(NonZeroU32::new(2).and_then(ShardSet::new).expect("few")),
+            fence: Fence::closed(),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lease_of_another_replica_that_cannot_be_read_does_not_hold_the_fence() {
+        let server = ApiServer::start(Options::default()).expect("a server");
+        let mut holder = holder(&server);
+        assert!(holder.round(&[Some(Step::Take), None]).await.is_ok());
+        let fence = Fence::closed();
+        holder.fence = fence.clone();
+        let silent = Fault::new(Effect::HangBefore).verb("get").name("shard-1");
+        server.set_faults(0, vec![silent]);
+        let opened = async {
+            while !fence.may_write() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = holder.round(&[Some(Step::Renew), Some(Step::Look)]) => panic!("no answer"),
+            () = opened => {}
+            () = sleep(Duration::from_secs(60)) => panic!("the fence is not open"),
+        }
+    }
 
     #[test]
     fn assumed_pods_are_those_on_nodes_of_the_shard_that_are_not_bound() {
