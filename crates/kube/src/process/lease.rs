@@ -15,6 +15,9 @@ use crate::api::{Api, ApiError, Resource};
 /// The annotation of a Lease whose holder is asked to give it up, with the identity of the candidate that asks.
 const WANTED_BY: &str = "portolan.dev/wanted-by";
 
+/// The annotation of a shard's Lease with the number of shards that its holder has.
+const SHARDS: &str = "portolan.dev/shards";
+
 /// One candidate's view of a Lease.
 #[derive(Debug)]
 pub(super) struct LeaseLock {
@@ -22,6 +25,8 @@ pub(super) struct LeaseLock {
     config: ElectionConfig,
     path: String,
     observed: Option<Observed>,
+    /// The number of shards, if the Lease is that of a shard.
+    shards: Option<u32>,
     /// Whether the next renewal removes the request to give the Lease up.
     declines: bool,
 }
@@ -105,19 +110,23 @@ impl Observed {
 }
 
 impl Metadata {
-    /// The identity of the candidate that asks for the Lease.
-    fn wanted_by(&self) -> Option<&str> {
-        self.rest.get("annotations")?.get(WANTED_BY)?.as_str().filter(|by| !by.is_empty())
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.rest.get("annotations")?.get(key)?.as_str()
     }
 
-    fn set_wanted_by(&mut self, identity: &str) {
+    fn annotate(&mut self, key: &str, value: &str) {
         let annotations = self.rest.entry("annotations").or_insert_with(|| Map::new().into());
         match annotations {
             Value::Object(annotations) => {
-                annotations.insert(WANTED_BY.to_owned(), identity.into());
+                annotations.insert(key.to_owned(), value.into());
             }
-            other => *other = serde_json::json!({WANTED_BY: identity}),
+            other => *other = serde_json::json!({key: value}),
         }
+    }
+
+    /// The identity of the candidate that asks for the Lease.
+    fn wanted_by(&self) -> Option<&str> {
+        self.annotation(WANTED_BY).filter(|by| !by.is_empty())
     }
 
     fn remove_wanted_by(&mut self) {
@@ -134,7 +143,12 @@ impl LeaseLock {
     pub(super) fn new(api: Api, config: ElectionConfig) -> Result<LeaseLock, ElectionError> {
         config.check()?;
         let path = Resource::LEASES.object(&config.namespace, &config.name);
-        Ok(LeaseLock { api, config, path, observed: None, declines: false })
+        Ok(LeaseLock { api, config, path, observed: None, shards: None, declines: false })
+    }
+
+    /// Writes the number of shards into the Lease when it is taken and renewed.
+    pub(super) fn with_shards(self, count: u32) -> LeaseLock {
+        LeaseLock { shards: Some(count), ..self }
     }
 
     pub(super) fn config(&self) -> &ElectionConfig {
@@ -218,7 +232,7 @@ impl LeaseLock {
             return Ok(());
         }
         let mut asking = lease.clone();
-        asking.metadata.set_wanted_by(&self.config.identity);
+        asking.metadata.annotate(WANTED_BY, &self.config.identity);
         let asked = self.api.replace(&self.path, &asking).await?;
         self.see(read(&asked)?);
         Ok(())
@@ -240,6 +254,13 @@ impl LeaseLock {
             duration if age > duration => Holder::Nobody(age - duration),
             _ => Holder::Other(holder.to_owned()),
         }
+    }
+
+    /// Returns the number of shards of another candidate that holds the Lease, if it differs from ours.
+    pub(super) fn other_shards(&self) -> Option<u32> {
+        let Holder::Other(_) = self.holder() else { return None };
+        let annotation = self.observed.as_ref()?.lease.metadata.annotation(SHARDS)?;
+        annotation.parse().ok().filter(|count| Some(*count) != self.shards)
     }
 
     /// Returns the candidate that asks for the Lease.
@@ -306,7 +327,7 @@ impl LeaseLock {
 
     fn first(&self) -> Lease {
         let now = now();
-        Lease {
+        let mut first = Lease {
             api_version: Resource::LEASES.api_version.to_owned(),
             kind: Resource::LEASES.kind.to_owned(),
             metadata: Metadata {
@@ -322,6 +343,14 @@ impl LeaseLock {
                 lease_transitions: Some(0),
                 rest: Map::new(),
             },
+        };
+        self.note_shards(&mut first);
+        first
+    }
+
+    fn note_shards(&self, lease: &mut Lease) {
+        if let Some(count) = self.shards {
+            lease.metadata.annotate(SHARDS, &count.to_string());
         }
     }
 
@@ -344,6 +373,7 @@ impl LeaseLock {
             rest: known.spec.rest.clone(),
         };
         let mut next = Lease { spec, ..known.clone() };
+        self.note_shards(&mut next);
         if !is_ours || self.declines {
             next.metadata.remove_wanted_by();
         }

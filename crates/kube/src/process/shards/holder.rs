@@ -40,6 +40,8 @@ pub struct ShardHolder {
     first: usize,
     gate: ShardGate,
     fence: Fence,
+    /// Whether another replica has another number of shards.
+    disagrees: bool,
 }
 
 /// A refresh of the mirror, with the moment at which it began.
@@ -67,7 +69,7 @@ impl ShardHolder {
         let slot = |shard: u32| {
             let name = format!("{}-shard-{shard}", config.name);
             let lock = LeaseLock::new(api.clone(), ElectionConfig { name, ..config.clone() })?;
-            Ok(Slot::new(lock))
+            Ok(Slot::new(lock.with_shards(gate.shards().count())))
         };
         let slots: Vec<Slot> =
             (0..gate.shards().count()).map(slot).collect::<Result<_, ElectionError>>()?;
@@ -80,6 +82,7 @@ impl ShardHolder {
             slots,
             gate,
             fence,
+            disagrees: false,
         })
     }
 
@@ -166,6 +169,9 @@ impl ShardHolder {
         }
         let steps = self.steps(|slot| Some(slot.usual()));
         self.round(&steps).await?;
+        if self.finds_other_count() {
+            return Ok(());
+        }
         let views: Vec<View> = self.slots.iter().map(Slot::view).collect();
         let mut further = self.steps(|slot| slot.is_kept().then_some(Step::Renew));
         let mut is_further = false;
@@ -191,6 +197,20 @@ impl ShardHolder {
             reassign(scheduler);
         }
         if is_further { self.round(&further).await } else { Ok(()) }
+    }
+
+    /// Returns whether a live replica has another number of shards, and reports it for the first time. Both would hold
+    /// the same nodes, so this one then takes no further shard and asks for none.
+    fn finds_other_count(&mut self) -> bool {
+        let found = self.slots.iter().find_map(|slot| Some((slot.lock.other_shards()?, slot)));
+        if let Some((count, slot)) = found
+            && !self.disagrees
+        {
+            let (lease, ours) = (slot.lock.path(), self.slots.len());
+            tracing::error!(lease, count, ours, "another replica has another number of shards");
+        }
+        self.disagrees = found.is_some();
+        self.disagrees
     }
 
     /// Performs a step for each shard that has one, and moves the fence.
@@ -316,6 +336,7 @@ mod tests {
             first: 0,
             gate: ShardGate::new(NonZeroU32::new(2).and_then(ShardSet::new).expect("few")),
             fence: Fence::closed(),
+            disagrees: false,
         }
     }
 
