@@ -294,7 +294,8 @@ impl LeaseLock {
         self.see(known.clone());
         let is_ours = known.spec.holder() == self.config.identity;
         let is_free = known.spec.holder().is_empty() || self.has_expired();
-        if !is_ours && !(is_free && may_take) {
+        let is_possible = is_ours || (may_take && is_free);
+        if !is_possible {
             return Ok(Turn::Other(known.spec.holder().to_owned()));
         }
         let renewed = self.api.replace(&self.path, &self.next(&known, is_ours)).await?;
