@@ -278,6 +278,7 @@ def check(root):
         if key[0] == "Deployment":
             item = yaml.safe_load(yaml.safe_dump(item))
             item["spec"]["template"]["spec"]["containers"][0]["args"].append(f"--shards={SHARDS}")
+            item["spec"]["strategy"] = {"type": "Recreate"}
         sharded[key] = item
     problems += differences(sharded, chart(root, {"shards": SHARDS}), "the chart with shards")
     problems += check_flags(root, FLAGS, "run", sharded)

@@ -278,11 +278,15 @@ async fn end(scheduler: LiveScheduler, mut role: Role) -> Result<ExitCode, Failu
     let stopped = scheduler.stop(GRACE);
     tokio::pin!(stopped);
     // Bindings in flight still need the lease.
-    tokio::select! {
-        () = &mut stopped => {}
+    let is_in_time = tokio::select! {
+        is_in_time = &mut stopped => is_in_time,
         () = role.renew() => stopped.await,
+    };
+    match is_in_time {
+        true => role.release().await,
+        // The next holder must not begin before it. The lease expires by itself.
+        false => tracing::warn!("the lease is not given back: a binding may still be applied"),
     }
-    role.release().await;
     Ok(ExitCode::SUCCESS)
 }
 

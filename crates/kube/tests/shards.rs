@@ -95,7 +95,7 @@ async fn run(
         _ = &mut stopped => {}
     }
     tokio::select! {
-        () = scheduler.stop(Duration::from_secs(20)) => {}
+        is_in_time = scheduler.stop(Duration::from_secs(20)) => assert!(is_in_time),
         () = holder.renew() => return true,
     }
     holder.release().await;
@@ -338,15 +338,40 @@ async fn a_shard_that_a_dead_replica_asked_for_is_taken_back() {
     until("the shard is given up", || replica.held() == 1).await;
     until("the shard is taken back", || replica.held() == 2).await;
     let annotations = lease(&server, 0)["metadata"]["annotations"].clone();
-    assert_eq!(annotations, json!({"example.com/other": "stays"}));
+    assert_eq!(annotations, json!({"example.com/other": "stays", "portolan.dev/shards": "2"}));
     // A request of a replica that would then have more than this one is removed.
     let wanted = json!({"metadata": {"annotations": {"portolan.dev/wanted-by": "a"}}});
     server
         .patch("Lease", "kube-system", "kube-scheduler-shard-1", PatchKind::Merge, &wanted)
         .expect("patched");
-    until("the request is removed", || lease(&server, 1)["metadata"]["annotations"] == json!({}))
+    let others = json!({"portolan.dev/shards": "2"});
+    until("the request is removed", || lease(&server, 1)["metadata"]["annotations"] == others)
         .await;
     assert_eq!(replica.held(), 2);
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_with_another_number_of_shards_takes_none_until_the_others_have_ended() {
+    let server = server();
+    let before = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "kube-scheduler-shard-0", "namespace": "kube-system",
+            "annotations": {"portolan.dev/shards": "3"}},
+        "spec": {"holderIdentity": "old", "leaseDurationSeconds": 3_600}});
+    server.create(&before).expect("created");
+    // Counts the reads.
+    let read = Fault::new(Effect::Delay(Duration::ZERO)).verb("get");
+    server.set_faults(0, vec![read.name("kube-scheduler-shard-1")]);
+    let replica = Replica::start(&server, "a", 2);
+    until("rounds", || server.faults_fired()[0] > 10).await;
+    assert_eq!(applied(&server, "a").len(), 0, "it takes nothing and asks for nothing");
+    let mut released = lease(&server, 0);
+    released["spec"]["holderIdentity"] = json!("");
+    server.update(&released).expect("released");
+    balanced(&[&replica]).await;
+    for shard in 0..2 {
+        assert_eq!(lease(&server, shard)["metadata"]["annotations"]["portolan.dev/shards"], "2");
+    }
     replica.stop().await;
 }
 

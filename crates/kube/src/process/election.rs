@@ -3,8 +3,10 @@
 //!
 //! - A candidate reads the Lease and replaces it with its `resourceVersion`. Of two candidates that do so at once, the
 //!   API server lets one succeed.
-//! - A Lease expires a lease duration after *this* process last saw it change. The times that it contains are those of
-//!   other clocks and are not compared.
+//! - A Lease expires a lease duration after *this* process last saw it change, even if it is deleted meanwhile. The
+//!   times that it contains are those of other clocks and are not compared.
+//! - A leader that finds its Lease deleted or without a holder has lost it: another candidate may have led meanwhile.
+//!   client-go's leaders take it again and go on.
 //! - A leader that has not renewed the Lease within the renew deadline has lost it. It must not write anything from then
 //!   on, even if it was stopped meanwhile (SIGSTOP, a frozen cgroup): the [`Fence`] is open only until the renew deadline
 //!   counted from the *beginning* of the last renewal that succeeded, and another candidate waits for the longer lease
@@ -144,13 +146,13 @@ impl Election {
     pub async fn keep(&mut self) {
         loop {
             let started = Instant::now();
-            match self.lock.try_turn().await {
+            match self.lock.renew().await {
                 Ok(Turn::Held(since)) => self.open(since),
                 Ok(Turn::Other(holder)) => {
                     tracing::error!(
                         lease = self.lock.path(),
                         holder,
-                        "another candidate took the lease"
+                        "the lease is no longer held"
                     );
                     break;
                 }

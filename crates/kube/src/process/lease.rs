@@ -15,6 +15,9 @@ use crate::api::{Api, ApiError, Resource};
 /// The annotation of a Lease whose holder is asked to give it up, with the identity of the candidate that asks.
 const WANTED_BY: &str = "portolan.dev/wanted-by";
 
+/// The annotation of a shard's Lease with the number of shards that its holder has.
+const SHARDS: &str = "portolan.dev/shards";
+
 /// One candidate's view of a Lease.
 #[derive(Debug)]
 pub(super) struct LeaseLock {
@@ -22,6 +25,8 @@ pub(super) struct LeaseLock {
     config: ElectionConfig,
     path: String,
     observed: Option<Observed>,
+    /// The number of shards, if the Lease is that of a shard.
+    shards: Option<u32>,
     /// Whether the next renewal removes the request to give the Lease up.
     declines: bool,
 }
@@ -49,7 +54,7 @@ struct Observed {
 pub(super) enum Turn {
     /// The Lease is ours, since this moment at the latest.
     Held(Instant),
-    /// Another candidate holds it.
+    /// It is not ours. The candidate that holds it.
     Other(String),
 }
 
@@ -105,19 +110,23 @@ impl Observed {
 }
 
 impl Metadata {
-    /// The identity of the candidate that asks for the Lease.
-    fn wanted_by(&self) -> Option<&str> {
-        self.rest.get("annotations")?.get(WANTED_BY)?.as_str().filter(|by| !by.is_empty())
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.rest.get("annotations")?.get(key)?.as_str()
     }
 
-    fn set_wanted_by(&mut self, identity: &str) {
+    fn annotate(&mut self, key: &str, value: &str) {
         let annotations = self.rest.entry("annotations").or_insert_with(|| Map::new().into());
         match annotations {
             Value::Object(annotations) => {
-                annotations.insert(WANTED_BY.to_owned(), identity.into());
+                annotations.insert(key.to_owned(), value.into());
             }
-            other => *other = serde_json::json!({WANTED_BY: identity}),
+            other => *other = serde_json::json!({key: value}),
         }
+    }
+
+    /// The identity of the candidate that asks for the Lease.
+    fn wanted_by(&self) -> Option<&str> {
+        self.annotation(WANTED_BY).filter(|by| !by.is_empty())
     }
 
     fn remove_wanted_by(&mut self) {
@@ -134,7 +143,12 @@ impl LeaseLock {
     pub(super) fn new(api: Api, config: ElectionConfig) -> Result<LeaseLock, ElectionError> {
         config.check()?;
         let path = Resource::LEASES.object(&config.namespace, &config.name);
-        Ok(LeaseLock { api, config, path, observed: None, declines: false })
+        Ok(LeaseLock { api, config, path, observed: None, shards: None, declines: false })
+    }
+
+    /// Writes the number of shards into the Lease when it is taken and renewed.
+    pub(super) fn with_shards(self, count: u32) -> LeaseLock {
+        LeaseLock { shards: Some(count), ..self }
     }
 
     pub(super) fn config(&self) -> &ElectionConfig {
@@ -183,7 +197,14 @@ impl LeaseLock {
     /// Takes or renews the Lease, unless another candidate holds it.
     pub(super) async fn try_turn(&mut self) -> Result<Turn, ApiError> {
         let limit = self.limit();
-        timeout(limit, self.turn()).await.unwrap_or_else(|_| Err(late(limit)))
+        timeout(limit, self.turn(true)).await.unwrap_or_else(|_| Err(late(limit)))
+    }
+
+    /// Renews the Lease if it is ours. If it is free, it is not taken: another candidate may have held it meanwhile, so
+    /// the holder must not go on as before. The [`Turn::Other`] is then empty.
+    pub(super) async fn renew(&mut self) -> Result<Turn, ApiError> {
+        let limit = self.limit();
+        timeout(limit, self.turn(false)).await.unwrap_or_else(|_| Err(late(limit)))
     }
 
     /// Reads the Lease.
@@ -191,7 +212,7 @@ impl LeaseLock {
         let limit = self.limit();
         match timeout(limit, self.api.get(&self.path)).await {
             Ok(Ok(bytes)) => self.see(read(&bytes)?),
-            Ok(Err(error)) if error.is_not_found() => self.observed = None,
+            Ok(Err(error)) if error.is_not_found() => drop(self.lacks()),
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(late(limit)),
         }
@@ -200,16 +221,20 @@ impl LeaseLock {
 
     /// Asks the holder of the Lease to give it up, unless another candidate asks already.
     pub(super) async fn ask(&mut self) -> Result<(), ApiError> {
+        let limit = self.limit();
+        timeout(limit, self.look_and_ask()).await.unwrap_or_else(|_| Err(late(limit)))
+    }
+
+    async fn look_and_ask(&mut self) -> Result<(), ApiError> {
         self.look().await?;
         let Some(Observed { lease, .. }) = &self.observed else { return Ok(()) };
         if !matches!(self.holder(), Holder::Other(_)) || lease.metadata.wanted_by().is_some() {
             return Ok(());
         }
         let mut asking = lease.clone();
-        asking.metadata.set_wanted_by(&self.config.identity);
-        let limit = self.limit();
-        let asked = timeout(limit, self.api.replace(&self.path, &asking)).await;
-        self.see(read(&asked.unwrap_or_else(|_| Err(late(limit)))?)?);
+        asking.metadata.annotate(WANTED_BY, &self.config.identity);
+        let asked = self.api.replace(&self.path, &asking).await?;
+        self.see(read(&asked)?);
         Ok(())
     }
 
@@ -231,6 +256,13 @@ impl LeaseLock {
         }
     }
 
+    /// Returns the number of shards of another candidate that holds the Lease, if it differs from ours.
+    pub(super) fn other_shards(&self) -> Option<u32> {
+        let Holder::Other(_) = self.holder() else { return None };
+        let annotation = self.observed.as_ref()?.lease.metadata.annotation(SHARDS)?;
+        annotation.parse().ok().filter(|count| Some(*count) != self.shards)
+    }
+
     /// Returns the candidate that asks for the Lease.
     pub(super) fn wanted_by(&self) -> Option<&str> {
         self.observed.as_ref()?.lease.metadata.wanted_by()
@@ -241,11 +273,17 @@ impl LeaseLock {
         self.config.renew_deadline / 2
     }
 
-    async fn turn(&mut self) -> Result<Turn, ApiError> {
+    async fn turn(&mut self, may_take: bool) -> Result<Turn, ApiError> {
         let started = Instant::now();
         let known = match self.api.get(&self.path).await {
             Ok(bytes) => read(&bytes)?,
             Err(error) if error.is_not_found() => {
+                if let Some(holder) = self.lacks() {
+                    return Ok(Turn::Other(holder));
+                }
+                if !may_take {
+                    return Ok(Turn::Other(String::new()));
+                }
                 let collection = Resource::LEASES.collection(Some(&self.config.namespace));
                 let created = self.api.create(&collection, &self.first()).await?;
                 self.see(read(&created)?);
@@ -255,13 +293,24 @@ impl LeaseLock {
         };
         self.see(known.clone());
         let is_ours = known.spec.holder() == self.config.identity;
-        if !is_ours && !known.spec.holder().is_empty() && !self.has_expired() {
+        let is_free = known.spec.holder().is_empty() || self.has_expired();
+        let is_possible = is_ours || (may_take && is_free);
+        if !is_possible {
             return Ok(Turn::Other(known.spec.holder().to_owned()));
         }
         let renewed = self.api.replace(&self.path, &self.next(&known, is_ours)).await?;
         self.declines = false;
         self.see(read(&renewed)?);
         Ok(Turn::Held(started))
+    }
+
+    /// Notes that the Lease does not exist, and returns another candidate that held it and may not have noticed yet.
+    fn lacks(&mut self) -> Option<String> {
+        if let Holder::Other(holder) = self.holder() {
+            return Some(holder);
+        }
+        self.observed = None;
+        None
     }
 
     /// Notes the Lease, and the time if its holder has changed it. A change of metadata is not a renewal.
@@ -279,7 +328,7 @@ impl LeaseLock {
 
     fn first(&self) -> Lease {
         let now = now();
-        Lease {
+        let mut first = Lease {
             api_version: Resource::LEASES.api_version.to_owned(),
             kind: Resource::LEASES.kind.to_owned(),
             metadata: Metadata {
@@ -295,6 +344,14 @@ impl LeaseLock {
                 lease_transitions: Some(0),
                 rest: Map::new(),
             },
+        };
+        self.note_shards(&mut first);
+        first
+    }
+
+    fn note_shards(&self, lease: &mut Lease) {
+        if let Some(count) = self.shards {
+            lease.metadata.annotate(SHARDS, &count.to_string());
         }
     }
 
@@ -317,6 +374,7 @@ impl LeaseLock {
             rest: known.spec.rest.clone(),
         };
         let mut next = Lease { spec, ..known.clone() };
+        self.note_shards(&mut next);
         if !is_ours || self.declines {
             next.metadata.remove_wanted_by();
         }
@@ -342,12 +400,5 @@ fn now() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn micro_times_have_six_digits() {
-        let text = now();
-        assert_eq!((text.len(), &text[19..20], &text[26..]), (27, ".", "Z"), "{text}");
-    }
-}
+#[path = "lease_tests.rs"]
+mod tests;

@@ -349,8 +349,12 @@ impl LiveScheduler {
 
     /// Stops scheduling, finishes the bindings in flight, writes the conditions and events that wait, and stops the
     /// mirror. Bindings that take longer than `grace`, for instance because a volume is being provisioned, are given up:
-    /// the fence is closed, and pods that wait for a permit are rejected. Conditions and events have what is left of `grace`, and 2 s at most.
-    pub async fn stop(self, grace: Duration) {
+    /// the fence is closed, and pods that wait for a permit are rejected. Conditions and events have what is left of
+    /// `grace`, and 2 s at most.
+    ///
+    /// Returns whether all bindings ended in time. If not, a binding may still be applied, so the lease must not be given
+    /// back.
+    pub async fn stop(self, grace: Duration) -> bool {
         let began = Instant::now();
         self.threads.alarm().stop();
         self.schedulers.queue().close();
@@ -358,7 +362,8 @@ impl LiveScheduler {
         let threads = self.threads.clone();
         let mut joined = tokio::task::spawn_blocking(move || threads.join());
         // The only error of the task is a runtime that shuts down.
-        if timeout(grace, &mut joined).await.is_err() {
+        let is_in_time = timeout(grace, &mut joined).await.is_ok();
+        if !is_in_time {
             self.writes.fence().close();
             self.reject_waiting();
             // A cycle that was running may have placed another pod that waits for a permit.
@@ -374,6 +379,7 @@ impl LiveScheduler {
         }
         self.mirror.stop().await;
         self.schedulers.engine().close();
+        is_in_time
     }
 
     /// Ends the waits for permits, which end only at their own timeouts otherwise.

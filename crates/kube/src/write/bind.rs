@@ -13,10 +13,10 @@
 //! | the server cannot be reached | repeated with growing waits, since nothing was sent |
 //! | none: a name does not fit in a path | [`BinderError::Failed`], since nothing can be sent |
 //!
-//! After an answer that leaves the outcome open, the pod is read until it can be read. If it is on this node, it is
+//! After an answer that leaves the outcome open, the pod is read until it can be read or the server refuses that. If it is on this node, it is
 //! bound. If it is on another node, is terminating or no longer exists, that is a conflict. If it has no node, the
-//! binding is repeated twice and then fails. If the fence closes before the pod can be read, the result is
-//! [`BinderError::Unknown`]. A request without an answer may still be applied after the last read; the watch then reports
+//! binding is repeated twice and then fails. If the server refuses to return the pod, or the fence closes before the pod
+//! can be read, the result is [`BinderError::Unknown`]. A request without an answer may still be applied after the last read; the watch then reports
 //! the pod as bound.
 //!
 //! kube-scheduler does not retry, and forgets the pod after any error.
@@ -132,18 +132,19 @@ pub(crate) enum Unbound {
 }
 
 impl ApiBinder {
-    /// Begins a binding, unless the node belongs to a shard of another process.
-    fn enter(&self, node: &str) -> Result<Option<Turn>, BinderError> {
+    /// Begins a binding, unless the gate refuses it.
+    fn enter(&self, pod: &Pod, node: &str) -> Result<Option<Turn>, BinderError> {
         let Some(gate) = &self.gate else { return Ok(None) };
-        let turn = gate.enter(node).ok_or_else(|| BinderError::Failed(NO_SHARD.to_owned()))?;
+        let turn =
+            gate.enter(&pod.uid, node).ok_or_else(|| BinderError::Failed(NO_SHARD.to_owned()))?;
         Ok(Some(turn))
     }
 
     async fn bind_pod(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
-        let _turn = self.enter(node)?;
+        let turn = self.enter(pod, node)?;
         // A failure that is reported after the binding would contradict it.
         let _held = self.status.hold(&pod.uid).await;
-        self.send(pod, node).await?;
+        settled(turn, self.send(pod, node).await)?;
         self.events.record(Occurrence::scheduled(pod, node));
         Ok(())
     }
@@ -156,24 +157,33 @@ impl ApiBinder {
         node: &Name,
         bind: impl Future<Output = Result<(), Unbound>>,
     ) -> Result<(), BinderError> {
-        let _turn = self.enter(node)?;
+        let turn = self.enter(pod, node)?;
         let _held = self.status.hold(&pod.uid).await;
+        settled(turn, self.send_through(pod, node, bind).await)?;
+        self.events.record(Occurrence::scheduled(pod, node));
+        Ok(())
+    }
+
+    async fn send_through(
+        &self,
+        pod: &Pod,
+        node: &Name,
+        bind: impl Future<Output = Result<(), Unbound>>,
+    ) -> Result<(), BinderError> {
         if !self.fence.may_write() {
             return Err(BinderError::Failed(NO_LEASE.to_owned()));
         }
         match bind.await {
-            Ok(()) => {}
-            Err(Unbound::Refused(why)) => return Err(BinderError::Failed(why)),
+            Ok(()) => Ok(()),
+            Err(Unbound::Refused(why)) => Err(BinderError::Failed(why)),
             Err(Unbound::Unknown(why)) => {
                 match self.look_for(pod, &pod.uid.to_string(), node).await? {
-                    Found::Here => {}
-                    Found::Nowhere => return Err(BinderError::Failed(why)),
-                    Found::Conflict(why) => return Err(BinderError::Conflict(why)),
+                    Found::Here => Ok(()),
+                    Found::Nowhere => Err(BinderError::Failed(why)),
+                    Found::Conflict(why) => Err(BinderError::Conflict(why)),
                 }
             }
         }
-        self.events.record(Occurrence::scheduled(pod, node));
-        Ok(())
     }
 
     /// Binds a pod for another scheduler, which records the event itself.
@@ -245,6 +255,12 @@ impl ApiBinder {
                 Err(error) if error.is_not_found() => {
                     return Ok(Found::Conflict(error.to_string()));
                 }
+                // The server would answer the same again, and the binding's shard could not be given up.
+                Err(ApiError::Refused(refusal))
+                    if (400..500).contains(&refusal.code) && refusal.code != 429 =>
+                {
+                    return Err(BinderError::Unknown(refusal.to_string()));
+                }
                 Err(error) => error,
             };
             if !self.pause(waits.after(&error)).await {
@@ -260,6 +276,14 @@ impl ApiBinder {
             () = sleep(wait) => true,
         }
     }
+}
+
+/// Ends the turn of a binding. After an error other than a conflict, a try without an answer may still be applied.
+fn settled(turn: Option<Turn>, bound: Result<(), BinderError>) -> Result<(), BinderError> {
+    if let (Some(mut turn), Ok(()) | Err(BinderError::Conflict(_))) = (turn, &bound) {
+        turn.settle();
+    }
+    bound
 }
 
 fn locate(found: &PodAnswer<'_>, uid: &str, node: &str) -> Found {

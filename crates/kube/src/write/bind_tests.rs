@@ -1,15 +1,17 @@
 //! Every answer to a binding.
 
+use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use portolan::framework::{Binder, BinderError};
+use portolan::framework::{Binder, BinderError, ShardSet};
 use portolan::model::{Name, Pod, pod};
 use serde_json::{Value, json};
 
 use super::bind::{ApiBinder, Waits};
 use super::testing::{Answer, Seen, World, normalized, ok, refused};
-use super::{Fence, WriteOptions};
+use super::{Fence, ShardGate, WriteOptions};
 
 const BIND: &str = "POST /api/v1/namespaces/shop/pods/web-0/binding";
 const READ: &str = "GET /api/v1/namespaces/shop/pods/web-0";
@@ -170,6 +172,32 @@ fn a_pod_is_read_until_it_can_be_read() {
     let (world, bound) = with(vec![Answer::Broken], reads);
     assert_eq!(bound, Ok(()));
     assert_eq!(world.lines()[..5], [BIND, READ, READ, READ, READ]);
+}
+
+#[test]
+fn an_outcome_stays_unknown_if_the_pod_may_not_be_read() {
+    let (world, bound) = with(vec![Answer::Broken], vec![refused(403, "no")]);
+    assert!(matches!(bound, Err(BinderError::Unknown(_))), "{bound:?}");
+    assert_eq!(world.lines(), [BIND, READ]);
+}
+
+#[test]
+fn a_shard_is_not_drained_while_a_binding_may_still_be_applied() {
+    let shards = ShardSet::new(NonZeroU32::MIN).expect("few");
+    let gate = ShardGate::new(shards);
+    gate.set_doubt(Duration::from_secs(3_600));
+    gate.begin(0, HashSet::new());
+    let script = |seen: &Seen, n: usize| match seen {
+        _ if seen.is("POST", "/binding") && n > 1 => Answer::Broken,
+        _ if seen.is("POST", "/binding") => [ok(), refused(404, "gone")][n].clone(),
+        _ => found("u-1", None),
+    };
+    let options = WriteOptions { gate: Some(gate.clone()), ..WriteOptions::default() };
+    let world = World::with(script, options, Duration::from_secs(20));
+    bind(&world).expect("bound");
+    assert!(conflict(&bind(&world)) && gate.is_drained(0));
+    assert!(matches!(bind(&world), Err(BinderError::Failed(_))));
+    assert!(!gate.is_drained(0));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use portolan::framework::{FitError, Nomination, ScheduleError};
 use portolan::scheduler::{BindError, CycleError};
 
+use super::NO_SHARD;
+
 /// Why a pod was not scheduled, as its condition `PodScheduled` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -66,12 +68,13 @@ impl Failure {
         Some(Failure::new(reason, error.to_string(), Nomination::Clear))
     }
 
-    /// The report of a binding cycle that failed, or `None` if nothing was tried, or if the pod may be bound. The
-    /// nomination is cleared.
+    /// The report of a binding cycle that failed, or `None` if nothing was tried, if the gate of the shards refused it,
+    /// or if the pod may be bound. The nomination is cleared.
     #[must_use]
     pub fn of_bind(error: &BindError) -> Option<Failure> {
         let reason = match error {
             BindError::Closed | BindError::OwnThread | BindError::Unknown(_) => return None,
+            BindError::Failed(status) if status.reasons == [NO_SHARD] => return None,
             BindError::Rejected(_) => Reason::Unschedulable,
             _ => Reason::SchedulerError,
         };
@@ -108,10 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_engine_pods_of_others_and_unknown_outcomes_are_not_reported() {
+    fn a_closed_engine_pods_of_others_refusals_of_the_gate_and_unknown_outcomes_are_not_reported() {
         assert_eq!(Failure::of_cycle(&CycleError::Closed), None);
         assert_eq!(Failure::of_cycle(&CycleError::NoProfile("other".into())), None);
         assert_eq!(Failure::of_bind(&BindError::Closed), None);
+        let gate = Status::error("DefaultBinder", NO_SHARD);
+        assert_eq!(Failure::of_bind(&BindError::Failed(gate)), None);
         assert_eq!(Failure::of_bind(&BindError::Unknown("no answer".into())), None);
     }
 }

@@ -76,8 +76,9 @@ use crate::mirror::{KnownPod, PodIndex};
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Why nothing is written while the fence is closed.
 const NO_LEASE: &str = "this scheduler does not hold its lease";
-/// Why a pod is not bound to a node of another shard.
-const NO_SHARD: &str = "another replica holds the shard of the node";
+/// Why the gate of the shards refuses a binding.
+const NO_SHARD: &str =
+    "another replica holds the shard of the node, or held it after the pod was placed";
 
 /// What is known of the cluster's pods. Implemented by the index that the mirror writes.
 pub trait KnownPods: Send + Sync {

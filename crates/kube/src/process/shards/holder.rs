@@ -5,18 +5,23 @@
 //! renewal. A shard that was taken is used when the mirror contains all pods that the API server had after it was taken:
 //! the last bindings of the previous holder are then counted.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use futures_util::future::{join_all, try_join, try_join_all};
+use portolan::Snapshot;
+use portolan::framework::ShardSet;
+use portolan::model::Uid;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::election::stretched;
-use super::super::lease::{Holder, LeaseLock, Turn};
+use super::super::lease::LeaseLock;
 use super::super::live::LiveScheduler;
 use super::super::{ElectionConfig, ElectionError};
 use super::plan::{Action, View, plan};
-use crate::api::{Api, ApiError};
+use super::slot::{Lost, Slot, State, Step};
+use crate::api::Api;
 use crate::mirror::MirrorError;
 use crate::write::{Fence, ShardGate};
 
@@ -35,120 +40,13 @@ pub struct ShardHolder {
     first: usize,
     gate: ShardGate,
     fence: Fence,
+    /// Whether another replica has another number of shards.
+    disagrees: bool,
 }
 
-/// A shard.
-#[derive(Debug)]
-struct Slot {
-    lock: LeaseLock,
-    state: State,
-    /// When the last renewal of a held Lease began.
-    since: Instant,
-}
-
-/// What this replica does with a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// It does not hold the Lease.
-    Away,
-    /// It holds the Lease, and the mirror may lack bindings of the previous holder.
-    Taken,
-    /// It schedules.
-    Held,
-    /// It schedules no longer, and bindings may be in flight.
-    Ending,
-    /// Nothing is in flight, and the Lease is being released. It is not renewed: if only the answer was lost, another
-    /// replica may hold it already.
-    Releasing,
-}
-
-/// What a round does about a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Look,
-    Renew,
-    Take,
-    Ask,
-    Release,
-}
-
-/// A held Lease was lost.
-struct Lost;
-
-/// A refresh of the mirror, with the shards that it is for.
-type Refresh<'a> =
-    Pin<Box<dyn Future<Output = (Vec<usize>, Result<u64, MirrorError>)> + Send + 'a>>;
-
-impl Slot {
-    /// Whether the fence depends on the Lease.
-    fn is_kept(&self) -> bool {
-        !matches!(self.state, State::Away | State::Releasing)
-    }
-
-    fn view(&self) -> View {
-        View {
-            holder: self.lock.holder(),
-            wanted_by: self.lock.wanted_by().map(str::to_owned),
-            is_ending: matches!(self.state, State::Ending | State::Releasing),
-        }
-    }
-
-    /// What a round does about the shard unless the plan says otherwise.
-    fn usual(&self) -> Step {
-        match self.state {
-            // The answer to an earlier try was lost.
-            State::Away if self.lock.holder() == Holder::Us => Step::Take,
-            State::Away => Step::Look,
-            State::Taken | State::Held | State::Ending => Step::Renew,
-            State::Releasing => Step::Release,
-        }
-    }
-
-    async fn perform(&mut self, step: Step) -> Result<(), Lost> {
-        let path = self.lock.path().to_owned();
-        let done = match step {
-            Step::Look => self.lock.look().await,
-            Step::Ask => self.lock.ask().await,
-            Step::Release => {
-                let limit = self.lock.config().renew_deadline / 2;
-                let late = || ApiError::NoAnswer("no answer in time".to_owned());
-                let released = timeout(limit, self.lock.release()).await;
-                let released = released.unwrap_or_else(|_| Err(late()));
-                if released.is_ok() {
-                    tracing::info!(lease = path, "gave the shard up");
-                    self.state = State::Away;
-                }
-                released
-            }
-            Step::Renew | Step::Take => match self.lock.try_turn().await {
-                Ok(Turn::Held(since)) => {
-                    self.since = since;
-                    if step == Step::Take {
-                        tracing::info!(lease = path, "took the shard");
-                        self.state = State::Taken;
-                    }
-                    Ok(())
-                }
-                Ok(Turn::Other(holder)) if self.is_kept() => {
-                    tracing::error!(lease = path, holder, "another replica took the lease");
-                    return Err(Lost);
-                }
-                Ok(Turn::Other(_)) => Ok(()),
-                Err(error) => Err(error),
-            },
-        };
-        match done {
-            Err(error) if self.is_kept() => {
-                tracing::warn!(lease = path, %error, "could not renew the lease");
-            }
-            // Another replica was faster.
-            Err(error) if error.is_conflict() => tracing::debug!(lease = path, %error, "conflict"),
-            Err(error) => tracing::warn!(lease = path, %error, "could not read the lease"),
-            Ok(()) => {}
-        }
-        Ok(())
-    }
-}
+/// A refresh of the mirror, with the moment at which it began.
+type Refresh<'a> = Pin<Box<dyn Future<Output = Refreshed> + Send + 'a>>;
+type Refreshed = (Instant, Result<u64, MirrorError>);
 
 impl ShardHolder {
     /// Creates a holder of no shard for a scheduler that was started with
@@ -165,11 +63,13 @@ impl ShardHolder {
         scheduler: &LiveScheduler,
     ) -> Result<ShardHolder, ElectionError> {
         let gate = scheduler.gate().cloned().ok_or(ElectionError::NO_SHARDS)?;
+        // As long as the time between the last write of a replica that has died and the expiry of its Lease.
+        gate.set_doubt(config.lease_duration.saturating_sub(config.renew_deadline));
         let fence = scheduler.writes().fence().clone();
         let slot = |shard: u32| {
             let name = format!("{}-shard-{shard}", config.name);
             let lock = LeaseLock::new(api.clone(), ElectionConfig { name, ..config.clone() })?;
-            Ok(Slot { lock, state: State::Away, since: Instant::now() })
+            Ok(Slot::new(lock.with_shards(gate.shards().count())))
         };
         let slots: Vec<Slot> =
             (0..gate.shards().count()).map(slot).collect::<Result<_, ElectionError>>()?;
@@ -182,6 +82,7 @@ impl ShardHolder {
             slots,
             gate,
             fence,
+            disagrees: false,
         })
     }
 
@@ -201,19 +102,19 @@ impl ShardHolder {
             let ending = self.shards_in(State::Ending);
             let mut may_refresh = true;
             loop {
-                let taken = self.indices_in(State::Taken);
-                if refresh.is_none() && may_refresh && !taken.is_empty() {
-                    let mirror = scheduler.mirror();
-                    refresh = Some(Box::pin(async move { (taken, mirror.refresh().await) }));
+                let has_taken = !self.indices_in(State::Taken).is_empty();
+                if refresh.is_none() && may_refresh && has_taken {
+                    let (mirror, began) = (scheduler.mirror(), Instant::now());
+                    refresh = Some(Box::pin(async move { (began, mirror.refresh().await) }));
                 }
                 tokio::select! {
                     () = sleep_until(end) => break,
                     // Another round releases it.
                     () = self.gate.drained(&ending), if !ending.is_empty() => break,
-                    (taken, refreshed) = finished(&mut refresh), if refresh.is_some() => {
+                    (began, refreshed) = finished(&mut refresh), if refresh.is_some() => {
                         refresh = None;
                         match refreshed {
-                            Ok(_) => self.begin(&taken, scheduler),
+                            Ok(_) => self.begin(began, scheduler),
                             Err(error) => {
                                 tracing::warn!(%error, "a shard waits until the pods are up to date");
                                 may_refresh = false;
@@ -241,11 +142,13 @@ impl ShardHolder {
     }
 
     /// Gives all Leases back, so that the other replicas need not wait for their expiry. Call it after the last write.
-    /// Those that cannot be given back expire by themselves.
+    /// Those that cannot be given back, or to whose nodes a binding may still be applied, expire by themselves.
     pub async fn release(&mut self) {
         self.fence.close();
-        let held = self.slots.iter_mut().filter(|slot| slot.state != State::Away);
-        join_all(held.map(|slot| slot.perform(Step::Release))).await;
+        let all = self.slots.iter_mut().enumerate();
+        let held =
+            all.filter(|(at, slot)| slot.state != State::Away && self.gate.is_drained(*at as u32));
+        join_all(held.map(|(_, slot)| slot.perform(Step::Release))).await;
     }
 
     /// Returns the number of shards whose nodes and pods this replica schedules.
@@ -261,8 +164,14 @@ impl ShardHolder {
                 self.slots[at].state = State::Releasing;
             }
         }
+        for slot in self.slots.iter_mut().filter(|slot| slot.is_unused()) {
+            slot.leave_unused();
+        }
         let steps = self.steps(|slot| Some(slot.usual()));
         self.round(&steps).await?;
+        if self.finds_other_count() {
+            return Ok(());
+        }
         let views: Vec<View> = self.slots.iter().map(Slot::view).collect();
         let mut further = self.steps(|slot| slot.is_kept().then_some(Step::Renew));
         let mut is_further = false;
@@ -290,13 +199,41 @@ impl ShardHolder {
         if is_further { self.round(&further).await } else { Ok(()) }
     }
 
+    /// Returns whether a live replica has another number of shards, and reports it for the first time. Both would hold
+    /// the same nodes, so this one then takes no further shard and asks for none.
+    fn finds_other_count(&mut self) -> bool {
+        let found = self.slots.iter().find_map(|slot| Some((slot.lock.other_shards()?, slot)));
+        if let Some((count, slot)) = found
+            && !self.disagrees
+        {
+            let (lease, ours) = (slot.lock.path(), self.slots.len());
+            tracing::error!(lease, count, ours, "another replica has another number of shards");
+        }
+        self.disagrees = found.is_some();
+        self.disagrees
+    }
+
     /// Performs a step for each shard that has one, and moves the fence.
     async fn round(&mut self, steps: &[Option<Step>]) -> Result<(), Lost> {
         // A process that was suspended must not renew: another replica may have held the shard meanwhile.
         self.check_deadlines()?;
+        let (fence, deadline) = (&self.fence, self.renew_deadline);
         let all = self.slots.iter_mut().zip(steps);
-        let performed = join_all(all.filter_map(|(slot, step)| Some(slot.perform((*step)?)))).await;
-        performed.into_iter().collect::<Result<(), Lost>>()?;
+        let (kept, others): (Vec<_>, Vec<_>) =
+            all.filter_map(|(slot, step)| Some((slot, (*step)?))).partition(|(of, _)| of.is_kept());
+        let renewed = async {
+            let renewals = kept.into_iter().map(|(slot, step)| async move {
+                slot.perform(step).await?;
+                Ok(slot.since)
+            });
+            // A slow answer about another Lease must not keep the fence from moving.
+            if let Some(since) = try_join_all(renewals).await?.into_iter().min() {
+                fence.open_until((since + deadline).into_std());
+            }
+            Ok(())
+        };
+        let others = try_join_all(others.into_iter().map(|(slot, step)| slot.perform(step)));
+        try_join(renewed, others).await?;
         self.check_deadlines()?;
         let kept = self.slots.iter().filter(|slot| slot.is_kept());
         let until = kept.map(|slot| slot.since + self.renew_deadline).min();
@@ -316,14 +253,19 @@ impl ShardHolder {
         }
     }
 
-    /// Schedules for shards that were taken before the mirror was refreshed.
-    fn begin(&mut self, taken: &[usize], scheduler: &LiveScheduler) {
-        for at in taken {
-            if self.slots[*at].state == State::Taken {
-                self.slots[*at].state = State::Held;
-                self.gate.shards().add(*at as u32);
+    /// Schedules for the shards that were taken before a refresh of the mirror began.
+    fn begin(&mut self, refresh_began: Instant, scheduler: &LiveScheduler) {
+        // The pods that are assumed from here on were compared with all bindings of the previous holders.
+        let engine = scheduler.schedulers().engine();
+        // A closed engine begins nothing.
+        let Ok(version) = engine.with_writer(|writer| writer.snapshot()) else { return };
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            if slot.can_begin(refresh_began) {
+                slot.state = State::Held;
+                self.gate.begin(at as u32, assumed(&version, self.gate.shards(), at as u32));
             }
         }
+        drop(version);
         reassign(scheduler);
         tracing::info!(shards = ?self.gate.shards().held().collect::<Vec<_>>(), "scheduling");
     }
@@ -348,10 +290,99 @@ fn reassign(scheduler: &LiveScheduler) {
     scheduler.schedulers().queue().with(|queue, version| queue.reassign(version, now));
 }
 
+/// Returns the assumed pods on the nodes of a shard. O(nodes + pods of the shard).
+fn assumed(version: &Snapshot, shards: &ShardSet, shard: u32) -> HashSet<Uid> {
+    let nodes = version.nodes().filter(|node| shards.of_node(node.name()) == shard);
+    nodes.flat_map(|node| node.pods()).filter(|pod| pod.is_assumed()).map(|pod| pod.uid()).collect()
+}
+
 /// Waits for a refresh, if there is one.
-async fn finished(refresh: &mut Option<Refresh<'_>>) -> (Vec<usize>, Result<u64, MirrorError>) {
+async fn finished(refresh: &mut Option<Refresh<'_>>) -> Refreshed {
     match refresh {
         Some(refresh) => refresh.await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+
+    use portolan::log::Event;
+    use portolan::model::{node, pod};
+    use portolan::{Config, Engine};
+    use portolan_apiserver::{ApiServer, Effect, Fault, Options};
+
+    use crate::api::Limits;
+
+    /// Creates a holder of 2 shards, whose Leases last so long that a test never waits for their end.
+    fn holder(server: &ApiServer) -> ShardHolder {
+        let config = kube::Config::new(server.url().parse().expect("a URL"));
+        let api = Api::new(config, Limits::default()).expect("a client");
+        let mut election = ElectionConfig::new("a");
+        let minutes = |n: u64| Duration::from_secs(n * 60);
+        (election.lease_duration, election.renew_deadline) = (minutes(60), minutes(50));
+        let slot = |shard: u32| {
+            let config = ElectionConfig { name: format!("shard-{shard}"), ..election.clone() };
+            Slot::new(LeaseLock::new(api.clone(), config).expect("valid"))
+        };
+        ShardHolder {
+            slots: (0..2).map(slot).collect(),
+            identity: election.identity.clone(),
+            lease_duration: election.lease_duration,
+            renew_deadline: election.renew_deadline,
+            retry_period: election.retry_period,
+            first: 0,
+            gate: ShardGate::new(NonZeroU32::new(2).and_then(ShardSet::new).expect("few")),
+            fence: Fence::closed(),
+            disagrees: false,
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lease_of_another_replica_that_cannot_be_read_does_not_hold_the_fence() {
+        let server = ApiServer::start(Options::default()).expect("a server");
+        let mut holder = holder(&server);
+        assert!(holder.round(&[Some(Step::Take), None]).await.is_ok());
+        let fence = Fence::closed();
+        holder.fence = fence.clone();
+        let silent = Fault::new(Effect::HangBefore).verb("get").name("shard-1");
+        server.set_faults(0, vec![silent]);
+        let opened = async {
+            while !fence.may_write() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = holder.round(&[Some(Step::Renew), Some(Step::Look)]) => panic!("no answer"),
+            () = opened => {}
+            () = sleep(Duration::from_secs(60)) => panic!("the fence is not open"),
+        }
+    }
+
+    #[test]
+    fn assumed_pods_are_those_on_nodes_of_the_shard_that_are_not_bound() {
+        let shards = NonZeroU32::new(2).and_then(ShardSet::new).expect("few");
+        let name_in = |shard| {
+            let mut names = (0..).map(|n| format!("n-{n}"));
+            names.find(|name| shards.of_node(name) == shard).expect("found")
+        };
+        let (ours, other) = (name_in(0), name_in(1));
+        let engine = Engine::shared(Config::default());
+        for name in [&ours, &other] {
+            let node = node(name.as_str()).cpu(8_000).pods(10).build();
+            let added = engine.submit(Event::add_node(node)).expect("open").wait();
+            added.expect("open").expect("accepted");
+        }
+        for (uid, on, is_assumed) in
+            [("a", &ours, true), ("b", &ours, false), ("c", &other, true), ("d", &ours, true)]
+        {
+            let pod = pod(uid).uid(uid).on(on.as_str()).build();
+            let event = if is_assumed { Event::assume(pod) } else { Event::add_pod(pod) };
+            engine.submit(event).expect("open").wait().expect("open").expect("accepted");
+        }
+        let version = engine.with_writer(|writer| writer.snapshot()).expect("open");
+        assert_eq!(assumed(&version, &shards, 0), HashSet::from(["a".into(), "d".into()]));
     }
 }

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `plan` | which Leases to take, to ask for and to give up |
 //! | `holder` | carries that out, and keeps the Leases |
+//! | `slot` | a shard's Lease, and what this replica does with the shard |
 //! | `hand_over` | gives pods to the replicas of their nodes |
 //!
 //! Which shard a node and a pod belong to is defined by [`ShardSet`](portolan::framework::ShardSet), since the scheduling
@@ -22,6 +23,7 @@
 mod hand_over;
 mod holder;
 mod plan;
+mod slot;
 
 pub(super) use hand_over::HandOver;
 pub use holder::ShardHolder;

@@ -4,7 +4,8 @@
 //!   lease duration later. A shard of a dead replica is thus always taken over.
 //! - A replica with at least 2 shards fewer than another one asks for as many as make both equal, by an annotation.
 //! - The holder gives a shard up if the replica that asks still has at least 2 fewer, and removes the request otherwise.
-//!   A shard that was given up is reserved for the replica that asked, for one lease duration.
+//!   A shard that was given up is reserved for the replica that asked, for one lease duration. The next one is given up
+//!   to this replica after it has taken the first: if it has died, one shard at a time is held by nobody.
 //!
 //! Each shard that is given up reduces the sum of the squares of the counts, so shards do not go back and forth. At rest,
 //! the counts of any two replicas differ by at most 1.
@@ -22,6 +23,8 @@ pub(super) struct View {
     pub(super) wanted_by: Option<String>,
     /// Whether this replica holds the Lease and is giving it up.
     pub(super) is_ending: bool,
+    /// Whether this replica could not use the shard and leaves it to others for a time. Meanwhile it asks for none.
+    pub(super) is_avoided: bool,
 }
 
 /// Something to do about the shard of this index.
@@ -68,7 +71,9 @@ pub(super) fn plan(
     let mut actions = take(me, views, first, lease_duration);
     if actions.is_empty() {
         actions = give_up(me, views);
-        actions.extend(ask(me, views, first));
+        if !views.iter().any(|view| view.is_avoided) {
+            actions.extend(ask(me, views, first));
+        }
     }
     actions
 }
@@ -90,9 +95,10 @@ fn take(me: &str, views: &[View], first: usize, lease_duration: Duration) -> Vec
     let mut mine = views.iter().filter(|view| view.holder == Holder::Us && !view.is_ending).count();
     let mut taken = Vec::new();
     for at in (0..views.len()).map(|at| (at + first) % views.len()) {
-        let View { holder, wanted_by, .. } = &views[at];
+        let View { holder, wanted_by, is_avoided, .. } = &views[at];
         let Holder::Nobody(since) = holder else { continue };
         let is_mine = match wanted_by.as_deref() {
+            _ if *is_avoided => false,
             Some(by) if by == me => true,
             Some(_) if *since < lease_duration => false,
             _ => mine < share || *since >= lease_duration,
@@ -105,7 +111,8 @@ fn take(me: &str, views: &[View], first: usize, lease_duration: Duration) -> Vec
     taken
 }
 
-/// Answers the requests for this replica's shards.
+/// Answers the requests for this replica's shards. Requests of a replica that has not taken a shard yet that was given
+/// up for it remain.
 fn give_up(me: &str, views: &[View]) -> Vec<Action> {
     let mut counts = Counts::default();
     for view in views {
@@ -117,18 +124,22 @@ fn give_up(me: &str, views: &[View]) -> Vec<Action> {
             _ => {}
         }
     }
+    let is_given_up = |view: &&View| view.is_ending || matches!(view.holder, Holder::Nobody(_));
+    let given_up = views.iter().filter(is_given_up);
+    let mut served: BTreeSet<&str> =
+        given_up.filter_map(|view| view.wanted_by.as_deref()).collect();
     let mut answers = Vec::new();
     for (at, view) in views.iter().enumerate() {
         let Some(by) = view.wanted_by.as_deref() else { continue };
         if view.holder != Holder::Us || view.is_ending {
             continue;
         }
-        if by != me && counts.of(me) >= counts.of(by) + 2 {
+        if by == me || counts.of(me) < counts.of(by) + 2 {
+            answers.push(Action::Decline(at));
+        } else if served.insert(by) {
             counts.take(me);
             counts.add(by);
             answers.push(Action::GiveUp(at));
-        } else {
-            answers.push(Action::Decline(at));
         }
     }
     answers

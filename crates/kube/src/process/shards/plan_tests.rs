@@ -18,7 +18,7 @@ fn views(me: &str, text: &str) -> Vec<View> {
             None if holder == me => Holder::Us,
             None => Holder::Other(holder.to_owned()),
         };
-        View { holder, wanted_by, is_ending: false }
+        View { holder, wanted_by, is_ending: false, is_avoided: false }
     };
     text.split_whitespace().map(view).collect()
 }
@@ -59,13 +59,34 @@ fn a_replica_asks_the_richest_for_as_many_as_make_both_equal() {
 #[test]
 fn a_shard_is_given_up_only_to_a_replica_with_at_least_two_fewer() {
     use Action::{Decline, GiveUp};
-    assert_eq!(planned("a", "a>b a a>b a"), [GiveUp(0), GiveUp(2)]);
     assert_eq!(planned("a", "a>b a b"), [Decline(0)]);
     assert_eq!(planned("a", "a>b a>b a"), [GiveUp(0), Decline(1)]);
+    assert_eq!(planned("a", "a>b a>c a a a"), [GiveUp(0), GiveUp(1)]);
     assert_eq!(planned("a", "a>a a"), [Decline(0)]);
     let mut ending = views("a", "a>b a>b a");
     ending[0].is_ending = true;
     assert_eq!(plan("a", &ending, 0, LEASE), [Decline(1)]);
+}
+
+#[test]
+fn a_replica_gets_the_next_shard_after_it_has_taken_the_one_that_was_given_up() {
+    use Action::GiveUp;
+    assert_eq!(planned("a", "a>b a>b a>b a a a"), [GiveUp(0)]);
+    let mut ending = views("a", "a>b a>b a>b a a a");
+    ending[0].is_ending = true;
+    assert_eq!(plan("a", &ending, 0, LEASE), []);
+    assert_eq!(planned("a", "-3>b a>b a>b a a a"), []);
+    assert_eq!(planned("a", "b a>b a>b a a a"), [GiveUp(1)]);
+}
+
+#[test]
+fn a_shard_that_could_not_be_used_is_left_to_others() {
+    let mut avoided = views("a", "-20 -20>a -20");
+    (avoided[0].is_avoided, avoided[1].is_avoided) = (true, true);
+    assert_eq!(plan("a", &avoided, 0, LEASE), [Action::Take(2)]);
+    let mut avoided = views("a", "-20 b b b");
+    avoided[0].is_avoided = true;
+    assert_eq!(plan("a", &avoided, 0, LEASE), []);
 }
 
 /// A Lease on the server.
@@ -119,7 +140,8 @@ impl Simulation {
             Some(holder) => Holder::Other(Simulation::name(holder)),
         };
         let is_ending = replica.ending.contains_key(&at);
-        View { holder, wanted_by: lease.wanted_by.map(Simulation::name), is_ending }
+        let wanted_by = lease.wanted_by.map(Simulation::name);
+        View { holder, wanted_by, is_ending, is_avoided: false }
     }
 
     /// Runs a round of a replica: it renews, gives back, looks, and acts on what it saw. Actions on a Lease that has
