@@ -13,10 +13,10 @@
 //! | the server cannot be reached | repeated with growing waits, since nothing was sent |
 //! | none: a name does not fit in a path | [`BinderError::Failed`], since nothing can be sent |
 //!
-//! After an answer that leaves the outcome open, the pod is read until it can be read or the server refuses that. If it is on this node, it is
+//! After an answer that leaves the outcome open, the pod is read until it can be read. If it is on this node, it is
 //! bound. If it is on another node, is terminating or no longer exists, that is a conflict. If it has no node, the
-//! binding is repeated twice and then fails. If the server refuses to return the pod, or the fence closes before the pod
-//! can be read, the result is [`BinderError::Unknown`]. A request without an answer may still be applied after the last read; the watch then reports
+//! binding is repeated twice and then fails. If the fence closes before the pod can be read, the result is
+//! [`BinderError::Unknown`]. A request without an answer may still be applied after the last read; the watch then reports
 //! the pod as bound.
 //!
 //! kube-scheduler does not retry, and forgets the pod after any error.
@@ -254,12 +254,6 @@ impl ApiBinder {
                 },
                 Err(error) if error.is_not_found() => {
                     return Ok(Found::Conflict(error.to_string()));
-                }
-                // The server would answer the same again, and the binding's shard could not be given up.
-                Err(ApiError::Refused(refusal))
-                    if (400..500).contains(&refusal.code) && refusal.code != 429 =>
-                {
-                    return Err(BinderError::Unknown(refusal.to_string()));
                 }
                 Err(error) => error,
             };

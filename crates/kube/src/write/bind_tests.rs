@@ -175,13 +175,6 @@ fn a_pod_is_read_until_it_can_be_read() {
 }
 
 #[test]
-fn an_outcome_stays_unknown_if_the_pod_may_not_be_read() {
-    let (world, bound) = with(vec![Answer::Broken], vec![refused(403, "no")]);
-    assert!(matches!(bound, Err(BinderError::Unknown(_))), "{bound:?}");
-    assert_eq!(world.lines(), [BIND, READ]);
-}
-
-#[test]
 fn a_shard_is_not_drained_while_a_binding_may_still_be_applied() {
     let shards = ShardSet::new(NonZeroU32::MIN).expect("few");
     let gate = ShardGate::new(shards);
