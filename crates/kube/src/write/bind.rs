@@ -16,8 +16,8 @@
 //! After an answer that leaves the outcome open, the pod is read until it can be read. If it is on this node, it is
 //! bound. If it is on another node, is terminating or no longer exists, that is a conflict. If it has no node, the
 //! binding is repeated twice and then fails. If the fence closes before the pod can be read, the result is
-//! [`BinderError::Unknown`]. A request without an answer may still be applied after the last read; the watch then reports
-//! the pod as bound.
+//! [`BinderError::Unknown`]. A request without an answer may still be applied after the last read; the watch then
+//! reports the pod as bound.
 //!
 //! kube-scheduler does not retry, and forgets the pod after any error.
 
