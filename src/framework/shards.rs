@@ -8,8 +8,7 @@
 
 use std::fmt::{self, Write};
 use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::model::{NodeSelector, Operator, Pod};
 
@@ -18,7 +17,8 @@ use crate::model::{NodeSelector, Operator, Pod};
 pub struct ShardSet {
     count: NonZeroU32,
     /// A bit for each shard.
-    held: Arc<AtomicU64>,
+    /// The held shards as bits. A lock, so that a thread that finds a shard also finds the state for which it was added.
+    held: Arc<RwLock<u64>>,
 }
 
 impl ShardSet {
@@ -99,20 +99,17 @@ impl ShardSet {
 
     /// Adds a shard. Everything that the caller did before is visible to a thread that finds the shard in the set.
     pub fn add(&self, shard: u32) {
-        // Pairs with `mask`.
-        self.held.fetch_or(bit(shard), Ordering::Release);
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) |= bit(shard);
     }
 
     /// Removes a shard.
     pub fn remove(&self, shard: u32) {
-        // Pairs with `mask`.
-        self.held.fetch_and(!bit(shard), Ordering::Release);
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) &= !bit(shard);
     }
 
     /// Returns the set as bits, of which the lowest is shard 0.
     pub(super) fn mask(&self) -> u64 {
-        // Pairs with `add`: whoever finds a shard also finds the state for which it was added.
-        self.held.load(Ordering::Acquire)
+        *self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the set of these bits contains the node's shard.
