@@ -16,7 +16,6 @@ use crate::model::{NodeSelector, Operator, Pod};
 #[derive(Clone)]
 pub struct ShardSet {
     count: NonZeroU32,
-    /// A bit for each shard.
     /// The held shards as bits. A lock, so that a thread that finds a shard also finds the state for which it was added.
     held: Arc<RwLock<u64>>,
 }
