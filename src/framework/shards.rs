@@ -47,8 +47,8 @@ impl ShardSet {
     /// Returns the shard of a pod that is on no node.
     ///
     /// A pod that is nominated to a node, or that requires one node by its name, belongs to the shard of that node.
-    /// Otherwise the pods of a controller, which often have affinity to each other or are spread, belong to one shard:
-    /// that of the controller's uid. A pod without a controller belongs to the shard of its own uid.
+    /// Otherwise the shard follows from the uid of the pod's controller, so that one replica decides on all its pods, which
+    /// often have affinity to each other or are spread. Without a controller, it follows from the pod's own uid.
     #[must_use]
     pub fn of_pod(&self, pod: &Pod) -> u32 {
         if let Some(node) = pod.nominated_node_name.as_deref().filter(|node| !node.is_empty()) {

@@ -34,7 +34,7 @@ pub(super) struct Threshold {
 }
 
 impl Threshold {
-    /// The value for a topic, or `None` if there is none.
+    /// Returns the threshold that applies to a topic.
     pub(super) fn of(&self, topic: &str) -> Option<f64> {
         let value = self.by_topic.get(topic).copied().unwrap_or(self.value);
         (value != 0.0).then_some(value)

@@ -389,7 +389,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
     }
 }
 
-/// Calls `work` with 0 to `count - 1`: at once, or so many times per second.
+/// Calls `work` with each index below `count`, without pauses or at a rate per second.
 fn at_rate(
     stop: &Stop,
     count: usize,

@@ -41,7 +41,7 @@ impl Sources {
     /// The file that a path refers to.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         let mut candidates = self.folders.iter().map(|folder| folder.join(path));
-        // If there is none, the error names the first one.
+        // If no candidate exists, the error names the first.
         let found = candidates.clone().find(|file| file.exists());
         found.or_else(|| candidates.next()).unwrap_or_else(|| path.into())
     }

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::live::{LiveConfig, StartError};
-use super::pool::{Pool, Work};
+use super::pool::{Job, Pool, Work};
 use super::requests::Requests;
 use super::shards::HandOver;
 use super::threads::{Ends, Threads, now};
@@ -83,8 +83,7 @@ impl Dispatch {
         if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(placement.node())) {
             return self.blocking.put(placement);
         }
-        let has_claims = placement.pod.template.claims().next().is_some();
-        if has_claims || placement.waits {
+        if placement.is_long() {
             return self.waiting.put(placement);
         }
         match scheduling.begin(placement) {

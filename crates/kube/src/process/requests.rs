@@ -77,7 +77,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the request that waits longest. If there is none, a request less is in flight.
+    /// Returns the request that has waited longest. If no request waits, one fewer is in flight.
     fn next(&self) -> Option<BindRequest> {
         let mut state = self.state();
         let next = state.waiting.pop_front();

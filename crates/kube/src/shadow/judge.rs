@@ -38,7 +38,7 @@ pub(super) struct Judge {
     /// The nominations that the handle has.
     pub(super) nominated: Nominated,
     pub(super) reader: Reader,
-    /// What the recorder has seen.
+    /// Bindings and other changes, as the recorder reports them.
     pub(super) incoming: Receiver<Seen>,
     /// The next one, if it was received early for its version.
     pub(super) ahead: Option<Seen>,

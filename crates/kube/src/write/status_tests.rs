@@ -233,8 +233,8 @@ fn a_binding_waits_for_the_status_in_flight_and_discards_the_one_that_waits() {
     assert_eq!(patches(&seen).len(), 1);
 }
 
-#[test]
-fn a_nomination_overrides_the_one_that_waits_and_keeps_its_condition() {
+/// A world that writes one status at a time, and answers a patch of `web-1` only with a permit.
+fn held_at_web_1() -> (World, Arc<Semaphore>) {
     let permits = Arc::new(Semaphore::new(0));
     let held = permits.clone();
     let script = move |seen: &Seen, _| match seen {
@@ -244,6 +244,12 @@ fn a_nomination_overrides_the_one_that_waits_and_keeps_its_condition() {
     let status_limits = StatusLimits { in_flight: 1, ..StatusLimits::default() };
     let options = WriteOptions { status_limits, ..WriteOptions::default() };
     let world = World::with(script, options, Duration::from_secs(20));
+    (world, permits)
+}
+
+#[test]
+fn a_nomination_overrides_the_one_that_waits_and_keeps_its_condition() {
+    let (world, permits) = held_at_web_1();
     world.pods.add(&web(0));
     world.pods.add(&web(1));
     let status = world.writes.status();
@@ -264,15 +270,7 @@ fn a_nomination_overrides_the_one_that_waits_and_keeps_its_condition() {
 
 #[test]
 fn clearing_an_older_nomination_keeps_a_report_that_clears_any() {
-    let permits = Arc::new(Semaphore::new(0));
-    let held = permits.clone();
-    let script = move |seen: &Seen, _| match seen {
-        _ if seen.is("PATCH", "/web-1/status") => Answer::Held(held.clone()),
-        _ => ok(),
-    };
-    let status_limits = StatusLimits { in_flight: 1, ..StatusLimits::default() };
-    let options = WriteOptions { status_limits, ..WriteOptions::default() };
-    let world = World::with(script, options, Duration::from_secs(20));
+    let (world, permits) = held_at_web_1();
     world.pods.add(&Pod { nominated_node_name: Some("n2".into()), ..web(0) });
     world.pods.add(&web(1));
     let status = world.writes.status();
