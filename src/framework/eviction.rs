@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::model::{Name, Pod};
 
-use super::Handle;
+use super::{Handle, PodInPreBind};
 
 /// The name of the plugin that preempts pods.
 pub(crate) const PREEMPTION: &str = "DefaultPreemption";
@@ -37,6 +37,8 @@ pub struct Eviction {
     succeeded: AtomicBool,
     /// Whether no deletion may follow that would requeue the preemptor.
     needs_retry: AtomicBool,
+    /// The victims that were cancelled in PreBind.
+    cancelled: Mutex<Vec<Arc<PodInPreBind>>>,
 }
 
 impl Eviction {
@@ -53,7 +55,18 @@ impl Eviction {
         let end = Mutex::new(Some(Box::new(end) as Box<dyn FnOnce() + Send>));
         let (handle, cleared) = (handle.clone(), Vec::new());
         let (succeeded, needs_retry) = (AtomicBool::new(false), AtomicBool::new(false));
-        Eviction { preemptor, node, victims, cleared, handle, end, succeeded, needs_retry }
+        let cancelled = Mutex::default();
+        Eviction {
+            preemptor,
+            node,
+            victims,
+            cleared,
+            handle,
+            end,
+            succeeded,
+            needs_retry,
+            cancelled,
+        }
     }
 
     /// Sets the pods that have lost their nomination to the node ([`Eviction::cleared`]).
@@ -96,9 +109,7 @@ impl Eviction {
     }
 
     /// Calls `evict` for each victim that is not terminating yet, and for the last one only if all other calls succeeded.
-    ///
-    /// A victim that waits for a permit is rejected instead, and a victim that was already rejected is skipped, since
-    /// it frees its resources anyway. A victim whose permits were all given may already be bound, and is evicted.
+    /// Victims that are not bound yet are [withdrawn](Eviction::withdraw) instead.
     ///
     /// # Errors
     ///
@@ -106,7 +117,8 @@ impl Eviction {
     pub fn run(&self, mut evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
         let mut run = || {
             let Some((last, others)) = self.begin() else { return Ok(()) };
-            let mut evict = |victim: &Pod| if self.reject(victim) { Ok(()) } else { evict(victim) };
+            let mut evict =
+                |victim: &Pod| if self.withdraw(victim) { Ok(()) } else { evict(victim) };
             let mut failed = Ok(());
             for victim in others {
                 failed = failed.and(evict(victim));
@@ -125,7 +137,7 @@ impl Eviction {
     ///
     /// The caller then
     ///
-    /// 1. evicts the other victims in any order, except those that [`Eviction::reject`] rejects,
+    /// 1. evicts the other victims in any order, except those that [`Eviction::withdraw`] withdraws,
     /// 2. if all succeeded, prepares the last victim, calls [`Eviction::ungate`], and deletes it,
     /// 3. calls [`Eviction::finish`].
     #[must_use]
@@ -135,15 +147,24 @@ impl Eviction {
         left.pop().map(|last| (last, left))
     }
 
-    /// Rejects a victim that waits for a permit. Returns `false` if it has to be evicted.
+    /// Withdraws a victim that waits for a permit or is in PreBind: it returns to the queue. A victim that was rejected
+    /// before frees its resources anyway, and counts as withdrawn. Returns `false` if the victim has to be evicted: it is
+    /// bound, or may be bound already.
     #[must_use]
-    pub fn reject(&self, victim: &Pod) -> bool {
-        let Some(waiting) = self.handle.waiting_pods().get(&victim.uid) else { return false };
-        let is_rejected = waiting.reject(PREEMPTION, "preempted") || !waiting.is_allowed();
-        if is_rejected {
-            self.retry();
+    pub fn withdraw(&self, victim: &Pod) -> bool {
+        if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid) {
+            let is_withdrawn = waiting.preempt(PREEMPTION, "preempted") || !waiting.is_allowed();
+            if is_withdrawn {
+                self.retry();
+            }
+            return is_withdrawn;
         }
-        is_rejected
+        let Some(pod) = self.handle.pod_in_pre_bind(&victim.uid) else { return false };
+        let is_withdrawn = pod.cancel(&format!("preempted by {PREEMPTION}"));
+        if is_withdrawn {
+            self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).push(pod);
+        }
+        is_withdrawn
     }
 
     /// Ungates the preemptor, so that it can be requeued. Call it right before the last victim is deleted: an earlier
@@ -181,7 +202,10 @@ impl Eviction {
 impl Drop for Eviction {
     fn drop(&mut self) {
         self.ungate();
-        if !*self.succeeded.get_mut() || *self.needs_retry.get_mut() {
+        // A cancelled victim requeues the preemptor when its resources are freed. If that may be over, it was too early.
+        let cancelled = self.cancelled.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let is_over = cancelled.iter().any(|pod| pod.is_leaving());
+        if !*self.succeeded.get_mut() || *self.needs_retry.get_mut() || is_over {
             self.handle.activations().request(self.preemptor.uid.clone());
         }
     }

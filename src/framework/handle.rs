@@ -5,11 +5,15 @@ use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::model::{Name, NoNote, Note, Pod};
+use crate::model::{Name, NoNote, Note, Pod, Uid};
 use crate::snapshot::Snapshot;
 
 use super::activations::Activations;
-use super::{Evictor, Extender, Nominator, Panics, PodGroups, VolumeBinder, WaitingPods, extender};
+use super::pre_bind::{InPreBind, PodsInPreBind};
+use super::{
+    Evictor, Extender, Nominator, Panics, PodGroups, PodInPreBind, VolumeBinder, WaitingPods,
+    extender,
+};
 
 /// A binding as a future: the outcome of [`Binder::bind`].
 pub type BindingFuture = Pin<Box<dyn Future<Output = Result<(), BinderError>> + Send>>;
@@ -95,8 +99,8 @@ pub trait Notes: Send + Sync {
     fn try_next(&self) -> Result<Note, NoNote>;
 }
 
-/// The services that plugins share, passed to plugins when they are created: the pods that wait for permits, the
-/// nominated pods, the queue's pod groups, the binders of pods and volumes, the evictor, the extenders, the published
+/// The services that plugins share, passed to plugins when they are created: the pods that wait for permits or are in
+/// PreBind, the nominated pods, the queue's pod groups, the binders of pods and volumes, the evictor, the extenders, the published
 /// versions and the log.
 ///
 /// Clones refer to the same data. All profiles of a configuration share one handle. The cluster and its stores are part
@@ -104,6 +108,7 @@ pub trait Notes: Send + Sync {
 #[derive(Clone, Default)]
 pub struct Handle {
     waiting: Arc<WaitingPods>,
+    in_pre_bind: Arc<PodsInPreBind>,
     nominator: Arc<Nominator>,
     pod_groups: Arc<PodGroups>,
     panics: Arc<Panics>,
@@ -184,6 +189,17 @@ impl Handle {
     #[must_use]
     pub fn waiting_pods(&self) -> &WaitingPods {
         &self.waiting
+    }
+
+    /// Returns the pod with this uid if it is in PreBind.
+    #[must_use]
+    pub fn pod_in_pre_bind(&self, uid: &Uid) -> Option<Arc<PodInPreBind>> {
+        self.in_pre_bind.get(uid)
+    }
+
+    /// Counts a pod among those in PreBind until the returned guard is dropped.
+    pub(crate) fn enter_pre_bind(&self, uid: &Uid) -> InPreBind {
+        self.in_pre_bind.add(uid)
     }
 
     /// Returns the nominated pods.

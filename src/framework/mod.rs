@@ -50,6 +50,7 @@
 //! | `MinNodeScore`, `MaxNodeScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], [`ScoredNodes`] with the scores |
 //! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::Cluster::nodes), [`Cluster::objects`](crate::Cluster::objects) |
 //! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
+//! | `PodInPreBind` | [`PodInPreBind`] |
 //! | `Registry`, `NewFramework` | [`Framework::builder`], [`Framework::new`]; from a configuration `Registry` and `Configuration` of `portolan-k8s` |
 //!
 //! The framework of Kubernetes 1.17 (`v1alpha1`) had different interfaces:
@@ -175,6 +176,7 @@ mod plain;
 mod plugin;
 mod pod_groups;
 mod point;
+mod pre_bind;
 pub mod preemption;
 mod queued_pod;
 mod recorder;
@@ -215,6 +217,8 @@ pub use plugin::{
 pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
 pub use pod_groups::{GroupStatus, Hold, PodGroups};
 pub use point::Point;
+pub(crate) use pre_bind::InPreBind;
+pub use pre_bind::PodInPreBind;
 pub use queued_pod::{PluginSet, QueuedPod};
 pub use recorder::{AttemptResult, Recorder, Step};
 pub use runtime::{Framework, FrameworkError};

@@ -544,7 +544,10 @@ impl Framework {
         if let Some(recorder) = self.recorder() {
             recorder.permit_wait(code(&outcome), clock().since(waiting.since()));
         }
-        outcome
+        outcome.map_err(|status| {
+            let plugin = status.plugin;
+            status.rejection_or(plugin, format_args!("waiting on permit for pod"))
+        })
     }
 
     /// Returns whether any plugin has work to do before the pod is bound. [`Framework::pre_bind`] skips the plugins

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::model::{Name, PersistentVolume, PersistentVolumeClaim, Pod};
 
+use super::PodInPreBind;
+
 /// An object before and after a scheduling decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumed<T> {
@@ -48,12 +50,14 @@ pub trait VolumeBinder: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns an error if the claims cannot be bound, or if binding takes longer than `timeout`.
+    /// Returns an error if the claims cannot be bound, if binding takes longer than `timeout`, or soon after the pod was
+    /// cancelled.
     fn bind(
         &self,
         pod: &Pod,
         node: &Name,
         volumes: &PodVolumes,
         timeout: Duration,
+        in_pre_bind: &PodInPreBind,
     ) -> Result<(), String>;
 }

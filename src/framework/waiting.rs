@@ -151,6 +151,13 @@ impl WaitingPod {
         self.decide(&mut self.state(), Err(status))
     }
 
+    /// Rejects the pod because its room was given to another pod (`WaitingPod.Preempt`). Unlike a pod that
+    /// [`WaitingPod::reject`] rejects, it can be tried again at once, so this is an error and not a rejection. Returns
+    /// whether this call decided the outcome.
+    pub fn preempt(&self, plugin: &'static str, why: impl Into<String>) -> bool {
+        self.decide(&mut self.state(), Err(Status::error(plugin, why)))
+    }
+
     /// Sets the outcome if it is not decided yet, and returns whether it did.
     fn decide(&self, state: &mut State, outcome: Result<(), Status>) -> bool {
         let is_first = state.outcome.is_none();

@@ -21,7 +21,7 @@ use super::volumes::{claim, is_for, is_reached, never, not_found, uses, volume};
 /// bound. Reserves volumes for those claims when the pod is assumed, and binds them before the pod is bound.
 #[derive(Clone)]
 pub struct VolumeBinding {
-    binder: Option<Arc<dyn VolumeBinder>>,
+    handle: Handle,
     /// The limit on the time for binding a pod's volumes; 10 minutes by default.
     pub bind_timeout: Duration,
 }
@@ -37,14 +37,11 @@ impl VolumeBinding {
     /// Creates a plugin that reserves and binds through this handle's [`VolumeBinder`].
     #[must_use]
     pub fn new(handle: &Handle) -> VolumeBinding {
-        VolumeBinding {
-            binder: handle.volume_binder().cloned(),
-            bind_timeout: Duration::from_secs(600),
-        }
+        VolumeBinding { handle: handle.clone(), bind_timeout: Duration::from_secs(600) }
     }
 
     fn binder(&self) -> Result<&Arc<dyn VolumeBinder>, Status> {
-        self.binder.as_ref().ok_or_else(|| {
+        self.handle.volume_binder().ok_or_else(|| {
             let reason =
                 "the handle has no volume binder: create the plugin from a handle with one";
             Status::error(NAME, reason)
@@ -122,7 +119,9 @@ impl Plugin for VolumeBinding {
     }
 
     fn unreserve(&self, cycle: Cycle<'_>, _: &Name) {
-        if let (Some(binder), Ok(volumes)) = (&self.binder, cycle.state.read::<PodVolumes>(NAME)) {
+        if let (Some(binder), Ok(volumes)) =
+            (self.handle.volume_binder(), cycle.state.read::<PodVolumes>(NAME))
+        {
             cycle.state.delete(NAME);
             binder.revert(&volumes);
         }
@@ -137,7 +136,9 @@ impl Plugin for VolumeBinding {
 
     fn pre_bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
         let Ok(volumes) = cycle.state.read::<PodVolumes>(NAME) else { return Ok(()) };
-        let bound = self.binder()?.bind(cycle.pod, node, &volumes, self.bind_timeout);
+        let in_pre_bind = self.handle.pod_in_pre_bind(&cycle.pod.uid).unwrap_or_default();
+        let binder = self.binder()?;
+        let bound = binder.bind(cycle.pod, node, &volumes, self.bind_timeout, &in_pre_bind);
         bound.map_err(|why| Status::error(NAME, why))
     }
 }

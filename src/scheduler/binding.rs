@@ -11,7 +11,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::engine::{Engine, Reader};
-use crate::framework::{self, AttemptResult, Bind, Cycle, FitError, Point, PreFlight, Status};
+use crate::framework::{
+    self, AttemptResult, Bind, Cycle, FitError, InPreBind, Point, PreFlight, Status,
+};
 use crate::log::{Event, Outcome, Ticket, TryWaitError, Unavailable};
 use crate::model::Timestamp;
 
@@ -188,8 +190,10 @@ impl BindingCycle {
             if self.engine.is_within_writer() {
                 return Err(BindError::OwnThread);
             }
-            let bound = self.bind(placement, &clock);
-            let finished = self.settle(placement, bound, &clock)?;
+            // Held until the pod is bound or forgotten.
+            let mut in_pre_bind = None;
+            let bound = self.bind(placement, &clock, &mut in_pre_bind);
+            let finished = self.settle(placement, bound, in_pre_bind.as_ref(), &clock)?;
             self.end(placement, finished);
             Ok(())
         })
@@ -226,7 +230,7 @@ impl BindingCycle {
         clock: impl Fn() -> Timestamp,
     ) -> Vec<(Placement, Result<(), BindError>)> {
         let answers = answers.into_iter().map(|Answered { placement, bound }| {
-            let finished = self.settle(&placement, bound, &clock);
+            let finished = self.settle(&placement, bound, None, &clock);
             (placement, finished)
         });
         let settled: Vec<_> = answers.collect();
@@ -247,6 +251,7 @@ impl BindingCycle {
         &mut self,
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
+        in_pre_bind: &mut Option<InPreBind>,
     ) -> Result<Bind, Status> {
         let Placement { pod, framework, state, .. } = placement;
         let node = placement.node();
@@ -256,7 +261,9 @@ impl BindingCycle {
         }
         let cycle = Cycle::new(self.reader.refresh(), pod, state);
         if flight == PreFlight::Work {
+            let in_pre_bind = in_pre_bind.insert(framework.handle().enter_pre_bind(&pod.uid));
             framework.pre_bind(cycle, node)?;
+            in_pre_bind.finish().map_err(|cause| Status::error("", &*cause))?;
         }
         framework.bind(cycle, node)
     }
@@ -266,6 +273,7 @@ impl BindingCycle {
         &mut self,
         placement: &Placement,
         bound: Result<Bind, Status>,
+        in_pre_bind: Option<&InPreBind>,
         clock: impl Fn() -> Timestamp,
     ) -> Result<Option<Ticket<Outcome>>, BindError> {
         let Placement { pod, framework, state, .. } = placement;
@@ -285,6 +293,9 @@ impl BindingCycle {
             Err(status) => status.into(),
         };
         framework.unreserve(Cycle::new(self.reader.refresh(), pod, state), placement.node());
+        if let Some(in_pre_bind) = in_pre_bind {
+            in_pre_bind.leave();
+        }
         // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget.
         let _ = self.engine.submit(Event::forget(pod))?.wait()?;
         Err(error)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Engine, WeakEngine, Writer};
-use crate::framework::{Assumed, PodVolumes, VolumeBinder};
+use crate::framework::{Assumed, PodInPreBind, PodVolumes, VolumeBinder};
 use crate::model::{
     ClaimReference, EventError, Name, NodeSelector, NodeSelectorTerm, Object, Operator,
     PersistentVolume, PersistentVolumeClaim, Pod, Requirement,
@@ -96,7 +96,14 @@ impl VolumeBinder for InMemoryVolumeBinder {
         });
     }
 
-    fn bind(&self, _: &Pod, node: &Name, volumes: &PodVolumes, _: Duration) -> Result<(), String> {
+    fn bind(
+        &self,
+        _: &Pod,
+        node: &Name,
+        volumes: &PodVolumes,
+        _: Duration,
+        _: &PodInPreBind,
+    ) -> Result<(), String> {
         self.write(|writer| {
             let cluster = writer.cluster();
             let mut bound = Vec::new();

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Binder, BinderError, Eviction, Evictor, Framework, Handle, Plugin,
-    PodVolumes, Point, VolumeBinder,
+    PodInPreBind, PodVolumes, Point, VolumeBinder,
 };
 use portolan::log::Event;
 use portolan::model::{Name, Pod, PodDisruptionBudget, Timestamp, node, pod};
@@ -74,8 +74,9 @@ impl VolumeBinder for Late<InMemoryVolumeBinder> {
         node: &Name,
         volumes: &PodVolumes,
         timeout: std::time::Duration,
+        in_pre_bind: &PodInPreBind,
     ) -> Result<(), String> {
-        self.0.get().ok_or("no engine")?.bind(pod, node, volumes, timeout)
+        self.0.get().ok_or("no engine")?.bind(pod, node, volumes, timeout, in_pre_bind)
     }
 }
 

@@ -7,6 +7,7 @@ mod extenders;
 mod gangs;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod pre_bind;
 mod queue;
 mod queue_feed;
 mod queue_model;

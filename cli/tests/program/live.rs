@@ -70,6 +70,17 @@ fn is_bound(server: &ApiServer, name: &str) -> bool {
     pod["spec"]["nodeName"].is_string()
 }
 
+/// Returns the number of bindings that were done, once there are this many.
+fn bindings(server: &ApiServer, least: usize) -> usize {
+    let count = || {
+        let writes = server.writes();
+        writes.iter().filter(|write| write.resource == "pods/binding" && write.applied).count()
+    };
+    // A write is recorded after it is visible.
+    until("recorded", || count() >= least);
+    count()
+}
+
 fn holder(server: &ApiServer) -> String {
     let lease = server.get("Lease", "kube-system", "kube-scheduler").unwrap_or(Value::Null);
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
@@ -102,11 +113,7 @@ fn the_standby_takes_over_from_a_leader_that_was_killed() {
     create(&server, "b");
     until("bound by the second", || is_bound(&server, "b"));
     assert_ne!(holder(&server), leader);
-    let bindings =
-        || server.writes().iter().filter(|write| write.resource == "pods/binding").count();
-    // A write is recorded after it is visible.
-    until("recorded", || bindings() >= 2);
-    assert_eq!(bindings(), 2, "each pod is bound once");
+    assert_eq!(bindings(&server, 2), 2, "each pod is bound once");
 }
 
 #[test]
@@ -151,8 +158,7 @@ fn two_replicas_share_the_shards_and_one_takes_over_from_one_that_was_killed() {
     until("bound by the second", || all_bound(&after));
     let holders = holders();
     assert!(holders[0] == holders[1] && holders[0] != of_first, "{holders:?}");
-    let sent = server.writes().into_iter().filter(|write| write.resource == "pods/binding");
-    assert_eq!(sent.filter(|write| write.applied).count(), 40, "each pod is bound once");
+    assert_eq!(bindings(&server, 40), 40, "each pod is bound once");
 }
 
 #[cfg(unix)]

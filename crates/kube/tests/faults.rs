@@ -367,9 +367,9 @@ fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().expect("a uid")
 }
 
-/// Nothing provisions volumes here, so the pods with claims wait for as long as the binding may take.
-#[test]
-fn pods_that_wait_for_volumes_do_not_delay_each_other() {
+/// Creates pods with claims on a node of 1 CPU, and starts a scheduler. Nothing provisions volumes, so the pods wait for
+/// as long as the binding may take.
+fn with_claims(runtime: &Runtime, pods: &[&str], cpu: u64) -> (ApiServer, LiveScheduler) {
     let server = server();
     server.create(&node("n0", 1_000)).expect("created");
     let class = json!({
@@ -377,7 +377,7 @@ fn pods_that_wait_for_volumes_do_not_delay_each_other() {
         "provisioner": "example.com/slow", "volumeBindingMode": "WaitForFirstConsumer",
     });
     server.create(&class).expect("created");
-    for name in ["a", "b", "c"] {
+    for &name in pods {
         let claim = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": name, "namespace": "default"},
@@ -387,12 +387,11 @@ fn pods_that_wait_for_volumes_do_not_delay_each_other() {
             },
         });
         server.create(&claim).expect("created");
-        let mut pod = pod(name, 100);
+        let mut pod = pod(name, cpu);
         let source = json!({"claimName": name});
         pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": source}]);
         server.create(&pod).expect("created");
     }
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut live = runtime.block_on(async {
         let api = client(&server, "ours", limits(PATIENCE));
         LiveScheduler::start(api, Fence::opened(), LiveConfig::default()).expect("started")
@@ -404,6 +403,46 @@ fn pods_that_wait_for_volumes_do_not_delay_each_other() {
     };
     let all = || server.objects("PersistentVolumeClaim").iter().all(has_node);
     runtime.block_on(until("each claim has a node, and its pod waits", all));
+    (server, live)
+}
+
+#[test]
+fn pods_that_wait_for_volumes_do_not_delay_each_other() {
+    let runtime = Runtime::new().expect("a runtime");
+    let (_server, live) = with_claims(&runtime, &["a", "b", "c"], 100);
+    runtime.block_on(live.stop(Duration::ZERO));
+}
+
+#[test]
+fn a_victim_that_waits_for_its_volumes_is_not_deleted() {
+    let runtime = Runtime::new().expect("a runtime");
+    let (server, live) = with_claims(&runtime, &["low"], 800);
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": "high"}, "value": 1_000});
+    server.create(&class).expect("created");
+    let mut high = pod("high", 800);
+    high["spec"]["priorityClassName"] = json!("high");
+    let high = server.create(&high).expect("created");
+    let get = |name: &str| server.get("Pod", "default", name).unwrap_or_default();
+    runtime.block_on(until("bound", || get("high")["spec"]["nodeName"] == "n0"));
+    let event = |reason: &str| {
+        server
+            .objects("Event")
+            .into_iter()
+            .find(|event| event["reason"] == reason && event["regarding"]["name"] == "low")
+    };
+    runtime.block_on(until("the victim's events", || {
+        event("Preempted").is_some() && event("FailedScheduling").is_some()
+    }));
+    let preempted =
+        format!("Preempted by pod {} on node n0 (in kube-scheduler memory).", uid(&high));
+    assert_eq!(event("Preempted").unwrap_or_default()["note"], preempted);
+    let failed = "running PreBind plugin \"VolumeBinding\": binding volumes: context canceled";
+    assert_eq!(event("FailedScheduling").unwrap_or_default()["note"], failed);
+    let deletions = server.writes().into_iter().filter(|write| write.verb == "delete").count();
+    assert_eq!(deletions, 0);
+    assert_eq!(get("low")["spec"]["nodeName"], Value::Null);
+    assert_eq!(get("low")["metadata"]["deletionTimestamp"], Value::Null);
     runtime.block_on(live.stop(Duration::ZERO));
 }
 

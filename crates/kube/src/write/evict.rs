@@ -10,7 +10,6 @@
 //!   with another uid is gone.
 //! - The patch has `metadata.uid`, and the deletion `preconditions.uid`, so that neither can reach a pod of the same
 //!   name that was created meanwhile.
-//! - A victim that waits for a permit is rejected without an event.
 
 use std::fmt;
 use std::sync::Arc;
@@ -120,9 +119,12 @@ impl Shared {
         }
     }
 
-    /// Gives a victim its condition. Returns `false` if nothing has to be deleted: it waited for a permit, or was gone.
+    /// Gives a victim its condition. Returns `false` if nothing has to be deleted: it was not bound yet, or it is
+    /// gone.
     async fn prepare(&self, eviction: &Eviction, victim: &Pod) -> Result<bool, String> {
-        if eviction.reject(victim) {
+        if eviction.withdraw(victim) {
+            let (preemptor, node) = (eviction.preemptor(), eviction.node());
+            self.events.record(Occurrence::preempted_in_memory(victim, preemptor, node));
             return Ok(false);
         }
         let uid = victim.uid.to_string();

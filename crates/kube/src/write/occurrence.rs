@@ -79,10 +79,20 @@ impl Occurrence {
     /// in its note alone, and not as the related object.
     #[must_use]
     pub fn preempted(victim: &Pod, preemptor: &Pod, node: &Name) -> Occurrence {
-        let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
-        let kind = (Type::Normal, "Preempted", "Preempting");
-        Occurrence::new(victim, preemptor.scheduler_name(), kind, &note)
+        preempted(victim, preemptor, node, "")
     }
+
+    /// The victim, which was not bound yet, was withdrawn from the node for the preemptor.
+    #[must_use]
+    pub fn preempted_in_memory(victim: &Pod, preemptor: &Pod, node: &Name) -> Occurrence {
+        preempted(victim, preemptor, node, " (in kube-scheduler memory).")
+    }
+}
+
+fn preempted(victim: &Pod, preemptor: &Pod, node: &Name, end: &str) -> Occurrence {
+    let note = format!("Preempted by pod {} on node {node}{end}", preemptor.uid);
+    let kind = (Type::Normal, "Preempted", "Preempting");
+    Occurrence::new(victim, preemptor.scheduler_name(), kind, &note)
 }
 
 /// Returns the longest prefix of at most `most` bytes.

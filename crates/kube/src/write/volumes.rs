@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use portolan::WeakEngine;
-use portolan::framework::{Assumed, PodVolumes, Snapshots, VolumeBinder};
+use portolan::framework::{Assumed, PodInPreBind, PodVolumes, Snapshots, VolumeBinder};
 use portolan::model::{
     ClaimReference, Name, Node, Object, PersistentVolume, PersistentVolumeClaim, Pod,
 };
@@ -219,8 +219,14 @@ impl VolumeBinder for ApiVolumeBinder {
         node: &Name,
         volumes: &PodVolumes,
         timeout: Duration,
+        in_pre_bind: &PodInPreBind,
     ) -> Result<(), String> {
-        let bound = self.blocking.run(self.bind_volumes(pod, node, volumes, timeout));
+        let bound = self.blocking.run(async {
+            tokio::select! {
+                bound = self.bind_volumes(pod, node, volumes, timeout) => bound,
+                _ = in_pre_bind.cancelled() => Err("binding volumes: context canceled".to_owned()),
+            }
+        });
         bound.map_err(|ended| ended.to_string())?
     }
 }

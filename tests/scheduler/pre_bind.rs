@@ -1,0 +1,194 @@
+//! Victims of preemption that are not bound yet.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use portolan::framework::{
+    Algorithm, AlgorithmConfig, Code, Cycle, Eviction, Evictor, Framework, Handle, Permit, Plugin,
+    Point, PreFlight, Status,
+};
+use portolan::log::Event;
+use portolan::model::{Name, Timestamp, Uid, node, pod};
+use portolan::scheduler::queue::{Place, QueueConfig, QueueFront, SchedulingQueue};
+use portolan::scheduler::{BindError, BindingLoop, InMemoryBinder, Profiles, SchedulingLoop};
+use portolan::{Config, Engine};
+
+/// Delays pods whose name starts with `low`.
+struct Delays {
+    handle: Handle,
+    point: Point,
+    /// Tells that a pod is in PreBind.
+    entered: Mutex<Sender<()>>,
+    /// Ends PreBind, if the pod is not cancelled.
+    end: Mutex<Receiver<()>>,
+}
+
+impl Plugin for Delays {
+    fn name(&self) -> &'static str {
+        "Delays"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Permit, Point::PreBind]
+    }
+
+    fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
+        Ok(match self.point == Point::Permit && cycle.pod.name.starts_with("low") {
+            true => Permit::Wait(Duration::from_secs(600)),
+            false => Permit::Allow,
+        })
+    }
+
+    fn pre_bind_pre_flight(&self, cycle: Cycle<'_>, _: &Name) -> Result<PreFlight, Status> {
+        Ok(match self.point == Point::PreBind && cycle.pod.name.starts_with("low") {
+            true => PreFlight::Work,
+            false => PreFlight::Skip,
+        })
+    }
+
+    fn pre_bind(&self, cycle: Cycle<'_>, _: &Name) -> Result<(), Status> {
+        let pod = self.handle.pod_in_pre_bind(&cycle.pod.uid).expect("this pod is in PreBind");
+        self.entered.lock().unwrap().send(()).unwrap();
+        let end = self.end.lock().unwrap();
+        while pod.cause().is_none() {
+            if end.recv_timeout(Duration::from_millis(1)).is_ok() {
+                return Ok(());
+            }
+        }
+        // It is not the plugin that tells why.
+        Ok(())
+    }
+}
+
+/// Keeps evictions, and counts the victims that it would delete.
+#[derive(Default)]
+struct Keeps {
+    deleted: AtomicUsize,
+    evictions: Mutex<Vec<Eviction>>,
+}
+
+impl Evictor for Keeps {
+    fn evict(&self, eviction: Eviction) {
+        let run = eviction.run(|_| {
+            self.deleted.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert_eq!(run, Ok(()));
+        self.evictions.lock().unwrap().push(eviction);
+    }
+}
+
+struct Bench {
+    engine: Engine,
+    queue: Arc<QueueFront>,
+    handle: Handle,
+    keeps: Arc<Keeps>,
+    scheduling: SchedulingLoop,
+    entered: Receiver<()>,
+    end: Sender<()>,
+}
+
+fn clock() -> Timestamp {
+    Timestamp::from_secs(1)
+}
+
+impl Bench {
+    /// A node that has room for one pod.
+    fn new(point: Point) -> Bench {
+        let engine = Engine::shared(Config::default());
+        let keeps = Arc::new(Keeps::default());
+        let handle = Handle::default()
+            .with_binder(Arc::new(InMemoryBinder::new(engine.clone())))
+            .with_evictor(keeps.clone());
+        let (enters, entered) = channel();
+        let (end, ends) = channel();
+        let delays = Delays {
+            handle: handle.clone(),
+            point,
+            entered: Mutex::new(enters),
+            end: Mutex::new(ends),
+        };
+        let mut plugins = portolan::plugins::default_plugins(&handle);
+        plugins.push((Box::new(delays), 0));
+        let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
+        let algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
+        let queue = SchedulingQueue::new(algorithm.framework().clone(), QueueConfig::default());
+        let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
+        let queue = Arc::new(QueueFront::new(queue, follower, reader));
+        let scheduling =
+            SchedulingLoop::new(engine.clone(), queue.clone(), Profiles::one(algorithm)).unwrap();
+        let bench = Bench { engine, queue, handle, keeps, scheduling, entered, end };
+        bench.put(Event::add_node(node("n").cpu(1_000).memory(1 << 30).build()));
+        bench
+    }
+
+    fn put(&self, event: Event) {
+        self.engine.submit(event).unwrap().wait().unwrap().unwrap();
+    }
+
+    fn pending(&self, name: &str, priority: i32) -> Uid {
+        let pod = pod(name).cpu(800).priority(priority).build();
+        let uid = pod.uid.clone();
+        self.put(Event::put_pending(pod));
+        uid
+    }
+
+    fn place_of(&self, uid: &Uid) -> Option<Place> {
+        self.queue.tend(clock);
+        self.queue.with(|queue, _| queue.place(uid))
+    }
+}
+
+/// Places a pod, binds it on another thread, and meanwhile preempts it with another pod.
+fn preempt(point: Point, ended: bool) -> (Bench, Uid, Result<(), BindError>) {
+    let mut bench = Bench::new(point);
+    let low = bench.pending("low", 1);
+    let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
+    let mut binding = BindingLoop::new(bench.engine.clone(), bench.queue.clone()).unwrap();
+    let bound = thread::scope(|scope| {
+        let bound = scope.spawn(|| binding.bind(&placed[0], clock));
+        if point == Point::PreBind {
+            bench.entered.recv().unwrap();
+        }
+        if ended {
+            bench.end.send(()).unwrap();
+            while bench.handle.pod_in_pre_bind(&low).is_some() {
+                thread::yield_now();
+            }
+        }
+        bench.pending("high", 9);
+        let (placed, failed) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
+        assert_eq!((placed.len(), failed.len()), (0, 1));
+        bound.join().unwrap().map_err(|(error, _)| error)
+    });
+    (bench, low, bound)
+}
+
+#[test]
+fn a_victim_that_is_not_bound_returns_to_the_queue() {
+    for (point, why) in [
+        (Point::PreBind, "preempted by DefaultPreemption"),
+        (Point::Permit, "waiting on permit for pod: preempted"),
+    ] {
+        let (mut bench, low, bound) = preempt(point, false);
+        let Err(BindError::Failed(status)) = bound else { panic!("{bound:?}") };
+        assert_eq!((status.code, &*status.message()), (Code::Error, why));
+        assert_eq!(bench.keeps.deleted.load(Ordering::Relaxed), 0);
+        assert_eq!(bench.place_of(&low), Some(Place::ErrorBackoff));
+        // The victim's resources were freed while the preemptor was gated.
+        bench.keeps.evictions.lock().unwrap().clear();
+        let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
+        assert_eq!(&*placed[0].pod.name, "high");
+        assert!(bench.handle.pod_in_pre_bind(&low).is_none());
+    }
+}
+
+#[test]
+fn a_victim_whose_pre_bind_has_ended_is_evicted() {
+    let (bench, _, bound) = preempt(Point::PreBind, true);
+    assert_eq!(bound, Ok(()));
+    assert_eq!(bench.keeps.deleted.load(Ordering::Relaxed), 1);
+}
