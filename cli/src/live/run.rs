@@ -12,6 +12,9 @@ use portolan_kube::api::Limits;
 use portolan_kube::process::{Election, LiveConfig, LiveScheduler, ShardHolder};
 use portolan_kube::write::Fence;
 use tokio::time::sleep;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::error::Failure;
 use crate::input;
@@ -71,6 +74,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let settings = resolved.settings;
     if let Some(to) = &arguments.write_config_to {
+        if resolved.shards.is_some() {
+            eprintln!(
+                "portolan: a configuration has no field for --shards: give the flag with the file"
+            );
+        }
         let text = configuration.as_deref().unwrap_or(Configuration::DEFAULT);
         return write_configuration(&settings, text, to);
     }
@@ -98,9 +106,14 @@ pub(crate) fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, Fai
 }
 
 pub(super) fn log_to_stderr(least: tracing::Level) {
-    let log = tracing_subscriber::fmt().with_max_level(least);
+    let mut shown = Targets::new().with_default(least);
+    if least < tracing::Level::DEBUG {
+        // It reports each failed request, which our own messages name with what was requested.
+        shown = shown.with_target("kube_client", LevelFilter::OFF);
+    }
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     // Only a subscriber that is already set is an error.
-    let _ = log.with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::registry().with(shown).with(lines).try_init();
 }
 
 fn write_configuration(

@@ -93,6 +93,8 @@ pub trait Permission: Send + Sync {
 #[derive(Clone)]
 pub struct Api {
     client: kube::Client,
+    /// The address of the server, for messages.
+    server: Arc<str>,
     limits: Limits,
     in_flight: Arc<Semaphore>,
     pace: Option<Arc<Pace>>,
@@ -111,6 +113,7 @@ impl Api {
             let why = "write a URL such as https://10.0.0.1:6443";
             return Err(ConnectError(format!("server address {}: {why}", config.cluster_url)));
         }
+        let server = config.cluster_url.to_string().into();
         config.default_retry = false;
         config.read_timeout = None;
         let agent = HeaderValue::from_static(concat!("portolan/", env!("CARGO_PKG_VERSION")));
@@ -121,7 +124,7 @@ impl Api {
         let in_flight = Arc::new(Semaphore::new(limits.in_flight.max(1)));
         let qps = limits.qps.filter(|qps| qps.is_finite() && *qps > 0.0);
         let pace = qps.map(|qps| Arc::new(Pace::new(qps, limits.burst.get())));
-        Ok(Api { client, limits, in_flight, pace, permission: None })
+        Ok(Api { client, server, limits, in_flight, pace, permission: None })
     }
 
     /// Returns a clone whose writes need permission. Reads need none.
@@ -237,7 +240,7 @@ impl Api {
             request.map_err(|error| ApiError::Invalid(format!("path {path:?}: {error}")))?;
         let send = async {
             let sent = timeout(self.limits.timeout, self.client.send(request)).await;
-            sent.map_err(|_| self.timed_out())?.map_err(|error| failed(&error))
+            sent.map_err(|_| self.timed_out())?.map_err(|error| self.failed(&error))
         };
         let Some(permission) = permission else { return send.await };
         let mut ended = permission.ended();
@@ -280,6 +283,17 @@ impl Api {
         Refusal::read(code, &body, retry_after.map(Duration::from_secs)).into()
     }
 
+    /// Distinguishes a server that was not reached from one that was reached and did not answer.
+    fn failed(&self, error: &kube::Error) -> ApiError {
+        let is_unreached = is_unsent(error) || matches!(error, kube::Error::Auth(_));
+        let why = match error {
+            kube::Error::Service(error) => reasons(&**error),
+            error => reasons(error),
+        };
+        let why = format!("{}: {why}", self.server);
+        if is_unreached { ApiError::Unreachable(why) } else { ApiError::NoAnswer(why) }
+    }
+
     fn timed_out(&self) -> ApiError {
         ApiError::NoAnswer(format!("no answer within {} s", self.limits.timeout.as_secs_f32()))
     }
@@ -293,13 +307,6 @@ impl std::fmt::Debug for Api {
 
 fn json(body: &impl Serialize) -> Result<Vec<u8>, ApiError> {
     serde_json::to_vec(body).map_err(|error| ApiError::Invalid(format!("a body: {error}")))
-}
-
-/// Distinguishes a server that was not reached from one that was reached and did not answer.
-fn failed(error: &kube::Error) -> ApiError {
-    let is_unreached = is_unsent(error) || matches!(error, kube::Error::Auth(_));
-    let why = reasons(error);
-    if is_unreached { ApiError::Unreachable(why) } else { ApiError::NoAnswer(why) }
 }
 
 #[cfg(test)]
