@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Eviction, Evictor, Framework, Handle, Permit, Plugin,
@@ -18,11 +18,10 @@ use portolan::{Config, Engine};
 
 /// Delays pods whose name starts with `low`.
 struct Delays {
-    handle: Handle,
     point: Point,
     /// Tells that a pod is in PreBind.
     entered: Mutex<Sender<()>>,
-    /// Ends PreBind, if the pod is not cancelled.
+    /// Ends PreBind.
     end: Mutex<Receiver<()>>,
 }
 
@@ -49,21 +48,15 @@ impl Plugin for Delays {
         })
     }
 
-    fn pre_bind(&self, cycle: Cycle<'_>, _: &Name) -> Result<(), Status> {
-        let pod = self.handle.pod_in_pre_bind(&cycle.pod.uid).expect("this pod is in PreBind");
+    /// Succeeds even if the pod is cancelled, as a plugin may that does not look.
+    fn pre_bind(&self, _: Cycle<'_>, _: &Name) -> Result<(), Status> {
         self.entered.lock().unwrap().send(()).unwrap();
-        let end = self.end.lock().unwrap();
-        while pod.cause().is_none() {
-            if end.recv_timeout(Duration::from_millis(1)).is_ok() {
-                return Ok(());
-            }
-        }
-        // It is not the plugin that tells why.
+        self.end.lock().unwrap().recv().unwrap();
         Ok(())
     }
 }
 
-/// Keeps evictions, and counts the victims that it would delete.
+/// Keeps evictions, so that their preemptors stay gated, and counts the victims that it would delete.
 #[derive(Default)]
 struct Keeps {
     deleted: AtomicUsize,
@@ -72,11 +65,11 @@ struct Keeps {
 
 impl Evictor for Keeps {
     fn evict(&self, eviction: Eviction) {
-        let run = eviction.run(|_| {
-            self.deleted.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        });
-        assert_eq!(run, Ok(()));
+        if let Some((victim, others)) = eviction.begin() {
+            assert!(others.is_empty());
+            self.deleted.fetch_add(usize::from(!eviction.withdraw(victim)), Ordering::Relaxed);
+        }
+        eviction.finish(Ok(()));
         self.evictions.lock().unwrap().push(eviction);
     }
 }
@@ -105,12 +98,7 @@ impl Bench {
             .with_evictor(keeps.clone());
         let (enters, entered) = channel();
         let (end, ends) = channel();
-        let delays = Delays {
-            handle: handle.clone(),
-            point,
-            entered: Mutex::new(enters),
-            end: Mutex::new(ends),
-        };
+        let delays = Delays { point, entered: Mutex::new(enters), end: Mutex::new(ends) };
         let mut plugins = portolan::plugins::default_plugins(&handle);
         plugins.push((Box::new(delays), 0));
         let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
@@ -142,8 +130,8 @@ impl Bench {
     }
 }
 
-/// Places a pod, binds it on another thread, and meanwhile preempts it with another pod.
-fn preempt(point: Point, ended: bool) -> (Bench, Uid, Result<(), BindError>) {
+/// Places a pod, binds it on another thread, and preempts it with another pod, before or after the end of PreBind.
+fn preempt(point: Point, has_ended: bool) -> (Bench, Uid, Result<(), BindError>) {
     let mut bench = Bench::new(point);
     let low = bench.pending("low", 1);
     let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
@@ -153,7 +141,7 @@ fn preempt(point: Point, ended: bool) -> (Bench, Uid, Result<(), BindError>) {
         if point == Point::PreBind {
             bench.entered.recv().unwrap();
         }
-        if ended {
+        if has_ended {
             bench.end.send(()).unwrap();
             while bench.handle.pod_in_pre_bind(&low).is_some() {
                 thread::yield_now();
@@ -162,6 +150,12 @@ fn preempt(point: Point, ended: bool) -> (Bench, Uid, Result<(), BindError>) {
         bench.pending("high", 9);
         let (placed, failed) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
         assert_eq!((placed.len(), failed.len()), (0, 1));
+        // The preemptor is back in the queue, and gated, when the victim's resources are freed.
+        if point == Point::PreBind && !has_ended {
+            let cause = bench.handle.pod_in_pre_bind(&low).and_then(|pod| pod.cause());
+            assert_eq!(cause.as_deref(), Some("preempted by DefaultPreemption"));
+            bench.end.send(()).unwrap();
+        }
         bound.join().unwrap().map_err(|(error, _)| error)
     });
     (bench, low, bound)
@@ -178,9 +172,10 @@ fn a_victim_that_is_not_bound_returns_to_the_queue() {
         assert_eq!((status.code, &*status.message()), (Code::Error, why));
         assert_eq!(bench.keeps.deleted.load(Ordering::Relaxed), 0);
         assert_eq!(bench.place_of(&low), Some(Place::ErrorBackoff));
-        // The victim's resources were freed while the preemptor was gated.
         bench.keeps.evictions.lock().unwrap().clear();
-        let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
+        // The deadline only bounds a test that fails.
+        let deadline = Some(Instant::now() + Duration::from_secs(30));
+        let (placed, _) = bench.scheduling.schedule_one(deadline, clock).unwrap().into_parts();
         assert_eq!(&*placed[0].pod.name, "high");
         assert!(bench.handle.pod_in_pre_bind(&low).is_none());
     }
