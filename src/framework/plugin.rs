@@ -359,6 +359,9 @@ pub trait Plugin: Send + Sync {
     /// Prepares what the pod needs on its node, such as volumes, before it is bound (`PreBindPlugin.PreBind`). May
     /// block. Skipped if [`Plugin::pre_bind_pre_flight`] returned [`PreFlight::Skip`].
     ///
+    /// Preemption may cancel the pod meanwhile ([`Handle::pod_in_pre_bind`](super::Handle::pod_in_pre_bind)). The pod is
+    /// then not bound, whatever this method returns, but its room is freed only after it has returned.
+    ///
     /// # Errors
     ///
     /// Any status prevents the binding: the placement is undone and the pod is requeued.
