@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use portolan::framework::ShardSet;
-use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind};
+use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind, Write};
 use portolan_kube::process::{ElectionConfig, LiveFigures, LiveScheduler, ShardHolder};
 use portolan_kube::write::Fence;
 use serde_json::{Value, json};
@@ -299,6 +299,37 @@ async fn a_pod_that_fits_nowhere_is_reported_by_one_replica() {
     for replica in replicas {
         replica.stop().await;
     }
+}
+
+/// The reports of pods that were not scheduled, in their statuses.
+fn reports(server: &ApiServer) -> usize {
+    let is_report = |write: &Write| {
+        let conditions = write.body["status"]["conditions"].as_array();
+        write.resource == "pods/status"
+            && conditions.is_some_and(|all| all.iter().any(|of| of["type"] == "PodScheduled"))
+    };
+    server.writes().iter().filter(|write| is_report(write)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_another_replica_has_bound_is_not_reported() {
+    let server = server();
+    server.create(&node("node", 4_000)).expect("created");
+    let mut replica = Replica::start(&server, "a", 2);
+    balanced(&[&replica]).await;
+    // Each binding comes after the one of another replica, which the watch does not show yet.
+    let slow = Fault::new(Effect::Delay(Duration::from_millis(200)));
+    server.set_faults(0, vec![slow.verb("create").resource("pods/binding")]);
+    server.create(&pod("pod", 500)).expect("created");
+    until("a binding", || server.faults_fired()[0] > 0).await;
+    server.stall_cache("Pod").expect("known");
+    server.bind("default", "pod", "elsewhere").expect("bound");
+    replica.figures.wait_for(|figures| figures.not_bound > 0).await.expect("it runs");
+    // A second attempt begins after the report of the first one, if there is one.
+    replica.figures.wait_for(|figures| figures.not_bound > 1).await.expect("it runs");
+    assert_eq!((failures(&server), reports(&server)), (0, 0));
+    server.resume_cache("Pod").expect("known");
+    replica.stop().await;
 }
 
 fn lease(server: &ApiServer, shard: u32) -> Value {

@@ -173,9 +173,17 @@ impl Outcomes {
         if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(placement.node())) {
             return;
         }
+        if matches!(error, BindError::Refused(_)) {
+            return self.left(pod);
+        }
         if let Some(failure) = Failure::of_bind(&error) {
             self.left(pod);
-            self.writes.status().report_failure(pod, failure);
+            // Another replica has bound the pod, or it is gone. The mirror may not show it yet, and a report would
+            // contradict the binding.
+            let is_lost_race = self.hand_over.is_some() && matches!(error, BindError::Conflict(_));
+            if !is_lost_race {
+                self.writes.status().report_failure(pod, failure);
+            }
         }
     }
 
