@@ -332,6 +332,54 @@ async fn a_pod_that_another_replica_has_bound_is_not_reported() {
     replica.stop().await;
 }
 
+/// Creates a preemptor whose owner belongs to shard 0, in a cluster whose only possible victim is on the node of shard 1.
+/// Returns this node.
+fn create_preemptor(server: &ApiServer) -> String {
+    let shards = shard_set(2);
+    let in_shard = |prefix: &str, shard| {
+        let mut names = (0..).map(|n| format!("{prefix}-{n}"));
+        names.find(|name| shards.of_node(name) == shard).expect("a name")
+    };
+    let (ours, theirs) = (in_shard("node", 0), in_shard("node", 1));
+    for (name, cpu) in [(&ours, 100), (&theirs, 1_000)] {
+        server.create(&node(name, cpu)).expect("created");
+    }
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": "high"}, "value": 1000});
+    server.create(&class).expect("created");
+    server.create(&pod("victim", 800)).expect("created");
+    server.bind("default", "victim", &theirs).expect("bound");
+    let mut preemptor = pod("preemptor", 800);
+    preemptor["spec"]["priorityClassName"] = json!("high");
+    preemptor["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job",
+        "name": "job", "uid": in_shard("owner", 0), "controller": true}]);
+    server.create(&preemptor).expect("created");
+    theirs
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preemptor_is_handed_over_after_the_deletion_of_its_victims() {
+    let server = server();
+    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
+    balanced(&[&replicas[0], &replicas[1]]).await;
+    let slow = Fault::new(Effect::Delay(Duration::from_millis(300)));
+    server.set_faults(0, vec![slow.verb("delete").resource("pods")]);
+    let node = create_preemptor(&server);
+    all_bound(&server).await;
+    assert_eq!(node_of(&server.objects("Pod")[0]), Some(&*node));
+    let writes = server.writes();
+    let at =
+        |is: &dyn Fn(&Write) -> bool| writes.iter().position(|write| write.applied && is(write));
+    let deleted = at(&|write| write.verb == "delete" && write.name == "victim").expect("deleted");
+    let nominated = at(&|write| {
+        write.name == "preemptor" && !write.body["status"]["nominatedNodeName"].is_null()
+    });
+    assert!(deleted < nominated.expect("handed over"));
+    for replica in replicas {
+        replica.stop().await;
+    }
+}
+
 fn lease(server: &ApiServer, shard: u32) -> Value {
     let name = format!("kube-scheduler-shard-{shard}");
     server.get("Lease", "kube-system", &name).expect("a Lease")

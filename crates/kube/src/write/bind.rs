@@ -196,6 +196,16 @@ impl ApiBinder {
         self.outcome(self.send(pod, node))
     }
 
+    /// Nominates a pod to a node of another replica. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the nomination was not written.
+    pub(crate) fn hand_over(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+        let nominated = self.blocking.run(self.status.nominate(pod, node));
+        nominated.map_err(|ended| ended.to_string())?.map_err(|error| error.to_string())
+    }
+
     /// Waits for the outcome of a binding, which is unknown if the runtime ends.
     pub(crate) fn outcome(
         &self,
