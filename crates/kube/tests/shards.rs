@@ -332,29 +332,40 @@ async fn a_pod_that_another_replica_has_bound_is_not_reported() {
     replica.stop().await;
 }
 
-/// Creates a preemptor whose owner belongs to shard 0, in a cluster whose only possible victim is on the node of shard 1.
-/// Returns this node.
+/// A name of shard 0 or 1 of 2.
+fn name_in(prefix: &str, shard: u32) -> String {
+    let (shards, mut names) = (shard_set(2), (0..).map(|n| format!("{prefix}-{n}")));
+    names.find(|name| shards.of_node(name) == shard).expect("a name")
+}
+
+/// Creates a node of shard 0 that is too small, and one of shard 1, whose name is returned.
+fn create_nodes(server: &ApiServer) -> String {
+    let (small, large) = (name_in("node", 0), name_in("node", 1));
+    server.create(&node(&small, 100)).expect("created");
+    server.create(&node(&large, 1_000)).expect("created");
+    large
+}
+
+/// A pod whose owner belongs to shard 0.
+fn owned_pod(name: &str, cpu: u64) -> Value {
+    let mut owned = pod(name, cpu);
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job",
+        "name": "job", "uid": name_in("owner", 0), "controller": true}]);
+    owned
+}
+
+/// Creates a preemptor of shard 0, in a cluster whose only possible victim is on a node of shard 1, which is returned.
 fn create_preemptor(server: &ApiServer) -> String {
-    let shards = shard_set(2);
-    let in_shard = |prefix: &str, shard| {
-        let mut names = (0..).map(|n| format!("{prefix}-{n}"));
-        names.find(|name| shards.of_node(name) == shard).expect("a name")
-    };
-    let (ours, theirs) = (in_shard("node", 0), in_shard("node", 1));
-    for (name, cpu) in [(&ours, 100), (&theirs, 1_000)] {
-        server.create(&node(name, cpu)).expect("created");
-    }
+    let node = create_nodes(server);
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
         "metadata": {"name": "high"}, "value": 1000});
     server.create(&class).expect("created");
     server.create(&pod("victim", 800)).expect("created");
-    server.bind("default", "victim", &theirs).expect("bound");
-    let mut preemptor = pod("preemptor", 800);
+    server.bind("default", "victim", &node).expect("bound");
+    let mut preemptor = owned_pod("preemptor", 800);
     preemptor["spec"]["priorityClassName"] = json!("high");
-    preemptor["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job",
-        "name": "job", "uid": in_shard("owner", 0), "controller": true}]);
     server.create(&preemptor).expect("created");
-    theirs
+    node
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -378,6 +389,53 @@ async fn a_preemptor_is_handed_over_after_the_deletion_of_its_victims() {
     for replica in replicas {
         replica.stop().await;
     }
+}
+
+/// Starts a replica that holds shard 0 of 2, while another one that does nothing holds shard 1.
+async fn beside_an_idle_one(server: &ApiServer) -> Replica {
+    let idle = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "kube-scheduler-shard-1", "namespace": "kube-system"},
+        "spec": {"holderIdentity": "idle", "leaseDurationSeconds": 3_600}});
+    server.create(&idle).expect("created");
+    let replica = Replica::start(server, "a", 2);
+    until("it holds its shard", || replica.held() == 1).await;
+    replica
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preemptor_whose_victims_stay_is_reported_again() {
+    let server = server();
+    let replica = beside_an_idle_one(&server).await;
+    let fault = |verb| Fault::new(Effect::internal_error()).verb(verb);
+    // The first report is lost, with its repetitions.
+    let lost = fault("patch").resource("pods/status").name("preemptor").limit(4);
+    server.set_faults(0, vec![fault("delete").resource("pods"), lost]);
+    create_preemptor(&server);
+    let condition = || {
+        let found = server.get("Pod", "default", "preemptor").expect("the pod");
+        found["status"]["conditions"][0]["reason"].clone()
+    };
+    until("the second report", || condition() == "Unschedulable").await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_hand_overs_that_were_written_are_counted() {
+    let server = server();
+    let mut replica = beside_an_idle_one(&server).await;
+    let lost = Fault::new(Effect::internal_error()).verb("patch").resource("pods/status");
+    // Two hand-overs, with their repetitions.
+    server.set_faults(0, vec![lost.limit(8)]);
+    let node = create_nodes(&server);
+    server.create(&owned_pod("pod", 500)).expect("created");
+    until("the hand-over", || {
+        let found = server.get("Pod", "default", "pod").expect("the pod");
+        found["status"]["nominatedNodeName"] == *node
+    })
+    .await;
+    let figures = replica.figures.wait_for(|figures| figures.handed_over > 0).await;
+    assert_eq!(figures.expect("it runs").handed_over, 1);
+    replica.stop().await;
 }
 
 fn lease(server: &ApiServer, shard: u32) -> Value {
