@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use portolan::framework::ShardSet;
+use portolan::framework::{Nomination, ShardSet};
 use portolan::log::Event;
 use portolan::model::{Pod, Timestamp, Uid, node, pod};
 use portolan::scheduler::queue::Place;
@@ -182,4 +182,20 @@ fn a_pod_that_was_placed_on_a_node_of_another_shard_backs_off_when_it_is_withdra
     assert!(world.scheduling.schedule_one(Some(std::time::Instant::now()), clock).is_err());
     world.submit(Event::put_pending(nominated(&pod, placement.node())));
     assert_eq!((world.place(&pod.uid), world.parked()), (None, 1), "handed over");
+}
+
+#[test]
+fn a_pod_that_lost_its_nomination_is_not_parked_before_its_object_shows_it() {
+    let mut world = World::new();
+    world.hold(0);
+    let pod = nominated(&world.pod_in(1, 5_000), &world.node_in(0));
+    world.submit(Event::put_pending(pod.clone()));
+    let attempt = world.scheduling.schedule_one(Some(std::time::Instant::now()), clock).unwrap();
+    let Attempt::Failed { error, .. } = attempt else { panic!("it fits nowhere") };
+    assert_eq!(error.fit().unwrap().nomination, Nomination::Clear);
+    // The holder of shard 1 has parked it too, if the cluster still has the nomination.
+    world.reassign();
+    assert_eq!((world.place(&pod.uid), world.parked()), (Some(Place::Unschedulable), 0));
+    world.submit(Event::put_pending(Pod { nominated_node_name: None, ..pod.clone() }));
+    assert_eq!((world.place(&pod.uid), world.parked()), (None, 1));
 }
