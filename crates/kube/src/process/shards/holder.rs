@@ -1,9 +1,10 @@
 //! Keeps the Leases of the shards that a replica holds, and takes, asks for and gives up others.
 //!
-//! A round sends one request, or a pair of them, for each Lease, all at once: held ones are renewed, others are read. What
-//! follows from the [plan](super::plan) is sent in a second round, which renews the held ones again. While answers about
-//! the others are waited for, the held ones are renewed in each retry period, so the others delay no renewal. A shard that was taken is used when the mirror contains all pods that the API server had after it was taken:
-//! the last bindings of the previous holder are then counted.
+//! A round sends one request, or a pair of them, for each Lease, all at once: held ones are renewed, others are read.
+//! What follows from the [plan](super::plan) is sent in a second round, which renews the held ones again. While answers
+//! about the others are waited for, the held ones are renewed in each retry period, so the others delay no renewal. A
+//! shard that was taken is used when the mirror contains all pods that the API server had after it was taken: the last
+//! bindings of the previous holder are then counted.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -213,8 +214,8 @@ impl ShardHolder {
         self.disagrees
     }
 
-    /// Performs a step for each shard that has one, and moves the fence. The held Leases are renewed again if the answers
-    /// about the others take long.
+    /// Performs a step for each shard that has one, and moves the fence. The held Leases are renewed again if the
+    /// answers about the others take long.
     async fn round(&mut self, steps: &[Option<Step>]) -> Result<(), Lost> {
         self.perform(steps).await?;
         let kept = || self.slots.iter().filter(|slot| slot.is_kept());

@@ -21,7 +21,7 @@ pub(super) struct Slot {
     failed_at: Option<Instant>,
 }
 
-/// The retry periods for which a Lease is not tried again after an error. More than one round, which may take up to 2.2 of
+/// The retry periods for which a Lease is not tried again after an error. More than a round, which takes up to 2.2 of
 /// them.
 const PERIODS_AFTER_ERROR: u32 = 3;
 
