@@ -12,12 +12,13 @@ use super::godel::workflow::Admission;
 use super::godel::{Partition, SubCluster};
 use super::memo::Memo;
 use super::parallel::Threads;
+use super::preemption::has_terminating_victim;
 use super::recorder::{Step, timed_step};
 use super::sampling::Order;
 use super::search::{Chosen, Search};
 use super::stages::Stages;
 use super::status::code;
-use super::{Cycle, CycleState, Diagnosis, Framework, Point};
+use super::{Cycle, CycleState, Diagnosis, Framework, Nomination, Point};
 
 /// The configuration of an [`Algorithm`].
 #[derive(Clone, Debug, Default)]
@@ -168,11 +169,24 @@ impl Algorithm {
     /// Decides on a node for the pod of a cycle. If the pod is nominated to a node that passes, returns that node. If
     /// no node is feasible, asks plugins to make one feasible ([`Framework::post_filter`]).
     ///
+    /// With [`Partition::Shards`], a pod that fits nowhere and cannot preempt others loses its nomination, which may
+    /// come from a hand-over. The pod then belongs to its own shard again. In kube-scheduler it keeps the nomination.
+    ///
     /// # Errors
     ///
     /// Those of [`Algorithm::schedule`].
     pub fn decide(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
-        self.decide_or(cycle, post_filter)
+        let mut decided = self.decide_or(cycle, post_filter);
+        if let (Some(Partition::Shards(_)), Err(ScheduleError::Fit(fit))) =
+            (&self.partition, &mut decided)
+            && fit.nomination == Nomination::Keep
+            // After a failure it is not known whether preemption is possible.
+            && fit.post_filter.as_ref().is_none_or(|status| status.code.is_rejection())
+            && is_nominated_in_vain(cycle)
+        {
+            fit.nomination = Nomination::Clear;
+        }
+        decided
     }
 
     /// Like [`Algorithm::decide`], but without PostFilter, so no pod is preempted.
@@ -263,6 +277,14 @@ impl Algorithm {
 fn lane_of(node: NodeInfo<'_>) -> Vec<(&Chunk, u64)> {
     let (chunk, lane) = node.place();
     vec![(chunk, 1 << lane)]
+}
+
+/// Returns whether the pod is nominated to a node on which no victims are terminating.
+fn is_nominated_in_vain(Cycle { cluster, pod, .. }: Cycle<'_>) -> bool {
+    let Some(name) = pod.nominated_node_name.as_ref().filter(|name| !name.is_empty()) else {
+        return false;
+    };
+    !cluster.node(name).is_some_and(|node| has_terminating_victim(pod, node))
 }
 
 /// Runs PostFilter and returns the error of a pod for which no node is feasible.

@@ -24,6 +24,7 @@ impl Bind {
             Ok(()) => Ok(Bind::Bound),
             Err(BinderError::Conflict(why)) => Ok(Bind::Conflict(why)),
             Err(BinderError::Unknown(why)) => Ok(Bind::Unknown(why)),
+            Err(BinderError::Refused(why)) => Ok(Bind::Refused(why)),
             Err(BinderError::Failed(why)) => Err(Status::error(plugin, why)),
         }
     }
@@ -137,7 +138,7 @@ fn outcome(bound: &Result<Bind, Status>) -> Option<Code> {
     match bound {
         Ok(Bind::Bound) => None,
         Ok(Bind::Skip) => Some(Code::Skip),
-        Ok(Bind::Conflict(_) | Bind::Unknown(_)) => Some(Code::Error),
+        Ok(Bind::Conflict(_) | Bind::Unknown(_) | Bind::Refused(_)) => Some(Code::Error),
         Err(status) => Some(status.code),
     }
 }
@@ -148,6 +149,7 @@ fn named(plugin: &'static str, bound: Result<Bind, Status>) -> Result<Bind, Stat
     match bound {
         Ok(Bind::Conflict(why)) => Ok(Bind::Conflict(format!("{step}: {why}"))),
         Ok(Bind::Unknown(why)) => Ok(Bind::Unknown(format!("{step}: {why}"))),
+        Ok(Bind::Refused(why)) => Ok(Bind::Refused(format!("{step}: {why}"))),
         Err(status) => Err(status.rejection_or(plugin, step)),
         bound => bound,
     }

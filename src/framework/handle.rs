@@ -57,6 +57,9 @@ pub enum BinderError {
     /// assumed.
     #[error("{0}")]
     Unknown(String),
+    /// This scheduler may not bind the pod to the node now, and has not tried. The pod is decided on again.
+    #[error("{0}")]
+    Refused(String),
     /// The pod is not bound. Another attempt may succeed.
     #[error("{0}")]
     Failed(String),

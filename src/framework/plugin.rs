@@ -78,6 +78,9 @@ pub enum Bind {
     /// It is not known whether the pod is bound. The placement is not undone: the pod stays assumed, and counts on its
     /// node, until the cluster reports the pod or its deletion.
     Unknown(String),
+    /// This scheduler may not bind the pod to the node now, and has not tried. The placement is undone. This is not a
+    /// failure to report.
+    Refused(String),
 }
 
 /// A scheduling plugin.

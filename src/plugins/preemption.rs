@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::framework::preemption::{Candidate, Search};
+use crate::framework::preemption::{Candidate, Search, has_terminating_victim};
 use crate::framework::{
     Code, Cycle, Diagnosis, Eviction, FitError, Handle, Interest, Nomination, PREEMPTION as NAME,
     Plugin, Point, Status,
@@ -56,14 +56,7 @@ pub fn eligible(cycle: Cycle<'_>, diagnosis: &Diagnosis<'_>) -> Result<(), &'sta
     if diagnosis.status(node).is_some_and(never) {
         return Ok(());
     }
-    let mut pods = node.pods();
-    let is_terminating = pods.any(|other| {
-        let template = other.template();
-        template.priority < pod.template.priority
-            && template.is_preempted
-            && other.deletion_time().is_some()
-    });
-    match is_terminating {
+    match has_terminating_victim(pod, node) {
         true => Err("not eligible due to a terminating pod on the nominated node."),
         false => Ok(()),
     }

@@ -102,6 +102,9 @@ pub enum BindError {
     /// It is not known whether the pod is bound ([`Bind::Unknown`]). The pod is still assumed.
     #[error("{0}")]
     Unknown(String),
+    /// This scheduler may not bind the pod to the node now ([`Bind::Refused`]). The pod is decided on again.
+    #[error("{0}")]
+    Refused(String),
     /// The engine is closed.
     #[error("the engine is closed: no more pods can be bound")]
     Closed,
@@ -119,6 +122,7 @@ impl BindError {
             BindError::Failed(_)
             | BindError::Conflict(_)
             | BindError::Unknown(_)
+            | BindError::Refused(_)
             | BindError::Closed
             | BindError::OwnThread => AttemptResult::Error,
         }
@@ -288,6 +292,7 @@ impl BindingCycle {
                 BindError::Failed(Status::error("", reason))
             }
             Ok(Bind::Conflict(why)) => BindError::Conflict(why),
+            Ok(Bind::Refused(why)) => BindError::Refused(why),
             // Whoever frees the resources of a pod that is bound after all overcommits its node.
             Ok(Bind::Unknown(why)) => return Err(BindError::Unknown(why)),
             Err(status) => status.into(),

@@ -129,11 +129,12 @@ impl Binder for Recording {
 }
 
 #[test]
-fn a_pod_stays_assumed_if_its_binding_is_unknown_and_is_forgotten_after_a_conflict() {
+fn a_pod_stays_assumed_if_its_binding_is_unknown_and_is_forgotten_after_a_conflict_or_a_refusal() {
     let text = |why: &str| format!("running Bind plugin \"DefaultBinder\": {why}");
     for (error, expected, assumed) in [
         (BinderError::Unknown("lost".into()), BindError::Unknown(text("lost")), 1),
         (BinderError::Conflict("gone".into()), BindError::Conflict(text("gone")), 0),
+        (BinderError::Refused("theirs".into()), BindError::Refused(text("theirs")), 0),
     ] {
         let (engine, shared) = engine(1, 4_000);
         let binder = Recording::new(Ok(()), Err(error));

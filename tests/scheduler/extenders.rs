@@ -140,5 +140,8 @@ fn an_extender_binds_in_place_of_the_plugins() {
     let kept = (Some("no answer".to_owned()), true, 0);
     assert_eq!(bound_by(unknown.clone(), false), kept, "a pod that may be bound stays assumed");
     assert_eq!(bound_by(unknown, true), kept, "and no plugin binds it");
+    let refused = Some(BinderError::Refused("another shard".to_owned()));
+    let not_tried = (Some("another shard".to_owned()), false, 0);
+    assert_eq!(bound_by(refused, true), not_tried, "a refusal holds for the plugins too");
     assert_eq!(bound_by(failed(), true), (None, true, 1), "the Bind plugins bind instead");
 }

@@ -200,6 +200,7 @@ fn a_request_has_the_outcome_of_the_binding_that_blocks() {
         Answer::Is(Ok(())),
         Answer::Is(Err(BinderError::Conflict(why.clone()))),
         Answer::Is(Err(BinderError::Unknown(why.clone()))),
+        Answer::Is(Err(BinderError::Refused(why.clone()))),
         Answer::Is(Err(BinderError::Failed(why))),
         Answer::Panic,
     ] {

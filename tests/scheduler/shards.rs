@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use portolan::framework::ShardSet;
+use portolan::framework::{Nomination, ShardSet};
 use portolan::log::Event;
-use portolan::model::{Pod, Timestamp, Uid, node, pod};
+use portolan::model::{Pod, PreemptionPolicy, Timestamp, Uid, node, pod};
 use portolan::scheduler::queue::Place;
 use portolan::scheduler::{Attempt, Placement, Schedulers, SchedulingLoop};
 
@@ -74,6 +74,14 @@ impl World {
     fn placed(&mut self) -> Placement {
         match self.scheduling.schedule_one(Some(std::time::Instant::now()), clock).unwrap() {
             Attempt::Placed(placement) => placement,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Tries a pod that fits nowhere, and returns how its nomination changes.
+    fn rejected(&mut self) -> Nomination {
+        match self.scheduling.schedule_one(Some(std::time::Instant::now()), clock).unwrap() {
+            Attempt::Failed { error, .. } => error.fit().unwrap().nomination.clone(),
             other => panic!("{other:?}"),
         }
     }
@@ -182,4 +190,35 @@ fn a_pod_that_was_placed_on_a_node_of_another_shard_backs_off_when_it_is_withdra
     assert!(world.scheduling.schedule_one(Some(std::time::Instant::now()), clock).is_err());
     world.submit(Event::put_pending(nominated(&pod, placement.node())));
     assert_eq!((world.place(&pod.uid), world.parked()), (None, 1), "handed over");
+}
+
+#[test]
+fn a_pod_that_lost_its_nomination_is_not_parked_before_its_object_shows_it() {
+    let mut world = World::new();
+    world.hold(0);
+    let pod = nominated(&world.pod_in(1, 5_000), &world.node_in(0));
+    world.submit(Event::put_pending(pod.clone()));
+    assert_eq!(world.rejected(), Nomination::Clear);
+    // The holder of shard 1 has parked it too, if the cluster still has the nomination.
+    world.reassign();
+    assert_eq!((world.place(&pod.uid), world.parked()), (Some(Place::Unschedulable), 0));
+    world.submit(Event::put_pending(Pod { nominated_node_name: None, ..pod.clone() }));
+    assert_eq!((world.place(&pod.uid), world.parked()), (None, 1));
+}
+
+#[test]
+fn a_pod_that_fits_nowhere_and_cannot_preempt_loses_its_nomination_unless_victims_terminate() {
+    for is_terminating in [false, true] {
+        let mut world = World::new();
+        world.hold(0);
+        let node = world.node_in(0);
+        let mut low = pod("low").cpu(900).spec(|spec| spec.is_preempted = true).build();
+        low.deletion_time = is_terminating.then(clock);
+        world.submit(Event::add_pod(low.on(&*node)));
+        let never = pod(&*world.pod_in(1, 0).name).cpu(5_000).priority(9);
+        let never = never.spec(|spec| spec.preemption_policy = PreemptionPolicy::Never).build();
+        world.submit(Event::put_pending(nominated(&never, &node)));
+        let expected = if is_terminating { Nomination::Keep } else { Nomination::Clear };
+        assert_eq!(world.rejected(), expected);
+    }
 }

@@ -281,7 +281,7 @@ async fn failed(scheduler: LiveScheduler, role: Role) -> Result<ExitCode, Failur
     Ok(ExitCode::FAILURE)
 }
 
-/// Finishes what is in flight, and gives the lease back.
+/// Finishes what is in flight, and gives the lease back. Fails if the lease is lost meanwhile.
 async fn end(scheduler: LiveScheduler, mut role: Role) -> Result<ExitCode, Failure> {
     if !scheduler.writes().fence().may_write() {
         // Nothing was written, and the election of a standby would not end.
@@ -293,7 +293,11 @@ async fn end(scheduler: LiveScheduler, mut role: Role) -> Result<ExitCode, Failu
     // Bindings in flight still need the lease.
     let is_in_time = tokio::select! {
         is_in_time = &mut stopped => is_in_time,
-        () = role.renew() => stopped.await,
+        () = role.renew() => {
+            // The fence is closed, so nothing more is written, and the other leases are not given back.
+            stopped.await;
+            return Ok(lost());
+        }
     };
     match is_in_time {
         true => role.release().await,

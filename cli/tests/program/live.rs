@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use portolan_apiserver::{ApiServer, Options};
+use portolan_apiserver::{ApiServer, Effect, Fault, Options};
 use serde_json::{Value, json};
 
 use crate::common::{file, portolan};
@@ -98,6 +98,29 @@ fn a_scheduler_that_is_asked_to_end_gives_its_lease_back() {
     assert!(ended.success());
     let status = running.0.wait().expect("the program ends");
     assert_eq!((status.code(), holder(&server)), (Some(0), String::new()));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_scheduler_that_loses_its_lease_while_it_ends_fails() {
+    let server = cluster();
+    let mut running = start(&server);
+    until("it leads", || !holder(&server).is_empty());
+    // The binding is in flight for so long that the process waits for it.
+    let slow = Fault::new(Effect::Delay(Duration::from_secs(10)));
+    server.set_faults(0, vec![slow.verb("create").resource("pods/binding")]);
+    create(&server, "a");
+    until("a binding", || server.faults_fired()[0] > 0);
+    let ended = Command::new("kill").arg(running.0.id().to_string()).status().expect("kill");
+    assert!(ended.success());
+    until("another holder", || {
+        let mut stolen = server.get("Lease", "kube-system", "kube-scheduler").expect("a lease");
+        stolen["spec"]["holderIdentity"] = json!("thief");
+        // A renewal at the same moment wins.
+        server.update(&stolen).is_ok()
+    });
+    let status = running.0.wait().expect("the program ends");
+    assert_eq!((status.code(), holder(&server)), (Some(1), "thief".to_owned()));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use portolan::framework::ShardSet;
-use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind};
+use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind, Write};
 use portolan_kube::process::{ElectionConfig, LiveFigures, LiveScheduler, ShardHolder};
 use portolan_kube::write::Fence;
 use serde_json::{Value, json};
@@ -299,6 +299,143 @@ async fn a_pod_that_fits_nowhere_is_reported_by_one_replica() {
     for replica in replicas {
         replica.stop().await;
     }
+}
+
+/// The reports of pods that were not scheduled, in their statuses.
+fn reports(server: &ApiServer) -> usize {
+    let is_report = |write: &Write| {
+        let conditions = write.body["status"]["conditions"].as_array();
+        write.resource == "pods/status"
+            && conditions.is_some_and(|all| all.iter().any(|of| of["type"] == "PodScheduled"))
+    };
+    server.writes().iter().filter(|write| is_report(write)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_another_replica_has_bound_is_not_reported() {
+    let server = server();
+    server.create(&node("node", 4_000)).expect("created");
+    let mut replica = Replica::start(&server, "a", 2);
+    balanced(&[&replica]).await;
+    // Each binding comes after the one of another replica, which the watch does not show yet.
+    let slow = Fault::new(Effect::Delay(Duration::from_millis(200)));
+    server.set_faults(0, vec![slow.verb("create").resource("pods/binding")]);
+    server.create(&pod("pod", 500)).expect("created");
+    until("a binding", || server.faults_fired()[0] > 0).await;
+    server.stall_cache("Pod").expect("known");
+    server.bind("default", "pod", "elsewhere").expect("bound");
+    replica.figures.wait_for(|figures| figures.not_bound > 0).await.expect("it runs");
+    // A second attempt begins after the report of the first one, if there is one.
+    replica.figures.wait_for(|figures| figures.not_bound > 1).await.expect("it runs");
+    assert_eq!((failures(&server), reports(&server)), (0, 0));
+    server.resume_cache("Pod").expect("known");
+    replica.stop().await;
+}
+
+/// A name of shard 0 or 1 of 2.
+fn name_in(prefix: &str, shard: u32) -> String {
+    let (shards, mut names) = (shard_set(2), (0..).map(|n| format!("{prefix}-{n}")));
+    names.find(|name| shards.of_node(name) == shard).expect("a name")
+}
+
+/// Creates a node of shard 0 that is too small, and one of shard 1, whose name is returned.
+fn create_nodes(server: &ApiServer) -> String {
+    let (small, large) = (name_in("node", 0), name_in("node", 1));
+    server.create(&node(&small, 100)).expect("created");
+    server.create(&node(&large, 1_000)).expect("created");
+    large
+}
+
+/// A pod whose owner belongs to shard 0.
+fn owned_pod(name: &str, cpu: u64) -> Value {
+    let mut owned = pod(name, cpu);
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job",
+        "name": "job", "uid": name_in("owner", 0), "controller": true}]);
+    owned
+}
+
+/// Creates a preemptor of shard 0, in a cluster whose only possible victim is on a node of shard 1, which is returned.
+fn create_preemptor(server: &ApiServer) -> String {
+    let node = create_nodes(server);
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": "high"}, "value": 1000});
+    server.create(&class).expect("created");
+    server.create(&pod("victim", 800)).expect("created");
+    server.bind("default", "victim", &node).expect("bound");
+    let mut preemptor = owned_pod("preemptor", 800);
+    preemptor["spec"]["priorityClassName"] = json!("high");
+    server.create(&preemptor).expect("created");
+    node
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preemptor_is_handed_over_after_the_deletion_of_its_victims() {
+    let server = server();
+    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
+    balanced(&[&replicas[0], &replicas[1]]).await;
+    let slow = Fault::new(Effect::Delay(Duration::from_millis(300)));
+    server.set_faults(0, vec![slow.verb("delete").resource("pods")]);
+    let node = create_preemptor(&server);
+    all_bound(&server).await;
+    assert_eq!(node_of(&server.objects("Pod")[0]), Some(&*node));
+    let writes = server.writes();
+    let at =
+        |is: &dyn Fn(&Write) -> bool| writes.iter().position(|write| write.applied && is(write));
+    let deleted = at(&|write| write.verb == "delete" && write.name == "victim").expect("deleted");
+    let nominated = at(&|write| {
+        write.name == "preemptor" && !write.body["status"]["nominatedNodeName"].is_null()
+    });
+    assert!(deleted < nominated.expect("handed over"));
+    for replica in replicas {
+        replica.stop().await;
+    }
+}
+
+/// Starts a replica that holds shard 0 of 2, while another one that does nothing holds shard 1.
+async fn beside_an_idle_one(server: &ApiServer) -> Replica {
+    let idle = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "kube-scheduler-shard-1", "namespace": "kube-system"},
+        "spec": {"holderIdentity": "idle", "leaseDurationSeconds": 3_600}});
+    server.create(&idle).expect("created");
+    let replica = Replica::start(server, "a", 2);
+    until("it holds its shard", || replica.held() == 1).await;
+    replica
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preemptor_whose_victims_stay_is_reported_again() {
+    let server = server();
+    let replica = beside_an_idle_one(&server).await;
+    let fault = |verb| Fault::new(Effect::internal_error()).verb(verb);
+    // The first report is lost, with its repetitions.
+    let lost = fault("patch").resource("pods/status").name("preemptor").limit(4);
+    server.set_faults(0, vec![fault("delete").resource("pods"), lost]);
+    create_preemptor(&server);
+    let condition = || {
+        let found = server.get("Pod", "default", "preemptor").expect("the pod");
+        found["status"]["conditions"][0]["reason"].clone()
+    };
+    until("the second report", || condition() == "Unschedulable").await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_hand_overs_that_were_written_are_counted() {
+    let server = server();
+    let mut replica = beside_an_idle_one(&server).await;
+    let lost = Fault::new(Effect::internal_error()).verb("patch").resource("pods/status");
+    // Two hand-overs, with their repetitions.
+    server.set_faults(0, vec![lost.limit(8)]);
+    let node = create_nodes(&server);
+    server.create(&owned_pod("pod", 500)).expect("created");
+    until("the hand-over", || {
+        let found = server.get("Pod", "default", "pod").expect("the pod");
+        found["status"]["nominatedNodeName"] == *node
+    })
+    .await;
+    let figures = replica.figures.wait_for(|figures| figures.handed_over > 0).await;
+    assert_eq!(figures.expect("it runs").handed_over, 1);
+    replica.stop().await;
 }
 
 fn lease(server: &ApiServer, shard: u32) -> Value {

@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use crate::model::stable_hash_of;
+use crate::model::{Pod, stable_hash_of};
 use crate::snapshot::{NodeInfo, lanes};
 
 use super::extender::{self, no_victim};
@@ -94,6 +94,16 @@ impl Search {
             None => Ok(Search { best: None, is_emptied: false, reasons, rejected }),
         }
     }
+}
+
+/// Returns whether a victim of lower priority than the pod is terminating on the node.
+pub(crate) fn has_terminating_victim(pod: &Pod, node: NodeInfo<'_>) -> bool {
+    node.pods().any(|other| {
+        let template = other.template();
+        template.priority < pod.template.priority
+            && template.is_preempted
+            && other.deletion_time().is_some()
+    })
 }
 
 /// Joins error messages as apimachinery's `NewAggregate` does.

@@ -117,7 +117,8 @@ impl SchedulingQueue {
         let place = entry.place;
         // An object without a nomination may be older than the nomination that an attempt recorded. A preemptor of
         // higher priority, or an assumption, may have withdrawn that nomination from the nominator since.
-        entry.nominated_here &= !is_nominated(&pod) && kept.is_some();
+        entry.nominated_here &=
+            !is_nominated(&pod) && is_nominated(&entry.queued.pod) && kept.is_some();
         if entry.nominated_here {
             pod.nominated_node_name.clone_from(&kept);
         }
@@ -314,16 +315,16 @@ impl SchedulingQueue {
         }
     }
 
-    /// Records the nomination that a failed attempt made, before the API server's object shows it. It stays until an
-    /// object of the pod names a node.
+    /// Records the nomination that a failed attempt made or cleared, before the API server's object shows it. A node
+    /// stays until an object of the pod names a node.
     pub(crate) fn record_nomination(&mut self, uid: &Uid, node: Option<Name>) {
         let Some(slot) = self.pods.find(uid) else { return };
         let Some(entry) = self.pods.get_mut(slot).filter(|entry| !entry.deleted) else { return };
-        entry.nominated_here = node.is_some();
         let pod = &mut entry.queued.pod;
         if pod.nominated_node_name == node {
             return;
         }
+        entry.nominated_here = true;
         let old = pod.clone();
         pod.nominated_node_name = node;
         let new = pod.clone();

@@ -79,7 +79,7 @@ pub(super) struct Entry {
     pub(super) deleted: bool,
     /// In flight: the pod counts as deleted because it is on a node.
     pub(super) on_node: bool,
-    /// The object names the node that an attempt of this scheduler nominated it to, and not yet as the API server's does.
+    /// An attempt of this scheduler changed the object's nomination, and no object of the API server has followed yet.
     pub(super) nominated_here: bool,
     /// The pod's membership in its group, if it has one.
     pub(super) member: Option<Membership>,

@@ -42,8 +42,8 @@ impl SchedulingQueue {
     pub fn reassign(&mut self, cluster: &Cluster, now: Timestamp) {
         let Some(parked) = &self.parked else { return };
         let entries = (0..self.pods.slot_bound()).filter_map(|slot| self.pods.get(slot));
-        // A nomination by an attempt of this scheduler may never reach the cluster, and no scheduler would try a pod that
-        // is parked because of it. If it does, the pod's next object parks it.
+        // A nomination that an attempt of this scheduler made or cleared may never reach the cluster, and no scheduler
+        // would try a pod that is parked because of it. If it does, the pod's next object parks it.
         let is_known = |entry: &&Entry| !entry.deleted && !entry.nominated_here;
         let leaving = entries
             .filter(is_known)

@@ -13,7 +13,7 @@ use portolan::framework::ClusterEvent;
 use portolan::model::{Change, Diff, Pod};
 use portolan::scheduler::queue::{Place, QueueFront};
 use portolan::scheduler::{
-    Answered, Begun, BindError, BindingLoop, Placement, Schedulers, SchedulingLoop,
+    Answered, Begun, BindError, BindingLoop, Placement, Schedulers, SchedulingLoop, Unplaced,
 };
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -92,9 +92,17 @@ impl Dispatch {
         }
     }
 
-    /// Returns whether the pod belongs to a shard of another replica.
-    pub(super) fn is_foreign(&self, pod: &Pod) -> bool {
-        self.hand_over.as_ref().is_some_and(|to| to.is_foreign_pod(pod))
+    /// Reports a failed attempt, unless the pod was parked meanwhile because its shard was given up.
+    pub(super) fn report(&self, writes: &Writes, unplaced: &Unplaced) {
+        let Some(mut failure) = Failure::of_cycle(&unplaced.error) else { return };
+        if let Some(hand_over) = &self.hand_over {
+            // A pod that is still queued may have a nomination by this replica that was not written.
+            if unplaced.place.is_none() && hand_over.is_foreign_pod(&unplaced.pod) {
+                return;
+            }
+            hand_over.withhold(&mut failure);
+        }
+        writes.status().report_failure(&unplaced.pod, failure);
     }
 
     /// Tries again to start threads for pods that wait for one.
@@ -116,10 +124,11 @@ impl Blocking {
         match hand_over.filter(|to| to.is_foreign(placement.node())) {
             Some(to) => {
                 // The pod is assumed until it is nominated, so no other pod takes its resources meanwhile.
-                to.nominate(&placement.pod, placement.node());
+                let is_handed_over = to.nominate(&placement.pod, placement.node());
                 self.binding.withdraw(placement, now);
                 // See `Counts`.
-                self.outcomes.counts.handed_over.fetch_add(1, Ordering::Relaxed);
+                let handed_over = &self.outcomes.counts.handed_over;
+                handed_over.fetch_add(u64::from(is_handed_over), Ordering::Relaxed);
             }
             None => {
                 let bound = self.binding.bind(placement, now);
@@ -173,9 +182,17 @@ impl Outcomes {
         if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(placement.node())) {
             return;
         }
+        if matches!(error, BindError::Refused(_)) {
+            return self.left(pod);
+        }
         if let Some(failure) = Failure::of_bind(&error) {
             self.left(pod);
-            self.writes.status().report_failure(pod, failure);
+            // Another replica has bound the pod, or it is gone. The mirror may not show it yet, and a report would
+            // contradict the binding.
+            let is_lost_race = self.hand_over.is_some() && matches!(error, BindError::Conflict(_));
+            if !is_lost_race {
+                self.writes.status().report_failure(pod, failure);
+            }
         }
     }
 

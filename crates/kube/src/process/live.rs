@@ -297,9 +297,9 @@ impl LiveScheduler {
             writes: self.writes.clone(),
             counts: self.counts.clone(),
             hand_over: self
-                .gate
-                .as_ref()
-                .map(|gate| HandOver::new(gate.shards().clone(), self.writes.binder())),
+                .writes
+                .pace()
+                .map(|pace| HandOver::new(pace.clone(), self.writes.binder())),
         };
         let dispatch = Dispatch::start(
             &self.runtime,

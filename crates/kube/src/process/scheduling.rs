@@ -11,7 +11,7 @@ use portolan::scheduler::queue::PopError;
 use super::binding::{Counts, Dispatch};
 use super::live::TICK;
 use super::threads::{Alarm, now};
-use crate::write::{Failure, Writes};
+use crate::write::Writes;
 
 /// A scheduling thread.
 pub(super) struct Worker {
@@ -50,13 +50,7 @@ impl Worker {
             self.dispatch.bind(&mut self.scheduling, placement);
         }
         for unplaced in failed {
-            // Its shard was given up during the attempt.
-            if self.dispatch.is_foreign(&unplaced.pod) {
-                continue;
-            }
-            if let Some(failure) = Failure::of_cycle(&unplaced.error) {
-                self.writes.status().report_failure(&unplaced.pod, failure);
-            }
+            self.dispatch.report(&self.writes, &unplaced);
         }
         ControlFlow::Continue(())
     }

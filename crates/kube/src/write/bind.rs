@@ -11,6 +11,7 @@
 //! | any other 4xx | [`BinderError::Failed`] |
 //! | 5xx, a timeout or a broken connection | the pod is read, see below |
 //! | the server cannot be reached | repeated with growing waits, since nothing was sent |
+//! | none: the gate of the shards refuses it | [`BinderError::Refused`] |
 //! | none: a name does not fit in a path | [`BinderError::Failed`], since nothing can be sent |
 //!
 //! After an answer that leaves the outcome open, the pod is read until it can be read. If it is on this node, it is
@@ -136,7 +137,7 @@ impl ApiBinder {
     fn enter(&self, pod: &Pod, node: &str) -> Result<Option<Turn>, BinderError> {
         let Some(gate) = &self.gate else { return Ok(None) };
         let turn =
-            gate.enter(&pod.uid, node).ok_or_else(|| BinderError::Failed(NO_SHARD.to_owned()))?;
+            gate.enter(&pod.uid, node).ok_or_else(|| BinderError::Refused(NO_SHARD.to_owned()))?;
         Ok(Some(turn))
     }
 
@@ -193,6 +194,16 @@ impl ApiBinder {
     /// Those of [`Binder::bind`].
     pub(crate) fn bind_for_another(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
         self.outcome(self.send(pod, node))
+    }
+
+    /// Nominates a pod to a node of another replica. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the nomination was not written.
+    pub(crate) fn hand_over(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+        let nominated = self.blocking.run(self.status.nominate(pod, node));
+        nominated.map_err(|ended| ended.to_string())?.map_err(|error| error.to_string())
     }
 
     /// Waits for the outcome of a binding, which is unknown if the runtime ends.

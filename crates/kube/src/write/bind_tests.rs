@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use portolan::framework::{Binder, BinderError, ShardSet};
-use portolan::model::{Name, Pod, pod};
+use portolan::log::Event;
+use portolan::model::{Name, Pod, Timestamp, node, pod};
+use portolan::scheduler::{BindError, Schedulers};
 use serde_json::{Value, json};
 
 use super::bind::{ApiBinder, Waits};
 use super::testing::{Answer, Seen, World, normalized, ok, refused};
-use super::{Fence, ShardGate, WriteOptions};
+use super::{Failure, Fence, ShardGate, WriteOptions};
 
 const BIND: &str = "POST /api/v1/namespaces/shop/pods/web-0/binding";
 const READ: &str = "GET /api/v1/namespaces/shop/pods/web-0";
@@ -191,6 +193,26 @@ fn a_shard_is_not_drained_while_a_binding_may_still_be_applied() {
     assert!(conflict(&bind(&world)) && gate.is_drained(0));
     assert!(matches!(bind(&world), Err(BinderError::Failed(_))));
     assert!(!gate.is_drained(0));
+}
+
+#[test]
+fn a_binding_to_a_node_of_another_shard_is_refused_and_not_reported() {
+    let shards = ShardSet::new(NonZeroU32::MIN).expect("few");
+    let options = WriteOptions { gate: Some(ShardGate::new(shards)), ..WriteOptions::default() };
+    let world = World::with(|_, _| ok(), options, Duration::from_secs(20));
+    let binder = binder(&world);
+    let schedulers = Schedulers::builder().binder(|_| binder).build().expect("valid");
+    let submit = |event| drop(schedulers.engine().submit(event).expect("open"));
+    submit(Event::add_node(node("n1").cpu(1_000).build()));
+    submit(Event::put_pending(web()));
+    let now = || Timestamp::from_secs(1);
+    let mut scheduling = schedulers.scheduling_loop().expect("a loop");
+    let attempt = scheduling.schedule_one(None, now).expect("a pod");
+    let (placed, _) = attempt.into_parts();
+    let (error, _) = scheduling.bind(&placed[0], now).expect_err("the shard is not held");
+    assert!(matches!(error, BindError::Refused(_)), "{error:?}");
+    assert_eq!(Failure::of_bind(&error), None);
+    assert_eq!(world.seen(), []);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use portolan::framework::{
-    Assumed, Binder, BinderError, Eviction, Evictor, Handle, Nomination, PodVolumes, VolumeBinder,
+    Assumed, Binder, BinderError, Eviction, Evictor, Handle, Nomination, PodInPreBind, PodVolumes,
+    VolumeBinder,
 };
 use portolan::log::Event;
 use portolan::model::{ClaimReference, PersistentVolume, PersistentVolumeClaim, Pod, node};
@@ -290,7 +291,7 @@ fn known_claim(server: &ApiServer) -> PersistentVolumeClaim {
 fn bind(world: &World, engine: &Engine, pod: &Pod, volumes: &PodVolumes) -> Result<(), String> {
     let mut binder = world.writes.volume_binder(&engine.downgrade());
     binder.poll = Duration::from_millis(5);
-    binder.bind(pod, &"n1".into(), volumes, Duration::from_secs(20))
+    binder.bind(pod, &"n1".into(), volumes, Duration::from_secs(20), &PodInPreBind::default())
 }
 
 #[test]

@@ -4,6 +4,10 @@
 //! is deleted, and gets the event `Preempted`. The last victim is evicted only if all others were. If a step fails, the
 //! last victim stays and the preemptor is retried, which decides again.
 //!
+//! If the node belongs to the shard of another replica, the preemptor is nominated to it after the last deletion: the
+//! other replica then finds the victims terminating and waits for them. Before, it would preempt pods itself. A
+//! preemptor that was handed over a short time ago stays here until the victims are gone.
+//!
 //! Differences from kube-scheduler 1.36:
 //!
 //! - Each victim is read before its condition is patched, since the conditions of placed pods are not kept. A victim
@@ -27,7 +31,7 @@ use super::condition::Wanted;
 use super::events::EventRecorder;
 use super::occurrence::Occurrence;
 use super::status::{StatusWriter, Target};
-use super::{Fence, NO_LEASE};
+use super::{Fence, HandOverPace, NO_LEASE};
 use crate::api::{Api, ApiError};
 
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
@@ -48,6 +52,8 @@ struct Shared {
     fence: Fence,
     status: StatusWriter,
     events: EventRecorder,
+    /// Of the hand-overs, if there are several shards.
+    pace: Option<HandOverPace>,
     at_once: Semaphore,
 }
 
@@ -58,9 +64,10 @@ impl ApiEvictor {
         fence: Fence,
         status: StatusWriter,
         events: EventRecorder,
+        pace: Option<HandOverPace>,
     ) -> ApiEvictor {
         let at_once = Semaphore::new(AT_ONCE);
-        let shared = Arc::new(Shared { api, fence, status, events, at_once });
+        let shared = Arc::new(Shared { api, fence, status, events, pace, at_once });
         ApiEvictor { runtime, shared }
     }
 
@@ -80,9 +87,12 @@ impl Evictor for ApiEvictor {
             shared.clear(&eviction).await;
             let evicted = shared.evict(&eviction).await;
             eviction.finish(evicted.as_ref().map(drop));
-            if let Err(error) = evicted {
-                let (preemptor, node) = (&eviction.preemptor().name, eviction.node());
-                tracing::warn!(%preemptor, %node, %error, "victims not evicted");
+            match evicted {
+                Ok(()) => shared.hand_over(&eviction).await,
+                Err(error) => {
+                    let (preemptor, node) = (&eviction.preemptor().name, eviction.node());
+                    tracing::warn!(%preemptor, %node, %error, "victims not evicted");
+                }
             }
         });
     }
@@ -116,6 +126,17 @@ impl Shared {
             if let Err(error) = self.status.clear(pod, eviction.node()).await {
                 tracing::warn!(pod = %pod.name, %error, "nomination not cleared");
             }
+        }
+    }
+
+    /// Nominates the preemptor to a node of another replica.
+    async fn hand_over(&self, eviction: &Eviction) {
+        let (preemptor, node) = (eviction.preemptor(), eviction.node());
+        let is_due = |pace: &&HandOverPace| pace.is_foreign(node) && pace.is_due(&preemptor.uid);
+        if self.pace.as_ref().filter(is_due).is_some()
+            && let Err(error) = self.status.nominate(preemptor, node).await
+        {
+            tracing::warn!(preemptor = %preemptor.name, %node, %error, "not handed over");
         }
     }
 

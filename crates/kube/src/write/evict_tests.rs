@@ -1,13 +1,16 @@
 //! Evictions, as the API server receives them.
 
+use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use portolan::framework::{Eviction, Evictor, Handle};
+use portolan::framework::{Eviction, Evictor, Handle, ShardSet};
 use portolan::model::{Pod, pod};
 use serde_json::{Value, json};
 
 use super::testing::{Answer, Seen, World, normalized, ok, refused, until};
+use super::{ShardGate, WriteOptions};
 
 fn web(name: &str) -> Pod {
     let uid = format!("uid-{name}");
@@ -195,6 +198,43 @@ fn a_victim_without_conditions_gets_its_first_one() {
     let status = &world.seen()[1].body["status"];
     assert_eq!(status["$setElementOrder/conditions"], Value::Null);
     assert_eq!(status["conditions"][0]["type"], "DisruptionTarget");
+}
+
+#[test]
+fn a_preemptor_is_nominated_to_a_node_of_another_replica_once_its_victims_are_deleted() {
+    for is_held in [false, true] {
+        let gate = ShardGate::new(ShardSet::new(NonZeroU32::MIN).expect("few"));
+        if is_held {
+            gate.begin(0, HashSet::new());
+        }
+        let options = WriteOptions { gate: Some(gate), ..WriteOptions::default() };
+        let world = World::with(|seen, _| answers(seen), options, Duration::from_secs(20));
+        world.pods.add(&web("high"));
+        evict(&world, &["a"], &[]);
+        let mut expected = vec!["GET a", "PATCH a/status", "DELETE a"];
+        if !is_held {
+            expected.push("PATCH high/status");
+        }
+        assert_eq!(steps(&world), expected);
+        // It is not handed over again at once.
+        evict(&world, &["b"], &[]);
+        expected.extend(["GET b", "PATCH b/status", "DELETE b"]);
+        assert_eq!(steps(&world), expected);
+    }
+}
+
+#[test]
+fn a_preemptor_is_not_nominated_to_a_node_of_another_replica_if_a_victim_stays() {
+    let gate = ShardGate::new(ShardSet::new(NonZeroU32::MIN).expect("few"));
+    let options = WriteOptions { gate: Some(gate), ..WriteOptions::default() };
+    let script = |seen: &Seen, _| match seen.method.as_str() {
+        "DELETE" => refused(500, "etcd"),
+        _ => answers(seen),
+    };
+    let world = World::with(script, options, Duration::from_secs(20));
+    world.pods.add(&web("high"));
+    evict(&world, &["a"], &[]);
+    assert_eq!(steps(&world), ["GET a", "PATCH a/status", "DELETE a"]);
 }
 
 #[test]

@@ -3,8 +3,6 @@
 use portolan::framework::{FitError, Nomination, ScheduleError};
 use portolan::scheduler::{BindError, CycleError};
 
-use super::NO_SHARD;
-
 /// Why a pod was not scheduled, as its condition `PodScheduled` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -68,13 +66,15 @@ impl Failure {
         Some(Failure::new(reason, error.to_string(), Nomination::Clear))
     }
 
-    /// The report of a binding cycle that failed, or `None` if nothing was tried, if the gate of the shards refused it,
-    /// or if the pod may be bound. The nomination is cleared.
+    /// The report of a binding cycle that failed, or `None` if nothing was tried, as after a refusal by the gate of the
+    /// shards, or if the pod may be bound. The nomination is cleared.
     #[must_use]
     pub fn of_bind(error: &BindError) -> Option<Failure> {
         let reason = match error {
-            BindError::Closed | BindError::OwnThread | BindError::Unknown(_) => return None,
-            BindError::Failed(status) if status.reasons == [NO_SHARD] => return None,
+            BindError::Closed
+            | BindError::OwnThread
+            | BindError::Unknown(_)
+            | BindError::Refused(_) => return None,
             BindError::Rejected(_) => Reason::Unschedulable,
             _ => Reason::SchedulerError,
         };
@@ -115,8 +115,7 @@ mod tests {
         assert_eq!(Failure::of_cycle(&CycleError::Closed), None);
         assert_eq!(Failure::of_cycle(&CycleError::NoProfile("other".into())), None);
         assert_eq!(Failure::of_bind(&BindError::Closed), None);
-        let gate = Status::error("DefaultBinder", NO_SHARD);
-        assert_eq!(Failure::of_bind(&BindError::Failed(gate)), None);
+        assert_eq!(Failure::of_bind(&BindError::Refused("another shard".into())), None);
         assert_eq!(Failure::of_bind(&BindError::Unknown("no answer".into())), None);
     }
 }

@@ -34,6 +34,7 @@ mod fence;
 mod gate;
 #[cfg(test)]
 mod golden_tests;
+mod hand_over_pace;
 mod occurrence;
 mod series;
 mod shard_gate;
@@ -64,6 +65,7 @@ pub use events::{EventFigures, EventLimits, EventRecorder};
 pub use evict::ApiEvictor;
 pub use failure::{Failure, Reason};
 pub use fence::Fence;
+pub(crate) use hand_over_pace::HandOverPace;
 pub use occurrence::{Occurrence, Type};
 pub use shard_gate::ShardGate;
 pub use status::{StatusFigures, StatusLimits, StatusWriter};
@@ -120,6 +122,7 @@ pub struct Writes {
     status: StatusWriter,
     events: EventRecorder,
     gate: Option<ShardGate>,
+    pace: Option<HandOverPace>,
 }
 
 impl Writes {
@@ -146,6 +149,7 @@ impl Writes {
             events.clone(),
             status_limits,
         );
+        let pace = gate.as_ref().map(|gate| HandOverPace::new(gate.shards().clone()));
         Writes {
             runtime: runtime.clone(),
             blocking: Blocking::new(runtime),
@@ -155,6 +159,7 @@ impl Writes {
             status,
             events,
             gate,
+            pace,
         }
     }
 
@@ -204,8 +209,13 @@ impl Writes {
     /// Returns an evictor.
     #[must_use]
     pub fn evictor(&self) -> ApiEvictor {
-        let Writes { runtime, api, fence, status, events, .. } = self.clone();
-        ApiEvictor::new(runtime, api, fence, status, events)
+        let Writes { runtime, api, fence, status, events, pace, .. } = self.clone();
+        ApiEvictor::new(runtime, api, fence, status, events, pace)
+    }
+
+    /// The pace of the hand-overs, if there are several shards.
+    pub(crate) fn pace(&self) -> Option<&HandOverPace> {
+        self.pace.as_ref()
     }
 
     /// Returns a binder of volumes, which reserves them in this engine.

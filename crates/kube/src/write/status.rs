@@ -180,7 +180,7 @@ impl StatusWriter {
     }
 
     /// Nominates a pod to a node once the pod's request in flight has ended. A report that waits keeps its condition and
-    /// loses its nomination. Does nothing if the pod is known to have this nomination.
+    /// loses its nomination. Does nothing if the pod is known to have this nomination, or a node.
     pub(super) async fn nominate(&self, pod: &Pod, node: &Name) -> Result<(), ApiError> {
         self.change_nomination(pod, Some(node), |_| true).await
     }
@@ -213,6 +213,9 @@ impl StatusWriter {
         };
         let held = shared.gate.hold(&pod.uid, strip).await;
         let known = shared.latest(&pod.uid);
+        if known.as_ref().is_some_and(|known| known.node.is_some()) {
+            return Ok(());
+        }
         let nominated = match known.as_ref().and_then(|known| known.pending.as_deref()) {
             Some(status) => &status.nominated,
             None => &pod.nominated_node_name,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan::framework::{Assumed, PodVolumes, VolumeBinder};
+use portolan::framework::{Assumed, PodInPreBind, PodVolumes, VolumeBinder};
 use portolan::log::Event;
 use portolan::model::{ClaimReference, PersistentVolume, PersistentVolumeClaim, Pod, node, pod};
 use portolan::{Config, Engine};
@@ -97,7 +97,7 @@ impl Cluster {
     fn bind_on(&self, node: &str, volumes: &PodVolumes, limit: Duration) -> Result<(), String> {
         let mut binder = self.world.writes.volume_binder(&self.engine.downgrade());
         binder.poll = Duration::from_millis(1);
-        binder.bind(&web(), &node.into(), volumes, limit)
+        binder.bind(&web(), &node.into(), volumes, limit, &PodInPreBind::default())
     }
 
     fn patches(&self) -> Vec<Seen> {

@@ -2,119 +2,60 @@
 //!
 //! A hand-over is one patch of `status.nominatedNodeName`, without a condition or an event. The pod returns to the queue
 //! and backs off, so it is not decided again before the watch shows the nomination, which parks it. If the patch fails,
-//! the pod is decided again after its backoff.
-//!
-//! Replicas may disagree on the room of a node, because each knows only its own pods in flight and nominations. A pod
-//! could then go to and fro at the speed of the watches. So a replica hands a pod over again only after a pause that
-//! doubles each time.
+//! or if the pod was handed over a short time ago, the pod is decided again after its backoff.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use portolan::framework::Nomination;
+use portolan::model::{Name, Pod};
 
-use portolan::framework::{Binder, ShardSet};
-use portolan::model::{Name, Pod, Uid};
-
-use crate::write::ApiBinder;
-
-/// The pause before the second hand-over of a pod.
-const FIRST: Duration = Duration::from_secs(1);
-/// The longest pause between two hand-overs of a pod.
-const LONGEST: Duration = Duration::from_secs(60);
-/// The time after which a hand-over is forgotten.
-const KEPT: Duration = Duration::from_secs(120);
+use crate::write::{ApiBinder, Failure, HandOverPace};
 
 /// Hands pods over. Clones share what they remember.
 #[derive(Clone)]
 pub(in crate::process) struct HandOver {
-    shards: ShardSet,
+    pace: HandOverPace,
     binder: ApiBinder,
-    recent: Arc<Mutex<Recent>>,
-}
-
-/// The pods that were handed over lately.
-#[derive(Debug, Default)]
-struct Recent {
-    by_uid: HashMap<Uid, Last>,
-    /// The size after the last removal of old entries.
-    kept: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    at: Instant,
-    pause: Duration,
 }
 
 impl HandOver {
-    pub(in crate::process) fn new(shards: ShardSet, binder: ApiBinder) -> HandOver {
-        HandOver { shards, binder, recent: Arc::default() }
+    pub(in crate::process) fn new(pace: HandOverPace, binder: ApiBinder) -> HandOver {
+        HandOver { pace, binder }
     }
 
     /// Returns whether another replica, or none, holds the node's shard.
     pub(in crate::process) fn is_foreign(&self, node: &str) -> bool {
-        !self.shards.holds_node(node)
+        self.pace.is_foreign(node)
     }
 
     /// Returns whether the pod belongs to a shard that this replica does not hold.
     pub(in crate::process) fn is_foreign_pod(&self, pod: &Pod) -> bool {
-        !self.shards.holds_pod(pod)
+        !self.pace.shards().holds_pod(pod)
     }
 
-    /// Nominates the pod to the node, unless that was done a short time ago. Blocks.
-    pub(in crate::process) fn nominate(&self, pod: &Pod, node: &Name) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = recent.is_due(&pod.uid, Instant::now());
-        drop(recent);
-        if !is_due {
+    /// Leaves the nomination of a preemptor to a node of another replica out of its report. The evictor writes it when
+    /// the victims are terminating: the other replica would preempt too if it received the pod before. If the victims
+    /// were terminating already, the pod is handed over when they are gone.
+    pub(in crate::process) fn withhold(&self, failure: &mut Failure) {
+        if matches!(&failure.nomination, Nomination::Node(node) if self.is_foreign(node)) {
+            failure.nomination = Nomination::Keep;
+        }
+    }
+
+    /// Nominates the pod to the node, unless that was done a short time ago. Returns whether the API server has
+    /// accepted the nomination. Blocks.
+    pub(in crate::process) fn nominate(&self, pod: &Pod, node: &Name) -> bool {
+        if !self.pace.is_due(&pod.uid) {
             tracing::debug!(pod = %pod.name, %node, "not handed over again yet");
-            return;
+            return false;
         }
-        tracing::debug!(pod = %pod.name, %node, "handed over to the replica of the node");
-        if let Err(error) = self.binder.nominate(pod, node) {
-            tracing::debug!(pod = %pod.name, %node, %error, "not handed over");
+        match self.binder.hand_over(pod, node) {
+            Ok(()) => {
+                tracing::debug!(pod = %pod.name, %node, "handed over to the replica of the node");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(pod = %pod.name, %node, error, "not handed over");
+                false
+            }
         }
-    }
-}
-
-impl Recent {
-    /// Returns whether the pod may be handed over now, and notes that it is.
-    fn is_due(&mut self, uid: &Uid, now: Instant) -> bool {
-        let pause = match self.by_uid.get(uid) {
-            Some(last) if now.duration_since(last.at) < last.pause => return false,
-            Some(last) if now.duration_since(last.at) <= KEPT => (last.pause * 2).min(LONGEST),
-            _ => FIRST,
-        };
-        self.by_uid.insert(uid.clone(), Last { at: now, pause });
-        if self.by_uid.len() > 1_024 + 2 * self.kept {
-            self.by_uid.retain(|_, last| now.duration_since(last.at) <= KEPT);
-            self.kept = self.by_uid.len();
-        }
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_between_hand_overs_of_a_pod_double() {
-        let (mut recent, began) = (Recent::default(), Instant::now());
-        let mut due =
-            |uid: &str, ms: u64| recent.is_due(&uid.into(), began + Duration::from_millis(ms));
-        let found = [0, 999, 1_000, 2_999, 3_000, 6_999, 7_000].map(|ms| due("a", ms));
-        assert_eq!(found, [true, false, true, false, true, false, true]);
-        assert!(due("b", 7_000), "another pod");
-    }
-
-    #[test]
-    fn pods_that_were_not_handed_over_lately_are_forgotten() {
-        let (mut recent, began) = (Recent::default(), Instant::now());
-        for n in 0..1_024 {
-            assert!(recent.is_due(&(*format!("u-{n}")).into(), began));
-        }
-        assert!(recent.is_due(&"new".into(), began + KEPT * 2));
-        assert_eq!(recent.by_uid.len(), 1);
     }
 }

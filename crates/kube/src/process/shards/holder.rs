@@ -1,15 +1,16 @@
 //! Keeps the Leases of the shards that a replica holds, and takes, asks for and gives up others.
 //!
-//! A round sends one request, or a pair of them, for each Lease, all at once: held ones are renewed, others are read. What
-//! follows from the [plan](super::plan) is sent in a second round, which renews the held ones again, so nothing delays a
-//! renewal. A shard that was taken is used when the mirror contains all pods that the API server had after it was taken:
-//! the last bindings of the previous holder are then counted.
+//! A round sends one request, or a pair of them, for each Lease, all at once: held ones are renewed, others are read.
+//! What follows from the [plan](super::plan) is sent in a second round, which renews the held ones again. While answers
+//! about the others are waited for, the held ones are renewed in each retry period, so the others delay no renewal. A
+//! shard that was taken is used when the mirror contains all pods that the API server had after it was taken: the last
+//! bindings of the previous holder are then counted.
 
 use std::collections::HashSet;
 use std::pin::Pin;
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join, try_join_all};
+use futures_util::future::{join_all, try_join_all};
 use portolan::Snapshot;
 use portolan::framework::ShardSet;
 use portolan::model::Uid;
@@ -213,44 +214,43 @@ impl ShardHolder {
         self.disagrees
     }
 
-    /// Performs a step for each shard that has one, and moves the fence.
+    /// Performs a step for each shard that has one, and moves the fence. The held Leases are renewed again if the
+    /// answers about the others take long.
     async fn round(&mut self, steps: &[Option<Step>]) -> Result<(), Lost> {
-        // A process that was suspended must not renew: another replica may have held the shard meanwhile.
-        self.check_deadlines()?;
-        let (fence, deadline) = (&self.fence, self.renew_deadline);
-        let all = self.slots.iter_mut().zip(steps);
-        let (kept, others): (Vec<_>, Vec<_>) =
-            all.filter_map(|(slot, step)| Some((slot, (*step)?))).partition(|(of, _)| of.is_kept());
-        let renewed = async {
-            let renewals = kept.into_iter().map(|(slot, step)| async move {
-                slot.perform(step).await?;
-                Ok(slot.since)
-            });
-            // A slow answer about another Lease must not keep the fence from moving.
-            if let Some(since) = try_join_all(renewals).await?.into_iter().min() {
-                fence.open_until((since + deadline).into_std());
-            }
-            Ok(())
-        };
-        let others = try_join_all(others.into_iter().map(|(slot, step)| slot.perform(step)));
-        try_join(renewed, others).await?;
-        self.check_deadlines()?;
-        let kept = self.slots.iter().filter(|slot| slot.is_kept());
-        let until = kept.map(|slot| slot.since + self.renew_deadline).min();
+        self.perform(steps).await?;
+        let kept = || self.slots.iter().filter(|slot| slot.is_kept());
+        check_deadlines(kept(), self.renew_deadline)?;
+        let until = kept().map(|slot| slot.since + self.renew_deadline).min();
         self.fence.open_until(until.unwrap_or_else(Instant::now).into_std());
         Ok(())
     }
 
-    fn check_deadlines(&self) -> Result<(), Lost> {
-        let is_late = |slot: &&Slot| slot.is_kept() && slot.since.elapsed() >= self.renew_deadline;
-        match self.slots.iter().find(is_late) {
-            None => Ok(()),
-            Some(slot) => {
-                let lease = slot.lock.path();
-                tracing::error!(lease, "the lease was not renewed in time");
-                Err(Lost)
+    async fn perform(&mut self, steps: &[Option<Step>]) -> Result<(), Lost> {
+        let (fence, deadline, period) = (&self.fence, self.renew_deadline, self.retry_period);
+        let all = self.slots.iter_mut().zip(steps);
+        let with_step = all.filter_map(|(slot, step)| Some((slot, (*step)?)));
+        let (kept, others): (Vec<_>, Vec<_>) = with_step.partition(|(slot, _)| slot.is_kept());
+        let mut kept: Vec<&mut Slot> = kept.into_iter().map(|(slot, _)| slot).collect();
+        let others = try_join_all(others.into_iter().map(|(slot, step)| slot.perform(step)));
+        tokio::pin!(others);
+        let mut is_over = false;
+        while !is_over {
+            let renewed = renew(&mut kept, fence, deadline);
+            tokio::pin!(renewed);
+            loop {
+                tokio::select! {
+                    renewed = &mut renewed => break renewed?,
+                    done = &mut others, if !is_over => is_over = done.map(|_| true)?,
+                }
+            }
+            if !is_over {
+                tokio::select! {
+                    done = &mut others => is_over = done.map(|_| true)?,
+                    () = sleep(stretched(period)) => {}
+                }
             }
         }
+        Ok(())
     }
 
     /// Schedules for the shards that were taken before a refresh of the mirror began.
@@ -281,6 +281,30 @@ impl ShardHolder {
 
     fn shards_in(&self, state: State) -> Vec<u32> {
         self.indices_in(state).into_iter().map(|at| at as u32).collect()
+    }
+}
+
+/// Renews held Leases, and moves the fence if all are renewed.
+async fn renew(kept: &mut [&mut Slot], fence: &Fence, deadline: Duration) -> Result<(), Lost> {
+    // A process that was suspended must not renew: another replica may have held the shard meanwhile.
+    check_deadlines(kept.iter().map(|slot| &**slot), deadline)?;
+    try_join_all(kept.iter_mut().map(|slot| slot.perform(Step::Renew))).await?;
+    if let Some(since) = kept.iter().map(|slot| slot.since).min() {
+        fence.open_until((since + deadline).into_std());
+    }
+    Ok(())
+}
+
+fn check_deadlines<'a>(
+    mut kept: impl Iterator<Item = &'a Slot>,
+    deadline: Duration,
+) -> Result<(), Lost> {
+    match kept.find(|slot| slot.since.elapsed() >= deadline) {
+        None => Ok(()),
+        Some(slot) => {
+            tracing::error!(lease = slot.lock.path(), "the lease was not renewed in time");
+            Err(Lost)
+        }
     }
 }
 
@@ -358,6 +382,26 @@ mod tests {
             _ = holder.round(&[Some(Step::Renew), Some(Step::Look)]) => panic!("no answer"),
             () = opened => {}
             () = sleep(Duration::from_secs(60)) => panic!("the fence is not open"),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn held_leases_are_renewed_while_the_answer_about_another_one_is_late() {
+        let server = ApiServer::start(Options::default()).expect("a server");
+        let mut holder = holder(&server);
+        holder.retry_period = Duration::from_millis(5);
+        assert!(holder.round(&[Some(Step::Take), None]).await.is_ok());
+        let silent = Fault::new(Effect::HangBefore).verb("get").name("shard-1");
+        server.set_faults(0, vec![silent]);
+        let renewed = async {
+            while server.writes().len() < 4 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = holder.round(&[Some(Step::Renew), Some(Step::Look)]) => panic!("no answer"),
+            () = renewed => {}
+            () = sleep(Duration::from_secs(60)) => panic!("not renewed again"),
         }
     }
 

@@ -25,6 +25,9 @@ pub(super) struct View {
     pub(super) is_ending: bool,
     /// Whether this replica could not use the shard and leaves it to others for a time. Meanwhile it asks for none.
     pub(super) is_avoided: bool,
+    /// Whether this replica has failed to take the Lease a short time ago. It does without the shard for a time, so
+    /// that a Lease that cannot be taken does not keep it from asking for others.
+    pub(super) has_failed: bool,
 }
 
 /// Something to do about the shard of this index.
@@ -95,10 +98,10 @@ fn take(me: &str, views: &[View], first: usize, lease_duration: Duration) -> Vec
     let mut mine = views.iter().filter(|view| view.holder == Holder::Us && !view.is_ending).count();
     let mut taken = Vec::new();
     for at in (0..views.len()).map(|at| (at + first) % views.len()) {
-        let View { holder, wanted_by, is_avoided, .. } = &views[at];
+        let View { holder, wanted_by, is_avoided, has_failed, .. } = &views[at];
         let Holder::Nobody(since) = holder else { continue };
         let is_mine = match wanted_by.as_deref() {
-            _ if *is_avoided => false,
+            _ if *is_avoided || *has_failed => false,
             Some(by) if by == me => true,
             Some(_) if *since < lease_duration => false,
             _ => mine < share || *since >= lease_duration,

@@ -18,7 +18,7 @@ fn views(me: &str, text: &str) -> Vec<View> {
             None if holder == me => Holder::Us,
             None => Holder::Other(holder.to_owned()),
         };
-        View { holder, wanted_by, is_ending: false, is_avoided: false }
+        View { holder, wanted_by, is_ending: false, is_avoided: false, has_failed: false }
     };
     text.split_whitespace().map(view).collect()
 }
@@ -36,6 +36,14 @@ fn free_shards_are_taken_up_to_the_share_and_the_others_after_a_lease_duration()
     assert_eq!(planned("a", "a -15 a b"), [Take(1)]);
     assert_eq!(planned("b", "a -0 a b"), [Take(1)]);
     assert_eq!(plan("a", &views("a", "-0 -0 b"), 1, LEASE), [Take(1), Take(0)]);
+}
+
+#[test]
+fn a_shard_that_cannot_be_taken_does_not_keep_a_replica_from_asking_for_others() {
+    let mut views = views("b", "-0 a a a");
+    assert_eq!(plan("b", &views, 0, LEASE), [Action::Take(0)]);
+    views[0].has_failed = true;
+    assert_eq!(plan("b", &views, 0, LEASE), [Action::Ask(3)]);
 }
 
 #[test]
@@ -141,7 +149,7 @@ impl Simulation {
         };
         let is_ending = replica.ending.contains_key(&at);
         let wanted_by = lease.wanted_by.map(Simulation::name);
-        View { holder, wanted_by, is_ending, is_avoided: false }
+        View { holder, wanted_by, is_ending, is_avoided: false, has_failed: false }
     }
 
     /// Runs a round of a replica: it renews, gives back, looks, and acts on what it saw. Actions on a Lease that has

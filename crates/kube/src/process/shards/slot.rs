@@ -17,7 +17,13 @@ pub(super) struct Slot {
     pub(super) taken_at: Instant,
     /// When the Lease was given back because the mirror did not become current.
     unused_at: Option<Instant>,
+    /// When a try to take the Lease ended with an error.
+    failed_at: Option<Instant>,
 }
+
+/// The retry periods for which a Lease is not tried again after an error. More than a round, which takes up to 2.2 of
+/// them.
+const PERIODS_AFTER_ERROR: u32 = 3;
 
 /// What this replica does with a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +59,14 @@ pub(super) struct Lost;
 impl Slot {
     pub(super) fn new(lock: LeaseLock) -> Slot {
         let now = Instant::now();
-        Slot { lock, state: State::Away, since: now, taken_at: now, unused_at: None }
+        Slot {
+            lock,
+            state: State::Away,
+            since: now,
+            taken_at: now,
+            unused_at: None,
+            failed_at: None,
+        }
     }
 
     /// Whether the shard was taken 2 lease durations ago and could not begin. Another replica may be able to use it.
@@ -79,13 +92,14 @@ impl Slot {
     }
 
     pub(super) fn view(&self) -> View {
+        let config = self.lock.config();
+        let is_within = |at: Option<Instant>, time| at.is_some_and(|at| at.elapsed() < time);
         View {
             holder: self.lock.holder(),
             wanted_by: self.lock.wanted_by().map(str::to_owned),
             is_ending: matches!(self.state, State::Ending | State::Releasing),
-            is_avoided: self
-                .unused_at
-                .is_some_and(|at| at.elapsed() < self.lock.config().lease_duration),
+            is_avoided: is_within(self.unused_at, config.lease_duration),
+            has_failed: is_within(self.failed_at, PERIODS_AFTER_ERROR * config.retry_period),
         }
     }
 
@@ -150,8 +164,10 @@ impl Slot {
                         self.taken_at = Instant::now();
                     }
                     Ok(Turn::Other(_)) => self.state = State::Away,
-                    // The Lease may be taken all the same. The next look tells.
-                    Err(_) => {}
+                    // Another replica was faster.
+                    Err(error) if error.is_conflict() => {}
+                    // The Lease may be taken all the same. The next look shows it.
+                    Err(_) => self.failed_at = Some(Instant::now()),
                 }
                 tried.map(drop)
             }
@@ -228,5 +244,17 @@ mod tests {
         assert_eq!(server.objects("Lease")[0]["spec"]["holderIdentity"], "a");
         assert!(slot.perform(Step::Release).await.is_ok());
         assert_eq!(server.objects("Lease")[0]["spec"]["holderIdentity"], "");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lease_that_could_not_be_taken_is_not_tried_again_at_once() {
+        let (server, mut slot) = world();
+        let refused = Fault::new(Effect::internal_error()).verb("create").resource("leases");
+        server.set_faults(0, vec![refused]);
+        assert!(slot.perform(Step::Take).await.is_ok());
+        assert!(slot.view().has_failed);
+        let period = slot.lock.config().retry_period;
+        slot.failed_at = slot.failed_at.and_then(|at| at.checked_sub(3 * period));
+        assert!(!slot.view().has_failed);
     }
 }

@@ -1,0 +1,104 @@
+//! How often a pod may be handed over to the replica of a node, by a nomination.
+//!
+//! Replicas may disagree on the room of a node, because each knows only its own pods in flight and nominations. A pod
+//! could then go to and fro at the speed of the watches. So a replica hands a pod over again only after a pause that
+//! doubles each time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use portolan::framework::ShardSet;
+use portolan::model::Uid;
+
+/// The pause before the second hand-over of a pod.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest pause between two hand-overs of a pod.
+const LONGEST: Duration = Duration::from_secs(60);
+/// The time after which a hand-over is forgotten.
+const KEPT: Duration = Duration::from_secs(120);
+
+/// The pace of the hand-overs to the replicas that hold the other shards. Clones share what they remember.
+#[derive(Clone)]
+pub(crate) struct HandOverPace {
+    shards: ShardSet,
+    recent: Arc<Mutex<Recent>>,
+}
+
+/// The pods that were handed over lately.
+#[derive(Debug, Default)]
+struct Recent {
+    by_uid: HashMap<Uid, Last>,
+    /// The size after the last removal of old entries.
+    kept: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    at: Instant,
+    pause: Duration,
+}
+
+impl HandOverPace {
+    pub(super) fn new(shards: ShardSet) -> HandOverPace {
+        HandOverPace { shards, recent: Arc::default() }
+    }
+
+    /// The shards that this replica holds.
+    pub(crate) fn shards(&self) -> &ShardSet {
+        &self.shards
+    }
+
+    /// Returns whether another replica, or none, holds the node's shard.
+    pub(crate) fn is_foreign(&self, node: &str) -> bool {
+        !self.shards.holds_node(node)
+    }
+
+    /// Returns whether the pod may be handed over now, and notes that it is.
+    pub(crate) fn is_due(&self, uid: &Uid) -> bool {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.is_due(uid, Instant::now())
+    }
+}
+
+impl Recent {
+    /// Returns whether the pod may be handed over now, and notes that it is.
+    fn is_due(&mut self, uid: &Uid, now: Instant) -> bool {
+        let pause = match self.by_uid.get(uid) {
+            Some(last) if now.duration_since(last.at) < last.pause => return false,
+            Some(last) if now.duration_since(last.at) <= KEPT => (last.pause * 2).min(LONGEST),
+            _ => FIRST,
+        };
+        self.by_uid.insert(uid.clone(), Last { at: now, pause });
+        if self.by_uid.len() > 1_024 + 2 * self.kept {
+            self.by_uid.retain(|_, last| now.duration_since(last.at) <= KEPT);
+            self.kept = self.by_uid.len();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_between_hand_overs_of_a_pod_double() {
+        let (mut recent, began) = (Recent::default(), Instant::now());
+        let mut due =
+            |uid: &str, ms: u64| recent.is_due(&uid.into(), began + Duration::from_millis(ms));
+        let found = [0, 999, 1_000, 2_999, 3_000, 6_999, 7_000].map(|ms| due("a", ms));
+        assert_eq!(found, [true, false, true, false, true, false, true]);
+        assert!(due("b", 7_000), "another pod");
+    }
+
+    #[test]
+    fn pods_that_were_not_handed_over_lately_are_forgotten() {
+        let (mut recent, began) = (Recent::default(), Instant::now());
+        for n in 0..1_024 {
+            assert!(recent.is_due(&(*format!("u-{n}")).into(), began));
+        }
+        assert!(recent.is_due(&"new".into(), began + KEPT * 2));
+        assert_eq!(recent.by_uid.len(), 1);
+    }
+}
