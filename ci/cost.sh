@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the cost of publishing and the memory that is freed afterwards at full size: a million nodes and a million
-# pods, where a debug build stops at 100,000.
+# pods, where a debug build stops at 40,000.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # These settings halve the build time and do not change the counts.

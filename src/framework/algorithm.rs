@@ -182,7 +182,7 @@ impl Algorithm {
             && fit.nomination == Nomination::Keep
             // After a failure it is not known whether preemption is possible.
             && fit.post_filter.as_ref().is_none_or(|status| status.code.is_rejection())
-            && is_nominated_in_vain(cycle)
+            && is_nominated_without_terminating_victims(cycle)
         {
             fit.nomination = Nomination::Clear;
         }
@@ -280,7 +280,7 @@ fn lane_of(node: NodeInfo<'_>) -> Vec<(&Chunk, u64)> {
 }
 
 /// Returns whether the pod is nominated to a node on which no victims are terminating.
-fn is_nominated_in_vain(Cycle { cluster, pod, .. }: Cycle<'_>) -> bool {
+fn is_nominated_without_terminating_victims(Cycle { cluster, pod, .. }: Cycle<'_>) -> bool {
     let Some(name) = pod.nominated_node_name.as_ref().filter(|name| !name.is_empty()) else {
         return false;
     };

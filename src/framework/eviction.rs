@@ -202,10 +202,11 @@ impl Eviction {
 impl Drop for Eviction {
     fn drop(&mut self) {
         self.ungate();
-        // A cancelled victim requeues the preemptor when its resources are freed. If that may be over, it was too early.
+        // The event that frees a cancelled victim's resources requeues the preemptor. If it may have been submitted
+        // already, the gated preemptor may have missed it.
         let cancelled = self.cancelled.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let is_over = cancelled.iter().any(|pod| pod.is_leaving());
-        if !*self.succeeded.get_mut() || *self.needs_retry.get_mut() || is_over {
+        let may_have_missed = cancelled.iter().any(|pod| pod.is_forgetting());
+        if !*self.succeeded.get_mut() || *self.needs_retry.get_mut() || may_have_missed {
             self.handle.activations().request(self.preemptor.uid.clone());
         }
     }

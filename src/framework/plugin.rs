@@ -78,8 +78,8 @@ pub enum Bind {
     /// It is not known whether the pod is bound. The placement is not undone: the pod stays assumed, and counts on its
     /// node, until the cluster reports the pod or its deletion.
     Unknown(String),
-    /// This scheduler may not bind the pod to the node now, and has not tried. The placement is undone. This is not a
-    /// failure to report.
+    /// This scheduler may not bind the pod to the node now, and has not tried. The placement is undone. It
+    /// is not reported as a failure.
     Refused(String),
 }
 
@@ -363,7 +363,7 @@ pub trait Plugin: Send + Sync {
     /// block. Skipped if [`Plugin::pre_bind_pre_flight`] returned [`PreFlight::Skip`].
     ///
     /// Preemption may cancel the pod meanwhile ([`Handle::pod_in_pre_bind`](super::Handle::pod_in_pre_bind)). The pod is
-    /// then not bound, whatever this method returns, but its room is freed only after it has returned.
+    /// then not bound, whatever this method returns, but its resources are freed only after it has returned.
     ///
     /// # Errors
     ///

@@ -57,9 +57,9 @@ impl InPreBind {
         }
     }
 
-    /// Tells that the pod is about to be forgotten. Call it before the event of the log that frees the pod's resources.
-    pub(crate) fn leave(&self) {
-        self.pod.state().is_leaving = true;
+    /// Marks the pod as about to be forgotten. Call it before submitting the event that frees its resources.
+    pub(crate) fn begin_forget(&self) {
+        self.pod.state().is_forgetting = true;
     }
 }
 
@@ -69,7 +69,7 @@ impl Drop for InPreBind {
     }
 }
 
-/// A pod in PreBind. The default belongs to no binding cycle and is never cancelled.
+/// A pod in PreBind. The default value belongs to no binding cycle.
 #[derive(Default)]
 pub struct PodInPreBind(Mutex<State>);
 
@@ -80,7 +80,7 @@ struct State {
     /// Whether PreBind has succeeded, so that the pod may be bound.
     is_finished: bool,
     /// Whether the event that frees the pod's resources may have been submitted.
-    is_leaving: bool,
+    is_forgetting: bool,
     /// Of the tasks that wait in [`PodInPreBind::cancelled`].
     wakers: Vec<Waker>,
 }
@@ -105,9 +105,9 @@ impl PodInPreBind {
         true
     }
 
-    /// Returns whether the event that frees the pod's resources may have been reported already.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.state().is_leaving
+    /// Returns whether the event that frees the pod's resources may have been submitted already.
+    pub(super) fn is_forgetting(&self) -> bool {
+        self.state().is_forgetting
     }
 
     /// Returns why the pod was cancelled. A PreBind plugin that blocks for long should ask from time to time.

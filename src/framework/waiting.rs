@@ -151,7 +151,7 @@ impl WaitingPod {
         self.decide(&mut self.state(), Err(status))
     }
 
-    /// Rejects the pod because its room was given to another pod (`WaitingPod.Preempt`). Unlike a pod that
+    /// Rejects the pod because its resources were given to another pod (`WaitingPod.Preempt`). Unlike a pod that
     /// [`WaitingPod::reject`] rejects, it can be tried again at once, so this is an error and not a rejection. Returns
     /// whether this call decided the outcome.
     pub fn preempt(&self, plugin: &'static str, why: impl Into<String>) -> bool {

@@ -299,7 +299,7 @@ impl BindingCycle {
         };
         framework.unreserve(Cycle::new(self.reader.refresh(), pod, state), placement.node());
         if let Some(in_pre_bind) = in_pre_bind {
-            in_pre_bind.leave();
+            in_pre_bind.begin_forget();
         }
         // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget.
         let _ = self.engine.submit(Event::forget(pod))?.wait()?;

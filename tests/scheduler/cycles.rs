@@ -658,7 +658,7 @@ fn patient(engine: &Engine, handle: &Handle) -> Scheduler {
 }
 
 #[test]
-fn a_waiting_victim_is_rejected_and_an_allowed_one_is_evicted() {
+fn a_waiting_victim_is_preempted_and_an_allowed_one_is_evicted() {
     for decided in [None, Some(true), Some(false)] {
         let is_allowed = decided == Some(true);
         let (engine, handle) = engine(1, 1_000);

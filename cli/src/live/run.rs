@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(to) = &arguments.write_config_to {
         if resolved.shards.is_some() {
             eprintln!(
-                "portolan: a configuration has no field for --shards: give the flag with the file"
+                "portolan: --shards cannot be written to a configuration file: pass it together with --config"
             );
         }
         let text = configuration.as_deref().unwrap_or(Configuration::DEFAULT);
@@ -108,7 +108,7 @@ pub(crate) fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, Fai
 pub(super) fn log_to_stderr(least: tracing::Level) {
     let mut shown = Targets::new().with_default(least);
     if least < tracing::Level::DEBUG {
-        // It reports each failed request, which our own messages name with what was requested.
+        // It logs each failed request, and our messages already name the request.
         shown = shown.with_target("kube_client", LevelFilter::OFF);
     }
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);

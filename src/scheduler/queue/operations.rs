@@ -99,7 +99,7 @@ impl SchedulingQueue {
             after: NONE,
             deleted: false,
             on_node: false,
-            nominated_here: false,
+            is_nomination_unconfirmed: false,
             member: None,
         })
     }
@@ -117,9 +117,9 @@ impl SchedulingQueue {
         let place = entry.place;
         // An object without a nomination may be older than the nomination that an attempt recorded. A preemptor of
         // higher priority, or an assumption, may have withdrawn that nomination from the nominator since.
-        entry.nominated_here &=
+        entry.is_nomination_unconfirmed &=
             !is_nominated(&pod) && is_nominated(&entry.queued.pod) && kept.is_some();
-        if entry.nominated_here {
+        if entry.is_nomination_unconfirmed {
             pod.nominated_node_name.clone_from(&kept);
         }
         (entry.deleted, entry.on_node) = (false, false);
@@ -324,7 +324,7 @@ impl SchedulingQueue {
         if pod.nominated_node_name == node {
             return;
         }
-        entry.nominated_here = true;
+        entry.is_nomination_unconfirmed = true;
         let old = pod.clone();
         pod.nominated_node_name = node;
         let new = pod.clone();

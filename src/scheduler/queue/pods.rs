@@ -79,8 +79,8 @@ pub(super) struct Entry {
     pub(super) deleted: bool,
     /// In flight: the pod counts as deleted because it is on a node.
     pub(super) on_node: bool,
-    /// An attempt of this scheduler changed the object's nomination, and no object of the API server has followed yet.
-    pub(super) nominated_here: bool,
+    /// An attempt of this scheduler changed the object's nomination, and no object from the API server shows it yet.
+    pub(super) is_nomination_unconfirmed: bool,
     /// The pod's membership in its group, if it has one.
     pub(super) member: Option<Membership>,
 }

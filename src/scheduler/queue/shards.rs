@@ -44,7 +44,7 @@ impl SchedulingQueue {
         let entries = (0..self.pods.slot_bound()).filter_map(|slot| self.pods.get(slot));
         // A nomination that an attempt of this scheduler made or cleared may never reach the cluster, and no scheduler
         // would try a pod that is parked because of it. If it does, the pod's next object parks it.
-        let is_known = |entry: &&Entry| !entry.deleted && !entry.nominated_here;
+        let is_known = |entry: &&Entry| !entry.deleted && !entry.is_nomination_unconfirmed;
         let leaving = entries
             .filter(is_known)
             .filter(|entry| !parked.shards.holds_pod(&entry.queued.pod))

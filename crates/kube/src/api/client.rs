@@ -295,7 +295,11 @@ impl Api {
     }
 
     fn timed_out(&self) -> ApiError {
-        ApiError::NoAnswer(format!("no answer within {} s", self.limits.timeout.as_secs_f32()))
+        ApiError::NoAnswer(format!(
+            "{}: no answer within {} s",
+            self.server,
+            self.limits.timeout.as_secs_f32()
+        ))
     }
 }
 

@@ -13,7 +13,7 @@ use portolan::framework::ClusterEvent;
 use portolan::model::{Change, Diff, Pod};
 use portolan::scheduler::queue::{Place, QueueFront};
 use portolan::scheduler::{
-    Answered, Begun, BindError, BindingLoop, Placement, Schedulers, SchedulingLoop, Unplaced,
+    Answered, Begun, BindError, BindingLoop, Placement, Schedulers, SchedulingLoop,
 };
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -92,17 +92,9 @@ impl Dispatch {
         }
     }
 
-    /// Reports a failed attempt, unless the pod was parked meanwhile because its shard was given up.
-    pub(super) fn report(&self, writes: &Writes, unplaced: &Unplaced) {
-        let Some(mut failure) = Failure::of_cycle(&unplaced.error) else { return };
-        if let Some(hand_over) = &self.hand_over {
-            // A pod that is still queued may have a nomination by this replica that was not written.
-            if unplaced.place.is_none() && hand_over.is_foreign_pod(&unplaced.pod) {
-                return;
-            }
-            hand_over.withhold(&mut failure);
-        }
-        writes.status().report_failure(&unplaced.pod, failure);
+    /// Returns what gives pods to other replicas, if there are several shards.
+    pub(super) fn hand_over(&self) -> Option<&HandOver> {
+        self.hand_over.as_ref()
     }
 
     /// Tries again to start threads for pods that wait for one.

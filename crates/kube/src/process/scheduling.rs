@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use portolan::scheduler::SchedulingLoop;
 use portolan::scheduler::queue::PopError;
+use portolan::scheduler::{SchedulingLoop, Unplaced};
 
 use super::binding::{Counts, Dispatch};
 use super::live::TICK;
 use super::threads::{Alarm, now};
-use crate::write::Writes;
+use crate::write::{Failure, Writes};
 
 /// A scheduling thread.
 pub(super) struct Worker {
@@ -50,9 +50,22 @@ impl Worker {
             self.dispatch.bind(&mut self.scheduling, placement);
         }
         for unplaced in failed {
-            self.dispatch.report(&self.writes, &unplaced);
+            self.report(&unplaced);
         }
         ControlFlow::Continue(())
+    }
+
+    /// Reports a failed attempt, unless the pod was parked meanwhile because its shard was given up.
+    fn report(&self, unplaced: &Unplaced) {
+        let Some(mut failure) = Failure::of_cycle(&unplaced.error) else { return };
+        if let Some(hand_over) = self.dispatch.hand_over() {
+            // A pod that is still queued may have a nomination by this replica that was not written.
+            if unplaced.place.is_none() && hand_over.is_foreign_pod(&unplaced.pod) {
+                return;
+            }
+            hand_over.withhold(&mut failure);
+        }
+        self.writes.status().report_failure(&unplaced.pod, failure);
     }
 }
 

@@ -5,7 +5,7 @@
 //! last victim stays and the preemptor is retried, which decides again.
 //!
 //! If the node belongs to the shard of another replica, the preemptor is nominated to it after the last deletion: the
-//! other replica then finds the victims terminating and waits for them. Before, it would preempt pods itself. A
+//! other replica then finds the victims terminating and waits for them. If nominated earlier, that replica would preempt again. A
 //! preemptor that was handed over a short time ago stays here until the victims are gone.
 //!
 //! Differences from kube-scheduler 1.36:
@@ -132,8 +132,9 @@ impl Shared {
     /// Nominates the preemptor to a node of another replica.
     async fn hand_over(&self, eviction: &Eviction) {
         let (preemptor, node) = (eviction.preemptor(), eviction.node());
-        let is_due = |pace: &&HandOverPace| pace.is_foreign(node) && pace.is_due(&preemptor.uid);
-        if self.pace.as_ref().filter(is_due).is_some()
+        let Some(pace) = &self.pace else { return };
+        if pace.is_foreign(node)
+            && pace.try_acquire(&preemptor.uid)
             && let Err(error) = self.status.nominate(preemptor, node).await
         {
             tracing::warn!(preemptor = %preemptor.name, %node, %error, "not handed over");

@@ -1,7 +1,7 @@
 //! How often a pod may be handed over to the replica of a node, by a nomination.
 //!
-//! Replicas may disagree on the room of a node, because each knows only its own pods in flight and nominations. A pod
-//! could then go to and fro at the speed of the watches. So a replica hands a pod over again only after a pause that
+//! Replicas may disagree on the free resources of a node, because each knows only its own pods in flight and nominations.
+//! A pod could then bounce between replicas as fast as watches deliver. So a replica hands a pod over again only after a pause that
 //! doubles each time.
 
 use std::collections::HashMap;
@@ -55,15 +55,15 @@ impl HandOverPace {
     }
 
     /// Returns whether the pod may be handed over now, and notes that it is.
-    pub(crate) fn is_due(&self, uid: &Uid) -> bool {
+    pub(crate) fn try_acquire(&self, uid: &Uid) -> bool {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.is_due(uid, Instant::now())
+        recent.try_acquire(uid, Instant::now())
     }
 }
 
 impl Recent {
     /// Returns whether the pod may be handed over now, and notes that it is.
-    fn is_due(&mut self, uid: &Uid, now: Instant) -> bool {
+    fn try_acquire(&mut self, uid: &Uid, now: Instant) -> bool {
         let pause = match self.by_uid.get(uid) {
             Some(last) if now.duration_since(last.at) < last.pause => return false,
             Some(last) if now.duration_since(last.at) <= KEPT => (last.pause * 2).min(LONGEST),
@@ -86,7 +86,7 @@ mod tests {
     fn pauses_between_hand_overs_of_a_pod_double() {
         let (mut recent, began) = (Recent::default(), Instant::now());
         let mut due =
-            |uid: &str, ms: u64| recent.is_due(&uid.into(), began + Duration::from_millis(ms));
+            |uid: &str, ms: u64| recent.try_acquire(&uid.into(), began + Duration::from_millis(ms));
         let found = [0, 999, 1_000, 2_999, 3_000, 6_999, 7_000].map(|ms| due("a", ms));
         assert_eq!(found, [true, false, true, false, true, false, true]);
         assert!(due("b", 7_000), "another pod");
@@ -96,9 +96,9 @@ mod tests {
     fn pods_that_were_not_handed_over_lately_are_forgotten() {
         let (mut recent, began) = (Recent::default(), Instant::now());
         for n in 0..1_024 {
-            assert!(recent.is_due(&(*format!("u-{n}")).into(), began));
+            assert!(recent.try_acquire(&(*format!("u-{n}")).into(), began));
         }
-        assert!(recent.is_due(&"new".into(), began + KEPT * 2));
+        assert!(recent.try_acquire(&"new".into(), began + KEPT * 2));
         assert_eq!(recent.by_uid.len(), 1);
     }
 }

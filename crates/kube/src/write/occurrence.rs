@@ -83,8 +83,7 @@ impl Occurrence {
     }
 
     /// The victim, which was not bound yet, was withdrawn from the node for the preemptor.
-    #[must_use]
-    pub fn preempted_in_memory(victim: &Pod, preemptor: &Pod, node: &Name) -> Occurrence {
+    pub(super) fn preempted_in_memory(victim: &Pod, preemptor: &Pod, node: &Name) -> Occurrence {
         preempted(victim, preemptor, node, " (in kube-scheduler memory).")
     }
 }

@@ -43,7 +43,7 @@ impl HandOver {
     /// Nominates the pod to the node, unless that was done a short time ago. Returns whether the API server has
     /// accepted the nomination. Blocks.
     pub(in crate::process) fn nominate(&self, pod: &Pod, node: &Name) -> bool {
-        if !self.pace.is_due(&pod.uid) {
+        if !self.pace.try_acquire(&pod.uid) {
             tracing::debug!(pod = %pod.name, %node, "not handed over again yet");
             return false;
         }

@@ -25,8 +25,8 @@ pub(super) struct View {
     pub(super) is_ending: bool,
     /// Whether this replica could not use the shard and leaves it to others for a time. Meanwhile it asks for none.
     pub(super) is_avoided: bool,
-    /// Whether this replica has failed to take the Lease a short time ago. It does without the shard for a time, so
-    /// that a Lease that cannot be taken does not keep it from asking for others.
+    /// Whether this replica recently failed to take the Lease, and ignores the shard for a while: a Lease that cannot be
+    /// taken must not keep it from asking for others.
     pub(super) has_failed: bool,
 }
 

@@ -21,8 +21,8 @@ pub(super) struct Slot {
     failed_at: Option<Instant>,
 }
 
-/// The retry periods for which a Lease is not tried again after an error. More than a round, which takes up to 2.2 of
-/// them.
+/// The retry periods for which a Lease is not tried again after an error. Longer than a round, which takes at most 2.2 of
+/// them, so the next plan still sees the failure.
 const PERIODS_AFTER_ERROR: u32 = 3;
 
 /// What this replica does with a shard.
@@ -178,7 +178,7 @@ impl Slot {
             }
             // Another replica was faster.
             Err(error) if error.is_conflict() => tracing::debug!(lease = path, %error, "conflict"),
-            Err(error) => tracing::warn!(lease = path, %error, "could not read the lease"),
+            Err(error) => tracing::warn!(lease = path, %error, "a request for the lease failed"),
             Ok(()) => {}
         }
         Ok(())
