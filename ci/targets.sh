@@ -4,11 +4,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTFLAGS="-D warnings"
+is_installed() {
+    local installed
+    installed=$(rustup target list --installed 2>/dev/null) && grep -qx "$1" <<<"$installed"
+}
 checked=()
 for target in wasm32-unknown-unknown i686-unknown-linux-gnu aarch64-unknown-linux-gnu; do
-    rustup target list --installed 2>/dev/null | grep -qx "$target" ||
-        timeout 120 rustup target add "$target" >/dev/null 2>&1 || true
-    if rustup target list --installed 2>/dev/null | grep -qx "$target"; then
+    is_installed "$target" || timeout 120 rustup target add "$target" >/dev/null 2>&1 || true
+    if is_installed "$target"; then
         checked+=("$target")
     else
         echo "SKIPPED: the target $target cannot be installed here; nothing was built for it"

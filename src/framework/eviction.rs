@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::model::{Name, Pod};
+use crate::model::{Name, Pod, Uid};
 
-use super::{Handle, PodInPreBind};
+use super::{Handle, PodInPreBind, WaitingPod};
 
 /// The name of the plugin that preempts pods.
 pub(crate) const PREEMPTION: &str = "DefaultPreemption";
@@ -37,8 +37,8 @@ pub struct Eviction {
     succeeded: AtomicBool,
     /// Whether no deletion may follow that would requeue the preemptor.
     needs_retry: AtomicBool,
-    /// The victims that were cancelled in PreBind.
-    cancelled: Mutex<Vec<Arc<PodInPreBind>>>,
+    /// The victims that return to the queue.
+    withdrawn: Mutex<Vec<Uid>>,
 }
 
 impl Eviction {
@@ -55,7 +55,7 @@ impl Eviction {
         let end = Mutex::new(Some(Box::new(end) as Box<dyn FnOnce() + Send>));
         let (handle, cleared) = (handle.clone(), Vec::new());
         let (succeeded, needs_retry) = (AtomicBool::new(false), AtomicBool::new(false));
-        let cancelled = Mutex::default();
+        let withdrawn = Mutex::default();
         Eviction {
             preemptor,
             node,
@@ -65,7 +65,7 @@ impl Eviction {
             end,
             succeeded,
             needs_retry,
-            cancelled,
+            withdrawn,
         }
     }
 
@@ -152,19 +152,26 @@ impl Eviction {
     /// bound, or may be bound already.
     #[must_use]
     pub fn withdraw(&self, victim: &Pod) -> bool {
-        if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid) {
-            let is_withdrawn = waiting.preempt(PREEMPTION, "preempted") || !waiting.is_allowed();
-            if is_withdrawn {
-                self.retry();
-            }
-            return is_withdrawn;
-        }
-        let Some(pod) = self.handle.pod_in_pre_bind(&victim.uid) else { return false };
-        let is_withdrawn = pod.cancel(&format!("preempted by {PREEMPTION}"));
+        let uid = &victim.uid;
+        let stops_waiting = |waiting: Arc<WaitingPod>| {
+            waiting.preempt(PREEMPTION, "preempted") || !waiting.is_allowed()
+        };
+        let cancels = |pod: Arc<PodInPreBind>| pod.cancel(&format!("preempted by {PREEMPTION}"));
+        let is_withdrawn = self.handle.waiting_pods().get(uid).is_some_and(stops_waiting)
+            || self.handle.pod_in_pre_bind(uid).is_some_and(cancels);
         if is_withdrawn {
-            self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).push(pod);
+            self.withdrawn.lock().unwrap_or_else(PoisonError::into_inner).push(uid.clone());
         }
         is_withdrawn
+    }
+
+    /// Returns whether the event that frees a withdrawn victim's resources may have been submitted already.
+    fn may_be_freed(&self, uid: &Uid) -> bool {
+        // In this order: a binding cycle enters PreBind before its pod stops waiting.
+        match self.handle.pod_in_pre_bind(uid) {
+            Some(pod) => pod.is_forgetting(),
+            None => self.handle.waiting_pods().get(uid).is_none(),
+        }
     }
 
     /// Ungates the preemptor, so that it can be requeued. Call it right before the last victim is deleted: an earlier
@@ -202,10 +209,11 @@ impl Eviction {
 impl Drop for Eviction {
     fn drop(&mut self) {
         self.ungate();
-        // The event that frees a cancelled victim's resources requeues the preemptor. If it may have been submitted
-        // already, the gated preemptor may have missed it.
-        let cancelled = self.cancelled.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let may_have_missed = cancelled.iter().any(|pod| pod.is_forgetting());
+        // The event that frees a withdrawn victim's resources requeues the preemptor, unless it came while the preemptor
+        // was gated.
+        let withdrawn = self.withdrawn.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let withdrawn = std::mem::take(withdrawn);
+        let may_have_missed = withdrawn.iter().any(|uid| self.may_be_freed(uid));
         if !*self.succeeded.get_mut() || *self.needs_retry.get_mut() || may_have_missed {
             self.handle.activations().request(self.preemptor.uid.clone());
         }

@@ -1,7 +1,8 @@
 //! Pods in PreBind (`framework/runtime/pods_in_prebind_map.go`).
 //!
-//! A pod is in PreBind from the call of the first PreBind plugin until it is bound or forgotten. A preemptor cancels
-//! such a pod instead of deleting it: the pod returns to the queue.
+//! A preemptor cancels such a pod instead of deleting it: the pod returns to the queue. A pod counts as one in PreBind
+//! until it is bound or forgotten. One that waits for a permit counts from the beginning of its binding cycle: a preempted
+//! pod is still assumed when it has stopped waiting, and another attempt of its preemptor must not delete it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -65,7 +66,11 @@ impl InPreBind {
 
 impl Drop for InPreBind {
     fn drop(&mut self) {
-        self.pods.pods().remove(&self.uid);
+        let mut pods = self.pods.pods();
+        // A forgotten pod may have been placed again.
+        if pods.get(&self.uid).is_some_and(|pod| Arc::ptr_eq(pod, &self.pod)) {
+            pods.remove(&self.uid);
+        }
     }
 }
 

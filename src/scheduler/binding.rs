@@ -260,13 +260,17 @@ impl BindingCycle {
         let Placement { pod, framework, state, .. } = placement;
         let node = placement.node();
         let flight = self.announce(placement)?;
+        if placement.waits || flight == PreFlight::Work {
+            *in_pre_bind = Some(framework.handle().enter_pre_bind(&pod.uid));
+        }
         if placement.waits {
             framework.wait_on_permit(pod, &clock)?;
         }
         let cycle = Cycle::new(self.reader.refresh(), pod, state);
         if flight == PreFlight::Work {
-            let in_pre_bind = in_pre_bind.insert(framework.handle().enter_pre_bind(&pod.uid));
             framework.pre_bind(cycle, node)?;
+        }
+        if let Some(in_pre_bind) = in_pre_bind {
             in_pre_bind.finish().map_err(|cause| Status::error("", &*cause))?;
         }
         framework.bind(cycle, node)
@@ -327,6 +331,7 @@ impl BindingCycle {
             return Err(BindError::OwnThread);
         }
         let Placement { pod, framework, state, .. } = placement;
+        let in_pre_bind = framework.handle().enter_pre_bind(&pod.uid);
         if placement.waits {
             framework.handle().waiting_pods().reject(&pod.uid);
             // Returns at once and removes the pod from the waiting ones, whatever the outcome.
@@ -334,6 +339,7 @@ impl BindingCycle {
         }
         let cycle = Cycle::new(self.reader.refresh(), pod, state);
         framework.unreserve(cycle, placement.node());
+        in_pre_bind.begin_forget();
         // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget.
         let _ = self.engine.submit(Event::forget(pod))?.wait()?;
         Ok(())

@@ -383,11 +383,13 @@ impl Scheduler {
     /// Undoes a member's reservation and forgets the pod.
     fn undo(&self, snapshot: &Cluster, placement: &Placement, now: Timestamp) {
         let Placement { pod, decision, state, framework, .. } = placement;
+        let in_pre_bind = framework.handle().enter_pre_bind(&pod.uid);
         // A sibling's permit may have allowed the pod already. Its outcome is decided in both cases, so this call does
         // not block.
         framework.handle().waiting_pods().reject(&pod.uid);
         let _ = framework.wait_on_permit(pod, || now);
         framework.unreserve(Cycle::new(snapshot, pod, state), &decision.node);
+        in_pre_bind.begin_forget();
         // The writer rejects this if the pod was deleted or confirmed meanwhile. The other members must be forgotten
         // all the same.
         let _ = self.engine().submit(Event::forget(pod)).map(|ticket| ticket.wait());

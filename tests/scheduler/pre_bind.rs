@@ -12,7 +12,7 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{Name, Timestamp, Uid, node, pod};
-use portolan::scheduler::queue::{Place, QueueConfig, QueueFront, SchedulingQueue};
+use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{BindError, BindingLoop, InMemoryBinder, Profiles, SchedulingLoop};
 use portolan::{Config, Engine};
 
@@ -31,7 +31,7 @@ impl Plugin for Delays {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::Permit, Point::PreBind]
+        &[Point::Reserve, Point::Permit, Point::PreBind]
     }
 
     fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
@@ -39,6 +39,14 @@ impl Plugin for Delays {
             true => Permit::Wait(Duration::from_secs(600)),
             false => Permit::Allow,
         })
+    }
+
+    /// Delays the end of a pod that waits for a permit.
+    fn unreserve(&self, _: Cycle<'_>, _: &Name) {
+        if self.point == Point::Permit {
+            self.entered.lock().unwrap().send(()).unwrap();
+            self.end.lock().unwrap().recv().unwrap();
+        }
     }
 
     fn pre_bind_pre_flight(&self, cycle: Cycle<'_>, _: &Name) -> Result<PreFlight, Status> {
@@ -151,7 +159,10 @@ fn preempt(point: Point, has_ended: bool) -> (Bench, Uid, Result<(), BindError>)
         let (placed, failed) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
         assert_eq!((placed.len(), failed.len()), (0, 1));
         // The preemptor is back in the queue, and gated, when the victim's resources are freed.
-        if point == Point::PreBind && !has_ended {
+        if point == Point::Permit {
+            bench.entered.recv().unwrap();
+            bench.end.send(()).unwrap();
+        } else if !has_ended {
             let cause = bench.handle.pod_in_pre_bind(&low).and_then(|pod| pod.cause());
             assert_eq!(cause.as_deref(), Some("preempted by DefaultPreemption"));
             bench.end.send(()).unwrap();
@@ -186,4 +197,47 @@ fn a_victim_whose_pre_bind_has_ended_is_evicted() {
     let (bench, _, bound) = preempt(Point::PreBind, true);
     assert_eq!(bound, Ok(()));
     assert_eq!(bench.keeps.deleted.load(Ordering::Relaxed), 1);
+}
+
+/// The victim's binding cycle has ended the wait, and its resources are not freed yet.
+#[test]
+fn another_attempt_does_not_delete_a_victim_that_is_about_to_be_forgotten() {
+    let mut bench = Bench::new(Point::Permit);
+    bench.pending("low", 1);
+    let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
+    let mut binding = BindingLoop::new(bench.engine.clone(), bench.queue.clone()).unwrap();
+    thread::scope(|scope| {
+        let bound = scope.spawn(|| binding.bind(&placed[0], clock));
+        bench.pending("high", 9);
+        let attempt = |bench: &mut Bench| {
+            let deadline = Some(Instant::now() + Duration::from_secs(30));
+            let attempt = bench.scheduling.schedule_one(deadline, clock).unwrap();
+            assert!(attempt.into_parts().0.is_empty());
+        };
+        attempt(&mut bench);
+        bench.entered.recv().unwrap();
+        bench.keeps.evictions.lock().unwrap().drain(..).for_each(|eviction| eviction.retry());
+        attempt(&mut bench);
+        bench.end.send(()).unwrap();
+        assert!(bound.join().unwrap().is_err());
+    });
+    assert_eq!(bench.keeps.evictions.lock().unwrap().len(), 1, "it was chosen again");
+    assert_eq!(bench.keeps.deleted.load(Ordering::Relaxed), 0);
+}
+
+/// All binding threads may be taken, so that nobody runs the victim's binding cycle for a long time.
+#[test]
+fn a_preemptor_is_not_tried_again_before_its_withdrawn_victim_has_left() {
+    let mut bench = Bench::new(Point::Permit);
+    bench.pending("low", 1);
+    let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
+    bench.pending("high", 9);
+    bench.scheduling.schedule_one(None, clock).unwrap();
+    bench.keeps.evictions.lock().unwrap().clear();
+    let now = Some(Instant::now());
+    assert_eq!(bench.scheduling.schedule_one(now, clock).err(), Some(PopError::Timeout));
+    bench.end.send(()).unwrap();
+    bench.scheduling.bind(&placed[0], clock).unwrap_err();
+    let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
+    assert_eq!(&*placed[0].pod.name, "high");
 }

@@ -206,6 +206,31 @@ fn a_pod_that_lost_its_nomination_is_not_parked_before_its_object_shows_it() {
     assert_eq!((world.place(&pod.uid), world.parked()), (None, 1));
 }
 
+/// A preemptor whose victims were terminating already is nominated here alone.
+#[test]
+fn a_pod_that_was_nominated_here_is_parked_as_the_cluster_knows_it_when_no_shard_of_it_is_held() {
+    for gives_up in [0, 1] {
+        let mut world = World::new();
+        world.hold(0);
+        world.hold(1);
+        let mut low = pod("low").cpu(900).priority(1).build().on(world.node_in(0));
+        low.deletion_time = Some(clock());
+        world.submit(Event::add_pod(low));
+        world.submit(Event::add_pod(pod("fill").cpu(900).priority(9).build().on(world.node_in(1))));
+        let high = pod(&*world.pod_in(1, 0).name).cpu(500).priority(5).build();
+        world.submit(Event::put_pending(high.clone()));
+        assert_eq!(world.rejected(), Nomination::Node(world.node_in(0).into()));
+        world.give_up(gives_up);
+        assert_eq!(world.parked(), 0, "the other of its shards is held");
+        world.give_up(1 - gives_up);
+        assert_eq!((world.place(&high.uid), world.parked()), (None, 1));
+        world.hold(0);
+        assert_eq!(world.parked(), 1, "its nomination is not known to the cluster");
+        world.hold(1);
+        assert!(world.place(&high.uid).is_some());
+    }
+}
+
 #[test]
 fn a_pod_that_fits_nowhere_and_cannot_preempt_loses_its_nomination_unless_victims_terminate() {
     for is_terminating in [false, true] {

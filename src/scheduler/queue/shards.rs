@@ -12,7 +12,6 @@ use crate::model::{Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
 use super::SchedulingQueue;
-use super::pods::Entry;
 
 /// The pods of other shards.
 #[derive(Debug)]
@@ -42,13 +41,20 @@ impl SchedulingQueue {
     pub fn reassign(&mut self, cluster: &Cluster, now: Timestamp) {
         let Some(parked) = &self.parked else { return };
         let entries = (0..self.pods.slot_bound()).filter_map(|slot| self.pods.get(slot));
-        // A nomination that an attempt of this scheduler made or cleared may never reach the cluster, and no scheduler
-        // would try a pod that is parked because of it. If it does, the pod's next object parks it.
-        let is_known = |entry: &&Entry| !entry.deleted && !entry.is_nomination_unconfirmed;
-        let leaving = entries
-            .filter(is_known)
-            .filter(|entry| !parked.shards.holds_pod(&entry.queued.pod))
-            .map(|entry| Arc::new(entry.queued.pod.clone()));
+        let leaving = entries.filter(|entry| !entry.deleted).filter_map(|entry| {
+            let mut pod = entry.queued.pod.clone();
+            if parked.shards.holds_pod(&pod) {
+                return None;
+            }
+            // A nomination that an attempt of this scheduler made or cleared may never reach the cluster, and no scheduler
+            // would try a pod that is parked because of it. If it does, the pod's next object parks it.
+            if entry.is_nomination_unconfirmed
+                && (pod.nominated_node_name.take().is_none() || parked.shards.holds_pod(&pod))
+            {
+                return None;
+            }
+            Some(Arc::new(pod))
+        });
         let leaving: Vec<Arc<Pod>> = leaving.collect();
         let returning = parked.pods.values().filter(|pod| parked.shards.holds_pod(pod));
         let mut returning: Vec<Arc<Pod>> = returning.cloned().collect();
