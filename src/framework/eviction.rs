@@ -229,3 +229,29 @@ impl fmt::Debug for Eviction {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pod;
+
+    /// Withdraws a victim in PreBind, and returns whether the end of the eviction requests an attempt.
+    fn is_retried(before: impl FnOnce(&crate::framework::InPreBind)) -> bool {
+        let handle = Handle::default();
+        let low = pod("low").build();
+        let in_pre_bind = handle.enter_pre_bind(&low.uid);
+        let victims = vec![low.clone()];
+        let eviction = Eviction::new(&handle, pod("high").build(), "n".into(), victims, || {});
+        assert!(eviction.withdraw(&low));
+        eviction.finish(Ok(()));
+        before(&in_pre_bind);
+        drop(eviction);
+        !handle.activations().take().is_empty()
+    }
+
+    #[test]
+    fn a_preemptor_that_may_have_missed_the_end_of_its_victim_is_tried_again() {
+        assert!(!is_retried(|_| {}), "the victim's end queues it");
+        assert!(is_retried(|in_pre_bind| in_pre_bind.begin_forget()));
+    }
+}
