@@ -13,7 +13,9 @@ use portolan::framework::{
 use portolan::log::Event;
 use portolan::model::{Name, Timestamp, Uid, node, pod};
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{BindError, BindingLoop, InMemoryBinder, Profiles, SchedulingLoop};
+use portolan::scheduler::{
+    BindError, BindingLoop, InMemoryBinder, Placement, Profiles, SchedulingLoop,
+};
 use portolan::{Config, Engine};
 
 /// Delays pods whose name starts with `low`.
@@ -132,6 +134,14 @@ impl Bench {
         uid
     }
 
+    /// Places a pod of low priority, and returns a loop to bind it.
+    fn place_low(&mut self) -> (Placement, BindingLoop) {
+        self.pending("low", 1);
+        let (placed, _) = self.scheduling.schedule_one(None, clock).unwrap().into_parts();
+        let binding = BindingLoop::new(self.engine.clone(), self.queue.clone()).unwrap();
+        (placed.into_iter().next().unwrap(), binding)
+    }
+
     fn place_of(&self, uid: &Uid) -> Option<Place> {
         self.queue.tend(clock);
         self.queue.with(|queue, _| queue.place(uid))
@@ -141,11 +151,10 @@ impl Bench {
 /// Places a pod, binds it on another thread, and preempts it with another pod, before or after the end of PreBind.
 fn preempt(point: Point, has_ended: bool) -> (Bench, Uid, Result<(), BindError>) {
     let mut bench = Bench::new(point);
-    let low = bench.pending("low", 1);
-    let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
-    let mut binding = BindingLoop::new(bench.engine.clone(), bench.queue.clone()).unwrap();
+    let (placement, mut binding) = bench.place_low();
+    let low = placement.pod.uid.clone();
     let bound = thread::scope(|scope| {
-        let bound = scope.spawn(|| binding.bind(&placed[0], clock));
+        let bound = scope.spawn(|| binding.bind(&placement, clock));
         if point == Point::PreBind {
             bench.entered.recv().unwrap();
         }
@@ -203,11 +212,9 @@ fn a_victim_whose_pre_bind_has_ended_is_evicted() {
 #[test]
 fn another_attempt_does_not_delete_a_victim_that_is_about_to_be_forgotten() {
     let mut bench = Bench::new(Point::Permit);
-    bench.pending("low", 1);
-    let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
-    let mut binding = BindingLoop::new(bench.engine.clone(), bench.queue.clone()).unwrap();
+    let (placement, mut binding) = bench.place_low();
     thread::scope(|scope| {
-        let bound = scope.spawn(|| binding.bind(&placed[0], clock));
+        let bound = scope.spawn(|| binding.bind(&placement, clock));
         bench.pending("high", 9);
         let attempt = |bench: &mut Bench| {
             let deadline = Some(Instant::now() + Duration::from_secs(30));
@@ -229,15 +236,14 @@ fn another_attempt_does_not_delete_a_victim_that_is_about_to_be_forgotten() {
 #[test]
 fn a_preemptor_is_not_tried_again_before_its_withdrawn_victim_has_left() {
     let mut bench = Bench::new(Point::Permit);
-    bench.pending("low", 1);
-    let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
+    let (placement, mut binding) = bench.place_low();
     bench.pending("high", 9);
     bench.scheduling.schedule_one(None, clock).unwrap();
     bench.keeps.evictions.lock().unwrap().clear();
     let now = Some(Instant::now());
     assert_eq!(bench.scheduling.schedule_one(now, clock).err(), Some(PopError::Timeout));
     bench.end.send(()).unwrap();
-    bench.scheduling.bind(&placed[0], clock).unwrap_err();
+    binding.bind(&placement, clock).unwrap_err();
     let (placed, _) = bench.scheduling.schedule_one(None, clock).unwrap().into_parts();
     assert_eq!(&*placed[0].pod.name, "high");
 }

@@ -12,6 +12,7 @@ use crate::model::{Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
 use super::SchedulingQueue;
+use super::pods::Entry;
 
 /// The pods of other shards.
 #[derive(Debug)]
@@ -41,11 +42,10 @@ impl SchedulingQueue {
     pub fn reassign(&mut self, cluster: &Cluster, now: Timestamp) {
         let Some(parked) = &self.parked else { return };
         let entries = (0..self.pods.slot_bound()).filter_map(|slot| self.pods.get(slot));
-        let leaving = entries.filter(|entry| !entry.deleted).filter_map(|entry| {
+        let is_foreign =
+            |entry: &&Entry| !entry.deleted && !parked.shards.holds_pod(&entry.queued.pod);
+        let leaving = entries.filter(is_foreign).filter_map(|entry| {
             let mut pod = entry.queued.pod.clone();
-            if parked.shards.holds_pod(&pod) {
-                return None;
-            }
             // A nomination that an attempt of this scheduler made or cleared may never reach the cluster, and no scheduler
             // would try a pod that is parked because of it. If it does, the pod's next object parks it.
             if entry.is_nomination_unconfirmed
