@@ -152,8 +152,8 @@ impl WaitingPod {
     }
 
     /// Rejects the pod because its resources were given to another pod (`WaitingPod.Preempt`). Unlike a pod that
-    /// [`WaitingPod::reject`] rejects, it can be tried again at once, so this is an error and not a rejection. Returns
-    /// whether this call decided the outcome.
+    /// [`WaitingPod::reject`] rejects, it does not wait for an event before its next attempt, so this is an error and not
+    /// a rejection. Returns whether this call decided the outcome.
     pub fn preempt(&self, plugin: &'static str, why: impl Into<String>) -> bool {
         self.decide(&mut self.state(), Err(Status::error(plugin, why)))
     }

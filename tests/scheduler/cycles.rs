@@ -678,7 +678,7 @@ fn a_waiting_victim_is_preempted_and_an_allowed_one_is_evicted() {
         // An allowed victim is asked to terminate, and a waiting one is already removed.
         assert_eq!(snapshot(&engine).pod_count(), usize::from(!is_allowed));
         let error = BindingCycle::new(engine.clone()).unwrap().run(&low, now).unwrap_err();
-        // A preempted pod is tried again at once, and a rejected one after an event.
+        // A preempted pod is tried again after its backoff, and a rejected one after an event.
         assert_eq!(matches!(error, BindError::Rejected(_)), decided == Some(false), "{error}");
         assert_eq!(snapshot(&engine).pod_count(), 0, "the node has no pods");
         assert_eq!(&**scheduler.schedule(&high, now()).unwrap().node(), "n0");
