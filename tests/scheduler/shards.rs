@@ -206,6 +206,20 @@ fn a_pod_that_lost_its_nomination_is_not_parked_before_its_object_shows_it() {
     assert_eq!((world.place(&pod.uid), world.parked()), (None, 1));
 }
 
+#[test]
+fn a_pod_that_preempts_on_another_node_than_its_nominated_one_is_nominated_there() {
+    let mut world = World::new();
+    world.hold(0);
+    world.hold(1);
+    let fill = pod("fill").cpu(900).priority(9).build().on(world.node_in(0));
+    world.submit(Event::add_pod(fill));
+    let low = pod("low").cpu(900).priority(1).build().on(world.node_in(1));
+    world.submit(Event::add_pod(low));
+    let high = pod("high").cpu(500).priority(5).build();
+    world.submit(Event::put_pending(nominated(&high, &world.node_in(0))));
+    assert_eq!(world.rejected(), Nomination::Node(world.node_in(1).into()));
+}
+
 /// A preemptor whose victims were terminating already is nominated here alone.
 #[test]
 fn a_pod_that_was_nominated_here_is_parked_as_the_cluster_knows_it_when_no_shard_of_it_is_held() {

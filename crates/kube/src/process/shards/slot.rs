@@ -254,7 +254,19 @@ mod tests {
         assert!(slot.perform(Step::Take).await.is_ok());
         assert!(slot.view().has_failed);
         let period = slot.lock.config().retry_period;
-        slot.failed_at = slot.failed_at.and_then(|at| at.checked_sub(3 * period));
+        let failed_at = slot.failed_at.expect("it has failed");
+        slot.failed_at = failed_at.checked_sub(period * 5 / 2);
+        assert!(slot.view().has_failed, "a round takes up to 2.2 periods");
+        slot.failed_at = failed_at.checked_sub(period * 3);
+        assert!(!slot.view().has_failed);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lease_that_another_replica_took_first_has_not_failed() {
+        let (server, mut slot) = world();
+        let taken = Fault::new(Effect::conflict()).verb("create").resource("leases");
+        server.set_faults(0, vec![taken]);
+        assert!(slot.perform(Step::Take).await.is_ok());
         assert!(!slot.view().has_failed);
     }
 }
