@@ -154,6 +154,19 @@ impl Algorithm {
         self.framework.state(self.cycles)
     }
 
+    /// Returns how far the algorithm has come: the number of cycles, and where in each list the next search starts.
+    pub(crate) fn progress(&self) -> Progress {
+        let mut starts = [0; 2];
+        starts.iter_mut().zip(&self.orders).for_each(|(start, order)| *start = order.next());
+        Progress { cycles: self.cycles, starts }
+    }
+
+    /// Undoes the progress of cycles that came to nothing, so that later decisions are as if they had not been.
+    pub(crate) fn go_back(&mut self, to: &Progress) {
+        self.cycles = to.cycles;
+        self.orders.iter_mut().zip(&to.starts).for_each(|(order, next)| order.start_at(*next));
+    }
+
     /// Decides on a node for the pod on this version. The cycle's state is dropped when the call returns. If plugins
     /// reserve and bind, use [`Algorithm::decide`], which leaves the state to the caller.
     ///
@@ -271,6 +284,13 @@ impl Algorithm {
         };
         Ok(Decision::of(node, score, found.feasible, found.looked_at))
     }
+}
+
+/// How far an [`Algorithm`] has come.
+pub(crate) struct Progress {
+    cycles: u64,
+    /// There are at most two lists.
+    starts: [usize; 2],
 }
 
 /// Returns the chunk and lane of the only feasible node.

@@ -326,6 +326,13 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
+    /// Returns whether [`Plugin::reserve`] or [`Plugin::permit`] does anything for this pod. A pod for which they do
+    /// nothing may be decided in a [batch](crate::scheduler::Scheduler::schedule_batch), that is, before they are called
+    /// for the pods before it. The default is `true`. Only plugins at [`Point::Reserve`] or [`Point::Permit`] are asked.
+    fn reserves(&self, _pod: &Pod) -> bool {
+        true
+    }
+
     /// Releases the resources that [`Plugin::reserve`] reserved, because the pod will not be bound to the node
     /// (`ReservePlugin.Unreserve`). Called in reverse order of the plugins. Must be idempotent, and must do nothing if
     /// `reserve` was not called before.

@@ -518,6 +518,15 @@ impl Framework {
         })
     }
 
+    /// Returns whether a plugin has something to do for this pod at Reserve or Permit ([`Plugin::reserves`]). A plugin
+    /// that panics has.
+    pub(crate) fn reserves(&self, pod: &Pod) -> bool {
+        let panics = self.handle.panics();
+        let mut plugins = self.at(Point::Reserve).chain(self.at(Point::Permit));
+        plugins
+            .any(|plugin| panics.guard_or(plugin.name(), "Reserves", true, || plugin.reserves(pod)))
+    }
+
     /// Returns whether a plugin requires that the pods of a group be tried together.
     #[must_use]
     pub fn gathers_groups(&self) -> bool {

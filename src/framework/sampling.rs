@@ -43,7 +43,7 @@ impl<T> Default for Found<T> {
 /// lanes, so that nodes are never visited one by one.
 #[derive(Default)]
 pub(crate) struct Order {
-    layout: Option<(Lineage, u64, u64)>,
+    layout: Option<(Lineage, (u64, u64))>,
     /// The position in the list at which the next sample starts, to be taken modulo the list's length.
     next: usize,
     nodes: usize,
@@ -88,11 +88,14 @@ impl Order {
         selection: u64,
         within: impl Fn(&Chunk) -> u64,
     ) {
-        let layout = (cluster.lineage(), cluster.layout(), selection);
-        if self.layout.as_ref() == Some(&layout) {
+        let layout = (cluster.layout(), selection);
+        if let Some((lineage, known)) = &self.layout
+            && *known == layout
+            && lineage.includes(cluster)
+        {
             return;
         }
-        self.layout = Some(layout);
+        self.layout = Some((cluster.lineage(), layout));
         self.zones.clear();
         self.chunks.clear();
         let mut current = None;
@@ -127,6 +130,16 @@ impl Order {
     /// Returns the position at which the next sample of a list of `nodes` nodes starts.
     pub(crate) fn start(&self, nodes: usize) -> usize {
         self.next % nodes.max(1)
+    }
+
+    /// Returns the position of the next sample, for [`Order::start_at`].
+    pub(crate) fn next(&self) -> usize {
+        self.next
+    }
+
+    /// Lets the next sample start at this position.
+    pub(crate) fn start_at(&mut self, next: usize) {
+        self.next = next;
     }
 
     /// Moves the start past the nodes that the last sample examined. It wraps around at the list's current length,

@@ -12,7 +12,7 @@ use crate::model::{
     Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp, Uid,
 };
 
-use super::{Event, ObjectKey, Relist};
+use super::{Event, ObjectKey, Prepared, Relist};
 
 impl Event {
     /// Assumes a pod: places it on the node that it names, before the API server confirms the binding
@@ -35,6 +35,30 @@ impl Event {
         Event::AssumeAll { pods: pods.into(), decided_on: None }
     }
 
+    /// Assumes pods one after the other, each accepted or rejected on its own ([`Event::AssumeEach`]). Cheaper than as
+    /// many events of [`Event::assume`], because it is one entry of the log, has one outcome and one publish.
+    ///
+    /// Never rejected as a whole. A pod is rejected for the reasons of [`Event::assume`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use portolan::log::Event;
+    /// use portolan::model::{node, pod};
+    /// use portolan::{Config, Engine};
+    ///
+    /// let engine = Engine::shared(Config::default());
+    /// engine.submit(Event::add_node(node("n1").cpu(1_000).build()))?;
+    /// let pods = ["a", "b", "c"].map(|name| Arc::new(pod(name).cpu(400).on("n1").build()));
+    /// let applied = engine.submit(Event::assume_each(pods))?.wait()??;
+    /// assert_eq!((applied.added, applied.rejected.len()), (2, 1));
+    /// assert_eq!(applied.rejected[0].0, "default/c");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn assume_each(pods: impl Into<Arc<[Arc<Pod>]>>) -> Event {
+        Event::AssumeEach { pods: pods.into(), decided_on: None, prepared: Prepared::default() }
+    }
+
     /// Preempts pods and assumes the preemptor on the node that it names, atomically ([`Event::Preempt`]).
     ///
     /// Rejected for the same reasons as [`Event::assume`], or if a victim is unknown or listed twice (`NotFound`), on
@@ -44,8 +68,8 @@ impl Event {
         Event::Preempt { pod: pod.into(), victims: victims.into(), decided_on: None }
     }
 
-    /// Sets the published version on which an [`assume`](Event::assume), [`assume_all`](Event::assume_all) or
-    /// [`preempt`](Event::preempt) was decided. If no event has been folded since that version, the commit check is
+    /// Sets the published version on which an [`assume`](Event::assume), [`assume_all`](Event::assume_all),
+    /// [`assume_each`](Event::assume_each) or [`preempt`](Event::preempt) was decided. If no event has been folded since that version, the commit check is
     /// skipped. Other events are returned unchanged.
     ///
     /// ```
@@ -64,6 +88,7 @@ impl Event {
     pub fn decided_on(mut self, version: Generation) -> Event {
         if let Event::AssumePod { decided_on, .. }
         | Event::AssumeAll { decided_on, .. }
+        | Event::AssumeEach { decided_on, .. }
         | Event::Preempt { decided_on, .. } = &mut self
         {
             *decided_on = Some(version);
@@ -265,10 +290,12 @@ mod tests {
         for event in [
             Event::assume(placed()),
             Event::assume_all([placed()]),
+            Event::assume_each([Arc::new(placed())]),
             Event::preempt(placed(), [placed().uid]),
         ] {
             let (Event::AssumePod { decided_on, .. }
             | Event::AssumeAll { decided_on, .. }
+            | Event::AssumeEach { decided_on, .. }
             | Event::Preempt { decided_on, .. }) = event.decided_on(version)
             else {
                 panic!("not a placement");

@@ -1,11 +1,14 @@
 //! Events, which are the changes that can be submitted to the log, and their outcomes.
 
+use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::model::{
     CustomEvent, EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase,
     Timestamp, Uid,
 };
+use crate::sync::{Mutex, lock};
 
 /// A change to the cluster, which the engine folds into its state.
 ///
@@ -42,6 +45,21 @@ pub enum Event {
         pods: Arc<[Pod]>,
         /// The published version on which the placements were decided, as for [`Event::AssumePod`].
         decided_on: Option<Generation>,
+    },
+    /// Assumes pods one after the other. See [`Event::assume_each`].
+    ///
+    /// The event stands for as many events as it has pods: each pod takes a generation, and is accepted or rejected as
+    /// if it came in an [`Event::AssumePod`] of its own. They share one entry of the log and one publish. Never rejected
+    /// as a whole: [`Applied::rejected`] contains the pods that were, by uid.
+    AssumeEach {
+        /// The pods, each with its node name.
+        pods: Arc<[Arc<Pod>]>,
+        /// The published version on which the first placement was decided, as for [`Event::AssumePod`]. The others
+        /// were decided on top of the pods before them.
+        decided_on: Option<Generation>,
+        /// What the scheduler has computed already.
+        #[cfg_attr(feature = "serde", serde(skip))]
+        prepared: Prepared,
     },
     /// Preempts pods and assumes the preemptor on their node, atomically. See [`Event::preempt`].
     ///
@@ -215,6 +233,37 @@ pub enum Event {
 
 const _: () = assert!(size_of::<Event>() <= 64);
 
+/// The state that the placements of an [`Event::AssumeEach`] lead to, if its sender knows it: a scheduler that decided
+/// on them in turn has computed it on the way. It spares the writer work and never changes an outcome. It is empty by
+/// default and after deserialization.
+#[derive(Clone, Default)]
+pub struct Prepared(Option<Arc<Mutex<Option<Box<dyn Any + Send>>>>>);
+
+impl Prepared {
+    /// Contains `state` until it is taken. The log does not know its type.
+    pub(crate) fn new<T: Any + Send>(state: T) -> Prepared {
+        Prepared(Some(Arc::new(Mutex::new(Some(Box::new(state))))))
+    }
+
+    /// Takes the state, if it is of this type and nobody has taken it.
+    pub(crate) fn take<T: Any + Send>(&self) -> Option<Box<T>> {
+        lock(self.0.as_ref()?).take()?.downcast().ok()
+    }
+
+    /// Returns a state that was taken, so that the sender's thread drops it.
+    pub(crate) fn put_back<T: Any + Send>(&self, state: Box<T>) {
+        if let Some(place) = &self.0 {
+            *lock(place) = Some(state);
+        }
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Prepared(..)" } else { "Prepared(None)" })
+    }
+}
+
 /// Identifies an object other than a pod or a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -247,7 +296,7 @@ pub enum Relist {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Applied {
-    /// The first generation that contains the event. Pass it to [`Reader::at_least`](crate::Reader::at_least) to read
+    /// The first generation that contains the whole event. Pass it to [`Reader::at_least`](crate::Reader::at_least) to read
     /// your own write.
     pub generation: Generation,
     /// The number of objects that the event added.
@@ -256,7 +305,8 @@ pub struct Applied {
     pub updated: usize,
     /// The number of objects that the event removed. For [`Event::Expire`], the number of pods that expired.
     pub removed: usize,
-    /// The objects of a relist that were rejected, each with the reason. If one of them has no usable key (a pod
+    /// The pods of an [`Event::AssumeEach`] that were rejected, each with its uid and the reason, in order; or the
+    /// objects of a relist that were rejected, each with its key and the reason. If one of the latter has no usable key (a pod
     /// without a uid, a node without a name), the relist removed no objects.
     pub rejected: Vec<(String, EventError)>,
 }

@@ -17,7 +17,7 @@ pub use portolan_publish::log::{
     Attendant, Fold, Log, SpawnError, Ticket, TrySubmitError, TryWaitError, Unavailable,
 };
 
-pub use self::event::{Applied, Event, ObjectKey, Outcome, Relist};
+pub use self::event::{Applied, Event, ObjectKey, Outcome, Prepared, Relist};
 pub use self::follow::Follower;
 pub(crate) use self::follow::Followers;
 pub use crate::model::{Fact, NoNote, Note};

@@ -65,6 +65,10 @@ impl Plugin for GangScheduling {
         true
     }
 
+    fn reserves(&self, pod: &Pod) -> bool {
+        pod.group().is_some()
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::gangs::EVENTS
     }

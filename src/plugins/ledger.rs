@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::framework::ByTemplate;
 use crate::model::{Generation, Template};
-use crate::snapshot::{Chunk, Cluster, PerChunk};
+use crate::snapshot::{Chunk, Cluster, Followed, PerChunk};
 
 use super::topology::{Domain, Keys};
 
@@ -55,8 +55,20 @@ impl Ledger {
         mut count: impl FnMut(&mut Keys, &Chunk, &mut Part),
     ) -> (&Keys, bool) {
         let of = Some((cluster.layout(), reads));
-        let is_same_line = self.parts.follow(cluster);
-        if is_same_line && self.of == of && self.at <= cluster.generation() {
+        let followed = self.parts.follow(cluster);
+        if let Followed::Until(since, _) = &followed {
+            self.at = self.at.min(*since);
+        }
+        let is_known = followed != Followed::Nothing && self.of == of;
+        if is_known && self.at <= cluster.generation() {
+            if let Followed::Until(_, outdated) = followed {
+                for id in outdated {
+                    // The layout is the same, so the chunk exists.
+                    if let Some((at, chunk)) = cluster.listed_chunk(id) {
+                        self.update((id, at), chunk, &mut count);
+                    }
+                }
+            }
             for (id, at, chunk) in cluster.chunks_newer_than(self.at) {
                 self.update((id, at), chunk, &mut count);
             }

@@ -92,6 +92,10 @@ impl Plugin for VolumeBinding {
         Ok(hints::volumes::binding(pod, event))
     }
 
+    fn reserves(&self, pod: &Pod) -> bool {
+        pod.template.claims().next().is_some()
+    }
+
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok(match Claims::of(cycle.cluster, cycle.pod)? {
             None => PreFilter::Skip,

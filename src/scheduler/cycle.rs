@@ -16,6 +16,7 @@ use crate::framework::{
 };
 use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::{EventError, Name, Pod, Timestamp};
+use crate::snapshot::Cluster;
 use crate::sync::mutated;
 
 use super::Profiles;
@@ -45,7 +46,7 @@ pub(super) const MOST_CONFLICTS: usize = 64;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Scheduler {
-    engine: Engine,
+    pub(super) engine: Engine,
     _registration: Registration,
     pub(super) reader: Reader,
     pub(super) profiles: Profiles<Algorithm>,
@@ -80,6 +81,15 @@ pub struct Placement {
 }
 
 impl Placement {
+    pub(super) fn assumed(
+        pod: Arc<Pod>,
+        decision: Decision,
+        state: CycleState,
+        framework: Arc<Framework>,
+    ) -> Placement {
+        Placement { pod, decision, state, waits: false, framework, flight: None }
+    }
+
     /// The node.
     #[must_use]
     pub fn node(&self) -> &Name {
@@ -315,28 +325,39 @@ impl Scheduler {
                 }
                 Err(error) => return Err(CycleError::Assume(error)),
             }
-            let framework = scheduler.framework();
-            framework.handle().nominator().remove(&pod.uid);
-            let permitted = framework
-                .reserve(cycle, &decision.node)
-                .and_then(|()| framework.permit(cycle, &decision.node, now));
-            let waits = match permitted {
-                Ok(permit) => permit != Permit::Allow,
-                Err(status) => {
-                    framework.unreserve(cycle, &decision.node);
-                    self.engine
-                        .submit(Event::forget(&assumed))?
-                        .wait()?
-                        .map_err(CycleError::Assume)?;
-                    return Err(CycleError::rejected(status));
-                }
-            };
-            let framework = framework.clone();
-            if waits {
-                tell_waits(&framework, Cycle::new(&self.reader.pin(), pod, &state));
-            }
-            return Ok(Placement { pod: assumed, decision, state, waits, framework, flight: None });
+            let framework = scheduler.framework().clone();
+            let placed = Placement::assumed(assumed, decision, state, framework);
+            return self.reserve(placed, pod, snapshot, now);
         }
+    }
+
+    /// Runs Reserve and Permit for a pod that was just assumed. If one of them rejects it, the assumption is undone.
+    pub(super) fn reserve(
+        &self,
+        mut placed: Placement,
+        pod: &Pod,
+        version: &Cluster,
+        now: Timestamp,
+    ) -> Result<Placement, CycleError> {
+        let Placement { pod: assumed, decision, state, framework, .. } = &placed;
+        framework.handle().nominator().remove(&pod.uid);
+        let cycle = Cycle::new(version, pod, state);
+        let permitted = framework
+            .reserve(cycle, &decision.node)
+            .and_then(|()| framework.permit(cycle, &decision.node, now));
+        match permitted {
+            Ok(Permit::Allow) => {}
+            Ok(_) => {
+                tell_waits(framework, Cycle::new(&self.reader.pin(), pod, state));
+                placed.waits = true;
+            }
+            Err(status) => {
+                framework.unreserve(cycle, &decision.node);
+                self.engine.submit(Event::forget(assumed))?.wait()?.map_err(CycleError::Assume)?;
+                return Err(CycleError::rejected(status));
+            }
+        }
+        Ok(placed)
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`BindingCycle`] | the binding cycle of an assumed pod: Permit, PreBind, Bind, PostBind |
 //! | [`SchedulingLoop`] | takes a pod or a gang from the queue through both cycles, and returns it to the queue on failure |
 //! | [`BindingLoop`] | binds placed pods on a thread of its own |
+//! | [`Scheduler::schedule_batch`] | schedules pods in a row, with one commit for all of them |
 //! | [`Scheduler::schedule_gang`] | places pods together or not at all |
 //! | [`WhatIf`], [`drain`] | answers what-if questions on forks, on any number of threads |
 //!
@@ -34,6 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod batch;
 mod binder;
 mod binding;
 mod builder;

@@ -10,6 +10,7 @@
 //! failed pod is retried.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -183,6 +184,52 @@ impl SchedulingLoop {
         }
     }
 
+    /// Like [`SchedulingLoop::schedule_one`], for the next pod and those that are ready behind it, at most `most` in
+    /// all: their cycles share a commit ([`Scheduler::schedule_batch`]). Returns an attempt for each pod or group, in
+    /// the order of the queue. Waits only for the first pod, so a pod that arrives alone is not delayed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SchedulingLoop::schedule_one`].
+    pub fn schedule_batch(
+        &mut self,
+        most: NonZeroUsize,
+        deadline: Option<Instant>,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<Vec<Attempt>, PopError> {
+        let mut popped = vec![self.queue.pop_together(deadline, &clock)?];
+        self.queue.pop_ready(most.get() - 1, &clock, &mut popped);
+        trace_span!(_span, DEBUG, "scheduling_attempt", pods = popped.len());
+        let (mut attempts, mut alone) = (Vec::with_capacity(popped.len()), Vec::new());
+        let now = clock();
+        for popped in popped {
+            let mut pods = self.without_terminating(popped);
+            match &pods[..] {
+                [] => {}
+                [pod] if self.scheduler.stands_alone(pod) => alone.append(&mut pods),
+                pods => {
+                    self.attempt_each(&mut alone, now, &mut attempts);
+                    attempts.push(self.attempt_group(pods, now));
+                }
+            }
+        }
+        self.attempt_each(&mut alone, now, &mut attempts);
+        Ok(attempts)
+    }
+
+    /// Attempts pods that stand alone, and removes them from the list.
+    fn attempt_each(
+        &mut self,
+        pods: &mut Vec<Arc<Pod>>,
+        now: Timestamp,
+        attempts: &mut Vec<Attempt>,
+    ) {
+        let results = self.scheduler.schedule_batch(pods, now);
+        for (pod, result) in pods.drain(..).zip(results) {
+            attempts.push(self.ended(&pod, result, now));
+        }
+    }
+
     /// Returns the popped pods that are not terminating, and removes the terminating ones from the queue
     /// (`skipPodSchedule`).
     fn without_terminating(&self, popped: Popped) -> Vec<Arc<Pod>> {
@@ -197,7 +244,18 @@ impl SchedulingLoop {
     }
 
     fn attempt(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Attempt {
-        match self.scheduler.schedule(pod, now) {
+        let result = self.scheduler.schedule(pod, now);
+        self.ended(pod, result, now)
+    }
+
+    /// Ends the attempt of a pod: it is placed, or returns to the queue.
+    fn ended(
+        &self,
+        pod: &Arc<Pod>,
+        result: Result<Placement, CycleError>,
+        now: Timestamp,
+    ) -> Attempt {
+        match result {
             Ok(placement) => {
                 self.flush_group_calls([&placement], now);
                 Attempt::Placed(placement)

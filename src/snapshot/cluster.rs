@@ -15,6 +15,7 @@ use super::hash_index::HashIndex;
 use super::lane::TemplateId;
 use super::leases::Leases;
 use super::node_info::{NodeInfo, PodInfo};
+use super::plan::PlanId;
 use super::pod_index::Uids;
 use super::stores::Objects;
 use super::table::{Internable, Interned, Table};
@@ -32,6 +33,8 @@ pub struct Cluster {
     pub(super) _begin: Begin,
     pub(crate) generation: Generation,
     pub(crate) branch: u64,
+    /// The plan that this state belongs to, until the writer adopts it.
+    pub(crate) plan: Option<Arc<PlanId>>,
     pub(crate) counts: Counts,
     pub(crate) chunks: Tree<Chunk>,
     /// Maps the hash of a uid to the slots of the nodes that may hold the pod.
@@ -270,6 +273,7 @@ impl Cluster {
             _begin: Begin,
             generation: Generation::ZERO,
             branch: 0,
+            plan: None,
             counts: Counts::default(),
             chunks: Tree::default(),
             uids: Uids::new(),
@@ -287,6 +291,7 @@ impl Cluster {
             _begin: Begin,
             generation: self.generation,
             branch: self.branch,
+            plan: self.plan.clone(),
             counts: self.counts,
             chunks: self.chunks.clone(),
             uids: self.uids.share(),
@@ -641,7 +646,8 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// A sequence of versions: that of an engine's writer, or of one of its forks.
+/// A sequence of versions: that of an engine's writer, or of one of its forks. A [`Plan`](super::Plan) belongs to the
+/// lineage of the writer, with which it has everything in common that placing pods does not change.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
     /// Each engine has its own. Holding the `Arc` keeps another engine from reusing its address.
@@ -649,9 +655,10 @@ pub(crate) struct Lineage {
     branch: u64,
 }
 
-impl PartialEq for Lineage {
-    fn eq(&self, other: &Lineage) -> bool {
-        Arc::ptr_eq(&self.leases, &other.leases) && self.branch == other.branch
+impl Lineage {
+    /// Returns whether a version belongs to this lineage. Touches no reference count, which threads would contend for.
+    pub(crate) fn includes(&self, cluster: &Cluster) -> bool {
+        Arc::ptr_eq(&self.leases, &cluster.rest.leases) && self.branch == cluster.branch
     }
 }
 

@@ -25,6 +25,7 @@ mod node_info;
 mod object_store;
 mod objects;
 mod per_chunk;
+mod plan;
 mod pod_index;
 mod stores;
 mod table;
@@ -51,7 +52,8 @@ pub use godel::{
 pub(crate) use node_info::PodRef;
 pub use node_info::{NodeInfo, PodInfo};
 pub use object_store::{Keyed, ObjectEvent, ObjectStore};
-pub(crate) use per_chunk::PerChunk;
+pub(crate) use per_chunk::{Followed, PerChunk};
+pub(crate) use plan::Plan;
 pub use stores::Objects;
 pub(crate) use tally::Hosts;
 pub(crate) use victims::importance;

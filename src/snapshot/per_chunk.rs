@@ -5,31 +5,95 @@
 //! that generation changes, and caching it cannot affect any result. A tally (`src/snapshot/tally.rs`) also caches a
 //! value per chunk, but stores it in the chunk itself, so that all readers share it.
 
+//!
+//! A [`Plan`](super::Plan) belongs to the writer's lineage, but its generations are its own until the writer adopts it.
+//! The values of a plan that was not adopted are dropped when another version is followed.
+
+use std::sync::Arc;
+
 use crate::model::Generation;
 
 use super::cluster::{Cluster, Lineage};
+use super::plan::PlanId;
 
 /// A cache entry for each of some chunks.
 pub(crate) struct PerChunk<T> {
     /// The lineage of the versions that contain the chunks.
     lineage: Option<Lineage>,
+    /// The plan that the last version belonged to.
+    plan: Option<Arc<PlanId>>,
+    /// The newest generation of a value, and the chunks whose values were computed from `plan`.
+    newest: Generation,
+    planned: Vec<u32>,
     /// The position of each chunk's value plus 1, or 0 if there is none, by chunk number.
     places: Vec<u32>,
     /// The values, each with the generation that last changed its chunk.
     values: Vec<(Generation, T)>,
 }
 
+/// What remains of a cache when another version is followed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Followed {
+    /// All values.
+    All,
+    /// All but the values of these chunks, which were computed after the generation and are outdated.
+    Until(Generation, Vec<u32>),
+    /// None.
+    Nothing,
+}
+
+/// The generation of a value that is outdated. No log reaches it.
+const OUTDATED: Generation = Generation(u64::MAX);
+
 impl<T> PerChunk<T> {
-    /// Switches to the lineage of this version, and drops all values if it is a different one. Returns `true` if the
-    /// lineage is the same.
-    pub(crate) fn follow(&mut self, cluster: &Cluster) -> bool {
-        let lineage = cluster.lineage();
-        let is_same = self.lineage.as_ref() == Some(&lineage);
-        if !is_same {
+    /// Prepares the cache for this version, and drops the values that do not hold in its lineage or plan.
+    pub(crate) fn follow(&mut self, cluster: &Cluster) -> Followed {
+        if !self.lineage.as_ref().is_some_and(|lineage| lineage.includes(cluster)) {
             self.clear();
-            self.lineage = Some(lineage);
+            self.lineage = Some(cluster.lineage());
+            self.plan.clone_from(&cluster.plan);
+            return Followed::Nothing;
         }
-        is_same
+        let is_same = match (&self.plan, &cluster.plan) {
+            (None, None) => true,
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        };
+        if is_same {
+            return Followed::All;
+        }
+        let left = self.plan.take().filter(|left| !left.is_adopted()).map(|left| left.since);
+        self.plan.clone_from(&cluster.plan);
+        let since = left.into_iter().chain(cluster.plan.as_ref().map(|plan| plan.since)).min();
+        let mut outdated = std::mem::take(&mut self.planned);
+        match since.filter(|since| *since < self.newest) {
+            None => Followed::All,
+            Some(since) => {
+                if left != Some(since) {
+                    outdated = self.chunks().collect();
+                }
+                outdated.retain(|chunk| self.forget(*chunk, since));
+                self.newest = since;
+                Followed::Until(since, outdated)
+            }
+        }
+    }
+
+    /// Marks the value of a chunk as outdated if it is newer than `since`, and returns whether it was.
+    fn forget(&mut self, chunk: u32, since: Generation) -> bool {
+        let Some(place) = self.place(chunk) else { return false };
+        let at = &mut self.values[place].0;
+        let is_outdated = *at > since;
+        if is_outdated {
+            *at = OUTDATED;
+        }
+        is_outdated
+    }
+
+    /// Returns the chunks that have a value.
+    fn chunks(&self) -> impl Iterator<Item = u32> {
+        let with = self.places.iter().enumerate().filter(|(_, place)| **place > 0);
+        with.map(|(chunk, _)| chunk as u32)
     }
 
     /// Returns the value of a chunk that was last changed by the generation `at`, if it is cached. O(1).
@@ -52,6 +116,10 @@ impl<T> PerChunk<T> {
             self.places[number] = self.values.len() as u32;
             self.values.len() - 1
         });
+        if self.plan.is_some() {
+            self.planned.push(chunk);
+        }
+        self.newest = self.newest.max(at);
         let (known, value) = &mut self.values[place];
         *known = at;
         value
@@ -66,6 +134,8 @@ impl<T> PerChunk<T> {
     pub(crate) fn clear(&mut self) {
         self.places.clear();
         self.values.clear();
+        self.planned.clear();
+        self.newest = Generation::ZERO;
     }
 
     /// Returns the size in bytes of the cache for `chunks` values if all chunk numbers are below `numbers`.
@@ -81,12 +151,20 @@ impl<T> PerChunk<T> {
 
 impl<T> Default for PerChunk<T> {
     fn default() -> PerChunk<T> {
-        PerChunk { lineage: None, places: Vec::new(), values: Vec::new() }
+        PerChunk {
+            lineage: None,
+            plan: None,
+            newest: Generation::ZERO,
+            planned: Vec::new(),
+            places: Vec::new(),
+            values: Vec::new(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Plan;
     use super::*;
     use crate::model::node;
     use crate::{Config, Engine};
@@ -96,13 +174,54 @@ mod tests {
         let (mut writer, _) = Engine::inline(Config::default());
         writer.add_node(node("a").build()).unwrap();
         let mut values = PerChunk::default();
-        assert!(!values.follow(writer.cluster()));
+        assert_eq!(values.follow(writer.cluster()), Followed::Nothing);
         *values.renew(3, Generation(7), || "") = "third";
         assert_eq!(values.get(3, Generation(7)), Some(&"third"));
         assert_eq!((values.get(3, Generation(8)), values.get(2, Generation(7))), (None, None));
         assert_eq!(*values.renew(3, Generation(8), || "new"), "third");
-        assert!(values.follow(writer.cluster()) && values.len() == 1);
-        assert!(!values.follow(&writer.cluster().fork()));
+        assert_eq!((values.follow(writer.cluster()), values.len()), (Followed::All, 1));
+        assert_eq!(values.follow(&writer.cluster().fork()), Followed::Nothing);
         assert_eq!(values.get(3, Generation(8)), None);
+    }
+
+    /// Returns a plan at the current version, and the generation of its next placement.
+    fn plan(writer: &crate::Writer) -> (Plan, Generation) {
+        let plan = Plan::new(writer.cluster()).unwrap();
+        let next = plan.generation().next();
+        (plan, next)
+    }
+
+    #[test]
+    fn values_of_a_plan_that_is_not_adopted_are_dropped() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("a").build()).unwrap();
+        let now = writer.cluster().generation();
+        let mut values = PerChunk::default();
+        values.follow(writer.cluster());
+        values.renew(1, now, || "before");
+        values.renew(2, now, || "before");
+        let (first, next) = plan(&writer);
+        assert_eq!(values.follow(&first), Followed::All);
+        *values.renew(2, next, || "") = "planned";
+        values.renew(3, now, || "unchanged by the plan");
+        assert_eq!(values.get(2, next), Some(&"planned"));
+        let (second, _) = plan(&writer);
+        assert_eq!(values.follow(&second), Followed::Until(now, vec![2]));
+        assert_eq!((values.get(1, now), values.get(2, next)), (Some(&"before"), None));
+        assert!(values.get(3, now).is_some());
+        assert_eq!(values.follow(writer.cluster()), Followed::All);
+    }
+
+    #[test]
+    fn a_plan_from_an_older_version_sees_no_newer_values() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("a").build()).unwrap();
+        let (old, next) = plan(&writer);
+        writer.add_node(node("b").build()).unwrap();
+        let mut values = PerChunk::default();
+        values.follow(writer.cluster());
+        values.renew(1, next, || "the writer's");
+        assert_eq!(values.follow(&old), Followed::Until(old.generation(), vec![1]));
+        assert_eq!(values.get(1, next), None);
     }
 }

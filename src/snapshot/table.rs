@@ -176,6 +176,11 @@ impl Numbers {
         Some(number)
     }
 
+    /// Returns whether no number is free. Numbers that held versions may still refer to are not.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.is_empty()
+    }
+
     /// Releases a number that no version from `span.now` on refers to.
     pub(crate) fn release(&mut self, number: u32, span: Span) {
         self.waiting.insert((span.now, number));

@@ -5,14 +5,15 @@
 //! is rejected here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::freeing;
 use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
-use crate::snapshot::draft::{Draft, check_supported};
+use crate::snapshot::draft::{Draft, node_of};
 use crate::snapshot::godel::Leaving;
-use crate::snapshot::{Cluster, CustomStores, GodelConfig, NodeSlot, PodRef, Snapshot};
+use crate::snapshot::{Cluster, CustomStores, GodelConfig, NodeSlot, Plan, PodRef, Snapshot};
 use crate::sync::mutated;
 
 use super::commit::CommitPolicy;
@@ -171,6 +172,19 @@ impl State {
                 self.assume_all(pods, self.age(*decided_on), observer)?;
                 applied.added = pods.len();
             }
+            Event::AssumeEach { pods, decided_on, prepared } => {
+                let plan = prepared.take::<Plan>();
+                match plan.map(|plan| self.adopt(plan, pods, observer)) {
+                    Some(Ok(())) => applied.added = pods.len(),
+                    refused => {
+                        self.assume_each(pods, self.age(*decided_on), applied, observer);
+                        if let Some(Err(plan)) = refused {
+                            prepared.put_back(plan);
+                        }
+                    }
+                }
+                applied.generation = self.generation;
+            }
             Event::Preempt { pod, victims, decided_on } => {
                 let age = self.age(*decided_on);
                 applied.removed = self.preempt(pod, victims, age, observer)?;
@@ -294,15 +308,8 @@ impl State {
         age: Age,
     ) -> Result<Option<NodeSlot>, EventError> {
         let uid = &pod.uid;
-        if uid.is_empty() {
-            return Err(EventError::EmptyUid);
-        }
-        if draft.pod(uid).is_some() {
-            return Err(EventError::AlreadyInCache { uid: uid.clone() });
-        }
+        let slot = draft.check_assume(pod)?;
         let node = node_of(pod)?;
-        check_supported(pod)?;
-        let slot = draft.check_place(pod, node, None)?;
         let conflict =
             |reason| EventError::Conflict { uid: uid.clone(), node: node.clone(), reason };
         if age == Age::Stale && draft.lacks_place(pod, node) {
@@ -344,6 +351,45 @@ impl State {
             self.place(pod, None, true, observer);
         }
         Ok(())
+    }
+
+    /// Makes a plan the current state, if it leads from the state before this event to just these placements.
+    fn adopt(
+        &mut self,
+        plan: Box<Plan>,
+        pods: &[Arc<Pod>],
+        observer: &mut impl Observer,
+    ) -> Result<(), Box<Plan>> {
+        self.draft.adopt(plan, pods, |pod, slot| observer.placed(pod, slot, true))?;
+        self.generation = self.draft.cluster.generation();
+        Ok(())
+    }
+
+    /// Assumes the pods one by one, each as an event of its own.
+    fn assume_each(
+        &mut self,
+        pods: &[Arc<Pod>],
+        mut age: Age,
+        applied: &mut Applied,
+        observer: &mut impl Observer,
+    ) {
+        for (n, pod) in pods.iter().enumerate() {
+            if n > 0 {
+                self.generation = self.generation.next();
+                self.draft.begin(self.generation);
+            }
+            match self.check_assume(&self.draft, pod, age) {
+                Ok(slot) => {
+                    self.place(pod, slot, true, observer);
+                    applied.added += 1;
+                }
+                Err(why) => {
+                    applied.rejected.push((pod.uid.to_string(), why));
+                    // The later ones were decided on with this pod in place.
+                    age = Age::Stale;
+                }
+            }
+        }
     }
 
     fn finish_binding(
@@ -570,13 +616,6 @@ impl State {
         }
         self.unfinished.remove(uid);
         self.unbound_members.remove(uid);
-    }
-}
-
-pub(super) fn node_of(pod: &Pod) -> Result<&Name, EventError> {
-    match &pod.node_name {
-        Some(node) if !node.is_empty() => Ok(node),
-        _ => Err(EventError::NoNodeName { uid: pod.uid.clone() }),
     }
 }
 

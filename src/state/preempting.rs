@@ -2,9 +2,10 @@
 
 use crate::model::{EventError, Name, Pod, Uid};
 use crate::snapshot::draft::Draft;
+use crate::snapshot::draft::node_of;
 use crate::snapshot::godel::Leaving;
 
-use super::lifecycle::{Age, Observer, State, node_of, other_node};
+use super::lifecycle::{Age, Observer, State, other_node};
 
 impl State {
     /// Checks the placement on a fork without the victims, then applies it, and returns the number of victims removed.

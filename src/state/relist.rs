@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::log::{Applied, Relist};
 use crate::model::{EventError, Name, Node, Object, ObjectKind, Pod, Uid};
 use crate::snapshot::PodInfo;
+use crate::snapshot::draft::node_of;
 use crate::snapshot::godel::Leaving;
 
-use super::lifecycle::{Observer, State, node_of};
+use super::lifecycle::{Observer, State};
 
 impl State {
     /// Adds, confirms or replaces the listed objects, and removes those that are not listed, except assumed pods. A

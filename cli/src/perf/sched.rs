@@ -82,6 +82,16 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..),
     )]
     pub(super) gang: u32,
+    /// Number of pods per batch: their decisions share a commit.
+    ///
+    /// The times of a cycle are then those of a batch divided by its pods.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..),
+    )]
+    pub(super) batch: u16,
     /// Number of schedulers on one engine, each on its own thread.
     #[arg(
         long,
@@ -295,6 +305,7 @@ fn measure(
         return Ok((queued::measure(&bench, shape, arguments, measured)?, Vec::new()));
     }
     let together = if shape == Shape::Gang { arguments.gang as usize } else { 1 };
+    let sizes = (together, usize::from(arguments.batch));
     let mut shares: Vec<Vec<Arc<Pod>>> = vec![Vec::new(); schedulers];
     for (n, pods) in measured.chunks(together).enumerate() {
         shares[n % schedulers].extend_from_slice(pods);
@@ -307,7 +318,7 @@ fn measure(
     let mut workers: Vec<Scheduler> = std::iter::once(first).chain(others).collect();
     let started = Instant::now();
     let measured: Vec<Result<Measured, Failure>> = match &mut workers[..] {
-        [one] => vec![work(one, &shares[0], arguments.check, together)],
+        [one] => vec![work(one, &shares[0], arguments.check, sizes)],
         all => std::thread::scope(|scope| {
             let (barrier, check) = (&barrier, arguments.check);
             let run = |(scheduler, share): (_, &Vec<Arc<Pod>>)| {
@@ -315,7 +326,7 @@ fn measure(
                 let scheduler: &mut Scheduler = scheduler;
                 scope.spawn(move || {
                     barrier.wait();
-                    work(scheduler, &share, check, together)
+                    work(scheduler, &share, check, sizes)
                 })
             };
             let threads: Vec<_> = all.iter_mut().zip(&shares).map(run).collect();
@@ -378,7 +389,7 @@ fn work(
     scheduler: &mut Scheduler,
     pods: &[Arc<Pod>],
     check: bool,
-    together: usize,
+    (together, batch): (usize, usize),
 ) -> Result<Measured, Failure> {
     let mut measured = Measured {
         cycles: histogram()?,
@@ -391,8 +402,10 @@ fn work(
     let started = Instant::now();
     if together > 1 {
         place_gangs(scheduler, pods.chunks(together), &mut measured);
+    } else if batch > 1 {
+        place_batches(scheduler, pods.chunks(batch), &mut measured);
     }
-    for pod in pods.iter().filter(|_| together == 1) {
+    for pod in pods.iter().filter(|_| together == 1 && batch == 1) {
         let plainly = check.then(|| {
             let snapshot = scheduler.reader().snapshot();
             let state = CycleState::default();
@@ -450,6 +463,20 @@ fn place_gangs<'a>(
         let placed = scheduler.schedule_gang(gang, gang.len(), Timestamp(0));
         measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
         measured.failed += if placed.is_err() { gang.len() as u64 } else { 0 };
+    }
+}
+
+fn place_batches<'a>(
+    scheduler: &mut Scheduler,
+    batches: impl Iterator<Item = &'a [Arc<Pod>]>,
+    measured: &mut Measured,
+) {
+    for batch in batches {
+        let from = Instant::now();
+        let placed = scheduler.schedule_batch(batch, Timestamp(0));
+        let took = from.elapsed().as_nanos() as u64 / batch.len() as u64;
+        measured.cycles.saturating_record_n(took, batch.len() as u64);
+        measured.failed += placed.iter().filter(|placed| placed.is_err()).count() as u64;
     }
 }
 

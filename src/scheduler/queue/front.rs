@@ -164,6 +164,23 @@ impl QueueFront {
         self.wait_for(deadline, clock, SchedulingQueue::pop_together)
     }
 
+    /// Pops up to `most` more pods that are ready, each with its siblings, and appends them to `popped`. Does not wait.
+    pub(crate) fn pop_ready(
+        &self,
+        most: usize,
+        clock: impl Fn() -> Timestamp,
+        popped: &mut Vec<Popped>,
+    ) {
+        if most == 0 {
+            return;
+        }
+        let mut shared = lock(&self.shared);
+        let now = clock();
+        let ready = std::iter::from_fn(|| shared.queue.pop_together(now)).take(most);
+        popped.extend(ready);
+        self.wake_others(&shared);
+    }
+
     fn wait_for<T>(
         &self,
         deadline: Option<Instant>,

@@ -11,7 +11,7 @@ mod renewed;
 
 pub(crate) use super::godel::draft::Effect;
 pub use parts::PartCount;
-pub(crate) use pods::{check_amounts, check_supported};
+pub(crate) use pods::{check_amounts, check_supported, node_of};
 #[cfg(test)]
 pub(crate) use renewed::damage;
 
@@ -29,7 +29,7 @@ pub(crate) struct Draft {
     /// No version before this one is held.
     horizon: Generation,
     /// Pods that were removed from this draft and may still be looked up in older versions.
-    departures: Departures,
+    pub(super) departures: Departures,
     /// How many pods use each template, by template number. `None` in a fork, which does not know the users in its base
     /// and therefore never removes a template.
     users: Option<Users>,
@@ -88,7 +88,8 @@ impl Draft {
 
     /// Starts a new lineage at `base`. O(1).
     pub(crate) fn fork(base: &Cluster) -> Draft {
-        let mut cluster = Cluster { branch: super::fork::new_branch(), ..base.share() };
+        let branch = super::fork::new_branch();
+        let mut cluster = Cluster { branch, plan: None, ..base.share() };
         cluster.uids.fork_off(&base.rest.leases);
         Draft {
             cluster,
@@ -199,11 +200,22 @@ impl Draft {
                 number
             }
         };
+        self.use_template(number);
+        Some(number)
+    }
+
+    /// Adds one pod to the users of a template that has a number.
+    pub(super) fn use_template(&mut self, number: u32) {
         if let Some(users) = &mut self.users {
             users.truncate(self.cluster.rest.templates.next);
             *users.at(number) += 1;
         }
-        Some(number)
+    }
+
+    /// Returns whether no released number waits to be used for a pod's template, labels, resources, claims or group.
+    pub(super) fn has_no_free_numbers(&self) -> bool {
+        let FreeNumbers { templates, pod_labels, resources, claims, groups, .. } = &self.numbers;
+        [templates, pod_labels, resources, claims, groups].iter().all(|numbers| numbers.is_empty())
     }
 
     fn release_template(&mut self, number: u32) {

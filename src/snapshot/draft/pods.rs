@@ -24,6 +24,21 @@ struct Amounts<'a> {
 }
 
 impl Draft {
+    /// Checks that a pod can be assumed on the node that it names: it is unknown, names a node, needs no resource claims,
+    /// and [can be placed](Draft::check_place) there. Returns the slot of the node if the node is known.
+    pub(crate) fn check_assume(&self, pod: &Pod) -> Result<Option<NodeSlot>, EventError> {
+        let uid = &pod.uid;
+        if uid.is_empty() {
+            return Err(EventError::EmptyUid);
+        }
+        if self.pod(uid).is_some() {
+            return Err(EventError::AlreadyInCache { uid: uid.clone() });
+        }
+        let node = node_of(pod)?;
+        check_supported(pod)?;
+        self.check_place(pod, node, None)
+    }
+
     /// Checks that a pod could be placed on a node if the pod `leaving` was removed first. The node may be unknown.
     /// Returns its slot if it is known.
     pub(crate) fn check_place(
@@ -272,6 +287,18 @@ impl Draft {
                 rest.claims.release(number, &mut self.numbers.claims, span);
             }
         }
+    }
+}
+
+/// Returns the node that a pod names.
+///
+/// # Errors
+///
+/// Returns an error if the pod names none.
+pub(crate) fn node_of(pod: &Pod) -> Result<&Name, EventError> {
+    match &pod.node_name {
+        Some(node) if !node.is_empty() => Ok(node),
+        _ => Err(EventError::NoNodeName { uid: pod.uid.clone() }),
     }
 }
 

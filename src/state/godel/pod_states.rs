@@ -10,7 +10,8 @@ use crate::log::Applied;
 use crate::model::{EventError, Name, Pod, PodState, Uid};
 use crate::snapshot::godel::Leaving;
 
-use crate::state::lifecycle::{Observer, State, node_of, other_node};
+use crate::snapshot::draft::node_of;
+use crate::state::lifecycle::{Observer, State, other_node};
 
 impl State {
     /// Returns `true` if pods may be in the states given by Gödel's annotations.

@@ -35,6 +35,7 @@ pub enum Op {
     /// If the flag is set, the decision names the current version, so that the fit is not checked again.
     Assume(PodSeed, bool),
     AssumeAll([PodSeed; 3], bool),
+    AssumeEach([PodSeed; 3], bool),
     /// The preemptor and the uids of its victims.
     Preempt(
         PodSeed,
@@ -144,6 +145,10 @@ impl Op {
                 pods: seeds.iter().map(PodSeed::pod).collect(),
                 decided_on: decided_on(*is_current),
             },
+            Op::AssumeEach(seeds, is_current) => {
+                let event = Event::assume_each(seeds.each_ref().map(PodSeed::shared));
+                decided_on(*is_current).map_or(event.clone(), |version| event.decided_on(version))
+            }
             Op::Preempt(seed, victims) => Event::Preempt {
                 pod: seed.shared(),
                 victims: victims.iter().map(|n| uid(*n)).collect(),
@@ -232,7 +237,7 @@ impl Op {
             | Op::Add(seed)
             | Op::Update(_, seed)
             | Op::Pending(seed) => std::slice::from_mut(seed),
-            Op::AssumeAll(seeds, _) => seeds,
+            Op::AssumeAll(seeds, _) | Op::AssumeEach(seeds, _) => seeds,
             Op::RelistPods(seeds) => seeds,
             _ => &mut [],
         }

@@ -10,7 +10,7 @@ mod bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::log::Outcome;
+use portolan::log::{Event, Outcome};
 use portolan::model::EventError;
 use portolan::snapshot::{Dump, Fork, Snapshot};
 use portolan::state::CommitPolicy;
@@ -147,8 +147,14 @@ impl Machine {
             Step::Write(op) => {
                 let event = op.event(self.step, self.naive.generation());
                 let outcome = self.writer.apply(&event);
-                if outcome.as_ref().is_ok_and(|applied| !applied.rejected.is_empty()) {
-                    // The engine applied only a part of a relist, and the oracle applies a relist as a whole.
+                let rejected = outcome.as_ref().map_or(&[][..], |applied| &applied.rejected);
+                let is_overflow_in_part =
+                    rejected.iter().any(|(_, why)| matches!(why, EventError::Overflow { .. }));
+                if is_overflow_in_part
+                    || !rejected.is_empty() && !matches!(event, Event::AssumeEach { .. })
+                {
+                    // The engine applied only a part of a relist, and the oracle applies a relist as a whole and knows
+                    // no overflow.
                     return false;
                 }
                 if is_overflow(&outcome) {

@@ -118,6 +118,14 @@ impl Naive {
                 }
                 all
             }
+            Event::AssumeEach { pods, decided_on, .. } => {
+                let mut is_current = is_current(decided_on, self.generation);
+                for (n, pod) in pods.iter().enumerate() {
+                    self.generation += u64::from(n > 0);
+                    is_current &= self.assume(pod, is_current);
+                }
+                true
+            }
             Event::Preempt { pod, victims, decided_on } => {
                 self.preempt(pod, victims, is_current(decided_on, self.generation))
             }

@@ -1,0 +1,182 @@
+//! Batches: scheduling cycles in a row with one commit.
+//!
+//! Submitting an event, waiting for its outcome and publishing a version cost about as much as a decision. A batch pays
+//! for them once: its pods are decided one after the other on a plan, which shows each of them the pods before it, and
+//! are then assumed by one event. If nothing else was folded since the version that the plan starts at, the writer
+//! adopts the plan instead of placing the pods again. Otherwise it checks each placement in the current state, as it
+//! does for single pods, and the pods whose placements no longer hold are decided again, one by one (Omega's optimistic
+//! concurrency control).
+//!
+//! A scheduler that is alone on its engine makes the same decisions in a batch as one by one. Therefore a batch ends
+//! before a pod whose cycle could affect the next decision by more than its placement: a pod that fits nowhere, because
+//! PostFilter may then nominate it; a nominated pod; and a pod for which a plugin has something to do at Reserve or
+//! Permit ([`Plugin::reserves`](crate::framework::Plugin::reserves)).
+
+use std::sync::Arc;
+
+use crate::framework::{Algorithm, Cycle, CycleState, Decision};
+use crate::log::{Event, Prepared};
+use crate::model::{EventError, Pod, Timestamp};
+use crate::snapshot::{Plan, Snapshot};
+
+use super::{CycleError, Placement, Profiles, Scheduler};
+
+/// The result of each pod of a batch.
+type Results = Vec<Result<Placement, CycleError>>;
+
+/// A pod of a batch with its decision.
+struct Decided {
+    assumed: Arc<Pod>,
+    decision: Decision,
+    state: CycleState,
+}
+
+impl Scheduler {
+    /// Runs the scheduling cycles of several pods in this order, and returns their results in the same order. Equivalent
+    /// to a call of [`Scheduler::schedule`] for each pod, but cheaper. Pods that other schedulers place meanwhile are
+    /// seen by the next call, or at the commit.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+    /// use portolan::log::Event;
+    /// use portolan::model::{Timestamp, node, pod};
+    /// use portolan::scheduler::{Profiles, Scheduler};
+    /// use portolan::{Config, Engine};
+    ///
+    /// let engine = Engine::shared(Config::default());
+    /// for name in ["n1", "n2"] {
+    ///     engine.submit(Event::add_node(node(name).cpu(1_000).memory(1 << 30).build()))?.wait()??;
+    /// }
+    /// let algorithm = Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
+    /// let mut scheduler = Scheduler::new(engine, Profiles::one(algorithm))?;
+    /// let pods = ["a", "b", "c"].map(|name| Arc::new(pod(name).cpu(600).build()));
+    /// let placed = scheduler.schedule_batch(&pods, Timestamp::from_secs(1));
+    /// assert_eq!(placed.iter().filter(|placed| placed.is_ok()).count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn schedule_batch(&mut self, pods: &[Arc<Pod>], now: Timestamp) -> Results {
+        let mut results = Results::with_capacity(pods.len());
+        while let [first, ..] = &pods[results.len()..] {
+            let rest = &pods[results.len()..];
+            let together = rest.iter().take_while(|pod| self.may_be_batched(pod)).count();
+            match together {
+                0 | 1 => results.push(self.schedule(first, now)),
+                _ => self.place_batch(&rest[..together], now, &mut results),
+            }
+        }
+        results
+    }
+
+    /// Returns whether the pod's cycle consists of a decision and a placement.
+    fn may_be_batched(&self, pod: &Pod) -> bool {
+        let Some(framework) = self.framework(pod) else { return false };
+        let handle = framework.handle();
+        pod.nominated_node_name.is_none()
+            && handle.extenders().is_empty()
+            && handle.nominator().node_of(&pod.uid).is_none()
+            && !framework.reserves(pod)
+            && !self.engine.is_within_writer()
+    }
+
+    /// Places pods up to the first one that fits nowhere, and that pod alone.
+    fn place_batch(&mut self, pods: &[Arc<Pod>], now: Timestamp, results: &mut Results) {
+        trace_span!(_span, DEBUG, "batch", pods = pods.len());
+        let snapshot = self.reader.snapshot();
+        let (decided, prepared) = decide(&mut self.profiles, &snapshot, pods);
+        let count = decided.len();
+        if count > 0 {
+            match self.commit(&snapshot, &decided, prepared) {
+                Ok(rejected) => self.finish(pods, decided, rejected, (&snapshot, now), results),
+                Err(error) => {
+                    self.figures.failed += count as u64;
+                    results.extend(decided.iter().map(|_| Err(error.clone())));
+                }
+            }
+        }
+        if let Some(next) = pods.get(count) {
+            results.push(self.schedule(next, now));
+        }
+    }
+
+    /// Assumes the pods. Returns the rejected ones, in order.
+    fn commit(
+        &self,
+        version: &Snapshot,
+        decided: &[Decided],
+        prepared: Prepared,
+    ) -> Result<Vec<(String, EventError)>, CycleError> {
+        let event = Event::AssumeEach {
+            pods: decided.iter().map(|of| of.assumed.clone()).collect(),
+            decided_on: Some(version.generation()),
+            // This thread drops a plan that was not adopted.
+            prepared: prepared.clone(),
+        };
+        let applied = self.engine.submit(event)?.wait()?.map_err(CycleError::Assume)?;
+        Ok(applied.rejected)
+    }
+
+    /// Runs Reserve and Permit for the accepted pods, and schedules those again whose placement no longer held.
+    fn finish(
+        &mut self,
+        pods: &[Arc<Pod>],
+        decided: Vec<Decided>,
+        rejected: Vec<(String, EventError)>,
+        (version, now): (&Snapshot, Timestamp),
+        results: &mut Results,
+    ) {
+        let mut rejected = rejected.into_iter().peekable();
+        for (pod, Decided { assumed, decision, state }) in pods.iter().zip(decided) {
+            let is_rejected = rejected.peek().is_some_and(|(uid, _)| *uid == pod.uid.to_string());
+            let why = rejected.next_if(|_| is_rejected).map(|(_, why)| why);
+            let placed = match (why, self.framework(pod).cloned()) {
+                (None, Some(framework)) => {
+                    let placed = Placement::assumed(assumed, decision, state, framework);
+                    self.reserve(placed, pod, version, now)
+                }
+                (Some(EventError::Conflict { .. }) | None, _) => {
+                    self.figures.conflicts += 1;
+                    results.push(self.schedule(pod, now));
+                    continue;
+                }
+                (Some(why), _) => Err(CycleError::Assume(why)),
+            };
+            self.figures.placed += u64::from(placed.is_ok());
+            self.figures.failed += u64::from(placed.is_err());
+            results.push(placed);
+        }
+    }
+}
+
+/// Decides on the pods one after the other, up to the first one that cannot be placed, and returns the plan that
+/// contains them.
+fn decide(
+    profiles: &mut Profiles<Algorithm>,
+    snapshot: &Snapshot,
+    pods: &[Arc<Pod>],
+) -> (Vec<Decided>, Prepared) {
+    let mut decided = Vec::with_capacity(pods.len());
+    let Some(mut plan) = Plan::new(snapshot) else { return (decided, Prepared::default()) };
+    for pod in pods {
+        let Some(algorithm) = profiles.get_mut(pod) else { break };
+        let before = algorithm.progress();
+        let state = algorithm.state();
+        let decision = algorithm.decide_as_it_is(Cycle::new(&plan, pod, &state)).ok();
+        let took = state.elapsed();
+        let placed = decision.and_then(|decision| {
+            let assumed = Arc::new(decision.place(Pod::clone(pod)));
+            plan.assume(&assumed).ok()?;
+            Some((assumed, decision))
+        });
+        let Some((assumed, decision)) = placed else {
+            // The pod's own cycle decides again and explains why it cannot be placed.
+            algorithm.go_back(&before);
+            break;
+        };
+        if let (Some(recorder), Some(took)) = (algorithm.framework().recorder(), took) {
+            recorder.algorithm(took);
+        }
+        decided.push(Decided { assumed, decision, state });
+    }
+    (decided, Prepared::new(plan))
+}

@@ -1,0 +1,329 @@
+//! Batches: the same decisions as one by one, the same state, and no overcommitted node beside other writers.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use portolan::framework::{
+    Algorithm, AlgorithmConfig, Code, Cycle, Framework, Handle, Plugin, Point, PreFilter, Status,
+};
+use portolan::log::Event;
+use portolan::model::{EventError, Pod, Timestamp, Uid, node, pod};
+use portolan::plugins::default_plugins;
+use portolan::scheduler::{
+    Attempt, CycleError, FilterCheck, InMemoryEvictor, Profiles, Scheduler, Schedulers,
+};
+use portolan::{Config, Engine};
+use portolan_testkit::draw::Draw;
+use portolan_testkit::random::Random;
+use proptest::prelude::*;
+
+const NOW: Timestamp = Timestamp(0);
+
+fn submit(engine: &Engine, event: Event) -> Result<(), EventError> {
+    engine.submit(event).unwrap().wait().unwrap().map(drop)
+}
+
+fn scheduler(engine: &Engine, framework: Framework, config: AlgorithmConfig) -> Scheduler {
+    let algorithm = Algorithm::new(framework, config, None);
+    Scheduler::new(engine.clone(), Profiles::one(algorithm)).unwrap()
+}
+
+/// An engine with a random cluster, and a scheduler that preempts.
+struct World {
+    engine: Engine,
+    scheduler: Scheduler,
+}
+
+impl World {
+    fn new(draw: &mut Draw<'_>, nodes: usize, config: AlgorithmConfig) -> World {
+        let check = FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())));
+        let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
+        for n in 0..nodes {
+            submit(&engine, Event::add_node(draw.node(n))).unwrap();
+        }
+        for _ in 0..draw.below(24) {
+            submit(&engine, Event::PutObject(draw.object())).unwrap();
+        }
+        for n in 0..nodes {
+            let _ = submit(&engine, Event::add_pod(draw.pod(n).on(format!("n{n}"))));
+        }
+        let handle = Handle::default().with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
+        let framework = Framework::default_profile_with(&handle);
+        World { scheduler: scheduler(&engine, framework, config), engine }
+    }
+}
+
+/// What a scheduler decided for each pod.
+fn decisions<'a>(
+    results: impl IntoIterator<Item = &'a Result<portolan::scheduler::Placement, CycleError>>,
+) -> Vec<Result<portolan::framework::Decision, CycleError>> {
+    let decision = |result: &'a Result<portolan::scheduler::Placement, CycleError>| match result {
+        Ok(placement) => Ok(placement.decision.clone()),
+        Err(error) => Err(error.clone()),
+    };
+    results.into_iter().map(decision).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_batch_decides_as_its_pods_do_one_by_one(
+        bits in any::<u64>(),
+        nodes in 1..160_usize,
+        batch in 2..24_usize,
+        percentage in prop_oneof![Just(0_u8), Just(30), Just(100)],
+    ) {
+        let config = || AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
+        let mut draw = Draw::from(bits);
+        let mut alone = World::new(&mut draw.clone(), nodes, config());
+        let mut together = World::new(&mut draw, nodes, config());
+        let templates: Vec<Pod> = (0..4).map(|n| draw.pod(n)).collect();
+        for round in 0..6 {
+            let pods: Vec<Arc<Pod>> = (0..batch).map(|n| {
+                let uid = Uid::new(&format!("default/new-{round}-{n}"));
+                let template = &templates[draw.below(4) as usize];
+                Arc::new(Pod { uid, node_name: None, ..template.clone() })
+            }).collect();
+            let one_by_one: Vec<_> =
+                pods.iter().map(|pod| alone.scheduler.schedule(pod, NOW)).collect();
+            let in_batch = together.scheduler.schedule_batch(&pods, NOW);
+            prop_assert_eq!(decisions(&one_by_one), decisions(&in_batch));
+            prop_assert_eq!(alone.scheduler.figures(), together.scheduler.figures());
+            let event = match draw.below(5) {
+                0 => Some(Event::PutObject(draw.object())),
+                1 => Some(Event::update_node(draw.node(round))),
+                2 => in_batch.iter().flatten().next().map(|placed| Event::forget(&placed.pod)),
+                3 => in_batch.iter().flatten().last().map(|placed| Event::add_pod(placed.pod.clone())),
+                _ => None,
+            };
+            if let Some(event) = event {
+                let outcomes = [&alone, &together].map(|world| submit(&world.engine, event.clone()));
+                prop_assert_eq!(&outcomes[0], &outcomes[1]);
+            }
+        }
+        let ends = [&alone, &together].map(|world| world.engine.reader().unwrap().snapshot());
+        prop_assert_eq!(ends[0].generation(), ends[1].generation());
+        prop_assert_eq!(ends[0].dump(), ends[1].dump());
+        prop_assert_eq!(ends[1].audit(), vec![]);
+        let rebuilt = together.engine.with_writer(|writer| writer.rebuild().differences).unwrap();
+        prop_assert_eq!(rebuilt, vec![]);
+    }
+}
+
+/// Calls a function before each decision.
+struct Meddler(Arc<dyn Fn() + Send + Sync>);
+
+impl Plugin for Meddler {
+    fn name(&self) -> &'static str {
+        "Meddler"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter]
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        (self.0)();
+        Ok(PreFilter::Skip)
+    }
+}
+
+fn three_nodes() -> Engine {
+    let engine = Engine::shared(Config::default());
+    for name in ["n1", "n2", "n3"] {
+        submit(&engine, Event::add_node(node(name).cpu(1_000).pods(10).build())).unwrap();
+    }
+    engine
+}
+
+fn pods(names: impl IntoIterator<Item = usize>, cpu: i64) -> Vec<Arc<Pod>> {
+    names.into_iter().map(|n| Arc::new(pod(format!("p{n}")).cpu(cpu).build())).collect()
+}
+
+/// Schedules three pods of 600 millicores in a batch while `event` happens during the second decision.
+fn meddle(engine: &Engine, event: Event) -> (Scheduler, Vec<Result<String, CycleError>>) {
+    let (calls, submitter) = (AtomicUsize::new(0), engine.clone());
+    let meddler = Meddler(Arc::new(move || {
+        if calls.fetch_add(1, Ordering::Relaxed) == 1 {
+            submit(&submitter, event.clone()).unwrap();
+        }
+    }));
+    let mut plugins = default_plugins(&Handle::default());
+    plugins.push((Box::new(meddler), 0));
+    let framework = Framework::new(plugins).unwrap();
+    let mut scheduler = scheduler(engine, framework, AlgorithmConfig::default());
+    let placed = scheduler.schedule_batch(&pods(0..3, 600), NOW);
+    let nodes = placed.into_iter().map(|placed| placed.map(|placed| placed.node().to_string()));
+    let nodes = nodes.collect();
+    (scheduler, nodes)
+}
+
+#[test]
+fn only_the_pod_whose_placement_no_longer_holds_is_decided_again() {
+    // Where the three pods go if nothing happens.
+    let engine = three_nodes();
+    let (_, undisturbed) = meddle(&engine, Event::put_pending(pod("other").build()));
+    let undisturbed: Vec<String> = undisturbed.into_iter().map(Result::unwrap).collect();
+    // The node of the second pod is taken, and another one is added.
+    let engine = three_nodes();
+    submit(&engine, Event::add_node(node("n4").cpu(1_000).pods(10).unschedulable(true).build()))
+        .unwrap();
+    let taken = pod("taken").cpu(600).on(undisturbed[1].clone()).build();
+    let (scheduler, nodes) = meddle(&engine, Event::add_pod(taken));
+    assert_eq!(nodes[0].as_ref(), Ok(&undisturbed[0]));
+    assert!(matches!(&nodes[1], Err(CycleError::Schedule(_))), "{nodes:?}");
+    assert_eq!(nodes[2].as_ref(), Ok(&undisturbed[2]));
+    let figures = scheduler.figures();
+    assert_eq!((figures.placed, figures.failed, figures.conflicts), (2, 1, 1));
+    let end = engine.reader().unwrap().snapshot();
+    assert_eq!((end.pod_count(), end.audit()), (3, vec![]));
+}
+
+#[test]
+fn a_pod_that_another_scheduler_has_placed_is_refused_alone() {
+    let engine = three_nodes();
+    let placed = pod("p1").cpu(600).on("n3").build();
+    let (scheduler, nodes) = meddle(&engine, Event::assume(placed));
+    let known = EventError::AlreadyInCache { uid: Uid::new("default/p1") };
+    assert_eq!(nodes[1], Err(CycleError::Assume(known)));
+    assert_eq!(scheduler.figures().failed, 1);
+    let end = engine.reader().unwrap().snapshot();
+    assert_eq!((end.pod_count(), end.audit()), (3, vec![]));
+    assert!(end.nodes().all(|node| node.requested().cpu.0 == 600));
+}
+
+#[test]
+fn a_closed_engine_fails_each_pod_of_a_batch() {
+    let engine = three_nodes();
+    let framework = Framework::default_profile();
+    let mut scheduler = scheduler(&engine, framework, AlgorithmConfig::default());
+    engine.close();
+    let failed = scheduler.schedule_batch(&pods(0..3, 100), NOW);
+    assert_eq!(decisions(&failed), [(); 3].map(|()| Err(CycleError::Closed)));
+    assert_eq!(scheduler.figures().failed, 3);
+}
+
+/// Keeps one unit per node for itself at Reserve.
+#[derive(Default)]
+struct Units(Mutex<Vec<String>>);
+
+impl Plugin for Units {
+    fn name(&self) -> &'static str {
+        "Units"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter, Point::Reserve]
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        Ok(PreFilter::Filter(Box::new(Free(self))))
+    }
+
+    fn reserve(&self, _: Cycle<'_>, node: &portolan::model::Name) -> Result<(), Status> {
+        self.0.lock().unwrap().push(node.to_string());
+        Ok(())
+    }
+}
+
+struct Free<'a>(&'a Units);
+
+impl portolan::framework::Filter for Free<'_> {
+    fn filter(&self, node: portolan::NodeInfo<'_>) -> Option<Status> {
+        let taken = self.0.0.lock().unwrap().iter().any(|taken| *taken == **node.name());
+        taken.then(|| Status::new(Code::Unschedulable, "Units", "no unit left"))
+    }
+}
+
+#[test]
+fn a_decision_sees_what_plugins_reserved_for_the_pods_before_it() {
+    let engine = three_nodes();
+    let mut plugins = default_plugins(&Handle::default());
+    plugins.push((Box::new(Units::default()), 0));
+    let framework = Framework::new(plugins).unwrap();
+    let mut scheduler = scheduler(&engine, framework, AlgorithmConfig::default());
+    let placed = scheduler.schedule_batch(&pods(0..3, 100), NOW);
+    let mut nodes: Vec<String> =
+        placed.into_iter().map(|placed| placed.unwrap().node().to_string()).collect();
+    nodes.sort();
+    assert_eq!(nodes, ["n1", "n2", "n3"]);
+}
+
+/// Several threads place and forget pods in batches of random sizes.
+fn storm(threads: u64) {
+    const ROOM: usize = 6 * 10;
+    let schedulers = Schedulers::builder().build().unwrap();
+    let engine = schedulers.engine();
+    for n in 0..6 {
+        submit(engine, Event::add_node(node(format!("n{n}")).cpu(1_000).pods(20).build())).unwrap();
+    }
+    let placed = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (engine, placed) = (engine.clone(), &placed);
+            scope.spawn(move || {
+                let mut random = Random::new(thread);
+                let framework = Framework::default_profile();
+                let mut scheduler = scheduler(&engine, framework, AlgorithmConfig::default());
+                for round in 0..40 {
+                    let size = 1 + random.index(12);
+                    let name = |n| pod(format!("p-{thread}-{round}-{n}")).cpu(100).build();
+                    let batch: Vec<Arc<Pod>> = (0..size).map(|n| Arc::new(name(n))).collect();
+                    for placement in scheduler.schedule_batch(&batch, NOW).into_iter().flatten() {
+                        placed.fetch_add(1, Ordering::Relaxed);
+                        if random.one_in(2) {
+                            submit(&engine, Event::forget(&placement.pod)).unwrap();
+                            placed.fetch_sub(1, Ordering::Relaxed);
+                        }
+                    }
+                    let snapshot = scheduler.reader().snapshot();
+                    assert!(snapshot.nodes().all(|node| node.requested().cpu.0 <= 1_000));
+                }
+            });
+        }
+    });
+    let end = engine.reader().unwrap().snapshot();
+    assert_eq!(end.pod_count(), placed.into_inner());
+    assert!(end.pod_count() <= ROOM);
+    assert_eq!(end.audit(), vec![]);
+    let differences = engine.with_writer(|writer| writer.rebuild().differences).unwrap();
+    assert_eq!(differences, vec![]);
+}
+
+#[test]
+fn batches_on_several_threads_overcommit_no_node() {
+    [2, 4, 8].into_iter().for_each(storm);
+}
+
+#[test]
+fn a_loop_takes_what_is_ready_and_waits_only_for_the_first_pod() {
+    let schedulers = Schedulers::builder().build().unwrap();
+    let engine = schedulers.engine();
+    submit(engine, Event::add_node(node("n1").cpu(1_000).pods(20).build())).unwrap();
+    for n in 0..5 {
+        let cpu = if n == 3 { 2_000 } else { 100 };
+        submit(engine, Event::put_pending(pod(format!("p{n}")).cpu(cpu).build())).unwrap();
+    }
+    let clock = || Timestamp::from_secs(1);
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let most = NonZeroUsize::new(4).unwrap();
+    let mut seen = Vec::new();
+    for expected in [4, 1] {
+        let attempts = scheduling.schedule_batch(most, None, clock).unwrap();
+        assert_eq!(attempts.len(), expected);
+        for attempt in attempts {
+            seen.push(match attempt {
+                Attempt::Placed(placement) => (placement.pod.name.to_string(), true),
+                Attempt::Failed { pod, .. } => (pod.name.to_string(), false),
+                Attempt::Gang { .. } => panic!("there is no gang"),
+                _ => panic!("an unknown attempt"),
+            });
+        }
+    }
+    let expected = (0..5).map(|n| (format!("p{n}"), n != 3));
+    assert_eq!(seen, expected.collect::<Vec<_>>());
+    let past = Some(std::time::Instant::now());
+    assert!(scheduling.schedule_batch(most, past, clock).is_err());
+}
