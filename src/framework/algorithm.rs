@@ -148,6 +148,16 @@ impl Algorithm {
         &self.orders
     }
 
+    /// Returns whether there is one list of nodes, and it contains all of them.
+    pub(super) fn searches_one_list(&self) -> bool {
+        self.partition.is_none() && self.admission.is_none()
+    }
+
+    /// Returns what a search needs: `percentageOfNodesToScore`, the caches and the lists of nodes.
+    pub(super) fn search_state(&mut self) -> (u8, &mut Memo, &mut [Order]) {
+        (self.config.percentage_of_nodes, &mut self.memo, &mut self.orders)
+    }
+
     /// Creates the state of a new cycle, for [`Algorithm::decide`].
     pub fn state(&mut self) -> CycleState {
         self.cycles += 1;
@@ -212,7 +222,7 @@ impl Algorithm {
     }
 
     /// Updates the lists of nodes to this version.
-    fn refresh(&mut self, cluster: &Cluster) {
+    pub(super) fn refresh(&mut self, cluster: &Cluster) {
         let partition = self.partition.as_ref();
         // Read once, so that each node is in exactly one of the lists.
         let selection = partition.map_or(0, Partition::selection);

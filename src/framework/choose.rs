@@ -44,7 +44,7 @@ type PluginScore<'s> = (&'s Scorer<'s>, &'s dyn Score);
 
 /// The plugins, split by the step in which their scores are added.
 #[derive(Default)]
-struct PluginScores<'s> {
+pub(super) struct PluginScores<'s> {
     local: Vec<PluginScore<'s>>,
     global: Vec<PluginScore<'s>>,
     /// The weighted sum of the scores that are the same for all nodes.
@@ -62,7 +62,7 @@ struct Totals<'a, 't> {
 }
 
 impl<'s> PluginScores<'s> {
-    fn new(scores: &'s Scores<'_>) -> PluginScores<'s> {
+    pub(super) fn new(scores: &'s Scores<'_>) -> PluginScores<'s> {
         let mut plugins = PluginScores::default();
         for scorer in &scores.each {
             match &scorer.score {
@@ -74,6 +74,11 @@ impl<'s> PluginScores<'s> {
             }
         }
         plugins
+    }
+
+    /// Returns whether the totals depend only on the nodes and the pod's template.
+    pub(super) fn are_local(&self) -> bool {
+        self.global.is_empty()
     }
 }
 
@@ -91,16 +96,7 @@ impl<'a> Choice<'a, '_> {
         self.update_local_totals(&scores, &plugins.local, cache)?;
         let extended = self.extender_scores();
         if plugins.global.is_empty() && extended.is_none() {
-            let totals = self.found.nodes.iter().filter_map(|(of, mask)| {
-                let known = cache.get(of.id, of.at)?;
-                // The cached maximum covers more lanes if not all nodes were examined.
-                let largest = match *mask == known.mask {
-                    true => known.largest,
-                    false => dispatch::largest(&known.totals, *mask),
-                };
-                Some(Totals { chunk: of.chunk, mask: *mask, column: &known.totals, largest })
-            });
-            return Ok(self.pick(&totals.collect::<Vec<_>>(), plugins.common));
+            return Ok(self.pick_by_local_totals(&plugins, cache));
         }
         let known = self.found.nodes.iter().filter_map(|(of, _)| cache.get(of.id, of.at));
         let mut columns: Vec<Column<i64>> = known.map(|known| known.totals).collect();
@@ -115,6 +111,36 @@ impl<'a> Choice<'a, '_> {
             Totals { chunk: of.chunk, mask: *mask, column, largest }
         });
         Ok(self.pick(&totals.collect::<Vec<_>>(), plugins.common))
+    }
+
+    /// Like [`Choice::choose`], with scores that were prepared for another pod of the same template and that are all
+    /// local.
+    pub(super) fn choose_locally(
+        &self,
+        scores: &Scores<'_>,
+        plugins: &PluginScores<'_>,
+        cache: &mut VerdictCache,
+    ) -> Result<Option<Chosen<'a>>, Status> {
+        self.update_local_totals(scores, &plugins.local, cache)?;
+        Ok(self.pick_by_local_totals(plugins, cache))
+    }
+
+    /// Returns one of the nodes with the highest local total.
+    fn pick_by_local_totals(
+        &self,
+        plugins: &PluginScores<'_>,
+        cache: &VerdictCache,
+    ) -> Option<Chosen<'a>> {
+        let totals = self.found.nodes.iter().filter_map(|(of, mask)| {
+            let known = cache.get(of.id, of.at)?;
+            // The cached maximum covers more lanes if not all nodes were examined.
+            let largest = match *mask == known.mask {
+                true => known.largest,
+                false => dispatch::largest(&known.totals, *mask),
+            };
+            Some(Totals { chunk: of.chunk, mask: *mask, column: &known.totals, largest })
+        });
+        self.pick(&totals.collect::<Vec<_>>(), plugins.common)
     }
 
     /// Returns the extenders' scores, or `None` if no extender scores nodes.

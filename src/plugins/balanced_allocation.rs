@@ -35,6 +35,10 @@ impl Plugin for NodeResourcesBalancedAllocation {
         &[Point::PreScore, Point::Score]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn is_local(&self) -> bool {
         true
     }

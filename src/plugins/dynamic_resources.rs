@@ -22,6 +22,10 @@ impl Plugin for DynamicResources {
         &[Point::Filter, Point::PostFilter]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         cycle.state.write(NAME, ());
         match cycle.pod.template.resource_claims.is_empty() {

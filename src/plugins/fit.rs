@@ -88,6 +88,10 @@ impl Plugin for NodeResourcesFit {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::fit::EVENTS
     }

@@ -39,6 +39,10 @@ impl Plugin for ImageLocality {
         &[Point::Score]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn pre_score<'a>(
         &'a self,
         cycle: Cycle<'a>,

@@ -253,6 +253,10 @@ impl Plugin for InterPodAffinity {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::inter_pod_affinity::EVENTS
     }

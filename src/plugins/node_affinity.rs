@@ -62,6 +62,10 @@ impl Plugin for NodeAffinity {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::nodes::LABELS
     }

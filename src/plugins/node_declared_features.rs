@@ -25,6 +25,10 @@ impl Plugin for NodeDeclaredFeatures {
         &[Point::PreFilter, Point::Filter]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::nodes::FEATURES
     }

@@ -23,6 +23,10 @@ impl Plugin for NodePorts {
         &[Point::PreFilter, Point::Filter]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::nodes::PORTS
     }

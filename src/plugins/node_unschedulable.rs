@@ -27,6 +27,10 @@ impl Plugin for NodeUnschedulable {
         &[Point::Filter]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::nodes::TAINTS
     }

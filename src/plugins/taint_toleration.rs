@@ -41,6 +41,10 @@ impl Plugin for TaintToleration {
         &[Point::Filter, Point::PreScore, Point::Score]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::nodes::TAINTS
     }

@@ -79,6 +79,10 @@ impl Plugin for VolumeBinding {
         &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::volumes::BINDING
     }

@@ -87,6 +87,10 @@ impl Plugin for NodeVolumeLimits {
         &[Point::PreFilter, Point::Filter]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::volumes::LIMITS
     }

@@ -75,6 +75,10 @@ impl Plugin for VolumeRestrictions {
         &[Point::PreFilter, Point::Filter]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::volumes::RESTRICTIONS
     }

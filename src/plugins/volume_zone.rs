@@ -34,6 +34,10 @@ impl Plugin for VolumeZone {
         &[Point::PreFilter, Point::Filter]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::volumes::ZONE
     }

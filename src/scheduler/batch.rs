@@ -14,22 +14,15 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Algorithm, Cycle, CycleState, Decision};
+use crate::framework::Planned;
 use crate::log::{Event, Prepared};
 use crate::model::{EventError, Pod, Timestamp};
 use crate::snapshot::{Plan, Snapshot};
 
-use super::{CycleError, Placement, Profiles, Scheduler};
+use super::{CycleError, Placement, Scheduler};
 
 /// The result of each pod of a batch.
 type Results = Vec<Result<Placement, CycleError>>;
-
-/// A pod of a batch with its decision.
-struct Decided {
-    assumed: Arc<Pod>,
-    decision: Decision,
-    state: CycleState,
-}
 
 impl Scheduler {
     /// Runs the scheduling cycles of several pods in this order, and returns their results in the same order. Equivalent
@@ -59,7 +52,10 @@ impl Scheduler {
         let mut results = Results::with_capacity(pods.len());
         while let [first, ..] = &pods[results.len()..] {
             let rest = &pods[results.len()..];
-            let together = rest.iter().take_while(|pod| self.may_be_batched(pod)).count();
+            let is_next = |pod: &&Arc<Pod>| {
+                pod.scheduler_name() == first.scheduler_name() && self.may_be_batched(pod)
+            };
+            let together = rest.iter().take_while(is_next).count();
             match together {
                 0 | 1 => results.push(self.schedule(first, now)),
                 _ => self.place_batch(&rest[..together], now, &mut results),
@@ -83,14 +79,18 @@ impl Scheduler {
     fn place_batch(&mut self, pods: &[Arc<Pod>], now: Timestamp, results: &mut Results) {
         trace_span!(_span, DEBUG, "batch", pods = pods.len());
         let snapshot = self.reader.snapshot();
-        let (decided, prepared) = decide(&mut self.profiles, &snapshot, pods);
-        let count = decided.len();
-        if count > 0 {
-            match self.commit(&snapshot, &decided, prepared) {
-                Ok(rejected) => self.finish(pods, decided, rejected, (&snapshot, now), results),
+        let mut plan = Plan::new(&snapshot);
+        let planned = match (self.profiles.get_mut(&pods[0]), &mut plan) {
+            (Some(algorithm), Some(plan)) => algorithm.plan(plan, pods),
+            _ => Vec::new(),
+        };
+        let count = planned.len();
+        if let Some(plan) = plan.filter(|_| count > 0) {
+            match self.commit(&snapshot, &planned, Prepared::new(plan)) {
+                Ok(rejected) => self.finish(pods, planned, rejected, (&snapshot, now), results),
                 Err(error) => {
                     self.figures.failed += count as u64;
-                    results.extend(decided.iter().map(|_| Err(error.clone())));
+                    results.extend(planned.iter().map(|_| Err(error.clone())));
                 }
             }
         }
@@ -103,11 +103,11 @@ impl Scheduler {
     fn commit(
         &self,
         version: &Snapshot,
-        decided: &[Decided],
+        planned: &[Planned],
         prepared: Prepared,
     ) -> Result<Vec<(String, EventError)>, CycleError> {
         let event = Event::AssumeEach {
-            pods: decided.iter().map(|of| of.assumed.clone()).collect(),
+            pods: planned.iter().map(|of| of.pod.clone()).collect(),
             decided_on: Some(version.generation()),
             // This thread drops a plan that was not adopted.
             prepared: prepared.clone(),
@@ -120,13 +120,13 @@ impl Scheduler {
     fn finish(
         &mut self,
         pods: &[Arc<Pod>],
-        decided: Vec<Decided>,
+        planned: Vec<Planned>,
         rejected: Vec<(String, EventError)>,
         (version, now): (&Snapshot, Timestamp),
         results: &mut Results,
     ) {
         let mut rejected = rejected.into_iter().peekable();
-        for (pod, Decided { assumed, decision, state }) in pods.iter().zip(decided) {
+        for (pod, Planned { pod: assumed, decision, state }) in pods.iter().zip(planned) {
             let is_rejected = rejected.peek().is_some_and(|(uid, _)| *uid == pod.uid.to_string());
             let why = rejected.next_if(|_| is_rejected).map(|(_, why)| why);
             let placed = match (why, self.framework(pod).cloned()) {
@@ -146,37 +146,4 @@ impl Scheduler {
             results.push(placed);
         }
     }
-}
-
-/// Decides on the pods one after the other, up to the first one that cannot be placed, and returns the plan that
-/// contains them.
-fn decide(
-    profiles: &mut Profiles<Algorithm>,
-    snapshot: &Snapshot,
-    pods: &[Arc<Pod>],
-) -> (Vec<Decided>, Prepared) {
-    let mut decided = Vec::with_capacity(pods.len());
-    let Some(mut plan) = Plan::new(snapshot) else { return (decided, Prepared::default()) };
-    for pod in pods {
-        let Some(algorithm) = profiles.get_mut(pod) else { break };
-        let before = algorithm.progress();
-        let state = algorithm.state();
-        let decision = algorithm.decide_as_it_is(Cycle::new(&plan, pod, &state)).ok();
-        let took = state.elapsed();
-        let placed = decision.and_then(|decision| {
-            let assumed = Arc::new(decision.place(Pod::clone(pod)));
-            plan.assume(&assumed).ok()?;
-            Some((assumed, decision))
-        });
-        let Some((assumed, decision)) = placed else {
-            // The pod's own cycle decides again and explains why it cannot be placed.
-            algorithm.go_back(&before);
-            break;
-        };
-        if let (Some(recorder), Some(took)) = (algorithm.framework().recorder(), took) {
-            recorder.algorithm(took);
-        }
-        decided.push(Decided { assumed, decision, state });
-    }
-    (decided, Prepared::new(plan))
 }

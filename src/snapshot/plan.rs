@@ -17,7 +17,7 @@ use crate::model::{EventError, Generation, Pod, key_hash};
 use crate::sync::{AtomicBool, Ordering};
 
 use super::chunk::NodeSlot;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Snapshot};
 use super::draft::{Draft, node_of};
 use super::lane::TemplateId;
 
@@ -59,6 +59,11 @@ impl Plan {
         draft.cluster.branch = base.branch;
         draft.cluster.plan = Some(id.clone());
         Some(Plan { draft, id, placed: Vec::new() })
+    }
+
+    /// Returns the current state of the plan. O(1).
+    pub(crate) fn freeze(&self) -> Snapshot {
+        self.draft.freeze()
     }
 
     /// Assumes a pod on the node that it names. O(log n).

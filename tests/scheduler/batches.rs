@@ -79,11 +79,16 @@ proptest! {
         let mut draw = Draw::from(bits);
         let mut alone = World::new(&mut draw.clone(), nodes, config());
         let mut together = World::new(&mut draw, nodes, config());
-        let templates: Vec<Pod> = (0..4).map(|n| draw.pod(n)).collect();
+        let plain = |cpu| pod("plain").cpu(cpu).memory(1 << 28).build();
+        let templates = [draw.pod(0), draw.pod(1), plain(100), plain(500)];
+        let mut template = &templates[2];
         for round in 0..6 {
             let pods: Vec<Arc<Pod>> = (0..batch).map(|n| {
                 let uid = Uid::new(&format!("default/new-{round}-{n}"));
-                let template = &templates[draw.below(4) as usize];
+                // Mostly several pods of a template in a row.
+                if draw.one_in(4) {
+                    template = &templates[draw.below(4) as usize];
+                }
                 Arc::new(Pod { uid, node_name: None, ..template.clone() })
             }).collect();
             let one_by_one: Vec<_> =

@@ -78,6 +78,10 @@ impl Plugin for LoadAware {
         &[Point::Filter, Point::Score]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::nodes::LOADS
     }

@@ -27,6 +27,10 @@ impl Plugin for PodLauncher {
         &[Point::Filter]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::nodes::LAUNCHERS
     }

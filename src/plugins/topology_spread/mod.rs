@@ -65,6 +65,10 @@ impl Plugin for PodTopologySpread {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
     }
 
+    fn is_by_template(&self) -> bool {
+        true
+    }
+
     fn events(&self) -> &'static [Interest] {
         hints::topology_spread::EVENTS
     }

@@ -1,0 +1,169 @@
+//! Decisions on a plan, one after the other, and series of pods with one template among them.
+//!
+//! The replicas of a Deployment share a template, and mostly all plugins that take part in their decisions are local or
+//! have nothing to say. Then only the nodes on which pods were placed differ from one decision to the next. A series
+//! therefore prepares filters and scores once, and each decision examines the chunks in its reach whose cached verdicts
+//! are outdated.
+
+use std::sync::Arc;
+
+use crate::model::Pod;
+use crate::snapshot::Plan;
+
+use super::choose::{Choice, PluginScores};
+use super::extender::ExtenderVerdicts;
+use super::filters::{Filters, Scope};
+use super::memo::VerdictCache;
+use super::parallel::Threads;
+use super::scores::Scores;
+use super::search::{Chosen, FoundChunks, Search};
+use super::stages::Stages;
+use super::{Algorithm, Cycle, CycleState, Decision, Feasible, Framework, Status};
+
+/// A pod that was placed on a plan.
+pub(crate) struct Planned {
+    /// The pod with its node.
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) decision: Decision,
+    pub(crate) state: CycleState,
+}
+
+impl Planned {
+    /// Places the pod on the plan. `None` if that is impossible, for a reason that its own cycle will find again.
+    fn new(plan: &mut Plan, pod: &Pod, decision: Decision, state: CycleState) -> Option<Planned> {
+        let pod = Arc::new(decision.place(pod.clone()));
+        plan.assume(&pod).ok()?;
+        Some(Planned { pod, decision, state })
+    }
+}
+
+/// What the decisions of a series have in common.
+struct Series<'a> {
+    framework: &'a Framework,
+    filters: &'a Filters<'a>,
+    scores: &'a Scores<'a>,
+    plugins: &'a PluginScores<'a>,
+}
+
+impl Algorithm {
+    /// Decides on the pods in order and places them on the plan, up to the first one that cannot be placed. PostFilter
+    /// does not run, and the state is as if there had been no cycle for that pod.
+    pub(crate) fn plan(&mut self, plan: &mut Plan, pods: &[Arc<Pod>]) -> Vec<Planned> {
+        let mut all = Vec::with_capacity(pods.len());
+        while let Some(next) = pods.get(all.len()) {
+            let alike = pods[all.len()..].iter().take_while(|pod| is_alike(pod, next)).count();
+            if alike > 1 {
+                all.extend(self.plan_series(plan, &pods[all.len()..][..alike]));
+            }
+            let Some(next) = pods.get(all.len()) else { break };
+            match self.plan_one(plan, next) {
+                Some(planned) => all.push(planned),
+                None => break,
+            }
+        }
+        all
+    }
+
+    fn plan_one(&mut self, plan: &mut Plan, pod: &Pod) -> Option<Planned> {
+        let before = self.progress();
+        let state = self.state();
+        let decision = self.decide_as_it_is(Cycle::new(plan, pod, &state)).ok();
+        let took = state.elapsed();
+        let planned = decision.and_then(|decision| Planned::new(plan, pod, decision, state));
+        match (&planned, self.framework().recorder(), took) {
+            (Some(_), Some(recorder), Some(took)) => recorder.algorithm(took),
+            (None, _, _) => self.go_back(&before),
+            _ => {}
+        }
+        planned
+    }
+
+    /// Places pods of one template on the plan, up to the first one that cannot be placed. Places none if the template
+    /// is not one for a series.
+    fn plan_series(&mut self, plan: &mut Plan, pods: &[Arc<Pod>]) -> Vec<Planned> {
+        let framework = &*self.framework().clone();
+        if !self.searches_one_list()
+            || !framework.is_by_template()
+            || framework.recorder().is_some()
+        {
+            return Vec::new();
+        }
+        let base = plan.freeze();
+        self.refresh(&base);
+        let before = self.progress();
+        let state = self.state();
+        let cycle = Cycle::new(&base, &pods[0], &state);
+        let filters = framework.pre_filter(cycle);
+        let is_local = filters.rejected().is_none()
+            && !filters.has(Scope::Global)
+            && filters.names().is_none()
+            && filters.nominated().next().is_none();
+        let found = match is_local {
+            true => self.find(framework, cycle, &filters).map(|(found, _)| found).ok(),
+            false => None,
+        };
+        // From here on, the first pod is decided like the others.
+        self.go_back(&before);
+        let Some(found) = found.filter(|found| found.feasible > 0) else { return Vec::new() };
+        let feasible = Feasible::new(&base, found.lanes());
+        let Ok(scores) = framework.pre_score(cycle, &feasible) else { return Vec::new() };
+        let plugins = PluginScores::new(&scores);
+        if !plugins.are_local() {
+            return Vec::new();
+        }
+        let series = Series { framework, filters: &filters, scores: &scores, plugins: &plugins };
+        let mut all = Vec::with_capacity(pods.len());
+        for pod in pods {
+            let before = self.progress();
+            let state = self.state();
+            let decision = self.decide_alike(&series, Cycle::new(plan, pod, &state));
+            match decision.and_then(|decision| Planned::new(plan, pod, decision, state)) {
+                Some(planned) => all.push(planned),
+                None => {
+                    self.go_back(&before);
+                    break;
+                }
+            }
+        }
+        all
+    }
+
+    /// Decides on a pod of a series. `None` if no node is feasible or a plugin fails.
+    fn decide_alike(&mut self, series: &Series<'_>, cycle: Cycle<'_>) -> Option<Decision> {
+        let Series { framework, filters, scores, plugins } = *series;
+        let seed = self.config().seed;
+        let (found, cache) = self.find(framework, cycle, filters).ok()?;
+        let chosen = match found.feasible {
+            0 | 1 => found.first(),
+            _ => {
+                let threads = Threads::new(None);
+                let choice = Choice { framework, cycle, threads, seed, found: &found };
+                choice.choose_locally(scores, plugins, cache).ok()?
+            }
+        };
+        let Chosen { chunk, lane, score } = chosen?;
+        let node = cycle.cluster.node_in(chunk, lane)?;
+        Some(Decision::of(node, score, found.feasible, found.looked_at))
+    }
+
+    /// Returns the feasible nodes among those that the pod's cycle examines, and the cache of its template.
+    fn find<'v>(
+        &mut self,
+        framework: &'v Framework,
+        cycle: Cycle<'v>,
+        filters: &'v Filters<'v>,
+    ) -> Result<(FoundChunks<'v>, &mut VerdictCache), Status> {
+        let (percentage_of_nodes, memo, orders) = self.search_state();
+        let stages = Stages { framework, cycle, filters, sub_cluster: None, percentage_of_nodes };
+        let chunks = orders.iter().map(|order| order.chunks().len()).sum();
+        let cache = memo.cache((cycle.cluster, chunks), &cycle.pod.template, true);
+        let threads = Threads::new(None);
+        let mut search = Search { cycle, filters, threads, cache };
+        let found = search.find(&stages, orders, &mut ExtenderVerdicts::default())?;
+        Ok((found, cache))
+    }
+}
+
+fn is_alike(pod: &Pod, other: &Pod) -> bool {
+    pod.node_name.is_none() && pod.template == other.template
+}
