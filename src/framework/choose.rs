@@ -51,14 +51,11 @@ pub(super) struct PluginScores<'s> {
     common: i64,
 }
 
-/// The totals of a chunk.
-struct Totals<'a, 't> {
+/// The best lanes of a chunk: the largest total of a feasible lane, and the feasible lanes that have it.
+struct Best<'a> {
     chunk: &'a Chunk,
-    /// The feasible lanes.
-    mask: u64,
-    column: &'t Column<i64>,
-    /// The largest total of a feasible lane.
     largest: i64,
+    lanes: u64,
 }
 
 impl<'s> PluginScores<'s> {
@@ -106,11 +103,18 @@ impl<'a> Choice<'a, '_> {
         if let Some(extended) = extended {
             self.add_extender_scores(&extended, &mut columns);
         }
-        let totals = self.found.nodes.iter().zip(&columns).map(|((of, mask), column)| {
+        let largest = self.found.nodes.iter().zip(&columns).map(|((of, mask), column)| {
             let largest = dispatch::largest(column, *mask);
-            Totals { chunk: of.chunk, mask: *mask, column, largest }
+            Best { chunk: of.chunk, largest, lanes: *mask }
         });
-        Ok(self.pick(&totals.collect::<Vec<_>>(), plugins.common))
+        let mut all: Vec<Best<'_>> = largest.collect();
+        let most = all.iter().map(|best| best.largest).max();
+        for (best, column) in
+            all.iter_mut().zip(&columns).filter(|(best, _)| Some(best.largest) == most)
+        {
+            best.lanes &= dispatch::equal(column, best.largest);
+        }
+        Ok(self.pick(&all, plugins.common))
     }
 
     /// Like [`Choice::choose`], with scores that were prepared for another pod of the same template and that are all
@@ -131,16 +135,12 @@ impl<'a> Choice<'a, '_> {
         plugins: &PluginScores<'_>,
         cache: &VerdictCache,
     ) -> Option<Chosen<'a>> {
-        let totals = self.found.nodes.iter().filter_map(|(of, mask)| {
-            let known = cache.get(of.id, of.at)?;
-            // The cached maximum covers more lanes if not all nodes were examined.
-            let largest = match *mask == known.mask {
-                true => known.largest,
-                false => dispatch::largest(&known.totals, *mask),
-            };
-            Some(Totals { chunk: of.chunk, mask: *mask, column: &known.totals, largest })
-        });
-        self.pick(&totals.collect::<Vec<_>>(), plugins.common)
+        let mut all = Vec::with_capacity(self.found.nodes.len());
+        all.extend(self.found.nodes.iter().filter_map(|(of, mask)| {
+            let (largest, lanes) = cache.get(of.id, of.at)?.best_among(*mask);
+            Some(Best { chunk: of.chunk, largest, lanes })
+        }));
+        self.pick(&all, plugins.common)
     }
 
     /// Returns the extenders' scores, or `None` if no extender scores nodes.
@@ -246,21 +246,18 @@ impl<'a> Choice<'a, '_> {
     }
 
     /// Returns one of the nodes with the largest total. Adds `common` to its score.
-    fn pick(&self, totals: &[Totals<'a, '_>], common: i64) -> Option<Chosen<'a>> {
-        let best = totals.iter().map(|totals| totals.largest).max()?;
-        let equals: Vec<(&'a Chunk, u64)> = totals
-            .iter()
-            .filter(|totals| totals.largest == best)
-            .map(|totals| (totals.chunk, dispatch::equal(totals.column, best) & totals.mask))
-            .collect();
-        let count = equals.iter().map(|(_, lanes)| u64::from(lanes.count_ones())).sum();
+    fn pick(&self, all: &[Best<'a>], common: i64) -> Option<Chosen<'a>> {
+        let most = all.iter().map(|best| best.largest).max()?;
+        let equals = all.iter().filter(|best| best.largest == most);
+        let count = equals.clone().map(|best| u64::from(best.lanes.count_ones())).sum();
         let mut skipped = tie_break(self.seed, self.cycle.pod, count) as u32;
-        for (chunk, mask) in equals {
-            if skipped < mask.count_ones() {
-                let lane = lanes(mask).nth(skipped as usize)?;
-                return Some(Chosen { chunk, lane, score: best.saturating_add(common) });
+        for best in equals {
+            if skipped < best.lanes.count_ones() {
+                let lane = lanes(best.lanes).nth(skipped as usize)?;
+                let score = most.saturating_add(common);
+                return Some(Chosen { chunk: best.chunk, lane, score });
             }
-            skipped -= mask.count_ones();
+            skipped -= best.lanes.count_ones();
         }
         None
     }

@@ -408,6 +408,9 @@ impl<'a> Filters<'a> {
         chunk: &Chunk,
         mut mask: u64,
     ) -> Result<u64, Status> {
+        if mask == 0 || !self.has(scope) {
+            return Ok(mask);
+        }
         self.together(|plugin| {
             for judge in self.each.iter().filter(|judge| judge.scope == scope) {
                 if mask == 0 {
@@ -436,6 +439,14 @@ impl<'a> Filters<'a> {
     /// Returns whether there are filters of this scope.
     pub(super) fn has(&self, scope: Scope) -> bool {
         self.each.iter().any(|judge| judge.scope == scope)
+    }
+
+    /// Returns whether the verdict on each node depends only on the node and the pod's template.
+    pub(super) fn are_local(&self) -> bool {
+        self.rejected.is_none()
+            && !self.has(Scope::Global)
+            && self.only.is_none()
+            && self.nominated.is_none()
     }
 
     /// Iterates over the nodes to which pods are nominated that take precedence over this one.

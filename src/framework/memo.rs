@@ -18,10 +18,27 @@ pub(super) struct Verdict {
     pub(super) mask: u64,
     /// Whether the following fields are set.
     pub(super) is_scored: bool,
-    /// The largest total of the lanes in `mask`.
+    /// The largest total of the lanes in `mask`, and the lanes that have it.
     pub(super) largest: i64,
+    pub(super) best: u64,
     /// The weighted sums of the local scores that need no normalization.
     pub(super) totals: Column<i64>,
+}
+
+impl Verdict {
+    /// Returns the largest total of the lanes in `mask`, and the lanes that have it.
+    pub(super) fn best_among(&self, mask: u64) -> (i64, u64) {
+        // The stored maximum covers more lanes if not all nodes were examined.
+        match self.best & mask {
+            0 => self.best_of(mask),
+            best => (self.largest, best),
+        }
+    }
+
+    fn best_of(&self, mask: u64) -> (i64, u64) {
+        let largest = dispatch::largest(&self.totals, mask);
+        (largest, dispatch::equal(&self.totals, largest) & mask)
+    }
 }
 
 /// The cache of one template. Memory for a chunk is allocated when the chunk is first examined.
@@ -37,18 +54,18 @@ impl VerdictCache {
 
     /// Stores the lanes of a chunk that pass.
     pub(super) fn set_mask(&mut self, chunk: u32, at: Generation, mask: u64) {
-        let new = || Verdict { mask, is_scored: false, largest: 0, totals: [0; LANES] };
+        let new = || Verdict { mask, is_scored: false, largest: 0, best: 0, totals: [0; LANES] };
         let verdict = self.0.renew(chunk, at, new);
         (verdict.mask, verdict.is_scored) = (mask, false);
     }
 
     /// Stores the totals of a chunk whose mask is stored.
     pub(super) fn set_totals(&mut self, chunk: u32, at: Generation, totals: &Column<i64>) {
-        let new = || Verdict { mask: 0, is_scored: true, largest: 0, totals: *totals };
+        let new = || Verdict { mask: 0, is_scored: true, largest: 0, best: 0, totals: *totals };
         let verdict = self.0.renew(chunk, at, new);
         verdict.is_scored = true;
         verdict.totals.copy_from_slice(totals);
-        verdict.largest = dispatch::largest(&verdict.totals, verdict.mask);
+        (verdict.largest, verdict.best) = verdict.best_of(verdict.mask);
     }
 }
 

@@ -8,17 +8,26 @@
 use std::sync::Arc;
 
 use crate::model::Pod;
-use crate::snapshot::Plan;
+use crate::snapshot::{Cluster, Plan};
 
 use super::choose::{Choice, PluginScores};
 use super::extender::ExtenderVerdicts;
-use super::filters::{Filters, Scope};
+use super::filters::Filters;
 use super::memo::VerdictCache;
 use super::parallel::Threads;
 use super::scores::Scores;
 use super::search::{Chosen, FoundChunks, Search};
 use super::stages::Stages;
 use super::{Algorithm, Cycle, CycleState, Decision, Feasible, Framework, Status};
+
+impl Framework {
+    /// Returns whether the verdicts of the filters on pods of this pod's template depend only on the template and on
+    /// the node, also after more such pods are placed.
+    pub(crate) fn filters_locally(&self, cluster: &Cluster, pod: &Pod) -> bool {
+        let state = CycleState::default();
+        self.is_by_template() && self.pre_filter(Cycle::new(cluster, pod, &state)).are_local()
+    }
+}
 
 /// A pod that was placed on a plan.
 pub(crate) struct Planned {
@@ -94,11 +103,7 @@ impl Algorithm {
         let state = self.state();
         let cycle = Cycle::new(&base, &pods[0], &state);
         let filters = framework.pre_filter(cycle);
-        let is_local = filters.rejected().is_none()
-            && !filters.has(Scope::Global)
-            && filters.names().is_none()
-            && filters.nominated().next().is_none();
-        let found = match is_local {
+        let found = match filters.are_local() {
             true => self.find(framework, cycle, &filters).map(|(found, _)| found).ok(),
             false => None,
         };

@@ -41,6 +41,11 @@ impl CommitCheck for FilterCheck {
             Some(status) => Err(status.message()),
         }
     }
+
+    fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
+        let Some(framework) = self.0.get(pod) else { return RoomCheck.is_local(cluster, pod) };
+        framework.filters_locally(cluster, &Pod { node_name: None, ..pod.clone() })
+    }
 }
 
 impl std::fmt::Debug for FilterCheck {

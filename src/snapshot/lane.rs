@@ -142,6 +142,11 @@ impl Pods {
         true
     }
 
+    /// Sets the number of a pod's template.
+    pub(crate) fn set_template(&mut self, at: usize, template: TemplateId) {
+        self.records[at].template = template;
+    }
+
     /// Removes a pod; the last pod takes its index.
     pub(crate) fn swap_remove(&mut self, at: usize) -> PodRecord {
         let record = self.records.swap_remove(at);

@@ -13,10 +13,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::freeing;
-use crate::model::{EventError, Generation, Pod, key_hash};
+use crate::model::{EventError, Generation, Pod, Template, key_hash};
 use crate::sync::{AtomicBool, Ordering};
 
-use super::chunk::NodeSlot;
+use super::chunk::{NodeSlot, Place};
 use super::cluster::{Cluster, Snapshot};
 use super::draft::{Draft, node_of};
 use super::lane::TemplateId;
@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     id: Arc<PlanId>,
     /// The node and the template of each placed pod.
     placed: Vec<(NodeSlot, TemplateId)>,
+    /// The number of child slots in the tree nodes that were allocated for the plan.
+    made: u64,
 }
 
 impl Plan {
@@ -58,7 +60,7 @@ impl Plan {
         let mut draft = Draft::fork(base);
         draft.cluster.branch = base.branch;
         draft.cluster.plan = Some(id.clone());
-        Some(Plan { draft, id, placed: Vec::new() })
+        Some(Plan { draft, id, placed: Vec::new(), made: 0 })
     }
 
     /// Returns the current state of the plan. O(1).
@@ -81,7 +83,9 @@ impl Plan {
                 self.draft.cluster.at_slot(slot).and_then(|node| node.lane().pods.records().last());
             self.placed.extend(last.map(|record| (slot, record.template)));
         }
-        self.draft.cluster.made += freeing::made().wrapping_sub(made);
+        let made = freeing::made().wrapping_sub(made);
+        self.made += made;
+        self.draft.cluster.made += made;
         Ok(())
     }
 }
@@ -91,6 +95,24 @@ impl Deref for Plan {
 
     fn deref(&self) -> &Cluster {
         &self.draft.cluster
+    }
+}
+
+/// The chunks of a plan in which nothing but the plan has happened, to be taken over in place of the draft's own.
+pub(crate) struct Grafts {
+    plan: Box<Plan>,
+    /// The numbers of the chunks, sorted, each with whether it was taken over.
+    chunks: Vec<(u32, bool)>,
+}
+
+impl Grafts {
+    /// Returns the plan, for its owner to drop.
+    pub(crate) fn into_plan(self) -> Box<Plan> {
+        self.plan
+    }
+
+    fn position(&self, chunk: u32) -> Option<usize> {
+        self.chunks.binary_search_by_key(&chunk, |(chunk, _)| *chunk).ok()
     }
 }
 
@@ -121,7 +143,7 @@ impl Draft {
         if !self.can_adopt(&plan, pods) {
             return Err(plan);
         }
-        let Plan { draft, id, placed: places } = *plan;
+        let Plan { draft, id, placed: places, .. } = *plan;
         let mut planned = draft.cluster;
         // Only the writer changes the index of uids that all versions share.
         std::mem::swap(&mut planned.uids, &mut self.cluster.uids);
@@ -136,5 +158,73 @@ impl Draft {
         // Relaxed: see `PlanId::is_adopted`.
         id.is_adopted.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Finds the chunks of a plan that can be taken over, although other events came in between: those that these events
+    /// did not change, and all of whose pods are unknown and of templates for which `is_local` returns `true`. The
+    /// plan must be for these pods. O(pods × log n).
+    pub(crate) fn grafts(
+        &self,
+        plan: Box<Plan>,
+        pods: &[Arc<Pod>],
+        mut is_local: impl FnMut(&Pod) -> bool,
+    ) -> Result<Grafts, Box<Plan>> {
+        let (own, other) = (&self.cluster, &plan.draft.cluster);
+        let is_same_line = Arc::ptr_eq(&own.rest.leases, &other.rest.leases)
+            && own.layout() == other.layout()
+            && plan.placed.len() == pods.len();
+        // Taking a chunk over must not fail halfway for want of numbers.
+        if !is_same_line || own.custom.is_some() || self.check_room().is_err() {
+            return Err(plan);
+        }
+        let is_unchanged = |chunk| {
+            let newest = own.chunks.get_newest(chunk).map(|(_, newest)| newest);
+            newest.is_some_and(|newest| newest <= plan.id.since)
+        };
+        // Pods of one template are mostly next to each other.
+        let mut last: Option<(&Arc<Template>, bool)> = None;
+        let mut chunks: Vec<(u32, bool)> = Vec::with_capacity(pods.len());
+        for (pod, (slot, _)) in pods.iter().zip(&plan.placed) {
+            let Some(place) = own.rest.places.get(slot.0) else { return Err(plan) };
+            let known = last.filter(|(template, _)| **template == pod.template);
+            let (_, is_local) = known.unwrap_or_else(|| (&pod.template, is_local(pod)));
+            last = Some((&pod.template, is_local));
+            let can_be_taken =
+                is_local && is_unchanged(place.chunk) && self.pod(&pod.uid).is_none();
+            chunks.push((place.chunk, !can_be_taken));
+        }
+        // A chunk is taken over with all of its pods or not at all.
+        chunks.sort_unstable_by_key(|(chunk, is_excluded)| (*chunk, !is_excluded));
+        chunks.dedup_by_key(|(chunk, _)| *chunk);
+        chunks.retain(|(_, is_excluded)| !is_excluded);
+        Ok(Grafts { plan, chunks })
+    }
+
+    /// Places the `n`-th pod of the plan by taking over its chunk, and returns its node. `None` if the chunk cannot be
+    /// taken over, or if no number is left for the pod's template. O(log n).
+    pub(crate) fn graft(&mut self, grafts: &mut Grafts, n: usize, pod: &Pod) -> Option<NodeSlot> {
+        let (slot, planned) = *grafts.plan.placed.get(n)?;
+        let Place { chunk, lane } = *self.cluster.rest.places.get(slot.0)?;
+        let at = grafts.position(chunk)?;
+        let template = self.acquire_template(&pod.template)?;
+        let generation = self.cluster.generation();
+        let is_taken = std::mem::replace(&mut grafts.chunks[at].1, true);
+        if !is_taken {
+            self.cluster.made += std::mem::take(&mut grafts.plan.made);
+            let others = &mut grafts.plan.draft.cluster.chunks;
+            self.cluster.chunks.exchange(others, chunk, generation);
+        }
+        self.cluster.chunks.update(chunk, generation, |chunk| {
+            chunk.requested_mut().generation[lane] = generation;
+            if template != planned {
+                let (key, text) = pod.uid.key();
+                let pods = &mut chunk.lane_mut(lane).pods;
+                if let Some(index) = pods.find(key, text) {
+                    pods.set_template(index, template);
+                }
+            }
+        });
+        self.count_placed(pod, slot, true);
+        Some(slot)
     }
 }

@@ -305,6 +305,23 @@ impl<T: Part + Clone + Marked> Tree<T> {
         generation: Generation,
         change: impl FnOnce(&mut T) -> R,
     ) -> Option<R> {
+        self.update_leaf(index, generation, |leaf| change(Arc::make_mut(leaf)))
+    }
+
+    /// Exchanges the leaves at `index` of two trees that both have one, and marks them as touched at `generation`.
+    /// O(log n).
+    pub(crate) fn exchange(&mut self, other: &mut Tree<T>, index: u32, generation: Generation) {
+        self.update_leaf(index, generation, |own| {
+            other.update_leaf(index, generation, |others| std::mem::swap(own, others))
+        });
+    }
+
+    fn update_leaf<R>(
+        &mut self,
+        index: u32,
+        generation: Generation,
+        change: impl FnOnce(&mut Arc<T>) -> R,
+    ) -> Option<R> {
         if !self.covers(index) {
             return None;
         }
@@ -358,7 +375,7 @@ impl<T: Part + Clone + Marked> Branch<T> {
         index: u32,
         height: u32,
         generation: Generation,
-        change: impl FnOnce(&mut T) -> R,
+        change: impl FnOnce(&mut Arc<T>) -> R,
     ) -> Option<R> {
         let level = height - 1;
         let at = child(index, level);
@@ -370,7 +387,7 @@ impl<T: Part + Clone + Marked> Branch<T> {
                 result
             }
             Children::Leaves(leaves) => {
-                let leaf = Arc::make_mut(leaves[at].as_mut()?);
+                let leaf = leaves[at].as_mut()?;
                 let result = change(leaf);
                 self.marks[at] = leaf.marks();
                 result

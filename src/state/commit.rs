@@ -13,6 +13,14 @@ pub trait CommitCheck: Send + Sync {
     ///
     /// Returns a human-readable reason if the pod does not fit.
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String>;
+
+    /// Returns whether, in this state, the result for each pod of this pod's template depends only on the template and
+    /// on the node, and does not change on other nodes when such pods are placed. A placement that a scheduler has
+    /// checked then still holds as long as nothing else happens to its node, and is not checked again. The default is
+    /// `false`.
+    fn is_local(&self, _cluster: &Cluster, _pod: &Pod) -> bool {
+        false
+    }
 }
 
 /// The check that the writer makes before it assumes a pod.
@@ -36,6 +44,14 @@ pub enum CommitPolicy {
 }
 
 impl CommitPolicy {
+    /// Returns whether placements of pods of this template remain valid while nothing happens to their nodes.
+    pub(super) fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
+        match self {
+            CommitPolicy::Room | CommitPolicy::Unchecked => true,
+            CommitPolicy::Check(check) => check.is_local(cluster, pod),
+        }
+    }
+
     /// Returns the reason for which the placement on a node is refused. The node's slot is given if it has one.
     pub(super) fn check(
         &self,
@@ -77,6 +93,10 @@ pub struct RoomCheck;
 impl CommitCheck for RoomCheck {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
         has_room(cluster.node(node), pod, node)
+    }
+
+    fn is_local(&self, _: &Cluster, _: &Pod) -> bool {
+        true
     }
 }
 

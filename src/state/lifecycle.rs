@@ -13,7 +13,9 @@ use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::{Draft, node_of};
 use crate::snapshot::godel::Leaving;
-use crate::snapshot::{Cluster, CustomStores, GodelConfig, NodeSlot, Plan, PodRef, Snapshot};
+use crate::snapshot::{
+    Cluster, CustomStores, GodelConfig, Grafts, NodeSlot, Plan, PodRef, Snapshot,
+};
 use crate::sync::mutated;
 
 use super::commit::CommitPolicy;
@@ -176,9 +178,10 @@ impl State {
                 let plan = prepared.take::<Plan>();
                 match plan.map(|plan| self.adopt(plan, pods, observer)) {
                     Some(Ok(())) => applied.added = pods.len(),
-                    refused => {
-                        self.assume_each(pods, self.age(*decided_on), applied, observer);
-                        if let Some(Err(plan)) = refused {
+                    other => {
+                        let age = self.age(*decided_on);
+                        let plan = other.and_then(Result::err);
+                        if let Some(plan) = self.assume_each(pods, (age, plan), applied, observer) {
                             prepared.put_back(plan);
                         }
                     }
@@ -365,18 +368,33 @@ impl State {
         Ok(())
     }
 
-    /// Assumes the pods one by one, each as an event of its own.
+    /// Assumes the pods one by one, each as an event of its own. Where a plan for them still holds, takes over its
+    /// placements without checking them again. Returns what is left of the plan.
     fn assume_each(
         &mut self,
         pods: &[Arc<Pod>],
-        mut age: Age,
+        (mut age, plan): (Age, Option<Box<Plan>>),
         applied: &mut Applied,
         observer: &mut impl Observer,
-    ) {
+    ) -> Option<Box<Plan>> {
+        let (mut grafts, mut refused) = (None, None);
+        if let Some(plan) = plan {
+            let is_local = |pod: &Pod| self.commit_policy.is_local(&self.draft.cluster, pod);
+            match self.draft.grafts(plan, pods, is_local) {
+                Ok(found) => grafts = Some(found),
+                Err(plan) => refused = Some(plan),
+            }
+        }
         for (n, pod) in pods.iter().enumerate() {
             if n > 0 {
                 self.generation = self.generation.next();
                 self.draft.begin(self.generation);
+            }
+            let grafted = grafts.as_mut().and_then(|grafts| self.draft.graft(grafts, n, pod));
+            if let Some(slot) = grafted {
+                observer.placed(pod, slot, true);
+                applied.added += 1;
+                continue;
             }
             match self.check_assume(&self.draft, pod, age) {
                 Ok(slot) => {
@@ -390,6 +408,7 @@ impl State {
                 }
             }
         }
+        grafts.map(Grafts::into_plan).or(refused)
     }
 
     fn finish_binding(

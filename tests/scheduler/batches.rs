@@ -135,10 +135,12 @@ impl Plugin for Meddler {
     }
 }
 
+/// Three nodes in as many zones, and therefore chunks.
 fn three_nodes() -> Engine {
     let engine = Engine::shared(Config::default());
     for name in ["n1", "n2", "n3"] {
-        submit(&engine, Event::add_node(node(name).cpu(1_000).pods(10).build())).unwrap();
+        let node = node(name).zone(name).cpu(1_000).pods(10).build();
+        submit(&engine, Event::add_node(node)).unwrap();
     }
     engine
 }
@@ -173,8 +175,11 @@ fn only_the_pod_whose_placement_no_longer_holds_is_decided_again() {
     let undisturbed: Vec<String> = undisturbed.into_iter().map(Result::unwrap).collect();
     // The node of the second pod is taken, and another one is added.
     let engine = three_nodes();
-    submit(&engine, Event::add_node(node("n4").cpu(1_000).pods(10).unschedulable(true).build()))
-        .unwrap();
+    submit(
+        &engine,
+        Event::add_node(node("n4").zone("n4").cpu(1_000).pods(10).unschedulable(true).build()),
+    )
+    .unwrap();
     let taken = pod("taken").cpu(600).on(undisturbed[1].clone()).build();
     let (scheduler, nodes) = meddle(&engine, Event::add_pod(taken));
     assert_eq!(nodes[0].as_ref(), Ok(&undisturbed[0]));
@@ -184,6 +189,40 @@ fn only_the_pod_whose_placement_no_longer_holds_is_decided_again() {
     assert_eq!((figures.placed, figures.failed, figures.conflicts), (2, 1, 1));
     let end = engine.reader().unwrap().snapshot();
     assert_eq!((end.pod_count(), end.audit()), (3, vec![]));
+}
+
+#[test]
+fn placements_that_still_hold_are_taken_over_with_their_templates() {
+    let engine = three_nodes();
+    let calls = AtomicUsize::new(0);
+    let submitter = engine.clone();
+    // Another writer uses the numbers that the plan gives to its templates.
+    let meddler = Meddler(Arc::new(move || {
+        if calls.fetch_add(1, Ordering::Relaxed) == 2 {
+            let other = pod("other").cpu(70).label("app", "other").on("n3").build();
+            submit(&submitter, Event::add_pod(other)).unwrap();
+        }
+    }));
+    let mut plugins = default_plugins(&Handle::default());
+    plugins.push((Box::new(meddler), 0));
+    let framework = Framework::new(plugins).unwrap();
+    let mut scheduler = scheduler(&engine, framework, AlgorithmConfig::default());
+    let pods: Vec<Arc<Pod>> = (0..6)
+        .map(|n| Arc::new(pod(format!("p{n}")).cpu(100 + n).label("app", &n.to_string()).build()))
+        .collect();
+    let placed = scheduler.schedule_batch(&pods, NOW);
+    assert!(placed.iter().all(Result::is_ok) && scheduler.figures().conflicts == 0);
+    let end = engine.reader().unwrap().snapshot();
+    for (pod, placed) in pods.iter().zip(&placed) {
+        let known = end.pod(&pod.uid).unwrap();
+        assert_eq!(known.node().name(), placed.as_ref().unwrap().node());
+        assert_eq!(*known.template(), pod.template);
+        assert!(known.is_assumed());
+    }
+    assert_eq!((end.pod_count(), end.audit()), (7, vec![]));
+    assert_eq!(end.generation().0, 3 + 1 + 6);
+    let differences = engine.with_writer(|writer| writer.rebuild().differences).unwrap();
+    assert_eq!(differences, vec![]);
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl Draft {
     }
 
     /// Adds one pod to the users of a template, and returns the template's number.
-    fn acquire_template(&mut self, template: &std::sync::Arc<Template>) -> Option<u32> {
+    pub(super) fn acquire_template(&mut self, template: &std::sync::Arc<Template>) -> Option<u32> {
         let hash = template.hash64();
         let templates = &self.cluster.rest.templates;
         let known = templates.index.find(hash, |number| {
@@ -255,7 +255,7 @@ impl Draft {
         }
     }
 
-    fn check_room(&self) -> Result<(), EventError> {
+    pub(super) fn check_room(&self) -> Result<(), EventError> {
         if self.has_room() { Ok(()) } else { Err(EventError::Full) }
     }
 }

@@ -100,14 +100,7 @@ impl Draft {
             chunk.lane_mut(at).pods.push(pod, template, assumed);
             add(chunk, at, generation, &amounts, 1);
         });
-        let (key, _) = pod.uid.key();
-        self.cluster.uids.insert(key_hash(key), slot.0, &mut self.departures);
-        self.cluster.counts.pods += 1;
-        self.cluster.counts.assumed += usize::from(assumed);
-        if amounts.claims && self.is_listed(slot) {
-            self.use_claims(&pod.template);
-        }
-        self.join_group(&pod.template);
+        self.count_placed(pod, slot, assumed);
         if self.cluster.custom.is_some() {
             self.notify_stores(&PlacedPod::on(pod, node), PodChange::Placed);
         }
@@ -116,6 +109,18 @@ impl Draft {
             self.add_contribution(pod, node);
         }
         Some(slot)
+    }
+
+    /// Enters a pod that was added to its lane in the index of uids and in the counts of pods, claims and groups.
+    pub(in crate::snapshot) fn count_placed(&mut self, pod: &Pod, slot: NodeSlot, assumed: bool) {
+        let (key, _) = pod.uid.key();
+        self.cluster.uids.insert(key_hash(key), slot.0, &mut self.departures);
+        self.cluster.counts.pods += 1;
+        self.cluster.counts.assumed += usize::from(assumed);
+        if pod.template.traits().claims && self.is_listed(slot) {
+            self.use_claims(&pod.template);
+        }
+        self.join_group(&pod.template);
     }
 
     /// Replaces a pod in place by another object of the same pod, if both are on the same node and have the same
