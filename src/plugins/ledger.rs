@@ -91,6 +91,9 @@ impl Ledger {
         chunk: &Chunk,
         count: &mut impl FnMut(&mut Keys, &Chunk, &mut Part),
     ) {
+        if self.parts.get(id, at).is_some() {
+            return;
+        }
         let mut new = std::mem::take(&mut self.spare);
         count(&mut self.keys, chunk, &mut new);
         let part = self.parts.renew(id, at, Part::default);

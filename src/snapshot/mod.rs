@@ -53,7 +53,7 @@ pub(crate) use node_info::PodRef;
 pub use node_info::{NodeInfo, PodInfo};
 pub use object_store::{Keyed, ObjectEvent, ObjectStore};
 pub(crate) use per_chunk::{Followed, PerChunk};
-pub(crate) use plan::{Grafts, Plan};
+pub(crate) use plan::Plan;
 pub use stores::Objects;
 pub(crate) use tally::Hosts;
 pub(crate) use victims::importance;

@@ -7,7 +7,8 @@
 
 //!
 //! A [`Plan`](super::Plan) belongs to the writer's lineage, but its generations are its own until the writer adopts it.
-//! The values of a plan that was not adopted are dropped when another version is followed.
+//! When another version is followed, the values of a plan that was not adopted are dropped, except for chunks that the
+//! writer took over: these have another generation now.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ pub(crate) struct PerChunk<T> {
     lineage: Option<Lineage>,
     /// The plan that the last version belonged to.
     plan: Option<Arc<PlanId>>,
-    /// The newest generation of a value, and the chunks whose values were computed from `plan`.
+    /// An upper bound of the generations of the values that were not computed from `plan`, and the chunks of the
+    /// others, possibly repeated.
     newest: Generation,
     planned: Vec<u32>,
     /// The position of each chunk's value plus 1, or 0 if there is none, by chunk number.
@@ -36,7 +38,8 @@ pub(crate) struct PerChunk<T> {
 pub(crate) enum Followed {
     /// All values.
     All,
-    /// All but the values of these chunks, which were computed after the generation and are outdated.
+    /// The values of the chunks that were last changed up to this generation, and others of the writer, but not those
+    /// of these chunks, which are outdated.
     Until(Generation, Vec<u32>),
     /// None.
     Nothing,
@@ -62,32 +65,52 @@ impl<T> PerChunk<T> {
         if is_same {
             return Followed::All;
         }
-        let left = self.plan.take().filter(|left| !left.is_adopted()).map(|left| left.since);
+        let left = self.plan.take();
         self.plan.clone_from(&cluster.plan);
-        let since = left.into_iter().chain(cluster.plan.as_ref().map(|plan| plan.since)).min();
-        let mut outdated = std::mem::take(&mut self.planned);
-        match since.filter(|since| *since < self.newest) {
-            None => Followed::All,
-            Some(since) => {
-                if left != Some(since) {
-                    outdated = self.chunks().collect();
-                }
-                outdated.retain(|chunk| self.forget(*chunk, since));
-                self.newest = since;
-                Followed::Until(since, outdated)
-            }
+        let mut outdated = Vec::new();
+        let mut since = left.and_then(|left| self.leave(&left, &mut outdated));
+        if let Some(entered) = self.plan.as_ref().map(|plan| plan.since)
+            && entered < self.newest
+        {
+            // Another thread has followed newer versions.
+            self.newest = entered;
+            since = since.into_iter().chain([entered]).min();
+            let chunks: Vec<u32> = self.chunks().collect();
+            outdated
+                .extend(chunks.into_iter().filter(|chunk| self.is_outdated(*chunk, entered, None)));
         }
+        since.map_or(Followed::All, |since| Followed::Until(since, outdated))
     }
 
-    /// Marks the value of a chunk as outdated if it is newer than `since`, and returns whether it was.
-    fn forget(&mut self, chunk: u32, since: Generation) -> bool {
+    /// Ends following a plan: renumbers its values or marks them as outdated. Returns the generation at which the plan
+    /// started, unless all values of the plan are the writer's.
+    fn leave(&mut self, plan: &PlanId, outdated: &mut Vec<u32>) -> Option<Generation> {
+        let mut planned = std::mem::take(&mut self.planned);
+        planned.sort_unstable();
+        planned.dedup();
+        if !plan.is_adopted() {
+            outdated.extend(
+                planned.iter().filter(|chunk| self.is_outdated(**chunk, plan.since, Some(plan))),
+            );
+        }
+        for chunk in planned {
+            let at = self.place(chunk).map(|place| self.values[place].0);
+            self.newest = self.newest.max(at.filter(|at| *at != OUTDATED).unwrap_or_default());
+        }
+        (!plan.is_adopted()).then_some(plan.since)
+    }
+
+    /// Marks the value of a chunk as outdated if it is newer than `since` and has no generation of the writer that it
+    /// can get from the plan. Returns whether it is outdated.
+    fn is_outdated(&mut self, chunk: u32, since: Generation, plan: Option<&PlanId>) -> bool {
         let Some(place) = self.place(chunk) else { return false };
         let at = &mut self.values[place].0;
-        let is_outdated = *at > since;
-        if is_outdated {
-            *at = OUTDATED;
+        if *at <= since || *at == OUTDATED {
+            return false;
         }
-        is_outdated
+        let now = plan.and_then(|plan| plan.renumbered(chunk, *at));
+        *at = now.unwrap_or(OUTDATED);
+        now.is_none()
     }
 
     /// Returns the chunks that have a value.
@@ -116,10 +139,10 @@ impl<T> PerChunk<T> {
             self.places[number] = self.values.len() as u32;
             self.values.len() - 1
         });
-        if self.plan.is_some() {
-            self.planned.push(chunk);
+        match self.plan {
+            Some(_) => self.planned.push(chunk),
+            None => self.newest = self.newest.max(at),
         }
-        self.newest = self.newest.max(at);
         let (known, value) = &mut self.values[place];
         *known = at;
         value
@@ -209,6 +232,7 @@ mod tests {
         assert_eq!(values.follow(&second), Followed::Until(now, vec![2]));
         assert_eq!((values.get(1, now), values.get(2, next)), (Some(&"before"), None));
         assert!(values.get(3, now).is_some());
+        assert_eq!(values.follow(writer.cluster()), Followed::Until(now, vec![]));
         assert_eq!(values.follow(writer.cluster()), Followed::All);
     }
 

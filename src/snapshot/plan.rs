@@ -5,16 +5,19 @@
 //! writer does not place the pods again. Each placement of a plan takes the generation that its event will take, so an
 //! adopted plan equals the version that the same events lead to one by one, generations included.
 //!
+//! If other events did come in between, the writer takes over the chunks of the plan that these events left alone, and
+//! places the other pods again.
+//!
 //! Two schedulers may plan from one version, so a generation of a plan is not unique until the plan is adopted. Caches
-//! of values that depend on a chunk and its generation therefore note which plan they follow, and drop the newer values
-//! of a plan that came to nothing ([`PerChunk`](super::PerChunk)).
+//! of values that depend on a chunk and its generation therefore note which plan they follow. When it has ended, they
+//! renumber the values of the chunks that were taken over, and drop those of the others
+//! ([`PerChunk`](super::PerChunk)).
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::freeing;
 use crate::model::{EventError, Generation, Pod, Template, key_hash};
-use crate::sync::{AtomicBool, Ordering};
 
 use super::chunk::{NodeSlot, Place};
 use super::cluster::{Cluster, Snapshot};
@@ -26,15 +29,39 @@ use super::lane::TemplateId;
 pub(crate) struct PlanId {
     /// The generation of the version that the plan starts at.
     pub(crate) since: Generation,
-    is_adopted: AtomicBool,
+    outcome: OnceLock<PlanOutcome>,
+}
+
+/// What the writer made of a plan.
+#[derive(Debug)]
+enum PlanOutcome {
+    /// The generations of the plan are the writer's.
+    Adopted,
+    /// These chunks were taken over, in order of their numbers.
+    Grafted(Vec<Grafted>),
+}
+
+/// A chunk that was taken over from a plan.
+#[derive(Clone, Copy, Debug)]
+struct Grafted {
+    chunk: u32,
+    /// The generation that last touched the chunk, in the plan and in the version that took it over.
+    planned: Generation,
+    now: Generation,
 }
 
 impl PlanId {
     /// Returns whether the plan's generations are those of the writer.
     pub(crate) fn is_adopted(&self) -> bool {
-        // Relaxed: who reads a version that contains the plan has synchronized with its publication, which comes after
-        // the store in `Draft::adopt`. For anybody else the answer `false` is correct, too.
-        self.is_adopted.load(Ordering::Relaxed)
+        matches!(self.outcome.get(), Some(PlanOutcome::Adopted))
+    }
+
+    /// Returns the writer's generation of a chunk that was last touched by the plan at `planned` and that was taken
+    /// over in this state.
+    pub(crate) fn renumbered(&self, chunk: u32, planned: Generation) -> Option<Generation> {
+        let Some(PlanOutcome::Grafted(grafted)) = self.outcome.get() else { return None };
+        let at = grafted.binary_search_by_key(&chunk, |of| of.chunk).ok()?;
+        Some(grafted[at]).filter(|of| of.planned == planned).map(|of| of.now)
     }
 }
 
@@ -56,7 +83,7 @@ impl Plan {
             return None;
         }
         let since = base.generation();
-        let id = Arc::new(PlanId { since, is_adopted: AtomicBool::new(false) });
+        let id = Arc::new(PlanId { since, outcome: OnceLock::new() });
         let mut draft = Draft::fork(base);
         draft.cluster.branch = base.branch;
         draft.cluster.plan = Some(id.clone());
@@ -101,13 +128,19 @@ impl Deref for Plan {
 /// The chunks of a plan in which nothing but the plan has happened, to be taken over in place of the draft's own.
 pub(crate) struct Grafts {
     plan: Box<Plan>,
-    /// The numbers of the chunks, sorted, each with whether it was taken over.
-    chunks: Vec<(u32, bool)>,
+    /// The numbers of the chunks, sorted, each with the generation that last touched it in the plan once it was taken
+    /// over.
+    chunks: Vec<(u32, Option<Generation>)>,
 }
 
 impl Grafts {
-    /// Returns the plan, for its owner to drop.
-    pub(crate) fn into_plan(self) -> Box<Plan> {
+    /// Records the outcome of the plan, and returns it for its owner to drop. `draft` has taken the chunks over.
+    pub(crate) fn finish(self, draft: &Draft) -> Box<Plan> {
+        let taken = self.chunks.iter().filter_map(|(chunk, planned)| {
+            let (_, now) = draft.cluster.chunks.get_newest(*chunk)?;
+            Some(Grafted { chunk: *chunk, planned: (*planned)?, now })
+        });
+        let _ = self.plan.id.outcome.set(PlanOutcome::Grafted(taken.collect()));
         self.plan
     }
 
@@ -123,6 +156,7 @@ impl Draft {
         Arc::ptr_eq(&own.rest.leases, &other.rest.leases)
             && plan.id.since.next() == own.generation()
             && plan.placed.len() == pods.len()
+            && !pods.is_empty()
             // A plan does not know which numbers are free, so it takes new ones.
             && (triomphe::Arc::ptr_eq(&own.rest, &other.rest) || self.has_no_free_numbers())
     }
@@ -155,8 +189,7 @@ impl Draft {
             self.use_template(template);
             placed(pod, slot);
         }
-        // Relaxed: see `PlanId::is_adopted`.
-        id.is_adopted.store(true, Ordering::Relaxed);
+        let _ = id.outcome.set(PlanOutcome::Adopted);
         Ok(())
     }
 
@@ -196,7 +229,8 @@ impl Draft {
         // A chunk is taken over with all of its pods or not at all.
         chunks.sort_unstable_by_key(|(chunk, is_excluded)| (*chunk, !is_excluded));
         chunks.dedup_by_key(|(chunk, _)| *chunk);
-        chunks.retain(|(_, is_excluded)| !is_excluded);
+        let chunks = chunks.into_iter().filter(|(_, is_excluded)| !is_excluded);
+        let chunks = chunks.map(|(chunk, _)| (chunk, None)).collect();
         Ok(Grafts { plan, chunks })
     }
 
@@ -208,10 +242,10 @@ impl Draft {
         let at = grafts.position(chunk)?;
         let template = self.acquire_template(&pod.template)?;
         let generation = self.cluster.generation();
-        let is_taken = std::mem::replace(&mut grafts.chunks[at].1, true);
-        if !is_taken {
+        if grafts.chunks[at].1.is_none() {
             self.cluster.made += std::mem::take(&mut grafts.plan.made);
             let others = &mut grafts.plan.draft.cluster.chunks;
+            grafts.chunks[at].1 = others.get_newest(chunk).map(|(_, newest)| newest);
             self.cluster.chunks.exchange(others, chunk, generation);
         }
         self.cluster.chunks.update(chunk, generation, |chunk| {
@@ -226,5 +260,142 @@ impl Draft {
         });
         self.count_placed(pod, slot, true);
         Some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Followed, PerChunk};
+    use super::*;
+    use crate::log::{Applied, Event, Prepared};
+    use crate::model::{node, pod};
+    use crate::{Config, Engine, Writer};
+
+    /// A writer with a node in each of two zones, and therefore chunks.
+    fn writer() -> Writer {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for name in ["a", "b"] {
+            let node = node(name).zone(name).cpu(1_000).memory(1 << 30).pods(110).build();
+            writer.add_node(node).unwrap();
+        }
+        writer
+    }
+
+    /// Plans pods of 100 millicores on these nodes.
+    fn plan(writer: &Writer, nodes: &[&str]) -> (Plan, Vec<Arc<Pod>>) {
+        let mut plan = Plan::new(writer.cluster()).unwrap();
+        let pods = nodes.iter().enumerate().map(|(n, node)| {
+            let pod = pod(format!("p{n}")).cpu(100).label("n", &n.to_string()).on(*node).build();
+            plan.assume(&pod).unwrap();
+            Arc::new(pod)
+        });
+        let pods = pods.collect();
+        (plan, pods)
+    }
+
+    /// Commits a plan, and returns what is left of it.
+    fn commit(
+        writer: &mut Writer,
+        since: Generation,
+        (plan, pods): (Plan, Vec<Arc<Pod>>),
+    ) -> (Applied, Option<Box<Plan>>) {
+        let prepared = Prepared::new(plan);
+        let event = Event::AssumeEach {
+            pods: pods.into(),
+            decided_on: Some(since),
+            prepared: prepared.clone(),
+        };
+        let applied = writer.apply(&event).unwrap();
+        assert_eq!(writer.cluster().audit(), vec![]);
+        (applied, prepared.take::<Plan>())
+    }
+
+    /// Returns the number of the node's chunk and the generation of its last change.
+    fn chunk_of(cluster: &Cluster, node: &str) -> (u32, Generation) {
+        let (chunk, newest, _) = cluster.chunk_of(cluster.node(node).unwrap()).unwrap();
+        (chunk, newest)
+    }
+
+    #[test]
+    fn a_plan_is_adopted_as_it_is_if_nothing_else_happened() {
+        let mut writer = writer();
+        let since = writer.cluster().generation();
+        let (plan, pods) = plan(&writer, &["a", "b", "a"]);
+        let (id, chunks) = (plan.id.clone(), plan.draft.cluster.chunks.clone());
+        let (applied, left) = commit(&mut writer, since, (plan, pods.clone()));
+        assert_eq!((applied.added, applied.generation.0), (3, since.0 + 3));
+        assert!(left.is_none() && id.is_adopted());
+        assert!(writer.cluster().chunks.same(&chunks), "the pods were placed again");
+        assert!(pods.iter().all(|pod| writer.is_assumed_pod(&pod.uid)));
+        // The templates are counted like those of other pods: the last pod takes its template away.
+        for pod in &pods {
+            writer.forget_pod(pod).unwrap();
+        }
+        assert_eq!(writer.cluster().rest.templates.table.iter().count(), 0);
+        assert_eq!(writer.cluster().audit(), vec![]);
+    }
+
+    #[test]
+    fn chunks_without_other_changes_are_taken_over_with_the_values_computed_from_them() {
+        let mut writer = writer();
+        let since = writer.cluster().generation();
+        let (plan, pods) = plan(&writer, &["a", "b"]);
+        let mut values = PerChunk::default();
+        values.follow(&plan);
+        for name in ["a", "b"] {
+            let (chunk, at) = chunk_of(&plan, name);
+            values.renew(chunk, at, || name);
+        }
+        let id = plan.id.clone();
+        let taken: *const _ = plan.node("a").unwrap().place().0;
+        writer.add_pod(pod("other").cpu(100).on("b").build()).unwrap();
+        let (applied, left) = commit(&mut writer, since, (plan, pods));
+        assert_eq!((applied.added, applied.generation.0), (2, since.0 + 3));
+        assert!(left.is_some() && !id.is_adopted());
+        let cluster = writer.cluster();
+        assert!(std::ptr::eq(cluster.node("a").unwrap().place().0, taken));
+        let (b, _) = chunk_of(cluster, "b");
+        assert_eq!(values.follow(cluster), Followed::Until(since, vec![b]));
+        let (a, at) = chunk_of(cluster, "a");
+        assert_eq!((at.0, values.get(a, at)), (since.0 + 2, Some(&"a")));
+        assert_eq!(values.get(b, chunk_of(cluster, "b").1), None);
+        let since_then = cluster.chunks_newer_than(Generation(since.0 + 1)).count();
+        assert_eq!(since_then, 2);
+    }
+
+    #[test]
+    fn a_chunk_with_a_pod_that_is_known_by_now_is_not_taken_over() {
+        let mut writer = writer();
+        let since = writer.cluster().generation();
+        let (plan, pods) = plan(&writer, &["a", "a"]);
+        let elsewhere = Pod { node_name: Some("b".into()), ..Pod::clone(&pods[1]) };
+        writer.assume_pod(elsewhere).unwrap();
+        let (applied, _) = commit(&mut writer, since, (plan, pods.clone()));
+        assert_eq!((applied.added, applied.rejected.len()), (1, 1));
+        assert_eq!(applied.rejected[0].0, pods[1].uid.to_string());
+        assert_eq!((writer.cluster().pod_count(), writer.cluster().assumed_count()), (2, 2));
+    }
+
+    #[test]
+    fn a_plan_of_another_engine_or_without_pods_is_not_adopted() {
+        let (mut one, other) = (writer(), writer());
+        let since = one.cluster().generation();
+        let (applied, left) = commit(&mut one, since, plan(&other, &["a"]));
+        assert!(applied.added == 1 && left.is_some());
+        let since = one.cluster().generation();
+        let empty = plan(&one, &[]);
+        let (applied, left) = commit(&mut one, since, empty);
+        assert_eq!((applied.added, applied.generation), (0, since.next()));
+        assert!(left.is_some());
+    }
+
+    #[test]
+    fn forks_and_versions_with_godel_semantics_have_no_plans() {
+        let writer = writer();
+        assert!(Plan::new(&writer.cluster().fork()).is_none());
+        assert!(Plan::new(&plan(&writer, &["a"]).0).is_none());
+        let godel = crate::GodelConfig::new("godel");
+        let (writer, _) = Engine::inline(Config { godel: Some(godel), ..Config::default() });
+        assert!(Plan::new(writer.cluster()).is_none());
     }
 }

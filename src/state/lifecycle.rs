@@ -13,9 +13,7 @@ use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::{Draft, node_of};
 use crate::snapshot::godel::Leaving;
-use crate::snapshot::{
-    Cluster, CustomStores, GodelConfig, Grafts, NodeSlot, Plan, PodRef, Snapshot,
-};
+use crate::snapshot::{Cluster, CustomStores, GodelConfig, NodeSlot, Plan, PodRef, Snapshot};
 use crate::sync::mutated;
 
 use super::commit::CommitPolicy;
@@ -403,12 +401,14 @@ impl State {
                 }
                 Err(why) => {
                     applied.rejected.push((pod.uid.to_string(), why));
-                    // The later ones were decided on with this pod in place.
-                    age = Age::Stale;
+                    // The later ones were decided on with this pod in place, so they must be checked.
+                    if age == Age::Current {
+                        age = Age::Unknown;
+                    }
                 }
             }
         }
-        grafts.map(Grafts::into_plan).or(refused)
+        grafts.map(|grafts| grafts.finish(&self.draft)).or(refused)
     }
 
     fn finish_binding(

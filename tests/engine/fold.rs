@@ -189,7 +189,7 @@ proptest! {
                 prop_assert_eq!(&before, &after, "a rejected event left a trace: {:?}", &event);
             }
             prop_assert_eq!(comparable(after.clone()), naive.dump(), "after {:?}", &event);
-            prop_assert!(has_own_generation(&before, &after, writer.cluster()), "{:?}", &event);
+            prop_assert!(has_own_generation(&before, &after, writer.cluster(), base.generation()), "{:?}", &event);
             prop_assert_eq!(base.dump(), before, "a held snapshot changed");
         }
         prop_assert_eq!(writer.cluster().audit(), vec![]);
