@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::freeing;
 use crate::model::{EventError, Generation, Pod, Template, key_hash};
+use crate::sync::mutated;
 
 use super::chunk::{NodeSlot, Place};
 use super::cluster::{Cluster, Snapshot};
@@ -154,7 +155,7 @@ impl Draft {
     fn can_adopt(&self, plan: &Plan, pods: &[Arc<Pod>]) -> bool {
         let (own, other) = (&self.cluster, &plan.draft.cluster);
         Arc::ptr_eq(&own.rest.leases, &other.rest.leases)
-            && plan.id.since.next() == own.generation()
+            && (plan.id.since.next() == own.generation() || mutated!("plan-adopted-late"))
             && plan.placed.len() == pods.len()
             && !pods.is_empty()
             // A plan does not know which numbers are free, so it takes new ones.
@@ -212,8 +213,9 @@ impl Draft {
         }
         let is_unchanged = |chunk| {
             let newest = own.chunks.get_newest(chunk).map(|(_, newest)| newest);
-            newest.is_some_and(|newest| newest <= plan.id.since)
+            newest.is_some_and(|newest| newest <= plan.id.since || mutated!("graft-over-changes"))
         };
+        let is_new = |uid| self.pod(uid).is_none() || mutated!("graft-twice");
         // Pods of one template are mostly next to each other.
         let mut last: Option<(&Arc<Template>, bool)> = None;
         let mut chunks: Vec<(u32, bool)> = Vec::with_capacity(pods.len());
@@ -222,8 +224,7 @@ impl Draft {
             let known = last.filter(|(template, _)| **template == pod.template);
             let (_, is_local) = known.unwrap_or_else(|| (&pod.template, is_local(pod)));
             last = Some((&pod.template, is_local));
-            let can_be_taken =
-                is_local && is_unchanged(place.chunk) && self.pod(&pod.uid).is_none();
+            let can_be_taken = is_local && is_unchanged(place.chunk) && is_new(&pod.uid);
             chunks.push((place.chunk, !can_be_taken));
         }
         // A chunk is taken over with all of its pods or not at all.

@@ -12,18 +12,27 @@ use portolan::model::{
     EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, node, pod,
 };
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{FilterCheck, Profiles, Scheduler};
+use portolan::scheduler::{CycleError, FilterCheck, Profiles, Scheduler};
 use portolan::{Config, Engine};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Creates an engine that checks commits, with one node per cpu amount, all in one zone.
 fn engine(nodes: &[i64]) -> Engine {
+    engine_in(|_| "z".to_owned(), nodes)
+}
+
+/// Creates an engine with each node in a zone, and therefore a chunk, of its own.
+fn engine_with_zones(nodes: &[i64]) -> Engine {
+    engine_in(|n| format!("z{n}"), nodes)
+}
+
+fn engine_in(zone: impl Fn(usize) -> String, nodes: &[i64]) -> Engine {
     let framework = Arc::new(Framework::default_profile());
     let check = FilterCheck::new(Profiles::one(framework));
     let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
     for (n, &cpu) in nodes.iter().enumerate() {
-        let node = node(format!("n{n}")).hostname().zone("z").cpu(cpu).memory(1 << 30);
+        let node = node(format!("n{n}")).hostname().zone(zone(n)).cpu(cpu).memory(1 << 30);
         engine.submit(Event::add_node(node.build())).unwrap().wait().unwrap().unwrap();
     }
     engine
@@ -114,6 +123,47 @@ fn two_schedulers_never_overcommit() {
         counted.fetch_add(outcomes.iter().map(|(_, met)| *met as usize).sum(), Ordering::Relaxed);
     });
     assert!(met.load(Ordering::Relaxed) > 0, "the schedulers never met");
+}
+
+/// Two schedulers with a batch each. Returns the number of placed pods and the errors.
+fn schedule_batches(engine: &Engine, batches: [[&'static str; 2]; 2]) -> (usize, Vec<CycleError>) {
+    let schedulers = [scheduler(engine), scheduler(engine)];
+    let schedule = |mut scheduler: Scheduler, names: [&'static str; 2]| {
+        scheduler.schedule_batch(&names.map(|name| Arc::new(wanted(name))), now())
+    };
+    let ([one, two], [first, second]) = (schedulers, batches);
+    let other = thread::spawn(move || schedule(one, first));
+    let mut results = schedule(two, second);
+    results.extend(other.join().unwrap());
+    let placed = results.iter().filter(|result| result.is_ok()).count();
+    (placed, results.into_iter().filter_map(Result::err).collect())
+}
+
+#[test]
+fn two_batches_never_overcommit() {
+    explore("two_batches_never_overcommit", Bound::Preemptions(2), || {
+        let engine = engine_with_zones(&[1_000, 1_000, 1_000]);
+        let (placed, errors) = schedule_batches(&engine, [["a", "b"], ["c", "d"]]);
+        assert_eq!((placed, errors.iter().filter_map(CycleError::fit).count()), (3, 1));
+        let snapshot = engine.reader().unwrap().snapshot();
+        assert!(snapshot.nodes().all(|node| node.requested().cpu.0 == 1_000));
+        assert_eq!(snapshot.audit(), vec![]);
+    });
+}
+
+#[test]
+fn a_pod_in_two_batches_is_placed_once() {
+    explore("a_pod_in_two_batches_is_placed_once", Bound::Preemptions(2), || {
+        let engine = engine_with_zones(&[4_000, 4_000, 4_000, 4_000]);
+        let (placed, errors) = schedule_batches(&engine, [["a", "b"], ["b", "c"]]);
+        assert_eq!(placed, 3);
+        let is_known = |error: &CycleError| {
+            matches!(error, CycleError::Assume(EventError::AlreadyInCache { .. }))
+        };
+        assert!(errors.iter().all(is_known), "{errors:?}");
+        let snapshot = engine.reader().unwrap().snapshot();
+        assert_eq!((snapshot.assumed_count(), snapshot.audit()), (3, vec![]));
+    });
 }
 
 #[test]
