@@ -266,7 +266,7 @@ impl Draft {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Followed, PerChunk};
+    use super::super::{Followed, PerChunk, cost};
     use super::*;
     use crate::log::{Applied, Event, Prepared};
     use crate::model::{node, pod};
@@ -323,7 +323,9 @@ mod tests {
         let since = writer.cluster().generation();
         let (plan, pods) = plan(&writer, &["a", "b", "a"]);
         let (id, chunks) = (plan.id.clone(), plan.draft.cluster.chunks.clone());
+        cost::take();
         let (applied, left) = commit(&mut writer, since, (plan, pods.clone()));
+        assert_eq!(cost::take().bytes, 0);
         assert_eq!((applied.added, applied.generation.0), (3, since.0 + 3));
         assert!(left.is_none() && id.is_adopted());
         assert!(writer.cluster().chunks.same(&chunks), "the pods were placed again");
