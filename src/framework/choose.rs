@@ -175,11 +175,15 @@ impl<'a> Choice<'a, '_> {
         });
         let unknown: Vec<(Listed<'a>, u64)> = unknown.collect();
         if !self.threads.share(unknown.len()) {
+            let mut scored = Ok(());
             for (of, mask) in unknown {
-                let totals = self.local_totals(scores, local, (of.chunk, mask))?;
-                cache.set_totals(of.id, of.at, &totals);
+                // As on several threads, an error does not keep the other chunks from being scored.
+                match self.local_totals(scores, local, (of.chunk, mask)) {
+                    Ok(totals) => cache.set_totals(of.id, of.at, &totals),
+                    Err(status) => scored = scored.and(Err(status)),
+                }
             }
-            return Ok(());
+            return scored;
         }
         let totals = self
             .threads
