@@ -8,7 +8,9 @@ use portolan::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Framework, Handle, Plugin, Point, PreFilter, Status,
 };
 use portolan::log::Event;
-use portolan::model::{EventError, Pod, Timestamp, Uid, node, pod};
+use portolan::model::{
+    EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, Uid, node, pod,
+};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::{
     Attempt, CycleError, FilterCheck, InMemoryEvictor, Profiles, Scheduler, Schedulers,
@@ -223,6 +225,46 @@ fn placements_that_still_hold_are_taken_over_with_their_templates() {
     assert_eq!(end.generation().0, 3 + 1 + 6);
     let differences = engine.with_writer(|writer| writer.rebuild().differences).unwrap();
     assert_eq!(differences, vec![]);
+}
+
+/// A pod that shares a rack with no other pod of its kind.
+fn apart(name: &str) -> Arc<Pod> {
+    let term = PodAffinityTerm {
+        topology_key: "rack".into(),
+        selector: LabelSelector::from_labels([("app", "x")]),
+        namespaces: Box::new(["default".into()]),
+        namespace_selector: LabelSelector::Nothing,
+    };
+    let apart = PodAffinity { required: Box::new([term]), ..PodAffinity::default() };
+    Arc::new(pod(name).cpu(100).label("app", "x").pod_anti_affinity(apart).build())
+}
+
+#[test]
+fn a_placement_that_depends_on_other_nodes_is_checked_even_if_its_own_node_did_not_change() {
+    let framework = Arc::new(Framework::default_profile());
+    let check = FilterCheck::new(Profiles::one(framework));
+    let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
+    // Only the last node, which is full, shares a rack with another one.
+    for (name, rack, pods) in [("n1", "r1", 10), ("n2", "r2", 10), ("n3", "r2", 0)] {
+        let node = node(name).zone(name).label("rack", rack).cpu(1_000).pods(pods).build();
+        submit(&engine, Event::add_node(node)).unwrap();
+    }
+    let (calls, submitter) = (AtomicUsize::new(0), engine.clone());
+    let meddler = Meddler(Arc::new(move || {
+        if calls.fetch_add(1, Ordering::Relaxed) == 1 {
+            let other = pod("other").label("app", "x").on("n3").build();
+            submit(&submitter, Event::add_pod(other)).unwrap();
+        }
+    }));
+    let mut plugins = default_plugins(&Handle::default());
+    plugins.push((Box::new(meddler), 0));
+    let framework = Framework::new(plugins).unwrap();
+    let mut scheduler = scheduler(&engine, framework, AlgorithmConfig::default());
+    let placed = scheduler.schedule_batch(&[apart("a"), apart("b")], NOW);
+    assert_eq!(placed.iter().filter(|placed| placed.is_ok()).count(), 1, "{placed:?}");
+    assert_eq!(scheduler.figures().conflicts, 1);
+    let end = engine.reader().unwrap().snapshot();
+    assert_eq!(end.node("n2").unwrap().pod_count(), 0);
 }
 
 #[test]
