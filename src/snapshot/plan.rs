@@ -401,7 +401,7 @@ mod tests {
             let since = writer.cluster().generation();
             let mut plan = Plan::new(writer.cluster()).unwrap();
             let pods = (0..3).map(|n| {
-                let pod = pod("p").uid(&format!("u{n}")).cpu(round * 3 + n).on("a").build();
+                let pod = pod("p").uid(format!("u{n}")).cpu(round * 3 + n).on("a").build();
                 plan.assume(&pod).unwrap();
                 Arc::new(pod)
             });
