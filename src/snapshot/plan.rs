@@ -363,6 +363,7 @@ mod tests {
         let (a, at) = chunk_of(cluster, "a");
         assert_eq!((at.0, values.get(a, at)), (since.0 + 2, Some(&"a")));
         assert_eq!(values.get(b, chunk_of(cluster, "b").1), None);
+        assert_eq!(cluster.node("a").unwrap().generation().0, since.0 + 2);
         let since_then = cluster.chunks_newer_than(Generation(since.0 + 1)).count();
         assert_eq!(since_then, 2);
     }
