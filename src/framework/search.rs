@@ -121,17 +121,19 @@ impl<'a> Search<'a, '_> {
     /// Returns the first `enough` feasible nodes of a list.
     fn find_enough(&mut self, order: &mut Order, enough: usize) -> Result<FoundChunks<'a>, Status> {
         let mut failed = None;
+        let is_local = self.is_local();
         let found = order.sample(enough, |id| {
             // The list was refreshed for this version, so the chunk exists.
             let Some(of) = self.listed(id) else { return (None, 0) };
-            let judged = self.judge(of);
-            (
-                Some(of),
-                judged.unwrap_or_else(|status| {
-                    failed.get_or_insert(status);
-                    0
-                }),
-            )
+            let judged = match self.cached(of) {
+                Ok(mask) if !is_local => self.judge_globally(of.chunk, mask),
+                judged => judged,
+            };
+            let mask = judged.unwrap_or_else(|status| {
+                failed.get_or_insert(status);
+                0
+            });
+            (Some(of), mask)
         });
         if let Some(status) = failed {
             return Err(status);
@@ -155,7 +157,7 @@ impl<'a> Search<'a, '_> {
         for (of, mask) in &mut nodes {
             *mask &= self.cache.get(of.id, of.at).map_or(0, |known| known.mask);
         }
-        if self.filters.has(Scope::Global) || self.filters.nominated().next().is_some() {
+        if !self.is_local() {
             let masks =
                 self.threads.try_map(&nodes, |(of, mask)| self.judge_globally(of.chunk, *mask))?;
             nodes.iter_mut().zip(masks).for_each(|((_, known), mask)| *known = mask);
@@ -196,17 +198,19 @@ impl<'a> Search<'a, '_> {
         Ok(found)
     }
 
-    /// Returns the feasible lanes of a chunk, and uses the cache for the local filters.
-    fn judge(&mut self, of: Listed<'_>) -> Result<u64, Status> {
-        let mask = match self.cache.get(of.id, of.at) {
-            Some(known) => known.mask,
-            None => {
-                let mask = self.judge_locally(of.chunk, of.chunk.live())?;
-                self.cache.set_mask(of.id, of.at, mask);
-                mask
-            }
-        };
-        self.judge_globally(of.chunk, mask)
+    /// Returns whether only the local filters have a say.
+    fn is_local(&self) -> bool {
+        !self.filters.has(Scope::Global) && self.filters.nominated().next().is_none()
+    }
+
+    /// Returns the lanes of a chunk that pass the local filters, from the cache if it knows them.
+    fn cached(&mut self, of: Listed<'_>) -> Result<u64, Status> {
+        if let Some(known) = self.cache.get(of.id, of.at) {
+            return Ok(known.mask);
+        }
+        let mask = self.judge_locally(of.chunk, of.chunk.live())?;
+        self.cache.set_mask(of.id, of.at, mask);
+        Ok(mask)
     }
 
     /// Returns the lanes of `mask` that pass the local filters.
