@@ -216,6 +216,11 @@ impl Keys {
             self.0.len() - 1
         })
     }
+
+    /// Returns the lanes of `mask` of which some key's domain has a positive sum.
+    pub(super) fn positive(&self, chunk: &Chunk, mask: u64) -> u64 {
+        self.0.iter().fold(0, |found, sums| found | sums.positive(chunk, mask & !found))
+    }
 }
 
 /// A cache of decisions by number, each made on the first lookup.
