@@ -627,6 +627,28 @@ pub trait Incremental: Filter {
         self.filter_without(node, freed).is_none()
     }
 
+    /// Returns whether [`Incremental::filter_without`] returns `None`, and adds the reasons to `reasons` if it does not.
+    /// Override it if that is faster than creating a status: preemption calls it on each node that may pass.
+    ///
+    /// # Errors
+    ///
+    /// Returns the status if it is not a rejection.
+    fn count_without(
+        &self,
+        node: NodeInfo<'_>,
+        freed: &Freed<'_>,
+        reasons: &mut Reasons,
+    ) -> Result<bool, Status> {
+        match self.filter_without(node, freed) {
+            None => Ok(true),
+            Some(status) if status.code.is_rejection() => {
+                status.reasons.into_iter().for_each(|reason| reasons.add(reason, 1));
+                Ok(false)
+            }
+            Some(status) => Err(status),
+        }
+    }
+
     /// Returns a copy of the filter that [`Incremental::add_pod`] and [`Incremental::remove_pod`] may change
     /// (`CycleState.Clone`). Returns `None` if verdicts depend only on the node passed to [`Filter::filter`], so that
     /// the filter need not follow changes. The default is `None`.
