@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, lanes};
+use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, Victims, lanes};
 
 use super::nominator::OnNode;
 use super::recorder::{Step, Watch, timed_step};
@@ -62,8 +62,8 @@ pub(crate) struct Sums<'f> {
     filters: &'f Filters<'f>,
     /// The filters before the first one that reads [`Reads::Pods`], each with whether it reads [`Reads::Amounts`].
     each: Vec<(&'f Judge<'f>, &'f dyn Incremental, bool)>,
-    /// Whether `each` contains all filters.
-    are_all: bool,
+    /// The first filter that reads [`Reads::Pods`]. If there is none, `each` contains all filters.
+    by_pods: Option<(&'f Judge<'f>, &'f dyn Incremental)>,
 }
 
 /// The verdict of the filters on a node without some of its pods.
@@ -72,6 +72,8 @@ pub(crate) enum Without<R> {
     Rejected(R),
     /// The node passes. [`Sums::passes_without`] returns whether it also passes if fewer pods are removed.
     Passes,
+    /// The node passes the filters before the first one that reads [`Reads::Pods`], see [`Sums::rejection_by_pods`].
+    PassesSums,
     /// The sums do not determine the verdict.
     Unknown,
 }
@@ -342,17 +344,17 @@ impl<'a> Filters<'a> {
     /// [`Reads::Anything`] or panics; every node must then be tried on a fork. O(filters).
     pub(crate) fn sums(&self) -> Option<Sums<'_>> {
         let sums = self.watch.panics.guard_all(FILTER, |plugin| {
-            let mut sums = Sums { filters: self, each: Vec::new(), are_all: true };
+            let mut sums = Sums { filters: self, each: Vec::new(), by_pods: None };
             for judge in &self.each {
                 plugin.set(judge.plugin);
                 let filter = judge.filter.get().incremental()?;
                 match filter.reads() {
                     Reads::Anything => return None,
-                    Reads::Pods => sums.are_all = false,
-                    reads if sums.are_all => {
+                    Reads::Pods if sums.by_pods.is_none() => sums.by_pods = Some((judge, filter)),
+                    reads if sums.by_pods.is_none() => {
                         sums.each.push((judge, filter, reads == Reads::Amounts));
                     }
-                    Reads::Node | Reads::Amounts => {}
+                    Reads::Node | Reads::Amounts | Reads::Pods => {}
                 }
             }
             Some(sums)
@@ -503,6 +505,15 @@ impl Sums<'_> {
         })
     }
 
+    /// Returns why the first filter that reads [`Reads::Pods`] rejects the node without these pods, if it knows that
+    /// without a fork.
+    pub(crate) fn rejection_by_pods(&self, victims: Victims<'_>) -> Option<Status> {
+        let (judge, filter) = self.by_pods?;
+        let rejection =
+            judge.panics.guard_or(judge.plugin, FILTER, None, || filter.rejection_without(victims));
+        rejection.map(|status| judge.failed(status))
+    }
+
     fn first_rejection<R>(
         &self,
         node: NodeInfo<'_>,
@@ -518,7 +529,10 @@ impl Sums<'_> {
                     return Without::Rejected(rejection);
                 }
             }
-            if self.are_all { Without::Passes } else { Without::Unknown }
+            match self.by_pods {
+                None => Without::Passes,
+                Some(_) => Without::PassesSums,
+            }
         });
         asked.unwrap_or(Without::Unknown)
     }

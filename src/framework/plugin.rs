@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, Column, Freed, NodeInfo, lanes};
+use crate::snapshot::{Chunk, Cluster, Column, Freed, NodeInfo, Victims, lanes};
 
 use super::{
     BindingFuture, ClusterEvent, Code, Cycle, Diagnosis, Hint, Interest, Point, QueuedPod, Reasons,
@@ -647,6 +647,13 @@ pub trait Incremental: Filter {
             }
             Some(status) => Err(status),
         }
+    }
+
+    /// Returns why the node of these pods would be rejected without them, or `None` if it would pass or if that is not
+    /// known: the result of [`Filter::filter`] on a fork. Called only if [`Incremental::reads`] returns
+    /// [`Reads::Pods`], before a node is tried on a fork. The default is `None`.
+    fn rejection_without(&self, _victims: Victims<'_>) -> Option<Status> {
+        None
     }
 
     /// Returns a copy of the filter that [`Incremental::add_pod`] and [`Incremental::remove_pod`] may change

@@ -8,7 +8,7 @@ use crate::model::{
     Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
     WeightedPodAffinityTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, Victims};
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::ledger::{Ledger, Part, Remembered};
@@ -480,6 +480,23 @@ impl Filter for Rules<'_> {
 impl Incremental for Rules<'_> {
     fn reads(&self) -> Reads {
         Reads::Pods
+    }
+
+    /// Known if other pods match the pod's anti-affinity.
+    fn rejection_without(&self, victims: Victims<'_>) -> Option<Status> {
+        let Counted { terms, keys, .. } = &self.apart;
+        let of_domain = |sums: &Sums| Some(sums.get(sums.topology.domain(victims.node())?));
+        let mut left: Vec<i64> = keys.0.iter().map(|sums| of_domain(sums).unwrap_or(0)).collect();
+        if !self.near.terms.is_empty() || left.iter().all(|sum| *sum <= 0) {
+            return None;
+        }
+        for pod in victims.pods() {
+            let labels = &pod.template().labels;
+            let matched = shares(terms, keys, self.cluster, false, pod.namespace(), labels);
+            matched.iter().for_each(|(at, amount)| left[*at] -= amount);
+        }
+        let is_excluded = left.iter().any(|sum| *sum > 0);
+        is_excluded.then(|| Status::new(Code::Unschedulable, NAME, ANTI_AFFINITY))
     }
 
     fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {

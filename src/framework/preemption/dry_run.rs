@@ -63,8 +63,8 @@ enum NotFound<R> {
     NoVictims,
     /// The sums determine that the filters reject the node.
     BySums(R),
-    /// The filters reject the node on a fork, or a plugin failed.
-    OnFork(Status),
+    /// The filters reject the node for its other pods, or a plugin failed.
+    ByPods(Status),
 }
 
 /// A node without some of its pods.
@@ -168,7 +168,7 @@ impl<'a> DryRun<'a> {
             NotFound::NoVictims => {
                 Status::new(Code::UnschedulableAndUnresolvable, PREEMPTION, NO_VICTIMS)
             }
-            NotFound::BySums(status) | NotFound::OnFork(status) => status,
+            NotFound::BySums(status) | NotFound::ByPods(status) => status,
         })
     }
 
@@ -182,10 +182,10 @@ impl<'a> DryRun<'a> {
             Ok(found) => return Ok(Some(found)),
             Err(NotFound::NoVictims) => reasons.add(NO_VICTIMS, 1),
             Err(NotFound::BySums(None)) => {}
-            Err(NotFound::OnFork(status)) if status.code.is_rejection() => {
+            Err(NotFound::ByPods(status)) if status.code.is_rejection() => {
                 status.reasons.into_iter().for_each(|reason| reasons.add(reason, 1));
             }
-            Err(NotFound::BySums(Some(status)) | NotFound::OnFork(status)) => return Err(status),
+            Err(NotFound::BySums(Some(status)) | NotFound::ByPods(status)) => return Err(status),
         }
         Ok(None)
     }
@@ -212,12 +212,17 @@ impl<'a> DryRun<'a> {
                 Without::Rejected(rejection) => return Err(NotFound::BySums(rejection)),
                 Without::Passes => {
                     let trial = ByAmounts { sums, lower, freed };
-                    return self.reprieve(lower, trial).map_err(NotFound::OnFork);
+                    return self.reprieve(lower, trial).map_err(NotFound::ByPods);
+                }
+                Without::PassesSums => {
+                    if let Some(status) = sums.rejection_by_pods(lower) {
+                        return Err(NotFound::ByPods(status));
+                    }
                 }
                 Without::Unknown => {}
             }
         }
-        self.on_fork(lower).map_err(NotFound::OnFork)
+        self.on_fork(lower).map_err(NotFound::ByPods)
     }
 
     /// Like [`DryRun::find`], on a fork.
