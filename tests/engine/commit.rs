@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use portolan::framework::Framework;
-use portolan::log::{Event, Relist};
+use portolan::log::{Event, Prepared, Relist};
 use portolan::model::{EventError, Generation, Node, Pod, PodBuilder, Quantity, Uid, node, pod};
 use portolan::scheduler::{FilterCheck, Profiles};
 use portolan::state::CommitCheck;
@@ -99,6 +99,20 @@ fn a_decision_on_the_current_version_is_not_checked() {
     let now = writer.publish();
     assume(&mut writer, small("a").on("n").build(), Some(now)).unwrap();
     assert!(is_conflict(&assume(&mut writer, small("b").on("n").build(), Some(now))));
+}
+
+#[test]
+fn pods_after_a_rejected_one_are_checked_although_they_were_decided_on_the_current_version() {
+    let mut writer = writer(Never.into());
+    let names = ["first", "there", "last"].map(|name| Arc::new(pod(name).cpu(1).on("n").build()));
+    let decided_on = Some(writer.publish());
+    let event =
+        Event::AssumeEach { pods: Arc::new(names), decided_on, prepared: Prepared::default() };
+    let applied = writer.apply(&event).unwrap();
+    // The last one was decided on with the second one in its place.
+    let rejected: Vec<_> = applied.rejected.iter().map(|(uid, _)| uid.as_str()).collect();
+    assert_eq!((applied.added, rejected), (1, vec!["default/there", "default/last"]));
+    assert!(is_conflict(&Err(applied.rejected[1].1.clone())));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition};
-use portolan::model::{LabelSelector, Pod, pod};
+use portolan::model::{LabelSelector, Pod, node, pod};
 use portolan::{Config, Engine};
 use portolan_testkit::checks::{
     chunk_and_node_calls_agree, decided_by_nodes, incremental_filters_equal_rebuilt,
@@ -86,6 +86,27 @@ proptest! {
             let pod = draw.pod(n);
             verdicts_are_consistent(&framework, cluster, &pod);
             let _ = decided_by_nodes(&mut scheduler, cluster, &pod);
+        }
+    }
+
+    #[test]
+    fn a_cached_maximum_of_nodes_that_are_not_examined_is_not_used(
+        rooms in prop::collection::vec(1_000_i64..2_000, 130..220),
+        pods in 2..12_usize,
+    ) {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for (n, room) in rooms.iter().enumerate() {
+            let node = node(format!("n{n}")).cpu(*room).memory(1 << 30).pods(110).build();
+            writer.add_node(node).unwrap();
+        }
+        // 100 nodes are examined, so a search ends in the middle of a chunk.
+        let config = AlgorithmConfig { percentage_of_nodes: 30, ..AlgorithmConfig::default() };
+        let mut scheduler = Algorithm::new(Framework::default_profile(), config, None);
+        for n in 0..pods {
+            // Nearly every node has a score of its own.
+            let pod = pod(format!("p{n}")).cpu(900).build();
+            let decision = decided_by_nodes(&mut scheduler, writer.cluster(), &pod).unwrap();
+            writer.assume_pod(pod.on(decision.node)).unwrap();
         }
     }
 

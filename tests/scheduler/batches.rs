@@ -373,16 +373,27 @@ fn a_nominated_pod_is_placed_on_its_node() {
     assert_eq!(placed, ["large", "small", "large"].map(|node| Ok(node.to_string())));
 }
 
-#[test]
-fn a_pod_that_was_placed_counts_no_more_as_nominated() {
-    let pods = pods(0..2, 600);
+/// Schedules the pods while `nominated` is nominated to the node `to`.
+fn beside_nominated(pods: &[Arc<Pod>], nominated: &Pod, to: &str) -> Vec<String> {
     let framework = || {
         let handle = Handle::default();
-        handle.nominator().add(Pod::clone(&pods[0]), "large".into());
+        handle.nominator().add(nominated.clone(), to.into());
         Framework::default_profile_with(&handle)
     };
-    let placed = both_ways(&large_and_small(), framework, &AlgorithmConfig::default(), &pods);
-    assert_eq!(placed, ["large", "large"].map(|node| Ok(node.to_string())));
+    let placed = both_ways(&large_and_small(), framework, &AlgorithmConfig::default(), pods);
+    placed.into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn a_pod_that_was_placed_counts_no_more_as_nominated() {
+    let pods = pods(0..3, 600);
+    assert_eq!(beside_nominated(&pods, &pods[1], "small"), ["large", "large", "small"]);
+}
+
+#[test]
+fn room_for_a_nominated_pod_is_kept_from_all_pods_of_a_batch() {
+    let other = pod("other").cpu(600).build();
+    assert_eq!(beside_nominated(&pods(0..2, 600), &other, "large"), ["large", "small"]);
 }
 
 /// Fails when it is asked to score nodes for the pod `p1`.
