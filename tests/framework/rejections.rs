@@ -88,6 +88,8 @@ impl Filter for OwnFilter {
 struct ByNodes {
     reasons: BTreeMap<String, usize>,
     plugins: BTreeSet<&'static str>,
+    /// Whether PreFilter named the only nodes.
+    are_named: bool,
     /// The nodes on which preemption may help.
     resolvable: BTreeSet<Name>,
     /// The same nodes, by chunk.
@@ -115,7 +117,8 @@ impl Plugin for Watch {
         cycle: Cycle<'_>,
         diagnosis: &Diagnosis<'_>,
     ) -> (Nomination, Option<Status>) {
-        let mut found = ByNodes::default();
+        let are_named = diagnosis.filters().names().is_some();
+        let mut found = ByNodes { are_named, ..ByNodes::default() };
         let run = DryRun::new(cycle, diagnosis.filters());
         for node in cycle.cluster.nodes() {
             let status = diagnosis.status(node).unwrap();
@@ -175,13 +178,16 @@ impl Profile {
 
     /// Schedules the pod, and checks the error if it fits nowhere.
     fn check(&mut self, writer: &Writer, pod: &Pod) {
-        let (cluster, mode) = (writer.cluster(), self.mode.load(Ordering::Relaxed));
+        let cluster = writer.cluster();
         self.watched.lock().unwrap().take();
         let decided = decided_by_nodes(&mut self.algorithm, cluster, pod);
         let Err(ScheduleError::Fit(error)) = decided else { return };
         let mut found = self.watched.lock().unwrap().take().unwrap();
-        if mode == NAMES_NODES && error.pre_filter.is_none() {
-            found.plugins.insert("Own");
+        if found.are_named && error.pre_filter.is_none() {
+            // The plugins that named nodes rejected the others, whose status has no plugin.
+            let naming = ["NodeAffinity", "Own"];
+            let naming = naming.into_iter().filter(|of| error.unschedulable_plugins.contains(of));
+            found.plugins.extend(naming);
         }
         assert_eq!(error.reasons, found.reasons);
         assert_eq!(error.unschedulable_plugins, found.plugins);
