@@ -7,6 +7,7 @@ use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::filters::nodes_of;
+use super::rejections::Rejections;
 use super::{Code, Cycle, CycleState, Feasible, Framework, NodeScore, Nomination, Status};
 
 /// No node is feasible for the pod: counts the nodes by reason (`framework/types.go` `FitError`).
@@ -139,7 +140,7 @@ impl Framework {
         let mut evaluation = Evaluation::default();
         if let Some(status) = filters.rejected() {
             match status.code.is_rejection() {
-                true => evaluation.rejected = Some(filters.fit_error()),
+                true => evaluation.rejected = Some(Rejections::new(&filters).error),
                 false => evaluation.failed = Some(status.clone()),
             }
             return evaluation;
@@ -161,7 +162,7 @@ impl Framework {
         }
         let feasible = Feasible::new(cluster, feasible);
         if feasible.is_empty() {
-            evaluation.rejected = Some(filters.fit_error());
+            evaluation.rejected = Some(Rejections::new(&filters).error);
             return evaluation;
         }
         let nodes: Vec<NodeInfo<'_>> = feasible.nodes().collect();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::model::{Name, Pod, Uid};
-use crate::snapshot::{Chunk, Cluster, NodeInfo};
+use crate::snapshot::{Cluster, NodeInfo};
 
 use super::filters::Filters;
 use super::preemption::Candidate;
@@ -225,26 +225,25 @@ impl ExtenderVerdicts {
         self.statuses.get(node)
     }
 
-    /// Returns by chunk the lanes whose nodes may pass without some of their pods, and the lanes whose nodes may not.
-    pub(super) fn lanes(&self, cluster: &Cluster) -> HashMap<*const Chunk, (u64, u64)> {
-        let mut lanes: HashMap<*const Chunk, (u64, u64)> = HashMap::new();
+    /// Replaces the bits of nodes that have a status in lanes by chunk number: sets those whose nodes may pass without
+    /// some of their pods, and clears the others.
+    pub(super) fn replace(&self, cluster: &Cluster, lanes: &mut [u64]) {
         for (name, status) in &self.statuses {
             let Some(node) = cluster.node(name) else { continue };
-            let (chunk, lane) = node.place();
-            let (may, may_not) = lanes.entry(chunk).or_default();
+            let Some((id, _, _)) = cluster.chunk_of(node) else { continue };
+            let (_, lane) = node.place();
             match status.code {
-                Code::Unschedulable => *may |= 1 << lane,
-                _ => *may_not |= 1 << lane,
+                Code::Unschedulable => lanes[id as usize] |= 1 << lane,
+                _ => lanes[id as usize] &= !(1 << lane),
             }
         }
-        lanes
     }
 
-    /// Returns the error of a pod that fits on no node. The status of an extender replaces that of the plugins.
-    pub(super) fn fit_error(&self, cluster: &Cluster, filters: &Filters<'_>) -> FitError {
-        let mut error = filters.fit_error();
+    /// Completes the filters' error of a pod that fits on no node. The status of an extender replaces that of the
+    /// plugins.
+    pub(super) fn fit_error(&self, mut error: FitError, filters: &Filters<'_>) -> FitError {
         for (name, status) in &self.statuses {
-            let node = cluster.node(name);
+            let node = filters.cycle.cluster.node(name);
             for reason in node
                 .and_then(|node| filters.filter_with_nominated(node))
                 .into_iter()

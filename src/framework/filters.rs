@@ -5,16 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, lanes};
+use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, Victims, lanes};
 
-use super::extender::ExtenderVerdicts;
 use super::nominator::OnNode;
-use super::plugin::unschedulable;
 use super::recorder::{Step, Watch, timed_step};
 use super::status::code;
 use super::{
-    Code, Cycle, Filter, FitError, Framework, Incremental, Panics, PreFilter, Reads, Reasons,
-    Status,
+    Code, Cycle, Filter, Framework, Incremental, Panics, PreFilter, Reads, Reasons, Status,
 };
 
 /// The filters of all plugins for one pod, as [`Framework::pre_filter`] returns them.
@@ -22,11 +19,11 @@ use super::{
 /// If pods that take precedence over this pod are nominated to a node, the node must pass both with and without them
 /// (`RunFilterPluginsWithNominatedPods`).
 pub struct Filters<'a> {
-    cycle: Cycle<'a>,
+    pub(super) cycle: Cycle<'a>,
     watch: Watch<'a>,
-    each: Vec<Judge<'a>>,
-    only: Option<Only>,
-    rejected: Option<Status>,
+    pub(super) each: Vec<Judge<'a>>,
+    pub(super) only: Option<Only>,
+    pub(super) rejected: Option<Status>,
     /// The nodes to which pods are nominated that take precedence over this one, sorted by name. Shared by copies.
     /// `None` if there are none, as in most cycles.
     nominated: Option<Arc<[Nominated<'a>]>>,
@@ -45,8 +42,8 @@ pub(super) enum Scope {
 }
 
 /// The filter of one plugin for one pod.
-struct Judge<'a> {
-    plugin: &'static str,
+pub(super) struct Judge<'a> {
+    pub(super) plugin: &'static str,
     filter: Held<'a>,
     scope: Scope,
     panics: &'a Panics,
@@ -65,29 +62,31 @@ pub(crate) struct Sums<'f> {
     filters: &'f Filters<'f>,
     /// The filters before the first one that reads [`Reads::Pods`], each with whether it reads [`Reads::Amounts`].
     each: Vec<(&'f Judge<'f>, &'f dyn Incremental, bool)>,
-    /// Whether `each` contains all filters.
-    are_all: bool,
+    /// The first filter that reads [`Reads::Pods`]. If there is none, `each` contains all filters.
+    by_pods: Option<(&'f Judge<'f>, &'f dyn Incremental)>,
 }
 
 /// The verdict of the filters on a node without some of its pods.
-pub(crate) enum Without {
+pub(crate) enum Without<R> {
     /// The filters reject the node.
-    Rejected(Status),
+    Rejected(R),
     /// The node passes. [`Sums::passes_without`] returns whether it also passes if fewer pods are removed.
     Passes,
+    /// The node passes the filters before the first one that reads [`Reads::Pods`], see [`Sums::rejection_by_pods`].
+    PassesSums,
     /// The sums do not determine the verdict.
     Unknown,
 }
 
 /// The only nodes that PreFilter plugins allow, and these plugins.
-struct Only {
-    plugins: BTreeSet<&'static str>,
+pub(super) struct Only {
+    pub(super) plugins: BTreeSet<&'static str>,
     /// Without duplicates. A node of this name need not exist.
-    names: Vec<Name>,
+    pub(super) names: Vec<Name>,
 }
 
 impl Only {
-    fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         let plugins: Vec<&str> = self.plugins.iter().copied().collect();
         let reason = format!("node(s) didn't satisfy plugin(s) [{}]", plugins.join(" "));
         Status::new(Code::UnschedulableAndUnresolvable, "", reason)
@@ -291,7 +290,7 @@ impl<'a> Filters<'a> {
     }
 
     /// Returns why the node is rejected if the pods that are nominated to it are on it.
-    fn with_nominated(&self, node: NodeInfo<'_>) -> Option<Status> {
+    pub(super) fn with_nominated(&self, node: NodeInfo<'_>) -> Option<Status> {
         let pods = self.nominated_to(node)?;
         let mut fork = node.cluster().fork();
         let mut filters = self.extend();
@@ -345,17 +344,17 @@ impl<'a> Filters<'a> {
     /// [`Reads::Anything`] or panics; every node must then be tried on a fork. O(filters).
     pub(crate) fn sums(&self) -> Option<Sums<'_>> {
         let sums = self.watch.panics.guard_all(FILTER, |plugin| {
-            let mut sums = Sums { filters: self, each: Vec::new(), are_all: true };
+            let mut sums = Sums { filters: self, each: Vec::new(), by_pods: None };
             for judge in &self.each {
                 plugin.set(judge.plugin);
                 let filter = judge.filter.get().incremental()?;
                 match filter.reads() {
                     Reads::Anything => return None,
-                    Reads::Pods => sums.are_all = false,
-                    reads if sums.are_all => {
+                    Reads::Pods if sums.by_pods.is_none() => sums.by_pods = Some((judge, filter)),
+                    reads if sums.by_pods.is_none() => {
                         sums.each.push((judge, filter, reads == Reads::Amounts));
                     }
-                    Reads::Node | Reads::Amounts => {}
+                    Reads::Node | Reads::Amounts | Reads::Pods => {}
                 }
             }
             Some(sums)
@@ -478,81 +477,62 @@ impl<'a> Filters<'a> {
         }
         Ok(passed)
     }
-
-    /// Counts the reasons of all nodes and collects the plugins that rejected any node.
-    pub(super) fn fit_error(&self) -> FitError {
-        let cluster = self.cycle.cluster;
-        let nodes = cluster.len();
-        let mut error = FitError::new(nodes);
-        if let Some(status) = &self.rejected {
-            error.reasons = status.reasons.iter().map(|reason| (reason.clone(), nodes)).collect();
-            error.pre_filter = Some(status.clone());
-            error.add_plugin(status);
-            return error;
-        }
-        let mut reasons = Reasons::default();
-        let reject = |error: &mut FitError, reasons: &mut Reasons, status: Status| {
-            error.add_plugin(&status);
-            status.reasons.into_iter().for_each(|reason| reasons.add(reason, 1));
-        };
-        if let Some(only) = &self.only {
-            let named: Vec<_> = only.names.iter().filter_map(|name| cluster.node(name)).collect();
-            let statuses = named.iter().filter_map(|node| self.filter_with_nominated(*node));
-            statuses.for_each(|status| reject(&mut error, &mut reasons, status));
-            for reason in only.status().reasons {
-                reasons.add(reason, nodes - named.len());
-            }
-            error.unschedulable_plugins.extend(&only.plugins);
-            error.reasons = reasons.into_map();
-            return error;
-        }
-        let mut rejecting = vec![false; self.each.len()];
-        for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
-            let mut mask = chunk.live();
-            for node in self.nominated() {
-                let (of, lane) = node.place();
-                if std::ptr::eq(of, chunk)
-                    && let Some(status) = self.with_nominated(node)
-                {
-                    reject(&mut error, &mut reasons, status);
-                    mask &= !(1 << lane);
-                }
-            }
-            // Each call is guarded separately, so that a panic in one plugin does not hide the rejections of others.
-            for (judge, rejects) in self.each.iter().zip(&mut rejecting) {
-                if mask == 0 {
-                    break;
-                }
-                let count =
-                    |filter: &dyn Filter| filter.count_reasons(cluster, chunk, mask, &mut reasons);
-                // An error would have ended the cycle earlier.
-                let passed = judge.guard(FILTER, count).unwrap_or(0);
-                *rejects |= passed != mask;
-                mask = passed;
-            }
-        }
-        let rejecting = self.each.iter().zip(rejecting).filter(|(_, rejects)| *rejects);
-        error.unschedulable_plugins.extend(rejecting.map(|(judge, _)| judge.plugin));
-        error.reasons = reasons.into_map();
-        error
-    }
 }
 
 impl Sums<'_> {
     /// Returns the verdict of [`Filters::filter_with_nominated`] on the node without pods that request `freed` in
     /// total, computed from sums, without a fork. Returns [`Without::Unknown`] if a filter needs more data or panics.
-    pub(crate) fn without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Without {
+    pub(crate) fn without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Without<Status> {
+        self.first_rejection(node, |judge, filter| {
+            filter.filter_without(node, freed).map(|status| judge.failed(status))
+        })
+    }
+
+    /// Like [`Sums::without`], but adds the reasons of a rejection to `reasons`. A rejection contains a status only if
+    /// a plugin failed.
+    pub(crate) fn count_without(
+        &self,
+        node: NodeInfo<'_>,
+        freed: &Freed<'_>,
+        reasons: &mut Reasons,
+    ) -> Without<Option<Status>> {
+        self.first_rejection(node, |judge, filter| {
+            match filter.count_without(node, freed, reasons) {
+                Ok(true) => None,
+                Ok(false) => Some(None),
+                Err(status) => Some(Some(judge.failed(status))),
+            }
+        })
+    }
+
+    /// Returns why the first filter that reads [`Reads::Pods`] rejects the node without these pods, if it knows that
+    /// without a fork.
+    pub(crate) fn rejection_by_pods(&self, victims: Victims<'_>) -> Option<Status> {
+        let (judge, filter) = self.by_pods?;
+        let rejection =
+            judge.panics.guard_or(judge.plugin, FILTER, None, || filter.rejection_without(victims));
+        rejection.map(|status| judge.failed(status))
+    }
+
+    fn first_rejection<R>(
+        &self,
+        node: NodeInfo<'_>,
+        mut ask: impl FnMut(&Judge<'_>, &dyn Incremental) -> Option<R>,
+    ) -> Without<R> {
         if self.filters.nominated_to(node).is_some() {
             return Without::Unknown;
         }
         let asked = self.filters.watch.panics.guard_all(FILTER, |plugin| {
             for (judge, filter, _) in &self.each {
                 plugin.set(judge.plugin);
-                if let Some(status) = filter.filter_without(node, freed) {
-                    return Without::Rejected(judge.failed(status));
+                if let Some(rejection) = ask(judge, *filter) {
+                    return Without::Rejected(rejection);
                 }
             }
-            if self.are_all { Without::Passes } else { Without::Unknown }
+            match self.by_pods {
+                None => Without::Passes,
+                Some(_) => Without::PassesSums,
+            }
         });
         asked.unwrap_or(Without::Unknown)
     }
@@ -571,7 +551,7 @@ impl Sums<'_> {
 }
 
 /// The step in which filters are called.
-const FILTER: &str = Step::Filter.as_str();
+pub(super) const FILTER: &str = Step::Filter.as_str();
 
 /// Returns a rejection unchanged, and converts any other status to a failure of the step.
 fn failed(plugin: &'static str, status: Status) -> Status {
@@ -588,7 +568,7 @@ impl Judge<'_> {
     }
 
     /// Calls the filter. A panic becomes an error.
-    fn guard<'s, T>(
+    pub(super) fn guard<'s, T>(
         &'s self,
         step: &'static str,
         ask: impl FnOnce(&'s dyn Filter) -> Result<T, Status>,
@@ -598,116 +578,6 @@ impl Judge<'_> {
 
     fn failed(&self, status: Status) -> Status {
         failed(self.plugin, status)
-    }
-}
-
-/// Why no node is feasible for a pod: the input of [`Plugin::post_filter`]. Statuses are computed on demand.
-///
-/// [`Plugin::post_filter`]: super::Plugin::post_filter
-pub struct Diagnosis<'a> {
-    filters: &'a Filters<'a>,
-    extenders: Option<&'a ExtenderVerdicts>,
-}
-
-impl<'a> Diagnosis<'a> {
-    /// Creates the diagnosis of these filters.
-    #[must_use]
-    pub fn new(filters: &'a Filters<'a>) -> Diagnosis<'a> {
-        Diagnosis { filters, extenders: None }
-    }
-
-    /// Creates the diagnosis of these filters and of the extenders that were called after them.
-    pub(super) fn with_extenders(
-        filters: &'a Filters<'a>,
-        extenders: &'a ExtenderVerdicts,
-    ) -> Diagnosis<'a> {
-        Diagnosis { filters, extenders: Some(extenders) }
-    }
-
-    /// Counts the reasons of all nodes, and collects the plugins that rejected any node.
-    pub(super) fn fit_error(&self) -> FitError {
-        match self.extenders {
-            Some(extenders) => extenders.fit_error(self.filters.cycle.cluster, self.filters),
-            None => self.filters.fit_error(),
-        }
-    }
-
-    /// Returns the filters. [`Filters::extend`] makes a copy on which pods can be added and removed.
-    #[must_use]
-    pub fn filters(&self) -> &'a Filters<'a> {
-        self.filters
-    }
-
-    /// Returns why the node is rejected, or `None` if it passes.
-    #[must_use]
-    pub fn status(&self, node: NodeInfo<'_>) -> Option<Status> {
-        let of_extender = self.extenders.and_then(|extenders| extenders.status(node.name()));
-        of_extender.cloned().or_else(|| self.filters.filter_with_nominated(node))
-    }
-
-    /// Iterates over the nodes whose status has this code, in list order (`NodesForStatusCode`).
-    pub fn nodes_with(&self, code: Code) -> impl Iterator<Item = NodeInfo<'a>> {
-        let nodes = self.filters.cycle.cluster.nodes();
-        nodes.filter(move |node| self.status(*node).is_some_and(|status| status.code == code))
-    }
-
-    /// Iterates over the nodes whose status is [`Code::Unschedulable`], which may pass without some of their pods, as
-    /// lanes by chunk. Finds the same nodes as [`Diagnosis::nodes_with`], 64 at a time.
-    pub fn resolvable(&self) -> impl Iterator<Item = (&'a Chunk, u64)> {
-        let filters = self.filters;
-        let cluster = filters.cycle.cluster;
-        let one_by_one = filters.rejected.is_some() || filters.only.is_some();
-        let one = move |node: NodeInfo<'_>| {
-            self.status(node).is_some_and(|status| status.code == Code::Unschedulable)
-        };
-        let extended = self.extenders.map(|extenders| extenders.lanes(cluster)).unwrap_or_default();
-        let chunks = cluster.zones().flat_map(|zone| zone.chunks());
-        chunks.map(move |chunk| {
-            let alone = filters.nominated_in(chunk);
-            let alone = if one_by_one { chunk.live() } else { alone };
-            let found = nodes_of(cluster, chunk, alone)
-                .fold(0, |found, (lane, node)| found | u64::from(one(node)) << lane);
-            let found = found | filters.resolvable(chunk, chunk.live() & !alone);
-            let (may, may_not) =
-                extended.get(&std::ptr::from_ref(chunk)).copied().unwrap_or_default();
-            (chunk, (found | may) & !may_not)
-        })
-    }
-}
-
-impl Filters<'_> {
-    /// Returns the lanes to which pods are nominated that take precedence over this one.
-    fn nominated_in(&self, chunk: &Chunk) -> u64 {
-        let places = self.nominated().map(|node| node.place());
-        let here = places.filter(|(of, _)| std::ptr::eq(*of, chunk));
-        here.fold(0, |mask, (_, lane)| mask | 1 << lane)
-    }
-
-    fn resolvable(&self, chunk: &Chunk, mut mask: u64) -> u64 {
-        let cluster = self.cycle.cluster;
-        let mut found = 0;
-        // Each call is guarded separately, so that a panic in one plugin does not hide the rejections of others.
-        for judge in &self.each {
-            if mask == 0 {
-                break;
-            }
-            // An error would have ended the cycle earlier. If the plugin panics now, its nodes count as unresolvable,
-            // so that no pod is preempted for them.
-            let passed = judge.guard(FILTER, |filter| filter.filter_chunk(cluster, chunk, mask));
-            let passed = passed.unwrap_or(0);
-            let rejected = mask & !passed;
-            if rejected != 0 {
-                let resolvable = |filter: &dyn Filter| {
-                    Ok(match filter.incremental() {
-                        Some(filter) => filter.resolvable(cluster, chunk, rejected),
-                        None => unschedulable(cluster, chunk, rejected, |node| filter.filter(node)),
-                    })
-                };
-                found |= judge.guard(FILTER, resolvable).unwrap_or(0);
-            }
-            mask = passed;
-        }
-        found
     }
 }
 

@@ -180,6 +180,7 @@ mod pre_bind;
 pub mod preemption;
 mod queued_pod;
 mod recorder;
+mod rejections;
 mod runtime;
 mod sampling;
 mod scores;
@@ -204,7 +205,7 @@ pub use eviction::{Eviction, Evictor};
 pub use extender::{
     EXTENDER, Extender, ExtenderError, ExtenderFilter, ExtenderVictims, MAX_EXTENDER_SCORE,
 };
-pub use filters::{Diagnosis, Filters};
+pub use filters::Filters;
 pub(crate) use filters::{Sums, Without};
 pub use godel::{Partition, SubCluster, SubClusters, SwitchType, Workflow};
 pub use handle::{Binder, BinderError, BindingFuture, Follow, Handle, Notes, Snapshots};
@@ -222,6 +223,7 @@ pub(crate) use pre_bind::InPreBind;
 pub use pre_bind::PodInPreBind;
 pub use queued_pod::{PluginSet, QueuedPod};
 pub use recorder::{AttemptResult, Recorder, Step};
+pub use rejections::Diagnosis;
 pub use runtime::{Framework, FrameworkError};
 pub use sampling::num_feasible_nodes_to_find;
 pub use scores::{MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Scores};

@@ -5,6 +5,7 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 use super::algorithm::Algorithm;
 use super::choose::tie_break;
 use super::extender::{self, ExtenderVerdicts};
+use super::rejections::Rejections;
 use super::sampling::Found;
 use super::stages::{Pool, Stages};
 use super::{Cycle, Decision, Diagnosis, Feasible, Filters, ScheduleError, Status};
@@ -30,7 +31,7 @@ impl Algorithm {
         let filters = self.framework().pre_filter(cycle);
         if let Some(status) = filters.rejected() {
             return Err(match status.code.is_rejection() {
-                true => ScheduleError::Fit(Box::new(filters.fit_error())),
+                true => ScheduleError::Fit(Box::new(Rejections::new(&filters).error)),
                 false => status.clone().into(),
             });
         }
@@ -63,7 +64,7 @@ impl Algorithm {
         match feasible[..] {
             [] => {
                 let diagnosis = Diagnosis::with_extenders(&filters, &verdicts);
-                return Err(ScheduleError::Fit(Box::new(diagnosis.fit_error())));
+                return Err(ScheduleError::Fit(Box::new(diagnosis.fit_error_by_nodes())));
             }
             [node] => return Ok(Decision::of(node, 0, 1, looked_at)),
             _ => {}

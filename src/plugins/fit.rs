@@ -152,6 +152,18 @@ fn exceeds(request: i64, allocatable: i64, requested: i64) -> bool {
     request > 0 && request > allocatable.saturating_sub(requested)
 }
 
+/// Returns the reason of a node that has not enough of a resource.
+fn insufficient(name: &str) -> Cow<'static, str> {
+    match name {
+        "cpu" => "Insufficient cpu".into(),
+        "memory" => "Insufficient memory".into(),
+        "ephemeral-storage" => "Insufficient ephemeral-storage".into(),
+        _ => format!("Insufficient {name}").into(),
+    }
+}
+
+const TOO_MANY_PODS: &str = "Too many pods";
+
 impl Room<'_> {
     /// Calls `enough` for each requirement of the pod, with its reason and the lanes that meet it, until `enough`
     /// returns true.
@@ -162,32 +174,22 @@ impl Room<'_> {
     ) {
         let account = chunk.account(self.class);
         let place = dispatch::has_place(account.allowed_pods(), chunk.pods());
-        if enough(&|| "Too many pods".into(), place) || self.nothing {
+        if enough(&|| TOO_MANY_PODS.into(), place) || self.nothing {
             return;
         }
         let fixed = [
+            ("cpu", self.pod.cpu.0, account.allocatable_cpu(), account.requested_cpu()),
+            ("memory", self.pod.memory.0, account.allocatable_memory(), account.requested_memory()),
             (
-                "Insufficient cpu",
-                self.pod.cpu.0,
-                account.allocatable_cpu(),
-                account.requested_cpu(),
-            ),
-            (
-                "Insufficient memory",
-                self.pod.memory.0,
-                account.allocatable_memory(),
-                account.requested_memory(),
-            ),
-            (
-                "Insufficient ephemeral-storage",
+                "ephemeral-storage",
                 self.pod.ephemeral_storage.0,
                 account.allocatable_ephemeral_storage(),
                 account.requested_ephemeral_storage(),
             ),
         ];
-        for (reason, request, allocatable, requested) in fixed {
+        for (name, request, allocatable, requested) in fixed {
             if request > 0
-                && enough(&|| reason.into(), dispatch::fits(request, allocatable, requested))
+                && enough(&|| insufficient(name), dispatch::fits(request, allocatable, requested))
             {
                 return;
             }
@@ -197,7 +199,7 @@ impl Room<'_> {
             let allocatable = (*id).and_then(|id| account.allocatable_scalar(id)).unwrap_or(&NONE);
             let requested = (*id).and_then(|id| account.requested_scalar(id)).unwrap_or(&NONE);
             let fits = dispatch::fits(*amount, allocatable, requested);
-            if enough(&|| format!("Insufficient {name}").into(), fits) {
+            if enough(&|| insufficient(name), fits) {
                 return;
             }
         }
@@ -261,19 +263,30 @@ impl Room<'_> {
         ((node.pod_count() - freed) as i64) < node.allowed_pods_of(self.class)
     }
 
-    fn status(&self, node: NodeInfo<'_>, freed: Option<&Freed<'_>>) -> Option<Status> {
-        let mut reasons = Vec::new();
+    /// Calls `add` with each reason why the node is rejected. Returns whether it would also be rejected without pods.
+    fn each_lack(
+        &self,
+        node: NodeInfo<'_>,
+        freed: Option<&Freed<'_>>,
+        mut add: impl FnMut(Cow<'static, str>),
+    ) -> bool {
         let mut never = false;
         if !self.has_place(node, freed) {
-            reasons.push("Too many pods".to_owned());
+            add(TOO_MANY_PODS.into());
         }
         self.any_need(node, freed, |(name, request, allocatable, requested)| {
             if exceeds(request, allocatable, requested) {
-                reasons.push(format!("Insufficient {name}"));
+                add(insufficient(name));
                 never |= request > allocatable;
             }
             false
         });
+        never
+    }
+
+    fn status(&self, node: NodeInfo<'_>, freed: Option<&Freed<'_>>) -> Option<Status> {
+        let mut reasons = Vec::new();
+        let never = self.each_lack(node, freed, |reason| reasons.push(reason.into_owned()));
         let code = if never { Code::UnschedulableAndUnresolvable } else { Code::Unschedulable };
         (!reasons.is_empty()).then_some(Status { code, plugin: NAME, reasons })
     }
@@ -327,6 +340,20 @@ impl Incremental for Room<'_> {
 
     fn filter_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Option<Status> {
         self.status(node, Some(freed))
+    }
+
+    fn count_without(
+        &self,
+        node: NodeInfo<'_>,
+        freed: &Freed<'_>,
+        reasons: &mut Reasons,
+    ) -> Result<bool, Status> {
+        let mut passes = true;
+        self.each_lack(node, Some(freed), |reason| {
+            reasons.add(reason, 1);
+            passes = false;
+        });
+        Ok(passes)
     }
 
     fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {

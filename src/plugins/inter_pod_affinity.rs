@@ -1,14 +1,14 @@
 //! Affinity and anti-affinity between pods (interpodaffinity/{filtering,scoring}.go).
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
-    ScoredNodes, Status,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Reasons,
+    Score, ScoredNodes, Status,
 };
 use crate::model::{
     Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
     WeightedPodAffinityTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, Victims};
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::ledger::{Ledger, Part, Remembered};
@@ -394,6 +394,18 @@ impl Plugin for InterPodAffinity {
 }
 
 impl Rules<'_> {
+    /// Returns the lanes of `mask` that meet the pod's affinity.
+    fn near(&self, chunk: &Chunk, mask: u64) -> u64 {
+        let (mut having, mut has_all) = (mask, mask);
+        for at in &self.near.positions {
+            let sums = &self.near.keys.0[*at];
+            having = sums.topology.having(chunk, having);
+            has_all &= sums.positive(chunk, having);
+        }
+        // The first pod of a group with mutual affinity may be placed anywhere.
+        if self.companions > 0 || !self.matches_itself { having & has_all } else { having }
+    }
+
     /// Adds `by` to the counts for a pod that joins or leaves a node (`updateWithPod`).
     fn change(&mut self, pod: &PodSpec, node: NodeInfo<'_>, by: i64) {
         let cluster = self.cluster;
@@ -438,18 +450,25 @@ impl Filter for Rules<'_> {
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        let (mut passed, mut has_all) = (mask, mask);
-        for at in &self.near.positions {
-            let sums = &self.near.keys.0[*at];
-            passed = sums.topology.having(chunk, passed);
-            has_all &= sums.positive(chunk, passed);
-        }
-        if self.companions > 0 || !self.matches_itself {
-            passed &= has_all;
-        }
-        for sums in self.apart.keys.0.iter().chain(&self.existing.0) {
-            passed &= !sums.positive(chunk, passed);
-        }
+        let near = self.near(chunk, mask);
+        let not_excluded = |passed: u64, keys: &Keys| passed & !keys.positive(chunk, passed);
+        Ok(not_excluded(not_excluded(near, &self.apart.keys), &self.existing))
+    }
+
+    fn count_reasons(
+        &self,
+        _: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        reasons: &mut Reasons,
+    ) -> Result<u64, Status> {
+        let near = self.near(chunk, mask);
+        let apart = near & !self.apart.keys.positive(chunk, near);
+        let passed = apart & !self.existing.positive(chunk, apart);
+        let count = |lanes: u64| lanes.count_ones() as usize;
+        reasons.add(AFFINITY, count(mask & !near));
+        reasons.add(ANTI_AFFINITY, count(near & !apart));
+        reasons.add(EXISTING, count(apart & !passed));
         Ok(passed)
     }
 
@@ -461,6 +480,23 @@ impl Filter for Rules<'_> {
 impl Incremental for Rules<'_> {
     fn reads(&self) -> Reads {
         Reads::Pods
+    }
+
+    /// Known if other pods match the pod's anti-affinity.
+    fn rejection_without(&self, victims: Victims<'_>) -> Option<Status> {
+        let Counted { terms, keys, .. } = &self.apart;
+        let of_domain = |sums: &Sums| Some(sums.get(sums.topology.domain(victims.node())?));
+        let mut left: Vec<i64> = keys.0.iter().map(|sums| of_domain(sums).unwrap_or(0)).collect();
+        if !self.near.terms.is_empty() || left.iter().all(|sum| *sum <= 0) {
+            return None;
+        }
+        for pod in victims.pods() {
+            let labels = &pod.template().labels;
+            let matched = shares(terms, keys, self.cluster, false, pod.namespace(), labels);
+            matched.iter().for_each(|(at, amount)| left[*at] -= amount);
+        }
+        let is_excluded = left.iter().any(|sum| *sum > 0);
+        is_excluded.then(|| Status::new(Code::Unschedulable, NAME, ANTI_AFFINITY))
     }
 
     fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
@@ -475,6 +511,11 @@ impl Incremental for Rules<'_> {
     fn remove_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
         self.change(&pod.template, node, -1);
         Ok(())
+    }
+
+    /// Evicting pods resolves anti-affinity only.
+    fn resolvable(&self, _: &Cluster, chunk: &Chunk, rejected: u64) -> u64 {
+        self.near(chunk, rejected)
     }
 }
 

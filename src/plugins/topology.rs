@@ -170,16 +170,21 @@ impl Sums {
 
     /// Returns the lanes of `mask` whose domain has a positive sum.
     pub(super) fn positive(&self, chunk: &Chunk, mask: u64) -> u64 {
-        let is_positive =
-            |lane| self.topology.domain_in(chunk, lane).is_some_and(|domain| self.get(domain) > 0);
-        match self.topology.is_of_hosts() {
-            true => each_lane(mask, is_positive),
-            false => each_same(
-                chunk.label_set(),
-                mask,
-                |lane, all| if is_positive(lane) { all } else { 0 },
-            ),
+        if let (Domains::Hosts(hosts), []) = (&self.topology.domains, &self.changes[..]) {
+            let slots = chunk.slot();
+            return each_lane(mask, |lane| {
+                // The number of a missing hostname is out of bounds.
+                let sum = self.sums.get(hosts.get(slots[lane].0) as usize);
+                sum.is_some_and(|sum| *sum > 0)
+            });
         }
+        let mut positive = 0;
+        self.topology.each(chunk, mask, |domain, lanes| {
+            if domain.is_some_and(|domain| self.get(domain) > 0) {
+                positive |= lanes;
+            }
+        });
+        positive
     }
 
     /// Adds to the score of each of these lanes the sum of its domain.
@@ -215,6 +220,11 @@ impl Keys {
             self.0.push(Sums::new(Arc::new(Topology::new(cluster, key))));
             self.0.len() - 1
         })
+    }
+
+    /// Returns the lanes of `mask` of which some key's domain has a positive sum.
+    pub(super) fn positive(&self, chunk: &Chunk, mask: u64) -> u64 {
+        self.0.iter().fold(0, |found, sums| found | sums.positive(chunk, mask & !found))
     }
 }
 

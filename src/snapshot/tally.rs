@@ -141,9 +141,13 @@ impl Tally {
             .map(|((labels, end), start)| (*labels, &self.lanes[start as usize..*end as usize]))
     }
 
-    /// Returns the lowest priority of a pod; `i32::MAX` if there are no pods.
-    pub(crate) fn lowest_priority(&self) -> i32 {
-        self.least
+    /// Returns the lanes with pods of a lower priority than `priority`.
+    pub(crate) fn lanes_below(&self, priority: i32) -> u64 {
+        if self.least >= priority {
+            return 0;
+        }
+        let below = self.lowest.iter().enumerate().map(|(lane, lowest)| (lane, *lowest < priority));
+        below.fold(0, |lanes, (lane, is_below)| lanes | u64::from(is_below) << lane)
     }
 
     /// Returns the pods with affinity or anti-affinity.

@@ -14,7 +14,7 @@ use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
 
 /// Creates a cluster with gaps in its chunks, and pods on its nodes.
-fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
+pub(super) fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
     let (mut writer, _) = Engine::inline(Config::default());
     for n in 0..nodes {
         writer.add_node(draw.node(n)).unwrap();

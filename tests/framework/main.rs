@@ -7,5 +7,6 @@ mod extension_points;
 mod panics;
 mod preferred;
 mod queueing_hints;
+mod rejections;
 mod scores_alone;
 mod volumes;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::framework::{Code, Cycle, Filters, PREEMPTION, Status, Sums, Without};
+use crate::framework::{Code, Cycle, Filters, PREEMPTION, Reasons, Status, Sums, Without};
 use crate::model::{Name, PodDisruptionBudget};
 use crate::snapshot::{Fork, Freed, NodeInfo, PodInfo, Victims, importance};
 
@@ -55,6 +55,16 @@ pub struct DryRun<'a> {
     filters: &'a Filters<'a>,
     /// `None` if every node is tried on a fork.
     sums: Option<Sums<'a>>,
+}
+
+/// Why a node is no candidate.
+enum NotFound<R> {
+    /// The node has no pods of lower priority.
+    NoVictims,
+    /// The sums determine that the filters reject the node.
+    BySums(R),
+    /// The filters reject the node for its other pods, or a plugin failed.
+    ByPods(Status),
 }
 
 /// A node without some of its pods.
@@ -154,6 +164,38 @@ impl<'a> DryRun<'a> {
 
     /// Like [`DryRun::on`], without copying the victims.
     pub(crate) fn find<'n>(&self, node: NodeInfo<'n>) -> Result<Found<'n>, Status> {
+        self.find_or(node, |sums, freed| sums.without(node, freed)).map_err(|failed| match failed {
+            NotFound::NoVictims => {
+                Status::new(Code::UnschedulableAndUnresolvable, PREEMPTION, NO_VICTIMS)
+            }
+            NotFound::BySums(status) | NotFound::ByPods(status) => status,
+        })
+    }
+
+    /// Like [`DryRun::find`], but returns `None` if the node is rejected, and adds the reasons to `reasons`.
+    pub(super) fn find_or_count<'n>(
+        &self,
+        node: NodeInfo<'n>,
+        reasons: &mut Reasons,
+    ) -> Result<Option<Found<'n>>, Status> {
+        match self.find_or(node, |sums, freed| sums.count_without(node, freed, reasons)) {
+            Ok(found) => return Ok(Some(found)),
+            Err(NotFound::NoVictims) => reasons.add(NO_VICTIMS, 1),
+            Err(NotFound::BySums(None)) => {}
+            Err(NotFound::ByPods(status)) if status.code.is_rejection() => {
+                status.reasons.into_iter().for_each(|reason| reasons.add(reason, 1));
+            }
+            Err(NotFound::BySums(Some(status)) | NotFound::ByPods(status)) => return Err(status),
+        }
+        Ok(None)
+    }
+
+    /// Returns the candidate for a node. `without` returns the verdict on the node without all pods of lower priority.
+    fn find_or<'n, R>(
+        &self,
+        node: NodeInfo<'n>,
+        without: impl FnOnce(&Sums<'_>, &Freed<'_>) -> Without<R>,
+    ) -> Result<Found<'n>, NotFound<R>> {
         let template = &self.cycle.pod.template;
         let victims = match self.cycle.cluster.godel() {
             // Gödel preempts only pods of the same class, because the classes have separate accounts.
@@ -162,17 +204,25 @@ impl<'a> DryRun<'a> {
         };
         let lower = victims.below(template.priority);
         if lower.is_empty() {
-            return Err(Status::new(Code::UnschedulableAndUnresolvable, PREEMPTION, NO_VICTIMS));
+            return Err(NotFound::NoVictims);
         }
         if let Some(sums) = self.sums.as_ref().filter(|_| lower.is_plain()) {
             let freed = lower.freed();
-            match sums.without(node, &freed) {
-                Without::Rejected(status) => return Err(status),
-                Without::Passes => return self.reprieve(lower, ByAmounts { sums, lower, freed }),
+            match without(sums, &freed) {
+                Without::Rejected(rejection) => return Err(NotFound::BySums(rejection)),
+                Without::Passes => {
+                    let trial = ByAmounts { sums, lower, freed };
+                    return self.reprieve(lower, trial).map_err(NotFound::ByPods);
+                }
+                Without::PassesSums => {
+                    if let Some(status) = sums.rejection_by_pods(lower) {
+                        return Err(NotFound::ByPods(status));
+                    }
+                }
                 Without::Unknown => {}
             }
         }
-        self.on_fork(lower)
+        self.on_fork(lower).map_err(NotFound::ByPods)
     }
 
     /// Like [`DryRun::find`], on a fork.

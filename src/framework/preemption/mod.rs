@@ -53,25 +53,25 @@ impl Search {
         enough: impl Fn(usize) -> usize,
     ) -> Result<Search, Status> {
         let mut reasons = Reasons::default();
-        let (nodes, mut rejected) = with_lower(cycle, diagnosis);
-        reasons.add(NO_VICTIMS, rejected);
+        let Possible { with_lower, listed, without } =
+            Possible::of(diagnosis, cycle.pod.template.priority);
+        reasons.add(NO_VICTIMS, without);
+        let mut rejected = without;
         let run = DryRun::new(cycle, diagnosis.filters());
-        let enough = enough(nodes.len() + rejected);
-        let offset = stable_hash_of(&cycle.pod.uid.stable_key()) as usize % nodes.len().max(1);
+        let enough = enough(with_lower.len() + without);
+        let offset = stable_hash_of(&cycle.pod.uid.stable_key()) as usize % listed.max(1);
+        let (before, after) =
+            with_lower.split_at(with_lower.partition_point(|(position, _)| *position < offset));
         let (mut free, mut violating) = (Vec::new(), Vec::new());
         let mut unneeded = BTreeSet::new();
-        for at in 0..nodes.len() {
-            match run.find(nodes[(offset + at) % nodes.len()]) {
-                Ok(found) if found.is_empty() => {
-                    unneeded.insert(no_victim(nodes[(offset + at) % nodes.len()].name()));
+        for (_, node) in after.iter().chain(before) {
+            match run.find_or_count(*node, &mut reasons)? {
+                Some(found) if found.is_empty() => {
+                    unneeded.insert(no_victim(node.name()));
                 }
-                Ok(found) if found.is_free() => free.push(found),
-                Ok(found) => violating.push(found),
-                Err(status) if status.code.is_rejection() => {
-                    rejected += 1;
-                    status.reasons.into_iter().for_each(|reason| reasons.add(reason, 1));
-                }
-                Err(status) => return Err(status),
+                Some(found) if found.is_free() => free.push(found),
+                Some(found) => violating.push(found),
+                None => rejected += 1,
             }
             if !free.is_empty() && free.len() + violating.len() >= enough {
                 break;
@@ -115,17 +115,35 @@ fn aggregate(errors: BTreeSet<String>) -> Option<String> {
     }
 }
 
-/// Returns the nodes that may pass without some of their pods and may have pods of lower priority, and the number of
-/// those that certainly have none.
-fn with_lower<'a>(cycle: Cycle<'a>, diagnosis: &Diagnosis<'a>) -> (Vec<NodeInfo<'a>>, usize) {
-    let (cluster, priority) = (cycle.cluster, cycle.pod.template.priority);
-    let (mut nodes, mut without) = (Vec::new(), 0);
-    for (chunk, mask) in diagnosis.resolvable().filter(|(_, mask)| *mask != 0) {
-        if chunk.tally(cluster).lowest_priority() >= priority {
-            without += mask.count_ones() as usize;
-            continue;
+/// The nodes that may pass without some of their pods.
+struct Possible<'a> {
+    /// Those with pods of lower priority, each with its position among `listed` nodes.
+    with_lower: Vec<(usize, NodeInfo<'a>)>,
+    /// The number of nodes in chunks that have pods of lower priority on any node. The pod's uid determines one of them
+    /// as the start of the search.
+    listed: usize,
+    /// The number of nodes without pods of lower priority.
+    without: usize,
+}
+
+impl<'a> Possible<'a> {
+    fn of(diagnosis: &Diagnosis<'a>, priority: i32) -> Possible<'a> {
+        let cluster = diagnosis.filters().cycle.cluster;
+        let mut possible = Possible { with_lower: Vec::new(), listed: 0, without: 0 };
+        for (chunk, mask) in diagnosis.resolvable().filter(|(_, mask)| *mask != 0) {
+            let count = |lanes: u64| lanes.count_ones() as usize;
+            let below = chunk.tally(cluster).lanes_below(priority);
+            possible.without += count(mask & !below);
+            if below == 0 {
+                continue;
+            }
+            let nodes = lanes(mask & below).filter_map(|lane| {
+                let before = count(mask & ((1 << lane) - 1));
+                Some((possible.listed + before, cluster.node_in(chunk, lane)?))
+            });
+            possible.with_lower.extend(nodes);
+            possible.listed += count(mask);
         }
-        nodes.extend(lanes(mask).filter_map(|lane| cluster.node_in(chunk, lane)));
+        possible
     }
-    (nodes, without)
 }

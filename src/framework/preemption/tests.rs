@@ -35,6 +35,7 @@ struct PodSeed {
 }
 
 const NODES: usize = 5;
+const ZONE: &str = "topology.kubernetes.io/zone";
 
 fn colored(color: u8) -> &'static str {
     ["red", "green", "blue"][usize::from(color % 3)]
@@ -42,7 +43,7 @@ fn colored(color: u8) -> &'static str {
 
 fn apart(color: u8) -> PodAffinity {
     let term = PodAffinityTerm {
-        topology_key: HOSTNAME.into(),
+        topology_key: [HOSTNAME, ZONE][usize::from(color / 3 % 2)].into(),
         selector: LabelSelector::from_labels([("color", colored(color))]),
         namespaces: ["default".into()].into(),
         namespace_selector: LabelSelector::Nothing,
@@ -64,7 +65,7 @@ fn made(name: String, seed: &PodSeed) -> PodBuilder {
     }
     match seed.shape % 16 {
         0 => made.host_port(80),
-        1 => made.pod_anti_affinity(apart(seed.shape >> 4)),
+        1 | 3 => made.pod_anti_affinity(apart(seed.shape >> 4)),
         2 => made.cpu(i64::from(i8::MAX)),
         _ => made,
     }
@@ -73,7 +74,10 @@ fn made(name: String, seed: &PodSeed) -> PodBuilder {
 fn clustered(nodes: &[NodeSeed; NODES], pods: &[PodSeed], budgets: &[u8; 2]) -> Writer {
     let (mut writer, _) = Engine::inline(Config::default());
     for (n, seed) in nodes.iter().enumerate() {
-        let mut made = node(format!("n{n}")).hostname().cpu(i64::from(seed.cpu % 32) * 100);
+        let mut made = node(format!("n{n}"))
+            .hostname()
+            .zone(format!("z{}", n / 2))
+            .cpu(i64::from(seed.cpu % 32) * 100);
         made = made.pods(i64::from(seed.pods % 12));
         if seed.gpus % 3 > 0 {
             made = made.resource("example.com/gpu", Quantity::whole(i64::from(seed.gpus % 8)));
@@ -286,6 +290,7 @@ fn sums_suffice_if_only_resources_matter() {
             verdicts.push(match sums.map_or(Without::Unknown, |sums| sums.without(node, &freed)) {
                 Without::Passes => "passes".to_owned(),
                 Without::Rejected(status) => status.to_string(),
+                Without::PassesSums => "passes sums".to_owned(),
                 Without::Unknown => "unknown".to_owned(),
             });
         });
@@ -296,7 +301,7 @@ fn sums_suffice_if_only_resources_matter() {
     assert_eq!(verdicts(&wants(501).build()), ["Insufficient cpu"]);
     // The affinity requires a fork, unless the node is full anyway.
     let unlike = || apart(0);
-    assert_eq!(verdicts(&wants(500).pod_anti_affinity(unlike()).build()), ["unknown"]);
+    assert_eq!(verdicts(&wants(500).pod_anti_affinity(unlike()).build()), ["passes sums"]);
     assert_eq!(verdicts(&wants(501).pod_anti_affinity(unlike()).build()), ["Insufficient cpu"]);
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Code, Cycle, Filter, Incremental, Reads, Status, each_lane, each_same};
+use crate::framework::{Code, Cycle, Filter, Incremental, Reads, Reasons, Status};
 use crate::model::Pod;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -27,6 +27,14 @@ struct Hard<'a> {
     least: i64,
     /// 1 if the constraint counts the pod itself, 0 otherwise.
     itself: i64,
+}
+
+/// Why a constraint rejects a node.
+enum Violation {
+    /// The node lacks the topology key.
+    NoLabel,
+    /// The skew would exceed the limit.
+    TooMany,
 }
 
 /// The hard constraints of a pod.
@@ -64,12 +72,10 @@ impl Hard<'_> {
     }
 
     /// Returns why the domain is rejected, or `None` if it is accepted.
-    fn reject(&self, domain: Option<Domain>) -> Option<(Code, &'static str)> {
-        let Some(domain) = domain else {
-            return Some((Code::UnschedulableAndUnresolvable, NO_LABEL));
-        };
+    fn reject(&self, domain: Option<Domain>) -> Option<Violation> {
+        let Some(domain) = domain else { return Some(Violation::NoLabel) };
         let skew = self.sums.get(domain) + self.itself - self.least;
-        (skew > self.constraint.max_skew).then_some((Code::Unschedulable, TOO_MANY))
+        (skew > self.constraint.max_skew).then_some(Violation::TooMany)
     }
 }
 
@@ -95,7 +101,30 @@ impl<'a> Skew<'a> {
     }
 }
 
+/// The verdicts on some lanes of a chunk.
+struct Judged {
+    /// The lanes that pass.
+    passed: u64,
+    /// The rejected lanes whose first violated constraint is one whose key the node lacks.
+    without_label: u64,
+}
+
 impl Skew<'_> {
+    fn judge(&self, chunk: &Chunk, mask: u64) -> Judged {
+        let mut judged = Judged { passed: mask, without_label: 0 };
+        for hard in &self.hard {
+            hard.sums.topology.each(chunk, judged.passed, |domain, lanes| {
+                match hard.reject(domain) {
+                    None => return,
+                    Some(Violation::NoLabel) => judged.without_label |= lanes,
+                    Some(Violation::TooMany) => {}
+                }
+                judged.passed &= !lanes;
+            });
+        }
+        judged
+    }
+
     /// Adds `by` to the counts for a pod that joins or leaves a node (`updateWithPod`). As in kube-scheduler, the pod
     /// counts even if it is being deleted or if the selector is empty.
     fn change(&mut self, pod: &Pod, node: NodeInfo<'_>, by: i64) {
@@ -136,18 +165,28 @@ impl Filter for Skew<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let mut verdicts =
             self.hard.iter().filter_map(|hard| hard.reject(hard.sums.topology.domain(node)));
-        verdicts.next().map(|(code, reason)| Status::new(code, NAME, reason))
+        verdicts.next().map(|violation| match violation {
+            Violation::NoLabel => Status::new(Code::UnschedulableAndUnresolvable, NAME, NO_LABEL),
+            Violation::TooMany => Status::new(Code::Unschedulable, NAME, TOO_MANY),
+        })
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        let passes = |lane| {
-            let rejected = |hard: &Hard<'_>| hard.reject(hard.sums.topology.domain_in(chunk, lane));
-            self.hard.iter().all(|hard| rejected(hard).is_none())
-        };
-        if self.hard.iter().any(|hard| hard.sums.topology.is_of_hosts()) {
-            return Ok(each_lane(mask, passes));
-        }
-        Ok(each_same(chunk.label_set(), mask, |lane, all| if passes(lane) { all } else { 0 }))
+        Ok(self.judge(chunk, mask).passed)
+    }
+
+    fn count_reasons(
+        &self,
+        _: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        reasons: &mut Reasons,
+    ) -> Result<u64, Status> {
+        let Judged { passed, without_label } = self.judge(chunk, mask);
+        let too_many = mask & !passed & !without_label;
+        reasons.add(NO_LABEL, without_label.count_ones() as usize);
+        reasons.add(TOO_MANY, too_many.count_ones() as usize);
+        Ok(passed)
     }
 
     fn incremental(&self) -> Option<&dyn Incremental> {
@@ -172,5 +211,9 @@ impl Incremental for Skew<'_> {
     fn remove_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
         self.change(pod, node, -1);
         Ok(())
+    }
+
+    fn resolvable(&self, _: &Cluster, chunk: &Chunk, rejected: u64) -> u64 {
+        rejected & !self.judge(chunk, rejected).without_label
     }
 }
