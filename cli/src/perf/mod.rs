@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 pub(crate) mod live;
 mod queued;
+mod results;
 mod rivals;
 pub(crate) mod sched;
 mod workload_files;

@@ -24,7 +24,7 @@ pub(super) fn measure(
     arguments: &Arguments,
     pods: Vec<Arc<Pod>>,
 ) -> Result<Value, Failure> {
-    let schedulers = arguments.schedulers;
+    let (schedulers, count) = (arguments.schedulers, pods.len());
     let queue = bench.queue()?;
     let loops: Result<Vec<_>, _> =
         (0..schedulers).map(|index| bench.scheduling_loop(&queue, index)).collect();
@@ -38,7 +38,7 @@ pub(super) fn measure(
         let nanoseconds = i64::try_from(started.elapsed().as_nanos()).unwrap_or(i64::MAX);
         Timestamp(Timestamp::from_secs(1_000).0.saturating_add(nanoseconds))
     };
-    let left = AtomicUsize::new(arguments.pods);
+    let left = AtomicUsize::new(count);
     let started = Instant::now();
     let drive = |mut scheduling| {
         let left = &left;
@@ -70,13 +70,12 @@ pub(super) fn measure(
         conflicts += figures.conflicts;
     }
     let at = |q| cycles.value_at_quantile(q) as f64 / 1000.0;
-    let per_second =
-        |time: Duration| (arguments.pods as f64 / time.as_secs_f64().max(1e-9)).round();
+    let per_second = |time: Duration| (count as f64 / time.as_secs_f64().max(1e-9)).round();
     let mut result = json!({
         "workload": format!("{}, queued and bound", shape.name()),
         "nodes": arguments.nodes,
-        "init": arguments.init,
-        "pods": arguments.pods,
+        "init": arguments.init(),
+        "pods": count,
         "schedulers": schedulers,
         "percentage_of_nodes": arguments.percentage_of_nodes,
         "failed": failed,

@@ -25,11 +25,11 @@ use serde_json::{Value, json};
 
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
-use crate::table::plain;
 use crate::{Output, histogram, print};
 
 use super::cache::make_node;
 use super::queued;
+use super::results::{combine, table};
 use super::workload_files::{self, Place, Selection};
 use super::workloads::{Pods, Shape};
 
@@ -45,8 +45,8 @@ pub(crate) struct Arguments {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "workload", "nodes", "init", "pods", "percentage_of_nodes", "gang", "partition", "spawned", "queue",
-            "check", "metrics_file",
+            "workload", "nodes", "init", "pods", "repeat", "percentage_of_nodes", "gang", "partition", "spawned",
+            "queue", "check", "metrics_file",
         ],
     )]
     scheduler_perf: Vec<PathBuf>,
@@ -57,12 +57,26 @@ pub(crate) struct Arguments {
     /// Number of nodes, each with 4 cpu, 32 Gi and 110 pods, in three zones.
     #[arg(long, value_name = "COUNT", default_value_t = 5000)]
     pub(super) nodes: usize,
-    /// Number of pods placed before the measurement.
-    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
-    pub(super) init: usize,
-    /// Number of measured pods.
-    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
-    pub(super) pods: usize,
+    /// Number of pods placed before the measurement [default: 1000, but at most 10 per node].
+    #[arg(long, value_name = "COUNT")]
+    init: Option<usize>,
+    /// Number of measured pods [default: 20000, or fewer if the nodes may not hold them].
+    ///
+    /// The default is at most 15 per node; at most 1 per node for the workload preemption, and 1 per two nodes for
+    /// antiaffinity and mixed.
+    #[arg(long, value_name = "COUNT")]
+    pods: Option<usize>,
+    /// Number of times that each workload is measured, each time on a new cluster.
+    ///
+    /// The table then has the smallest, median and largest number of cycles per second; the other columns are those of
+    /// the median run, except for overcommitted nodes, which are the largest number of all runs.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1000),
+    )]
+    repeat: u16,
     /// Percentage of nodes at which the search for feasible nodes stops; 0 adapts to the
     /// number of nodes.
     #[arg(
@@ -128,6 +142,18 @@ pub(crate) struct Arguments {
 }
 
 const MOST: usize = 10_000_000;
+
+impl Arguments {
+    /// The number of pods placed before the measurement.
+    pub(super) fn init(&self) -> usize {
+        self.init.unwrap_or_else(|| 1000.min(self.nodes.saturating_mul(10)))
+    }
+
+    /// The number of measured pods of this shape.
+    pub(super) fn pods(&self, shape: Shape) -> usize {
+        self.pods.unwrap_or_else(|| 20_000.min(shape.pods_that_fit(self.nodes)))
+    }
+}
 
 pub(super) fn closed(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
@@ -230,9 +256,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             output,
         );
     }
-    for (name, count) in
-        [("nodes", arguments.nodes), ("init", arguments.init), ("pods", arguments.pods)]
-    {
+    let (init, pods) = (arguments.init(), arguments.pods.unwrap_or(1));
+    for (name, count) in [("nodes", arguments.nodes), ("init", init), ("pods", pods)] {
         if count > MOST || (count == 0 && name != "init") {
             let least = usize::from(name != "init");
             return Err(Failure::Usage(format!("--{name} must be {least} to {MOST}")));
@@ -250,15 +275,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut results = Vec::new();
     let mut differ = 0;
     for shape in &arguments.workload {
-        let (result, differences) = measure(*shape, arguments, metrics::of(&sink))?;
-        for difference in differences.iter().take(5) {
-            eprintln!("{}: {difference}", shape.name());
+        let mut repeats = Vec::new();
+        for _ in 0..arguments.repeat {
+            let (result, differences) = measure(*shape, arguments, metrics::of(&sink))?;
+            for difference in differences.iter().take(5) {
+                eprintln!("{}: {difference}", shape.name());
+            }
+            differ += differences.len();
+            repeats.push(result);
         }
-        differ += differences.len();
-        if arguments.output == Output::Json {
-            print(&result.to_string())?;
+        if let Some(result) = combine(repeats) {
+            if arguments.output == Output::Json {
+                print(&result.to_string())?;
+            }
+            results.push(result);
         }
-        results.push(result);
     }
     metrics::write(sink)?;
     if arguments.output == Output::Table {
@@ -291,13 +322,14 @@ fn measure(
             submitted(bench.engine.submit(Event::add_pod(pod)))?;
         }
     } else {
-        for _ in 0..arguments.init {
+        for _ in 0..arguments.init() {
             // If the cluster is too small, the remaining pods are left out.
             let _ = first.schedule(&pods.make(Shape::Basic), Timestamp(0));
         }
     }
     let schedulers = usize::from(arguments.schedulers);
-    let measured: Vec<Arc<Pod>> = (0..arguments.pods).map(|_| pods.make(shape)).collect();
+    let count = arguments.pods(shape);
+    let measured: Vec<Arc<Pod>> = (0..count).map(|_| pods.make(shape)).collect();
     for group in pods.groups() {
         submitted(bench.engine.submit(Event::PutObject(group.clone().into())))?;
     }
@@ -359,12 +391,12 @@ fn measure(
     let overcommitted = overcommitted(&bench.engine)?;
     let spent = if schedulers == 1 { all.spent } else { wall };
     let at = |q| all.cycles.value_at_quantile(q) as f64 / 1000.0;
-    let per_second = (arguments.pods as f64 / spent.as_secs_f64().max(1e-9)).round();
+    let per_second = (count as f64 / spent.as_secs_f64().max(1e-9)).round();
     let mut result = json!({
         "workload": shape.name(),
         "nodes": arguments.nodes,
-        "init": arguments.init,
-        "pods": arguments.pods,
+        "init": arguments.init(),
+        "pods": count,
         "schedulers": schedulers,
         "spawned": arguments.spawned,
         "percentage_of_nodes": arguments.percentage_of_nodes,
@@ -378,7 +410,7 @@ fn measure(
         result["gang"] = json!(arguments.gang);
     }
     if arguments.check {
-        result["checked"] = json!(arguments.pods);
+        result["checked"] = json!(count);
         result["different"] = json!(all.differences.len());
     }
     Ok((result, all.differences))
@@ -490,30 +522,4 @@ pub(super) fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
             || node.pod_count() as i64 > node.allowed_pods()
     };
     Ok(snapshot.nodes().filter(is_over).count())
-}
-
-fn table(results: &[Value]) -> String {
-    let mut table =
-        plain(["workload", "cycles/s", "p50 µs", "p99 µs", "failed", "conflicts", "overcommitted"]);
-    for of in results {
-        let text = |value: &Value| match value {
-            Value::String(text) => text.clone(),
-            Value::Number(number) => match number.as_f64() {
-                Some(number) if number.fract() != 0.0 => format!("{number:.1}"),
-                Some(number) => format!("{number:.0}"),
-                None => number.to_string(),
-            },
-            other => other.to_string(),
-        };
-        table.add_row([
-            text(&of["workload"]),
-            text(&of["cycles_per_second"]),
-            text(&of["cycle_us"]["p50"]),
-            text(&of["cycle_us"]["p99"]),
-            text(&of["failed"]),
-            text(&of["conflicts"]),
-            text(&of["overcommitted"]),
-        ]);
-    }
-    table.trim_fmt()
 }

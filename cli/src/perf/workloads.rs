@@ -59,6 +59,25 @@ impl Shape {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
+    /// A number of pods that are all placed on this number of nodes, each with 4 cpu.
+    pub(super) fn pods_that_fit(self, nodes: usize) -> usize {
+        match self {
+            // Pods placed earlier and uneven requests have the rest of the cpu.
+            Shape::Basic
+            | Shape::Distinct
+            | Shape::NodeAffinity
+            | Shape::Spread
+            | Shape::PrefSpread
+            | Shape::Affinity
+            | Shape::PrefAffinity
+            | Shape::Gang => nodes.saturating_mul(15),
+            // One victim on each node.
+            Shape::Preemption => nodes,
+            // A pod with anti-affinity occupies a node.
+            Shape::AntiAffinity | Shape::Mixed => nodes.div_ceil(2),
+        }
+    }
+
     fn build(self, random: &mut Random) -> PodBuilder {
         let basic = pod("measured");
         let colored = || pod("measured").cpu(100).memory(500 * MI).label("color", "x");

@@ -1,4 +1,4 @@
-//! The figures of `perf sched` for gangs are consistent.
+//! The figures of `perf sched` are consistent.
 
 use crate::common::portolan;
 use serde_json::Value;
@@ -29,4 +29,56 @@ fn check_with_gangs_is_refused() {
     assert_eq!(run.code, 2, "{}", run.err);
     let says = "--check does not support the workload gang: remove one of them";
     assert_eq!(run.err, format!("portolan: {says}\n"));
+}
+
+/// Runs `perf sched` and returns the JSON objects that it prints.
+fn measure(arguments: &[&str]) -> Vec<Value> {
+    let run = portolan(&[&["perf", "sched", "--output", "json"], arguments].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    let object = |line| serde_json::from_str(line).expect("a JSON object per line");
+    run.out.lines().map(object).collect()
+}
+
+fn refused(arguments: &[&str], says: &str) {
+    let run = portolan(&[&["perf", "sched"], arguments].concat());
+    assert_eq!(run.code, 2, "{arguments:?}: {}", run.out);
+    assert!(run.err.contains(says), "{arguments:?}: {}", run.err);
+}
+
+#[test]
+fn the_default_number_of_pods_fits_on_few_nodes() {
+    let shapes = "basic,distinct,nodeaffinity,spread,prefspread,affinity,antiaffinity,\
+        prefaffinity,gang,preemption,mixed";
+    let found = measure(&["--nodes", "12", "--workload", shapes]);
+    assert_eq!(found.len(), 11);
+    for of in found {
+        assert_eq!(of["failed"].as_u64(), Some(0), "{of}");
+        assert!(of["pods"].as_u64() >= Some(6), "{of}");
+    }
+}
+
+#[test]
+fn repeats_have_a_median_and_a_range() {
+    let small = ["--nodes", "20", "--init", "10", "--pods", "50", "--workload", "basic,distinct"];
+    let found = measure(&[&small[..], &["--repeat", "3"]].concat());
+    assert_eq!(found.len(), 2, "one object for each workload");
+    for of in found {
+        let mut rates: Vec<f64> =
+            of["repeats"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect();
+        rates.sort_by(f64::total_cmp);
+        let figures = ["min", "cycles_per_second", "max"].map(|key| of[key].as_f64());
+        assert_eq!(figures.to_vec(), rates.into_iter().map(Some).collect::<Vec<_>>(), "{of}");
+        assert_eq!(of["pods"].as_u64(), Some(50));
+    }
+    let run = portolan(&[&["perf", "sched", "--repeat", "2"][..], &small].concat());
+    let header: Vec<&str> = run.out.lines().next().expect("a header").split_whitespace().collect();
+    assert_eq!(header[..4], ["workload", "min", "median", "max"]);
+    assert!(run.out.contains("max µs") && run.out.contains("max/p50"), "{}", run.out);
+}
+
+#[test]
+fn arguments_without_a_measurement_are_refused() {
+    refused(&["--repeat", "0"], "--repeat");
+    refused(&["--pods", "0"], "--pods must be 1 to 10000000");
+    refused(&["--repeat", "2", "--scheduler-perf", "x.yaml"], "cannot be used with");
 }
