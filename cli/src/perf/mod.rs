@@ -2,6 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod live;
+mod processes;
 mod queued;
 mod results;
 mod rivals;

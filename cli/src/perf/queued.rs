@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::error::Failure;
 use crate::histogram;
 
+use super::processes;
 use super::sched::{Arguments, Bench, closed, overcommitted};
 use super::workloads::Shape;
 
@@ -39,6 +40,9 @@ pub(super) fn measure(
         Timestamp(Timestamp::from_secs(1_000).0.saturating_add(nanoseconds))
     };
     let left = AtomicUsize::new(count);
+    if arguments.wait {
+        processes::wait()?;
+    }
     let started = Instant::now();
     let drive = |mut scheduling| {
         let left = &left;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::table::{plain, right};
 
 /// The cycles per second of a result.
-fn rate(result: &Value) -> f64 {
+pub(super) fn rate(result: &Value) -> f64 {
     result["cycles_per_second"].as_f64().unwrap_or_default()
 }
 
@@ -58,7 +58,23 @@ pub(super) fn table(results: &[Value]) -> String {
 }
 
 fn name(of: &Value) -> String {
-    text(&of["workload"])
+    match of["processes"].as_u64() {
+        Some(1) => "1 process".to_owned(),
+        Some(count) => format!("{count} processes"),
+        None => text(&of["workload"]),
+    }
+}
+
+/// A line for each comparison of an engine with processes.
+pub(super) fn ratios(results: &[Value]) -> String {
+    let line = |of: &Value| {
+        let ratio = &of["engine_to_processes"];
+        let [median, min, max] = ["median", "min", "max"].map(|key| ratio[key].as_f64());
+        let line = format!("{}: engine / {} = {:.2}", text(&of["workload"]), name(of), median?);
+        let repeated = of["repeats"].as_array().is_some_and(|all| all.len() > 1);
+        Some(if repeated { format!("{line} ({:.2} to {:.2})", min?, max?) } else { line })
+    };
+    results.iter().filter_map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn text(value: &Value) -> String {
@@ -108,6 +124,22 @@ mod tests {
         let one = combine(vec![repeat(7.0, 1.0, 0)]).expect("one repeat");
         assert_eq!((&one["min"], &one["max"]), (&json!(7.0), &json!(7.0)));
         assert_eq!(combine(Vec::new()), None);
+    }
+
+    #[test]
+    fn the_engine_is_compared_with_the_processes_below_the_table() {
+        let ratio = json!({ "median": 0.5, "min": 0.25, "max": 0.75 });
+        let with = |repeats: &[f64]| {
+            json!({
+                "workload": "basic", "processes": 2, "repeats": repeats,
+                "engine_to_processes": ratio,
+            })
+        };
+        let found = ratios(&[repeat(1.0, 1.0, 0), with(&[1.0]), with(&[1.0, 2.0])]);
+        let once = "basic: engine / 2 processes = 0.50";
+        assert_eq!(found, format!("{once}\n{once} (0.25 to 0.75)"));
+        assert_eq!(ratios(&[repeat(1.0, 1.0, 0)]), "");
+        assert!(table(&[with(&[1.0])]).contains("2 processes"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! kube-scheduler's: snapshot, PreFilter to Score, assume, Reserve, Permit, and preemption
 //! if no node fits; without queue and binding.
 
+use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,10 +29,10 @@ use crate::metrics::{self, MetricsFile};
 use crate::{Output, histogram, print};
 
 use super::cache::make_node;
-use super::queued;
-use super::results::{combine, table};
+use super::results::{combine, ratios, table};
 use super::workload_files::{self, Place, Selection};
 use super::workloads::{Pods, Shape};
+use super::{processes, queued};
 
 /// Measure scheduling cycles: snapshot, filter, score, assume, reserve, permit.
 ///
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "workload", "nodes", "init", "pods", "repeat", "percentage_of_nodes", "gang", "partition", "spawned",
+            "workload", "nodes", "init", "pods", "repeat", "processes", "percentage_of_nodes", "gang", "partition", "spawned",
             "queue", "check", "metrics_file",
         ],
     )]
@@ -77,6 +78,21 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u16).range(1..=1000),
     )]
     repeat: u16,
+    /// Number of processes that measure at once, for comparison with the engine of this one.
+    ///
+    /// Each process has an engine, a cluster and a scheduler of its own, and measures as many pods as this one does.
+    /// The row of the processes has the sum of their cycles per second; below the table is the ratio of the engine to
+    /// them. If measurements are repeated, both take turns.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        conflicts_with = "check",
+        value_parser = clap::value_parser!(u16).range(1..=256),
+    )]
+    processes: Option<u16>,
+    /// Print a line when a cluster is set up, and measure when a line is read.
+    #[arg(long, hide = true)]
+    pub(super) wait: bool,
     /// Percentage of nodes at which the search for feasible nodes stops; 0 adapts to the
     /// number of nodes.
     #[arg(
@@ -152,6 +168,49 @@ impl Arguments {
     /// The number of measured pods of this shape.
     pub(super) fn pods(&self, shape: Shape) -> usize {
         self.pods.unwrap_or_else(|| 20_000.min(shape.pods_that_fit(self.nodes)))
+    }
+
+    /// The arguments of a process that measures this shape once, with one scheduler.
+    fn of_process(&self, shape: Shape) -> Vec<OsString> {
+        // Named without exception, so that a new argument is considered here.
+        let Arguments {
+            nodes,
+            percentage_of_nodes,
+            gang,
+            batch,
+            spawned,
+            queue,
+            seed,
+            workload: _,
+            init: _,
+            pods: _,
+            repeat: _,
+            processes: _,
+            wait: _,
+            schedulers: _,
+            partition: _,
+            check: _,
+            output: _,
+            metrics: _,
+            scheduler_perf: _,
+            selection: _,
+        } = self;
+        let values = [
+            ("--workload", shape.name()),
+            ("--nodes", nodes.to_string()),
+            ("--init", self.init().to_string()),
+            ("--pods", self.pods(shape).to_string()),
+            ("--percentage-of-nodes", percentage_of_nodes.to_string()),
+            ("--gang", gang.to_string()),
+            ("--batch", batch.to_string()),
+            ("--seed", seed.to_string()),
+            ("--output", "json".to_owned()),
+        ];
+        let values = values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        let flags = [("--spawned", *spawned), ("--queue", *queue), ("--wait", true)];
+        let flags = flags.into_iter().filter_map(|(name, set)| set.then(|| name.to_owned()));
+        let command = ["perf", "sched"].map(str::to_owned);
+        command.into_iter().chain(values).chain(flags).map(OsString::from).collect()
     }
 }
 
@@ -275,16 +334,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut results = Vec::new();
     let mut differ = 0;
     for shape in &arguments.workload {
-        let mut repeats = Vec::new();
-        for _ in 0..arguments.repeat {
+        let (mut engine, mut processes) = (Vec::new(), Vec::new());
+        for repeat in 0..arguments.repeat {
+            let compare = |processes: &mut Vec<Value>| -> Result<(), Failure> {
+                if let Some(count) = arguments.processes {
+                    processes.push(processes::measure(count, &arguments.of_process(*shape))?);
+                }
+                Ok(())
+            };
+            // The order alternates, so that a drift of the machine's speed affects both.
+            let processes_first = repeat % 2 == 1;
+            if processes_first {
+                compare(&mut processes)?;
+            }
             let (result, differences) = measure(*shape, arguments, metrics::of(&sink))?;
+            if !processes_first {
+                compare(&mut processes)?;
+            }
             for difference in differences.iter().take(5) {
                 eprintln!("{}: {difference}", shape.name());
             }
             differ += differences.len();
-            repeats.push(result);
+            engine.push(result);
         }
-        if let Some(result) = combine(repeats) {
+        let ratio = processes::ratio(&engine, &processes);
+        let mut sum = combine(processes);
+        if let (Some(sum), Some(ratio)) = (&mut sum, ratio) {
+            sum["engine_to_processes"] = ratio;
+        }
+        for result in combine(engine).into_iter().chain(sum) {
             if arguments.output == Output::Json {
                 print(&result.to_string())?;
             }
@@ -294,6 +372,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     metrics::write(sink)?;
     if arguments.output == Output::Table {
         print(&table(&results))?;
+        let ratios = ratios(&results);
+        if !ratios.is_empty() {
+            print(&format!("\n{ratios}"))?;
+        }
     }
     Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -348,6 +430,9 @@ fn measure(
     }
     let barrier = Barrier::new(schedulers);
     let mut workers: Vec<Scheduler> = std::iter::once(first).chain(others).collect();
+    if arguments.wait {
+        processes::wait()?;
+    }
     let started = Instant::now();
     let measured: Vec<Result<Measured, Failure>> = match &mut workers[..] {
         [one] => vec![work(one, &shares[0], arguments.check, sizes)],

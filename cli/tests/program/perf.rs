@@ -77,8 +77,45 @@ fn repeats_have_a_median_and_a_range() {
 }
 
 #[test]
+fn processes_are_measured_beside_the_engine() {
+    let small = ["--nodes", "20", "--init", "10", "--pods", "50", "--schedulers", "2"];
+    for with in [&[][..], &["--queue"][..], &["--batch", "8", "--spawned"][..]] {
+        let found = measure(&[&small[..], &["--processes", "2", "--repeat", "2"], with].concat());
+        let [engine, processes] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(engine.get("processes"), None);
+        assert_eq!((&processes["processes"], &processes["schedulers"]), (&2.into(), &1.into()));
+        for key in ["workload", "nodes", "init", "pods", "failed"] {
+            assert_eq!(engine[key], processes[key], "{key}");
+        }
+        let rates = |of: &Value| -> Vec<f64> {
+            of["repeats"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect()
+        };
+        let mut ratios: Vec<f64> =
+            rates(engine).iter().zip(rates(processes)).map(|(one, sum)| one / sum).collect();
+        ratios.sort_by(f64::total_cmp);
+        let range = ["min", "max"].map(|key| processes["engine_to_processes"][key].as_f64());
+        assert_eq!(range, [Some(ratios[0]), Some(ratios[1])]);
+    }
+    let run = portolan(&[&["perf", "sched", "--processes", "2"][..], &small].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.out.contains("\n 2 processes "), "{}", run.out);
+    assert!(run.out.contains("\nbasic: engine / 2 processes = "), "{}", run.out);
+}
+
+#[test]
+fn a_process_measures_when_it_reads_a_line() {
+    // The standard input is empty.
+    let run = portolan(&["perf", "sched", "--nodes", "5", "--pods", "5", "--wait"]);
+    assert_eq!((run.code, run.out.as_str()), (2, "ready\n"), "{}", run.err);
+    assert!(run.err.contains("--wait: the standard input ended"), "{}", run.err);
+}
+
+#[test]
 fn arguments_without_a_measurement_are_refused() {
     refused(&["--repeat", "0"], "--repeat");
+    refused(&["--processes", "0"], "--processes");
+    refused(&["--processes", "2", "--check"], "cannot be used with");
+    refused(&["--processes", "2", "--scheduler-perf", "x.yaml"], "cannot be used with");
     refused(&["--pods", "0"], "--pods must be 1 to 10000000");
     refused(&["--repeat", "2", "--scheduler-perf", "x.yaml"], "cannot be used with");
 }
