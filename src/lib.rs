@@ -52,7 +52,7 @@
 //!
 //! | level | spans and events |
 //! |---|---|
-//! | debug | spans `scheduling_attempt`, `scheduling_cycle`, `gang`, `binding_cycle`; events for pods that are assumed, refused and bound, gangs, relists, rebuilds, evictions, conflicts, and the start and end of an engine |
+//! | debug | spans `scheduling_attempt`, `scheduling_cycle`, `batch`, `gang`, `binding_cycle`; events for pods that are assumed, refused and bound, gangs, relists, rebuilds, evictions, conflicts, and the start and end of an engine |
 //! | trace | events for each batch (events, refused) and each publish (generation, retired versions) |
 //!
 //! The writer calls the subscriber for its own events, so a subscriber should not block, and its panic in the writer

@@ -10,12 +10,15 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+use portolan::log::Event;
 use portolan::model::{
     CustomNodeResource, EventError, Generation, GodelPod, LabelSelector, Labels, Movement,
     MovementOwner, NmNode, NominatedNode, ObjectKind, Operator, OwnerKey, Pod, PodAffinity,
     PodAffinityTerm, PodDisruptionBudget, PodGroup, Quantity, RecommendedNode, Requirement,
-    Reservation, ResourceList, Template, Victim, Workload, node, pod,
+    Reservation, ResourceList, Template, Timestamp, Victim, Workload, node, pod,
 };
+use portolan::scheduler::{Profiles, Scheduler};
 use portolan::snapshot::cost;
 use portolan::{Config, Engine, GodelConfig, Writer};
 use portolan_testkit::alloc::Counting;
@@ -509,4 +512,49 @@ fn each_step_of_filling_and_emptying_a_cluster_is_bounded() {
     for (step, (bytes, _)) in steps {
         assert!(bytes <= LIMIT, "{step}: {bytes} bytes in one step, limit {LIMIT}: {steps:?}");
     }
+}
+
+/// Returns the cost per pod of scheduling identical pods on 5,000 nodes, `batch` at a time.
+fn scheduling(batch: usize) -> Cost {
+    const PODS: usize = 2_048;
+    let engine = Engine::shared(Config::default());
+    for n in 0..5_000 {
+        let node = node(format!("n{n}")).zone(format!("z{}", n % 3)).cpu(4_000).memory(32 << 30);
+        engine.submit(Event::add_node(node.pods(110).build())).unwrap().wait().unwrap().unwrap();
+    }
+    let config = AlgorithmConfig::default();
+    let algorithm = Algorithm::new(Framework::default_profile(), config, None);
+    let mut scheduler = Scheduler::new(engine, Profiles::one(algorithm)).unwrap();
+    let template = pod("p").cpu(100).memory(1 << 28).build();
+    let uid = |n: usize| portolan::model::Uid::new(&format!("00000000-0000-0000-0000-{n:012}"));
+    let all: Vec<Arc<Pod>> =
+        (0..PODS).map(|n| Arc::new(Pod { uid: uid(n), ..template.clone() })).collect();
+    let (first, rest) = all.split_at(PODS / 2);
+    let mut place = |pods: &[Arc<Pod>]| {
+        for pods in pods.chunks(batch) {
+            let placed = scheduler.schedule_batch(pods, Timestamp(0));
+            assert!(placed.iter().all(Result::is_ok));
+        }
+    };
+    // The caches fill.
+    place(first);
+    cost::take();
+    ALLOCATOR.take();
+    place(rest);
+    let (work, memory) = (cost::take(), ALLOCATOR.take());
+    let per_pod = |sum: u64| sum / rest.len() as u64;
+    Cost {
+        copied: per_pod(work.bytes),
+        counts: per_pod(work.counts),
+        allocated: per_pod(memory.allocated),
+    }
+}
+
+#[test]
+fn a_batch_copies_and_allocates_less_than_its_pods_one_by_one() {
+    let (alone, together) = (scheduling(1), scheduling(64));
+    println!("one by one {alone:?}, in batches of 64 {together:?}");
+    assert!(together.copied * 10 < alone.copied * 8, "{alone:?} {together:?}");
+    assert!(together.counts * 2 < alone.counts, "{alone:?} {together:?}");
+    assert!(together.allocated * 10 < alone.allocated * 8, "{alone:?} {together:?}");
 }

@@ -171,27 +171,50 @@ impl<'a> Choice<'a, '_> {
     ) -> Result<(), Status> {
         let unknown = self.found.nodes.iter().filter_map(|(of, _)| {
             let known = cache.get(of.id, of.at).filter(|known| !known.is_scored)?;
-            Some((*of, known.mask, [0; LANES]))
+            Some((*of, known.mask))
         });
-        let mut unknown: Vec<(Listed<'a>, u64, Column<i64>)> = unknown.collect();
-        self.threads.try_for_each(&mut unknown, |(of, mask, totals)| {
-            scores.together(|plugin| {
-                for (scorer, score) in local {
-                    plugin.set(scorer.plugin);
-                    let (asked, mut column) = ((scorer.plugin, Step::Score), [0; LANES]);
-                    let scored = scores.watch.time(asked, code, || {
-                        score.score_chunk(self.cycle.cluster, of.chunk, *mask, &mut column)
-                    });
-                    scored.map_err(|status| scorer.failed(status))?;
-                    scorer.add_weighted(&column, *mask, totals)?;
+        let unknown: Vec<(Listed<'a>, u64)> = unknown.collect();
+        if !self.threads.share(unknown.len()) {
+            let mut scored = Ok(());
+            for (of, mask) in unknown {
+                // As on several threads, an error does not keep the other chunks from being scored.
+                match self.local_totals(scores, local, (of.chunk, mask)) {
+                    Ok(totals) => cache.set_totals(of.id, of.at, &totals),
+                    Err(status) => scored = scored.and(Err(status)),
                 }
-                Ok(())
-            })
-        })?;
-        for (of, _, totals) in &unknown {
+            }
+            return scored;
+        }
+        let totals = self
+            .threads
+            .try_map(&unknown, |(of, mask)| self.local_totals(scores, local, (of.chunk, *mask)))?;
+        for ((of, _), totals) in unknown.iter().zip(&totals) {
             cache.set_totals(of.id, of.at, totals);
         }
         Ok(())
+    }
+
+    /// Returns the weighted sums of the local scores of a chunk's lanes.
+    fn local_totals(
+        &self,
+        scores: &Scores<'_>,
+        local: &[PluginScore<'_>],
+        (chunk, mask): (&Chunk, u64),
+    ) -> Result<Column<i64>, Status> {
+        let mut totals = [0; LANES];
+        scores.together(|plugin| {
+            for (scorer, score) in local {
+                plugin.set(scorer.plugin);
+                let (asked, mut column) = ((scorer.plugin, Step::Score), [0; LANES]);
+                let scored = scores.watch.time(asked, code, || {
+                    score.score_chunk(self.cycle.cluster, chunk, mask, &mut column)
+                });
+                scored.map_err(|status| scorer.failed(status))?;
+                scorer.add_weighted(&column, mask, &mut totals)?;
+            }
+            Ok(())
+        })?;
+        Ok(totals)
     }
 
     /// Adds one plugin's scores of the feasible nodes to the totals.

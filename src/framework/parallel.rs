@@ -41,18 +41,9 @@ impl<'a> Threads<'a> {
         failed.map_or(Ok(results), Err)
     }
 
-    /// Like [`Threads::try_map`], for large results, which `work` writes into the items.
-    pub(super) fn try_for_each<T: Send>(
-        self,
-        items: &mut [T],
-        work: impl Fn(&mut T) -> Result<(), Status> + Sync,
-    ) -> Result<(), Status> {
-        if let Some((pool, part)) = self.pool_for(items.len()) {
-            let all: Vec<Result<(), Status>> =
-                pool.install(|| items.par_iter_mut().with_min_len(part).map(&work).collect());
-            return all.into_iter().collect();
-        }
-        items.iter_mut().map(work).fold(Ok(()), Result::and)
+    /// Returns whether several threads share this many items.
+    pub(super) fn share(self, items: usize) -> bool {
+        self.pool_for(items).is_some()
     }
 
     /// Returns the pool and the minimum number of items per thread, if the pool is worthwhile for this many items.

@@ -59,15 +59,18 @@ impl Algorithm {
     /// does not run, and the state is as if there had been no cycle for that pod.
     pub(crate) fn plan(&mut self, plan: &mut Plan, pods: &[Arc<Pod>]) -> Vec<Planned> {
         let mut all = Vec::with_capacity(pods.len());
-        while let Some(next) = pods.get(all.len()) {
-            let alike = pods[all.len()..].iter().take_while(|pod| is_alike(pod, next)).count();
-            if alike > 1 {
-                all.extend(self.plan_series(plan, &pods[all.len()..][..alike]));
-            }
-            let Some(next) = pods.get(all.len()) else { break };
-            match self.plan_one(plan, next) {
-                Some(planned) => all.push(planned),
-                None => break,
+        while let [next, ..] = &pods[all.len()..] {
+            let rest = &pods[all.len()..];
+            let (alike, _) =
+                rest.split_at(rest.iter().take_while(|pod| is_alike(pod, next)).count());
+            let series = self.plan_series(plan, alike);
+            let others = &alike[series.len()..];
+            all.extend(series);
+            for pod in others {
+                match self.plan_one(plan, pod) {
+                    Some(planned) => all.push(planned),
+                    None => return all,
+                }
             }
         }
         all
@@ -87,11 +90,12 @@ impl Algorithm {
         planned
     }
 
-    /// Places pods of one template on the plan, up to the first one that cannot be placed. Places none if the template
-    /// is not one for a series.
+    /// Places pods of one template on the plan, up to the first one that cannot be placed. Places none of a single pod
+    /// or of a template that is not one for a series.
     fn plan_series(&mut self, plan: &mut Plan, pods: &[Arc<Pod>]) -> Vec<Planned> {
         let framework = &*self.framework().clone();
-        if !self.searches_one_list()
+        if pods.len() < 2
+            || !self.searches_one_list()
             || !framework.is_by_template()
             || framework.recorder().is_some()
         {

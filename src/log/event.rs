@@ -237,7 +237,10 @@ const _: () = assert!(size_of::<Event>() <= 64);
 /// on them in turn has computed it on the way. It spares the writer work and never changes an outcome. It is empty by
 /// default and after deserialization.
 #[derive(Clone, Default)]
-pub struct Prepared(Option<Arc<Mutex<Option<Box<dyn Any + Send>>>>>);
+pub struct Prepared(Option<Arc<Mutex<AnyState>>>);
+
+/// A state of any type, until it is taken.
+type AnyState = Option<Box<dyn Any + Send>>;
 
 impl Prepared {
     /// Contains `state` until it is taken. The log does not know its type.

@@ -266,7 +266,7 @@ impl Draft {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Followed, PerChunk};
+    use super::super::{Followed, PerChunk, cost};
     use super::*;
     use crate::log::{Applied, Event, Prepared};
     use crate::model::{node, pod};
@@ -294,21 +294,23 @@ mod tests {
         (plan, pods)
     }
 
-    /// Commits a plan, and returns what is left of it.
+    /// Commits a plan, and returns what is left of it, and how many bytes the writer copied.
     fn commit(
         writer: &mut Writer,
         since: Generation,
         (plan, pods): (Plan, Vec<Arc<Pod>>),
-    ) -> (Applied, Option<Box<Plan>>) {
+    ) -> (Applied, Option<Box<Plan>>, u64) {
         let prepared = Prepared::new(plan);
         let event = Event::AssumeEach {
             pods: pods.into(),
             decided_on: Some(since),
             prepared: prepared.clone(),
         };
+        cost::take();
         let applied = writer.apply(&event).unwrap();
+        let copied = cost::take().bytes;
         assert_eq!(writer.cluster().audit(), vec![]);
-        (applied, prepared.take::<Plan>())
+        (applied, prepared.take::<Plan>(), copied)
     }
 
     /// Returns the number of the node's chunk and the generation of its last change.
@@ -323,7 +325,8 @@ mod tests {
         let since = writer.cluster().generation();
         let (plan, pods) = plan(&writer, &["a", "b", "a"]);
         let (id, chunks) = (plan.id.clone(), plan.draft.cluster.chunks.clone());
-        let (applied, left) = commit(&mut writer, since, (plan, pods.clone()));
+        let (applied, left, copied) = commit(&mut writer, since, (plan, pods.clone()));
+        assert_eq!(copied, 0);
         assert_eq!((applied.added, applied.generation.0), (3, since.0 + 3));
         assert!(left.is_none() && id.is_adopted());
         assert!(writer.cluster().chunks.same(&chunks), "the pods were placed again");
@@ -350,7 +353,7 @@ mod tests {
         let id = plan.id.clone();
         let taken: *const _ = plan.node("a").unwrap().place().0;
         writer.add_pod(pod("other").cpu(100).on("b").build()).unwrap();
-        let (applied, left) = commit(&mut writer, since, (plan, pods));
+        let (applied, left, _) = commit(&mut writer, since, (plan, pods));
         assert_eq!((applied.added, applied.generation.0), (2, since.0 + 3));
         assert!(left.is_some() && !id.is_adopted());
         let cluster = writer.cluster();
@@ -360,6 +363,7 @@ mod tests {
         let (a, at) = chunk_of(cluster, "a");
         assert_eq!((at.0, values.get(a, at)), (since.0 + 2, Some(&"a")));
         assert_eq!(values.get(b, chunk_of(cluster, "b").1), None);
+        assert_eq!(cluster.node("a").unwrap().generation().0, since.0 + 2);
         let since_then = cluster.chunks_newer_than(Generation(since.0 + 1)).count();
         assert_eq!(since_then, 2);
     }
@@ -371,7 +375,7 @@ mod tests {
         let (plan, pods) = plan(&writer, &["a", "a"]);
         let elsewhere = Pod { node_name: Some("b".into()), ..Pod::clone(&pods[1]) };
         writer.assume_pod(elsewhere).unwrap();
-        let (applied, _) = commit(&mut writer, since, (plan, pods.clone()));
+        let (applied, ..) = commit(&mut writer, since, (plan, pods.clone()));
         assert_eq!((applied.added, applied.rejected.len()), (1, 1));
         assert_eq!(applied.rejected[0].0, pods[1].uid.to_string());
         assert_eq!((writer.cluster().pod_count(), writer.cluster().assumed_count()), (2, 2));
@@ -381,13 +385,35 @@ mod tests {
     fn a_plan_of_another_engine_or_without_pods_is_not_adopted() {
         let (mut one, other) = (writer(), writer());
         let since = one.cluster().generation();
-        let (applied, left) = commit(&mut one, since, plan(&other, &["a"]));
+        let (applied, left, _) = commit(&mut one, since, plan(&other, &["a"]));
         assert!(applied.added == 1 && left.is_some());
         let since = one.cluster().generation();
         let empty = plan(&one, &[]);
-        let (applied, left) = commit(&mut one, since, empty);
+        let (applied, left, _) = commit(&mut one, since, empty);
         assert_eq!((applied.added, applied.generation), (0, since.next()));
         assert!(left.is_some());
+    }
+
+    #[test]
+    fn numbers_of_templates_that_left_are_used_again() {
+        let mut writer = writer();
+        for round in 0..40 {
+            writer.publish();
+            let since = writer.cluster().generation();
+            let mut plan = Plan::new(writer.cluster()).unwrap();
+            let pods = (0..3).map(|n| {
+                let pod = pod("p").uid(format!("u{n}")).cpu(round * 3 + n).on("a").build();
+                plan.assume(&pod).unwrap();
+                Arc::new(pod)
+            });
+            let pods: Vec<Arc<Pod>> = pods.collect();
+            commit(&mut writer, since, (plan, pods.clone()));
+            for pod in &pods {
+                writer.forget_pod(pod).unwrap();
+            }
+        }
+        let next = writer.cluster().rest.templates.next;
+        assert!(next < 20, "{next} numbers for 3 templates at a time");
     }
 
     #[test]

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Framework, Handle, Plugin, Point, PreFilter, Status,
+    Algorithm, AlgorithmConfig, Code, Cycle, Feasible, Framework, Handle, Plugin, Point, PreFilter,
+    PreScore, Status,
 };
 use portolan::log::Event;
-use portolan::model::{EventError, Pod, Timestamp, Uid, node, pod};
+use portolan::model::{
+    EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, Uid, node, pod,
+};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::{
     Attempt, CycleError, FilterCheck, InMemoryEvictor, Profiles, Scheduler, Schedulers,
@@ -135,6 +138,12 @@ impl Plugin for Meddler {
     }
 }
 
+fn with_plugin(plugin: impl Plugin + 'static) -> Framework {
+    let mut plugins = default_plugins(&Handle::default());
+    plugins.push((Box::new(plugin), 0));
+    Framework::new(plugins).unwrap()
+}
+
 /// Three nodes in as many zones, and therefore chunks.
 fn three_nodes() -> Engine {
     let engine = Engine::shared(Config::default());
@@ -157,9 +166,7 @@ fn meddle(engine: &Engine, event: Event) -> (Scheduler, Vec<Result<String, Cycle
             submit(&submitter, event.clone()).unwrap();
         }
     }));
-    let mut plugins = default_plugins(&Handle::default());
-    plugins.push((Box::new(meddler), 0));
-    let framework = Framework::new(plugins).unwrap();
+    let framework = with_plugin(meddler);
     let mut scheduler = scheduler(engine, framework, AlgorithmConfig::default());
     let placed = scheduler.schedule_batch(&pods(0..3, 600), NOW);
     let nodes = placed.into_iter().map(|placed| placed.map(|placed| placed.node().to_string()));
@@ -203,9 +210,7 @@ fn placements_that_still_hold_are_taken_over_with_their_templates() {
             submit(&submitter, Event::add_pod(other)).unwrap();
         }
     }));
-    let mut plugins = default_plugins(&Handle::default());
-    plugins.push((Box::new(meddler), 0));
-    let framework = Framework::new(plugins).unwrap();
+    let framework = with_plugin(meddler);
     let mut scheduler = scheduler(&engine, framework, AlgorithmConfig::default());
     let pods: Vec<Arc<Pod>> = (0..6)
         .map(|n| Arc::new(pod(format!("p{n}")).cpu(100 + n).label("app", &n.to_string()).build()))
@@ -223,6 +228,44 @@ fn placements_that_still_hold_are_taken_over_with_their_templates() {
     assert_eq!(end.generation().0, 3 + 1 + 6);
     let differences = engine.with_writer(|writer| writer.rebuild().differences).unwrap();
     assert_eq!(differences, vec![]);
+}
+
+/// A pod that shares a rack with no other pod of its kind.
+fn apart(name: &str) -> Arc<Pod> {
+    let term = PodAffinityTerm {
+        topology_key: "rack".into(),
+        selector: LabelSelector::from_labels([("app", "x")]),
+        namespaces: Box::new(["default".into()]),
+        namespace_selector: LabelSelector::Nothing,
+    };
+    let apart = PodAffinity { required: Box::new([term]), ..PodAffinity::default() };
+    Arc::new(pod(name).cpu(100).label("app", "x").pod_anti_affinity(apart).build())
+}
+
+#[test]
+fn a_placement_that_depends_on_other_nodes_is_checked_even_if_its_own_node_did_not_change() {
+    let framework = Arc::new(Framework::default_profile());
+    let check = FilterCheck::new(Profiles::one(framework));
+    let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
+    // Only the last node, which is full, shares a rack with another one.
+    for (name, rack, pods) in [("n1", "r1", 10), ("n2", "r2", 10), ("n3", "r2", 0)] {
+        let node = node(name).zone(name).label("rack", rack).cpu(1_000).pods(pods).build();
+        submit(&engine, Event::add_node(node)).unwrap();
+    }
+    let (calls, submitter) = (AtomicUsize::new(0), engine.clone());
+    let meddler = Meddler(Arc::new(move || {
+        if calls.fetch_add(1, Ordering::Relaxed) == 1 {
+            let other = pod("other").label("app", "x").on("n3").build();
+            submit(&submitter, Event::add_pod(other)).unwrap();
+        }
+    }));
+    let framework = with_plugin(meddler);
+    let mut scheduler = scheduler(&engine, framework, AlgorithmConfig::default());
+    let placed = scheduler.schedule_batch(&[apart("a"), apart("b")], NOW);
+    assert_eq!(placed.iter().filter(|placed| placed.is_ok()).count(), 1, "{placed:?}");
+    assert_eq!(scheduler.figures().conflicts, 1);
+    let end = engine.reader().unwrap().snapshot();
+    assert_eq!(end.node("n2").unwrap().pod_count(), 0);
 }
 
 #[test]
@@ -247,6 +290,38 @@ fn a_closed_engine_fails_each_pod_of_a_batch() {
     let failed = scheduler.schedule_batch(&pods(0..3, 100), NOW);
     assert_eq!(decisions(&failed), [(); 3].map(|()| Err(CycleError::Closed)));
     assert_eq!(scheduler.figures().failed, 3);
+}
+
+/// Schedules the pods one by one on an engine of their own, and in a batch on another one. Both have these nodes, and the
+/// framework that `framework` makes. Returns the results, which must be equal.
+fn both_ways(
+    nodes: &[portolan::model::Node],
+    framework: impl Fn() -> Framework,
+    config: &AlgorithmConfig,
+    pods: &[Arc<Pod>],
+) -> Vec<Result<String, CycleError>> {
+    let run = |in_batch: bool| -> Vec<_> {
+        let engine = Engine::shared(Config::default());
+        for node in nodes {
+            submit(&engine, Event::add_node(node.clone())).unwrap();
+        }
+        let mut scheduler = scheduler(&engine, framework(), config.clone());
+        let results = match in_batch {
+            true => scheduler.schedule_batch(pods, NOW),
+            false => pods.iter().map(|pod| scheduler.schedule(pod, NOW)).collect(),
+        };
+        let nodes = results.into_iter().map(|placed| placed.map(|of| of.node().to_string()));
+        nodes.collect()
+    };
+    let (one_by_one, in_batch) = (run(false), run(true));
+    assert_eq!(one_by_one, in_batch);
+    in_batch
+}
+
+/// A large node that every pod prefers, and two smaller ones.
+fn large_and_small() -> [portolan::model::Node; 3] {
+    [("large", 1_300), ("small", 650), ("smaller", 620)]
+        .map(|(name, cpu)| node(name).zone(name).cpu(cpu).memory(64 << 30).pods(10).build())
 }
 
 /// Keeps one unit per node for itself at Reserve.
@@ -283,16 +358,68 @@ impl portolan::framework::Filter for Free<'_> {
 
 #[test]
 fn a_decision_sees_what_plugins_reserved_for_the_pods_before_it() {
-    let engine = three_nodes();
-    let mut plugins = default_plugins(&Handle::default());
-    plugins.push((Box::new(Units::default()), 0));
-    let framework = Framework::new(plugins).unwrap();
-    let mut scheduler = scheduler(&engine, framework, AlgorithmConfig::default());
-    let placed = scheduler.schedule_batch(&pods(0..3, 100), NOW);
-    let mut nodes: Vec<String> =
-        placed.into_iter().map(|placed| placed.unwrap().node().to_string()).collect();
-    nodes.sort();
-    assert_eq!(nodes, ["n1", "n2", "n3"]);
+    let framework = || with_plugin(Units::default());
+    let config = AlgorithmConfig::default();
+    let placed = both_ways(&large_and_small(), framework, &config, &pods(0..3, 100));
+    assert_eq!(placed, ["large", "small", "smaller"].map(|node| Ok(node.to_string())));
+}
+
+#[test]
+fn a_nominated_pod_is_placed_on_its_node() {
+    let mut pods = pods(0..3, 100);
+    Arc::make_mut(&mut pods[1]).nominated_node_name = Some("small".into());
+    let framework = Framework::default_profile;
+    let placed = both_ways(&large_and_small(), framework, &AlgorithmConfig::default(), &pods);
+    assert_eq!(placed, ["large", "small", "large"].map(|node| Ok(node.to_string())));
+}
+
+#[test]
+fn a_pod_that_was_placed_counts_no_more_as_nominated() {
+    let pods = pods(0..2, 600);
+    let framework = || {
+        let handle = Handle::default();
+        handle.nominator().add(Pod::clone(&pods[0]), "large".into());
+        Framework::default_profile_with(&handle)
+    };
+    let placed = both_ways(&large_and_small(), framework, &AlgorithmConfig::default(), &pods);
+    assert_eq!(placed, ["large", "large"].map(|node| Ok(node.to_string())));
+}
+
+/// Fails when it is asked to score nodes for the pod `p1`.
+struct Faulty;
+
+impl Plugin for Faulty {
+    fn name(&self) -> &'static str {
+        "Faulty"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreScore]
+    }
+
+    fn pre_score<'a>(
+        &'a self,
+        cycle: Cycle<'a>,
+        _: &'a Feasible<'a>,
+    ) -> Result<PreScore<'a>, Status> {
+        match &*cycle.pod.name {
+            "p1" => Err(Status::new(Code::Error, "Faulty", "the scores cannot be read")),
+            _ => Ok(PreScore::Skip),
+        }
+    }
+}
+
+#[test]
+fn a_cycle_that_fails_after_its_search_counts_once() {
+    let nodes: Vec<_> = (0..300)
+        .map(|n| node(format!("n{n}")).cpu(1_000 + n).memory(1 << 30).pods(10).build())
+        .collect();
+    let config = AlgorithmConfig { percentage_of_nodes: 40, ..AlgorithmConfig::default() };
+    // Each search starts where the last one ended.
+    let pods = pods(0..4, 100);
+    let framework = || with_plugin(Faulty);
+    let placed = both_ways(&nodes, framework, &config, &pods);
+    assert_eq!(placed.iter().filter(|placed| placed.is_err()).count(), 1);
 }
 
 /// Several threads place and forget pods in batches of random sizes.
