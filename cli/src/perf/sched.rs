@@ -63,8 +63,8 @@ pub(crate) struct Arguments {
     init: Option<usize>,
     /// Number of measured pods [default: 20000, or fewer if the nodes may not hold them].
     ///
-    /// The default is at most 15 per node; at most 1 per node for the workload preemption, and 1 per two nodes for
-    /// antiaffinity and mixed.
+    /// The default is at most 15 per node, and for some workloads fewer: 25 per node of a third of the nodes for
+    /// affinity, 1 per node for preemption, and 1 per two nodes for antiaffinity and mixed.
     #[arg(long, value_name = "COUNT")]
     pods: Option<usize>,
     /// Number of times that each workload is measured, each time on a new cluster.

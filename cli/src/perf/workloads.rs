@@ -68,9 +68,10 @@ impl Shape {
             | Shape::NodeAffinity
             | Shape::Spread
             | Shape::PrefSpread
-            | Shape::Affinity
             | Shape::PrefAffinity
             | Shape::Gang => nodes.saturating_mul(15),
+            // All pods are in the zone of the first one, which may have a third of the nodes.
+            Shape::Affinity => (nodes / 3).max(1).saturating_mul(25),
             // One victim on each node.
             Shape::Preemption => nodes,
             // A pod with anti-affinity occupies a node.
