@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use portolan::model::{EventError, Labels, Name, Node, Pod, PodAffinity, Template, Uid, node, pod};
+use portolan::model::{
+    EventError, Labels, Name, Node, NodeBuilder, Pod, PodAffinity, Template, Uid, node, pod,
+};
 use portolan::publish::live::LiveIndex;
 use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
 use serde_json::{Value, json};
@@ -110,8 +112,12 @@ fn template(deployment: usize, claim: Option<usize>) -> Arc<Template> {
     .template
 }
 
+pub(super) fn node_builder(name: &str, n: usize) -> NodeBuilder {
+    node(name).hostname().zone(format!("zone-{}", n % 3)).cpu(4000).memory(32 << 30)
+}
+
 pub(super) fn make_node(name: &str, n: usize) -> Node {
-    node(name).hostname().zone(format!("zone-{}", n % 3)).cpu(4000).memory(32 << 30).build()
+    node_builder(name, n).build()
 }
 
 fn refused(error: EventError) -> Failure {

@@ -1,7 +1,9 @@
 //! `portolan perf`: measurements, each printed with its parameters.
 
 pub(crate) mod cache;
+mod cycles;
 pub(crate) mod live;
+mod nofit;
 mod processes;
 mod queued;
 mod results;

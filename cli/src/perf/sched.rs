@@ -7,14 +7,10 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use hdrhistogram::Histogram;
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, AttemptResult, Cycle, CycleState, Evictor, Framework, Handle,
-    Partition,
-};
-use portolan::log::{Event, Outcome, Ticket, Unavailable};
+use portolan::framework::{Algorithm, AlgorithmConfig, Evictor, Framework, Handle, Partition};
+use portolan::log::Event;
 use portolan::metrics::Metrics;
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
@@ -26,13 +22,15 @@ use serde_json::{Value, json};
 
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
-use crate::{Output, histogram, print};
+use crate::{Output, print};
 
 use super::cache::make_node;
+use super::cycles::{Measured, Work, work};
+use super::nofit::Changes;
 use super::results::{combine, ratios, table};
 use super::workload_files::{self, Place, Selection};
 use super::workloads::{Pods, Shape};
-use super::{processes, queued};
+use super::{nofit, processes, queued};
 
 /// Measure scheduling cycles: snapshot, filter, score, assume, reserve, permit.
 ///
@@ -295,15 +293,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The measurements of one scheduler.
-struct Measured {
-    cycles: Histogram<u64>,
-    failed: u64,
-    conflicts: u64,
-    spent: Duration,
-    differences: Vec<String>,
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !arguments.scheduler_perf.is_empty() {
         let Arguments { schedulers, seed, output, .. } = *arguments;
@@ -328,6 +317,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     if arguments.check && arguments.workload.contains(&Shape::Gang) {
         let why = "--check does not support the workload gang: remove one of them";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    if arguments.queue && arguments.workload.iter().any(|shape| !shape.fits()) {
+        let why =
+            "--queue does not retry pods that fit nowhere: remove it, or the workloads nofit-*";
         return Err(Failure::Usage(why.to_owned()));
     }
     let sink = arguments.metrics.open()?;
@@ -380,54 +374,88 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-type Submitted = Result<Ticket<Outcome>, Unavailable<Event>>;
+/// Submits an event and waits until it is applied.
+pub(super) fn submit(engine: &Engine, event: Event) -> Result<(), Failure> {
+    let outcome = engine.submit(event).map_err(closed)?.wait().map_err(closed)?;
+    outcome.map(drop).map_err(closed)
+}
+
+/// A cluster before the measurement.
+struct Start<'a> {
+    bench: Bench<'a>,
+    /// The scheduler that placed the pods that are there.
+    first: Scheduler,
+    /// The pods to measure, in the order of their cycles.
+    measured: Vec<Arc<Pod>>,
+    pods: Pods,
+}
+
+impl<'a> Start<'a> {
+    fn new(
+        shape: Shape,
+        arguments: &Arguments,
+        metrics: Option<&'a Metrics>,
+    ) -> Result<Start<'a>, Failure> {
+        let bench = Bench::new(arguments, metrics)?;
+        let (engine, nodes) = (&bench.engine, arguments.nodes);
+        let mut pods = Pods::new(arguments.seed, arguments.gang);
+        for n in 0..nodes {
+            submit(engine, Event::add_node(make_node(&format!("node-{n:07}"), n)))?;
+        }
+        let mut first = bench.scheduler(0)?;
+        nofit::fill(engine, shape, nodes, &mut pods)?;
+        for _ in (0..arguments.init()).filter(|_| shape != Shape::Preemption) {
+            // If the cluster is too small, the remaining pods are left out.
+            let _ = first.schedule(&pods.make(Shape::Basic), Timestamp(0));
+        }
+        nofit::taint(engine, shape, nodes)?;
+        let count = arguments.pods(shape);
+        let measured = if shape.fits() {
+            (0..count).map(|_| pods.make(shape)).collect()
+        } else {
+            let some: Vec<_> = (0..count.min(nofit::RETRIED)).map(|_| pods.make(shape)).collect();
+            some.iter().cycle().take(count).cloned().collect()
+        };
+        for group in pods.groups() {
+            submit(engine, Event::PutObject(group.clone().into()))?;
+        }
+        Ok(Start { bench, first, measured, pods })
+    }
+}
 
 fn measure(
     shape: Shape,
     arguments: &Arguments,
     metrics: Option<&Metrics>,
 ) -> Result<(Value, Vec<String>), Failure> {
-    let bench = Bench::new(arguments, metrics)?;
-    let mut pods = Pods::new(arguments.seed, arguments.gang);
-    let submitted = |event: Submitted| -> Result<(), Failure> {
-        let ticket = event.map_err(closed)?;
-        let outcome = ticket.wait().map_err(closed)?;
-        outcome.map(drop).map_err(closed)
-    };
-    for n in 0..arguments.nodes {
-        submitted(bench.engine.submit(Event::add_node(make_node(&format!("node-{n:07}"), n))))?;
-    }
-    let mut first = bench.scheduler(0)?;
-    if shape == Shape::Preemption {
-        for n in 0..arguments.nodes {
-            let pod = Pod::clone(&pods.filling()).on(format!("node-{n:07}"));
-            submitted(bench.engine.submit(Event::add_pod(pod)))?;
-        }
-    } else {
-        for _ in 0..arguments.init() {
-            // If the cluster is too small, the remaining pods are left out.
-            let _ = first.schedule(&pods.make(Shape::Basic), Timestamp(0));
-        }
-    }
-    let schedulers = usize::from(arguments.schedulers);
-    let count = arguments.pods(shape);
-    let measured: Vec<Arc<Pod>> = (0..count).map(|_| pods.make(shape)).collect();
-    for group in pods.groups() {
-        submitted(bench.engine.submit(Event::PutObject(group.clone().into())))?;
-    }
+    let Start { bench, first, measured, mut pods } = Start::new(shape, arguments, metrics)?;
     if arguments.queue {
         return Ok((queued::measure(&bench, shape, arguments, measured)?, Vec::new()));
     }
-    let together = if shape == Shape::Gang { arguments.gang as usize } else { 1 };
-    let sizes = (together, usize::from(arguments.batch));
+    let (schedulers, count) = (usize::from(arguments.schedulers), measured.len());
+    let gang = (shape == Shape::Gang).then_some(arguments.gang as usize);
     let mut shares: Vec<Vec<Arc<Pod>>> = vec![Vec::new(); schedulers];
-    for (n, pods) in measured.chunks(together).enumerate() {
+    for (n, pods) in measured.chunks(gang.unwrap_or(1)).enumerate() {
         shares[n % schedulers].extend_from_slice(pods);
     }
     let mut others = Vec::with_capacity(schedulers);
     for index in 1..arguments.schedulers {
         others.push(bench.scheduler(index)?);
     }
+    let work_of = |index| Work {
+        gang,
+        batch: usize::from(arguments.batch),
+        by_nodes: arguments.check,
+        keep: false,
+        changes: Changes::new(
+            &bench.engine,
+            shape,
+            arguments.nodes,
+            (index, schedulers),
+            &mut pods,
+        ),
+    };
+    let mut works: Vec<Work> = (0..schedulers).map(work_of).collect();
     let barrier = Barrier::new(schedulers);
     let mut workers: Vec<Scheduler> = std::iter::once(first).chain(others).collect();
     if arguments.wait {
@@ -435,18 +463,18 @@ fn measure(
     }
     let started = Instant::now();
     let measured: Vec<Result<Measured, Failure>> = match &mut workers[..] {
-        [one] => vec![work(one, &shares[0], arguments.check, sizes)],
+        [one] => vec![work(one, &shares[0], &mut works[0])],
         all => std::thread::scope(|scope| {
-            let (barrier, check) = (&barrier, arguments.check);
-            let run = |(scheduler, share): (_, &Vec<Arc<Pod>>)| {
-                let share = share.clone();
-                let scheduler: &mut Scheduler = scheduler;
+            let barrier = &barrier;
+            let of_each = all.iter_mut().zip(&shares).zip(&mut works);
+            let run = |((scheduler, share), of): ((_, &Vec<Arc<Pod>>), _)| {
+                let (scheduler, share): (&mut Scheduler, _) = (scheduler, share.clone());
                 scope.spawn(move || {
                     barrier.wait();
-                    work(scheduler, &share, check, sizes)
+                    work(scheduler, &share, of)
                 })
             };
-            let threads: Vec<_> = all.iter_mut().zip(&shares).map(run).collect();
+            let threads: Vec<_> = of_each.map(run).collect();
             let broke = || Failure::Panicked("a scheduler thread");
             threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
         }),
@@ -499,102 +527,6 @@ fn measure(
         result["different"] = json!(all.differences.len());
     }
     Ok((result, all.differences))
-}
-
-/// Schedules the pods, `together` at a time.
-fn work(
-    scheduler: &mut Scheduler,
-    pods: &[Arc<Pod>],
-    check: bool,
-    (together, batch): (usize, usize),
-) -> Result<Measured, Failure> {
-    let mut measured = Measured {
-        cycles: histogram()?,
-        failed: 0,
-        conflicts: 0,
-        spent: Duration::ZERO,
-        differences: Vec::new(),
-    };
-    let before = scheduler.figures().conflicts;
-    let started = Instant::now();
-    if together > 1 {
-        place_gangs(scheduler, pods.chunks(together), &mut measured);
-    } else if batch > 1 {
-        place_batches(scheduler, pods.chunks(batch), &mut measured);
-    }
-    for pod in pods.iter().filter(|_| together == 1 && batch == 1) {
-        let plainly = check.then(|| {
-            let snapshot = scheduler.reader().snapshot();
-            let state = CycleState::default();
-            scheduler.decide_by_nodes(Cycle::new(&snapshot, pod, &state))
-        });
-        let from = Instant::now();
-        let mut placed = scheduler.schedule(pod, Timestamp(0));
-        if placed
-            .as_ref()
-            .is_err_and(|error| error.fit().is_some_and(|fit| fit.post_filter.is_none()))
-        {
-            // Victims were evicted for this pod.
-            let nominator =
-                scheduler.framework(pod).map(|framework| framework.handle().nominator());
-            let node = nominator.and_then(|nominator| nominator.node_of(&pod.uid));
-            let again = Arc::new(Pod { nominated_node_name: node, ..Pod::clone(pod) });
-            placed = scheduler.schedule(&again, Timestamp(0));
-        }
-        let took = from.elapsed();
-        measured.cycles.saturating_record(took.as_nanos() as u64);
-        if let (Ok(placement), Some(recorder)) =
-            (&placed, scheduler.framework(pod).and_then(|framework| framework.recorder()))
-        {
-            // Pods are not bound here: the attempt ends with its cycle.
-            recorder.attempt(AttemptResult::Scheduled, placement.state.elapsed().unwrap_or(took));
-        }
-        measured.failed += u64::from(placed.is_err());
-        let Some(Some(plainly)) = plainly else { continue };
-        let same = match (&plainly, &placed) {
-            (Ok(expected), Ok(found)) => *expected == found.decision,
-            (Err(_), Err(_)) => true,
-            // Preemption, which the node-by-node decision does not include.
-            (Err(_), Ok(found)) => found.decision.looked_at == 1,
-            (Ok(_), Err(_)) => false,
-        };
-        if !same {
-            let found = placed.map(|placement| placement.decision);
-            measured
-                .differences
-                .push(format!("pod {}: decided {found:?}, node by node {plainly:?}", pod.name));
-        }
-    }
-    measured.spent = started.elapsed();
-    measured.conflicts = scheduler.figures().conflicts - before;
-    Ok(measured)
-}
-
-fn place_gangs<'a>(
-    scheduler: &mut Scheduler,
-    gangs: impl Iterator<Item = &'a [Arc<Pod>]>,
-    measured: &mut Measured,
-) {
-    for gang in gangs {
-        let from = Instant::now();
-        let placed = scheduler.schedule_gang(gang, gang.len(), Timestamp(0));
-        measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
-        measured.failed += if placed.is_err() { gang.len() as u64 } else { 0 };
-    }
-}
-
-fn place_batches<'a>(
-    scheduler: &mut Scheduler,
-    batches: impl Iterator<Item = &'a [Arc<Pod>]>,
-    measured: &mut Measured,
-) {
-    for batch in batches {
-        let from = Instant::now();
-        let placed = scheduler.schedule_batch(batch, Timestamp(0));
-        let took = from.elapsed().as_nanos() as u64 / batch.len() as u64;
-        measured.cycles.saturating_record_n(took, batch.len() as u64);
-        measured.failed += placed.iter().filter(|placed| placed.is_err()).count() as u64;
-    }
 }
 
 /// The number of nodes on which more is requested than allocatable.

@@ -77,6 +77,24 @@ fn repeats_have_a_median_and_a_range() {
 }
 
 #[test]
+fn pods_that_fit_nowhere_fail_in_each_cycle() {
+    let shapes = "nofit-resources,nofit-taints,nofit-antiaffinity";
+    let small = ["--nodes", "7", "--pods", "150", "--workload", shapes];
+    let variants: [&[&str]; 5] =
+        [&[], &["--check"], &["--batch", "4"], &["--schedulers", "2"], &["--spawned"]];
+    for with in variants {
+        let found = measure(&[&small[..], with].concat());
+        assert_eq!(found.len(), 3);
+        for of in found {
+            assert_eq!((&of["failed"], &of["pods"]), (&150.into(), &150.into()), "{with:?}: {of}");
+            let wrong = ["conflicts", "overcommitted"].map(|key| of[key].as_u64());
+            assert_eq!(wrong, [Some(0), Some(0)], "{with:?}: {of}");
+        }
+    }
+    refused(&["--queue", "--workload", "nofit-taints"], "--queue does not retry pods");
+}
+
+#[test]
 fn processes_are_measured_beside_the_engine() {
     let small = ["--nodes", "20", "--init", "10", "--pods", "50", "--schedulers", "2"];
     for with in [&[][..], &["--queue"][..], &["--batch", "8", "--spawned"][..]] {
