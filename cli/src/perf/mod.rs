@@ -1,6 +1,7 @@
 //! `portolan perf`: measurements, each printed with its parameters.
 
 pub(crate) mod cache;
+mod check;
 mod cycles;
 pub(crate) mod live;
 mod nofit;

@@ -25,6 +25,7 @@ use crate::metrics::{self, MetricsFile};
 use crate::{Output, print};
 
 use super::cache::make_node;
+use super::check::{self, Before, Reference, Report};
 use super::cycles::{Measured, Work, work};
 use super::nofit::Changes;
 use super::results::{combine, ratios, table};
@@ -140,10 +141,13 @@ pub(crate) struct Arguments {
     /// Seed for uids, random pods and breaking ties.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Compare each decision with one made node by node.
+    /// Check decisions and the state after the measurement.
     ///
-    /// The measured times include both. The exit status is 1 if a decision differs.
-    /// Requires a single scheduler.
+    /// With one scheduler, each decision is compared with one made node by node, and the measured times include both;
+    /// with --batch, each is compared with the decision for the same pod on another engine, on which pods are scheduled
+    /// one by one. With several schedulers, decisions depend on time and are not compared. In all cases each pod must be
+    /// on the node that it was placed on and on no other, no node may be overcommitted, the generation must be the
+    /// number of events, and data derived from pods and nodes must be correct. The exit status is 1 otherwise.
     #[arg(long)]
     check: bool,
     /// Output format.
@@ -311,10 +315,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             return Err(Failure::Usage(format!("--{name} must be {least} to {MOST}")));
         }
     }
-    if arguments.check && arguments.schedulers > 1 {
-        let why = "--check supports a single scheduler only: remove --schedulers";
-        return Err(Failure::Usage(why.to_owned()));
-    }
     if arguments.check && arguments.workload.contains(&Shape::Gang) {
         let why = "--check does not support the workload gang: remove one of them";
         return Err(Failure::Usage(why.to_owned()));
@@ -428,14 +428,16 @@ fn measure(
     arguments: &Arguments,
     metrics: Option<&Metrics>,
 ) -> Result<(Value, Vec<String>), Failure> {
-    let Start { bench, first, measured, mut pods } = Start::new(shape, arguments, metrics)?;
+    let Start { bench, first, measured: pods_to_place, mut pods } =
+        Start::new(shape, arguments, metrics)?;
     if arguments.queue {
-        return Ok((queued::measure(&bench, shape, arguments, measured)?, Vec::new()));
+        return Ok((queued::measure(&bench, shape, arguments, pods_to_place)?, Vec::new()));
     }
-    let (schedulers, count) = (usize::from(arguments.schedulers), measured.len());
+    let (schedulers, count) = (usize::from(arguments.schedulers), pods_to_place.len());
     let gang = (shape == Shape::Gang).then_some(arguments.gang as usize);
+    let batch = usize::from(arguments.batch);
     let mut shares: Vec<Vec<Arc<Pod>>> = vec![Vec::new(); schedulers];
-    for (n, pods) in measured.chunks(gang.unwrap_or(1)).enumerate() {
+    for (n, pods) in pods_to_place.chunks(gang.unwrap_or(1)).enumerate() {
         shares[n % schedulers].extend_from_slice(pods);
     }
     let mut others = Vec::with_capacity(schedulers);
@@ -444,9 +446,9 @@ fn measure(
     }
     let work_of = |index| Work {
         gang,
-        batch: usize::from(arguments.batch),
-        by_nodes: arguments.check,
-        keep: false,
+        batch,
+        by_nodes: arguments.check && schedulers == 1 && batch == 1,
+        keep: arguments.check,
         changes: Changes::new(
             &bench.engine,
             shape,
@@ -456,6 +458,7 @@ fn measure(
         ),
     };
     let mut works: Vec<Work> = (0..schedulers).map(work_of).collect();
+    let before = arguments.check.then(|| Before::of(&bench.engine)).transpose()?;
     let barrier = Barrier::new(schedulers);
     let mut workers: Vec<Scheduler> = std::iter::once(first).chain(others).collect();
     if arguments.wait {
@@ -491,10 +494,28 @@ fn measure(
                 all.conflicts += one.conflicts;
                 all.spent = all.spent.max(one.spent);
                 all.differences.extend(one.differences);
+                all.outcomes.extend(one.outcomes);
             }
         }
     }
-    let all = all.ok_or_else(|| closed("no scheduler was started"))?;
+    let mut all = all.ok_or_else(|| closed("no scheduler was started"))?;
+    if let Some(before) = before {
+        if schedulers == 1 && batch > 1 {
+            let Start { bench: other, first, mut pods, .. } = Start::new(shape, arguments, None)?;
+            let engine = other.engine;
+            let changes = Changes::new(&engine, shape, arguments.nodes, (0, 1), &mut pods);
+            let mut reference = Reference { engine, scheduler: first, changes };
+            let found = check::one_by_one(&mut reference, batch, &all.outcomes, &bench.engine)?;
+            all.differences.extend(found);
+        }
+        let report = Report {
+            pods: &pods_to_place,
+            outcomes: &all.outcomes,
+            conflicts: all.conflicts,
+            alone: shape.fits() && shape != Shape::Preemption,
+        };
+        all.differences.extend(check::state(&bench.engine, &before, &report)?);
+    }
     bench.record_engine()?;
     if let Some(metrics) = metrics {
         for (number, worker) in workers.iter().enumerate() {
@@ -529,14 +550,16 @@ fn measure(
     Ok((result, all.differences))
 }
 
+/// Whether more is requested on the node than allocatable.
+pub(super) fn is_overcommitted(node: &portolan::NodeInfo<'_>) -> bool {
+    let (has, takes) = (node.allocatable(), node.requested());
+    takes.cpu > has.cpu
+        || takes.memory > has.memory
+        || node.pod_count() as i64 > node.allowed_pods()
+}
+
 /// The number of nodes on which more is requested than allocatable.
 pub(super) fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
     let snapshot = engine.reader().map_err(closed)?.snapshot();
-    let is_over = |node: &portolan::NodeInfo<'_>| {
-        let (has, takes) = (node.allocatable(), node.requested());
-        takes.cpu > has.cpu
-            || takes.memory > has.memory
-            || node.pod_count() as i64 > node.allowed_pods()
-    };
-    Ok(snapshot.nodes().filter(is_over).count())
+    Ok(snapshot.nodes().filter(is_overcommitted).count())
 }

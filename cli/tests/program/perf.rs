@@ -95,6 +95,29 @@ fn pods_that_fit_nowhere_fail_in_each_cycle() {
 }
 
 #[test]
+fn decisions_and_states_are_checked() {
+    let shapes = "basic,distinct,nodeaffinity,spread,prefspread,affinity,antiaffinity,\
+        preemption,nofit-resources,nofit-taints,nofit-antiaffinity,mixed";
+    let small = ["--nodes", "20", "--init", "50", "--pods", "45", "--check", "--workload", shapes];
+    let variants: [&[&str]; 6] = [
+        &[],
+        &["--batch", "8"],
+        &["--batch", "7", "--percentage-of-nodes", "30", "--spawned", "--seed", "2"],
+        &["--schedulers", "2"],
+        &["--schedulers", "3", "--batch", "4"],
+        &["--schedulers", "2", "--batch", "4", "--spawned", "--partition"],
+    ];
+    for with in variants {
+        let found = measure(&[&small[..], with].concat());
+        assert_eq!(found.len(), 12);
+        for of in found {
+            let counts = ["checked", "different", "overcommitted"].map(|key| of[key].as_u64());
+            assert_eq!(counts, [Some(45), Some(0), Some(0)], "{with:?}: {of}");
+        }
+    }
+}
+
+#[test]
 fn processes_are_measured_beside_the_engine() {
     let small = ["--nodes", "20", "--init", "10", "--pods", "50", "--schedulers", "2"];
     for with in [&[][..], &["--queue"][..], &["--batch", "8", "--spawned"][..]] {
