@@ -14,7 +14,7 @@ fn sched(arguments: &[&str]) -> Value {
 fn gangs_are_placed_whole_with_a_queue_and_without() {
     // Four nodes of 4 cpu hold 160 pods of 100m: 22 gangs of 7, not 23.
     let cluster = ["--nodes", "4", "--pods", "168", "--gang", "7"];
-    for with in [&[][..], &["--queue"][..]] {
+    for with in [&[][..], &["--queue"][..], &["--queue", "--batch", "5"][..]] {
         let found = sched(&[&cluster[..], with].concat());
         assert_eq!((found["gang"].as_u64(), found["pods"].as_u64()), (Some(7), Some(168)));
         assert_eq!(found["failed"].as_u64().map(|failed| failed % 7), Some(0), "{found}");
@@ -120,7 +120,9 @@ fn decisions_and_states_are_checked() {
 #[test]
 fn processes_are_measured_beside_the_engine() {
     let small = ["--nodes", "20", "--init", "10", "--pods", "50", "--schedulers", "2"];
-    for with in [&[][..], &["--queue"][..], &["--batch", "8", "--spawned"][..]] {
+    let variants: [&[&str]; 4] =
+        [&[], &["--queue"], &["--queue", "--batch", "8"], &["--batch", "8", "--spawned"]];
+    for with in variants {
         let found = measure(&[&small[..], &["--processes", "2", "--repeat", "2"], with].concat());
         let [engine, processes] = &found[..] else { panic!("{found:?}") };
         assert_eq!(engine.get("processes"), None);
@@ -162,4 +164,21 @@ fn arguments_without_a_measurement_are_refused() {
     refused(&["--processes", "2", "--scheduler-perf", "x.yaml"], "cannot be used with");
     refused(&["--pods", "0"], "--pods must be 1 to 10000000");
     refused(&["--repeat", "2", "--scheduler-perf", "x.yaml"], "cannot be used with");
+}
+
+#[test]
+fn cache_operations_have_a_median_a_p99_and_a_maximum() {
+    let run =
+        portolan(&["perf", "cache", "--nodes", "50", "--pods-per-node", "2", "--output", "json"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let found: Value = serde_json::from_str(&run.out).expect("one JSON object");
+    let operations = found.as_object().expect("an object").iter();
+    let rivals = found["rivals"].as_object().expect("an object").iter();
+    let timed = |key: &str| key.ends_with("_us") || key.ends_with("_ns");
+    let timed: Vec<_> = operations.chain(rivals).filter(|(key, _)| timed(key)).collect();
+    assert_eq!(timed.len(), 15, "{timed:?}");
+    for (key, of) in timed {
+        let [p50, p99, max] = ["p50", "p99", "max"].map(|at| of[at].as_f64());
+        assert!(p50.is_some() && p50 <= p99 && p99 <= max, "{key}: {of}");
+    }
 }
