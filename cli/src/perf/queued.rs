@@ -17,6 +17,7 @@ use crate::error::Failure;
 use crate::histogram;
 
 use super::processes;
+use super::results::cycle_us;
 use super::sched::{Arguments, Bench, closed, overcommitted};
 use super::workloads::Shape;
 
@@ -75,7 +76,6 @@ pub(super) fn measure(
         failed += tried;
         conflicts += figures.conflicts;
     }
-    let at = |q| cycles.value_at_quantile(q) as f64 / 1000.0;
     let per_second = |time: Duration| (count as f64 / time.as_secs_f64().max(1e-9)).round();
     let mut result = json!({
         "workload": format!("{}, queued and bound", shape.name()),
@@ -86,7 +86,7 @@ pub(super) fn measure(
         "percentage_of_nodes": arguments.percentage_of_nodes,
         "failed": failed,
         "cycles_per_second": per_second(spent),
-        "cycle_us": { "p50": at(0.5), "p99": at(0.99), "max": cycles.max() as f64 / 1000.0 },
+        "cycle_us": cycle_us(&cycles),
         "conflicts": conflicts,
         "submitted_per_second": per_second(fed),
         "overcommitted": overcommitted(&bench.engine)?,

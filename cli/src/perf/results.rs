@@ -1,5 +1,6 @@
 //! The results of `perf sched`: repeated measurements are combined, and printed as a table.
 
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::table::{plain, right};
@@ -7,6 +8,14 @@ use crate::table::{plain, right};
 /// The cycles per second of a result.
 pub(super) fn rate(result: &Value) -> f64 {
     result["cycles_per_second"].as_f64().unwrap_or_default()
+}
+
+/// The times of cycles in microseconds, and the longest one relative to the median.
+pub(super) fn cycle_us(nanoseconds: &Histogram<u64>) -> Value {
+    let at = |q| nanoseconds.value_at_quantile(q) as f64 / 1000.0;
+    let (p50, max) = (at(0.5), nanoseconds.max() as f64 / 1000.0);
+    let ratio = (p50 > 0.0).then(|| max / p50);
+    json!({ "p50": p50, "p99": at(0.99), "max": max, "max_to_p50": ratio })
 }
 
 /// Combines the repeats of one measurement: the median repeat, with the cycles per second of
@@ -44,12 +53,9 @@ pub(super) fn table(results: &[Value]) -> String {
     let mut table = plain(header.iter().copied());
     for of in results {
         let cycle = &of["cycle_us"];
-        let ratio = cycle["max"].as_f64().zip(cycle["p50"].as_f64());
-        let ratio = ratio.filter(|(_, p50)| *p50 > 0.0).map(|(max, p50)| json!(max / p50));
         let rates = ["min", "cycles_per_second", "max"].map(|key| &of[key]);
         let rates = if repeated { &rates[..] } else { &rates[1..2] };
-        let ratio = ratio.unwrap_or(Value::Null);
-        let times = [&cycle["p50"], &cycle["p99"], &cycle["max"], &ratio];
+        let times = ["p50", "p99", "max", "max_to_p50"].map(|key| &cycle[key]);
         let counts = [&of["failed"], &of["conflicts"], &of["overcommitted"]];
         let figures = [rates, &times, &counts].concat();
         table.add_row(std::iter::once(name(of)).chain(figures.into_iter().map(text)));
@@ -98,11 +104,22 @@ mod tests {
         json!({
             "workload": "basic",
             "cycles_per_second": rate,
-            "cycle_us": { "p50": p50, "p99": 9.0, "max": 50.0 },
+            "cycle_us": { "p50": p50, "p99": 9.0, "max": 50.0, "max_to_p50": 50.0 / p50 },
             "failed": 0,
             "conflicts": 0,
             "overcommitted": overcommitted,
         })
+    }
+
+    #[test]
+    fn the_longest_cycle_is_related_to_the_median() {
+        let mut cycles = Histogram::new(3).expect("three digits");
+        assert_eq!(cycle_us(&cycles)["max_to_p50"], Value::Null);
+        for nanoseconds in [500, 500, 500, 2000] {
+            cycles.record(nanoseconds).expect("a small number");
+        }
+        let expected = json!({ "p50": 0.5, "p99": 2.0, "max": 2.0, "max_to_p50": 4.0 });
+        assert_eq!(cycle_us(&cycles), expected);
     }
 
     #[test]

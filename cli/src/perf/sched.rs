@@ -28,7 +28,7 @@ use super::cache::make_node;
 use super::check::{self, Before, Reference, Report};
 use super::cycles::{Measured, Work, work};
 use super::nofit::Changes;
-use super::results::{combine, ratios, table};
+use super::results::{combine, cycle_us, ratios, table};
 use super::workload_files::{self, Place, Selection};
 use super::workloads::{Pods, Shape};
 use super::{nofit, processes, queued};
@@ -524,7 +524,6 @@ fn measure(
     }
     let overcommitted = overcommitted(&bench.engine)?;
     let spent = if schedulers == 1 { all.spent } else { wall };
-    let at = |q| all.cycles.value_at_quantile(q) as f64 / 1000.0;
     let per_second = (count as f64 / spent.as_secs_f64().max(1e-9)).round();
     let mut result = json!({
         "workload": shape.name(),
@@ -536,7 +535,7 @@ fn measure(
         "percentage_of_nodes": arguments.percentage_of_nodes,
         "failed": all.failed,
         "cycles_per_second": per_second,
-        "cycle_us": { "p50": at(0.5), "p99": at(0.99), "max": all.cycles.max() as f64 / 1000.0 },
+        "cycle_us": cycle_us(&all.cycles),
         "conflicts": all.conflicts,
         "overcommitted": overcommitted,
     });
