@@ -14,8 +14,10 @@ case ${1-} in
     exit 1
     ;;
 esac
-cargo build --release -p portolan-cli
-# The paths of the programs, whatever the target directory is.
-program=$(cargo build --release -p portolan-cli --message-format json 2>/dev/null | python3 ci/benchmarks.py --executable portolan)
-rivals=$(cargo bench --bench rivals --no-run --message-format json | python3 ci/benchmarks.py --executable rivals)
+# Returns the path of a program, whatever the target directory is.
+build() {
+    cargo build --release "${@:2}" --message-format json-render-diagnostics | python3 ci/benchmarks.py --executable "$1"
+}
+program=$(build portolan -p portolan-cli)
+rivals=$(build rivals -p portolan --bench rivals)
 python3 ci/benchmarks.py "$@" --program "$program" --rivals "$rivals"
