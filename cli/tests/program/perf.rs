@@ -97,7 +97,7 @@ fn pods_that_fit_nowhere_fail_in_each_cycle() {
 #[test]
 fn decisions_and_states_are_checked() {
     let shapes = "basic,distinct,nodeaffinity,spread,prefspread,affinity,antiaffinity,\
-        preemption,nofit-resources,nofit-taints,nofit-antiaffinity,mixed";
+        prefaffinity,preemption,nofit-resources,nofit-taints,nofit-antiaffinity,mixed";
     let small = ["--nodes", "20", "--init", "50", "--pods", "45", "--check", "--workload", shapes];
     let variants: [&[&str]; 6] = [
         &[],
@@ -109,7 +109,7 @@ fn decisions_and_states_are_checked() {
     ];
     for with in variants {
         let found = measure(&[&small[..], with].concat());
-        assert_eq!(found.len(), 12);
+        assert_eq!(found.len(), 13);
         for of in found {
             let counts = ["checked", "different", "overcommitted"].map(|key| of[key].as_u64());
             assert_eq!(counts, [Some(45), Some(0), Some(0)], "{with:?}: {of}");
