@@ -4,6 +4,7 @@
 #
 #   real       a scheduler on a real kube-apiserver and etcd, if KUBEBUILDER_ASSETS names their folder
 #   cost       cost of publishing at a million nodes, and load and latency at that size
+#   benchmarks every measurement of ci/benchmarks.sh, on small clusters
 #   miri       Miri with many seeds
 #   thread     both sanitizers
 #   fuzz       each target for PORTOLAN_FUZZ_SECONDS (900)
@@ -13,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(real cost miri thread fuzz soak mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(real cost benchmarks miri thread fuzz soak mutants); fi
 
 run_step() {
     case $1 in
@@ -21,13 +22,14 @@ run_step() {
     cost)
         bash ci/cost.sh && cargo run --release -p portolan-cli -- perf cache --nodes 1000000
         ;;
+    benchmarks) bash ci/benchmarks.sh --quick ;;
     miri) bash ci/miri.sh 64 ;;
     thread) bash ci/sanitizers.sh address && bash ci/sanitizers.sh thread ;;
     fuzz) bash ci/fuzz.sh --seconds "${PORTOLAN_FUZZ_SECONDS:-900}" ;;
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of real, cost, miri, thread, fuzz, soak, mutants"
+        echo "unknown step $1: use one of real, cost, benchmarks, miri, thread, fuzz, soak, mutants"
         return 1
         ;;
     esac

@@ -34,6 +34,9 @@ pub(crate) enum Failure {
     /// A thread pool that could not be started.
     #[error("cannot start threads: {0}: try fewer threads")]
     Threads(String),
+    /// A copy of this program that could not be started or failed.
+    #[error("a copy of this program {0}")]
+    Process(String),
     /// A thread that panicked.
     #[error("{0} panicked: report the message above as a bug")]
     Panicked(&'static str),

@@ -333,13 +333,15 @@ pub trait Plugin: Send + Sync {
         true
     }
 
-    /// Returns whether the plugin treats the pods of a template alike. For pods that name no node, its answers at PreFilter
-    /// and PreScore then depend on no property of the pod but the template, and it writes nothing to the cycle's state that
-    /// it reads after the node is chosen.
+    /// Returns whether the plugin treats all pods of this pod's template alike. For pods that name no node, its answers
+    /// at PreFilter and PreScore then depend on no property of the pod but the template, and it writes nothing to the
+    /// cycle's state that it reads after the node is chosen.
+    ///
     /// An answer `Skip` or [`PreScore::All`], and every answer of a [local](Plugin::is_local) plugin, also holds after
-    /// more pods of the template were placed, and for other feasible nodes. If all plugins do, a [batch](crate::scheduler::Scheduler::schedule_batch) prepares them once for pods
-    /// of one template in a row. The default is `false`.
-    fn is_by_template(&self) -> bool {
+    /// more pods of the template were placed, and for other feasible nodes. If all plugins do, a
+    /// [batch](crate::scheduler::Scheduler::schedule_batch) prepares them once for pods of one template in a row. The
+    /// default is `false`. The answer depends on the pod's template alone.
+    fn is_by_template(&self, _pod: &Pod) -> bool {
         false
     }
 

@@ -527,14 +527,14 @@ impl Framework {
             .any(|plugin| panics.guard_or(plugin.name(), "Reserves", true, || plugin.reserves(pod)))
     }
 
-    /// Returns whether all plugins that take part in decisions treat the pods of a template alike
+    /// Returns whether all plugins that take part in decisions treat the pods of this pod's template alike
     /// ([`Plugin::is_by_template`]).
-    pub(super) fn is_by_template(&self) -> bool {
+    pub(super) fn is_by_template(&self, pod: &Pod) -> bool {
         let filters = self.pre_filter_order().map(|(plugin, _)| plugin);
         let scores = self.pre_score_order().map(|(plugin, _, _)| plugin);
         let panics = self.handle.panics();
         filters.chain(scores).all(|plugin| {
-            panics.guard_or(plugin.name(), "IsByTemplate", false, || plugin.is_by_template())
+            panics.guard_or(plugin.name(), "IsByTemplate", false, || plugin.is_by_template(pod))
         })
     }
 

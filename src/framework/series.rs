@@ -25,7 +25,7 @@ impl Framework {
     /// the node, also after more such pods are placed.
     pub(crate) fn filters_locally(&self, cluster: &Cluster, pod: &Pod) -> bool {
         let state = CycleState::default();
-        self.is_by_template() && self.pre_filter(Cycle::new(cluster, pod, &state)).are_local()
+        self.is_by_template(pod) && self.pre_filter(Cycle::new(cluster, pod, &state)).are_local()
     }
 }
 
@@ -96,7 +96,7 @@ impl Algorithm {
         let framework = &*self.framework().clone();
         if pods.len() < 2
             || !self.searches_one_list()
-            || !framework.is_by_template()
+            || !framework.is_by_template(&pods[0])
             || framework.recorder().is_some()
         {
             return Vec::new();

@@ -35,7 +35,7 @@ impl Plugin for NodeResourcesBalancedAllocation {
         &[Point::PreScore, Point::Score]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

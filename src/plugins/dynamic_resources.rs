@@ -22,7 +22,7 @@ impl Plugin for DynamicResources {
         &[Point::Filter, Point::PostFilter]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

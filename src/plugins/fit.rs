@@ -88,7 +88,7 @@ impl Plugin for NodeResourcesFit {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

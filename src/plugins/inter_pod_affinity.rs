@@ -253,8 +253,9 @@ impl Plugin for InterPodAffinity {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
     }
 
-    fn is_by_template(&self) -> bool {
-        true
+    /// Scores may be skipped because no pod matches the pod's preferred terms. The first pods of its template may match.
+    fn is_by_template(&self, pod: &Pod) -> bool {
+        preferred(near(&pod.template)).is_empty() && preferred(apart(&pod.template)).is_empty()
     }
 
     fn events(&self) -> &'static [Interest] {

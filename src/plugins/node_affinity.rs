@@ -62,7 +62,7 @@ impl Plugin for NodeAffinity {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

@@ -25,7 +25,7 @@ impl Plugin for NodeDeclaredFeatures {
         &[Point::PreFilter, Point::Filter]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

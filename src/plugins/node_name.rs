@@ -23,7 +23,7 @@ impl Plugin for NodeName {
         &[Point::Filter]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

@@ -23,7 +23,7 @@ impl Plugin for NodePorts {
         &[Point::PreFilter, Point::Filter]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

@@ -27,7 +27,7 @@ impl Plugin for NodeUnschedulable {
         &[Point::Filter]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

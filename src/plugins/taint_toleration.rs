@@ -41,7 +41,7 @@ impl Plugin for TaintToleration {
         &[Point::Filter, Point::PreScore, Point::Score]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

@@ -79,7 +79,7 @@ impl Plugin for VolumeBinding {
         &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

@@ -87,7 +87,7 @@ impl Plugin for NodeVolumeLimits {
         &[Point::PreFilter, Point::Filter]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

@@ -75,7 +75,7 @@ impl Plugin for VolumeRestrictions {
         &[Point::PreFilter, Point::Filter]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

@@ -34,7 +34,7 @@ impl Plugin for VolumeZone {
         &[Point::PreFilter, Point::Filter]
     }
 
-    fn is_by_template(&self) -> bool {
+    fn is_by_template(&self, _: &Pod) -> bool {
         true
     }
 

@@ -10,7 +10,8 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{
-    EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, Uid, node, pod,
+    EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, Uid,
+    WeightedPodAffinityTerm, node, pod,
 };
 use portolan::plugins::default_plugins;
 use portolan::scheduler::{
@@ -316,6 +317,30 @@ fn both_ways(
     let (one_by_one, in_batch) = (run(false), run(true));
     assert_eq!(one_by_one, in_batch);
     in_batch
+}
+
+#[test]
+fn pods_that_prefer_each_other_see_the_pods_before_them_in_the_batch() {
+    let nodes = ["n1", "n2", "n3"]
+        .map(|name| node(name).hostname().zone(name).cpu(64_000).memory(64 << 30).pods(10).build());
+    let term = PodAffinityTerm {
+        topology_key: "kubernetes.io/hostname".into(),
+        selector: LabelSelector::from_labels([("app", "x")]),
+        namespaces: Box::new(["default".into()]),
+        namespace_selector: LabelSelector::Nothing,
+    };
+    let preferred = Box::new([WeightedPodAffinityTerm { weight: 100, term }]);
+    let affinity = PodAffinity { preferred, ..PodAffinity::default() };
+    let build = |n| pod(format!("p{n}")).cpu(100).label("app", "x");
+    let near: Vec<Arc<Pod>> =
+        (0..6).map(|n| Arc::new(build(n).pod_affinity(affinity.clone()).build())).collect();
+    let placed = both_ways(&nodes, Framework::default_profile, &AlgorithmConfig::default(), &near);
+    assert!(placed.iter().all(|node| *node == placed[0]), "{placed:?}");
+    let apart: Vec<Arc<Pod>> =
+        (0..6).map(|n| Arc::new(build(n).pod_anti_affinity(affinity.clone()).build())).collect();
+    let placed = both_ways(&nodes, Framework::default_profile, &AlgorithmConfig::default(), &apart);
+    let on = |name: &str| placed.iter().flatten().filter(|node| *node == name).count();
+    assert_eq!(["n1", "n2", "n3"].map(on), [2; 3]);
 }
 
 /// A large node that every pod prefers, and two smaller ones.

@@ -9,8 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use comfy_table::Table;
 use hdrhistogram::Histogram;
-use portolan::model::{EventError, Labels, Name, Node, Pod, PodAffinity, Template, Uid, node, pod};
+use portolan::model::{
+    EventError, Labels, Name, Node, NodeBuilder, Pod, PodAffinity, Template, Uid, node, pod,
+};
 use portolan::publish::live::LiveIndex;
 use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
 use serde_json::{Value, json};
@@ -18,6 +21,7 @@ use serde_json::{Value, json};
 use crate::alloc::live_bytes;
 use crate::error::Failure;
 use crate::random::Random;
+use crate::table::{plain, right};
 use crate::{Output, histogram, print};
 
 use super::rivals;
@@ -110,8 +114,12 @@ fn template(deployment: usize, claim: Option<usize>) -> Arc<Template> {
     .template
 }
 
+pub(super) fn node_builder(name: &str, n: usize) -> NodeBuilder {
+    node(name).hostname().zone(format!("zone-{}", n % 3)).cpu(4000).memory(32 << 30)
+}
+
 pub(super) fn make_node(name: &str, n: usize) -> Node {
-    node(name).hostname().zone(format!("zone-{}", n % 3)).cpu(4000).memory(32 << 30).build()
+    node_builder(name, n).build()
 }
 
 fn refused(error: EventError) -> Failure {
@@ -164,22 +172,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ..Config::default()
     });
     let started = Instant::now();
-    let mut longest = Duration::ZERO;
 
     let before = live_bytes();
-    let spent = add_nodes(&mut writer, &names, &mut longest)?;
+    let (mut node_steps, mut pod_steps) = (Steps::new()?, Steps::new()?);
+    let spent = add_nodes(&mut writer, &names, &mut node_steps)?;
     result["add_node_per_s"] = per_second(nodes, spent);
+    result["add_node_us"] = node_steps.micros();
     let with_nodes = live_bytes();
     result["bytes_per_node"] = json!((with_nodes - before) / nodes as i64);
 
     let total = nodes * per_node;
-    let spent = add_pods(&mut writer, &mut pods, total, &mut longest)?;
+    let spent = add_pods(&mut writer, &mut pods, total, &mut pod_steps)?;
     pods.template = None;
     result["load_s"] = json!(started.elapsed().as_secs_f64());
-    result["longest_step_ms"] = json!(longest.as_secs_f64() * 1e3);
+    result["longest_step_ms"] = json!(node_steps.0.max().max(pod_steps.0.max()) as f64 / 1e6);
     writer.reclaim();
     if total > 0 {
         result["add_pod_per_s"] = per_second(total, spent);
+        result["add_pod_us"] = pod_steps.micros();
         let bytes = (live_bytes() - with_nodes) / total as i64;
         let index =
             if arguments.live_index { 0 } else { live_index_bytes_per_pod(&mut pods, total) };
@@ -222,11 +232,20 @@ fn live_index_bytes_per_pod(pods: &mut Pods<'_>, total: usize) -> i64 {
     (live_bytes() - before) / total as i64
 }
 
-fn add_nodes(
+/// Applies change number `i`, and publishes after every hundredth one.
+fn some_published<T>(
     writer: &mut Writer,
-    names: &[Name],
-    longest: &mut Duration,
-) -> Result<Duration, Failure> {
+    i: usize,
+    change: impl FnOnce(&mut Writer) -> Result<T, EventError>,
+) -> Result<(), Failure> {
+    let changed = change(writer);
+    if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
+        writer.publish();
+    }
+    changed.map(drop).map_err(refused)
+}
+
+fn add_nodes(writer: &mut Writer, names: &[Name], steps: &mut Steps) -> Result<Duration, Failure> {
     let mut spent = Duration::ZERO;
     for (batch, names) in names.chunks(BATCH).enumerate() {
         let nodes: Vec<Arc<Node>> = names
@@ -236,12 +255,7 @@ fn add_nodes(
             .collect();
         let started = Instant::now();
         for (i, node) in nodes.into_iter().enumerate() {
-            let step = Instant::now();
-            writer.add_node(node).map_err(refused)?;
-            if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
-                writer.publish();
-            }
-            *longest = step.elapsed().max(*longest);
+            steps.time(|| some_published(writer, i, |writer| writer.add_node(node)))?;
         }
         spent += started.elapsed();
     }
@@ -254,7 +268,7 @@ fn add_pods(
     writer: &mut Writer,
     pods: &mut Pods<'_>,
     total: usize,
-    longest: &mut Duration,
+    steps: &mut Steps,
 ) -> Result<Duration, Failure> {
     let mut spent = Duration::ZERO;
     let mut done = 0;
@@ -263,12 +277,7 @@ fn add_pods(
         let batch: Vec<Arc<Pod>> = (done..end).map(|i| pods.make(i)).collect();
         let started = Instant::now();
         for (i, pod) in batch.into_iter().enumerate() {
-            let step = Instant::now();
-            writer.add_pod(pod).map_err(refused)?;
-            if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
-                writer.publish();
-            }
-            *longest = step.elapsed().max(*longest);
+            steps.time(|| some_published(writer, i, |writer| writer.add_pod(pod)))?;
         }
         spent += started.elapsed();
         done = end;
@@ -317,23 +326,20 @@ fn update_and_remove(
     writer.publish();
     let updated: Vec<Arc<Pod>> =
         some.iter().map(|pod| Arc::new(Pod { resource_version: 2, ..Pod::clone(pod) })).collect();
+    let (mut updates, mut removals) = (Steps::new()?, Steps::new()?);
     let started = Instant::now();
     for (i, pod) in updated.into_iter().enumerate() {
         let uid = pod.uid.clone();
-        writer.update_pod(&uid, pod).map_err(refused)?;
-        if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
-            writer.publish();
-        }
+        updates.time(|| some_published(writer, i, |writer| writer.update_pod(&uid, pod)))?;
     }
     result["update_pod_per_s"] = per_second(SAMPLES, started.elapsed());
+    result["update_pod_us"] = updates.micros();
     let started = Instant::now();
     for (i, pod) in some.iter().enumerate() {
-        writer.remove_pod(pod).map_err(refused)?;
-        if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
-            writer.publish();
-        }
+        removals.time(|| some_published(writer, i, |writer| writer.remove_pod(pod)))?;
     }
     result["remove_pod_per_s"] = per_second(SAMPLES, started.elapsed());
+    result["remove_pod_us"] = removals.micros();
     writer.publish();
     Ok(())
 }
@@ -416,7 +422,7 @@ fn batches(mut work: impl FnMut()) -> Value {
         .collect();
     times.sort_by(f64::total_cmp);
     let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize];
-    json!({ "p50": at(0.5), "p99": at(0.99), "p999": at(0.999) })
+    json!({ "p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "max": at(1.0) })
 }
 
 fn pin(reader: &Reader) -> Value {
@@ -505,29 +511,38 @@ fn label(path: &str) -> String {
     unit.map_or_else(|| name.clone(), |unit| format!("{name} ({unit})"))
 }
 
+fn number(value: &Value) -> String {
+    match value.as_f64() {
+        Some(number) if number.fract() == 0.0 => format!("{number:.0}"),
+        Some(number) => format!("{number:.2}"),
+        None => value.to_string(),
+    }
+}
+
+/// Two tables: measurements with their distribution, and single figures.
 fn table(result: &Value) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    fn rows(table: &mut comfy_table::Table, prefix: &str, value: &Value) {
+    const COLUMNS: [&str; 3] = ["p50", "p99", "max"];
+    let mut times = plain(std::iter::once("figure").chain(COLUMNS));
+    let mut figures = plain(["figure", "value"]);
+    fn rows(times: &mut Table, figures: &mut Table, prefix: &str, value: &Value) {
         match value {
+            Value::Object(map) if COLUMNS.iter().all(|column| map.contains_key(*column)) => {
+                let values = COLUMNS.map(|column| number(&map[column]));
+                times.add_row(std::iter::once(label(prefix)).chain(values));
+            }
             Value::Object(map) => {
                 for (key, value) in map {
                     let dot = if prefix.is_empty() { "" } else { "." };
-                    rows(table, &format!("{prefix}{dot}{key}"), value);
+                    rows(times, figures, &format!("{prefix}{dot}{key}"), value);
                 }
             }
-            Value::Number(number) if number.is_f64() => {
-                let number = number.as_f64().unwrap_or_default();
-                let decimals = if number.fract() == 0.0 { 0 } else { 2 };
-                table.add_row([label(prefix), format!("{number:.decimals$}")]);
-            }
             other => {
-                table.add_row([label(prefix), other.to_string()]);
+                figures.add_row([label(prefix), number(other)]);
             }
         }
     }
-    rows(&mut table, "", result);
-    table.trim_fmt()
+    rows(&mut times, &mut figures, "", result);
+    format!("{}\n\n{}", right(times, &[1, 2, 3]).trim_fmt(), right(figures, &[1]).trim_fmt())
 }
 
 #[cfg(test)]
@@ -540,5 +555,19 @@ mod tests {
         assert_eq!(label("add_node_per_s"), "add node (per second)");
         assert_eq!(label("assume_publish_us.p50"), "assume publish, p50 (µs)");
         assert_eq!(label("rivals.flat_vec_of_arcs_us"), "rivals, flat vec of arcs (µs)");
+    }
+
+    #[test]
+    fn distributions_have_a_row_and_single_figures_follow() {
+        let steps = json!({ "p50": 1.25, "p99": 3.0, "p999": 4.0, "max": 5.125 });
+        let ratio = json!({ "p10": 0.5, "p50": 1.0, "p90": 2.0 });
+        let found = table(&json!({ "nodes": 3, "a": { "pin_ns": steps, "b_ratio": ratio } }));
+        let lines: Vec<Vec<&str>> =
+            found.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["figure", "p50", "p99", "max"]);
+        assert_eq!(lines[1], ["a,", "pin", "(ns)", "1.25", "3", "5.12"]);
+        assert_eq!(lines[3], ["figure", "value"]);
+        assert!(lines.contains(&vec!["a,", "b", "ratio,", "p90", "2"]), "{found}");
+        assert!(lines.contains(&vec!["nodes", "3"]), "{found}");
     }
 }

@@ -1,8 +1,13 @@
 //! `portolan perf`: measurements, each printed with its parameters.
 
 pub(crate) mod cache;
+mod check;
+mod cycles;
 pub(crate) mod live;
+mod nofit;
+mod processes;
 mod queued;
+mod results;
 mod rivals;
 pub(crate) mod sched;
 mod workload_files;

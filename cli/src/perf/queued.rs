@@ -1,6 +1,7 @@
 //! `portolan perf sched --queue`: pods are popped from a scheduling queue, decided, assumed
 //! and bound in memory. A cycle is the time from the pop to the binding.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ use serde_json::{Value, json};
 use crate::error::Failure;
 use crate::histogram;
 
+use super::processes;
+use super::results::cycle_us;
 use super::sched::{Arguments, Bench, closed, overcommitted};
 use super::workloads::Shape;
 
@@ -24,7 +27,7 @@ pub(super) fn measure(
     arguments: &Arguments,
     pods: Vec<Arc<Pod>>,
 ) -> Result<Value, Failure> {
-    let schedulers = arguments.schedulers;
+    let (schedulers, count) = (arguments.schedulers, pods.len());
     let queue = bench.queue()?;
     let loops: Result<Vec<_>, _> =
         (0..schedulers).map(|index| bench.scheduling_loop(&queue, index)).collect();
@@ -38,11 +41,15 @@ pub(super) fn measure(
         let nanoseconds = i64::try_from(started.elapsed().as_nanos()).unwrap_or(i64::MAX);
         Timestamp(Timestamp::from_secs(1_000).0.saturating_add(nanoseconds))
     };
-    let left = AtomicUsize::new(arguments.pods);
+    let left = AtomicUsize::new(count);
+    let batch = NonZeroUsize::new(arguments.batch.into()).unwrap_or(NonZeroUsize::MIN);
+    if arguments.wait {
+        processes::wait()?;
+    }
     let started = Instant::now();
     let drive = |mut scheduling| {
         let left = &left;
-        move || drive(&mut scheduling, left, clock)
+        move || drive(&mut scheduling, left, batch, clock)
     };
     let mut drives = loops?.into_iter().map(drive);
     let done: Vec<_> = match schedulers {
@@ -69,19 +76,17 @@ pub(super) fn measure(
         failed += tried;
         conflicts += figures.conflicts;
     }
-    let at = |q| cycles.value_at_quantile(q) as f64 / 1000.0;
-    let per_second =
-        |time: Duration| (arguments.pods as f64 / time.as_secs_f64().max(1e-9)).round();
+    let per_second = |time: Duration| (count as f64 / time.as_secs_f64().max(1e-9)).round();
     let mut result = json!({
         "workload": format!("{}, queued and bound", shape.name()),
         "nodes": arguments.nodes,
-        "init": arguments.init,
-        "pods": arguments.pods,
+        "init": arguments.init(),
+        "pods": count,
         "schedulers": schedulers,
         "percentage_of_nodes": arguments.percentage_of_nodes,
         "failed": failed,
         "cycles_per_second": per_second(spent),
-        "cycle_us": { "p50": at(0.5), "p99": at(0.99), "max": cycles.max() as f64 / 1000.0 },
+        "cycle_us": cycle_us(&cycles),
         "conflicts": conflicts,
         "submitted_per_second": per_second(fed),
         "overcommitted": overcommitted(&bench.engine)?,
@@ -97,6 +102,7 @@ pub(super) fn measure(
 fn drive(
     scheduling: &mut SchedulingLoop,
     left: &AtomicUsize,
+    batch: NonZeroUsize,
     clock: impl Fn() -> Timestamp + Copy,
 ) -> Result<(Histogram<u64>, u64, CycleFigures), Failure> {
     let mut cycles = histogram()?;
@@ -106,22 +112,31 @@ fn drive(
     // Relaxed: the counter orders no other memory.
     while left.load(Ordering::Relaxed) > 0 {
         let from = Instant::now();
-        let (placed, unplaced) = match scheduling.schedule_one(Some(from + patience), clock) {
-            Ok(attempt) => attempt.into_parts(),
+        let deadline = Some(from + patience);
+        let attempts = match batch.get() {
+            1 => scheduling.schedule_one(deadline, clock).map(|attempt| vec![attempt]),
+            _ => scheduling.schedule_batch(batch, deadline, clock),
+        };
+        let attempts = match attempts {
+            Ok(attempts) => attempts,
             Err(PopError::Timeout | PopError::Closed) => break,
             Err(error) => return Err(closed(error)),
         };
-        failed += unplaced.len() as u64;
-        let tried = placed.len();
-        for placement in placed {
-            match scheduling.bind(&placement, clock) {
-                Ok(()) => drop(left.fetch_sub(1, Ordering::Relaxed)),
-                Err(_) => failed += 1,
+        // A gang is one cycle.
+        let mut done = 0;
+        for attempt in attempts {
+            let (placed, unplaced) = attempt.into_parts();
+            failed += unplaced.len() as u64;
+            done += u64::from(!placed.is_empty());
+            for placement in placed {
+                match scheduling.bind(&placement, clock) {
+                    Ok(()) => drop(left.fetch_sub(1, Ordering::Relaxed)),
+                    Err(_) => failed += 1,
+                }
             }
         }
-        if tried > 0 {
-            // A gang is one cycle.
-            cycles.saturating_record(from.elapsed().as_nanos() as u64);
+        if let Some(each) = (from.elapsed().as_nanos() as u64).checked_div(done) {
+            cycles.saturating_record_n(each, done);
         }
     }
     Ok((cycles, failed, scheduling.figures()))

@@ -2,18 +2,15 @@
 //! kube-scheduler's: snapshot, PreFilter to Score, assume, Reserve, Permit, and preemption
 //! if no node fits; without queue and binding.
 
+use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use hdrhistogram::Histogram;
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, AttemptResult, Cycle, CycleState, Evictor, Framework, Handle,
-    Partition,
-};
-use portolan::log::{Event, Outcome, Ticket, Unavailable};
+use portolan::framework::{Algorithm, AlgorithmConfig, Evictor, Framework, Handle, Partition};
+use portolan::log::Event;
 use portolan::metrics::Metrics;
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
@@ -25,13 +22,16 @@ use serde_json::{Value, json};
 
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
-use crate::table::plain;
-use crate::{Output, histogram, print};
+use crate::{Output, print};
 
 use super::cache::make_node;
-use super::queued;
+use super::check::{self, Before, Reference, Report};
+use super::cycles::{Measured, Work, work};
+use super::nofit::Changes;
+use super::results::{combine, cycle_us, ratios, table};
 use super::workload_files::{self, Place, Selection};
 use super::workloads::{Pods, Shape};
+use super::{nofit, processes, queued};
 
 /// Measure scheduling cycles: snapshot, filter, score, assume, reserve, permit.
 ///
@@ -45,8 +45,8 @@ pub(crate) struct Arguments {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "workload", "nodes", "init", "pods", "percentage_of_nodes", "gang", "partition", "spawned", "queue",
-            "check", "metrics_file",
+            "workload", "nodes", "init", "pods", "repeat", "processes", "percentage_of_nodes", "gang", "partition", "spawned",
+            "queue", "check", "metrics_file",
         ],
     )]
     scheduler_perf: Vec<PathBuf>,
@@ -57,12 +57,41 @@ pub(crate) struct Arguments {
     /// Number of nodes, each with 4 cpu, 32 Gi and 110 pods, in three zones.
     #[arg(long, value_name = "COUNT", default_value_t = 5000)]
     pub(super) nodes: usize,
-    /// Number of pods placed before the measurement.
-    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
-    pub(super) init: usize,
-    /// Number of measured pods.
-    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
-    pub(super) pods: usize,
+    /// Number of pods placed before the measurement [default: 1000, but at most 10 per node].
+    #[arg(long, value_name = "COUNT")]
+    init: Option<usize>,
+    /// Number of measured pods [default: 20000, or fewer if the nodes may not hold them].
+    ///
+    /// The default is at most 15 per node, and for some workloads fewer: 25 per node of a third of the nodes for
+    /// affinity, 1 per node for preemption, and 1 per two nodes for antiaffinity and mixed.
+    #[arg(long, value_name = "COUNT")]
+    pods: Option<usize>,
+    /// Number of times that each workload is measured, each time on a new cluster.
+    ///
+    /// The table then has the smallest, median and largest number of cycles per second; the other columns are those of
+    /// the median run, except for overcommitted nodes, which are the largest number of all runs.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1000),
+    )]
+    repeat: u16,
+    /// Number of processes that measure at once, for comparison with the engine of this one.
+    ///
+    /// Each process has an engine, a cluster and a scheduler of its own, and measures as many pods as this one does.
+    /// The row of the processes has the sum of their cycles per second; below the table is the ratio of the engine to
+    /// them. If measurements are repeated, both take turns.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        conflicts_with = "check",
+        value_parser = clap::value_parser!(u16).range(1..=256),
+    )]
+    processes: Option<u16>,
+    /// Print a line when a cluster is set up, and measure when a line is read.
+    #[arg(long, hide = true)]
+    pub(super) wait: bool,
     /// Percentage of nodes at which the search for feasible nodes stops; 0 adapts to the
     /// number of nodes.
     #[arg(
@@ -112,10 +141,13 @@ pub(crate) struct Arguments {
     /// Seed for uids, random pods and breaking ties.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Compare each decision with one made node by node.
+    /// Check decisions and the state after the measurement.
     ///
-    /// The measured times include both. The exit status is 1 if a decision differs.
-    /// Requires a single scheduler.
+    /// With one scheduler, each decision is compared with one made node by node, and the measured times include both;
+    /// with --batch, each is compared with the decision for the same pod on another engine, on which pods are scheduled
+    /// one by one. With several schedulers, decisions depend on time and are not compared. In all cases each pod must be
+    /// on the node that it was placed on and on no other, no node may be overcommitted, the generation must be the
+    /// number of events, and data derived from pods and nodes must be correct. The exit status is 1 otherwise.
     #[arg(long)]
     check: bool,
     /// Output format.
@@ -128,6 +160,61 @@ pub(crate) struct Arguments {
 }
 
 const MOST: usize = 10_000_000;
+
+impl Arguments {
+    /// The number of pods placed before the measurement.
+    pub(super) fn init(&self) -> usize {
+        self.init.unwrap_or_else(|| 1000.min(self.nodes.saturating_mul(10)))
+    }
+
+    /// The number of measured pods of this shape.
+    pub(super) fn pods(&self, shape: Shape) -> usize {
+        self.pods.unwrap_or_else(|| 20_000.min(shape.pods_that_fit(self.nodes)))
+    }
+
+    /// The arguments of a process that measures this shape once, with one scheduler.
+    fn of_process(&self, shape: Shape) -> Vec<OsString> {
+        // Named without exception, so that a new argument is considered here.
+        let Arguments {
+            nodes,
+            percentage_of_nodes,
+            gang,
+            batch,
+            spawned,
+            queue,
+            seed,
+            workload: _,
+            init: _,
+            pods: _,
+            repeat: _,
+            processes: _,
+            wait: _,
+            schedulers: _,
+            partition: _,
+            check: _,
+            output: _,
+            metrics: _,
+            scheduler_perf: _,
+            selection: _,
+        } = self;
+        let values = [
+            ("--workload", shape.name()),
+            ("--nodes", nodes.to_string()),
+            ("--init", self.init().to_string()),
+            ("--pods", self.pods(shape).to_string()),
+            ("--percentage-of-nodes", percentage_of_nodes.to_string()),
+            ("--gang", gang.to_string()),
+            ("--batch", batch.to_string()),
+            ("--seed", seed.to_string()),
+            ("--output", "json".to_owned()),
+        ];
+        let values = values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        let flags = [("--spawned", *spawned), ("--queue", *queue), ("--wait", true)];
+        let flags = flags.into_iter().filter_map(|(name, set)| set.then(|| name.to_owned()));
+        let command = ["perf", "sched"].map(str::to_owned);
+        command.into_iter().chain(values).chain(flags).map(OsString::from).collect()
+    }
+}
 
 pub(super) fn closed(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
@@ -210,15 +297,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The measurements of one scheduler.
-struct Measured {
-    cycles: Histogram<u64>,
-    failed: u64,
-    conflicts: u64,
-    spent: Duration,
-    differences: Vec<String>,
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !arguments.scheduler_perf.is_empty() {
         let Arguments { schedulers, seed, output, .. } = *arguments;
@@ -230,106 +308,176 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             output,
         );
     }
-    for (name, count) in
-        [("nodes", arguments.nodes), ("init", arguments.init), ("pods", arguments.pods)]
-    {
+    let (init, pods) = (arguments.init(), arguments.pods.unwrap_or(1));
+    for (name, count) in [("nodes", arguments.nodes), ("init", init), ("pods", pods)] {
         if count > MOST || (count == 0 && name != "init") {
             let least = usize::from(name != "init");
             return Err(Failure::Usage(format!("--{name} must be {least} to {MOST}")));
         }
     }
-    if arguments.check && arguments.schedulers > 1 {
-        let why = "--check supports a single scheduler only: remove --schedulers";
-        return Err(Failure::Usage(why.to_owned()));
-    }
     if arguments.check && arguments.workload.contains(&Shape::Gang) {
         let why = "--check does not support the workload gang: remove one of them";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    if arguments.queue && arguments.workload.iter().any(|shape| !shape.fits()) {
+        let why =
+            "--queue does not retry pods that fit nowhere: remove it, or the workloads nofit-*";
         return Err(Failure::Usage(why.to_owned()));
     }
     let sink = arguments.metrics.open()?;
     let mut results = Vec::new();
     let mut differ = 0;
     for shape in &arguments.workload {
-        let (result, differences) = measure(*shape, arguments, metrics::of(&sink))?;
-        for difference in differences.iter().take(5) {
-            eprintln!("{}: {difference}", shape.name());
+        let (mut engine, mut processes) = (Vec::new(), Vec::new());
+        for repeat in 0..arguments.repeat {
+            let compare = |processes: &mut Vec<Value>| -> Result<(), Failure> {
+                if let Some(count) = arguments.processes {
+                    processes.push(processes::measure(count, &arguments.of_process(*shape))?);
+                }
+                Ok(())
+            };
+            // The order alternates, so that a drift of the machine's speed affects both.
+            let processes_first = repeat % 2 == 1;
+            if processes_first {
+                compare(&mut processes)?;
+            }
+            let (result, differences) = measure(*shape, arguments, metrics::of(&sink))?;
+            if !processes_first {
+                compare(&mut processes)?;
+            }
+            for difference in differences.iter().take(5) {
+                eprintln!("{}: {difference}", shape.name());
+            }
+            differ += differences.len();
+            engine.push(result);
         }
-        differ += differences.len();
-        if arguments.output == Output::Json {
-            print(&result.to_string())?;
+        let ratio = processes::ratio(&engine, &processes);
+        let mut sum = combine(processes);
+        if let (Some(sum), Some(ratio)) = (&mut sum, ratio) {
+            sum["engine_to_processes"] = ratio;
         }
-        results.push(result);
+        for result in combine(engine).into_iter().chain(sum) {
+            if arguments.output == Output::Json {
+                print(&result.to_string())?;
+            }
+            results.push(result);
+        }
     }
     metrics::write(sink)?;
     if arguments.output == Output::Table {
         print(&table(&results))?;
+        let ratios = ratios(&results);
+        if !ratios.is_empty() {
+            print(&format!("\n{ratios}"))?;
+        }
     }
     Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-type Submitted = Result<Ticket<Outcome>, Unavailable<Event>>;
+/// Submits an event and waits until it is applied.
+pub(super) fn submit(engine: &Engine, event: Event) -> Result<(), Failure> {
+    let outcome = engine.submit(event).map_err(closed)?.wait().map_err(closed)?;
+    outcome.map(drop).map_err(closed)
+}
+
+/// A cluster before the measurement.
+struct Start<'a> {
+    bench: Bench<'a>,
+    /// The scheduler that placed the pods that are there.
+    first: Scheduler,
+    /// The pods to measure, in the order of their cycles.
+    measured: Vec<Arc<Pod>>,
+    pods: Pods,
+}
+
+impl<'a> Start<'a> {
+    fn new(
+        shape: Shape,
+        arguments: &Arguments,
+        metrics: Option<&'a Metrics>,
+    ) -> Result<Start<'a>, Failure> {
+        let bench = Bench::new(arguments, metrics)?;
+        let (engine, nodes) = (&bench.engine, arguments.nodes);
+        let mut pods = Pods::new(arguments.seed, arguments.gang);
+        for n in 0..nodes {
+            submit(engine, Event::add_node(make_node(&format!("node-{n:07}"), n)))?;
+        }
+        let mut first = bench.scheduler(0)?;
+        nofit::fill(engine, shape, nodes, &mut pods)?;
+        for _ in (0..arguments.init()).filter(|_| shape != Shape::Preemption) {
+            // If the cluster is too small, the remaining pods are left out.
+            let _ = first.schedule(&pods.make(Shape::Basic), Timestamp(0));
+        }
+        nofit::taint(engine, shape, nodes)?;
+        let count = arguments.pods(shape);
+        let measured = if shape.fits() {
+            (0..count).map(|_| pods.make(shape)).collect()
+        } else {
+            let some: Vec<_> = (0..count.min(nofit::RETRIED)).map(|_| pods.make(shape)).collect();
+            some.iter().cycle().take(count).cloned().collect()
+        };
+        for group in pods.groups() {
+            submit(engine, Event::PutObject(group.clone().into()))?;
+        }
+        Ok(Start { bench, first, measured, pods })
+    }
+}
 
 fn measure(
     shape: Shape,
     arguments: &Arguments,
     metrics: Option<&Metrics>,
 ) -> Result<(Value, Vec<String>), Failure> {
-    let bench = Bench::new(arguments, metrics)?;
-    let mut pods = Pods::new(arguments.seed, arguments.gang);
-    let submitted = |event: Submitted| -> Result<(), Failure> {
-        let ticket = event.map_err(closed)?;
-        let outcome = ticket.wait().map_err(closed)?;
-        outcome.map(drop).map_err(closed)
-    };
-    for n in 0..arguments.nodes {
-        submitted(bench.engine.submit(Event::add_node(make_node(&format!("node-{n:07}"), n))))?;
-    }
-    let mut first = bench.scheduler(0)?;
-    if shape == Shape::Preemption {
-        for n in 0..arguments.nodes {
-            let pod = Pod::clone(&pods.filling()).on(format!("node-{n:07}"));
-            submitted(bench.engine.submit(Event::add_pod(pod)))?;
-        }
-    } else {
-        for _ in 0..arguments.init {
-            // If the cluster is too small, the remaining pods are left out.
-            let _ = first.schedule(&pods.make(Shape::Basic), Timestamp(0));
-        }
-    }
-    let schedulers = usize::from(arguments.schedulers);
-    let measured: Vec<Arc<Pod>> = (0..arguments.pods).map(|_| pods.make(shape)).collect();
-    for group in pods.groups() {
-        submitted(bench.engine.submit(Event::PutObject(group.clone().into())))?;
-    }
+    let Start { bench, first, measured: pods_to_place, mut pods } =
+        Start::new(shape, arguments, metrics)?;
     if arguments.queue {
-        return Ok((queued::measure(&bench, shape, arguments, measured)?, Vec::new()));
+        return Ok((queued::measure(&bench, shape, arguments, pods_to_place)?, Vec::new()));
     }
-    let together = if shape == Shape::Gang { arguments.gang as usize } else { 1 };
-    let sizes = (together, usize::from(arguments.batch));
+    let (schedulers, count) = (usize::from(arguments.schedulers), pods_to_place.len());
+    let gang = (shape == Shape::Gang).then_some(arguments.gang as usize);
+    let batch = usize::from(arguments.batch);
     let mut shares: Vec<Vec<Arc<Pod>>> = vec![Vec::new(); schedulers];
-    for (n, pods) in measured.chunks(together).enumerate() {
+    for (n, pods) in pods_to_place.chunks(gang.unwrap_or(1)).enumerate() {
         shares[n % schedulers].extend_from_slice(pods);
     }
     let mut others = Vec::with_capacity(schedulers);
     for index in 1..arguments.schedulers {
         others.push(bench.scheduler(index)?);
     }
+    let work_of = |index| Work {
+        gang,
+        batch,
+        by_nodes: arguments.check && schedulers == 1 && batch == 1,
+        keep: arguments.check,
+        changes: Changes::new(
+            &bench.engine,
+            shape,
+            arguments.nodes,
+            (index, schedulers),
+            &mut pods,
+        ),
+    };
+    let mut works: Vec<Work> = (0..schedulers).map(work_of).collect();
+    let before = arguments.check.then(|| Before::of(&bench.engine)).transpose()?;
     let barrier = Barrier::new(schedulers);
     let mut workers: Vec<Scheduler> = std::iter::once(first).chain(others).collect();
+    if arguments.wait {
+        processes::wait()?;
+    }
     let started = Instant::now();
     let measured: Vec<Result<Measured, Failure>> = match &mut workers[..] {
-        [one] => vec![work(one, &shares[0], arguments.check, sizes)],
+        [one] => vec![work(one, &shares[0], &mut works[0])],
         all => std::thread::scope(|scope| {
-            let (barrier, check) = (&barrier, arguments.check);
-            let run = |(scheduler, share): (_, &Vec<Arc<Pod>>)| {
-                let share = share.clone();
-                let scheduler: &mut Scheduler = scheduler;
+            let barrier = &barrier;
+            let of_each = all.iter_mut().zip(&shares).zip(&mut works);
+            let run = |((scheduler, share), of): ((_, &Vec<Arc<Pod>>), _)| {
+                let (scheduler, share): (&mut Scheduler, _) = (scheduler, share.clone());
                 scope.spawn(move || {
                     barrier.wait();
-                    work(scheduler, &share, check, sizes)
+                    work(scheduler, &share, of)
                 })
             };
-            let threads: Vec<_> = all.iter_mut().zip(&shares).map(run).collect();
+            let threads: Vec<_> = of_each.map(run).collect();
             let broke = || Failure::Panicked("a scheduler thread");
             threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
         }),
@@ -346,10 +494,28 @@ fn measure(
                 all.conflicts += one.conflicts;
                 all.spent = all.spent.max(one.spent);
                 all.differences.extend(one.differences);
+                all.outcomes.extend(one.outcomes);
             }
         }
     }
-    let all = all.ok_or_else(|| closed("no scheduler was started"))?;
+    let mut all = all.ok_or_else(|| closed("no scheduler was started"))?;
+    if let Some(before) = before {
+        if schedulers == 1 && batch > 1 {
+            let Start { bench: other, first, mut pods, .. } = Start::new(shape, arguments, None)?;
+            let engine = other.engine;
+            let changes = Changes::new(&engine, shape, arguments.nodes, (0, 1), &mut pods);
+            let mut reference = Reference { engine, scheduler: first, changes };
+            let found = check::one_by_one(&mut reference, batch, &all.outcomes, &bench.engine)?;
+            all.differences.extend(found);
+        }
+        let report = Report {
+            pods: &pods_to_place,
+            outcomes: &all.outcomes,
+            conflicts: all.conflicts,
+            alone: shape.fits() && shape != Shape::Preemption,
+        };
+        all.differences.extend(check::state(&bench.engine, &before, &report)?);
+    }
     bench.record_engine()?;
     if let Some(metrics) = metrics {
         for (number, worker) in workers.iter().enumerate() {
@@ -358,19 +524,18 @@ fn measure(
     }
     let overcommitted = overcommitted(&bench.engine)?;
     let spent = if schedulers == 1 { all.spent } else { wall };
-    let at = |q| all.cycles.value_at_quantile(q) as f64 / 1000.0;
-    let per_second = (arguments.pods as f64 / spent.as_secs_f64().max(1e-9)).round();
+    let per_second = (count as f64 / spent.as_secs_f64().max(1e-9)).round();
     let mut result = json!({
         "workload": shape.name(),
         "nodes": arguments.nodes,
-        "init": arguments.init,
-        "pods": arguments.pods,
+        "init": arguments.init(),
+        "pods": count,
         "schedulers": schedulers,
         "spawned": arguments.spawned,
         "percentage_of_nodes": arguments.percentage_of_nodes,
         "failed": all.failed,
         "cycles_per_second": per_second,
-        "cycle_us": { "p50": at(0.5), "p99": at(0.99), "max": all.cycles.max() as f64 / 1000.0 },
+        "cycle_us": cycle_us(&all.cycles),
         "conflicts": all.conflicts,
         "overcommitted": overcommitted,
     });
@@ -378,142 +543,22 @@ fn measure(
         result["gang"] = json!(arguments.gang);
     }
     if arguments.check {
-        result["checked"] = json!(arguments.pods);
+        result["checked"] = json!(count);
         result["different"] = json!(all.differences.len());
     }
     Ok((result, all.differences))
 }
 
-/// Schedules the pods, `together` at a time.
-fn work(
-    scheduler: &mut Scheduler,
-    pods: &[Arc<Pod>],
-    check: bool,
-    (together, batch): (usize, usize),
-) -> Result<Measured, Failure> {
-    let mut measured = Measured {
-        cycles: histogram()?,
-        failed: 0,
-        conflicts: 0,
-        spent: Duration::ZERO,
-        differences: Vec::new(),
-    };
-    let before = scheduler.figures().conflicts;
-    let started = Instant::now();
-    if together > 1 {
-        place_gangs(scheduler, pods.chunks(together), &mut measured);
-    } else if batch > 1 {
-        place_batches(scheduler, pods.chunks(batch), &mut measured);
-    }
-    for pod in pods.iter().filter(|_| together == 1 && batch == 1) {
-        let plainly = check.then(|| {
-            let snapshot = scheduler.reader().snapshot();
-            let state = CycleState::default();
-            scheduler.decide_by_nodes(Cycle::new(&snapshot, pod, &state))
-        });
-        let from = Instant::now();
-        let mut placed = scheduler.schedule(pod, Timestamp(0));
-        if placed
-            .as_ref()
-            .is_err_and(|error| error.fit().is_some_and(|fit| fit.post_filter.is_none()))
-        {
-            // Victims were evicted for this pod.
-            let nominator =
-                scheduler.framework(pod).map(|framework| framework.handle().nominator());
-            let node = nominator.and_then(|nominator| nominator.node_of(&pod.uid));
-            let again = Arc::new(Pod { nominated_node_name: node, ..Pod::clone(pod) });
-            placed = scheduler.schedule(&again, Timestamp(0));
-        }
-        let took = from.elapsed();
-        measured.cycles.saturating_record(took.as_nanos() as u64);
-        if let (Ok(placement), Some(recorder)) =
-            (&placed, scheduler.framework(pod).and_then(|framework| framework.recorder()))
-        {
-            // Pods are not bound here: the attempt ends with its cycle.
-            recorder.attempt(AttemptResult::Scheduled, placement.state.elapsed().unwrap_or(took));
-        }
-        measured.failed += u64::from(placed.is_err());
-        let Some(Some(plainly)) = plainly else { continue };
-        let same = match (&plainly, &placed) {
-            (Ok(expected), Ok(found)) => *expected == found.decision,
-            (Err(_), Err(_)) => true,
-            // Preemption, which the node-by-node decision does not include.
-            (Err(_), Ok(found)) => found.decision.looked_at == 1,
-            (Ok(_), Err(_)) => false,
-        };
-        if !same {
-            let found = placed.map(|placement| placement.decision);
-            measured
-                .differences
-                .push(format!("pod {}: decided {found:?}, node by node {plainly:?}", pod.name));
-        }
-    }
-    measured.spent = started.elapsed();
-    measured.conflicts = scheduler.figures().conflicts - before;
-    Ok(measured)
-}
-
-fn place_gangs<'a>(
-    scheduler: &mut Scheduler,
-    gangs: impl Iterator<Item = &'a [Arc<Pod>]>,
-    measured: &mut Measured,
-) {
-    for gang in gangs {
-        let from = Instant::now();
-        let placed = scheduler.schedule_gang(gang, gang.len(), Timestamp(0));
-        measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
-        measured.failed += if placed.is_err() { gang.len() as u64 } else { 0 };
-    }
-}
-
-fn place_batches<'a>(
-    scheduler: &mut Scheduler,
-    batches: impl Iterator<Item = &'a [Arc<Pod>]>,
-    measured: &mut Measured,
-) {
-    for batch in batches {
-        let from = Instant::now();
-        let placed = scheduler.schedule_batch(batch, Timestamp(0));
-        let took = from.elapsed().as_nanos() as u64 / batch.len() as u64;
-        measured.cycles.saturating_record_n(took, batch.len() as u64);
-        measured.failed += placed.iter().filter(|placed| placed.is_err()).count() as u64;
-    }
+/// Whether more is requested on the node than allocatable.
+pub(super) fn is_overcommitted(node: &portolan::NodeInfo<'_>) -> bool {
+    let (has, takes) = (node.allocatable(), node.requested());
+    takes.cpu > has.cpu
+        || takes.memory > has.memory
+        || node.pod_count() as i64 > node.allowed_pods()
 }
 
 /// The number of nodes on which more is requested than allocatable.
 pub(super) fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
     let snapshot = engine.reader().map_err(closed)?.snapshot();
-    let is_over = |node: &portolan::NodeInfo<'_>| {
-        let (has, takes) = (node.allocatable(), node.requested());
-        takes.cpu > has.cpu
-            || takes.memory > has.memory
-            || node.pod_count() as i64 > node.allowed_pods()
-    };
-    Ok(snapshot.nodes().filter(is_over).count())
-}
-
-fn table(results: &[Value]) -> String {
-    let mut table =
-        plain(["workload", "cycles/s", "p50 µs", "p99 µs", "failed", "conflicts", "overcommitted"]);
-    for of in results {
-        let text = |value: &Value| match value {
-            Value::String(text) => text.clone(),
-            Value::Number(number) => match number.as_f64() {
-                Some(number) if number.fract() != 0.0 => format!("{number:.1}"),
-                Some(number) => format!("{number:.0}"),
-                None => number.to_string(),
-            },
-            other => other.to_string(),
-        };
-        table.add_row([
-            text(&of["workload"]),
-            text(&of["cycles_per_second"]),
-            text(&of["cycle_us"]["p50"]),
-            text(&of["cycle_us"]["p99"]),
-            text(&of["failed"]),
-            text(&of["conflicts"]),
-            text(&of["overcommitted"]),
-        ]);
-    }
-    table.trim_fmt()
+    Ok(snapshot.nodes().filter(is_overcommitted).count())
 }

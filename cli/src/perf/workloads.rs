@@ -39,7 +39,16 @@ pub(crate) enum Shape {
     Gang,
     /// Pods with 3 cpu, on nodes filled with pods of lower priority.
     Preemption,
-    /// All of the above in turn, except gang and preemption.
+    /// Pods with 3 cpu that fit nowhere: nodes are filled with pods of the same priority.
+    #[value(name = "nofit-resources")]
+    NoFitResources,
+    /// Pods that fit nowhere: each node has a taint that they do not tolerate.
+    #[value(name = "nofit-taints")]
+    NoFitTaints,
+    /// Pods that fit nowhere: their anti-affinity excludes a pod that is on each node.
+    #[value(name = "nofit-antiaffinity")]
+    NoFitAntiAffinity,
+    /// All shapes in turn whose pods fit, except gang and preemption.
     Mixed,
 }
 
@@ -59,11 +68,40 @@ impl Shape {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
+    /// A number of pods that are all placed on this number of nodes, each with 4 cpu. Unlimited if none is placed.
+    pub(super) fn pods_that_fit(self, nodes: usize) -> usize {
+        match self {
+            // Pods placed earlier and uneven requests have the rest of the cpu.
+            Shape::Basic
+            | Shape::Distinct
+            | Shape::NodeAffinity
+            | Shape::Spread
+            | Shape::PrefSpread
+            | Shape::PrefAffinity
+            | Shape::Gang => nodes.saturating_mul(15),
+            // All pods are in the zone of the first one, which may have a third of the nodes.
+            Shape::Affinity => (nodes / 3).max(1).saturating_mul(25),
+            // One victim on each node.
+            Shape::Preemption => nodes,
+            // A pod with anti-affinity occupies a node.
+            Shape::AntiAffinity | Shape::Mixed => nodes.div_ceil(2),
+            // They are attempts.
+            Shape::NoFitResources | Shape::NoFitTaints | Shape::NoFitAntiAffinity => usize::MAX,
+        }
+    }
+
+    /// Returns whether pods of this shape fit on a node.
+    pub(super) fn fits(self) -> bool {
+        !matches!(self, Shape::NoFitResources | Shape::NoFitTaints | Shape::NoFitAntiAffinity)
+    }
+
     fn build(self, random: &mut Random) -> PodBuilder {
         let basic = pod("measured");
         let colored = || pod("measured").cpu(100).memory(500 * MI).label("color", "x");
         match self {
-            Shape::Basic | Shape::Gang | Shape::Mixed => basic.cpu(100).memory(500 * MI),
+            Shape::Basic | Shape::Gang | Shape::Mixed | Shape::NoFitTaints => {
+                basic.cpu(100).memory(500 * MI)
+            }
             Shape::Distinct => {
                 let (cpu, memory) = (50 + random.below(200), 100 + random.below(900));
                 basic.cpu(cpu as i64).memory(memory as i64 * MI)
@@ -88,7 +126,7 @@ impl Shape {
                 let required = Box::new([near(ZONE)]);
                 colored().pod_affinity(PodAffinity { required, ..PodAffinity::default() })
             }
-            Shape::AntiAffinity => {
+            Shape::AntiAffinity | Shape::NoFitAntiAffinity => {
                 let required = Box::new([near(HOSTNAME)]);
                 colored().pod_anti_affinity(PodAffinity { required, ..PodAffinity::default() })
             }
@@ -98,6 +136,7 @@ impl Shape {
                 colored().pod_affinity(PodAffinity { preferred, ..PodAffinity::default() })
             }
             Shape::Preemption => basic.cpu(3000).memory(500 * MI).priority(10),
+            Shape::NoFitResources => basic.cpu(3000).memory(500 * MI),
         }
     }
 }
@@ -185,7 +224,13 @@ impl Pods {
         self.with(template)
     }
 
-    /// A pod that fills a node for [`Shape::Preemption`].
+    /// A pod that pods with anti-affinity avoid, without affinity of its own.
+    pub(super) fn colored(&mut self) -> Arc<Pod> {
+        let colored = pod("colored").cpu(100).memory(500 * MI).label("color", "x").build();
+        self.with(colored.template)
+    }
+
+    /// A pod that fills a node for [`Shape::Preemption`] and [`Shape::NoFitResources`].
     pub(super) fn filling(&mut self) -> Arc<Pod> {
         let filling = pod("filling").cpu(3000).memory(500 * MI).build().template;
         self.with(filling)

@@ -1,4 +1,4 @@
-//! The figures of `perf sched` for gangs are consistent.
+//! The figures of `perf sched` are consistent.
 
 use crate::common::portolan;
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn sched(arguments: &[&str]) -> Value {
 fn gangs_are_placed_whole_with_a_queue_and_without() {
     // Four nodes of 4 cpu hold 160 pods of 100m: 22 gangs of 7, not 23.
     let cluster = ["--nodes", "4", "--pods", "168", "--gang", "7"];
-    for with in [&[][..], &["--queue"][..]] {
+    for with in [&[][..], &["--queue"][..], &["--queue", "--batch", "5"][..]] {
         let found = sched(&[&cluster[..], with].concat());
         assert_eq!((found["gang"].as_u64(), found["pods"].as_u64()), (Some(7), Some(168)));
         assert_eq!(found["failed"].as_u64().map(|failed| failed % 7), Some(0), "{found}");
@@ -29,4 +29,156 @@ fn check_with_gangs_is_refused() {
     assert_eq!(run.code, 2, "{}", run.err);
     let says = "--check does not support the workload gang: remove one of them";
     assert_eq!(run.err, format!("portolan: {says}\n"));
+}
+
+/// Runs `perf sched` and returns the JSON objects that it prints.
+fn measure(arguments: &[&str]) -> Vec<Value> {
+    let run = portolan(&[&["perf", "sched", "--output", "json"], arguments].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    let object = |line| serde_json::from_str(line).expect("a JSON object per line");
+    run.out.lines().map(object).collect()
+}
+
+fn refused(arguments: &[&str], says: &str) {
+    let run = portolan(&[&["perf", "sched"], arguments].concat());
+    assert_eq!(run.code, 2, "{arguments:?}: {}", run.out);
+    assert!(run.err.contains(says), "{arguments:?}: {}", run.err);
+}
+
+#[test]
+fn the_default_number_of_pods_fits_on_few_nodes() {
+    let shapes = "basic,distinct,nodeaffinity,spread,prefspread,affinity,antiaffinity,\
+        prefaffinity,gang,preemption,mixed";
+    let found = measure(&["--nodes", "12", "--workload", shapes]);
+    assert_eq!(found.len(), 11);
+    for of in found {
+        assert_eq!(of["failed"].as_u64(), Some(0), "{of}");
+        assert!(of["pods"].as_u64() >= Some(6), "{of}");
+    }
+}
+
+#[test]
+fn repeats_have_a_median_and_a_range() {
+    let small = ["--nodes", "20", "--init", "10", "--pods", "50", "--workload", "basic,distinct"];
+    let found = measure(&[&small[..], &["--repeat", "3"]].concat());
+    assert_eq!(found.len(), 2, "one object for each workload");
+    for of in found {
+        let mut rates: Vec<f64> =
+            of["repeats"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect();
+        rates.sort_by(f64::total_cmp);
+        let figures = ["min", "cycles_per_second", "max"].map(|key| of[key].as_f64());
+        assert_eq!(figures.to_vec(), rates.into_iter().map(Some).collect::<Vec<_>>(), "{of}");
+        assert_eq!(of["pods"].as_u64(), Some(50));
+    }
+    let run = portolan(&[&["perf", "sched", "--repeat", "2"][..], &small].concat());
+    let header: Vec<&str> = run.out.lines().next().expect("a header").split_whitespace().collect();
+    assert_eq!(header[..4], ["workload", "min", "median", "max"]);
+    assert!(run.out.contains("max µs") && run.out.contains("max/p50"), "{}", run.out);
+}
+
+#[test]
+fn pods_that_fit_nowhere_fail_in_each_cycle() {
+    let shapes = "nofit-resources,nofit-taints,nofit-antiaffinity";
+    let small = ["--nodes", "7", "--pods", "150", "--workload", shapes];
+    let variants: [&[&str]; 5] =
+        [&[], &["--check"], &["--batch", "4"], &["--schedulers", "2"], &["--spawned"]];
+    for with in variants {
+        let found = measure(&[&small[..], with].concat());
+        assert_eq!(found.len(), 3);
+        for of in found {
+            assert_eq!((&of["failed"], &of["pods"]), (&150.into(), &150.into()), "{with:?}: {of}");
+            let wrong = ["conflicts", "overcommitted"].map(|key| of[key].as_u64());
+            assert_eq!(wrong, [Some(0), Some(0)], "{with:?}: {of}");
+        }
+    }
+    refused(&["--queue", "--workload", "nofit-taints"], "--queue does not retry pods");
+}
+
+#[test]
+fn decisions_and_states_are_checked() {
+    let shapes = "basic,distinct,nodeaffinity,spread,prefspread,affinity,antiaffinity,\
+        prefaffinity,preemption,nofit-resources,nofit-taints,nofit-antiaffinity,mixed";
+    let small = ["--nodes", "20", "--init", "50", "--pods", "45", "--check", "--workload", shapes];
+    let variants: [&[&str]; 6] = [
+        &[],
+        &["--batch", "8"],
+        &["--batch", "7", "--percentage-of-nodes", "30", "--spawned", "--seed", "2"],
+        &["--schedulers", "2"],
+        &["--schedulers", "3", "--batch", "4"],
+        &["--schedulers", "2", "--batch", "4", "--spawned", "--partition"],
+    ];
+    for with in variants {
+        let found = measure(&[&small[..], with].concat());
+        assert_eq!(found.len(), 13);
+        for of in found {
+            let counts = ["checked", "different", "overcommitted"].map(|key| of[key].as_u64());
+            assert_eq!(counts, [Some(45), Some(0), Some(0)], "{with:?}: {of}");
+        }
+    }
+}
+
+#[test]
+fn processes_are_measured_beside_the_engine() {
+    let small = ["--nodes", "20", "--init", "10", "--pods", "50", "--schedulers", "2"];
+    let variants: [&[&str]; 4] =
+        [&[], &["--queue"], &["--queue", "--batch", "8"], &["--batch", "8", "--spawned"]];
+    for with in variants {
+        let found = measure(&[&small[..], &["--processes", "2", "--repeat", "2"], with].concat());
+        let [engine, processes] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(engine.get("processes"), None);
+        assert_eq!((&processes["processes"], &processes["schedulers"]), (&2.into(), &1.into()));
+        for key in ["workload", "nodes", "init", "pods", "failed"] {
+            assert_eq!(engine[key], processes[key], "{key}");
+        }
+        let rates = |of: &Value| -> Vec<f64> {
+            of["repeats"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect()
+        };
+        let mut ratios: Vec<f64> =
+            rates(engine).iter().zip(rates(processes)).map(|(one, sum)| one / sum).collect();
+        ratios.sort_by(f64::total_cmp);
+        for (key, expected) in [("min", ratios[0]), ("max", ratios[1])] {
+            let found = processes["engine_to_processes"][key].as_f64().expect("a ratio");
+            // Numbers are rounded when they are printed and read.
+            assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
+        }
+    }
+    let run = portolan(&[&["perf", "sched", "--processes", "2"][..], &small].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.out.contains("\n 2 processes "), "{}", run.out);
+    assert!(run.out.contains("\nbasic: engine / 2 processes = "), "{}", run.out);
+}
+
+#[test]
+fn a_process_measures_when_it_reads_a_line() {
+    // The standard input is empty.
+    let run = portolan(&["perf", "sched", "--nodes", "5", "--pods", "5", "--wait"]);
+    assert_eq!((run.code, run.out.as_str()), (2, "ready\n"), "{}", run.err);
+    assert!(run.err.contains("--wait: the standard input ended"), "{}", run.err);
+}
+
+#[test]
+fn arguments_without_a_measurement_are_refused() {
+    refused(&["--repeat", "0"], "--repeat");
+    refused(&["--processes", "0"], "--processes");
+    refused(&["--processes", "2", "--check"], "cannot be used with");
+    refused(&["--processes", "2", "--scheduler-perf", "x.yaml"], "cannot be used with");
+    refused(&["--pods", "0"], "--pods must be 1 to 10000000");
+    refused(&["--repeat", "2", "--scheduler-perf", "x.yaml"], "cannot be used with");
+}
+
+#[test]
+fn cache_operations_have_a_median_a_p99_and_a_maximum() {
+    let run =
+        portolan(&["perf", "cache", "--nodes", "50", "--pods-per-node", "2", "--output", "json"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let found: Value = serde_json::from_str(&run.out).expect("one JSON object");
+    let operations = found.as_object().expect("an object").iter();
+    let rivals = found["rivals"].as_object().expect("an object").iter();
+    let timed = |key: &str| key.ends_with("_us") || key.ends_with("_ns");
+    let timed: Vec<_> = operations.chain(rivals).filter(|(key, _)| timed(key)).collect();
+    assert_eq!(timed.len(), 15, "{timed:?}");
+    for (key, of) in timed {
+        let [p50, p99, max] = ["p50", "p99", "max"].map(|at| of[at].as_f64());
+        assert!(p50.is_some() && p50 <= p99 && p99 <= max, "{key}: {of}");
+    }
 }

@@ -1,0 +1,180 @@
+//! The measured cycles of one scheduler of `perf sched`: pods one by one, in batches, or in gangs.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use portolan::framework::{AttemptResult, Cycle, CycleState, Decision};
+use portolan::model::{Pod, Timestamp};
+use portolan::scheduler::{CycleError, Placement, Scheduler};
+
+use crate::error::Failure;
+use crate::histogram;
+
+use super::nofit::Changes;
+
+/// How a scheduler works through its pods.
+pub(super) struct Work {
+    /// The pods per gang, if the pods are gangs.
+    pub(super) gang: Option<usize>,
+    /// The pods per batch; 1 schedules them one by one.
+    pub(super) batch: usize,
+    /// Whether each single decision is compared with one made node by node.
+    pub(super) by_nodes: bool,
+    /// Whether the outcomes are kept.
+    pub(super) keep: bool,
+    /// What changes before each attempt, for pods that fit nowhere.
+    pub(super) changes: Option<Changes>,
+}
+
+/// What became of a pod.
+pub(super) type Outcome = (Arc<Pod>, Result<Decision, CycleError>);
+
+/// The measurements of one scheduler.
+pub(super) struct Measured {
+    pub(super) cycles: Histogram<u64>,
+    pub(super) failed: u64,
+    pub(super) conflicts: u64,
+    pub(super) spent: Duration,
+    pub(super) differences: Vec<String>,
+    /// The pods in the order of their cycles, if outcomes are kept.
+    pub(super) outcomes: Vec<Outcome>,
+}
+
+/// Schedules the pods.
+pub(super) fn work(
+    scheduler: &mut Scheduler,
+    pods: &[Arc<Pod>],
+    work: &mut Work,
+) -> Result<Measured, Failure> {
+    let mut measured = Measured {
+        cycles: histogram()?,
+        failed: 0,
+        conflicts: 0,
+        spent: Duration::ZERO,
+        differences: Vec::new(),
+        outcomes: Vec::with_capacity(if work.keep { pods.len() } else { 0 }),
+    };
+    let before = scheduler.figures().conflicts;
+    let started = Instant::now();
+    match work {
+        Work { gang: Some(gang), .. } => place_gangs(scheduler, pods.chunks(*gang), &mut measured),
+        Work { batch: 1, .. } => place_singles(scheduler, pods, work, &mut measured)?,
+        _ => place_batches(scheduler, pods, work, &mut measured)?,
+    }
+    measured.spent = started.elapsed();
+    measured.conflicts = scheduler.figures().conflicts - before;
+    Ok(measured)
+}
+
+fn place_singles(
+    scheduler: &mut Scheduler,
+    pods: &[Arc<Pod>],
+    work: &mut Work,
+    measured: &mut Measured,
+) -> Result<(), Failure> {
+    for pod in pods {
+        if let Some(changes) = &mut work.changes {
+            changes.next()?;
+        }
+        let plainly = work.by_nodes.then(|| {
+            let snapshot = scheduler.reader().snapshot();
+            let state = CycleState::default();
+            scheduler.decide_by_nodes(Cycle::new(&snapshot, pod, &state))
+        });
+        let from = Instant::now();
+        let mut placed = scheduler.schedule(pod, Timestamp(0));
+        if let Some(again) = after_preemption(scheduler, pod, &placed) {
+            placed = scheduler.schedule(&again, Timestamp(0));
+        }
+        let took = from.elapsed();
+        measured.cycles.saturating_record(took.as_nanos() as u64);
+        if let (Ok(placement), Some(recorder)) =
+            (&placed, scheduler.framework(pod).and_then(|framework| framework.recorder()))
+        {
+            // Pods are not bound here: the attempt ends with its cycle.
+            recorder.attempt(AttemptResult::Scheduled, placement.state.elapsed().unwrap_or(took));
+        }
+        measured.failed += u64::from(placed.is_err());
+        if let Some(Some(plainly)) = plainly {
+            let same = match (&plainly, &placed) {
+                (Ok(expected), Ok(found)) => *expected == found.decision,
+                (Err(_), Err(_)) => true,
+                // Preemption, which the node-by-node decision does not include.
+                (Err(_), Ok(found)) => found.decision.looked_at == 1,
+                (Ok(_), Err(_)) => false,
+            };
+            if !same {
+                let found = placed.as_ref().map(|placement| &placement.decision);
+                measured
+                    .differences
+                    .push(format!("pod {}: decided {found:?}, node by node {plainly:?}", pod.name));
+            }
+        }
+        if work.keep {
+            measured.outcomes.push((pod.clone(), placed.map(|placed| placed.decision)));
+        }
+    }
+    Ok(())
+}
+
+/// The pod with the node that it is nominated for, if victims were evicted for it.
+fn after_preemption(
+    scheduler: &Scheduler,
+    pod: &Arc<Pod>,
+    placed: &Result<Placement, CycleError>,
+) -> Option<Arc<Pod>> {
+    placed.as_ref().err()?.fit().filter(|fit| fit.post_filter.is_none())?;
+    let node = scheduler.framework(pod)?.handle().nominator().node_of(&pod.uid)?;
+    Some(Arc::new(Pod { nominated_node_name: Some(node), ..Pod::clone(pod) }))
+}
+
+fn place_gangs<'a>(
+    scheduler: &mut Scheduler,
+    gangs: impl Iterator<Item = &'a [Arc<Pod>]>,
+    measured: &mut Measured,
+) {
+    for gang in gangs {
+        let from = Instant::now();
+        let placed = scheduler.schedule_gang(gang, gang.len(), Timestamp(0));
+        measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
+        measured.failed += if placed.is_err() { gang.len() as u64 } else { 0 };
+    }
+}
+
+fn place_batches(
+    scheduler: &mut Scheduler,
+    pods: &[Arc<Pod>],
+    work: &mut Work,
+    measured: &mut Measured,
+) -> Result<(), Failure> {
+    for batch in pods.chunks(work.batch) {
+        if let Some(changes) = &mut work.changes {
+            changes.next()?;
+        }
+        let from = Instant::now();
+        let mut placed = scheduler.schedule_batch(batch, Timestamp(0));
+        retry(scheduler, batch, &mut placed);
+        let took = from.elapsed().as_nanos() as u64 / batch.len() as u64;
+        measured.cycles.saturating_record_n(took, batch.len() as u64);
+        measured.failed += placed.iter().filter(|placed| placed.is_err()).count() as u64;
+        if work.keep {
+            let decided = placed.into_iter().map(|placed| placed.map(|placed| placed.decision));
+            measured.outcomes.extend(batch.iter().cloned().zip(decided));
+        }
+    }
+    Ok(())
+}
+
+/// Schedules the pods of a batch again for which victims were evicted, one by one.
+pub(super) fn retry(
+    scheduler: &mut Scheduler,
+    batch: &[Arc<Pod>],
+    placed: &mut [Result<Placement, CycleError>],
+) {
+    for (pod, placed) in batch.iter().zip(placed) {
+        if let Some(again) = after_preemption(scheduler, pod, placed) {
+            *placed = scheduler.schedule(&again, Timestamp(0));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The results of `perf sched`: repeated measurements are combined, and printed as a table.
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use crate::table::{plain, right};
+
+/// The cycles per second of a result.
+pub(super) fn rate(result: &Value) -> f64 {
+    result["cycles_per_second"].as_f64().unwrap_or_default()
+}
+
+/// The times of cycles in microseconds, and the longest one relative to the median.
+pub(super) fn cycle_us(nanoseconds: &Histogram<u64>) -> Value {
+    let at = |q| nanoseconds.value_at_quantile(q) as f64 / 1000.0;
+    let (p50, max) = (at(0.5), nanoseconds.max() as f64 / 1000.0);
+    let ratio = (p50 > 0.0).then(|| max / p50);
+    json!({ "p50": p50, "p99": at(0.99), "max": max, "max_to_p50": ratio })
+}
+
+/// Combines the repeats of one measurement: the median repeat, with the cycles per second of
+/// all repeats in the order in which they ran. Of an even number, the slower one of the two in
+/// the middle is the median, so that all figures are those of one repeat.
+///
+/// Wrong placements count wherever they occurred: their number is the largest of all repeats.
+/// `None` without repeats.
+pub(super) fn combine(mut repeats: Vec<Value>) -> Option<Value> {
+    let rates: Vec<f64> = repeats.iter().map(rate).collect();
+    let worst = |key: &str| repeats.iter().filter_map(|repeat| repeat[key].as_u64()).max();
+    let wrong = ["overcommitted", "different"].map(|key| (key, worst(key)));
+    let mut order: Vec<usize> = (0..repeats.len()).collect();
+    order.sort_by(|a, b| rates[*a].total_cmp(&rates[*b]));
+    let (slowest, fastest) = (*order.first()?, *order.last()?);
+    let mut result = repeats.swap_remove(order[(order.len() - 1) / 2]);
+    result["repeats"] = json!(rates);
+    result["min"] = json!(rates[slowest]);
+    result["max"] = json!(rates[fastest]);
+    for (key, count) in wrong {
+        if let Some(count) = count {
+            result[key] = json!(count);
+        }
+    }
+    Some(result)
+}
+
+/// A table with a row per result. The columns of the range are left out if nothing was repeated.
+pub(super) fn table(results: &[Value]) -> String {
+    let repeated =
+        results.iter().any(|of| of["repeats"].as_array().is_some_and(|all| all.len() > 1));
+    let rates: &[&str] = if repeated { &["min", "median", "max"] } else { &["cycles/s"] };
+    let times = ["p50 µs", "p99 µs", "max µs", "max/p50", "failed", "conflicts", "overcommitted"];
+    let header = [&["workload"], rates, &times].concat();
+    let mut table = plain(header.iter().copied());
+    for of in results {
+        let cycle = &of["cycle_us"];
+        let rates = ["min", "cycles_per_second", "max"].map(|key| &of[key]);
+        let rates = if repeated { &rates[..] } else { &rates[1..2] };
+        let times = ["p50", "p99", "max", "max_to_p50"].map(|key| &cycle[key]);
+        let counts = [&of["failed"], &of["conflicts"], &of["overcommitted"]];
+        let figures = [rates, &times, &counts].concat();
+        table.add_row(std::iter::once(name(of)).chain(figures.into_iter().map(text)));
+    }
+    right(table, &(1..header.len()).collect::<Vec<_>>()).trim_fmt()
+}
+
+fn name(of: &Value) -> String {
+    match of["processes"].as_u64() {
+        Some(1) => "1 process".to_owned(),
+        Some(count) => format!("{count} processes"),
+        None => text(&of["workload"]),
+    }
+}
+
+/// A line for each comparison of an engine with processes.
+pub(super) fn ratios(results: &[Value]) -> String {
+    let line = |of: &Value| {
+        let ratio = &of["engine_to_processes"];
+        let [median, min, max] = ["median", "min", "max"].map(|key| ratio[key].as_f64());
+        let line = format!("{}: engine / {} = {:.2}", text(&of["workload"]), name(of), median?);
+        let repeated = of["repeats"].as_array().is_some_and(|all| all.len() > 1);
+        Some(if repeated { format!("{line} ({:.2} to {:.2})", min?, max?) } else { line })
+    };
+    results.iter().filter_map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => match number.as_f64() {
+            Some(number) if number.fract() != 0.0 => format!("{number:.1}"),
+            Some(number) => format!("{number:.0}"),
+            None => number.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repeat(rate: f64, p50: f64, overcommitted: u64) -> Value {
+        json!({
+            "workload": "basic",
+            "cycles_per_second": rate,
+            "cycle_us": { "p50": p50, "p99": 9.0, "max": 50.0, "max_to_p50": 50.0 / p50 },
+            "failed": 0,
+            "conflicts": 0,
+            "overcommitted": overcommitted,
+        })
+    }
+
+    #[test]
+    fn the_longest_cycle_is_related_to_the_median() {
+        let mut cycles = Histogram::new(3).expect("three digits");
+        assert_eq!(cycle_us(&cycles)["max_to_p50"], Value::Null);
+        for nanoseconds in [500, 500, 500, 2000] {
+            cycles.record(nanoseconds).expect("a small number");
+        }
+        let expected = json!({ "p50": 0.5, "p99": 2.0, "max": 2.0, "max_to_p50": 4.0 });
+        assert_eq!(cycle_us(&cycles), expected);
+    }
+
+    #[test]
+    fn repeats_are_combined_into_the_median_and_the_range() {
+        let odd = vec![repeat(300.0, 3.0, 0), repeat(100.0, 10.0, 2), repeat(200.0, 5.0, 0)];
+        let found = combine(odd).expect("three repeats");
+        assert_eq!(found["cycles_per_second"], json!(200.0));
+        assert_eq!(found["repeats"], json!([300.0, 100.0, 200.0]));
+        assert_eq!((&found["min"], &found["max"]), (&json!(100.0), &json!(300.0)));
+        assert_eq!(found["cycle_us"]["p50"], json!(5.0), "the times of the median repeat");
+        assert_eq!(found["overcommitted"], json!(2), "of whichever repeat");
+        assert_eq!(found.get("different"), None);
+
+        let even = [4.0, 1.0, 3.0, 2.0].map(|rate| repeat(rate, rate, 0)).to_vec();
+        let found = combine(even).expect("four repeats");
+        assert_eq!(found["cycles_per_second"], json!(2.0));
+        assert_eq!(found["cycle_us"]["p50"], json!(2.0));
+
+        let one = combine(vec![repeat(7.0, 1.0, 0)]).expect("one repeat");
+        assert_eq!((&one["min"], &one["max"]), (&json!(7.0), &json!(7.0)));
+        assert_eq!(combine(Vec::new()), None);
+    }
+
+    #[test]
+    fn the_engine_is_compared_with_the_processes_below_the_table() {
+        let ratio = json!({ "median": 0.5, "min": 0.25, "max": 0.75 });
+        let with = |repeats: &[f64]| {
+            json!({
+                "workload": "basic", "processes": 2, "repeats": repeats,
+                "engine_to_processes": ratio,
+            })
+        };
+        let found = ratios(&[repeat(1.0, 1.0, 0), with(&[1.0]), with(&[1.0, 2.0])]);
+        let once = "basic: engine / 2 processes = 0.50";
+        assert_eq!(found, format!("{once}\n{once} (0.25 to 0.75)"));
+        assert_eq!(ratios(&[repeat(1.0, 1.0, 0)]), "");
+        assert!(table(&[with(&[1.0])]).contains("2 processes"));
+    }
+
+    #[test]
+    fn the_range_is_printed_if_there_is_one() {
+        let cells = |text: &str| -> Vec<Vec<String>> {
+            let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+            text.lines().map(words).collect()
+        };
+        let one = table(&[combine(vec![repeat(200.0, 5.0, 0)]).expect("one repeat")]);
+        let found = cells(&one);
+        assert!(one.contains("cycles/s") && !one.contains("median"), "{one}");
+        assert_eq!(found[1], ["basic", "200", "5", "9", "50", "10", "0", "0", "0"]);
+        let two = vec![repeat(200.0, 4.0, 0), repeat(300.0, 5.0, 0)];
+        let two = table(&[combine(two).expect("two repeats")]);
+        let found = cells(&two);
+        assert!(two.contains("median"), "{two}");
+        assert_eq!(found[1], ["basic", "200", "200", "300", "4", "9", "50", "12.5", "0", "0", "0"]);
+    }
+}
