@@ -2,7 +2,7 @@
 
 use crate::framework::dispatch::{self, Amounts};
 use crate::framework::{Cycle, Feasible, Plugin, Point, PreScore, Score, Status, each_lane};
-use crate::model::PodClass;
+use crate::model::{Pod, PodClass};
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
 
 use super::scored::{self, ResourceWeight, Scored, is_default};

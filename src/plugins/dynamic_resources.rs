@@ -5,6 +5,7 @@
 //! to deallocate, so its message precedes preemption's in the condition of every pod that could not be placed.
 
 use crate::framework::{Code, Cycle, Diagnosis, Nomination, Plugin, Point, PreFilter, Status};
+use crate::model::Pod;
 
 /// Refuses pods with resource claims. Not in the [default profile](crate::framework::Framework::default_profile): an
 /// engine refuses such pods by itself, and without an API server nobody reads conditions.

@@ -1,7 +1,7 @@
 //! Images that nodes already have (imagelocality/image_locality.go).
 
 use crate::framework::{Cycle, Feasible, Plugin, Point, PreScore, Score, Status};
-use crate::model::VolumeSource;
+use crate::model::{Pod, VolumeSource};
 use crate::snapshot::NodeInfo;
 
 /// Prefers nodes that already have the pod's images, in particular large images that many nodes have.

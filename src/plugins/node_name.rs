@@ -2,7 +2,7 @@
 
 use super::hints::{self, Interest};
 use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
-use crate::model::Name;
+use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects all nodes other than the one that the pod names.

@@ -10,7 +10,7 @@ use crate::framework::{
     Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
     Status,
 };
-use crate::model::{Bytes, MilliCpu, NonZero, PodClass, Template, Usage};
+use crate::model::{Bytes, MilliCpu, NonZero, Pod, PodClass, Template, Usage};
 use crate::plugins::ResourceWeight;
 use crate::plugins::hints::{self, Interest};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
