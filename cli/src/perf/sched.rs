@@ -210,7 +210,7 @@ impl Arguments {
         ];
         let values = values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
         let flags = [("--spawned", *spawned), ("--queue", *queue), ("--wait", true)];
-        let flags = flags.into_iter().filter_map(|(name, set)| set.then(|| name.to_owned()));
+        let flags = flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name.to_owned());
         let command = ["perf", "sched"].map(str::to_owned);
         command.into_iter().chain(values).chain(flags).map(OsString::from).collect()
     }
