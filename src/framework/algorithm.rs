@@ -14,7 +14,7 @@ use super::memo::Memo;
 use super::parallel::Threads;
 use super::preemption::has_terminating_victim;
 use super::recorder::{Step, timed_step};
-use super::sampling::Order;
+use super::sampling::{Order, Start};
 use super::search::{Chosen, Search};
 use super::stages::Stages;
 use super::status::code;
@@ -47,6 +47,8 @@ pub struct Algorithm {
     /// One list of all nodes, or of those of the sub-cluster. With a partition, two lists: the partition's own nodes,
     /// and the other nodes.
     orders: Vec<Order>,
+    /// Where the first search starts.
+    first_start: Start,
 }
 
 impl Algorithm {
@@ -87,7 +89,21 @@ impl Algorithm {
             partition: None,
             admission: None,
             orders: vec![Order::default()],
+            first_start: Start::default(),
         }
+    }
+
+    /// Makes this the algorithm of one of several schedulers on one engine, counted from 0: the first search of each
+    /// starts elsewhere in the list of nodes. The one with index 0 starts at the first node, as kube-scheduler does; 1
+    /// starts at one half of the list, 2 at one quarter, 3 at three quarters, and so on.
+    ///
+    /// A search that ends when enough nodes are feasible examines the nodes after those of the search before it.
+    /// Schedulers that start at the same node therefore examine and choose the same nodes, and their placements conflict.
+    #[must_use]
+    pub fn with_index(mut self, index: u32) -> Algorithm {
+        self.first_start = Start::Share(index.reverse_bits());
+        self.orders.iter_mut().for_each(|order| order.start_at(self.first_start));
+        self
     }
 
     /// Sets the partition, whose nodes are searched before all other nodes.
@@ -107,7 +123,7 @@ impl Algorithm {
     #[must_use]
     pub fn with_partition(mut self, partition: Partition) -> Algorithm {
         self.partition = Some(partition);
-        self.orders = vec![Order::default(), Order::default()];
+        self.orders = [(); 2].map(|()| Order::starting_at(self.first_start)).into();
         self
     }
 
@@ -118,7 +134,7 @@ impl Algorithm {
     pub fn with_sub_cluster(mut self, sub_cluster: SubCluster) -> Algorithm {
         self.admission = Some(Admission::new(sub_cluster));
         // An earlier cycle may have listed the nodes without this restriction.
-        self.orders.fill_with(Order::default);
+        self.orders.fill_with(|| Order::starting_at(self.first_start));
         self
     }
 
@@ -166,7 +182,7 @@ impl Algorithm {
 
     /// Returns how far the algorithm has come: the number of cycles, and where in each list the next search starts.
     pub(crate) fn progress(&self) -> Progress {
-        let mut starts = [0; 2];
+        let mut starts = [Start::default(); 2];
         starts.iter_mut().zip(&self.orders).for_each(|(start, order)| *start = order.next());
         Progress { cycles: self.cycles, starts }
     }
@@ -300,7 +316,7 @@ impl Algorithm {
 pub(crate) struct Progress {
     cycles: u64,
     /// There are at most two lists.
-    starts: [usize; 2],
+    starts: [Start; 2],
 }
 
 /// Returns the chunk and lane of the only feasible node.

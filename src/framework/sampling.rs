@@ -44,8 +44,7 @@ impl<T> Default for Found<T> {
 #[derive(Default)]
 pub(crate) struct Order {
     layout: Option<(Lineage, (u64, u64))>,
-    /// The position in the list at which the next sample starts, to be taken modulo the list's length.
-    next: usize,
+    next: Start,
     nodes: usize,
     zones: Vec<Zone>,
     chunks: Vec<Listed>,
@@ -53,6 +52,21 @@ pub(crate) struct Order {
     reached: Vec<u32>,
     /// The start and end of the current range in each zone. Kept between samples only to reuse the memory.
     ranges: (Vec<usize>, Vec<usize>),
+}
+
+/// Where in a list of nodes a sample starts.
+#[derive(Clone, Copy)]
+pub(crate) enum Start {
+    /// At this position, taken modulo the list's length.
+    At(usize),
+    /// After this share of the list, in units of 2^-32.
+    Share(u32),
+}
+
+impl Default for Start {
+    fn default() -> Start {
+        Start::At(0)
+    }
 }
 
 struct Zone {
@@ -79,6 +93,11 @@ struct Reached {
 }
 
 impl Order {
+    /// Creates an empty list.
+    pub(crate) fn starting_at(start: Start) -> Order {
+        Order { next: start, ..Order::default() }
+    }
+
     /// Rebuilds the order for the nodes of this version that `within` selects in each chunk. `selection` differs if
     /// `within` selects other nodes than before. O(1) if the version has the same layout as the last one and the selection
     /// is the same, and O(chunks) otherwise.
@@ -129,23 +148,26 @@ impl Order {
 
     /// Returns the position at which the next sample of a list of `nodes` nodes starts.
     pub(crate) fn start(&self, nodes: usize) -> usize {
-        self.next % nodes.max(1)
+        match self.next {
+            Start::At(position) => position % nodes.max(1),
+            Start::Share(share) => ((nodes as u64 * u64::from(share)) >> 32) as usize,
+        }
     }
 
-    /// Returns the position of the next sample, for [`Order::start_at`].
-    pub(crate) fn next(&self) -> usize {
+    /// Returns where the next sample starts, for [`Order::start_at`].
+    pub(crate) fn next(&self) -> Start {
         self.next
     }
 
-    /// Lets the next sample start at this position.
-    pub(crate) fn start_at(&mut self, next: usize) {
+    /// Lets the next sample start here.
+    pub(crate) fn start_at(&mut self, next: Start) {
         self.next = next;
     }
 
     /// Moves the start past the nodes that the last sample examined. It wraps around at the list's current length,
     /// which may differ from the length at the next sample (kube-scheduler `schedule_one.go`, `nextStartNodeIndex`).
     pub(crate) fn go_on(&mut self, looked_at: usize) {
-        self.next = (self.start(self.nodes) + looked_at) % self.nodes.max(1);
+        self.next = Start::At((self.start(self.nodes) + looked_at) % self.nodes.max(1));
     }
 
     /// Computes how many nodes of each zone are among the first `index` nodes of the list.
@@ -308,7 +330,7 @@ mod tests {
                     expected.insert(node.slot());
                 }
             }
-            order.next = start;
+            order.next = Start::At(start);
             let sample = order.sample(enough, |id| {
                 let feasible = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])

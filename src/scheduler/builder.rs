@@ -6,6 +6,7 @@
 //! queue, all schedulers and the commit check share the state of its plugins.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::engine::{Config, Engine, WeakEngine};
@@ -53,6 +54,8 @@ pub struct Schedulers {
     algorithm: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
     shards: Option<ShardSet>,
+    /// The number of scheduling loops so far.
+    loops: AtomicU32,
 }
 
 /// Why [`SchedulersBuilder::build`] failed.
@@ -118,16 +121,20 @@ impl Schedulers {
         &self.profiles
     }
 
-    /// Creates a scheduling loop for one thread. Any number of loops may run at once.
+    /// Creates a scheduling loop for one thread. Any number of loops may run at once; each starts its first search
+    /// elsewhere in the list of nodes ([`Algorithm::with_index`]).
     ///
     /// # Errors
     ///
     /// Returns an error if the engine is unavailable, or if its commit policy is [`CommitPolicy::Unchecked`] and it
     /// already has a scheduler.
     pub fn scheduling_loop(&self) -> Result<SchedulingLoop, NewSchedulerError> {
+        // Relaxed suffices: the loops share nothing but these numbers.
+        let index = self.loops.fetch_add(1, Ordering::Relaxed);
         let scheduler = |framework: &Arc<Framework>| {
             let algorithm =
-                Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone());
+                Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone())
+                    .with_index(index);
             match &self.shards {
                 Some(shards) => algorithm.with_partition(Partition::Shards(shards.clone())),
                 None => algorithm,
@@ -284,7 +291,8 @@ impl SchedulersBuilder {
         let profiles = Profiles::by_name(frameworks);
         check.0.get_or_init(|| FilterCheck::new(profiles.clone()));
         let SchedulersBuilder { algorithm, pool, shards, .. } = self;
-        Ok(Schedulers { engine, queue, profiles, algorithm, pool, shards })
+        let loops = AtomicU32::new(0);
+        Ok(Schedulers { engine, queue, profiles, algorithm, pool, shards, loops })
     }
 }
 

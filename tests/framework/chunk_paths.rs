@@ -78,7 +78,8 @@ proptest! {
         let writer = cluster(&mut draw, nodes);
         let (cluster, framework) = (writer.cluster(), Framework::default_profile());
         let config = AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
-        let mut scheduler = Algorithm::new(Framework::default_profile(), config, None);
+        let mut scheduler =
+            Algorithm::new(Framework::default_profile(), config, None).with_index(part);
         if let Some(part) = partition(part) {
             scheduler = scheduler.with_partition(part);
         }
@@ -107,6 +108,34 @@ proptest! {
             let pod = pod(format!("p{n}")).cpu(900).build();
             let decision = decided_by_nodes(&mut scheduler, writer.cluster(), &pod).unwrap();
             writer.assume_pod(pod.on(decision.node)).unwrap();
+        }
+    }
+
+    #[test]
+    fn schedulers_of_one_engine_start_evenly_spread_over_the_nodes(nodes in 800..1200_usize) {
+        let (mut writer, _) = Engine::inline(Config::default());
+        // Later nodes are larger, so each search chooses the last node that it examines.
+        for n in 0..nodes {
+            let cpu = 1_000_000 + 1_000 * n as i64;
+            let node = node(format!("n{n}")).cpu(cpu).memory(1 << 30).pods(110).build();
+            writer.add_node(node).unwrap();
+        }
+        let config = AlgorithmConfig { percentage_of_nodes: 1, ..AlgorithmConfig::default() };
+        let pod = pod("p").cpu(1_000_000).build();
+        for (index, share) in [0.0, 0.5, 0.25, 0.75, 0.125].into_iter().enumerate() {
+            let mut scheduler =
+                Algorithm::new(Framework::default_profile(), config.clone(), None)
+                    .with_index(index as u32);
+            let start = (nodes as f64 * share) as usize;
+            for cycle in 0..2 {
+                let decision = decided_by_nodes(&mut scheduler, writer.cluster(), &pod).unwrap();
+                let examined = start + cycle * 100..start + (cycle + 1) * 100;
+                let chosen: usize = decision.node[1..].parse().unwrap();
+                prop_assert!(
+                    examined.contains(&chosen) || examined.end > nodes,
+                    "{index} {cycle}: {chosen} of {examined:?}"
+                );
+            }
         }
     }
 

@@ -260,7 +260,8 @@ impl<'a> Bench<'a> {
     }
 
     fn decider(&self, index: u16) -> Algorithm {
-        let scheduler = Algorithm::new(self.framework(), self.config.clone(), None);
+        let scheduler =
+            Algorithm::new(self.framework(), self.config.clone(), None).with_index(index.into());
         match self.shares {
             Some(of) => scheduler.with_partition(Partition::Share { index: index.into(), of }),
             None => scheduler,
