@@ -16,5 +16,6 @@ mod requests;
 mod schedulers;
 mod scheduling_loop;
 mod shards;
+mod steps;
 #[cfg(feature = "tracing")]
 mod tracing;
