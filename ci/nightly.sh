@@ -7,6 +7,7 @@
 #   benchmarks every measurement of ci/benchmarks.sh, on small clusters
 #   miri       Miri with many seeds
 #   thread     both sanitizers
+#   live       2,000 random schedules of faults of an API server
 #   fuzz       each target for PORTOLAN_FUZZ_SECONDS (900)
 #   soak       hostile readers, memory and progress for PORTOLAN_SOAK_MINUTES (20)
 #   mutants    mutants made by cargo-mutants, for PORTOLAN_MUTANT_MINUTES (90): see docs/mutants.md
@@ -14,7 +15,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(real cost benchmarks miri thread fuzz soak mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(real cost benchmarks miri thread live fuzz soak mutants); fi
 
 run_step() {
     case $1 in
@@ -25,11 +26,12 @@ run_step() {
     benchmarks) bash ci/benchmarks.sh --quick ;;
     miri) bash ci/miri.sh 64 ;;
     thread) bash ci/sanitizers.sh address && bash ci/sanitizers.sh thread ;;
+    live) PORTOLAN_SCHEDULES=2000 cargo test --release -p portolan-kube --test live ;;
     fuzz) bash ci/fuzz.sh --seconds "${PORTOLAN_FUZZ_SECONDS:-900}" ;;
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of real, cost, benchmarks, miri, thread, fuzz, soak, mutants"
+        echo "unknown step $1: use one of real, cost, benchmarks, miri, thread, live, fuzz, soak, mutants"
         return 1
         ;;
     esac
