@@ -34,8 +34,14 @@ use seeds::{movement_name, node_name, scheduler_name};
 pub enum Op {
     /// If the flag is set, the decision names the current version, so that the fit is not checked again.
     Assume(PodSeed, bool),
-    AssumeAll([PodSeed; 3], bool),
-    AssumeEach([PodSeed; 3], bool),
+    AssumeAll(
+        #[cfg_attr(feature = "proptest", proptest(strategy = "three_pods()"))] [PodSeed; 3],
+        bool,
+    ),
+    AssumeEach(
+        #[cfg_attr(feature = "proptest", proptest(strategy = "three_pods()"))] [PodSeed; 3],
+        bool,
+    ),
     /// The preemptor and the uids of its victims.
     Preempt(
         PodSeed,
@@ -106,6 +112,12 @@ pub enum Op {
 #[cfg(feature = "proptest")]
 fn few<T: Arbitrary>(n: usize) -> impl Strategy<Value = Vec<T>> {
     prop::collection::vec(any::<T>(), 0..n)
+}
+
+/// Boxed, because without optimization the frames of strategies for arrays would fill the stack of a test.
+#[cfg(feature = "proptest")]
+fn three_pods() -> BoxedStrategy<[PodSeed; 3]> {
+    any::<[PodSeed; 3]>().boxed()
 }
 
 /// Generates either no node or one of the 16 nodes that pods are placed on.
