@@ -98,7 +98,8 @@ impl Algorithm {
     /// starts at one half of the list, 2 at one quarter, 3 at three quarters, and so on.
     ///
     /// A search that ends when enough nodes are feasible examines the nodes after those of the search before it.
-    /// Schedulers that start at the same node therefore examine and choose the same nodes, and their placements conflict.
+    /// Schedulers that start at the same node therefore examine and choose the same nodes, and their placements
+    /// conflict.
     #[must_use]
     pub fn with_index(mut self, index: u32) -> Algorithm {
         self.first_start = Start::Share(index.reverse_bits());
