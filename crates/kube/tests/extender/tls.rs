@@ -97,8 +97,10 @@ fn services_are_verified_as_configured() {
     // The client has no certificate.
     let fields = format!("filterVerb: filter, tlsConfig: {{caData: {ca}, {named}}}");
     let anonymous = extender(address, &fields).replace("http://", "https://");
-    let (_, message) = self::outcome(&anonymous).expect_err("not verified");
-    assert!(message.contains("CertificateRequired"), "{message}");
+    // With TLS 1.3 the refusal follows the handshake. If the connection is closed before the request is sent, the error
+    // says only that.
+    let refused = || self::outcome(&anonymous).expect_err("not verified").1;
+    assert!((0..20).any(|_| refused().contains("CertificateRequired")), "{}", refused());
 }
 
 #[test]
