@@ -69,7 +69,10 @@ impl Ledger {
                     }
                 }
             }
-            for (id, at, chunk) in cluster.chunks_newer_than(self.at) {
+            // The version counted last may have changed since without another generation: the check of a placement
+            // sees the state before the placement, under the placement's generation.
+            let before = Generation(self.at.0.saturating_sub(1));
+            for (id, at, chunk) in cluster.chunks_newer_than(before) {
                 self.update((id, at), chunk, &mut count);
             }
         } else {

@@ -344,6 +344,8 @@ impl State {
         let mut trial = Draft::fork(self.cluster());
         for pod in pods {
             self.check_assume(&trial, pod, age).map_err(together)?;
+            // Caches of checks rely on it that each change has a generation.
+            trial.begin(trial.cluster.generation().next());
             trial.place(pod, node_of(pod)?, None, true);
         }
         // Dropped first. Otherwise the state would copy everything that it shares with the trial.
