@@ -75,8 +75,9 @@ impl Plugin for VolumeRestrictions {
         &[Point::PreFilter, Point::Filter]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
-        true
+    /// A claim that only one pod may use is free for the first of several pods only.
+    fn is_by_template(&self, pod: &Pod) -> bool {
+        pod.template.claims().next().is_none()
     }
 
     fn events(&self) -> &'static [Interest] {

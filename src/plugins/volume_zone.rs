@@ -1,7 +1,7 @@
 //! Zones of volumes (volumezone/volume_zone.go).
 
 use crate::framework::{Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
-use crate::model::{Node, Pod, VolumeBindingMode};
+use crate::model::{Node, Pod, VolumeBindingMode, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
@@ -34,8 +34,10 @@ impl Plugin for VolumeZone {
         &[Point::PreFilter, Point::Filter]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
-        true
+    /// The claim of a generic ephemeral volume is named after the pod.
+    fn is_by_template(&self, pod: &Pod) -> bool {
+        let volumes = &pod.template.volumes;
+        !volumes.iter().any(|volume| matches!(volume, VolumeSource::Ephemeral { .. }))
     }
 
     fn events(&self) -> &'static [Interest] {
