@@ -195,8 +195,8 @@ impl Draft {
     }
 
     /// Finds the chunks of a plan that can be taken over, although other events came in between: those that these events
-    /// did not change, and all of whose pods are unknown and of templates for which `is_local` returns `true`. The
-    /// plan must be for these pods. O(pods × log n).
+    /// did not change, and all of whose pods are unknown and come before the first one for whose template `is_local`
+    /// returns `false`. The plan must be for these pods. O(pods × log n).
     pub(crate) fn grafts(
         &self,
         plan: Box<Plan>,
@@ -218,13 +218,19 @@ impl Draft {
         let is_new = |uid| self.pod(uid).is_none() || mutated!("graft-twice");
         // Pods of one template are mostly next to each other.
         let mut last: Option<(&Arc<Template>, bool)> = None;
+        // The check of a pod that is not local sees all pods before it and none after it, and may affect those after it.
+        let mut were_local = true;
         let mut chunks: Vec<(u32, bool)> = Vec::with_capacity(pods.len());
         for (pod, (slot, _)) in pods.iter().zip(&plan.placed) {
             let Some(place) = own.rest.places.get(slot.0) else { return Err(plan) };
             let known = last.filter(|(template, _)| **template == pod.template);
-            let (_, is_local) = known.unwrap_or_else(|| (&pod.template, is_local(pod)));
-            last = Some((&pod.template, is_local));
-            let can_be_taken = is_local && is_unchanged(place.chunk) && is_new(&pod.uid);
+            let (_, has_numbers) = known.unwrap_or_else(|| {
+                were_local = were_local && is_local(pod);
+                (&pod.template, has_equal_numbers(own, other, &pod.template))
+            });
+            last = Some((&pod.template, has_numbers));
+            let can_be_taken =
+                were_local && has_numbers && is_unchanged(place.chunk) && is_new(&pod.uid);
             chunks.push((place.chunk, !can_be_taken));
         }
         // A chunk is taken over with all of its pods or not at all.
@@ -243,6 +249,9 @@ impl Draft {
         let at = grafts.position(chunk)?;
         let template = self.acquire_template(&pod.template)?;
         let generation = self.cluster.generation();
+        // A template may have its planned number, and its labels another one.
+        let labels = grafts.plan.pod_labels_of(planned);
+        let is_renumbered = template != planned || labels != self.cluster.pod_labels_of(template);
         if grafts.chunks[at].1.is_none() {
             self.cluster.made += std::mem::take(&mut grafts.plan.made);
             let others = &mut grafts.plan.draft.cluster.chunks;
@@ -251,7 +260,8 @@ impl Draft {
         }
         self.cluster.chunks.update(chunk, generation, |chunk| {
             chunk.requested_mut().generation[lane] = generation;
-            if template != planned {
+            if is_renumbered {
+                // This also drops what was counted by the planned numbers.
                 let (key, text) = pod.uid.key();
                 let pods = &mut chunk.lane_mut(lane).pods;
                 if let Some(index) = pods.find(key, text) {
@@ -264,17 +274,29 @@ impl Draft {
     }
 }
 
+/// Returns whether the resources that pods of this template request have the same numbers in both states. The amounts of
+/// a chunk are by number.
+fn has_equal_numbers(own: &Cluster, other: &Cluster, template: &Template) -> bool {
+    let mut names = template.resources.placed.scalars.iter().map(|(name, _)| name);
+    names.all(|name| own.resource_id(name).is_some_and(|id| other.resource_id(name) == Some(id)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Followed, PerChunk, cost};
     use super::*;
     use crate::log::{Applied, Event, Prepared};
-    use crate::model::{node, pod};
+    use crate::model::{Quantity, node, pod};
+    use crate::state::CommitPolicy;
     use crate::{Config, Engine, Writer};
 
     /// A writer with a node in each of two zones, and therefore chunks.
     fn writer() -> Writer {
-        let (mut writer, _) = Engine::inline(Config::default());
+        writer_with(CommitPolicy::default())
+    }
+
+    fn writer_with(commit_check: CommitPolicy) -> Writer {
+        let (mut writer, _) = Engine::inline(Config { commit_check, ..Config::default() });
         for name in ["a", "b"] {
             let node = node(name).zone(name).cpu(1_000).memory(1 << 30).pods(110).build();
             writer.add_node(node).unwrap();
@@ -392,6 +414,58 @@ mod tests {
         let (applied, left, _) = commit(&mut one, since, empty);
         assert_eq!((applied.added, applied.generation), (0, since.next()));
         assert!(left.is_some());
+    }
+
+    #[test]
+    fn amounts_of_a_chunk_that_is_taken_over_belong_to_the_resources_of_its_pods() {
+        // The nodes need not have what the pods request.
+        let mut writer = writer_with(CommitPolicy::Unchecked);
+        let since = writer.cluster().generation();
+        let mut plan = Plan::new(writer.cluster()).unwrap();
+        let needs = |name: &str, resource: &str, node: &str| {
+            pod(name).request(resource, Quantity::whole(3)).on(node).build()
+        };
+        let planned = needs("p", "example.com/a", "a");
+        plan.assume(&planned).unwrap();
+        // The number that the plan has given to its resource gets another one.
+        writer.add_pod(needs("other", "example.com/b", "b")).unwrap();
+        let (applied, ..) = commit(&mut writer, since, (plan, vec![Arc::new(planned)]));
+        assert_eq!(applied.added, 1);
+        let requested = writer.cluster().node("a").unwrap().requested();
+        assert_eq!(requested.scalars.get("example.com/a").unwrap_or(0), 3);
+        assert_eq!(requested.scalars.get("example.com/b").unwrap_or(0), 0);
+    }
+
+    #[test]
+    fn counts_of_a_chunk_that_is_taken_over_have_the_labels_of_its_pods() {
+        let mut writer = writer();
+        let of_app = |name: &str, app: &str, cpu| pod(name).label("app", app).cpu(cpu);
+        // The first template leaves its number. Its labels are those of the second one, and keep theirs.
+        let leaving = of_app("leaving", "x", 1).on("b").build();
+        writer.add_pod(leaving.clone()).unwrap();
+        writer.add_pod(of_app("stays", "x", 2).on("b").build()).unwrap();
+        writer.remove_pod(&leaving).unwrap();
+        writer.publish();
+        writer.publish();
+        let since = writer.cluster().generation();
+        let mut plan = Plan::new(writer.cluster()).unwrap();
+        let planned = of_app("p", "planned", 3).on("a").build();
+        plan.assume(&planned).unwrap();
+        // A plugin counts the pods of the plan.
+        let counted = |cluster: &Cluster, node: &str| -> Vec<String> {
+            let node = cluster.node(node).unwrap();
+            let groups = node.place().0.tally(cluster).groups().map(|(labels, _)| labels);
+            let groups = groups.map(|labels| match cluster.pod_labels(labels) {
+                Some((_, labels)) => labels.get("app").unwrap().to_string(),
+                None => "unknown".to_owned(),
+            });
+            groups.collect()
+        };
+        assert_eq!(counted(&plan, "a"), ["planned"]);
+        // Another pod takes the free number, and the labels that are new in the plan.
+        writer.add_pod(of_app("other", "other", 4).on("b").build()).unwrap();
+        commit(&mut writer, since, (plan, vec![Arc::new(planned)]));
+        assert_eq!(counted(writer.cluster(), "a"), ["planned"]);
     }
 
     #[test]
