@@ -1,6 +1,7 @@
 //! Tests of schedulers: queues, cycles, gangs and binding. `tests/engine/main.rs` lists the tests that have binaries of
 //! their own, and the reasons.
 
+mod batch_commits;
 mod batches;
 mod cycles;
 mod dispatch;

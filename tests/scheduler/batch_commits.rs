@@ -1,0 +1,354 @@
+//! Commits of batches beside other writers: whatever the plan spares the writer, the outcome is that of pods that come
+//! one by one.
+
+use std::sync::{Arc, Mutex};
+
+use portolan::framework::{
+    Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Plugin, Point, PreFilter, Status,
+};
+use portolan::log::Event;
+use portolan::model::{
+    AccessMode, EventError, LabelSelector, Labels, Name, Namespace, Object, PersistentVolumeClaim,
+    Pod, PodAffinity, PodAffinityTerm, PodBuilder, Timestamp, TopologySpreadConstraint, Uid,
+    UnsatisfiableAction, node, pod,
+};
+use portolan::plugins::{NodeResourcesFit, VolumeRestrictions, default_plugins};
+use portolan::scheduler::{CycleError, CycleFigures, FilterCheck, Profiles, Scheduler};
+use portolan::snapshot::Cluster;
+use portolan::state::CommitCheck;
+use portolan::{Config, Engine};
+use portolan_testkit::draw::Draw;
+use proptest::prelude::*;
+
+const NOW: Timestamp = Timestamp(0);
+
+fn submit(engine: &Engine, event: Event) -> Result<(), EventError> {
+    engine.submit(event).unwrap().wait().unwrap().map(drop)
+}
+
+/// Calls a function before each decision.
+struct Meddler(Box<dyn Fn() + Send + Sync>);
+
+impl Plugin for Meddler {
+    fn name(&self) -> &'static str {
+        "Meddler"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter]
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        (self.0)();
+        Ok(PreFilter::Skip)
+    }
+
+    fn is_by_template(&self, _: &Pod) -> bool {
+        true
+    }
+}
+
+/// Checks placements with the filters of the default profile, and says of none that it depends on its node alone.
+struct EachAnew(FilterCheck);
+
+impl CommitCheck for EachAnew {
+    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        self.0.check(cluster, pod, node)
+    }
+}
+
+fn filter_check() -> FilterCheck {
+    FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())))
+}
+
+/// A scheduler beside which other events come in during its decisions.
+struct Meddled {
+    engine: Engine,
+    scheduler: Scheduler,
+    /// How many more decisions begin before these events are submitted.
+    events: Arc<Mutex<(usize, Vec<Event>)>>,
+}
+
+impl Meddled {
+    fn new(takes_over: bool, config: AlgorithmConfig) -> Meddled {
+        let commit_check = match takes_over {
+            true => filter_check().into(),
+            false => EachAnew(filter_check()).into(),
+        };
+        let engine = Engine::shared(Config { commit_check, ..Config::default() });
+        let events = Arc::new(Mutex::new((0, Vec::new())));
+        let (submitter, due) = (engine.clone(), events.clone());
+        let meddler = Meddler(Box::new(move || {
+            let mut due = due.lock().unwrap();
+            match due.0 {
+                0 => due.1.drain(..).for_each(|event| drop(submit(&submitter, event))),
+                _ => due.0 -= 1,
+            }
+        }));
+        let mut plugins = default_plugins(&Handle::default());
+        plugins.push((Box::new(meddler), 0));
+        let framework = Framework::new(plugins).unwrap();
+        let algorithm = Algorithm::new(framework, config, None);
+        let scheduler = Scheduler::new(engine.clone(), Profiles::one(algorithm)).unwrap();
+        Meddled { engine, scheduler, events }
+    }
+
+    /// Schedules the pods in a batch, and submits the events before the decision after the first `decisions` ones.
+    fn batch(
+        &mut self,
+        pods: &[Arc<Pod>],
+        decisions: usize,
+        events: Vec<Event>,
+    ) -> Vec<Result<Name, CycleError>> {
+        *self.events.lock().unwrap() = (decisions, events);
+        let placed = self.scheduler.schedule_batch(pods, NOW);
+        self.events.lock().unwrap().1.drain(..).for_each(|event| drop(submit(&self.engine, event)));
+        placed.into_iter().map(|placed| placed.map(|placed| placed.node().clone())).collect()
+    }
+
+    fn figures(&self) -> CycleFigures {
+        self.scheduler.figures()
+    }
+}
+
+/// A pod that only fits on this node.
+fn only_on(name: &str, node: &str) -> PodBuilder {
+    pod(name).cpu(100).node_selector(Labels::new([("kubernetes.io/hostname", node)]))
+}
+
+fn one_rack(namespace_selector: LabelSelector) -> PodAffinity {
+    let term = PodAffinityTerm {
+        topology_key: "rack".into(),
+        selector: LabelSelector::from_labels([("app", "x")]),
+        namespaces: Box::new(["default".into()]),
+        namespace_selector,
+    };
+    PodAffinity { required: Box::new([term]), ..PodAffinity::default() }
+}
+
+/// An engine with three nodes in one rack, but in as many zones and therefore chunks.
+fn one_rack_of_nodes() -> Meddled {
+    let meddled = Meddled::new(true, AlgorithmConfig::default());
+    for name in ["n1", "n2", "n3"] {
+        let node = node(name).hostname().zone(name).label("rack", "r").cpu(1_000).pods(10).build();
+        submit(&meddled.engine, Event::add_node(node)).unwrap();
+    }
+    meddled
+}
+
+#[test]
+fn a_pod_is_not_checked_beside_pods_that_come_after_it() {
+    let mut meddled = one_rack_of_nodes();
+    let seed = pod("seed").label("app", "x").on("n3").build();
+    submit(&meddled.engine, Event::add_pod(seed.clone())).unwrap();
+    // The second pod needs the seed. By itself, the third one is placed later than the second, and has its template.
+    let pods = [
+        only_on("first", "n1").build(),
+        only_on("near", "n2").pod_affinity(one_rack(LabelSelector::Nothing)).build(),
+        only_on("late", "n1").label("app", "x").build(),
+    ];
+    // A pod without a rack keeps the template of the third pod known.
+    let elsewhere = node("n4").zone("n4").cpu(1_000).pods(10).build();
+    submit(&meddled.engine, Event::add_node(elsewhere)).unwrap();
+    let alike = Pod { uid: Uid::new("default/alike"), ..pods[2].clone() }.on("n4");
+    submit(&meddled.engine, Event::add_pod(alike)).unwrap();
+    let gone = Event::remove_pod(&seed);
+    let placed = meddled.batch(&pods.map(Arc::new), 2, vec![gone]);
+    assert_eq!(placed, ["n1", "n2", "n1"].map(|node| Ok(node.into())));
+    // Decided again, it follows the third pod.
+    assert_eq!(meddled.figures().conflicts, 1);
+}
+
+#[test]
+fn a_pod_is_checked_against_the_anti_affinity_of_pods_before_it_in_the_batch() {
+    let mut meddled = one_rack_of_nodes();
+    let red = LabelSelector::from_labels([("team", "red")]);
+    let pods = [
+        only_on("apart", "n1").pod_anti_affinity(one_rack(red)).build(),
+        only_on("other", "n2").namespace("other").label("app", "x").build(),
+    ];
+    // From now on, the first pod's term selects the second one.
+    let labels = Labels::new([("team", "red")]);
+    let labelled = Event::PutObject(Object::from(Namespace { name: "other".into(), labels }));
+    let placed = meddled.batch(&pods.map(Arc::new), 1, vec![labelled]);
+    assert_eq!(placed[0], Ok("n1".into()));
+    assert!(matches!(&placed[1], Err(CycleError::Schedule(_))), "{placed:?}");
+    assert_eq!(meddled.engine.reader().unwrap().snapshot().pod_count(), 1);
+}
+
+/// An engine that checks filters, with nodes that are each a rack of its own, in these zones.
+fn racks(zones: [&str; 3]) -> Meddled {
+    let meddled = Meddled::new(true, AlgorithmConfig::default());
+    for (name, zone) in ["n1", "n2", "n3"].into_iter().zip(zones) {
+        let node = node(name).zone(zone).label("rack", name).cpu(1_000).pods(10).build();
+        submit(&meddled.engine, Event::add_node(node)).unwrap();
+    }
+    meddled
+}
+
+/// Assumes the pods on engines of their own: one by one, in one event, and all or none of them. Returns how many were
+/// accepted each time.
+fn accepted(zones: [&str; 3], pods: &[Arc<Pod>]) -> [usize; 3] {
+    let assume = |pod: &Arc<Pod>| Event::AssumePod { pod: pod.clone(), decided_on: None };
+    let each = Event::assume_each(pods.to_vec());
+    let all = Event::assume_all(pods.iter().map(|pod| Pod::clone(pod)).collect::<Vec<_>>());
+    let ways = [pods.iter().map(assume).collect(), vec![each], vec![all]];
+    ways.map(|events| {
+        let engine = racks(zones).engine;
+        let added = |event| engine.submit(event).unwrap().wait().unwrap().map_or(0, |of| of.added);
+        events.into_iter().map(added).sum()
+    })
+}
+
+#[test]
+fn a_check_counts_the_pods_that_were_checked_before() {
+    // The first pod may be anywhere, and the others belong to its rack.
+    let together = |node: &str| {
+        let near = one_rack(LabelSelector::Nothing);
+        Arc::new(pod(node).label("app", "x").pod_affinity(near).on(node).build())
+    };
+    let pods = ["n1", "n2", "n3"].map(together);
+    assert_eq!(accepted(["a", "b", "c"], &pods), [1, 1, 0]);
+    assert_eq!(accepted(["a"; 3], &pods), [1, 1, 0]);
+}
+
+#[test]
+fn a_check_counts_all_pods_of_a_node_that_were_checked_before() {
+    let spread = TopologySpreadConstraint {
+        max_skew: 2,
+        topology_key: "rack".into(),
+        when_unsatisfiable: UnsatisfiableAction::DoNotSchedule,
+        selector: LabelSelector::from_labels([("app", "x")]),
+        min_domains: None,
+        honor_node_affinity: true,
+        honor_node_taints: false,
+        match_label_keys: Box::default(),
+    };
+    let on = |name: String, node: &str| {
+        let constraints = Box::new([spread.clone()]);
+        let pod = pod(name).label("app", "x").spec(|spec| spec.topology_spread = constraints);
+        Arc::new(pod.on(node).build())
+    };
+    let crowd: Vec<Arc<Pod>> = (0..4).map(|n| on(format!("p{n}"), "n1")).collect();
+    let spread: Vec<Arc<Pod>> =
+        (0..6).map(|n| on(format!("p{n}"), ["n1", "n2", "n3"][n % 3])).collect();
+    for zones in [["a", "b", "c"], ["a"; 3]] {
+        assert_eq!(accepted(zones, &crowd), [2, 2, 0]);
+        assert_eq!(accepted(zones, &spread), [6, 6, 6]);
+    }
+}
+
+#[test]
+fn a_check_counts_the_pods_before_it_in_the_batch() {
+    let mut meddled = one_rack_of_nodes();
+    let red = LabelSelector::from_labels([("team", "red")]);
+    let pods = [
+        only_on("other", "n2").namespace("other").label("app", "x").build(),
+        only_on("apart", "n1").pod_anti_affinity(one_rack(red)).build(),
+    ];
+    let labels = Labels::new([("team", "red")]);
+    let labelled = Event::PutObject(Object::from(Namespace { name: "other".into(), labels }));
+    let placed = meddled.batch(&pods.map(Arc::new), 1, vec![labelled]);
+    assert_eq!(placed[0], Ok("n2".into()));
+    assert!(matches!(&placed[1], Err(CycleError::Schedule(_))), "{placed:?}");
+    assert_eq!(meddled.engine.reader().unwrap().snapshot().pod_count(), 1);
+}
+
+#[test]
+fn one_pod_of_a_series_takes_a_claim_for_one_pod() {
+    let engine = Engine::shared(Config::default());
+    for name in ["n1", "n2"] {
+        submit(&engine, Event::add_node(node(name).cpu(1_000).pods(10).build())).unwrap();
+    }
+    let claim = PersistentVolumeClaim {
+        namespace: "default".into(),
+        name: "disk".into(),
+        volume: "v".into(),
+        is_bound: true,
+        access_modes: Box::new([AccessMode::ReadWriteOncePod]),
+        ..PersistentVolumeClaim::default()
+    };
+    submit(&engine, Event::PutObject(claim.into())).unwrap();
+    // Without the plugins that ask where the volume is.
+    let plugins: Vec<(Box<dyn Plugin>, i64)> =
+        vec![(Box::new(VolumeRestrictions), 0), (Box::new(NodeResourcesFit::default()), 1)];
+    let framework = Framework::new(plugins).unwrap();
+    let algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
+    let mut scheduler = Scheduler::new(engine, Profiles::one(algorithm)).unwrap();
+    let pods = ["a", "b", "c"].map(|name| Arc::new(pod(name).cpu(100).claim("disk").build()));
+    let placed = scheduler.schedule_batch(&pods, NOW);
+    assert_eq!(placed.iter().filter(|placed| placed.is_ok()).count(), 1, "{placed:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Chunks that are taken over from a plan stand for checks whose outcome is known.
+    #[test]
+    fn what_is_taken_over_would_have_passed_its_checks(
+        bits in any::<u64>(),
+        nodes in 1..100_usize,
+        batch in 2..16_usize,
+        zones in prop_oneof![Just(3_u64), Just(40)],
+        percentage in prop_oneof![Just(0_u8), Just(30), Just(100)],
+    ) {
+        let config = || AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
+        let mut draw = Draw::from(bits);
+        draw.zones = zones;
+        let mut worlds = [true, false].map(|takes_over| Meddled::new(takes_over, config()));
+        let everywhere = |worlds: &[Meddled; 2], event: &Event| {
+            let outcomes = worlds.each_ref().map(|world| submit(&world.engine, event.clone()));
+            assert_eq!(outcomes[0], outcomes[1]);
+        };
+        for n in 0..nodes {
+            everywhere(&worlds, &Event::add_node(draw.node(n)));
+        }
+        for _ in 0..draw.below(12) {
+            everywhere(&worlds, &Event::PutObject(draw.object()));
+        }
+        let mut known: Vec<Pod> = (0..nodes.min(20)).map(|n| draw.pod(n).on(format!("n{n}"))).collect();
+        for pod in &known {
+            everywhere(&worlds, &Event::add_pod(pod.clone()));
+        }
+        let mut templates: Vec<Pod> = (0..4).map(|n| draw.pod(n)).collect();
+        templates.extend([100, 500].map(|cpu| pod("plain").cpu(cpu).memory(1 << 28).label("app", "a").build()));
+        for round in 0..6 {
+            let mut template = templates[0].clone();
+            let pods: Vec<Arc<Pod>> = (0..batch).map(|n| {
+                if draw.one_in(3) {
+                    template = templates[draw.below(6) as usize].clone();
+                }
+                let uid = Uid::new(&format!("default/new-{round}-{n}"));
+                Arc::new(Pod { uid, node_name: None, ..template.clone() })
+            }).collect();
+            let events: Vec<Event> = (0..1 + draw.below(3)).map(|_| match draw.below(8) {
+                0 | 1 => Event::PutObject(draw.object()),
+                2 => {
+                    let n = draw.below(nodes as u64) as usize;
+                    Event::update_node(draw.node(n))
+                }
+                3 => Event::remove_node(format!("n{}", draw.below(nodes as u64))),
+                4 | 5 if !known.is_empty() => {
+                    Event::remove_pod(&known.swap_remove(draw.below(known.len() as u64) as usize))
+                }
+                _ => {
+                    let n = draw.below(nodes as u64);
+                    let uid = Uid::new(&format!("default/beside-{round}-{}", known.len()));
+                    let pod = Pod { uid, ..draw.pod(0).on(format!("n{n}")) };
+                    known.push(pod.clone());
+                    Event::add_pod(pod)
+                }
+            }).collect();
+            let after = draw.below(batch as u64) as usize;
+            let placed = worlds.each_mut().map(|world| world.batch(&pods, after, events.clone()));
+            prop_assert_eq!(&placed[0], &placed[1]);
+            prop_assert_eq!(worlds[0].figures(), worlds[1].figures());
+            let ends = worlds.each_ref().map(|world| world.engine.reader().unwrap().snapshot());
+            prop_assert_eq!(ends[0].generation(), ends[1].generation());
+            prop_assert_eq!(ends[0].dump(), ends[1].dump());
+            prop_assert_eq!(ends[0].audit(), vec![]);
+        }
+        let rebuilt = worlds[0].engine.with_writer(|writer| writer.rebuild().differences).unwrap();
+        prop_assert_eq!(rebuilt, vec![]);
+    }
+}
