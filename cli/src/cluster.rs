@@ -1,5 +1,6 @@
 //! Loads a cluster from files into a writer.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use portolan::framework::{Framework, Handle};
@@ -13,6 +14,9 @@ use crate::error::Failure;
 use crate::input;
 use crate::live::fetch::{self, Fetched, Server};
 use crate::text::count;
+
+/// The scheduler of pods that name none.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// The option that enables Gödel semantics.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -35,6 +39,11 @@ impl Godel {
         // The files are authoritative, and the only scheduler follows its profile, which
         // may ignore resources.
         Config { godel, commit_check: CommitPolicy::Unchecked, ..Config::default() }
+    }
+
+    /// Whether Gödel semantics are enabled.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.scheduler_type.is_some()
     }
 
     /// Whether the pod is assumed on a node by annotation, without a node name.
@@ -117,8 +126,24 @@ pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> Failure 
     }
 }
 
+/// The objects of a cluster that are not in an engine yet.
+pub(crate) struct Contents {
+    objects: portolan_k8s::Objects,
+    /// Notes for the reader about defaulted and skipped input.
+    pub(crate) notes: Vec<String>,
+}
+
 /// Loads a cluster from files, or from its API server.
 pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
+    let mut contents = contents(from, godel)?;
+    let (mut writer, _) = Engine::inline(godel.config());
+    let pending = contents.put(&mut writer, godel)?;
+    let controllers = std::mem::take(&mut contents.objects.controllers);
+    Ok(Loaded { writer, pending, controllers, notes: contents.notes })
+}
+
+/// Reads a cluster from files, or from its API server.
+pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, Failure> {
     let (objects, mut notes) = match from.server.is_given() {
         false => (read(&from.cluster)?, Vec::new()),
         true => {
@@ -146,27 +171,55 @@ pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
             None => Failure::Usage("the cluster has no nodes that may be read".to_owned()),
         });
     }
-    let (mut writer, _) = Engine::inline(godel.config());
-    for object in objects.objects {
-        let name = format!("{} {}/{}", object.kind().as_str(), object.namespace(), object.name());
-        writer.put_object(object).map_err(|error| Failure::Refused { object: name, error })?;
+    Ok(Contents { objects, notes })
+}
+
+impl Contents {
+    /// The pod controllers, whose daemon sets add pods to new nodes.
+    pub(crate) fn controllers(&self) -> &[portolan_k8s::PodController] {
+        &self.objects.controllers
     }
-    for node in objects.nodes {
-        let name = format!("node {}", node.name);
-        writer.add_node(node).map_err(|error| Failure::Refused { object: name, error })?;
-    }
-    let mut pending = Vec::new();
-    for pod in objects.pods {
-        let is_bound = pod.node_name.as_ref().is_some_and(|node| !node.is_empty());
-        if !is_bound && !godel.is_assumed(&pod) {
-            pending.push(pod);
-            continue;
+
+    /// Adds everything to an empty engine; returns the pending pods.
+    pub(crate) fn put(
+        &mut self,
+        writer: &mut Writer,
+        godel: &Godel,
+    ) -> Result<Vec<Pod>, Failure> {
+        for object in std::mem::take(&mut self.objects.objects) {
+            let name =
+                format!("{} {}/{}", object.kind().as_str(), object.namespace(), object.name());
+            writer.put_object(object).map_err(|error| Failure::Refused { object: name, error })?;
         }
-        let name = format!("pod {}/{}", pod.namespace(), pod.name);
-        writer.add_pod(pod).map_err(|error| Failure::Refused { object: name, error })?;
+        let mut names = HashSet::new();
+        for node in std::mem::take(&mut self.objects.nodes) {
+            if !names.insert(node.name.clone()) {
+                return Err(duplicate(&format!("node {}", node.name)));
+            }
+            let name = format!("node {}", node.name);
+            writer.add_node(node).map_err(|error| Failure::Refused { object: name, error })?;
+        }
+        let (mut pending, mut keys) = (Vec::new(), HashSet::new());
+        for pod in std::mem::take(&mut self.objects.pods) {
+            let name = format!("pod {}/{}", pod.namespace(), pod.name);
+            if !keys.insert((pod.namespace().clone(), pod.name.clone())) {
+                return Err(duplicate(&name));
+            }
+            let is_bound = pod.node_name.as_ref().is_some_and(|node| !node.is_empty());
+            if !is_bound && !godel.is_assumed(&pod) {
+                pending.push(pod);
+                continue;
+            }
+            writer.add_pod(pod).map_err(|error| Failure::Refused { object: name, error })?;
+        }
+        writer.publish();
+        Ok(pending)
     }
-    writer.publish();
-    Ok(Loaded { writer, pending, controllers: objects.controllers, notes })
+}
+
+/// The error for an object that occurs twice.
+pub(crate) fn duplicate(object: &str) -> Failure {
+    Failure::Usage(format!("{object} occurs twice: pass each object once"))
 }
 
 /// A note about skipped objects of an unsupported kind.
@@ -192,6 +245,24 @@ pub(crate) struct Policy {
     pub(crate) note: Option<String>,
 }
 
+/// The scheduling policies of all profiles of a configuration.
+pub(crate) struct Policies {
+    /// Not empty.
+    pub(crate) profiles: Vec<Profile>,
+    /// The queue's settings.
+    pub(crate) queue: QueueConfig,
+    /// A note that the configuration has extenders, which are not called.
+    pub(crate) note: Option<String>,
+}
+
+/// One profile of a configuration.
+pub(crate) struct Profile {
+    pub(crate) framework: Framework,
+    pub(crate) scheduler_name: String,
+    /// `percentageOfNodesToScore` of the profile or the configuration, if it is set.
+    pub(crate) percentage_of_nodes: Option<u8>,
+}
+
 /// The configuration's only profile, or the one for this scheduler name; the default
 /// profile if there is no configuration. The profile's plugins share the handle.
 pub(crate) fn policy(
@@ -199,16 +270,39 @@ pub(crate) fn policy(
     scheduler: Option<&str>,
     handle: &Handle,
 ) -> Result<Policy, Failure> {
-    let wanted = scheduler.unwrap_or("default-scheduler");
+    let wanted = scheduler.unwrap_or(DEFAULT_SCHEDULER);
+    let Policies { profiles, queue, note } = policies(file, handle)?;
+    let names: Vec<String> =
+        profiles.iter().map(|profile| profile.scheduler_name.clone()).collect();
+    let only = names.len() == 1;
+    let mut profiles = profiles.into_iter();
+    let found = profiles.find(|profile| only || profile.scheduler_name == wanted);
+    let found = found.ok_or_else(|| Failure::File {
+        file: file.cloned().unwrap_or_default(),
+        what: format!(
+            "no profile has schedulerName {wanted:?}, only {}: add a profile",
+            names.join(", ")
+        ),
+    })?;
+    let profile = match file {
+        Some(_) => found.scheduler_name,
+        None => wanted.to_owned(),
+    };
+    let (framework, percentage_of_nodes) = (found.framework, found.percentage_of_nodes);
+    Ok(Policy { framework, profile, percentage_of_nodes, queue, note })
+}
+
+/// All profiles of the configuration; the default profile if there is none. The profiles'
+/// plugins share the handle.
+pub(crate) fn policies(file: Option<&PathBuf>, handle: &Handle) -> Result<Policies, Failure> {
     let Some(file) = file else {
-        let framework = Framework::default_profile_with(handle);
-        return Ok(Policy {
-            framework,
-            profile: wanted.to_owned(),
+        let profile = Profile {
+            framework: Framework::default_profile_with(handle),
+            scheduler_name: DEFAULT_SCHEDULER.to_owned(),
             percentage_of_nodes: None,
-            queue: QueueConfig::default(),
-            note: None,
-        });
+        };
+        let queue = QueueConfig::default();
+        return Ok(Policies { profiles: vec![profile], queue, note: None });
     };
     let bytes = input::read(file)?;
     let text = String::from_utf8(bytes).map_err(|error| Failure::File {
@@ -220,27 +314,15 @@ pub(crate) fn policy(
             Failure::Line { file: file.clone(), line: error.line(), what: error.what().to_owned() }
         })?;
     let percentage = Some(configuration.percentage_of_nodes).filter(|percentage| *percentage > 0);
-    let names: Vec<String> =
-        configuration.profiles.iter().map(|profile| profile.scheduler_name.clone()).collect();
     let extenders = configuration.extenders.iter().map(|extender| &*extender.url_prefix);
     let extenders: Vec<&str> = extenders.collect();
-    let only = names.len() == 1;
-    let mut profiles = configuration.profiles.into_iter();
-    let found = profiles.find(|profile| only || profile.scheduler_name == wanted);
-    let found = found.ok_or_else(|| Failure::File {
-        file: file.clone(),
-        what: format!(
-            "no profile has schedulerName {wanted:?}, only {}: add a profile",
-            names.join(", ")
-        ),
-    })?;
-    Ok(Policy {
-        framework: found.framework,
-        profile: found.scheduler_name,
-        percentage_of_nodes: found.percentage_of_nodes.or(percentage),
-        queue: configuration.queue,
-        note: (!extenders.is_empty()).then(|| {
-            format!("the configuration's extenders are not called: {}", extenders.join(", "))
-        }),
-    })
+    let note = (!extenders.is_empty()).then(|| {
+        format!("the configuration's extenders are not called: {}", extenders.join(", "))
+    });
+    let profiles = configuration.profiles.into_iter().map(|profile| Profile {
+        framework: profile.framework,
+        scheduler_name: profile.scheduler_name,
+        percentage_of_nodes: profile.percentage_of_nodes.or(percentage),
+    });
+    Ok(Policies { profiles: profiles.collect(), queue: configuration.queue, note })
 }

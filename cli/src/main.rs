@@ -16,6 +16,7 @@ mod output;
 mod perf;
 mod random;
 mod replay;
+mod simulation;
 mod table;
 mod text;
 mod vectors;

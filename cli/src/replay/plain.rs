@@ -8,9 +8,10 @@ use portolan::log::Event;
 use portolan::model::Pod;
 
 use crate::error::Failure;
+use crate::simulation::{closed, refused};
 
 use super::meter::Waiting;
-use super::run::{Replay, closed, refused};
+use super::run::Replay;
 
 pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Algorithm) -> Result<(), Failure> {
     for at in 0..replay.workload.arrivals.len() {

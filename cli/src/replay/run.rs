@@ -11,13 +11,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use portolan::framework::{Algorithm, AlgorithmConfig, Handle};
 use portolan::log::Event;
 use portolan::metrics::Metrics;
-use portolan::model::{EventError, Name, Pod};
+use portolan::model::{Name, Pod};
 use portolan::scheduler::queue::QueueConfig;
 use portolan::{Engine, Figures, Reader};
 
 use crate::alloc::live_bytes;
 use crate::cluster;
 use crate::error::Failure;
+use crate::simulation::{self, Stage, closed, refused};
 use crate::{histogram, metrics};
 
 use super::meter::{Meter, Sample, Usage, Waiting, usage};
@@ -81,29 +82,17 @@ pub(super) struct Replay<'a> {
     hash: DefaultHasher,
 }
 
-/// The scheduler and its handle.
-pub(super) struct Decider {
-    pub(super) scheduler: Algorithm,
-    pub(super) handle: Handle,
-    /// The settings of the queue, from the configuration.
-    pub(super) queue: QueueConfig,
-}
-
 pub(crate) fn run(
     workload: &Workload,
     source: &Source,
     settings: Settings<'_>,
 ) -> Result<Outcome, Failure> {
     let before = live_bytes();
-    let engine = Engine::shared(source.godel.config());
+    let stage = Stage::new(source.godel.config(), settings.metrics);
+    let engine = stage.engine.clone();
     let reader = engine.reader().map_err(closed)?;
     let is_queued = source.mode == Mode::Timed || workload.needs_queue();
-    let victims = queued::Victims::default();
-    let handle = match is_queued {
-        true => queued::handle(&engine, &victims, settings.metrics),
-        false => Handle::default(),
-    };
-    let (scheduler, queue, note) = scheduler(source, settings, &handle)?;
+    let (scheduler, queue, note) = scheduler(source, settings, &stage.handle)?;
     let outcome = Outcome {
         nodes: workload.nodes.len(),
         pods: workload.arrivals.len(),
@@ -143,10 +132,13 @@ pub(crate) fn run(
     replay.load()?;
     replay.meter = Meter::new(&replay.reader.snapshot(), settings.draws_chart);
     replay.meter.sample(0.0, Waiting::default);
-    let decider = Decider { scheduler, handle, queue };
     match is_queued {
-        true => queued::run(&mut replay, decider, victims, source)?,
-        false => plain::run(&mut replay, decider.scheduler)?,
+        true => {
+            let framework = scheduler.framework().clone();
+            let simulation = stage.with_schedulers(vec![("".into(), scheduler)], queue)?;
+            queued::run(&mut replay, simulation, framework, source)?;
+        }
+        false => plain::run(&mut replay, scheduler)?,
     }
     replay.bar.finish_and_clear();
     replay.outcome.wall = started.elapsed();
@@ -187,14 +179,6 @@ fn bar(workload: &Workload, progress: Progress) -> ProgressBar {
     bar
 }
 
-pub(super) fn closed(error: impl std::fmt::Display) -> Failure {
-    Failure::Usage(format!("the engine stopped: {error}"))
-}
-
-pub(super) fn refused(pod: &Pod, error: EventError) -> Failure {
-    Failure::Refused { object: format!("pod {}/{}", pod.namespace(), pod.name), error }
-}
-
 impl Replay<'_> {
     fn load(&mut self) -> Result<(), Failure> {
         for object in &self.workload.objects {
@@ -213,7 +197,7 @@ impl Replay<'_> {
     }
 
     pub(super) fn event(&self, event: Event) -> Result<portolan::log::Outcome, Failure> {
-        self.engine.submit(event).map_err(|_| closed("the log is closed"))?.wait().map_err(closed)
+        simulation::event(&self.engine, event)
     }
 
     /// Records the decision for a pod, and its duration.

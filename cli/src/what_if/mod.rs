@@ -1,23 +1,32 @@
 //! `portolan what-if`: simulates draining or adding nodes, counts how many more copies of
 //! a pod fit, and finds nodes that could be emptied.
+//!
+//! The cluster is simulated as `portolan replay` does it ([`crate::simulation`]): pods wait
+//! in the scheduling queue, behind their gates, for their group, and preempt others. Pods
+//! that are pending in the cluster are tried first, without the change, so that only what
+//! the change does decides about the answer.
 
 mod consolidate;
+mod drain;
 mod nodes;
+mod record;
 mod report;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
 
-use portolan::framework::{AlgorithmConfig, AttemptResult, Framework, Handle, ScheduleError};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::model::{Name, Pod};
-use portolan::scheduler::WhatIf;
-use portolan::scheduler::drain::{Budgets, DrainOptions, Stays};
+use portolan::scheduler::drain::{DrainOptions, Stays};
+use portolan::scheduler::{Profiles, WhatIf};
 
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
+use crate::simulation::{Simulation, Stage, closed};
 use crate::{Output, cluster, print};
+
+use record::Record;
 
 /// Simulate draining or adding nodes and show where pods would go.
 ///
@@ -70,16 +79,28 @@ pub(crate) struct Arguments {
 struct Answer {
     nodes: usize,
     added: usize,
-    drained: Vec<String>,
+    drained: Vec<Drained>,
     /// Pods that block a drain.
     blocked: Vec<(Pod, Name, Stays)>,
     /// Pods that are moved or newly placed: old node and new node.
     placed: Vec<(Pod, Option<Name>, Name)>,
-    /// Unschedulable pods: old node and reason.
+    /// Pods that the change leaves without a node: old node and reason.
     unplaced: Vec<(Pod, Option<Name>, String)>,
+    /// Pods that were preempted, and their nodes.
+    preempted: Vec<(Pod, Option<Name>)>,
+    /// Pods of the cluster that are pending without the change, too, and why.
+    pending: Vec<(Pod, String)>,
     fit_more: Option<(Name, usize)>,
     consolidated: Option<consolidate::Consolidation>,
     notes: Vec<String>,
+}
+
+/// A drained node.
+struct Drained {
+    node: String,
+    /// How often the drain waited until replacements of evicted pods were placed, because a
+    /// budget allowed no further eviction.
+    waits: usize,
 }
 
 impl Answer {
@@ -92,41 +113,56 @@ impl Answer {
 const MOST: usize = 1_000_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let loaded = cluster::load(&arguments.from, &arguments.godel)?;
-    let policy = cluster::policy(arguments.config.as_ref(), None, &Handle::default())?;
-    let config = AlgorithmConfig {
-        percentage_of_nodes: policy.percentage_of_nodes.unwrap_or(100),
-        seed: arguments.seed,
-    };
     let sink = arguments.metrics.open()?;
-    let framework = metrics::record(policy.framework, metrics::of(&sink), &policy.profile);
-    let framework: Arc<Framework> = Arc::new(framework);
-    let start = loaded.writer.snapshot();
-    let mut what_if = WhatIf::new(&start, framework.clone(), config.clone());
-    let mut answer = Answer { notes: loaded.notes.clone(), ..Answer::default() };
-    answer.notes.extend(policy.note);
+    let mut contents = cluster::contents(&arguments.from, &arguments.godel)?;
+    let stage = Stage::new(arguments.godel.config(), metrics::of(&sink));
+    let put = stage.engine.with_writer(|writer| contents.put(writer, &arguments.godel));
+    let pending = put.map_err(closed)??;
+    let policies = cluster::policies(arguments.config.as_ref(), &stage.handle)?;
+    let (queue, note) = (policies.queue, policies.note);
+    let mut answer = Answer { notes: contents.notes.clone(), ..Answer::default() };
+    answer.notes.extend(note);
+    // Gödel's schedulers share the pods of one scheduler name.
+    let is_for_all = arguments.godel.is_enabled() && policies.profiles.len() == 1;
+    let each = policies.profiles.into_iter().map(|profile| {
+        let name = if is_for_all { String::new() } else { profile.scheduler_name };
+        let framework = metrics::record(profile.framework, metrics::of(&sink), &name);
+        let percentage_of_nodes = profile.percentage_of_nodes.unwrap_or(100);
+        let config = AlgorithmConfig { percentage_of_nodes, seed: arguments.seed };
+        (Name::from(name), Arc::new(framework), config)
+    });
+    let profiles: Vec<(Name, Arc<Framework>, AlgorithmConfig)> = each.collect();
+    let schedulers = profiles.iter().map(|(name, framework, config)| {
+        (name.clone(), Algorithm::new(framework.clone(), config.clone(), None))
+    });
+    let mut simulation = stage.with_schedulers(schedulers.collect(), queue)?;
+    let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
+        (name.clone(), (framework.clone(), config.clone()))
+    };
+    let profiles = Profiles::by_name(profiles.iter().map(named));
+    let mut record = Record::new(profiles);
+
+    // What the cluster does without the change.
+    arrive(&mut simulation, &mut record, &pending)?;
+    record.end_of_baseline(&simulation.engine)?;
+
     for copies in &arguments.add {
-        answer.added += copies.add(&mut what_if, &loaded.controllers, &mut answer.notes)?;
+        let notes = &mut answer.notes;
+        answer.added += copies.add(&simulation.engine, contents.controllers(), notes)?;
     }
     let options =
         DrainOptions { force: arguments.force, delete_local_data: arguments.delete_emptydir_data };
-    let mut queue = drain(arguments, options, &mut what_if, &mut answer)?;
-    let pending = loaded.pending.iter().cloned().map(|pod| (pod, None));
-    queue.extend(pending);
-    for pod in cluster::pods(&arguments.pods)? {
-        queue.push((Pod { node_name: None, ..pod }, None));
-    }
-    // In queue order: by priority, then by arrival.
-    queue.sort_by_key(|(pod, _)| std::cmp::Reverse(pod.template.priority));
-    for (pod, from) in queue {
-        let started = Instant::now();
-        let decided = what_if.schedule(&pod);
-        record(&framework, decided.as_ref().err(), started);
-        match decided {
-            Ok(decision) => answer.placed.push((pod, from, decision.node)),
-            Err(error) => answer.unplaced.push((pod, from, error.to_string())),
-        }
-    }
+    drain::drain(&arguments.drain, options, &mut simulation, &mut record, &mut answer)?;
+    let more = cluster::pods(&arguments.pods)?;
+    record.refuse_known(&more, &simulation.engine)?;
+    arrive(&mut simulation, &mut record, &more)?;
+
+    let snapshot = simulation.engine.reader().map_err(closed)?.snapshot();
+    record.finish(&snapshot, &mut answer);
+    let profile_of = |pod: Option<&Pod>| {
+        let of = pod.and_then(|pod| record.profiles.get(pod));
+        of.or_else(|| record.profiles.iter().next()).cloned()
+    };
     if let Some(file) = &arguments.fit_more {
         let pods = cluster::pods(std::slice::from_ref(file))?;
         let like = pods.into_iter().next().ok_or_else(|| Failure::File {
@@ -134,14 +170,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             what: "no pods found: pass a file with a pod".to_owned(),
         })?;
         let like = Pod { node_name: None, ..like };
-        answer.fit_more = Some((like.name.clone(), what_if.fit_more(&like, MOST)));
+        if let Some((framework, config)) = profile_of(Some(&like)) {
+            let most = WhatIf::new(&snapshot, framework, config).fit_more(&like, MOST);
+            answer.fit_more = Some((like.name.clone(), most));
+        }
     }
-    if arguments.consolidate {
-        answer.consolidated = Some(consolidate::run(&what_if, &framework, &config, options));
+    if let Some((framework, config)) = profile_of(None).filter(|_| arguments.consolidate) {
+        answer.consolidated = Some(consolidate::run(&snapshot, &framework, &config, options));
     }
-    answer.nodes = what_if.len();
+    answer.nodes = snapshot.len();
     if let Some(sink) = &sink {
-        sink.metrics.engine(&loaded.writer.figures(), &what_if);
+        sink.metrics.engine(&simulation.engine.figures().map_err(closed)?, &snapshot);
     }
     metrics::write(sink)?;
     print(&match arguments.output {
@@ -151,36 +190,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Records a scheduling attempt, if the framework has a recorder.
-fn record(framework: &Framework, failed: Option<&ScheduleError>, started: Instant) {
-    let Some(recorder) = framework.recorder() else { return };
-    let result = match failed {
-        None => AttemptResult::Scheduled,
-        Some(ScheduleError::Fit(_) | ScheduleError::NoNodes) => AttemptResult::Unschedulable,
-        Some(_) => AttemptResult::Error,
-    };
-    recorder.algorithm(started.elapsed());
-    recorder.attempt(result, started.elapsed());
-}
-
-/// Cordons and drains the nodes; returns the evicted pods, each with its old node.
-fn drain(
-    arguments: &Arguments,
-    options: DrainOptions,
-    what_if: &mut WhatIf,
-    answer: &mut Answer,
-) -> Result<Vec<(Pod, Option<Name>)>, Failure> {
-    let mut queue = Vec::new();
-    let mut budgets = Budgets::of(what_if);
-    for node in &arguments.drain {
-        let name: Name = node.as_str().into();
-        let drained = what_if.drain(node, &mut budgets, options).map_err(|error| {
-            Failure::Usage(format!("--drain {node}: {error}: check the spelling"))
-        })?;
-        answer.drained.push(node.clone());
-        let blocked = drained.stays.into_iter().filter(|(_, why)| why.is_in_the_way());
-        answer.blocked.extend(blocked.map(|(pod, why)| (pod, name.clone(), why)));
-        queue.extend(drained.evicted.into_iter().map(|pod| (pod, Some(name.clone()))));
+/// Adds pods one after the other, as a replay does, and settles what they start.
+fn arrive(simulation: &mut Simulation, record: &mut Record, pods: &[Pod]) -> Result<(), Failure> {
+    for pod in pods {
+        let pod = Pod { node_name: None, ..pod.clone() };
+        if record.is_scheduled(&pod) {
+            simulation.arrive(&pod)?;
+        }
+        record.arrives(pod, None);
+        simulation.settle(record)?;
     }
-    Ok(queue)
+    simulation.let_permits_end(record)
 }

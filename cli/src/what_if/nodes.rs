@@ -7,10 +7,12 @@ use portolan::framework::Framework;
 use portolan::model::{
     Labels, Name, Node, NodeAffinity, NodeLabels, NodeSelector, Pod, PodSpec, Template, Uid,
 };
-use portolan::scheduler::WhatIf;
+use portolan::log::Event;
+use portolan::{Cluster, Engine};
 
 use crate::cluster;
 use crate::error::Failure;
+use crate::simulation::{closed, event};
 use crate::text::count;
 
 /// A number of copies of the node in a file.
@@ -35,20 +37,21 @@ impl Copies {
     /// Adds the nodes; returns their number.
     pub(super) fn add(
         &self,
-        what_if: &mut WhatIf,
+        engine: &Engine,
         controllers: &[portolan_k8s::PodController],
         notes: &mut Vec<String>,
     ) -> Result<usize, Failure> {
+        let mut reader = engine.reader().map_err(closed)?;
         let objects = cluster::read(std::slice::from_ref(&self.file))?;
         let like = objects.nodes.first().ok_or_else(|| Failure::File {
             file: self.file.clone(),
             what: "no nodes found: pass a file with a node".to_owned(),
         })?;
-        let mut daemons = Daemons::of(what_if, controllers);
+        let mut daemons = Daemons::of(reader.refresh(), controllers);
         let mut placed = 0;
         for n in 1..=self.count {
             let name: Name = format!("{}-{n}", like.name).into();
-            if what_if.node(&name).is_some() {
+            if reader.refresh().node(&name).is_some() {
                 return Err(Failure::File {
                     file: self.file.clone(),
                     what: format!("node {name} already exists: rename the node in this file"),
@@ -59,10 +62,10 @@ impl Copies {
             let labels = NodeLabels::new(&labels);
             let node = Node { name: name.clone(), labels, ..like.clone() };
             let refused = |error| Failure::Refused { object: format!("node {name}"), error };
-            what_if.fork().add_node(node.clone()).map_err(refused)?;
-            for pod in daemons.on(what_if, &node) {
+            event(engine, Event::add_node(node.clone()))?.map_err(refused)?;
+            for pod in daemons.on(reader.refresh(), &node) {
                 // A daemon pod that does not fit is left out.
-                placed += usize::from(what_if.fork().add_pod(&pod).is_ok());
+                placed += usize::from(event(engine, Event::add_pod(pod))?.is_ok());
             }
         }
         if placed > 0 {
@@ -80,12 +83,12 @@ struct Daemons<'c> {
 }
 
 impl Daemons<'_> {
-    fn of<'c>(what_if: &WhatIf, controllers: &'c [portolan_k8s::PodController]) -> Daemons<'c> {
+    fn of<'c>(cluster: &Cluster, controllers: &'c [portolan_k8s::PodController]) -> Daemons<'c> {
         let is_set =
             |it: &&portolan_k8s::PodController| it.kind == portolan_k8s::ControllerKind::DaemonSet;
         let sets: Vec<&portolan_k8s::PodController> = controllers.iter().filter(is_set).collect();
         let mut seen: BTreeMap<(Name, Name), Pod> = BTreeMap::new();
-        for pod in what_if.nodes().flat_map(|node| node.pods()) {
+        for pod in cluster.nodes().flat_map(|node| node.pods()) {
             let owners = pod.template().owners.iter();
             let mut owner = owners.filter(|owner| owner.controller && &*owner.kind == "DaemonSet");
             let Some(owner) = owner.next() else { continue };
@@ -100,7 +103,7 @@ impl Daemons<'_> {
     }
 
     /// The pods that the daemon sets create on a node of the cluster.
-    fn on(&mut self, what_if: &WhatIf, node: &Node) -> Vec<Pod> {
+    fn on(&mut self, cluster: &Cluster, node: &Node) -> Vec<Pod> {
         let mut pods: Vec<Pod> = Vec::new();
         for set in &self.sets {
             pods.extend(set.expand(std::slice::from_ref(node)));
@@ -111,8 +114,8 @@ impl Daemons<'_> {
             pods.push(Pod { uid, name: named.into(), ..pod.clone() });
         }
         let runs = |pod: &Pod| {
-            let info = what_if.node(&node.name);
-            info.is_some_and(|info| self.framework.filter(what_if, pod, info).is_none())
+            let info = cluster.node(&node.name);
+            info.is_some_and(|info| self.framework.filter(cluster, pod, info).is_none())
         };
         pods.retain(runs);
         pods.into_iter().map(|pod| pod.on(node.name.clone())).collect()

@@ -43,17 +43,32 @@ pub(super) fn table(answer: &Answer) -> String {
     let _ = writeln!(text, "{verdict}\n");
     let _ = writeln!(text, "nodes     {} ({} added)", answer.nodes, answer.added);
     if !answer.drained.is_empty() {
-        let _ = writeln!(text, "drained   {}", answer.drained.join(", "));
+        let drained = answer.drained.iter().map(|drained| match drained.waits {
+            0 => drained.node.clone(),
+            waits => format!("{} ({} for budgets)", drained.node, count(waits, "wait")),
+        });
+        let _ = writeln!(text, "drained   {}", drained.collect::<Vec<_>>().join(", "));
     }
     let moved = answer.placed.iter().filter(|(_, from, _)| from.is_some()).count();
     let _ = writeln!(text, "moved     {}", count(moved, "pod"));
-    let _ = writeln!(text, "placed    {}\n", count(answer.placed.len() - moved, "pod"));
+    let _ = writeln!(text, "placed    {}", count(answer.placed.len() - moved, "pod"));
+    if !answer.preempted.is_empty() {
+        let _ = writeln!(text, "preempted {}", count(answer.preempted.len(), "pod"));
+    }
+    text.push('\n');
     list(&mut text, "blocked", &answer.blocked, |(pod, node, why)| {
         format!("{} on {node}: {why}", key(pod))
     });
     list(&mut text, "unschedulable", &answer.unplaced, |(pod, from, why)| match from {
         Some(from) => format!("{} from {from}: {why}", key(pod)),
         None => format!("{}: {why}", key(pod)),
+    });
+    list(&mut text, "pending without the change, too", &answer.pending, |(pod, why)| {
+        format!("{}: {why}", key(pod))
+    });
+    list(&mut text, "preempted", &answer.preempted, |(pod, from)| match from {
+        Some(from) => format!("{} on {from}", key(pod)),
+        None => key(pod),
     });
     list(&mut text, "placements", &answer.placed, |(pod, from, to)| match from {
         Some(from) => format!("{}: {from} → {to}", key(pod)),
@@ -105,11 +120,24 @@ pub(super) fn json(answer: &Answer) -> Value {
         .unplaced
         .iter()
         .map(|(pod, from, why)| json!({ "pod": key(pod), "from": from.as_deref(), "why": why }));
+    let drained = answer.drained.iter().map(|drained| &drained.node);
+    let waits = answer.drained.iter().filter(|drained| drained.waits > 0);
+    let waits: serde_json::Map<String, Value> =
+        waits.map(|drained| (drained.node.clone(), drained.waits.into())).collect();
+    let preempted = answer
+        .preempted
+        .iter()
+        .map(|(pod, from)| json!({ "pod": key(pod), "from": from.as_deref() }));
+    let pending =
+        answer.pending.iter().map(|(pod, why)| json!({ "pod": key(pod), "why": why }));
     let mut result = json!({
         "ok": answer.is_ok(),
         "nodes": answer.nodes,
         "added": answer.added,
-        "drained": answer.drained,
+        "drained": drained.collect::<Vec<_>>(),
+        "budget_waits": waits,
+        "preempted": preempted.collect::<Vec<_>>(),
+        "pending": pending.collect::<Vec<_>>(),
         "would_not_go": blocked.collect::<Vec<_>>(),
         "placed": placed.collect::<Vec<_>>(),
         "unplaced": unplaced.collect::<Vec<_>>(),

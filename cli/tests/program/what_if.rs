@@ -105,7 +105,9 @@ fn unschedulable_pods_have_kube_schedulers_message() {
     let (code, answer) = ask(&["--cluster", &cluster, "--drain", "n1"]);
     assert_eq!(code, 1);
     let why = answer["unplaced"][0]["why"].as_str().expect("a reason");
-    let text = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.";
+    let text = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. \
+                preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, \
+                1 Preemption is not helpful for scheduling.";
     assert_eq!(why, text);
 }
 
@@ -169,8 +171,175 @@ fn the_report_names_blocked_pods_and_placements() {
     let start = "2 pods blocked\n\nnodes     2 (0 added)\ndrained   n0\nmoved     2 pods\n\
                  placed    0 pods\n\nblocked:\n  - d/kept on n0: ";
     assert!(run.out.starts_with(start), "{}", run.out);
-    let end = "placements:\n  - d/bare: n0 → n1\n  - d/web: n0 → n1\n";
+    let end = "placements:\n  - d/bare: n0 → n1\n  - d/web: n0 → n1\n\n\
+               note: no controller would recreate 1 evicted pod\n";
     assert!(run.out.ends_with(end), "{}", run.out);
     let run = portolan(&["what-if", "--cluster", &cluster]);
     assert_eq!((run.code, run.out.lines().next()), (0, Some("all pods can be placed")));
+}
+
+/// A list of these objects in a file.
+fn list(directory: &str, name: &str, items: &[Value]) -> String {
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
+    file(directory, name, list.to_string().as_bytes())
+}
+
+fn pending(name: &str, cpu: &str) -> Value {
+    let mut pod = pod(name, "", cpu, None);
+    pod["spec"].as_object_mut().expect("a spec").remove("nodeName");
+    pod
+}
+
+fn why(answer: &Value, key: &str) -> String {
+    answer[key][0]["why"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn gated_pods_are_not_placed() {
+    let cluster = list("what-if-gated", "cluster.json", &[node("n0")]);
+    let mut gated = pending("gated", "100m");
+    gated["spec"]["schedulingGates"] = json!([{ "name": "example.com/wait" }]);
+    let more = list("what-if-gated", "more.json", &[gated]);
+    let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more]);
+    assert_eq!((code, pods(&answer, "placed")), (1, vec![]));
+    assert!(why(&answer, "unplaced").contains("example.com/wait"), "{answer}");
+}
+
+#[test]
+fn added_pods_preempt_others() {
+    let low = pod("low", "n0", "800m", Some("ReplicaSet"));
+    let cluster = list("what-if-preempt", "cluster.json", &[node("n0"), low]);
+    let mut high = pending("high", "900m");
+    high["spec"]["priority"] = json!(1_000);
+    let more = list("what-if-preempt", "more.json", &[high]);
+    let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more]);
+    assert_eq!((code, pods(&answer, "placed")), (1, vec!["d/high".to_owned()]));
+    assert_eq!(answer["preempted"], json!([{ "pod": "d/low", "from": "n0" }]));
+    assert_eq!(pods(&answer, "unplaced"), ["d/low"]);
+    // With a second node, the victim finds another place.
+    let (code, answer) = {
+        let more_nodes =
+            file("what-if-preempt", "node.json", node("more").to_string().as_bytes());
+        let add = format!("1x{more_nodes}");
+        ask(&["--cluster", &cluster, "--pods", &more, "--add", &add])
+    };
+    assert_eq!((code, pods(&answer, "placed")), (0, vec!["d/high".to_owned()]));
+}
+
+#[test]
+fn a_group_is_placed_completely_or_not_at_all() {
+    let group = json!({
+        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+        "metadata": { "name": "gang", "namespace": "d" },
+        "spec": { "schedulingPolicy": { "gang": { "minCount": 3 } } },
+    });
+    let cluster = list("what-if-gang", "cluster.json", &[node("n0"), group]);
+    let members: Vec<Value> = ["a", "b", "c"]
+        .map(|name| {
+            let mut pod = pending(name, "400m");
+            pod["spec"]["schedulingGroup"] = json!({ "podGroupName": "gang" });
+            pod
+        })
+        .into();
+    let more = list("what-if-gang", "more.json", &members);
+    let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more]);
+    assert_eq!((code, pods(&answer, "placed")), (1, vec![]), "{answer}");
+    assert_eq!(pods(&answer, "unplaced"), ["d/a", "d/b", "d/c"]);
+    let two = file("what-if-gang", "node.json", node("more").to_string().as_bytes());
+    let add = format!("1x{two}");
+    let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more, "--add", &add]);
+    assert_eq!((code, pods(&answer, "placed").len()), (0, 3), "{answer}");
+}
+
+#[test]
+fn a_drain_waits_for_replacements_if_a_budget_allows_one_eviction() {
+    let web = |name: &str, on: &str| {
+        let mut pod = pod(name, on, "100m", Some("ReplicaSet"));
+        pod["metadata"]["labels"] = json!({ "app": "web" });
+        pod
+    };
+    let budget = |allowed: i32| {
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": { "name": "web", "namespace": "d" },
+            "spec": { "selector": { "matchLabels": { "app": "web" } } },
+            "status": { "disruptionsAllowed": allowed },
+        })
+    };
+    let cluster = |name: &str, allowed| {
+        let pods = [web("w0", "n0"), web("w1", "n0"), web("w2", "n0")];
+        let rest = [node("n0"), node("n1"), budget(allowed)];
+        list("what-if-rolling", name, &[&rest[..], &pods[..]].concat())
+    };
+    let (code, answer) = ask(&["--cluster", &cluster("one.json", 1), "--drain", "n0"]);
+    assert_eq!((code, pods(&answer, "would_not_go")), (0, vec![]), "{answer}");
+    assert_eq!(pods(&answer, "placed"), ["d/w0", "d/w1", "d/w2"]);
+    assert_eq!(answer["budget_waits"], json!({ "n0": 2 }));
+    let (code, answer) = ask(&["--cluster", &cluster("none.json", 0), "--drain", "n0"]);
+    assert_eq!((code, pods(&answer, "would_not_go").len()), (1, 3), "{answer}");
+    assert_eq!(answer["budget_waits"], json!({}));
+    // Without room for replacements, only the first pod goes.
+    let full = |pods: &[Value]| list("what-if-rolling", "full.json", pods);
+    let large = pod("large", "n1", "1", Some("ReplicaSet"));
+    let rest = [node("n0"), node("n1"), budget(1), large, web("w0", "n0"), web("w1", "n0")];
+    let (code, answer) = ask(&["--cluster", &full(&rest), "--drain", "n0"]);
+    assert_eq!((code, pods(&answer, "would_not_go")), (1, vec!["d/w1".to_owned()]), "{answer}");
+    assert_eq!(pods(&answer, "unplaced"), ["d/w0"]);
+}
+
+#[test]
+fn pods_of_other_schedulers_are_not_placed() {
+    let cluster = list("what-if-scheduler", "cluster.json", &[node("n0")]);
+    let mut other = pending("other", "100m");
+    other["spec"]["schedulerName"] = json!("batch");
+    let more = list("what-if-scheduler", "more.json", &[other]);
+    let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more]);
+    assert_eq!((code, pods(&answer, "placed")), (1, vec![]));
+    assert_eq!(
+        why(&answer, "unplaced"),
+        "no profile has schedulerName \"batch\": pass --config with such a profile"
+    );
+    let config = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+                  profiles: [{ schedulerName: default-scheduler }, { schedulerName: batch }]\n";
+    let config = file("what-if-scheduler", "config.yaml", config.as_bytes());
+    let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more, "--config", &config]);
+    assert_eq!((code, pods(&answer, "placed")), (0, vec!["d/other".to_owned()]));
+}
+
+#[test]
+fn objects_that_occur_twice_are_refused() {
+    let error = |items: &[Value], more: &[Value]| {
+        let cluster = list("what-if-twice", "cluster.json", items);
+        let more = list("what-if-twice", "more.json", more);
+        let run = portolan(&["what-if", "--cluster", &cluster, "--pods", &more]);
+        assert_eq!(run.code, 2, "{}", run.out);
+        run.err
+    };
+    let twice = "occurs twice: pass each object once\n";
+    let placed = || pod("p", "n0", "100m", None);
+    assert_eq!(error(&[node("n0"), node("n0")], &[]), format!("portolan: node n0 {twice}"));
+    let mut other = placed();
+    other["metadata"]["uid"] = json!("another");
+    assert_eq!(error(&[node("n0"), placed(), other], &[]), format!("portolan: pod d/p {twice}"));
+    assert_eq!(
+        error(&[node("n0"), placed()], &[pending("p", "1m")]),
+        format!("portolan: pod d/p {twice}")
+    );
+    let new = [pending("q", "1m"), pending("q", "1m")];
+    assert_eq!(error(&[node("n0")], &new), format!("portolan: pod d/q {twice}"));
+}
+
+#[test]
+fn pods_that_are_pending_anyway_do_not_decide_the_answer() {
+    let large = pending("large", "4");
+    let cluster = list("what-if-pending", "cluster.json", &[node("n0"), large.clone()]);
+    let more = list("what-if-pending", "more.json", &[pending("small", "100m")]);
+    let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more]);
+    assert_eq!((code, pods(&answer, "pending")), (0, vec!["d/large".to_owned()]), "{answer}");
+    assert_eq!(pods(&answer, "placed"), ["d/small"]);
+    // The same pod as part of the question is unschedulable because of the question.
+    let cluster = list("what-if-pending", "empty.json", &[node("n0")]);
+    let more = list("what-if-pending", "large.json", &[large]);
+    let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more]);
+    assert_eq!((code, pods(&answer, "unplaced")), (1, vec!["d/large".to_owned()]));
 }

@@ -1,0 +1,318 @@
+//! A simulated cluster: an engine, schedulers with a queue, and a clock that only the caller
+//! advances.
+//!
+//! Decisions take no simulated time. At each moment all possible work is done sequentially,
+//! so the result depends only on the events, the configuration and the seed. A preempted pod
+//! is requeued at once, as its controller would recreate it. Pods are retried only after
+//! events: the simulation misses none, so there is no retry after five minutes. Errors other
+//! than rejections are permanent: the pod is not retried.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use portolan::framework::{Algorithm, Eviction, Evictor, Framework, Handle};
+use portolan::log::Event;
+use portolan::metrics::Metrics;
+use portolan::model::{EventError, Name, Pod, Timestamp};
+use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
+use portolan::scheduler::{
+    Attempt, BindError, BindingCycle, CycleError, InMemoryBinder, InMemoryVolumeBinder, Placement,
+    Profiles, SchedulingLoop, Unplaced,
+};
+use portolan::{Config, Engine};
+
+use crate::error::Failure;
+
+/// A cluster that nobody schedules yet.
+pub(crate) struct Stage {
+    pub(crate) engine: Engine,
+    /// The handle for the plugins of the schedulers.
+    pub(crate) handle: Handle,
+    victims: Victims,
+}
+
+/// A cluster with its schedulers.
+pub(crate) struct Simulation {
+    pub(crate) engine: Engine,
+    pub(crate) queue: Arc<QueueFront>,
+    pub(crate) scheduling: SchedulingLoop,
+    pub(crate) now: Timestamp,
+    handle: Handle,
+    victims: Victims,
+    /// Placements that wait for a permit.
+    permits: Vec<Placement>,
+}
+
+/// What happens to pods, as a caller of [`Simulation::settle`] sees it.
+pub(crate) trait Observer {
+    /// A cycle has decided on a node for the pod, or on none.
+    fn decided(&mut self, pod: &Pod, node: Option<&Name>, took: Duration);
+    /// The pod is bound.
+    fn placed(&mut self, pod: &Pod, node: &Name, now: Timestamp);
+    /// The pod was rejected.
+    fn rejected(&mut self, pod: &Pod, why: Rejection);
+    /// The pod was evicted for another pod, and returns to the queue.
+    fn preempted(&mut self, pod: &Pod);
+}
+
+/// Why a pod was rejected.
+pub(crate) struct Rejection {
+    /// The whole text.
+    pub(crate) message: String,
+    /// One text for each kind of reason.
+    pub(crate) reasons: Vec<String>,
+}
+
+/// Evicted pods that are not requeued yet.
+#[derive(Clone, Default)]
+struct Victims(Arc<Mutex<Vec<Pod>>>);
+
+impl Victims {
+    fn take(&self) -> Vec<Pod> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Removes victims at once and records them.
+struct Evicts {
+    engine: Engine,
+    victims: Victims,
+}
+
+impl Evictor for Evicts {
+    fn evict(&self, eviction: Eviction) {
+        let evicted = eviction.run(|victim| {
+            let ticket = self
+                .engine
+                .submit(Event::remove_pod(victim))
+                .map_err(|closed| closed.to_string())?;
+            let outcome = ticket.wait().map_err(|closed| closed.to_string())?;
+            outcome.map_err(|error| error.to_string())?;
+            let mut victims = self.victims.0.lock().unwrap_or_else(PoisonError::into_inner);
+            victims.push(victim.clone());
+            Ok(())
+        });
+        // The preemptor is retried whether or not the eviction succeeded.
+        drop(evicted);
+    }
+}
+
+impl Stage {
+    /// An empty cluster whose plugins bind and evict in memory.
+    pub(crate) fn new(config: Config, metrics: Option<&Metrics>) -> Stage {
+        let (engine, victims) = (Engine::shared(config), Victims::default());
+        let evictor: Arc<dyn Evictor> =
+            Arc::new(Evicts { engine: engine.clone(), victims: victims.clone() });
+        let evictor = match metrics {
+            Some(metrics) => metrics.evictor(evictor),
+            None => evictor,
+        };
+        let handle = Handle::default()
+            .with_binder(Arc::new(InMemoryBinder::new(engine.clone())))
+            .with_volume_binder(Arc::new(InMemoryVolumeBinder::new(engine.clone())))
+            .with_evictor(evictor);
+        Stage { engine, handle, victims }
+    }
+
+    /// Adds the schedulers: one for all pods if its name is empty, and otherwise each for
+    /// the pods that name it.
+    pub(crate) fn with_schedulers(
+        self,
+        schedulers: Vec<(Name, Algorithm)>,
+        queue: QueueConfig,
+    ) -> Result<Simulation, Failure> {
+        let Stage { engine, handle, victims } = self;
+        let config = QueueConfig {
+            unschedulable_timeout: Duration::MAX,
+            leftover_period: Duration::MAX,
+            ..queue
+        };
+        let framework = |(name, of): &(Name, Algorithm)| (name.clone(), of.framework().clone());
+        let frameworks: Vec<(Name, Arc<Framework>)> = schedulers.iter().map(framework).collect();
+        let queue = match &frameworks[..] {
+            [(name, all)] if name.is_empty() => SchedulingQueue::new(all.clone(), config),
+            _ => SchedulingQueue::with_profiles(frameworks, config)
+                .map_err(|error| Failure::Usage(error.to_string()))?,
+        };
+        let follower = engine.follow().map_err(closed)?;
+        let reader = engine.reader().map_err(closed)?;
+        let queue = Arc::new(QueueFront::new(queue, follower, reader));
+        let profiles = Profiles::by_name(schedulers);
+        let scheduling =
+            SchedulingLoop::new(engine.clone(), queue.clone(), profiles).map_err(closed)?;
+        let (now, permits) = (Timestamp(0), Vec::new());
+        Ok(Simulation { engine, queue, scheduling, now, handle, victims, permits })
+    }
+}
+
+pub(crate) fn closed(error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!("the engine stopped: {error}"))
+}
+
+pub(crate) fn refused(pod: &Pod, error: EventError) -> Failure {
+    Failure::Refused { object: format!("pod {}/{}", pod.namespace(), pod.name), error }
+}
+
+/// Applies an event and waits for its outcome.
+pub(crate) fn event(engine: &Engine, event: Event) -> Result<portolan::log::Outcome, Failure> {
+    engine.submit(event).map_err(|_| closed("the log is closed"))?.wait().map_err(closed)
+}
+
+impl Simulation {
+    /// Adds a pod to the queue, as its controller creates it.
+    pub(crate) fn arrive(&self, pod: &Pod) -> Result<(), Failure> {
+        let new = Pod { node_name: None, ..pod.clone() };
+        let put = event(&self.engine, Event::PutPending(Arc::new(new)))?;
+        put.map(drop).map_err(|error| refused(pod, error))
+    }
+
+    /// Schedules and binds pods until nothing is left to do at this moment.
+    pub(crate) fn settle(&mut self, observer: &mut impl Observer) -> Result<(), Failure> {
+        loop {
+            let (started, now) = (Instant::now(), self.now);
+            match self.scheduling.schedule_one(Some(started), || now) {
+                Ok(attempt) => self.take_up(attempt, started, observer)?,
+                Err(PopError::Timeout) => {
+                    if !self.bind_permitted(observer)? {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(closed(error)),
+            }
+        }
+    }
+
+    /// Binds or records the pods of an attempt. Each pod counts as one cycle; the pods of a
+    /// gang share its time equally.
+    fn take_up(
+        &mut self,
+        attempt: Attempt,
+        started: Instant,
+        observer: &mut impl Observer,
+    ) -> Result<(), Failure> {
+        let (placed, failed) = attempt.into_parts();
+        let pods = (placed.len() + failed.len()).max(1);
+        let share = |started: Instant| started.elapsed() / u32::try_from(pods).unwrap_or(u32::MAX);
+        for placement in placed {
+            let bound = match placement.waits {
+                true => None,
+                false => Some(self.scheduling.bind(&placement, || self.now)),
+            };
+            observer.decided(&placement.pod, Some(placement.node()), share(started));
+            match bound {
+                None => self.permits.push(placement),
+                Some(bound) => {
+                    self.was_bound(&placement, bound.map_err(|(error, _)| error), observer)?;
+                }
+            }
+        }
+        for Unplaced { pod, error, .. } in failed {
+            observer.decided(&pod, None, share(started));
+            // A pod that only lacks group members can succeed later.
+            let is_final = error.fit().is_none() && !matches!(error, CycleError::PodGroup(_));
+            let message = error.to_string();
+            let reasons = match error.fit() {
+                Some(fit) => fit.reasons.keys().cloned().collect(),
+                None => vec![message.clone()],
+            };
+            self.was_rejected(&pod, Rejection { message, reasons }, is_final, observer)?;
+        }
+        self.requeue_victims(observer)
+    }
+
+    fn was_bound(
+        &mut self,
+        placement: &Placement,
+        bound: Result<(), BindError>,
+        observer: &mut impl Observer,
+    ) -> Result<(), Failure> {
+        let error = match bound {
+            Ok(()) => {
+                observer.placed(&placement.pod, placement.node(), self.now);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        let message = error.to_string();
+        let (reasons, is_final) = match error {
+            BindError::Rejected(fit) => (fit.reasons.into_keys().collect(), false),
+            _ => (vec![message.clone()], true),
+        };
+        self.was_rejected(&placement.pod, Rejection { message, reasons }, is_final, observer)
+    }
+
+    /// Reports why a pod was not placed; removes it from the queue if the error is final.
+    fn was_rejected(
+        &self,
+        pod: &Pod,
+        why: Rejection,
+        is_final: bool,
+        observer: &mut impl Observer,
+    ) -> Result<(), Failure> {
+        observer.rejected(pod, why);
+        if is_final {
+            event(&self.engine, Event::RemovePending(pod.uid.clone()))?
+                .map_err(|error| refused(pod, error))?;
+        }
+        Ok(())
+    }
+
+    fn requeue_victims(&self, observer: &mut impl Observer) -> Result<(), Failure> {
+        for pod in self.victims.take() {
+            observer.preempted(&pod);
+            self.arrive(&recreated(pod))?;
+        }
+        Ok(())
+    }
+
+    /// Binds the placements whose permit is decided; returns whether there were any.
+    fn bind_permitted(&mut self, observer: &mut impl Observer) -> Result<bool, Failure> {
+        let is_decided =
+            |placement: &mut Placement| BindingCycle::is_permitted(placement, self.now).is_some();
+        let decided: Vec<Placement> = self.permits.extract_if(.., is_decided).collect();
+        for placement in &decided {
+            let bound = self.scheduling.bind(placement, || self.now);
+            self.was_bound(placement, bound.map_err(|(error, _)| error), observer)?;
+            self.requeue_victims(observer)?;
+        }
+        Ok(!decided.is_empty())
+    }
+
+    fn permit_deadlines(&self) -> impl Iterator<Item = Timestamp> {
+        let waiting = self.handle.waiting_pods();
+        let mine = self.permits.iter().filter_map(move |placement| waiting.get(&placement.pod.uid));
+        mine.filter_map(|waiting| waiting.deadline())
+    }
+
+    /// The next deadline of a permit.
+    pub(crate) fn next_permit(&self) -> Option<Timestamp> {
+        self.permit_deadlines().min()
+    }
+
+    /// Advances the clock until the current permits expire. Pods that wait for a permit again
+    /// after that would wait forever.
+    pub(crate) fn let_permits_end(&mut self, observer: &mut impl Observer) -> Result<(), Failure> {
+        let last = self.permit_deadlines().max();
+        while let Some(next) = self.next_permit().filter(|next| Some(*next) <= last) {
+            self.now = self.now.max(next);
+            self.settle(observer)?;
+        }
+        Ok(())
+    }
+
+    /// The number of placements that wait for a permit.
+    pub(crate) fn permits(&self) -> usize {
+        self.permits.len()
+    }
+}
+
+/// The pod as its controller creates it again after an eviction.
+pub(crate) fn recreated(pod: Pod) -> Pod {
+    Pod {
+        node_name: None,
+        nominated_node_name: None,
+        start_time: None,
+        deletion_time: None,
+        ..pod
+    }
+}

@@ -1,0 +1,134 @@
+//! What the simulation did with each pod.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan::framework::{AlgorithmConfig, Framework};
+use portolan::model::{Name, Pod, Timestamp, Uid};
+use portolan::scheduler::Profiles;
+use portolan::{Cluster, Engine};
+
+use crate::cluster;
+use crate::error::Failure;
+use crate::simulation::{Observer, Rejection, closed};
+
+use super::Answer;
+
+/// The pods that the simulation has moved or tried to place, in the order of their arrival.
+pub(super) struct Record {
+    pub(super) profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>,
+    pods: Vec<History>,
+    by_uid: HashMap<Uid, usize>,
+    preempted: Vec<(Pod, Option<Name>)>,
+}
+
+/// One pod.
+struct History {
+    pod: Pod,
+    /// The node that the pod was moved from.
+    from: Option<Name>,
+    /// Whether the pod is pending without the change.
+    is_pending: bool,
+    /// Why the last attempt failed.
+    why: Option<String>,
+}
+
+impl Record {
+    pub(super) fn new(profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>) -> Record {
+        Record { profiles, pods: Vec::new(), by_uid: HashMap::new(), preempted: Vec::new() }
+    }
+
+    /// Whether one of the profiles schedules the pod.
+    pub(super) fn is_scheduled(&self, pod: &Pod) -> bool {
+        self.profiles.get(pod).is_some()
+    }
+
+    /// Records a pod that enters the queue, after it has left a node or for the first time.
+    pub(super) fn arrives(&mut self, pod: Pod, from: Option<Name>) {
+        if let Some(at) = self.by_uid.get(&pod.uid) {
+            let known = &mut self.pods[*at];
+            known.from = known.from.take().or(from);
+            return;
+        }
+        self.by_uid.insert(pod.uid.clone(), self.pods.len());
+        self.pods.push(History { pod, from, is_pending: false, why: None });
+    }
+
+    /// Notes which pods are pending without the change.
+    pub(super) fn end_of_baseline(&mut self, engine: &Engine) -> Result<(), Failure> {
+        let now = engine.reader().map_err(closed)?.snapshot();
+        for history in &mut self.pods {
+            history.is_pending = now.pod(&history.pod.uid).is_none();
+        }
+        Ok(())
+    }
+
+    /// Refuses pods that the cluster already has, and pods that occur twice.
+    pub(super) fn refuse_known(&self, pods: &[Pod], engine: &Engine) -> Result<(), Failure> {
+        let now = engine.reader().map_err(closed)?.snapshot();
+        let mut names = std::collections::HashSet::new();
+        let placed = now.nodes().flat_map(|node| node.pods());
+        names.extend(placed.map(|pod| (pod.namespace().clone(), pod.name().to_owned())));
+        let queued = self.pods.iter().map(|history| &history.pod);
+        names.extend(queued.map(|pod| (pod.namespace().clone(), pod.name.to_string())));
+        for pod in pods {
+            if !names.insert((pod.namespace().clone(), pod.name.to_string())) {
+                return Err(cluster::duplicate(&format!("pod {}/{}", pod.namespace(), pod.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the outcome of each pod into the answer.
+    pub(super) fn finish(&mut self, end: &Cluster, answer: &mut Answer) {
+        answer.preempted = std::mem::take(&mut self.preempted);
+        for History { pod, from, is_pending, why } in std::mem::take(&mut self.pods) {
+            if let Some(node) = end.pod(&pod.uid).and_then(|pod| pod.to_pod().node_name) {
+                answer.placed.push((pod, from, node));
+                continue;
+            }
+            let why = why.unwrap_or_else(|| self.why_untried(&pod));
+            match is_pending {
+                true => answer.pending.push((pod, why)),
+                false => answer.unplaced.push((pod, from, why)),
+            }
+        }
+    }
+
+    /// Why a pod was never tried.
+    fn why_untried(&self, pod: &Pod) -> String {
+        let Some((framework, _)) = self.profiles.get(pod) else {
+            return format!(
+                "no profile has schedulerName {:?}: pass --config with such a profile",
+                pod.scheduler_name()
+            );
+        };
+        match framework.pre_enqueue(pod) {
+            Err(status) => status.to_string(),
+            Ok(()) => "the pod waits for its group".to_owned(),
+        }
+    }
+}
+
+impl Observer for Record {
+    fn decided(&mut self, _: &Pod, _: Option<&Name>, _: Duration) {}
+
+    fn placed(&mut self, pod: &Pod, _: &Name, _: Timestamp) {
+        if let Some(at) = self.by_uid.get(&pod.uid) {
+            self.pods[*at].why = None;
+        }
+    }
+
+    fn rejected(&mut self, pod: &Pod, why: Rejection) {
+        if let Some(at) = self.by_uid.get(&pod.uid) {
+            self.pods[*at].why = Some(why.message);
+        }
+    }
+
+    fn preempted(&mut self, pod: &Pod) {
+        let from = pod.placed_on().cloned();
+        self.preempted.push((pod.clone(), from.clone()));
+        self.arrives(Pod { node_name: None, ..pod.clone() }, from);
+    }
+}
