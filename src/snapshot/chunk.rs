@@ -441,6 +441,11 @@ impl Chunk {
         self.tally.get(cluster, self)
     }
 
+    /// Drops what was counted of a lane whose pods stay, but whose numbers of templates or labels were not final.
+    pub(crate) fn forget_counts(&mut self, at: usize) {
+        self.tally.forget(at);
+    }
+
     /// Returns the pods of one of the chunk's nodes, ordered by importance.
     pub(crate) fn victims(&self, node: NodeInfo<'_>) -> &VictimIndex {
         self.tally.victims(node)

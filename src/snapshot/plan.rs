@@ -260,8 +260,9 @@ impl Draft {
         }
         self.cluster.chunks.update(chunk, generation, |chunk| {
             chunk.requested_mut().generation[lane] = generation;
+            // The check of another pod may have counted this one before its numbers were known here.
+            chunk.forget_counts(lane);
             if is_renumbered {
-                // This also drops what was counted by the planned numbers.
                 let (key, text) = pod.uid.key();
                 let pods = &mut chunk.lane_mut(lane).pods;
                 if let Some(index) = pods.find(key, text) {

@@ -280,48 +280,50 @@ fn one_pod_of_a_series_takes_a_claim_for_one_pod() {
     assert_eq!(placed.iter().filter(|placed| placed.is_ok()).count(), 1, "{placed:?}");
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
-
-    /// Chunks that are taken over from a plan stand for checks whose outcome is known.
-    #[test]
-    fn what_is_taken_over_would_have_passed_its_checks(
-        bits in any::<u64>(),
-        nodes in 1..100_usize,
-        batch in 2..16_usize,
-        zones in prop_oneof![Just(3_u64), Just(40)],
-        percentage in prop_oneof![Just(0_u8), Just(30), Just(100)],
-    ) {
-        let config = || AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
-        let mut draw = Draw::from(bits);
-        draw.zones = zones;
-        let mut worlds = [true, false].map(|takes_over| Meddled::new(takes_over, config()));
-        let everywhere = |worlds: &[Meddled; 2], event: &Event| {
-            let outcomes = worlds.each_ref().map(|world| submit(&world.engine, event.clone()));
-            assert_eq!(outcomes[0], outcomes[1]);
-        };
-        for n in 0..nodes {
-            everywhere(&worlds, &Event::add_node(draw.node(n)));
-        }
-        for _ in 0..draw.below(12) {
-            everywhere(&worlds, &Event::PutObject(draw.object()));
-        }
-        let mut known: Vec<Pod> = (0..nodes.min(20)).map(|n| draw.pod(n).on(format!("n{n}"))).collect();
-        for pod in &known {
-            everywhere(&worlds, &Event::add_pod(pod.clone()));
-        }
-        let mut templates: Vec<Pod> = (0..4).map(|n| draw.pod(n)).collect();
-        templates.extend([100, 500].map(|cpu| pod("plain").cpu(cpu).memory(1 << 28).label("app", "a").build()));
-        for round in 0..6 {
-            let mut template = templates[0].clone();
-            let pods: Vec<Arc<Pod>> = (0..batch).map(|n| {
+/// Compares a scheduler whose chunks are taken over with one whose placements are checked one by one. Chunks that are
+/// taken over from a plan stand for checks whose outcome is known.
+fn takes_over_as_it_checks(
+    bits: u64,
+    nodes: usize,
+    batch: usize,
+    zones: u64,
+    percentage: u8,
+) -> Result<(), TestCaseError> {
+    let config = || AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
+    let mut draw = Draw::from(bits);
+    draw.zones = zones;
+    let mut worlds = [true, false].map(|takes_over| Meddled::new(takes_over, config()));
+    let everywhere = |worlds: &[Meddled; 2], event: &Event| {
+        let outcomes = worlds.each_ref().map(|world| submit(&world.engine, event.clone()));
+        assert_eq!(outcomes[0], outcomes[1]);
+    };
+    for n in 0..nodes {
+        everywhere(&worlds, &Event::add_node(draw.node(n)));
+    }
+    for _ in 0..draw.below(12) {
+        everywhere(&worlds, &Event::PutObject(draw.object()));
+    }
+    let mut known: Vec<Pod> = (0..nodes.min(20)).map(|n| draw.pod(n).on(format!("n{n}"))).collect();
+    for pod in &known {
+        everywhere(&worlds, &Event::add_pod(pod.clone()));
+    }
+    let mut templates: Vec<Pod> = (0..4).map(|n| draw.pod(n)).collect();
+    templates.extend(
+        [100, 500].map(|cpu| pod("plain").cpu(cpu).memory(1 << 28).label("app", "a").build()),
+    );
+    for round in 0..6 {
+        let mut template = templates[0].clone();
+        let pods: Vec<Arc<Pod>> = (0..batch)
+            .map(|n| {
                 if draw.one_in(3) {
                     template = templates[draw.below(6) as usize].clone();
                 }
                 let uid = Uid::new(&format!("default/new-{round}-{n}"));
                 Arc::new(Pod { uid, node_name: None, ..template.clone() })
-            }).collect();
-            let events: Vec<Event> = (0..1 + draw.below(3)).map(|_| match draw.below(8) {
+            })
+            .collect();
+        let events: Vec<Event> = (0..1 + draw.below(3))
+            .map(|_| match draw.below(8) {
                 0 | 1 => Event::PutObject(draw.object()),
                 2 => {
                     let n = draw.below(nodes as u64) as usize;
@@ -338,17 +340,39 @@ proptest! {
                     known.push(pod.clone());
                     Event::add_pod(pod)
                 }
-            }).collect();
-            let after = draw.below(batch as u64) as usize;
-            let placed = worlds.each_mut().map(|world| world.batch(&pods, after, events.clone()));
-            prop_assert_eq!(&placed[0], &placed[1]);
-            prop_assert_eq!(worlds[0].figures(), worlds[1].figures());
-            let ends = worlds.each_ref().map(|world| world.engine.reader().unwrap().snapshot());
-            prop_assert_eq!(ends[0].generation(), ends[1].generation());
-            prop_assert_eq!(ends[0].dump(), ends[1].dump());
-            prop_assert_eq!(ends[0].audit(), vec![]);
-        }
-        let rebuilt = worlds[0].engine.with_writer(|writer| writer.rebuild().differences).unwrap();
-        prop_assert_eq!(rebuilt, vec![]);
+            })
+            .collect();
+        let after = draw.below(batch as u64) as usize;
+        let placed = worlds.each_mut().map(|world| world.batch(&pods, after, events.clone()));
+        prop_assert_eq!(&placed[0], &placed[1]);
+        prop_assert_eq!(worlds[0].figures(), worlds[1].figures());
+        let ends = worlds.each_ref().map(|world| world.engine.reader().unwrap().snapshot());
+        prop_assert_eq!(ends[0].generation(), ends[1].generation());
+        prop_assert_eq!(ends[0].dump(), ends[1].dump());
+        prop_assert_eq!(ends[0].audit(), vec![]);
+    }
+    let rebuilt = worlds[0].engine.with_writer(|writer| writer.rebuild().differences).unwrap();
+    prop_assert_eq!(rebuilt, vec![]);
+    Ok(())
+}
+
+/// The check of a pod between two pods of a chunk counts the chunk's pods while the numbers of some are not known yet.
+#[test]
+fn counts_of_a_chunk_that_is_partly_taken_over_do_not_stay() {
+    takes_over_as_it_checks(6_223_625_775_216_304_180, 67, 8, 3, 0).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_taken_over_would_have_passed_its_checks(
+        bits in any::<u64>(),
+        nodes in 1..100_usize,
+        batch in 2..16_usize,
+        zones in prop_oneof![Just(3_u64), Just(40)],
+        percentage in prop_oneof![Just(0_u8), Just(30), Just(100)],
+    ) {
+        takes_over_as_it_checks(bits, nodes, batch, zones, percentage)?;
     }
 }
