@@ -181,11 +181,7 @@ impl Contents {
     }
 
     /// Adds everything to an empty engine; returns the pending pods.
-    pub(crate) fn put(
-        &mut self,
-        writer: &mut Writer,
-        godel: &Godel,
-    ) -> Result<Vec<Pod>, Failure> {
+    pub(crate) fn put(&mut self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, Failure> {
         for object in std::mem::take(&mut self.objects.objects) {
             let name =
                 format!("{} {}/{}", object.kind().as_str(), object.namespace(), object.name());
@@ -316,9 +312,8 @@ pub(crate) fn policies(file: Option<&PathBuf>, handle: &Handle) -> Result<Polici
     let percentage = Some(configuration.percentage_of_nodes).filter(|percentage| *percentage > 0);
     let extenders = configuration.extenders.iter().map(|extender| &*extender.url_prefix);
     let extenders: Vec<&str> = extenders.collect();
-    let note = (!extenders.is_empty()).then(|| {
-        format!("the configuration's extenders are not called: {}", extenders.join(", "))
-    });
+    let note = (!extenders.is_empty())
+        .then(|| format!("the configuration's extenders are not called: {}", extenders.join(", ")));
     let profiles = configuration.profiles.into_iter().map(|profile| Profile {
         framework: profile.framework,
         scheduler_name: profile.scheduler_name,

@@ -7,13 +7,14 @@
 //! events: the simulation misses none, so there is no retry after five minutes. Errors other
 //! than rejections are permanent: the pod is not retried.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{Algorithm, Eviction, Evictor, Framework, Handle};
 use portolan::log::Event;
 use portolan::metrics::Metrics;
-use portolan::model::{EventError, Name, Pod, Timestamp};
+use portolan::model::{EventError, Name, Pod, Timestamp, Uid};
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
     Attempt, BindError, BindingCycle, CycleError, InMemoryBinder, InMemoryVolumeBinder, Placement,
@@ -41,7 +42,16 @@ pub(crate) struct Simulation {
     victims: Victims,
     /// Placements that wait for a permit.
     permits: Vec<Placement>,
+    /// How often each pod was preempted since the last call of [`Simulation::settle`].
+    preempted: HashMap<Uid, u32>,
+    /// Pods that were preempted too often, until the next call.
+    set_aside: Vec<Pod>,
 }
+
+/// How often a pod is requeued at one moment after it was preempted. Two pods may keep each
+/// other from their nodes forever: one preempts the other, whose next place makes the
+/// eviction useless. In a cluster the queue's backoff slows them down.
+const MOST_PREEMPTIONS: u32 = 16;
 
 /// What happens to pods, as a caller of [`Simulation::settle`] sees it.
 pub(crate) trait Observer {
@@ -140,8 +150,17 @@ impl Stage {
         let profiles = Profiles::by_name(schedulers);
         let scheduling =
             SchedulingLoop::new(engine.clone(), queue.clone(), profiles).map_err(closed)?;
-        let (now, permits) = (Timestamp(0), Vec::new());
-        Ok(Simulation { engine, queue, scheduling, now, handle, victims, permits })
+        Ok(Simulation {
+            engine,
+            queue,
+            scheduling,
+            now: Timestamp(0),
+            handle,
+            victims,
+            permits: Vec::new(),
+            preempted: HashMap::new(),
+            set_aside: Vec::new(),
+        })
     }
 }
 
@@ -168,6 +187,10 @@ impl Simulation {
 
     /// Schedules and binds pods until nothing is left to do at this moment.
     pub(crate) fn settle(&mut self, observer: &mut impl Observer) -> Result<(), Failure> {
+        self.preempted.clear();
+        for pod in std::mem::take(&mut self.set_aside) {
+            self.arrive(&pod)?;
+        }
         loop {
             let (started, now) = (Instant::now(), self.now);
             match self.scheduling.schedule_one(Some(started), || now) {
@@ -257,10 +280,20 @@ impl Simulation {
         Ok(())
     }
 
-    fn requeue_victims(&self, observer: &mut impl Observer) -> Result<(), Failure> {
+    /// Requeues preempted pods; sets aside those that were preempted too often.
+    fn requeue_victims(&mut self, observer: &mut impl Observer) -> Result<(), Failure> {
         for pod in self.victims.take() {
             observer.preempted(&pod);
-            self.arrive(&recreated(pod))?;
+            let pod = recreated(pod);
+            let times = self.preempted.entry(pod.uid.clone()).or_default();
+            *times += 1;
+            if *times <= MOST_PREEMPTIONS {
+                self.arrive(&pod)?;
+                continue;
+            }
+            let message = format!("the pod was preempted {times} times in a row");
+            observer.rejected(&pod, Rejection { reasons: vec![message.clone()], message });
+            self.set_aside.push(pod);
         }
         Ok(())
     }
@@ -308,11 +341,5 @@ impl Simulation {
 
 /// The pod as its controller creates it again after an eviction.
 pub(crate) fn recreated(pod: Pod) -> Pod {
-    Pod {
-        node_name: None,
-        nominated_node_name: None,
-        start_time: None,
-        deletion_time: None,
-        ..pod
-    }
+    Pod { node_name: None, nominated_node_name: None, start_time: None, deletion_time: None, ..pod }
 }

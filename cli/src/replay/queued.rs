@@ -103,7 +103,11 @@ impl Queued<'_, '_> {
             let arrives = arrivals.peek().map(|at| self.record.times[*at].0);
             let ends = self.record.ends.peek().map(|Reverse((end, ..))| *end);
             let Some(next) = [arrives, ends].into_iter().flatten().min() else { break };
-            self.simulation.now = [Some(next), self.simulation.next_permit()].into_iter().flatten().min().unwrap_or(next);
+            self.simulation.now = [Some(next), self.simulation.next_permit()]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(next);
             while let Some(Reverse((end, at, run))) = self.record.ends.peek().copied()
                 && end <= self.simulation.now
             {
@@ -111,7 +115,9 @@ impl Queued<'_, '_> {
                 self.end(at, run)?;
             }
             self.simulation.settle(&mut self.record)?;
-            while let Some(at) = arrivals.next_if(|at| self.record.times[*at].0 <= self.simulation.now) {
+            while let Some(at) =
+                arrivals.next_if(|at| self.record.times[*at].0 <= self.simulation.now)
+            {
                 self.arrive(at)?;
             }
             self.simulation.settle(&mut self.record)?;

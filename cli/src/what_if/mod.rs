@@ -11,6 +11,8 @@ mod drain;
 mod nodes;
 mod record;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -113,6 +115,15 @@ impl Answer {
 const MOST: usize = 1_000_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let answer = answer(arguments)?;
+    print(&match arguments.output {
+        Output::Table => report::table(&answer),
+        Output::Json => report::json(&answer).to_string(),
+    })?;
+    Ok(if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let sink = arguments.metrics.open()?;
     let mut contents = cluster::contents(&arguments.from, &arguments.godel)?;
     let stage = Stage::new(arguments.godel.config(), metrics::of(&sink));
@@ -183,11 +194,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         sink.metrics.engine(&simulation.engine.figures().map_err(closed)?, &snapshot);
     }
     metrics::write(sink)?;
-    print(&match arguments.output {
-        Output::Table => report::table(&answer),
-        Output::Json => report::json(&answer).to_string(),
-    })?;
-    Ok(if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(answer)
 }
 
 /// Adds pods one after the other, as a replay does, and settles what they start.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use portolan::framework::Framework;
+use portolan::log::Event;
 use portolan::model::{
     Labels, Name, Node, NodeAffinity, NodeLabels, NodeSelector, Pod, PodSpec, Template, Uid,
 };
-use portolan::log::Event;
 use portolan::{Cluster, Engine};
 
 use crate::cluster;

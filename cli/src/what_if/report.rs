@@ -128,8 +128,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         .preempted
         .iter()
         .map(|(pod, from)| json!({ "pod": key(pod), "from": from.as_deref() }));
-    let pending =
-        answer.pending.iter().map(|(pod, why)| json!({ "pod": key(pod), "why": why }));
+    let pending = answer.pending.iter().map(|(pod, why)| json!({ "pod": key(pod), "why": why }));
     let mut result = json!({
         "ok": answer.is_ok(),
         "nodes": answer.nodes,

@@ -218,8 +218,7 @@ fn added_pods_preempt_others() {
     assert_eq!(pods(&answer, "unplaced"), ["d/low"]);
     // With a second node, the victim finds another place.
     let (code, answer) = {
-        let more_nodes =
-            file("what-if-preempt", "node.json", node("more").to_string().as_bytes());
+        let more_nodes = file("what-if-preempt", "node.json", node("more").to_string().as_bytes());
         let add = format!("1x{more_nodes}");
         ask(&["--cluster", &cluster, "--pods", &more, "--add", &add])
     };
