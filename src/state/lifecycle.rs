@@ -516,11 +516,16 @@ impl State {
         if pod.uid != *old && self.draft.pod(&pod.uid).is_some() {
             return Err(EventError::AlreadyAdded { uid: pod.uid.clone() });
         }
+        if pod.uid == *old && self.draft.is_revision(pod_ref, pod) {
+            // The pod takes as much of its node as before, so no other check can fail.
+            self.replace(pod_ref, pod, true, observer);
+            return Ok(());
+        }
         // If the pod's removal creates a reservation, that takes over the resources of the pod.
         let leaves = pod.uid == *old || !self.draft.is_succeeded(pod_ref);
         self.draft.check_place(pod, node, leaves.then_some(pod_ref))?;
         if pod.uid == *old {
-            self.revise(pod_ref, pod, observer);
+            self.replace(pod_ref, pod, false, observer);
         } else {
             self.displace(old, pod_ref, Leaving::Deleted, observer);
             self.place(pod, None, false, observer);
@@ -530,9 +535,21 @@ impl State {
 
     /// Replaces the object of a pod, possibly on another node. The caller has checked the new object.
     pub(super) fn revise(&mut self, pod_ref: PodRef, pod: &Pod, observer: &mut impl Observer) {
+        let is_revision = self.draft.is_revision(pod_ref, pod);
+        self.replace(pod_ref, pod, is_revision, observer);
+    }
+
+    /// Like [`State::revise`], for a caller that knows whether the object is a [revision](Draft::is_revision).
+    fn replace(
+        &mut self,
+        pod_ref: PodRef,
+        pod: &Pod,
+        is_revision: bool,
+        observer: &mut impl Observer,
+    ) {
         self.note_revised(pod_ref, pod, observer);
         let given_up = self.draft.given_up(pod_ref, pod);
-        if self.draft.revise(pod_ref, pod, false) {
+        if is_revision && self.draft.revise(pod_ref, pod, false) {
             observer.placed(pod, pod_ref.slot, false);
         } else {
             self.draft.leave(pod_ref, Leaving::Gone);

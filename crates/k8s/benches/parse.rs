@@ -3,6 +3,8 @@
 //! `k8s-openapi` converts a pod that a client such as kube-rs has parsed; `k8s-openapi-json` serializes it first, as
 //! the conversions of kinds other than pods and nodes do.
 //!
+//! `digest` is what a watch does first: it recognizes an update that changes nothing that is read.
+//!
 //! `skip` is the lower bound of the JSON parser: it checks the same bytes and builds nothing.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -10,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use portolan_k8s::ToModel;
 use serde::de::IgnoredAny;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use std::hint::black_box;
 
@@ -29,6 +32,8 @@ fn parse(c: &mut Criterion) {
     let mut group = c.benchmark_group("pod");
     group.throughput(Throughput::Bytes(bytes.len() as u64));
     group.bench_function("slice", |b| b.iter(|| portolan_k8s::pod_from_slice(black_box(bytes))));
+    let raw: &RawValue = serde_json::from_slice(bytes).expect("JSON");
+    group.bench_function("digest", |b| b.iter(|| portolan_k8s::pod_digest(black_box(raw))));
     group.bench_function("value", |b| {
         b.iter(|| {
             let value: Value = serde_json::from_slice(black_box(bytes)).expect("the pod is JSON");

@@ -41,6 +41,7 @@ mod affinity;
 mod collect;
 pub mod config;
 mod defaults;
+mod digest;
 mod error;
 mod godel;
 mod movement;
@@ -57,6 +58,7 @@ mod read;
 mod read_tests;
 mod reservation;
 mod resolve;
+mod scan;
 mod selector;
 mod single;
 mod slice;
@@ -73,6 +75,7 @@ mod workloads;
 mod yaml;
 
 pub use defaults::Defaulted;
+pub use digest::{Digest, node_digest, pod_digest};
 pub use error::{Cause, ReadError};
 pub use objects::{PriorityClass, RuntimeClass};
 #[cfg(feature = "k8s-openapi")]

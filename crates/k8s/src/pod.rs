@@ -21,6 +21,10 @@ use portolan::model::{
 };
 
 const MICRO_TOPOLOGY: &str = "godel.bytedance.com/micro-topology";
+const RESIZE_PENDING: &str = "PodResizePending";
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// The types of the conditions that are read.
+pub(super) const READ_CONDITIONS: [&str; 2] = [RESIZE_PENDING, DISRUPTION_TARGET];
 
 /// A pod whose priority and overhead may still be unknown.
 #[derive(Clone, Debug)]
@@ -346,11 +350,10 @@ fn status(
     draft.start_time = timestamp(&status.start_time, &path.key("startTime"))?;
     draft.nominated_node_name = optional(&status.nominated_node_name);
     // Only the first condition of the type counts (IsPodResizeInfeasible).
-    draft.requests.resize_infeasible = (status.conditions.iter())
-        .find(|c| &*c.condition_type == "PodResizePending")
-        .is_some_and(|c| &*c.reason == "Infeasible");
-    draft.spec.is_preempted = (status.conditions.iter())
-        .find(|c| &*c.condition_type == "DisruptionTarget")
+    let condition = |name| status.conditions.iter().find(|c| &*c.condition_type == name);
+    draft.requests.resize_infeasible =
+        condition(RESIZE_PENDING).is_some_and(|c| &*c.reason == "Infeasible");
+    draft.spec.is_preempted = condition(DISRUPTION_TARGET)
         .is_some_and(|c| &*c.status == "True" && &*c.reason == "PreemptionByScheduler");
     let lists = [
         ("containerStatuses", &status.container_statuses),

@@ -123,16 +123,21 @@ impl Draft {
         self.join_group(&pod.template);
     }
 
-    /// Replaces a pod in place by another object of the same pod, if both are on the same node and have the same
-    /// template, so that no sum or index changes. Returns whether it did. Custom stores are not notified, because a
-    /// [`PlacedPod`] contains nothing that differs. O(log n).
+    /// Returns whether another object of a pod differs only in fields that change no sum and no index: both are on the
+    /// same node and have the same name and template. O(size of the template).
+    pub(crate) fn is_revision(&self, pod_ref: PodRef, pod: &Pod) -> bool {
+        self.pod_at(pod_ref).is_some_and(|known| {
+            pod.node_name.as_ref() == Some(known.node().name())
+                && *known.name() == *pod.name
+                && *known.template() == pod.template
+        })
+    }
+
+    /// Replaces a pod in place by a [revision](Draft::is_revision) of it. Returns whether it did. Custom stores are not
+    /// notified, because a [`PlacedPod`] contains nothing that differs. O(log n).
     pub(crate) fn revise(&mut self, pod_ref: PodRef, pod: &Pod, assumed: bool) -> bool {
-        let Some(node) = self.cluster.at_slot(pod_ref.slot) else { return false };
-        let Some(old) = node.pod_at(pod_ref.index) else { return false };
+        let Some(old) = self.pod_at(pod_ref) else { return false };
         let (was_assumed, number) = (old.is_assumed(), old.template_id());
-        if pod.node_name.as_ref() != Some(node.name()) || *old.template() != pod.template {
-            return false;
-        }
         let mut revised = false;
         self.change_lane(pod_ref.slot, |chunk, at, generation| {
             revised = chunk.lane_mut(at).pods.revise(pod_ref.index, pod, number, assumed);

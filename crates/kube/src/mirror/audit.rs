@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use portolan::model::{LabelSelector, Object, Pod, Uid};
+use portolan::model::{LabelSelector, Node, Object, Pod, Uid};
 use portolan::{Engine, Snapshot};
 use portolan_k8s::{ReadError, node_from_slice, object_from_slice, pod_from_slice};
 use serde_json::value::RawValue;
@@ -116,7 +116,12 @@ impl Audit<'_> {
             Resource::NODES => {
                 let node = node_from_slice(json)?;
                 let known = self.version.node(&meta.name).and_then(|known| known.kubelet_node());
-                Ok(differs(known.map(|known| **known == node)))
+                Ok(differs(known.map(|known| {
+                    // The engine does not receive versions that differ in no other field that is read.
+                    let is_later = known.resource_version > node.resource_version;
+                    let resource_version = known.resource_version;
+                    !is_later && **known == Node { resource_version, ..node }
+                })))
             }
             _ => {
                 let read: Object = object_from_slice(resource.kind, json)?;
@@ -137,7 +142,9 @@ impl Audit<'_> {
             (Some(node), None) => return Some(format!("on node {node} on the server, unknown")),
             (Some(_), Some(known)) => {
                 let expected = (pod.resource_version, node, pod.deletion_time, pod.start_time);
+                // The engine does not receive versions that differ in no other field that is read.
                 let version = known.resource_version();
+                let version = version.max(pod.resource_version);
                 let node = Some(&**known.node().name());
                 let found = (version, node, known.deletion_time(), known.start_time());
                 if known.is_assumed() {

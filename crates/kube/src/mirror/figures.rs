@@ -38,6 +38,9 @@ pub struct KindFigures {
     pub watch_errors: u64,
     /// The number of objects that could not be read. An object counts each time that it is received.
     pub skipped: u64,
+    /// The number of objects that were known already, or differed from the known ones only in fields that scheduling
+    /// does not read. The engine does not receive them.
+    pub unchanged: u64,
     /// The number of changes that the engine refused.
     pub refused: u64,
     /// The last resource version, or 0 before the first list.
@@ -57,6 +60,7 @@ pub(super) struct KindState {
     relists: AtomicU64,
     watch_errors: AtomicU64,
     skipped: AtomicU64,
+    unchanged: AtomicU64,
     refused: AtomicU64,
     version: AtomicU64,
     last_line: Mutex<Option<Instant>>,
@@ -121,6 +125,7 @@ impl KindState {
             relists: AtomicU64::new(0),
             watch_errors: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            unchanged: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             version: AtomicU64::new(0),
             last_line: Mutex::new(None),
@@ -226,6 +231,15 @@ impl KindState {
         self.skipped.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(super) fn unchanged(&self) {
+        self.unchanged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of changes that the engine refused.
+    pub(super) fn refusals(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
     pub(super) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -244,7 +258,8 @@ impl KindState {
             relists: self.relists.load(Ordering::Relaxed),
             watch_errors: self.watch_errors.load(Ordering::Relaxed),
             skipped: self.skipped.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
+            unchanged: self.unchanged.load(Ordering::Relaxed),
+            refused: self.refusals(),
             resource_version: self.version(),
             age: last_line.map(|at| at.elapsed()),
             last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),

@@ -1,13 +1,13 @@
 //! Passes nodes and objects of other kinds to the engine.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use portolan::log::{Event, Relist};
 use portolan::model::{Node, Object, ObjectKind};
 use portolan::{Reader, Snapshot};
-use portolan_k8s::{ReadError, node_from_slice, object_from_slice};
+use portolan_k8s::{Digest, ReadError, node_digest, node_from_slice, object_from_slice};
 use serde_json::value::RawValue;
 
 use super::figures::KindState;
@@ -20,6 +20,10 @@ pub(super) trait Model: Send + 'static {
     /// An object of the kind, shared with the engine.
     type Object: Send + Sync;
 
+    /// Returns a digest of the fields that are read, if objects with equal digests are equal for the engine.
+    fn digest(&self, _json: &RawValue) -> Option<Digest> {
+        None
+    }
     fn read(&self, json: &[u8]) -> Result<Self::Object, ReadError>;
     fn put(&self, object: Self::Object) -> Event;
     fn delete(&self, meta: &Meta<'_>) -> Event;
@@ -33,6 +37,10 @@ pub(super) struct Nodes;
 
 impl Model for Nodes {
     type Object = Arc<Node>;
+
+    fn digest(&self, json: &RawValue) -> Option<Digest> {
+        node_digest(json)
+    }
 
     fn read(&self, json: &[u8]) -> Result<Arc<Node>, ReadError> {
         node_from_slice(json).map(Arc::new)
@@ -82,29 +90,55 @@ impl Model for Objects {
     }
 }
 
+/// An object of a list.
+struct Listed<O> {
+    /// The hash of its key.
+    key: u64,
+    digest: Option<Digest>,
+    object: O,
+}
+
 /// Passes the objects of a kind to the engine. A list is one event.
 pub(super) struct ObjectSink<M: Model> {
     kind: Arc<KindState>,
     model: M,
     events: Events,
     reader: Reader,
-    /// The objects of a list that is not complete, each with the hash of its key.
-    list: Option<Vec<(u64, M::Object)>>,
+    /// The objects of a list that is not complete.
+    list: Option<Vec<Listed<M::Object>>>,
     /// Whether the list contains an object whose name cannot be read, which could be any object.
     is_partial: bool,
-    /// The hashes of the keys of all objects, for their number.
-    keys: HashSet<u64>,
+    /// The hashes of the keys of all objects, with the digests of those that the engine has. A digest covers the name,
+    /// so a collision of keys has no effect on it.
+    keys: HashMap<u64, Option<Digest>>,
+    /// The number of refused changes for which the digests are valid. After a refusal, the engine may lack an object.
+    refused: u64,
     hasher: RandomState,
 }
 
 impl<M: Model> ObjectSink<M> {
     pub(super) fn new(kind: Arc<KindState>, model: M, events: Events, reader: Reader) -> Self {
-        let (keys, hasher) = (HashSet::new(), RandomState::new());
-        ObjectSink { kind, model, events, reader, list: None, is_partial: false, keys, hasher }
+        let (keys, hasher) = (HashMap::new(), RandomState::new());
+        let is_partial = false;
+        ObjectSink { kind, model, events, reader, list: None, is_partial, keys, refused: 0, hasher }
     }
 
     fn key(&self, meta: &Meta<'_>) -> u64 {
         self.hasher.hash_one((&*meta.namespace, &*meta.name))
+    }
+
+    /// Returns whether the engine has an equal object. One that it has lost is added by its next version.
+    fn is_known(&mut self, key: u64, digest: Option<Digest>, meta: &Meta<'_>) -> bool {
+        let refused = self.kind.refusals();
+        if refused != self.refused {
+            self.refused = refused;
+            self.keys.values_mut().for_each(|digest| *digest = None);
+        }
+        let is_equal = digest.is_some() && self.keys.get(&key) == Some(&digest);
+        let is_known = is_equal && self.model.known(&self.reader.pin(), meta).is_some();
+        // The next change may be far away.
+        self.reader.release();
+        is_known
     }
 }
 
@@ -115,12 +149,16 @@ impl<M: Model> Sink for ObjectSink<M> {
     }
 
     async fn put(&mut self, object: &RawValue, meta: &Meta<'_>) -> Result<(), NotPut> {
+        let (key, digest) = (self.key(meta), self.model.digest(object));
+        if self.list.is_none() && self.is_known(key, digest, meta) {
+            self.kind.unchanged();
+            return Ok(());
+        }
         let object = self.model.read(object.get().as_bytes()).map_err(NotPut::Unreadable)?;
-        let key = self.key(meta);
         match &mut self.list {
-            Some(list) => list.push((key, object)),
+            Some(list) => list.push(Listed { key, digest, object }),
             None => {
-                self.keys.insert(key);
+                self.keys.insert(key, digest);
                 self.kind.set_objects(self.keys.len());
                 self.events.send(&self.kind, self.model.put(object)).await?;
             }
@@ -135,7 +173,7 @@ impl<M: Model> Sink for ObjectSink<M> {
         let version = self.reader.snapshot();
         self.reader.release();
         if let Some(known) = self.model.known(&version, meta) {
-            list.push((key, known));
+            list.push(Listed { key, digest: None, object: known });
         }
     }
 
@@ -143,7 +181,7 @@ impl<M: Model> Sink for ObjectSink<M> {
         let key = self.key(meta);
         match &mut self.list {
             Some(list) => {
-                list.retain(|(listed, _)| *listed != key);
+                list.retain(|listed| listed.key != key);
                 Ok(())
             }
             None => {
@@ -159,9 +197,9 @@ impl<M: Model> Sink for ObjectSink<M> {
         if !self.is_partial {
             self.keys.clear();
         }
-        self.keys.extend(list.iter().map(|(key, _)| key));
+        self.keys.extend(list.iter().map(|listed| (listed.key, listed.digest)));
         self.kind.set_objects(self.keys.len());
-        let objects = list.into_iter().map(|(_, object)| object);
+        let objects = list.into_iter().map(|listed| listed.object);
         if self.is_partial {
             for object in objects {
                 self.events.send(&self.kind, self.model.put(object)).await?;

@@ -9,6 +9,9 @@
 //! | waits for another scheduler | none, or `RemovePending` if it waited for one of ours |
 //! | deleted, or missing from a list | `RemovePod` or `RemovePending` |
 //!
+//! A version of a pod on a node that differs from the known one only in fields that scheduling does not read causes no
+//! event. Such versions, above all those that a kubelet writes, are recognized by their digests without being read.
+//!
 //! A version that is not newer than the known one of the same uid is ignored. A list is compared with the index, pod by
 //! pod, so it costs one event for each difference, and the pods of a large cluster are never all in memory at once.
 //!
@@ -16,11 +19,16 @@
 //!
 //! kube-scheduler keeps a terminating pod in its queue and skips it when it is popped. Here the pod leaves the queue at
 //! once, in the same event that would end its assumption, so no order of the two can leave it assumed.
+//!
+//! kube-scheduler replaces its object of a pod with each version. Here the engine keeps the resource version of the last
+//! event, so that of a pod on a node may be older than the server's; the index has the server's. Versions of pending
+//! pods always cause an event, because the queue and the writers of conditions depend on them.
 
 use std::sync::Arc;
 
 use portolan::log::Event;
 use portolan::model::{Name, Pod, Uid};
+use portolan_k8s::Digest;
 
 use super::pods::{KnownPod, PendingStatus, PodIndex};
 use super::table::{Number, Standing, Table};
@@ -46,11 +54,38 @@ impl PodRules {
         self.index.write().begin_list();
     }
 
-    /// Takes in a pod and appends the events that follow from it. `status` is called for a pod without a node. O(1).
+    /// Takes in a version of a pod without its object. Returns `false` if the object must be [put](PodRules::put), and
+    /// otherwise `true`: no event follows from it, since it is not newer than the known one, or has the digest of the
+    /// last one that was put. O(1).
+    pub(super) fn is_known(
+        &self,
+        uid: &Uid,
+        version: u64,
+        generation: i64,
+        digest: Option<Digest>,
+    ) -> bool {
+        let mut table = self.index.write();
+        let Some(number) = table.find(uid).filter(|_| version != 0) else { return false };
+        let list = table.list();
+        let Some(entry) = table.get_mut(number) else { return false };
+        let is_newer = version > entry.resource_version;
+        if is_newer && (digest.is_none() || digest != entry.digest) {
+            return false;
+        }
+        entry.seen = list;
+        if is_newer {
+            (entry.resource_version, entry.generation) = (version, generation);
+        }
+        true
+    }
+
+    /// Takes in a pod and appends the events that follow from it. `digest` is that of the text from which the pod was
+    /// read. `status` is called for a pod without a node. O(1).
     pub(super) fn put(
         &self,
         pod: Pod,
         generation: i64,
+        digest: Option<Digest>,
         status: impl FnOnce() -> PendingStatus,
         events: &mut Vec<Event>,
     ) {
@@ -88,7 +123,7 @@ impl PodRules {
             is_terminating,
             pending,
         };
-        table.put(known, is_ours);
+        table.put(known, is_ours, digest);
         drop(table);
         if before == Some(Standing::Placed) && !is_same_node {
             // The API forbids a move, so this is another history of the same uid.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portolan::log::Event;
 use portolan::model::{LabelSelector, Uid};
 use portolan::{Reader, Snapshot};
-use portolan_k8s::pod_from_slice;
+use portolan_k8s::{pod_digest, pod_from_slice};
 use serde_json::value::RawValue;
 
 use super::PodIndex;
@@ -36,6 +36,14 @@ impl PodSink {
         reader: Reader,
     ) -> PodSink {
         PodSink { kind, rules, events, reader, pending: Vec::new(), is_partial: false }
+    }
+
+    /// Returns whether the published version has the pod. A pod that the engine has lost is added by its next version.
+    fn is_placed(&mut self, uid: &Uid) -> bool {
+        let is_placed = self.reader.pin().pod(uid).is_some_and(|pod| !pod.is_assumed());
+        // The next change may be far away.
+        self.reader.release();
+        is_placed
     }
 
     async fn submit(&mut self) -> Result<(), Stopped> {
@@ -75,12 +83,19 @@ impl Sink for PodSink {
     }
 
     async fn put(&mut self, object: &RawValue, meta: &Meta<'_>) -> Result<(), NotPut> {
+        let digest = pod_digest(object);
+        let (uid, version, generation) = (Uid::new(&meta.uid), meta.version(), meta.generation);
+        let known = digest.filter(|_| self.is_placed(&uid));
+        if self.rules.is_known(&uid, version, generation, known) {
+            self.kind.unchanged();
+            return Ok(());
+        }
         let pod = pod_from_slice(object.get().as_bytes()).map_err(NotPut::Unreadable)?;
         if pod.uid.is_empty() {
             return Err(NotPut::Lacks("metadata.uid"));
         }
         let status = || pending_status(object.get());
-        self.rules.put(pod, meta.generation, status, &mut self.pending);
+        self.rules.put(pod, generation, digest, status, &mut self.pending);
         Ok(self.submit().await?)
     }
 

@@ -195,7 +195,7 @@ impl Submitter {
         let is_latest = || {
             let table = self.pods.read();
             let entry = table.find(&pod.uid).and_then(|number| table.get(number));
-            entry.is_some_and(|entry| entry.resource_version == pod.resource_version)
+            entry.is_some_and(|entry| entry.passed_on == pod.resource_version)
         };
         let repairs: Vec<Event> = match (why, &event) {
             _ if !is_latest() => return Ok(()),

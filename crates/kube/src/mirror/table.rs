@@ -1,4 +1,4 @@
-//! Stores what is known of each pod in about 100 bytes beside its name.
+//! Stores what is known of each pod in about 120 bytes beside its name.
 //!
 //! Entries are in blocks that are never moved, because a vector that doubles would waste up to half of its memory.
 //! Namespaces and nodes are numbers of interned names. The two hash tables, by uid and by name, contain numbers of
@@ -9,6 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 use portolan::model::{Name, Uid};
+use portolan_k8s::Digest;
 
 use super::pods::{KnownPod, PendingStatus};
 
@@ -23,7 +24,11 @@ pub(super) struct Entry {
     uid: Uid,
     name: Box<str>,
     pub(super) resource_version: u64,
-    generation: i64,
+    /// The version of the last object that was passed on. Later ones had its digest.
+    pub(super) passed_on: u64,
+    /// The digest of that object, if a later one with the same digest need not be passed on.
+    pub(super) digest: Option<Digest>,
+    pub(super) generation: i64,
     pending: Option<Box<PendingStatus>>,
     namespace: u32,
     node: u32,
@@ -34,7 +39,7 @@ pub(super) struct Entry {
     is_ours: bool,
 }
 
-const _: () = assert!(size_of::<Option<Entry>>() <= 80);
+const _: () = assert!(size_of::<Option<Entry>>() <= 96);
 
 /// The relation of a pod to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +99,11 @@ impl Table {
         self.list = self.list.wrapping_add(1);
     }
 
+    /// Returns the number of the current list.
+    pub(super) fn list(&self) -> u32 {
+        self.list
+    }
+
     /// Notes that the pod is in the current list.
     pub(super) fn see(&mut self, number: Number) {
         let list = self.list;
@@ -109,8 +119,8 @@ impl Table {
         unseen.filter(|(entry, _)| entry.seen != self.list).map(|(_, number)| number).collect()
     }
 
-    /// Adds a pod, or replaces the entry of the pod with the same uid.
-    pub(super) fn put(&mut self, pod: KnownPod, is_ours: bool) {
+    /// Adds a pod, or replaces the entry of the pod with the same uid. The digest is kept for a pod on a node.
+    pub(super) fn put(&mut self, pod: KnownPod, is_ours: bool, digest: Option<Digest>) {
         if let Some(number) = self.find(&pod.uid) {
             self.take(number);
         }
@@ -119,6 +129,8 @@ impl Table {
             uid: pod.uid,
             name: (*pod.name).into(),
             resource_version: pod.resource_version,
+            passed_on: pod.resource_version,
+            digest: digest.filter(|_| pod.node.is_some()),
             generation: pod.generation,
             pending: pod.pending,
             namespace,
@@ -286,8 +298,8 @@ mod tests {
     #[test]
     fn a_pod_is_found_by_uid_and_by_name_until_it_is_taken() {
         let mut table = Table::default();
-        table.put(pod("u-1", "web-0", Some("n1")), true);
-        table.put(pod("u-2", "web-1", None), true);
+        table.put(pod("u-1", "web-0", Some("n1")), true, None);
+        table.put(pod("u-2", "web-1", None), true, None);
         let number = table.find(&"u-1".into()).expect("put before");
         assert_eq!(table.find_name("shop", "web-0"), Some(number));
         assert_eq!(table.known(number), Some(pod("u-1", "web-0", Some("n1"))));
@@ -302,7 +314,7 @@ mod tests {
         let mut table = Table::default();
         for round in 0..5_000 {
             let uid = format!("u-{round}");
-            table.put(pod(&uid, "web-0", Some(&format!("node-{round}"))), true);
+            table.put(pod(&uid, "web-0", Some(&format!("node-{round}"))), true, None);
             let number = table.find(&(*uid).into()).expect("put before");
             table.take(number);
         }
@@ -313,7 +325,9 @@ mod tests {
     #[test]
     fn pods_that_are_missing_from_a_list_are_unseen() {
         let mut table = Table::default();
-        (0..3_000).for_each(|i| table.put(pod(&format!("u-{i}"), &format!("web-{i}"), None), true));
+        for i in 0..3_000 {
+            table.put(pod(&format!("u-{i}"), &format!("web-{i}"), None), true, None);
+        }
         table.begin_list();
         for i in (0..3_000).filter(|i| *i != 2_500) {
             let number = table.find(&(*format!("u-{i}")).into()).expect("put before");

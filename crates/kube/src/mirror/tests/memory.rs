@@ -24,7 +24,7 @@ fn a_placed_pod_takes_at_most_150_bytes() {
             is_terminating: false,
             pending: None,
         };
-        table.put(pod, true);
+        table.put(pod, true, None);
     }
     let bytes = ALLOCATOR.counts().live - before;
     let each = bytes / PODS as i64;

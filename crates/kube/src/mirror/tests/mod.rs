@@ -8,3 +8,9 @@ mod pods;
 mod server;
 mod submit;
 mod whole;
+
+use portolan_k8s::{Digest, pod_digest};
+
+fn digest_of(pod: &str) -> Option<Digest> {
+    pod_digest(serde_json::from_str(pod).expect("JSON"))
+}

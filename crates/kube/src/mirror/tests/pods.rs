@@ -5,6 +5,7 @@ use std::sync::Arc;
 use portolan::log::Event;
 use portolan::model::{self, Name, Pod, Timestamp, Uid};
 
+use super::digest_of;
 use crate::mirror::pod_rules::PodRules;
 use crate::mirror::{KnownPod, PendingStatus, PodIndex};
 
@@ -34,7 +35,7 @@ fn terminating(mut pod: Pod) -> Pod {
 /// Names the events that follow from a pod.
 fn put(rules: &PodRules, pod: Pod) -> Vec<String> {
     let mut events = Vec::new();
-    rules.put(pod, 1, PendingStatus::default, &mut events);
+    rules.put(pod, 1, None, PendingStatus::default, &mut events);
     names(&events)
 }
 
@@ -204,4 +205,39 @@ fn a_version_that_was_refused_is_taken_in_again() {
     assert_eq!(put(&rules, placed("a", 7, "n1")), [""; 0]);
     rules.index().distrust(&"a".into(), 7);
     assert_eq!(put(&rules, placed("a", 7, "n1")), ["update a"]);
+}
+
+#[test]
+fn a_version_with_the_digest_of_the_last_one_is_known() {
+    let rules = rules();
+    let (one, other) = (digest_of("{}"), digest_of(r#"{"spec":{}}"#));
+    let is_known = |version, digest| rules.is_known(&"a".into(), version, 4, digest);
+    assert!(!is_known(1, one), "the pod is not known");
+    let put = |pod: Pod, digest| {
+        rules.put(pod, 1, digest, PendingStatus::default, &mut Vec::new());
+    };
+    put(pending("a", 1), one);
+    assert!(!is_known(2, one), "pending pods are always passed on");
+    put(placed("a", 2, "n1"), one);
+    assert!(is_known(3, one));
+    let pod = known(&rules, "a").expect("known");
+    assert_eq!((pod.resource_version, pod.generation), (3, 4));
+    assert!(!is_known(4, other) && !is_known(4, None) && !is_known(0, one));
+    assert!(is_known(3, other) && is_known(2, None), "not newer");
+    assert_eq!(known(&rules, "a").map(|pod| pod.resource_version), Some(3));
+    put(placed("a", 5, "n1"), None);
+    assert!(!is_known(6, one), "the last one has no digest");
+}
+
+#[test]
+fn a_list_keeps_the_pods_that_are_known() {
+    let rules = rules();
+    let digest = digest_of("{}");
+    for uid in ["a", "b", "c"] {
+        rules.put(placed(uid, 1, "n1"), 1, digest, PendingStatus::default, &mut Vec::new());
+    }
+    rules.begin_list();
+    assert!(rules.is_known(&"a".into(), 1, 1, digest));
+    assert!(rules.is_known(&"b".into(), 2, 1, digest));
+    assert_eq!(end_list(&rules), ["remove c"]);
 }

@@ -6,6 +6,7 @@ use portolan::log::Event;
 use portolan::model::{self, Pod, Quantity};
 use portolan::{Config, Engine};
 
+use super::digest_of;
 use crate::api::Resource;
 use crate::mirror::figures::Board;
 use crate::mirror::pod_rules::PodRules;
@@ -31,7 +32,7 @@ impl World {
 
     /// Records a pod in the index alone.
     fn index(&self, pod: Pod) {
-        self.rules.put(pod, 1, PendingStatus::default, &mut Vec::new());
+        self.rules.put(pod, 1, None, PendingStatus::default, &mut Vec::new());
     }
 
     async fn send(&self, event: Event) {
@@ -90,8 +91,32 @@ async fn a_pod_that_the_engine_refuses_is_counted_and_tried_again_by_the_next_li
     assert_eq!((world.version_of("u-1"), world.refused()), (None, 1));
     let mut events = Vec::new();
     world.rules.begin_list();
-    world.rules.put(negative, 1, PendingStatus::default, &mut events);
+    world.rules.put(negative, 1, None, PendingStatus::default, &mut events);
     assert_eq!(events.len(), 1);
+}
+
+#[tokio::test]
+async fn a_pod_that_the_engine_refuses_is_passed_on_again_although_its_digest_is_the_same() {
+    let world = World::new();
+    let negative = model::pod("web-0").uid("u-1").resource_version(5);
+    let negative = negative.request("cpu", Quantity::milli(-1)).on("n1").build();
+    let digest = digest_of("{}");
+    world.rules.put(negative.clone(), 1, digest, PendingStatus::default, &mut Vec::new());
+    assert!(world.rules.is_known(&"u-1".into(), 6, 1, digest), "not refused yet");
+    world.send(Event::add_pod(negative)).await;
+    assert_eq!(world.refused(), 1);
+    assert!(!world.rules.is_known(&"u-1".into(), 7, 1, digest));
+}
+
+#[tokio::test]
+async fn a_refused_event_is_repaired_although_later_versions_were_not_passed_on() {
+    let world = World::new();
+    let digest = digest_of("{}");
+    world.rules.put(pod(5, "n1"), 1, digest, PendingStatus::default, &mut Vec::new());
+    assert!(world.rules.is_known(&"u-1".into(), 6, 1, digest));
+    world.send(Event::UpdatePod { old: "u-1".into(), pod: Arc::new(pod(5, "n1")) }).await;
+    assert_eq!(world.version_of("u-1"), Some(5), "no other event follows");
+    assert_eq!(world.refused(), 0);
 }
 
 #[tokio::test]

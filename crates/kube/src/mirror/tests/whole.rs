@@ -237,7 +237,7 @@ async fn a_comparison_finds_every_difference() {
     let engine = Engine::shared(Config::default());
     let placed = |uid: &str| {
         let pod = build_pod(format!("pod-{uid}")).namespace("shop").uid(uid).cpu(100);
-        pod.resource_version(5).spec(|spec| spec.container_count = 1).on("n1").build()
+        pod.resource_version(9).spec(|spec| spec.container_count = 1).on("n1").build()
     };
     for event in [
         Event::add_node(build_node("n2").build()),
@@ -257,7 +257,7 @@ async fn a_comparison_finds_every_difference() {
     let found: Vec<String> = found.expect("lists").iter().map(ToString::to_string).collect();
     let expected = [
         "Pod shop/pod-u-1: on node n1 on the server, unknown",
-        "Pod shop/pod-u-9: (5, Some(\"n1\"), None, None), expected (6, Some(\"n1\"), None, None)",
+        "Pod shop/pod-u-9: (9, Some(\"n1\"), None, None), expected (6, Some(\"n1\"), None, None)",
         "Pod u-8: not on the server",
         "Node /n1: missing from the engine",
         "Node /n2: another object",
@@ -275,4 +275,46 @@ async fn a_mirror_that_has_caught_up_has_no_differences() {
     until("the watch", || server.requests().len() == 3).await;
     server.then(page(40, "", &objects));
     assert_eq!(mirror.compare().await.expect("lists"), []);
+}
+
+#[tokio::test]
+async fn heartbeats_do_not_reach_the_engine() {
+    let node = |version: u32, beat: &str, cpu: u32| {
+        format!(
+            r#"{{"metadata":{{"name":"n1","uid":"u","resourceVersion":"{version}"}},"status":{{"allocatable":{{"cpu":"{cpu}"}},"conditions":[{{"type":"Ready","lastHeartbeatTime":"{beat}"}}]}}}}"#
+        )
+    };
+    let pod = |version: u32, phase: &str, label: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"a","namespace":"shop","uid":"u-1","resourceVersion":"{version}","labels":{{"l":"{label}"}}}},"spec":{{"nodeName":"n1","containers":[]}},"status":{{"phase":"{phase}"}}}}"#
+        )
+    };
+    for (resource, first, beat, change) in [
+        (Resource::NODES, node(5, "1", 4), node(11, "2", 4), node(12, "2", 8)),
+        (Resource::PODS, pod(5, "Pending", "x"), pod(11, "Running", "x"), pod(12, "Running", "y")),
+    ] {
+        let (server_end, reply) = open([added(&first), end(9)]);
+        let server = Server::start([reply]).await;
+        let (mirror, engine) = server.mirror(&[resource]);
+        mirror.synced().await.expect("synced");
+        let reader = engine.reader().expect("open");
+        let generation = reader.snapshot().generation();
+        server_end.send(modified(&beat)).expect("open");
+        until("the heartbeat", || mirror.figures()[0].resource_version == 11).await;
+        assert_eq!(mirror.figures()[0].unchanged, 1);
+        mirror.stop().await;
+        assert_eq!(reader.snapshot().generation(), generation, "{}", resource.kind);
+
+        let replies = [added(&first), end(9), modified(&beat), modified(&change)];
+        let server = Server::start([held(replies)]).await;
+        let (mirror, engine) = server.mirror(&[resource]);
+        until("the change", || mirror.figures()[0].resource_version == 12).await;
+        assert_eq!(mirror.figures()[0].unchanged, 1);
+        mirror.stop().await;
+        let snapshot = engine.reader().expect("open").snapshot();
+        match snapshot.pod(&"u-1".into()) {
+            Some(pod) => assert_eq!(pod.template().labels.get("l"), Some("y")),
+            None => assert_eq!(snapshot.node("n1").expect("added").allocatable().cpu.0, 8_000),
+        }
+    }
 }
