@@ -1,12 +1,12 @@
 //! The program's allocator: mimalloc, with a count of live bytes.
 //!
-//! Each thread has its own counter, so that threads share no cache line. Memory that one
-//! thread allocates and another frees changes both counters; a figure is exact if one
-//! thread does both.
+//! Each thread has its own counter, so that threads share no cache line, and adds it to a
+//! counter of the process whenever it has reached 64 KiB.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use mimalloc::MiMalloc;
 
@@ -19,14 +19,30 @@ thread_local! {
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
+/// The counted bytes of all threads, except for those that are still in the threads' own counters.
+static COUNTED: AtomicI64 = AtomicI64::new(0);
+
+/// The most bytes in a thread's own counter.
+const OWN: i64 = 64 << 10;
+
 fn count(bytes: i64) {
+    let counted = LIVE.try_with(|live| {
+        let own = live.get() + bytes;
+        let is_much = own.abs() > OWN;
+        live.set(if is_much { 0 } else { own });
+        if is_much { own } else { 0 }
+    });
     // The counter of a terminating thread may already be destroyed.
-    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+    match counted.unwrap_or(bytes) {
+        0 => {}
+        // Relaxed: a sum that orders no other memory.
+        bytes => drop(COUNTED.fetch_add(bytes, Ordering::Relaxed)),
+    }
 }
 
-/// Bytes allocated by this thread, minus bytes freed by it.
+/// Bytes allocated and not freed by the process, up to 64 KiB for each other thread.
 pub(crate) fn live_bytes() -> i64 {
-    LIVE.with(Cell::get)
+    COUNTED.load(Ordering::Relaxed) + LIVE.with(Cell::get)
 }
 
 // SAFETY: every call is forwarded unchanged to mimalloc, which has the same contract;

@@ -91,8 +91,6 @@ pub(crate) struct From {
 pub(crate) struct Loaded {
     pub(crate) writer: Writer,
     pub(crate) pending: Vec<Pod>,
-    /// Pod controllers, whose daemon sets add pods to new nodes.
-    pub(crate) controllers: Vec<portolan_k8s::PodController>,
     /// Notes for the reader about defaulted and skipped input.
     pub(crate) notes: Vec<String>,
 }
@@ -138,8 +136,7 @@ pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
     let mut contents = contents(from, godel)?;
     let (mut writer, _) = Engine::inline(godel.config());
     let pending = contents.put(&mut writer, godel)?;
-    let controllers = std::mem::take(&mut contents.objects.controllers);
-    Ok(Loaded { writer, pending, controllers, notes: contents.notes })
+    Ok(Loaded { writer, pending, notes: contents.notes })
 }
 
 /// Reads a cluster from files, or from its API server.
@@ -182,31 +179,24 @@ impl Contents {
 
     /// Adds everything to an empty engine; returns the pending pods.
     pub(crate) fn put(&mut self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, Failure> {
-        for object in std::mem::take(&mut self.objects.objects) {
-            let name =
-                format!("{} {}/{}", object.kind().as_str(), object.namespace(), object.name());
-            writer.put_object(object).map_err(|error| Failure::Refused { object: name, error })?;
-        }
+        let portolan_k8s::Objects { objects, nodes, pods, .. } = &mut self.objects;
         let mut names = HashSet::new();
-        for node in std::mem::take(&mut self.objects.nodes) {
-            if !names.insert(node.name.clone()) {
-                return Err(duplicate(&format!("node {}", node.name)));
-            }
-            let name = format!("node {}", node.name);
-            writer.add_node(node).map_err(|error| Failure::Refused { object: name, error })?;
+        if let Some(node) = nodes.iter().find(|node| !names.insert(&node.name)) {
+            return Err(duplicate(&format!("node {}", node.name)));
         }
-        let (mut pending, mut keys) = (Vec::new(), HashSet::new());
-        for pod in std::mem::take(&mut self.objects.pods) {
-            let name = format!("pod {}/{}", pod.namespace(), pod.name);
-            if !keys.insert((pod.namespace().clone(), pod.name.clone())) {
-                return Err(duplicate(&name));
-            }
-            let is_bound = pod.node_name.as_ref().is_some_and(|node| !node.is_empty());
-            if !is_bound && !godel.is_assumed(&pod) {
-                pending.push(pod);
-                continue;
-            }
-            writer.add_pod(pod).map_err(|error| Failure::Refused { object: name, error })?;
+        let mut keys = HashSet::new();
+        if let Some(pod) = pods.iter().find(|pod| !keys.insert((pod.namespace(), &pod.name))) {
+            return Err(duplicate(&format!("pod {}/{}", pod.namespace(), pod.name)));
+        }
+        let is_placed = |pod: &Pod| {
+            pod.node_name.as_ref().is_some_and(|node| !node.is_empty()) || godel.is_assumed(pod)
+        };
+        let (placed, pending): (Vec<Pod>, Vec<Pod>) =
+            std::mem::take(pods).into_iter().partition(is_placed);
+        let (objects, nodes) = (std::mem::take(objects), std::mem::take(nodes));
+        let applied = writer.load(objects, nodes, placed);
+        if let Some((object, error)) = applied.rejected.into_iter().next() {
+            return Err(Failure::Refused { object, error });
         }
         writer.publish();
         Ok(pending)

@@ -448,6 +448,15 @@ impl Cluster {
         found
     }
 
+    /// Returns the number of a template, if it has one.
+    pub(crate) fn template_number(&self, template: &Arc<Template>) -> Option<u32> {
+        let templates = &self.rest.templates;
+        templates.index.find(template.hash64(), |number| {
+            let known = templates.table.get(number).map(|kept| &kept.template);
+            known.is_some_and(|known| Arc::ptr_eq(known, template) || known == template)
+        })
+    }
+
     pub(crate) fn at_slot(&self, slot: NodeSlot) -> Option<NodeInfo<'_>> {
         let place = *self.rest.places.get(slot.0)?;
         NodeInfo::new(self, self.chunks.get(place.chunk)?, place.lane)

@@ -89,6 +89,18 @@ impl Pods {
         Uid::from_key(record.key, self.uid_text(record))
     }
 
+    /// Reserves room for one more pod, and for few others: a load adds many pods to each lane, and the first placement
+    /// after it copies the lane anyway.
+    pub(crate) fn reserve_for(&mut self, pod: &Pod) {
+        if self.records.len() == self.records.capacity() {
+            self.records.reserve_exact(self.records.len() / 16 + 1);
+        }
+        let new = pod.name.len() + pod.uid.key().1.map_or(0, str::len);
+        if self.text.len() + new > self.text.capacity() {
+            self.text.reserve_exact(new + self.text.len() / 16);
+        }
+    }
+
     /// Adds a pod. Callers have checked that the lengths of its name and uid fit in 16 bits each.
     pub(crate) fn push(&mut self, pod: &Pod, template: TemplateId, assumed: bool) {
         let (key, uid_text) = pod.uid.key();

@@ -110,7 +110,8 @@ struct Segment {
     cells: Box<[AtomicU64]>,
 }
 
-fn short(hash: u64) -> u32 {
+/// Returns the part of a hash that the index uses.
+pub(super) fn short(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 

@@ -9,6 +9,7 @@
 //! Each branch also stores, for each child, the newest generation and the marks below it. Leaves that changed since
 //! some generation, or that have some mark, are found without visiting the others.
 
+use rayon::prelude::*;
 use triomphe::Arc;
 
 use crate::freeing::{self, Counted, Part};
@@ -329,6 +330,25 @@ impl<T: Part + Clone + Marked> Tree<T> {
         root.update(index, self.height, generation, change)
     }
 
+    /// Changes many leaves, each as [`Tree::update`] does, on these threads. `indexes` is sorted and has no index twice. `change` gets a leaf and the position of its index, and returns the generation at which the leaf
+    /// is marked as touched. Returns the child slots of the tree nodes that were allocated ([`freeing::made`]).
+    /// O(leaves × log n).
+    pub(crate) fn update_all(
+        &mut self,
+        indexes: &[u32],
+        threads: Threads,
+        change: impl Fn(&mut T, usize) -> Generation + Sync,
+    ) -> u64 {
+        debug_assert!(indexes.is_sorted_by(|one, next| one < next));
+        let Some(root) = &mut self.root else { return 0 };
+        let covered = if BITS * self.height >= u32::BITS {
+            indexes.len()
+        } else {
+            indexes.partition_point(|index| index >> (BITS * self.height) == 0)
+        };
+        update_all(root, (&indexes[..covered], 0), self.height, threads, &change).made
+    }
+
     /// Inserts a leaf at `index`, replacing any previous one. O(log n).
     pub(crate) fn insert(&mut self, index: u32, leaf: T, generation: Generation) {
         while self.height == 0 || !self.covers(index) {
@@ -366,6 +386,90 @@ impl<T: Part + Clone + Marked> Tree<T> {
         {
             *self = Tree::default();
         }
+    }
+}
+
+/// The threads that a change of many leaves uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// The calling thread.
+    One,
+    /// Those of rayon's pool, for which the calling thread waits.
+    Pool,
+}
+
+/// What a change of many leaves amounts to.
+#[derive(Default)]
+struct Sum {
+    /// The newest generation among the leaves.
+    newest: Generation,
+    /// The child slots of the tree nodes that were allocated. A thread that waits for another one may do other work
+    /// meanwhile, so they are counted in steps that do not wait.
+    made: u64,
+}
+
+impl Sum {
+    fn and(self, other: Sum) -> Sum {
+        Sum { newest: self.newest.max(other.newest), made: self.made + other.made }
+    }
+}
+
+/// A branch, its generation and marks in the branch above, and what is to be changed below it.
+type Job<'a, T, W> = (&'a mut Arc<Branch<T>>, (&'a mut Generation, &'a mut u8), W);
+
+/// Performs a step, and returns the child slots of the tree nodes that it allocated as well.
+fn counted<R>(step: impl FnOnce() -> R) -> (R, u64) {
+    let before = freeing::made();
+    let done = step();
+    (done, freeing::made().wrapping_sub(before))
+}
+
+/// Changes the leaves of these indexes, all of which are below a branch of this height; see [`Tree::update_all`].
+/// `first` is the position of the first index.
+fn update_all<T: Part + Clone + Marked>(
+    branch: &mut Arc<Branch<T>>,
+    (indexes, first): (&[u32], usize),
+    height: u32,
+    threads: Threads,
+    change: &(impl Fn(&mut T, usize) -> Generation + Sync),
+) -> Sum {
+    let level = height - 1;
+    let (branch, made) = counted(|| Arc::make_mut(branch));
+    let own = Sum { made, ..Sum::default() };
+    let mut start = 0;
+    let below: [(&[u32], usize); WIDTH] = std::array::from_fn(|at| {
+        let from = start;
+        start = indexes.partition_point(|index| child(*index, level) <= at);
+        (&indexes[from..start], first + from)
+    });
+    let records = branch.newest.iter_mut().zip(&mut branch.marks).zip(below);
+    match &mut branch.children {
+        Children::Branches(branches) => {
+            let jobs = (branches.iter_mut().zip(records))
+                .filter(|(_, (_, (indexes, _)))| !indexes.is_empty())
+                .filter_map(|(below, (record, work))| Some((below.as_mut()?, record, work)));
+            let run = |(below, (newest, marks), work): Job<'_, T, _>| {
+                let sum = update_all(below, work, level, threads, change);
+                (*newest, *marks) = (sum.newest, below.all_marks());
+                sum
+            };
+            match threads {
+                Threads::One => jobs.map(run).fold(own, Sum::and),
+                Threads::Pool => {
+                    let jobs: Vec<_> = jobs.collect();
+                    own.and(jobs.into_par_iter().map(run).reduce(Sum::default, Sum::and))
+                }
+            }
+        }
+        Children::Leaves(leaves) => (leaves.iter_mut().zip(records))
+            .filter(|(_, (_, (indexes, _)))| !indexes.is_empty())
+            .filter_map(|(leaf, (record, (_, at)))| Some((leaf.as_mut()?, record, at)))
+            .map(|(leaf, (newest, marks), at)| {
+                let (touched, made) = counted(|| change(Arc::make_mut(leaf), at));
+                (*newest, *marks) = (touched, leaf.marks());
+                Sum { newest: touched, made }
+            })
+            .fold(own, Sum::and),
     }
 }
 

@@ -132,7 +132,7 @@ impl State {
     }
 
     /// Performs a change, and counts the tree nodes that it allocates, which all happens on this thread.
-    fn counted<R>(&mut self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn counted<R>(&mut self, change: impl FnOnce(&mut State) -> R) -> R {
         let made = freeing::made();
         let changed = change(self);
         self.draft.cluster.made += freeing::made().wrapping_sub(made);

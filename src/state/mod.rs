@@ -5,11 +5,14 @@ mod commit;
 mod custom;
 mod godel;
 mod lifecycle;
+mod load;
 mod noted;
 mod preempting;
 mod rebuild;
 mod relist;
 
+pub(crate) use crate::snapshot::draft::Threads;
 pub use audit::Difference;
 pub use commit::{CommitCheck, CommitPolicy, RoomCheck};
 pub(crate) use lifecycle::{Observer, State};
+pub(crate) use load::LONGEST_RUN;

@@ -1,13 +1,13 @@
 //! Relists: a complete list of one kind of object is compared with the known objects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::log::{Applied, Relist};
 use crate::model::{EventError, Name, Node, Object, ObjectKind, Pod, Uid};
-use crate::snapshot::PodInfo;
-use crate::snapshot::draft::node_of;
+use crate::snapshot::draft::{Generations, Threads, node_of};
 use crate::snapshot::godel::Leaving;
+use crate::snapshot::{NodeSlot, PodInfo};
 
 use super::lifecycle::{Observer, State};
 
@@ -33,8 +33,19 @@ impl State {
     }
 
     fn relist_pods(&mut self, pods: &[Pod], applied: &mut Applied, observer: &mut impl Observer) {
-        let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
-        for listed in pods {
+        let listed: HashSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
+        let generation = Generations::One(self.generation);
+        // The fold waits for no other thread.
+        let mut load = self.begin_load(Threads::One);
+        let mut at = 0;
+        while let Some(listed) = pods.get(at) {
+            let placed = self.place_run(&pods[at..], generation, &mut load, observer);
+            if placed > 0 {
+                (at, applied.added) = (at + placed, applied.added + placed);
+                continue;
+            }
+            at += 1;
+            load.filling.count(listed);
             let pod = &*self.draft.as_placed(listed);
             let outcome = match node_of(pod) {
                 Err(_) if self.has_pod_states() => self
@@ -107,19 +118,34 @@ impl State {
         applied: &mut Applied,
         observer: &mut impl Observer,
     ) {
-        let listed: BTreeSet<&Name> = nodes.iter().map(|node| &node.name).collect();
+        let mut listed = Slots::default();
         for node in nodes {
+            let known = self.cluster().any_node(&node.name);
+            let slot = known.map(|info| info.slot());
+            let known = known.filter(|info| !info.is_ghost()).and_then(|info| info.kubelet_node());
+            let is_as_listed = known == Some(node);
+            let is_known = known.is_some();
+            if let Some(slot) = slot {
+                listed.insert(slot);
+            }
             if let Err(why) = self.draft.check_node(node) {
                 applied.rejected.push((node.name.to_string(), why));
                 continue;
             }
-            let known = self.cluster().node(&node.name).and_then(|info| info.kubelet_node());
-            match known {
-                Some(known) if known == node => continue,
-                Some(_) => applied.updated += 1,
-                None => applied.added += 1,
+            if is_as_listed {
+                continue;
+            }
+            if is_known {
+                applied.updated += 1;
+            } else {
+                applied.added += 1;
             }
             self.put_node(node, observer);
+            if slot.is_none()
+                && let Some(info) = self.cluster().any_node(&node.name)
+            {
+                listed.insert(info.slot());
+            }
         }
         if nodes.iter().any(|node| node.name.is_empty()) {
             return;
@@ -127,9 +153,8 @@ impl State {
         let missing: Vec<Name> = self
             .cluster()
             .nodes()
-            .filter(|node| node.kubelet_node().is_some())
+            .filter(|node| !listed.contains(node.slot()) && node.kubelet_node().is_some())
             .map(|node| node.name().clone())
-            .filter(|name| !listed.contains(name))
             .collect();
         for name in &missing {
             self.remove_node(name, observer);
@@ -172,6 +197,24 @@ impl State {
                 }
             }
         }
+    }
+}
+
+/// A set of nodes.
+#[derive(Default)]
+struct Slots(Vec<u64>);
+
+impl Slots {
+    fn insert(&mut self, slot: NodeSlot) {
+        let word = slot.0 as usize / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (slot.0 % 64);
+    }
+
+    fn contains(&self, slot: NodeSlot) -> bool {
+        self.0.get(slot.0 as usize / 64).is_some_and(|word| word >> (slot.0 % 64) & 1 == 1)
     }
 }
 

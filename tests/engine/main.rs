@@ -15,6 +15,7 @@ mod amounts;
 mod commit;
 mod fold;
 mod forks;
+mod load;
 mod movements;
 mod node_order;
 mod node_parts;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::Table;
 use hdrhistogram::Histogram;
+use portolan::log::{Applied, Relist};
 use portolan::model::{
     EventError, Labels, Name, Node, NodeBuilder, Pod, PodAffinity, Template, Uid, node, pod,
 };
@@ -38,6 +39,9 @@ pub(crate) struct Arguments {
     /// Seed for uids and for the choice of nodes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Load with one event per object and a version after every hundred, instead of in bulk.
+    #[arg(long)]
+    one_by_one: bool,
     /// Enable the live pod index.
     #[arg(long)]
     live_index: bool,
@@ -175,31 +179,49 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
     let before = live_bytes();
     let (mut node_steps, mut pod_steps) = (Steps::new()?, Steps::new()?);
-    let spent = add_nodes(&mut writer, &names, &mut node_steps)?;
-    result["add_node_per_s"] = per_second(nodes, spent);
-    result["add_node_us"] = node_steps.micros();
+    let mut spent = [Duration::ZERO; 2];
+    if arguments.one_by_one {
+        spent[0] = add_nodes(&mut writer, &names, &mut node_steps)?;
+    } else {
+        let nodes = names.iter().enumerate().map(|(i, name)| make_node(name, i));
+        loaded(writer.load([], nodes, NO_PODS))?;
+    }
+    writer.publish();
     let with_nodes = live_bytes();
     result["bytes_per_node"] = json!((with_nodes - before) / nodes as i64);
 
     let total = nodes * per_node;
-    let spent = add_pods(&mut writer, &mut pods, total, &mut pod_steps)?;
+    if arguments.one_by_one {
+        spent[1] = add_pods(&mut writer, &mut pods, total, &mut pod_steps)?;
+    } else {
+        loaded(writer.load([], NO_NODES, (0..total).map(|i| pods.make(i))))?;
+    }
+    writer.publish();
     pods.template = None;
     result["load_s"] = json!(started.elapsed().as_secs_f64());
-    result["longest_step_ms"] = json!(node_steps.0.max().max(pod_steps.0.max()) as f64 / 1e6);
+    result["load_peak_rss_bytes"] = json!(peak_rss());
     writer.reclaim();
     if total > 0 {
-        result["add_pod_per_s"] = per_second(total, spent);
-        result["add_pod_us"] = pod_steps.micros();
         let bytes = (live_bytes() - with_nodes) / total as i64;
         let index =
             if arguments.live_index { 0 } else { live_index_bytes_per_pod(&mut pods, total) };
         result["bytes_per_pod"] = json!(bytes + index);
         result["bytes_per_pod_of_live_index"] = json!(index);
     }
+    if !arguments.one_by_one {
+        spent = add_some(&mut writer, &mut pods, &mut node_steps, &mut pod_steps)?;
+    }
+    let [added_nodes, added_pods] = [&node_steps, &pod_steps].map(|steps| steps.0.len() as usize);
+    result["add_node_per_s"] = per_second(added_nodes, spent[0]);
+    result["add_node_us"] = node_steps.micros();
+    result["add_pod_per_s"] = per_second(added_pods, spent[1]);
+    result["add_pod_us"] = pod_steps.micros();
+    result["longest_step_ms"] = json!(node_steps.0.max().max(pod_steps.0.max()) as f64 / 1e6);
 
     result["assume_publish_us"] = assume(&mut writer, &mut pods)?;
     update_and_remove(&mut writer, &mut pods, &mut result)?;
     result["node_add_publish_us"] = add_and_remove_node(&mut writer)?;
+    node_changes(&mut writer, &mut result)?;
     flip(&mut writer, &reader, &mut pods, &mut result)?;
     result["fork_us"] = fork(&reader, &mut pods)?;
     result["pin_ns"] = pin(&reader);
@@ -243,6 +265,45 @@ fn some_published<T>(
         writer.publish();
     }
     changed.map(drop).map_err(refused)
+}
+
+const NO_NODES: [Node; 0] = [];
+const NO_PODS: [Pod; 0] = [];
+
+/// Returns the first object that a load rejected as an error.
+fn loaded(applied: Applied) -> Result<(), Failure> {
+    match applied.rejected.into_iter().next() {
+        None => Ok(()),
+        Some((object, error)) => Err(Failure::Refused { object, error }),
+    }
+}
+
+/// Adds nodes and pods to a loaded cluster, one by one, and removes them again.
+fn add_some(
+    writer: &mut Writer,
+    pods: &mut Pods<'_>,
+    node_steps: &mut Steps,
+    pod_steps: &mut Steps,
+) -> Result<[Duration; 2], Failure> {
+    let names: Vec<Name> = (0..SAMPLES / 4).map(|n| format!("added-{n}").into()).collect();
+    let for_nodes = add_nodes(writer, &names, node_steps)?;
+    for name in names {
+        writer.remove_node(name).map_err(refused)?;
+    }
+    writer.publish();
+    let template = template(3, None);
+    let some: Vec<Arc<Pod>> =
+        (0..SAMPLES).map(|i| pods.somewhere(&template, &format!("added-{i}"))).collect();
+    let started = Instant::now();
+    for (i, pod) in some.iter().enumerate() {
+        pod_steps.time(|| some_published(writer, i, |writer| writer.add_pod(pod.clone())))?;
+    }
+    let for_pods = started.elapsed();
+    for pod in &some {
+        writer.remove_pod(pod).map_err(refused)?;
+    }
+    writer.publish();
+    Ok([for_nodes, for_pods])
 }
 
 fn add_nodes(writer: &mut Writer, names: &[Name], steps: &mut Steps) -> Result<Duration, Failure> {
@@ -361,6 +422,65 @@ fn add_and_remove_node(writer: &mut Writer) -> Result<Value, Failure> {
         writer.publish();
     }
     Ok(steps.micros())
+}
+
+/// A burst of node updates, one by one and in batches as the log folds them, and relists of all nodes. Each step ends
+/// with a publish.
+fn node_changes(writer: &mut Writer, result: &mut Value) -> Result<(), Failure> {
+    const BURST: usize = 1000;
+    const LOG_BATCH: usize = 256;
+    let nodes = |writer: &Writer| -> Vec<Arc<Node>> {
+        writer.cluster().nodes().filter_map(|node| node.node().cloned()).collect()
+    };
+    let changed = |node: &Arc<Node>, pods: i64| {
+        let mut node = Node::clone(node);
+        node.allowed_pods = pods;
+        Arc::new(node)
+    };
+    let all = nodes(writer);
+    let stride = (all.len() / BURST).max(1);
+    let burst = |pods: i64| -> Vec<Arc<Node>> {
+        all.iter().step_by(stride).take(BURST).map(|node| changed(node, pods)).collect()
+    };
+    let (mut single, mut batches) = (Steps::new()?, Steps::new()?);
+    for node in burst(111) {
+        let updated = single.time(|| {
+            let updated = writer.update_node(node);
+            writer.publish();
+            updated
+        });
+        updated.map_err(refused)?;
+    }
+    for batch in burst(112).chunks(LOG_BATCH) {
+        let updated = batches.time(|| {
+            let updated =
+                batch.iter().try_for_each(|node| writer.update_node(node.clone()).map(drop));
+            writer.publish();
+            updated
+        });
+        updated.map_err(refused)?;
+    }
+    result["node_update_publish_us"] = single.micros();
+    result["node_update_batch_us"] = batches.micros();
+    let (mut same, mut different) = (Steps::new()?, Steps::new()?);
+    for round in 0..5 {
+        let mut list = nodes(writer);
+        let steps = if round % 2 == 0 { &mut same } else { &mut different };
+        if round % 2 == 1 {
+            let stride = (list.len() / 5000).max(1);
+            list.iter_mut().step_by(stride).for_each(|node| *node = changed(node, 120 + round));
+        }
+        steps
+            .time(|| {
+                let relisted = writer.relist(Relist::Nodes(list));
+                writer.publish();
+                relisted
+            })
+            .map_err(refused)?;
+    }
+    result["node_relist_us"] = same.micros();
+    result["node_relist_5000_changed_us"] = different.micros();
+    Ok(())
 }
 
 /// Adds the first pod with affinity, reads the list of nodes with such pods, and removes

@@ -3,6 +3,7 @@
 //! The writer's state is a draft with lifecycles and a log; a fork is a draft alone. Every operation is checked first
 //! and then applied, or rejected without any effect. Freezing a draft clones its root.
 
+mod bulk;
 mod custom;
 mod nodes;
 mod parts;
@@ -10,6 +11,7 @@ mod pods;
 mod renewed;
 
 pub(crate) use super::godel::draft::Effect;
+pub(crate) use bulk::{Filling, Generations, MOST};
 pub use parts::PartCount;
 pub(crate) use pods::{check_amounts, check_supported, node_of};
 #[cfg(test)]
@@ -21,6 +23,7 @@ use super::cluster::{Cluster, Kept, PodLabels, Rest, Snapshot};
 use super::departures::Departures;
 use super::stores::Objects;
 use super::table::{Numbers, Span};
+pub(crate) use super::tree::Threads;
 
 /// A version that is being written.
 pub(crate) struct Draft {
@@ -174,11 +177,7 @@ impl Draft {
     /// Adds one pod to the users of a template, and returns the template's number.
     pub(super) fn acquire_template(&mut self, template: &std::sync::Arc<Template>) -> Option<u32> {
         let hash = template.hash64();
-        let templates = &self.cluster.rest.templates;
-        let known = templates.index.find(hash, |number| {
-            let known = templates.table.get(number).map(|kept| &kept.template);
-            known.is_some_and(|known| std::sync::Arc::ptr_eq(known, template) || known == template)
-        });
+        let known = self.cluster.template_number(template);
         let number = match known {
             Some(number) => number,
             None => {

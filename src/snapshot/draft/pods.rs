@@ -1,20 +1,24 @@
 //! Placing and removing pods.
 
+use std::sync::Arc;
+
 use crate::model::{
-    EventError, Generation, Name, Pod, PodClass, PodResources, PodSpec, Uid, key_hash,
+    EventError, Generation, Name, Pod, PodClass, PodResources, PodSpec, Template, Uid, hash_of,
+    key_hash,
 };
 
 use super::super::chunk::{Chunk, NodeSlot, Place, set};
 use super::super::cluster::{Cluster, GroupKey, claim_key};
 use super::super::custom::{PlacedPod, PodChange};
 use super::super::node_info::{NodeInfo, PodInfo, PodRef};
+use super::super::table::Interned;
 use super::Draft;
 
 /// The maximum length of a name or uid that a lane can store.
-const LONGEST: usize = u16::MAX as usize;
+pub(super) const LONGEST: usize = u16::MAX as usize;
 
 /// The amounts that a pod adds to its node.
-struct Amounts<'a> {
+pub(super) struct Amounts<'a> {
     spec: &'a PodSpec,
     /// Scalar resources by number.
     scalars: Vec<(u32, i64)>,
@@ -95,7 +99,7 @@ impl Draft {
     ) -> Option<NodeSlot> {
         let slot = known.or_else(|| self.slot_or_ghost(node))?;
         let template = self.acquire_template(&pod.template)?;
-        let amounts = self.amounts(&pod.template);
+        let amounts = amounts(&self.cluster.rest.resources, &pod.template);
         self.change_lane(slot, |chunk, at, generation| {
             chunk.lane_mut(at).pods.push(pod, template, assumed);
             add(chunk, at, generation, &amounts, 1);
@@ -162,7 +166,7 @@ impl Draft {
             (pod.template().clone(), pod.template_id(), pod.is_assumed());
         let contribution = self.contribution_of(&pod);
         let gone = self.cluster.custom.is_some().then(|| pod.to_pod());
-        let amounts = self.amounts(&template);
+        let amounts = amounts(&self.cluster.rest.resources, &template);
         let mut key = [0; 16];
         let mut empty_ghost = false;
         self.change_lane(slot, |chunk, at, generation| {
@@ -219,20 +223,6 @@ impl Draft {
         self.cluster.chunks.update(chunk, generation, |chunk| change(chunk, lane, generation));
     }
 
-    fn amounts<'a>(&self, spec: &'a std::sync::Arc<crate::model::Template>) -> Amounts<'a> {
-        let traits = spec.traits();
-        let scalars = spec.resources.placed.scalars.iter();
-        Amounts {
-            scalars: scalars
-                .filter_map(|(name, amount)| Some((self.cluster.resource_id(name)?, amount)))
-                .collect(),
-            spec,
-            affinity: traits.affinity,
-            required_anti_affinity: traits.required_anti_affinity,
-            claims: traits.claims,
-        }
-    }
-
     /// Returns `true` if the node is listed, that is, not a ghost. Claims of a ghost's pods do not count as used,
     /// because kube-scheduler computes the used claims from its listed nodes.
     pub(in crate::snapshot) fn is_listed(&self, slot: NodeSlot) -> bool {
@@ -256,7 +246,7 @@ impl Draft {
     }
 
     /// Increments the number of placed pods of the pod's group, if it belongs to one.
-    fn join_group(&mut self, spec: &PodSpec) {
+    pub(super) fn join_group(&mut self, spec: &PodSpec) {
         let Some((namespace, name)) = spec.group() else { return };
         let key = GroupKey { namespace: namespace.clone(), name: name.clone() };
         let span = self.span();
@@ -278,7 +268,7 @@ impl Draft {
         }
     }
 
-    fn use_claims(&mut self, spec: &PodSpec) {
+    pub(super) fn use_claims(&mut self, spec: &PodSpec) {
         let span = self.span();
         for claim in spec.claims() {
             let key = claim_key(&spec.namespace, claim);
@@ -356,9 +346,29 @@ fn fits_in_64_bits(
     account.has_room_in_64_bits(cluster, at, old, &coming.resources)
 }
 
+/// Returns the amounts of a pod's template, with scalar resources by their numbers in `resources`.
+pub(super) fn amounts<'a>(resources: &Interned<Name>, spec: &'a Arc<Template>) -> Amounts<'a> {
+    let traits = spec.traits();
+    let number = |name: &Name| resources.find(hash_of(&**name), |known| known == name);
+    let scalars = spec.resources.placed.scalars.iter();
+    Amounts {
+        scalars: scalars.filter_map(|(name, amount)| Some((number(name)?, amount))).collect(),
+        spec,
+        affinity: traits.affinity,
+        required_anti_affinity: traits.required_anti_affinity,
+        claims: traits.claims,
+    }
+}
+
 /// Adds a pod's amounts to a lane (`sign` 1) or subtracts them (`sign` -1). The sums cannot overflow, because
 /// [`Draft::check_place`] has checked them.
-fn add(chunk: &mut Chunk, at: usize, generation: Generation, amounts: &Amounts<'_>, sign: i64) {
+pub(super) fn add(
+    chunk: &mut Chunk,
+    at: usize,
+    generation: Generation,
+    amounts: &Amounts<'_>,
+    sign: i64,
+) {
     let requested = chunk.requested_mut();
     requested.pods[at] = requested.pods[at].wrapping_add_signed(sign as i32);
     requested.generation[at] = generation;
