@@ -101,7 +101,19 @@ pub(crate) struct Strict {
     strict: bool,
 }
 
+/// The largest input that is checked without `--strict`: the check takes longer than reading.
+const CHECKED: usize = 1 << 20;
+
 impl Strict {
+    /// Warns of what an API server would reject in an input.
+    pub(crate) fn examine(self, file: &Path, bytes: &[u8], intake: &mut Intake) {
+        if self.strict || bytes.len() <= CHECKED {
+            for problem in portolan_k8s::check(bytes) {
+                intake.warn(format!("{}:{}: {problem}", file.display(), problem.line));
+            }
+        }
+    }
+
     /// Refuses inputs with warnings if the option is set.
     pub(crate) fn check(self, intake: &Intake) -> Result<(), Failure> {
         if self.strict { intake.refuse() } else { Ok(()) }
@@ -126,13 +138,14 @@ pub(crate) fn read(files: &[PathBuf]) -> Result<portolan_k8s::Objects, Failure> 
 /// Reads all objects of the files into a reader.
 pub(crate) fn reader(
     files: &[PathBuf],
-    _strict: Strict,
-    _intake: &mut Intake,
+    strict: Strict,
+    intake: &mut Intake,
 ) -> Result<portolan_k8s::Reader, Failure> {
     let mut reader = portolan_k8s::Reader::new();
     for file in files {
         let bytes = input::read(file)?;
-        reader.read(&bytes).map_err(|error| not_read(file, &error))?;
+        reader.read(&bytes).map_err(|error| not_read_at(file, &bytes, &error))?;
+        strict.examine(file, &bytes, intake);
     }
     Ok(reader)
 }
@@ -142,6 +155,18 @@ pub(crate) fn pods(files: &[PathBuf]) -> Result<Vec<Pod>, Failure> {
     let mut objects = read(files)?;
     objects.expand();
     Ok(objects.pods)
+}
+
+/// A read error with its file, and with the line of its field if the parser does not know it.
+fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadError) -> Failure {
+    let line = match error.line() {
+        None if !error.path().is_empty() => portolan_k8s::line_of(bytes, error.path()),
+        _ => None,
+    };
+    match line {
+        Some(line) => Failure::Line { file: file.to_owned(), line, what: error.to_string() },
+        None => not_read(file, error),
+    }
 }
 
 /// A read error with its file; the line number appears once, after the file name.

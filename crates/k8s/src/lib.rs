@@ -65,6 +65,8 @@ mod sets;
 mod single;
 mod slice;
 mod storage;
+#[cfg(feature = "k8s-openapi")]
+mod strict;
 mod time;
 #[cfg(test)]
 mod vector_tests;
@@ -86,6 +88,8 @@ pub use read::{Reader, is_json, read, read_json, read_yaml};
 pub use resolve::{Missing, Objects};
 pub use single::{node, node_affinity, object, pod};
 pub use slice::{node_from_slice, object_from_slice, pod_from_slice};
+#[cfg(feature = "k8s-openapi")]
+pub use strict::{Problem, check, line_of};
 pub use workloads::{ControllerKind, PodController};
 
 /// Runs the examples of the README as doctests.
