@@ -19,13 +19,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+use portolan::log::Event;
 use portolan::model::{Name, Pod};
 use portolan::scheduler::drain::{DrainOptions, Stays};
 use portolan::scheduler::{Profiles, WhatIf};
 
 use crate::error::Failure;
+use crate::intake::Intake;
 use crate::metrics::{self, MetricsFile};
-use crate::simulation::{Simulation, Stage, closed};
+use crate::simulation::{Simulation, Stage, closed, event};
 use crate::{Output, cluster, print};
 
 use record::Record;
@@ -95,6 +97,8 @@ struct Answer {
     fit_more: Option<(Name, usize)>,
     consolidated: Option<consolidate::Consolidation>,
     notes: Vec<String>,
+    /// What was read and ignored.
+    intake: Intake,
 }
 
 /// A drained node.
@@ -120,18 +124,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Table => report::table(&answer),
         Output::Json => report::json(&answer).to_string(),
     })?;
+    if arguments.output == Output::Table {
+        answer.intake.print();
+    }
     Ok(if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let sink = arguments.metrics.open()?;
-    let mut contents = cluster::contents(&arguments.from, &arguments.godel)?;
+    let (mut contents, added) =
+        cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
     let stage = Stage::new(arguments.godel.config(), metrics::of(&sink));
     let put = stage.engine.with_writer(|writer| contents.put(writer, &arguments.godel));
     let pending = put.map_err(closed)??;
     let policies = cluster::policies(arguments.config.as_ref(), &stage.handle)?;
     let (queue, note) = (policies.queue, policies.note);
-    let mut answer = Answer { notes: contents.notes.clone(), ..Answer::default() };
+    let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
+    let mut answer = Answer { notes, intake, ..Answer::default() };
     answer.notes.extend(note);
     // Gödel's schedulers share the pods of one scheduler name.
     let is_for_all = arguments.godel.is_enabled() && policies.profiles.len() == 1;
@@ -164,9 +173,13 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let options =
         DrainOptions { force: arguments.force, delete_local_data: arguments.delete_emptydir_data };
     drain::drain(&arguments.drain, options, &mut simulation, &mut record, &mut answer)?;
-    let more = cluster::pods(&arguments.pods)?;
-    record.refuse_known(&more, &simulation.engine)?;
-    arrive(&mut simulation, &mut record, &more)?;
+    record.refuse_known(&added.pods, &simulation.engine)?;
+    for object in added.objects {
+        let name = format!("{} {}", object.kind().as_str(), object.name());
+        let put = event(&simulation.engine, Event::put_object(object))?;
+        put.map_err(|error| Failure::Refused { object: name, error })?;
+    }
+    arrive(&mut simulation, &mut record, &added.pods)?;
 
     let snapshot = simulation.engine.reader().map_err(closed)?.snapshot();
     record.finish(&snapshot, &mut answer);

@@ -141,6 +141,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "placed": placed.collect::<Vec<_>>(),
         "unplaced": unplaced.collect::<Vec<_>>(),
         "notes": answer.notes,
+        "input": answer.intake.json(),
     });
     if let Some((name, count)) = &answer.fit_more {
         result["fit_more"] = json!({ "pod": &**name, "count": count });
