@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::budgets::{self, BudgetLimit, PodFacts};
 use super::collect::{Collected, Entry};
 use super::defaults::{Defaulted, amount, object};
 use super::objects::{PriorityClass, RuntimeClass};
@@ -31,6 +32,10 @@ pub struct Objects {
     pub finished_pods: usize,
     /// The values that were filled in.
     pub defaulted: Vec<Defaulted>,
+    /// The limits of the disruption budgets in `objects`.
+    pub budget_limits: Vec<BudgetLimit>,
+    /// Facts about the pods beyond those that the scheduler reads.
+    pub facts: PodFacts,
 }
 
 impl Objects {
@@ -82,7 +87,7 @@ pub(super) fn resolve(mut read: Collected) -> Objects {
         runtime: read.runtime_classes.iter().map(|c| (&*c.name, c)).collect(),
     };
     let mut pods = Vec::with_capacity(read.pods.len());
-    for entry in read.pods {
+    for entry in std::mem::take(&mut read.pods) {
         pods.push(match entry {
             Entry::Done(pod) => pod,
             Entry::Open(mut draft) => {
@@ -96,6 +101,7 @@ pub(super) fn resolve(mut read: Collected) -> Objects {
         let about = object(controller.kind.as_str(), &controller.namespace, &controller.name);
         classes.complete(&mut controller.draft, &about, &mut report);
     }
+    budgets::complete(&mut read, &pods, &mut report);
     let workloads = read.controllers.iter().filter_map(PodController::workload);
     read.objects.extend(workloads.map(Object::from));
     Objects {
@@ -108,6 +114,8 @@ pub(super) fn resolve(mut read: Collected) -> Objects {
         skipped: read.skipped,
         finished_pods: read.finished_pods,
         defaulted: report,
+        budget_limits: read.budget_limits,
+        facts: read.facts,
     }
 }
 
