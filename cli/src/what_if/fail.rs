@@ -88,17 +88,17 @@ pub(super) fn fail(
     simulation.let_permits_end(record)?;
     remove_nodes(names, simulation)?;
     simulation.settle(record)?;
-    let waits = |pods: usize, what: &str| {
+    let waits = |pods: usize, what: &str, more: &str| {
         (pods > 0).then(|| {
-            let pods = count(pods, what);
             format!(
-                "{pods} replaced only when the failed node is deleted or has the taint \
-                 node.kubernetes.io/out-of-service"
+                "replaced only when the failed node is deleted or has the taint \
+                 node.kubernetes.io/out-of-service: {}{more}",
+                count(pods, what)
             )
         })
     };
-    answer.notes.extend(waits(of_sets, "StatefulSet pod"));
-    answer.notes.extend(waits(tolerant, "pod that tolerates the failure forever"));
+    answer.notes.extend(waits(of_sets, "StatefulSet pod", ""));
+    answer.notes.extend(waits(tolerant, "pod", " with an unlimited toleration of the failure"));
     Ok(())
 }
 

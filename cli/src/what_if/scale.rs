@@ -152,8 +152,9 @@ fn more(
     match (controller, pods) {
         (Some(controller), _) => {
             // Enough pods to find free names among them.
-            let replicas = number.saturating_add(pods.len());
-            let all = PodController { replicas, ..controller.clone() }.expand(&[]);
+            let mut controller = controller.clone();
+            controller.replicas = number.saturating_add(pods.len());
+            let all = controller.expand(&[]);
             Ok(all.into_iter().filter(|pod| !taken.contains(&*pod.name)).take(number).collect())
         }
         (None, [like, ..]) => {

@@ -17,3 +17,4 @@ mod replay;
 mod scheduler_perf;
 mod shadow;
 mod what_if;
+mod what_if_changes;

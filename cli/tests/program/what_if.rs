@@ -156,7 +156,7 @@ fn invalid_nodes_and_counts_are_refused_with_the_remedy() {
     assert_eq!(run.code, 2);
     let error = &run.err;
     assert!(error.starts_with("portolan: --drain n9: "), "{error}");
-    assert!(error.ends_with(": check the spelling\n"), "{error}");
+    assert!(error.ends_with(": did you mean n0 or n1?\n"), "{error}");
     let run = portolan(&["what-if", "--cluster", &cluster, "--add", "0xnode.json"]);
     assert_eq!(run.code, 2);
     let says = "COUNT must be 1 to 1000000: pass COUNTxFILE, such as 3xnode.yaml";
@@ -168,8 +168,9 @@ fn the_report_names_blocked_pods_and_placements() {
     let cluster = cluster("what-if-report");
     let run = portolan(&["what-if", "--cluster", &cluster, "--drain", "n0", "--force"]);
     assert_eq!(run.code, 1, "{}", run.err);
-    let start = "2 pods blocked\n\nnodes     2 (0 added)\ndrained   n0\nmoved     2 pods\n\
-                 placed    0 pods\n\nblocked:\n  - d/kept on n0: ";
+    let start = "2 pods blocked\n\nnodes     2 (0 added)\ndrained   n0\n\
+                 kubectl   drain needs --ignore-daemonsets --force --delete-emptydir-data\n\
+                 moved     2 pods\nplaced    0 pods\n\nblocked:\n  - d/kept on n0: ";
     assert!(run.out.starts_with(start), "{}", run.out);
     let end = "placements:\n  - d/bare: n0 → n1\n  - d/web: n0 → n1\n\n\
                note: no controller would recreate 1 evicted pod\n";
