@@ -27,6 +27,7 @@ mod upgrade;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::model::{Name, Pod};
@@ -107,9 +108,15 @@ pub(crate) struct Arguments {
     /// Count how many copies of the pod in FILE still fit.
     #[arg(long, value_name = "FILE")]
     fit_more: Option<PathBuf>,
-    /// Find nodes that could be emptied, each considered on its own.
+    /// Find a small set of nodes on which all pods fit, and the nodes that can be removed.
+    ///
+    /// The scheduler decides where pods go, and all its constraints and the disruption budgets
+    /// hold. A lower bound is printed beside the number of nodes that remain.
     #[arg(long)]
     consolidate: bool,
+    /// Time limit of the search of --consolidate, in seconds.
+    #[arg(long, default_value_t = 10.0, value_parser = seconds, value_name = "SECONDS")]
+    budget: f64,
     /// KubeSchedulerConfiguration; the default profile if absent.
     ///
     /// All nodes are evaluated for each pod, unless the configuration sets
@@ -185,6 +192,12 @@ impl Answer {
     }
 }
 
+/// Parses a time limit.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| "pass a number of seconds from 0 to 86400".to_owned())
+}
+
 /// Maximum number of pods that `--fit-more` tries.
 const MOST: usize = 1_000_000;
 
@@ -253,8 +266,9 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
             answer.fit_more = Some((like.name.clone(), most));
         }
     }
-    if let Some((framework, config)) = profile_of(None).filter(|_| arguments.consolidate) {
-        answer.consolidated = Some(consolidate::run(&snapshot, &framework, &config, options));
+    if arguments.consolidate {
+        let time = Duration::from_secs_f64(arguments.budget);
+        answer.consolidated = Some(consolidate::run(&snapshot, &record.profiles, options, time));
     }
     answer.nodes = snapshot.len();
     if let Some(sink) = &sink {
@@ -279,9 +293,8 @@ fn change(
     let changes_pods = !arguments.remove.is_empty()
         || !arguments.scale.is_empty()
         || !arguments.fail_node.is_empty();
-    let limits = changes_pods.then(|| {
-        Limits::of(contents.budget_limits(), facts, &scales, reader.refresh(), record)
-    });
+    let limits = changes_pods
+        .then(|| Limits::of(contents.budget_limits(), facts, &scales, reader.refresh(), record));
 
     let namespace = arguments.namespace.as_deref();
     let initial = scales.clone();

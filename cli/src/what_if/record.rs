@@ -78,9 +78,7 @@ impl Record {
 
     /// The pods that have no node now, although they would have one without the change.
     pub(super) fn displaced<'r>(&'r self, now: &'r Cluster) -> impl Iterator<Item = &'r Pod> {
-        let waits = |it: &&History| {
-            !it.is_gone && !it.is_pending && now.pod(&it.pod.uid).is_none()
-        };
+        let waits = |it: &&History| !it.is_gone && !it.is_pending && now.pod(&it.pod.uid).is_none();
         self.pods.iter().filter(waits).map(|history| &history.pod)
     }
 

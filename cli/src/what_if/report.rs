@@ -151,10 +151,14 @@ pub(super) fn table(answer: &Answer) -> String {
     });
     let rows = group(&answer.lost, |it| &it.0, |(_, node)| format!(" on {node}: no controller"));
     list(&mut text, "lost", &rows, row);
-    let rows = group(&answer.unplaced, |it| &it.0, |(_, from, why)| match from {
-        Some(from) => format!(" from {from}: {why}"),
-        None => format!(": {why}"),
-    });
+    let rows = group(
+        &answer.unplaced,
+        |it| &it.0,
+        |(_, from, why)| match from {
+            Some(from) => format!(" from {from}: {why}"),
+            None => format!(": {why}"),
+        },
+    );
     list(&mut text, "unschedulable", &rows, row);
     let rows = group(&answer.pending, |it| &it.0, |(_, why)| format!(": {why}"));
     list(&mut text, "pending without the change, too", &rows, row);
@@ -165,36 +169,43 @@ pub(super) fn table(answer: &Answer) -> String {
     if let Some(upgrade) = &answer.upgrade {
         steps(&mut text, upgrade);
     }
-    let rows = group(&answer.placed, |it| &it.0, |(_, from, to)| match from {
-        Some(from) => format!(": {from} → {to}"),
-        None => format!(" → {to}"),
-    });
+    let rows = group(
+        &answer.placed,
+        |it| &it.0,
+        |(_, from, to)| match from {
+            Some(from) => format!(": {from} → {to}"),
+            None => format!(" → {to}"),
+        },
+    );
     list(&mut text, "placements", &rows, row);
     if let Some((name, number)) = &answer.fit_more {
         let pods = count(*number, "more pod");
         let _ = writeln!(text, "the cluster has room for {pods} like {name}\n");
     }
     if let Some(found) = &answer.consolidated {
-        let (can, cannot): (Vec<_>, Vec<_>) = found.nodes.iter().partition(|it| it.after.is_ok());
+        let all = found.emptied.len() + found.remaining.len();
         let _ = writeln!(
             text,
-            "{} of {} can be emptied, each considered on its own ({:.2} s)",
-            can.len(),
-            count(found.nodes.len(), "node"),
-            found.spent.as_secs_f64()
+            "{} of {} can be removed, {} remain; at least {} needed: {} ({:.2} s{})",
+            found.emptied.len(),
+            count(all, "node"),
+            found.remaining.len(),
+            found.bound.nodes,
+            found.bound.by,
+            found.spent.as_secs_f64(),
+            if found.is_complete { "" } else { ", the time was over: raise --budget" }
         );
-        list(&mut text, "can be emptied", &can, |it| {
+        list(&mut text, "can be removed, drained in this order", &found.emptied, |it| {
             format!("{} ({})", it.name, count(it.pods, "pod"))
         });
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-        for it in &cannot {
-            let why = it.after.as_ref().err().map_or("", |why| why);
+        for it in &found.remaining {
             // The text before the first colon names the pod.
-            let why = why.split_once(": ").map_or(why, |(_, why)| why);
+            let why = it.why.split_once(": ").map_or(&*it.why, |(_, why)| why);
             *reasons.entry(why).or_default() += 1;
         }
         let reasons: Vec<_> = reasons.into_iter().collect();
-        list(&mut text, "cannot be emptied", &reasons, |(why, nodes)| {
+        list(&mut text, "remain", &reasons, |(why, nodes)| {
             format!("{}: {why}", count(*nodes, "node"))
         });
     }
@@ -280,20 +291,23 @@ pub(super) fn json(answer: &Answer) -> Value {
         result["fit_more"] = json!({ "pod": &**name, "count": count });
     }
     if let Some(found) = &answer.consolidated {
-        let nodes = found.nodes.iter().map(|it| {
-            let pods_after = it.after.as_ref().ok().map(|after| after.pod_count());
-            let why = it.after.as_ref().err();
-            json!({
-                "node": &*it.name,
-                "pods": it.pods,
-                "can": it.after.is_ok(),
-                "pods_after": pods_after,
-                "why": why,
-            })
-        });
+        let emptied = found.emptied.iter();
+        let remaining = found.remaining.iter();
+        let moves = found
+            .moves
+            .iter()
+            .map(|(pod, from, to)| json!({ "pod": key(pod), "from": &**from, "to": &**to }));
         result["consolidate"] = json!({
             "seconds": found.spent.as_secs_f64(),
-            "nodes": nodes.collect::<Vec<_>>(),
+            "complete": found.is_complete,
+            "lower_bound": { "nodes": found.bound.nodes, "by": found.bound.by },
+            "remove": emptied
+                .map(|it| json!({ "node": &*it.name, "pods": it.pods }))
+                .collect::<Vec<_>>(),
+            "remain": remaining
+                .map(|it| json!({ "node": &*it.name, "why": it.why }))
+                .collect::<Vec<_>>(),
+            "moves": moves.collect::<Vec<_>>(),
         });
     }
     result

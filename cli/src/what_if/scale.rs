@@ -118,7 +118,8 @@ fn rank(of: &Reference, pods: &mut [Pod], facts: &PodFacts) {
             facts.is_ready(&pod.uid),
             facts.deletion_cost(&pod.uid),
             std::cmp::Reverse(together.unwrap_or(0)),
-            std::cmp::Reverse(pod.creation_time),
+            // The engine keeps the creation time of pending pods only.
+            std::cmp::Reverse(pod.start_time.or(pod.creation_time)),
             pod.uid.to_string(),
         )
     });

@@ -65,7 +65,9 @@ fn split(text: &str) -> Vec<&str> {
 fn requirement(text: &str) -> Result<Requirement, String> {
     let text = text.trim();
     let wrong = || {
-        format!("{text:?} is not a label requirement: pass all, or a selector such as pool=a,zone!=b")
+        format!(
+            "{text:?} is not a label requirement: pass all, or a selector such as pool=a,zone!=b"
+        )
     };
     let is_key = |key: &str| {
         let is_valid = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);

@@ -129,27 +129,6 @@ fn added_nodes_get_daemon_set_pods() {
 }
 
 #[test]
-fn nodes_that_can_be_emptied_are_found_each_on_its_own() {
-    let cluster = cluster("what-if-consolidate");
-    let arguments = ["--cluster", &cluster, "--consolidate", "--force", "--delete-emptydir-data"];
-    let (code, answer) = ask(&arguments);
-    assert_eq!(code, 0);
-    let nodes = answer["consolidate"]["nodes"].as_array().expect("a list");
-    let of = |name: &str| nodes.iter().find(|node| node["node"] == name).expect("the node");
-    assert!(of("n0")["why"].as_str().expect("a reason").contains("budget keep"), "{answer}");
-    assert!(
-        of("n1")["why"].as_str().expect("a reason").contains("d/large is unschedulable: "),
-        "{answer}"
-    );
-    let more = file("what-if-consolidate", "node.json", node("more").to_string().as_bytes());
-    let (_, answer) = ask(&[&arguments[..], &["--add", &format!("1x{more}")]].concat());
-    let nodes = answer["consolidate"]["nodes"].as_array().expect("a list");
-    let can: Vec<&str> =
-        nodes.iter().filter(|it| it["can"] == true).filter_map(|it| it["node"].as_str()).collect();
-    assert_eq!(can, ["n1", "more-1"]);
-}
-
-#[test]
 fn invalid_nodes_and_counts_are_refused_with_the_remedy() {
     let cluster = cluster("what-if-errors");
     let run = portolan(&["what-if", "--cluster", &cluster, "--drain", "n9"]);

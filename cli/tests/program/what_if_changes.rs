@@ -36,7 +36,8 @@ fn pod(name: &str, on: &str, cpu: &str, owner: &str) -> Value {
 }
 
 fn controller(kind: &str, name: &str, replicas: u32, cpu: &str) -> Value {
-    let container = json!({ "name": "c", "image": "i", "resources": { "requests": { "cpu": cpu } } });
+    let container =
+        json!({ "name": "c", "image": "i", "resources": { "requests": { "cpu": cpu } } });
     json!({
         "apiVersion": "apps/v1", "kind": kind, "metadata": { "name": name, "namespace": "d" },
         "spec": {
@@ -153,11 +154,12 @@ fn a_controller_that_becomes_smaller_loses_the_pods_that_kubernetes_would_delete
     let mut unready = pod("web-b", "n0", "100m", "ReplicaSet/web-5d");
     unready["status"] = json!({ "conditions": [{ "type": "Ready", "status": "False" }] });
     let mut cheap = pod("web-c", "n1", "100m", "ReplicaSet/web-5d");
-    cheap["metadata"]["annotations"] = json!({ "controller.kubernetes.io/pod-deletion-cost": "-5" });
+    cheap["metadata"]["annotations"] =
+        json!({ "controller.kubernetes.io/pod-deletion-cost": "-5" });
     let mut new = pod("web-e", "n0", "100m", "ReplicaSet/web-5d");
-    new["metadata"]["creationTimestamp"] = json!("2026-02-01T00:00:00Z");
+    new["status"] = json!({ "startTime": "2026-02-01T00:00:00Z" });
     let mut old = pod("web-d", "n0", "100m", "ReplicaSet/web-5d");
-    old["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    old["status"] = json!({ "startTime": "2026-01-01T00:00:00Z" });
     let mut set = controller("ReplicaSet", "web-5d", 6, "100m");
     set["metadata"]["ownerReferences"] = json!([
         { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "controller": true }
@@ -182,7 +184,10 @@ fn a_controller_that_becomes_smaller_loses_the_pods_that_kubernetes_would_delete
         let (code, answer) = ask(&["--cluster", &from, "--scale", &scale]);
         let mut wanted = order[..6 - left].to_vec();
         wanted.sort_unstable();
-        assert_eq!((code, pods(&answer, "removed")), (0, wanted.iter().map(|it| it.to_string()).collect()));
+        assert_eq!(
+            (code, pods(&answer, "removed")),
+            (0, wanted.iter().map(|it| it.to_string()).collect())
+        );
         let scaled = json!([{ "controller": "Deployment/d/web", "from": 6, "to": left }]);
         assert_eq!(answer["scaled"], scaled);
         assert_eq!(answer["pending"], json!([]));
@@ -288,7 +293,10 @@ fn a_budget_without_a_status_allows_what_its_limit_does() {
     let (code, answer) = ask_with(json!({ "minAvailable": "66%" }), true);
     assert_eq!((code, &answer["budget_waits"]), (0, &json!({ "n0": 1 })), "{answer}");
     assert_eq!(answer["budgets"][0]["budget"], "d/web");
-    assert_eq!((&answer["budgets"][0]["waits"], &answer["budgets"][0]["blocks"]), (&json!(1), &json!([])));
+    assert_eq!(
+        (&answer["budgets"][0]["waits"], &answer["budgets"][0]["blocks"]),
+        (&json!(1), &json!([]))
+    );
     let (code, answer) = ask_with(json!({ "maxUnavailable": 2 }), true);
     assert_eq!((code, &answer["budgets"]), (0, &json!([])));
     // A pod that is not ready uses up what the budget allows.
@@ -326,11 +334,18 @@ fn an_upgrade_names_its_steps_and_the_step_that_hangs() {
     let steps = answer["upgrade"]["steps"].as_array().expect("steps");
     assert_eq!((steps.len(), &answer["upgrade"]["failed_step"]), (3, &Value::Null));
     assert_eq!((&steps[0]["nodes"], &steps[0]["surge"]), (&json!(["n0"]), &json!(1)));
-    assert_eq!((&answer["nodes"], steps[0]["pending"].as_array().map(Vec::len)), (&json!(3), Some(0)));
+    assert_eq!(
+        (&answer["nodes"], steps[0]["pending"].as_array().map(Vec::len)),
+        (&json!(3), Some(0))
+    );
     // In place, the pod of each node waits until its node returns.
     let in_place = ["--upgrade", "pool=a", "--max-surge", "0", "--max-unavailable", "1"];
     let (code, answer) = ask(&[&["--cluster", &from][..], &in_place].concat());
-    assert_eq!((code, &answer["upgrade"]["steps"][0]["pending"]), (0, &json!(["d/web-0"])), "{answer}");
+    assert_eq!(
+        (code, &answer["upgrade"]["steps"][0]["pending"]),
+        (0, &json!(["d/web-0"])),
+        "{answer}"
+    );
     // Two nodes at once: the budget keeps the second pod on its node.
     let two = ["--upgrade", "all", "--max-surge", "0", "--max-unavailable", "67%"];
     let (code, answer) = ask(&[&["--cluster", &from][..], &two].concat());
@@ -376,9 +391,8 @@ fn nominated_pods_keep_their_node() {
         "more.json",
         pod("small", "", "300m", "ReplicaSet/small").to_string().as_bytes(),
     );
-    let question = |items: &[Value]| {
-        ask(&["--cluster", &cluster("nominated", items), "--pods", &more])
-    };
+    let question =
+        |items: &[Value]| ask(&["--cluster", &cluster("nominated", items), "--pods", &more]);
     let (code, answer) = question(&[node("n0"), victim.clone(), preemptor]);
     assert_eq!((code, pods(&answer, "unplaced")), (1, vec!["d/small".to_owned()]), "{answer}");
     let (code, _) = question(&[node("n0"), victim]);

@@ -209,9 +209,8 @@ impl PodFacts {
 
     pub(super) fn read(&mut self, uid: &str, pod: &wire_pod::Pod<'_>) {
         let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter());
-        let is_not_ready = |it: &wire_pod::Condition<'_>| {
-            &*it.condition_type == "Ready" && &*it.status != "True"
-        };
+        let is_not_ready =
+            |it: &wire_pod::Condition<'_>| &*it.condition_type == "Ready" && &*it.status != "True";
         if conditions.any(is_not_ready) {
             self.not_ready.insert(Uid::new(uid));
         }
@@ -310,9 +309,11 @@ pub(super) fn complete(read: &mut Collected, pods: &[Pod], report: &mut Vec<Defa
             field: "status.disruptionsAllowed".to_owned(),
             value: allowed.to_string(),
         });
-        *entry =
-            PodDisruptionBudget { disruptions_allowed: allowed, ..PodDisruptionBudget::clone(budget) }
-                .into();
+        *entry = PodDisruptionBudget {
+            disruptions_allowed: allowed,
+            ..PodDisruptionBudget::clone(budget)
+        }
+        .into();
     }
 }
 
@@ -413,7 +414,10 @@ mod tests {
         };
         let key = "key: node.kubernetes.io/unreachable, operator: Exists";
         assert_eq!(stays(""), Some(300));
-        assert_eq!(stays(&format!("{{{key}, effect: NoExecute, tolerationSeconds: 30}}")), Some(30));
+        assert_eq!(
+            stays(&format!("{{{key}, effect: NoExecute, tolerationSeconds: 30}}")),
+            Some(30)
+        );
         assert_eq!(stays(&format!("{{{key}}}")), None);
         assert_eq!(stays("{operator: Exists}, {operator: Exists, tolerationSeconds: 9}"), Some(9));
         assert_eq!(stays("{operator: Exists, effect: NoSchedule}"), Some(300));
