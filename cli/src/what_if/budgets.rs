@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use portolan::Cluster;
 use portolan::log::Event;
-use portolan::model::{Name, Object, PodDisruptionBudget, Template};
+use portolan::model::{Name, Object, PodDisruptionBudget, Template, Uid};
 use portolan_k8s::{BudgetLimit, PodFacts, Scales};
 
 use crate::error::Failure;
@@ -19,10 +19,25 @@ pub(super) struct Limits<'c> {
     limits: &'c [BudgetLimit],
     facts: &'c PodFacts,
     /// For each limit: how many disruptions its pods allow, and how many its status allows.
+    /// Empty if the question changes no pods.
     before: Vec<(Option<i64>, i32)>,
 }
 
+/// What a budget permits for a pod that is not ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unready {
+    /// The eviction, without a charge.
+    Goes,
+    /// The eviction of a pod like any other.
+    IsCharged,
+}
+
 impl<'c> Limits<'c> {
+    /// The limits for a question that changes no pods.
+    pub(super) fn new(limits: &'c [BudgetLimit], facts: &'c PodFacts) -> Limits<'c> {
+        Limits { limits, facts, before: Vec::new() }
+    }
+
     /// O(pods × budgets of their namespace).
     pub(super) fn of(
         limits: &'c [BudgetLimit],
@@ -31,7 +46,7 @@ impl<'c> Limits<'c> {
         cluster: &Cluster,
         record: &Record,
     ) -> Limits<'c> {
-        let states = Limits { limits, facts, before: Vec::new() };
+        let states = Limits::new(limits, facts);
         let margins = states.margins(scales, cluster, record);
         let budgets = &cluster.objects().pod_disruption_budgets;
         let allowed = |limit: &BudgetLimit| {
@@ -51,6 +66,9 @@ impl<'c> Limits<'c> {
         record: &Record,
     ) -> Result<(), Failure> {
         let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+        if self.before.is_empty() {
+            return Ok(());
+        }
         let margins = self.margins(scales, &cluster, record);
         for ((limit, (before, status)), now) in self.limits.iter().zip(&self.before).zip(margins) {
             let store = &cluster.objects().pod_disruption_budgets;
@@ -74,6 +92,39 @@ impl<'c> Limits<'c> {
         Ok(())
     }
 
+    /// Whether a budget is asked for a pod that is not ready (registry/core/pod/storage/eviction.go):
+    /// not if its policy is `AlwaysAllow`, and not if enough pods are healthy. O(pods).
+    pub(super) fn unready(
+        &self,
+        budget: &PodDisruptionBudget,
+        scales: &Scales,
+        cluster: &Cluster,
+        record: &Record,
+    ) -> Unready {
+        let mut limits = self.limits.iter();
+        let is_it = |it: &&BudgetLimit| it.namespace == budget.namespace && it.name == budget.name;
+        let Some(limit) = limits.find(is_it) else { return Unready::IsCharged };
+        let one = Limits { limits: std::slice::from_ref(limit), ..Limits::new(&[], self.facts) };
+        let is_healthy = || {
+            let margin = one.margins(scales, cluster, record).pop().flatten();
+            margin.is_some_and(|margin| margin >= 0)
+        };
+        match limit.evicts_unhealthy || is_healthy() {
+            true => Unready::Goes,
+            false => Unready::IsCharged,
+        }
+    }
+
+    /// Whether the pod was ready at the start, or is since the simulation has placed it.
+    pub(super) fn is_ready(&self, pod: &Uid, record: &Record) -> bool {
+        self.facts.is_ready(pod) || record.has_arrived(pod)
+    }
+
+    /// Whether budgets protect the pod: it has started.
+    pub(super) fn is_protected(&self, pod: &Uid, record: &Record) -> bool {
+        self.facts.has_started(pod) || record.has_arrived(pod)
+    }
+
     fn margins(&self, scales: &Scales, cluster: &Cluster, record: &Record) -> Vec<Option<i64>> {
         let mut of: HashMap<&Name, Vec<(Arc<Template>, bool)>> =
             self.limits.iter().map(|limit| (&limit.namespace, Vec::new())).collect();
@@ -83,8 +134,7 @@ impl<'c> Limits<'c> {
         for pod in cluster.nodes().flat_map(|node| node.pods()) {
             let Some(pods) = of.get_mut(pod.namespace()) else { continue };
             let uid = pod.uid();
-            // A pod that the simulation has placed becomes ready.
-            let is_ready = self.facts.is_ready(&uid) || record.has_arrived(&uid);
+            let is_ready = self.is_ready(&uid, record);
             pods.push((pod.template().clone(), is_ready && pod.deletion_time().is_none()));
         }
         for pod in record.waiting(cluster) {

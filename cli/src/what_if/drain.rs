@@ -8,11 +8,13 @@ use std::sync::Arc;
 use portolan::log::Event;
 use portolan::model::{Name, Node, Pod, Uid};
 use portolan::scheduler::drain::{self, Budgets, DrainOptions, Stays};
-use portolan::{Cluster, Engine};
+use portolan::{Cluster, Engine, PodInfo};
+use portolan_k8s::Scales;
 
 use crate::error::Failure;
 use crate::simulation::{Simulation, closed, event, recreated, refused};
 
+use super::budgets::{Limits, Unready};
 use super::names::did_you_mean;
 use super::record::Record;
 use super::{Answer, enter, key};
@@ -41,8 +43,10 @@ pub(super) struct BudgetUse {
 }
 
 /// Drains that share the budgets.
-pub(super) struct Drains {
+pub(super) struct Drains<'c> {
     options: DrainOptions,
+    limits: &'c Limits<'c>,
+    scales: &'c Scales,
     budgets: Budgets,
     /// Evicted pods whose replacements are not placed yet.
     charged: Vec<Pod>,
@@ -81,7 +85,7 @@ pub(super) fn cordon(engine: &Engine, node: &Node, unschedulable: bool) -> Resul
 /// Cordons and drains the nodes of `--drain`, and places the evicted pods elsewhere.
 pub(super) fn drain(
     names: &[String],
-    drains: &mut Drains,
+    drains: &mut Drains<'_>,
     simulation: &mut Simulation,
     record: &mut Record,
     answer: &mut Answer,
@@ -101,10 +105,17 @@ pub(super) fn drain(
     Ok(())
 }
 
-impl Drains {
-    pub(super) fn new(cluster: &Cluster, options: DrainOptions) -> Drains {
+impl<'c> Drains<'c> {
+    pub(super) fn new(
+        cluster: &Cluster,
+        options: DrainOptions,
+        limits: &'c Limits<'c>,
+        scales: &'c Scales,
+    ) -> Drains<'c> {
         Drains {
             options,
+            limits,
+            scales,
             budgets: Budgets::of(cluster),
             charged: Vec::new(),
             uses: BTreeMap::new(),
@@ -131,7 +142,7 @@ impl Drains {
         self.note_kinds(reader.refresh(), node);
         loop {
             self.give_back(reader.refresh());
-            let (going, blocked) = self.round(reader.refresh(), node);
+            let (going, blocked) = self.round(reader.refresh(), node, record);
             if going.is_empty() {
                 self.note_blocked(&blocked);
                 outcome.blocked = blocked;
@@ -173,7 +184,12 @@ impl Drains {
 
     /// The pods that may be evicted now, and those that block the drain. Pods whose budget was
     /// charged are added to `charged`.
-    fn round(&mut self, cluster: &Cluster, node: &Name) -> (Vec<Pod>, Vec<(Pod, Stays)>) {
+    fn round(
+        &mut self,
+        cluster: &Cluster,
+        node: &Name,
+        record: &Record,
+    ) -> (Vec<Pod>, Vec<(Pod, Stays)>) {
         let (mut going, mut blocked) = (Vec::new(), Vec::new());
         let Some(info) = cluster.node(node) else { return (going, blocked) };
         let mut pods: Vec<_> = info.pods().collect();
@@ -183,8 +199,10 @@ impl Drains {
             match drain::stays(&info, self.options) {
                 Some(why) if why.is_in_the_way() => blocked.push((pod, why)),
                 Some(_) => {}
-                // A terminating pod is evicted without charging a budget.
-                None if info.deletion_time().is_some() => going.push(pod),
+                None if !self.is_charged(&info, cluster, record) => going.push(pod),
+                None if cluster.budgets_for(pod.namespace(), &pod.template.labels).len() > 1 => {
+                    blocked.push((pod, Stays::SeveralBudgets));
+                }
                 None => match self.budgets.take(&info) {
                     Ok(()) => {
                         self.charged.push(pod.clone());
@@ -195,6 +213,25 @@ impl Drains {
             }
         }
         (going, blocked)
+    }
+
+    /// Whether the eviction of the pod is charged to its budget. A terminating pod, and one that
+    /// has not started, is always evicted.
+    fn is_charged(&self, pod: &PodInfo<'_>, cluster: &Cluster, record: &Record) -> bool {
+        let uid = pod.uid();
+        if pod.deletion_time().is_some() || !self.limits.is_protected(&uid, record) {
+            return false;
+        }
+        if self.limits.is_ready(&uid, record) {
+            return true;
+        }
+        match &cluster.budgets_for(pod.namespace(), &pod.template().labels)[..] {
+            [budget] => {
+                let permitted = self.limits.unready(budget, self.scales, cluster, record);
+                permitted == Unready::IsCharged
+            }
+            _ => true,
+        }
     }
 
     fn note_blocked(&mut self, blocked: &[(Pod, Stays)]) {

@@ -64,28 +64,33 @@ pub(super) fn fail(
         (a, one.namespace(), &one.name).cmp(&(b, other.namespace(), &other.name))
     });
     let (mut of_sets, mut tolerant) = (0, 0);
-    for (when, pod, node) in pods {
-        if when == When::NodeDeleted && reader.refresh().node(&node).is_some() {
+    // Pods with the same time are deleted together, before any of them is replaced.
+    for together in pods.chunk_by(|(a, ..), (b, ..)| a == b) {
+        if together.first().is_some_and(|(when, ..)| *when == When::NodeDeleted) {
             remove_nodes(names, simulation)?;
         }
-        // A pod of a node that was deleted is gone already.
-        if reader.refresh().pod(&pod.uid).is_some() {
-            let gone = event(&simulation.engine, Event::remove_pod(&pod))?;
-            gone.map_err(|error| refused(&pod, error))?;
-        }
-        match owner(&pod) {
-            Some("DaemonSet" | "Node") => continue,
-            _ if is_bare(&pod) => {
-                answer.lost.push((pod, node));
-                continue;
+        for (_, pod, _) in together {
+            // A pod of a node that was deleted is gone already.
+            if reader.refresh().pod(&pod.uid).is_some() {
+                let gone = event(&simulation.engine, Event::remove_pod(pod))?;
+                gone.map_err(|error| refused(pod, error))?;
             }
-            Some("StatefulSet") => of_sets += 1,
-            _ if when == When::NodeDeleted => tolerant += 1,
-            _ => {}
         }
-        enter(simulation, record, recreated(pod), Some(node))?;
+        for (when, pod, node) in together {
+            match owner(pod) {
+                Some("DaemonSet" | "Node") => continue,
+                _ if is_bare(pod) => {
+                    answer.lost.push((pod.clone(), node.clone()));
+                    continue;
+                }
+                Some("StatefulSet") => of_sets += 1,
+                _ if *when == When::NodeDeleted => tolerant += 1,
+                _ => {}
+            }
+            enter(simulation, record, recreated(pod.clone()), Some(node.clone()))?;
+        }
+        simulation.let_permits_end(record)?;
     }
-    simulation.let_permits_end(record)?;
     remove_nodes(names, simulation)?;
     simulation.settle(record)?;
     let waits = |pods: usize, what: &str, more: &str| {

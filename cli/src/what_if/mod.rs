@@ -293,8 +293,10 @@ fn change(
     let changes_pods = !arguments.remove.is_empty()
         || !arguments.scale.is_empty()
         || !arguments.fail_node.is_empty();
-    let limits = changes_pods
-        .then(|| Limits::of(contents.budget_limits(), facts, &scales, reader.refresh(), record));
+    let limits = match changes_pods {
+        true => Limits::of(contents.budget_limits(), facts, &scales, reader.refresh(), record),
+        false => Limits::new(contents.budget_limits(), facts),
+    };
 
     let namespace = arguments.namespace.as_deref();
     let initial = scales.clone();
@@ -304,8 +306,14 @@ fn change(
         let is_removed = |of: &Reference| of.kind == it.kind.as_str() && of.name == it.name;
         !arguments.remove.iter().any(is_removed) || namespace.is_some_and(|of| of != &*it.namespace)
     };
-    let kept: Vec<PodController> = contents.controllers().iter().filter(is_kept).cloned().collect();
-    let mut daemons = Daemons::of(reader.refresh(), &kept);
+    // Finding the daemon sets takes a look at all pods.
+    let adds_nodes = !arguments.add.is_empty() || arguments.upgrade.is_some();
+    let controllers = contents.controllers().iter().filter(|_| adds_nodes);
+    let kept: Vec<PodController> = controllers.filter(is_kept).cloned().collect();
+    let mut daemons = match adds_nodes {
+        true => Daemons::of(reader.refresh(), &kept),
+        false => Daemons::none(),
+    };
     for copies in &arguments.add {
         answer.added += copies.add(&simulation.engine, &mut daemons, &mut answer.notes)?;
     }
@@ -313,11 +321,9 @@ fn change(
     let new = scale::scale(scaled, &finder, facts, &mut scales, simulation, record, answer)?;
     fail::fail(&arguments.fail_node, facts, simulation, record, answer)?;
     answer.is_loss_accepted = arguments.force;
-    if let Some(limits) = limits {
-        limits.update(&scales, simulation, record)?;
-    }
+    limits.update(&scales, simulation, record)?;
 
-    let mut drains = Drains::new(reader.refresh(), options);
+    let mut drains = Drains::new(reader.refresh(), options, &limits, &scales);
     drain::drain(&arguments.drain, &mut drains, simulation, record, answer)?;
     if let Some(selection) = &arguments.upgrade {
         let most = (arguments.max_surge, arguments.max_unavailable);

@@ -80,6 +80,11 @@ pub(super) struct Daemons<'c> {
 }
 
 impl Daemons<'_> {
+    /// No daemon sets.
+    pub(super) fn none() -> Daemons<'static> {
+        Daemons { sets: Vec::new(), seen: Vec::new(), framework: Framework::default_profile() }
+    }
+
     pub(super) fn of<'c>(
         cluster: &Cluster,
         controllers: &'c [portolan_k8s::PodController],

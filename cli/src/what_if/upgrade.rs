@@ -132,7 +132,7 @@ pub(super) fn upgrade(
     selection: &Selection,
     (surge, unavailable): (IntOrPercent, IntOrPercent),
     daemons: &mut Daemons<'_>,
-    drains: &mut Drains,
+    drains: &mut Drains<'_>,
     simulation: &mut Simulation,
     record: &mut Record,
     answer: &mut Answer,
@@ -163,7 +163,13 @@ pub(super) fn upgrade(
         let (replaced, in_place) = batch.split_at(surge.min(batch.len()));
         for node in replaced {
             let name: Name = format!("{}-upgraded", node.name).into();
-            daemons.join(&simulation.engine, copy(node, name))?;
+            if reader.refresh().node(&name).is_some() {
+                return Err(Failure::Usage(format!(
+                    "--upgrade: the new node would be named {name}, which exists: rename that node"
+                )));
+            }
+            let new = Node { unschedulable: false, ..copy(node, name) };
+            daemons.join(&simulation.engine, new)?;
         }
         for node in batch {
             cordon(&simulation.engine, node, true)?;

@@ -409,3 +409,47 @@ fn identical_pods_share_a_row() {
     let (_, answer) = ask(&["--cluster", &from, "--drain", "n0"]);
     assert_eq!((&answer["version"], pods(&answer, "placed").len()), (&json!(1), 3));
 }
+
+#[test]
+fn pods_that_are_not_ready_are_evicted_if_enough_others_are_healthy() {
+    let web = |n: usize, on: &str, state: Value| {
+        let mut pod = pod(&format!("web-{n}"), on, "100m", "ReplicaSet/web");
+        pod["status"] = state;
+        pod
+    };
+    let ready = |is: &str| json!({ "conditions": [{ "type": "Ready", "status": is }] });
+    let blocked = |limit: Value, state: Value, others: &str| {
+        let others = (1..3).map(|n| web(n, "n1", ready(others)));
+        let items = [node("n0"), node("n1"), budget("web", limit), web(0, "n0", state)];
+        let items: Vec<Value> = items.into_iter().chain(others).collect();
+        let (_, answer) = ask(&["--cluster", &cluster("unready", &items), "--drain", "n0"]);
+        pods(&answer, "would_not_go")
+    };
+    let two = || json!({ "minAvailable": 2 });
+    let none: Vec<String> = Vec::new();
+    assert_eq!(blocked(two(), ready("False"), "True"), none);
+    assert_eq!(blocked(two(), ready("True"), "True"), none);
+    assert_eq!(blocked(two(), ready("False"), "False"), ["d/web-0"]);
+    assert_eq!(blocked(json!({ "minAvailable": 3 }), ready("True"), "True"), ["d/web-0"]);
+    let always = json!({ "minAvailable": 2, "unhealthyPodEvictionPolicy": "AlwaysAllow" });
+    assert_eq!(blocked(always, ready("False"), "False"), none);
+    // No budget protects a pod that has not started.
+    assert_eq!(blocked(two(), json!({ "phase": "Pending" }), "False"), none);
+}
+
+#[test]
+fn pods_of_several_budgets_cannot_be_evicted() {
+    let mut second = budget("web", json!({ "minAvailable": 0 }));
+    second["metadata"]["name"] = json!("second");
+    let items = [
+        node("n0"),
+        node("n1"),
+        budget("web", json!({ "minAvailable": 0 })),
+        second,
+        pod("web-0", "n0", "100m", "ReplicaSet/web"),
+    ];
+    let (code, answer) = ask(&["--cluster", &cluster("several", &items), "--drain", "n0"]);
+    assert_eq!((code, pods(&answer, "would_not_go")), (1, vec!["d/web-0".to_owned()]));
+    let why = answer["would_not_go"][0]["why"].as_str().expect("a reason");
+    assert!(why.contains("more than one PodDisruptionBudget"), "{why}");
+}

@@ -67,6 +67,8 @@ pub struct BudgetLimit {
     pub selector: LabelSelector,
     /// The limit, or `None` if the budget sets none and so allows no disruption.
     pub limit: Option<Limit>,
+    /// Whether pods that are not ready are always evicted (`unhealthyPodEvictionPolicy: AlwaysAllow`).
+    pub evicts_unhealthy: bool,
     /// Whether the budget has a status, which the disruption controller wrote.
     pub has_status: bool,
 }
@@ -180,6 +182,8 @@ impl Scales {
 #[derive(Clone, Debug, Default)]
 pub struct PodFacts {
     not_ready: HashSet<Uid>,
+    /// The pods whose containers were not all started.
+    not_started: HashSet<Uid>,
     deletion_costs: HashMap<Uid, i32>,
     /// The seconds that pods stay on a failed node, if they are not the default. `None` is forever.
     stays: HashMap<Uid, Option<i64>>,
@@ -193,6 +197,12 @@ impl PodFacts {
     #[must_use]
     pub fn is_ready(&self, pod: &Uid) -> bool {
         !self.not_ready.contains(pod)
+    }
+
+    /// Returns `false` if the pod is in phase Pending, in which no budget protects it from an eviction.
+    #[must_use]
+    pub fn has_started(&self, pod: &Uid) -> bool {
+        !self.not_started.contains(pod)
     }
 
     /// Returns the cost of deleting the pod before others of its controller, which its annotation sets.
@@ -214,6 +224,10 @@ impl PodFacts {
         if conditions.any(is_not_ready) {
             self.not_ready.insert(Uid::new(uid));
         }
+        if pod.status.as_ref().is_some_and(|status| &*status.phase == "Pending") {
+            self.not_ready.insert(Uid::new(uid));
+            self.not_started.insert(Uid::new(uid));
+        }
         let annotations = pod.metadata.iter().filter_map(|meta| meta.annotations.as_ref());
         let cost = annotations.filter_map(|it| it.deletion_cost.parse().ok()).find(|it| *it != 0);
         if let Some(cost) = cost {
@@ -228,6 +242,7 @@ impl PodFacts {
 
     pub(super) fn merge(&mut self, other: PodFacts) {
         self.not_ready.extend(other.not_ready);
+        self.not_started.extend(other.not_started);
         self.deletion_costs.extend(other.deletion_costs);
         self.stays.extend(other.stays);
     }
@@ -278,6 +293,7 @@ pub(super) fn limit(
         selector: budget.selector.clone(),
         // The API server refuses both.
         limit: most.or(least),
+        evicts_unhealthy: &*spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
         has_status: wire.status.as_ref().is_some_and(|it| it.disruptions_allowed.is_some()),
     })
 }

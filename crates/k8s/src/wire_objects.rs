@@ -316,6 +316,7 @@ wire! {
         selector: Option<LabelSelector<'a>>,
         min_available: Option<QuantityText<'a>>,
         max_unavailable: Option<QuantityText<'a>>,
+        unhealthy_pod_eviction_policy: Text<'a>,
     }
 }
 

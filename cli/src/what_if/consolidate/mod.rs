@@ -163,6 +163,9 @@ fn candidates(from: &Cluster, schedulers: &Schedulers, options: DrainOptions) ->
                     Some(format!("no profile has its schedulerName {:?}", pod.scheduler_name()))
                 }
                 None if info.deletion_time().is_some() => None,
+                None if from.budgets_for(pod.namespace(), &pod.template.labels).len() > 1 => {
+                    Some(Stays::SeveralBudgets.to_string())
+                }
                 None => match budgets.take(&info) {
                     Ok(()) => {
                         budgets.give_back(&pod);
