@@ -1,13 +1,23 @@
 //! Tables for people.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
-/// An empty table with a header and no rules.
+use crate::terminal;
+
+/// An empty table with a header and no rules. On a terminal, long cells are wrapped to its width.
 pub(crate) fn plain(header: impl IntoIterator<Item = impl Into<Cell>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
+    fit(&mut table);
     table.set_header(header.into_iter().map(Into::into).collect::<Vec<Cell>>());
     table
+}
+
+/// Wraps cells to the width of the terminal, if there is one.
+pub(crate) fn fit(table: &mut Table) {
+    if terminal::shows_results() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
 }
 
 /// Aligns these columns to the right.
