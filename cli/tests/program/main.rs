@@ -12,6 +12,7 @@ mod errors;
 mod explain;
 mod inspect;
 mod live;
+mod manners;
 mod perf;
 mod queued_replay;
 mod replay;
