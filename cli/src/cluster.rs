@@ -15,7 +15,7 @@ use crate::error::Failure;
 use crate::input;
 use crate::intake::Intake;
 use crate::live::fetch::{self, Fetched, Server};
-use crate::text::count;
+use crate::text::{count, shortened};
 
 /// The scheduler of pods that name none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -109,7 +109,10 @@ impl Strict {
     pub(crate) fn examine(self, file: &Path, bytes: &[u8], intake: &mut Intake) {
         if self.strict || bytes.len() <= CHECKED {
             for problem in portolan_k8s::check(bytes) {
-                intake.warn(format!("{}:{}: {problem}", file.display(), problem.line));
+                let portolan_k8s::Problem { line, object, path, what, .. } = problem;
+                let (object, path) = (shortened(&object, 60), shortened(&path, 80));
+                let file = shortened(&file.display().to_string(), 80);
+                intake.warn(&format!("{file}:{line}: {object}: {path}: {what}"));
             }
         }
     }

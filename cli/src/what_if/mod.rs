@@ -167,7 +167,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     record.end_of_baseline(&simulation.engine)?;
 
     for copies in &arguments.add {
-        let notes = &mut answer.notes;
+        let notes = (&mut answer.notes, &mut answer.intake);
         answer.added += copies.add(&simulation.engine, contents.controllers(), notes)?;
     }
     let options =

@@ -7,6 +7,7 @@
 mod common;
 mod compare;
 mod conformance;
+mod dropped;
 mod errors;
 mod explain;
 mod inspect;
