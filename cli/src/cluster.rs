@@ -274,6 +274,16 @@ impl Contents {
         &self.objects.controllers
     }
 
+    /// The limits of the disruption budgets.
+    pub(crate) fn budget_limits(&self) -> &[portolan_k8s::BudgetLimit] {
+        &self.objects.budget_limits
+    }
+
+    /// Facts about the pods that the scheduler does not read.
+    pub(crate) fn facts(&self) -> &portolan_k8s::PodFacts {
+        &self.objects.facts
+    }
+
     /// Adds everything to an empty engine; returns the pending pods.
     pub(crate) fn put(&mut self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, Failure> {
         let portolan_k8s::Objects { objects, nodes, pods, .. } = &mut self.objects;

@@ -7,6 +7,7 @@
 mod common;
 mod compare;
 mod conformance;
+mod consolidate;
 mod dropped;
 mod errors;
 mod explain;
@@ -18,3 +19,4 @@ mod replay;
 mod scheduler_perf;
 mod shadow;
 mod what_if;
+mod what_if_changes;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use super::budgets::{self, BudgetLimit, PodFacts};
 use super::defaults::{Defaulted, Rules};
 use super::error::{Cause, Path, ReadError};
 use super::objects::{self, PriorityClass, RuntimeClass};
@@ -170,6 +171,8 @@ pub(super) struct Collected {
     pub(super) finished_pods: usize,
     pub(super) defaulted: Vec<Defaulted>,
     pub(super) templates: Templates,
+    pub(super) budget_limits: Vec<BudgetLimit>,
+    pub(super) facts: PodFacts,
 }
 
 impl Collected {
@@ -188,6 +191,7 @@ impl Collected {
             return Ok(());
         }
         let draft = super::pod::read(wire, path, &mut Rules::apply(&mut self.defaulted))?;
+        self.facts.read(&draft.uid, wire);
         let open = draft.name.is_empty()
             || draft.priority.is_none()
             || (draft.runtime_class.is_some() && !draft.has_overhead);
@@ -240,6 +244,7 @@ impl Collected {
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
         let budget = objects::budget(wire, path, |meta| rules.namespace(&meta.namespace))?;
+        self.budget_limits.push(budgets::limit(wire, path, &budget)?);
         self.objects.push(budget.into());
         Ok(())
     }
@@ -401,5 +406,7 @@ impl Collected {
         }
         self.finished_pods += other.finished_pods;
         self.defaulted.extend(other.defaulted);
+        self.budget_limits.extend(other.budget_limits);
+        self.facts.merge(other.facts);
     }
 }

@@ -38,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod affinity;
+mod budgets;
 mod collect;
 pub mod config;
 mod defaults;
@@ -78,6 +79,7 @@ mod wire_storage;
 mod workloads;
 mod yaml;
 
+pub use budgets::{BudgetLimit, IntOrPercent, Limit, PodFacts, Scaled, Scales};
 pub use defaults::Defaulted;
 pub use digest::{Digest, node_digest, pod_digest};
 pub use error::{Cause, ReadError};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
+use super::budgets::{self, BudgetLimit, PodFacts};
 use super::collect::{Collected, Entry};
 use super::defaults::{Defaulted, amount, object};
 use super::objects::{PriorityClass, RuntimeClass};
@@ -36,6 +37,10 @@ pub struct Objects {
     pub defaulted: Vec<Defaulted>,
     /// References to objects that are not in the input, in the order of their kinds and names.
     pub missing: Vec<Missing>,
+    /// The limits of the disruption budgets in `objects`.
+    pub budget_limits: Vec<BudgetLimit>,
+    /// Facts about the pods beyond those that the scheduler reads.
+    pub facts: PodFacts,
 }
 
 /// An object that is not in the input, and to which objects of the input refer.
@@ -113,7 +118,7 @@ fn one(
     let mut report = std::mem::take(&mut read.defaulted);
     let mut missing = Absent::default();
     let mut pods = Vec::with_capacity(read.pods.len());
-    for entry in read.pods {
+    for entry in std::mem::take(&mut read.pods) {
         pods.push(match entry {
             Entry::Done(pod) => pod,
             Entry::Open(mut draft) => {
@@ -172,6 +177,7 @@ fn one(
             storage.check(claim, about, &mut missing);
         }
     }
+    budgets::complete(&mut read, &pods, &mut report);
     let workloads = read.controllers.iter().filter_map(PodController::workload);
     read.objects.extend(workloads.map(Object::from));
     Objects {
@@ -186,6 +192,8 @@ fn one(
         finished_pods: read.finished_pods,
         defaulted: report,
         missing: missing.into_list(),
+        budget_limits: read.budget_limits,
+        facts: read.facts,
     }
 }
 

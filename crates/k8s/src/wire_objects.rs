@@ -1,6 +1,6 @@
 //! The fields of nodes and the other kinds that are read. See [`super::wire`].
 
-use super::wire::{Amounts, LabelSelector, List, Metadata, Text, TextMap, wire};
+use super::wire::{Amounts, LabelSelector, List, Metadata, QuantityText, Text, TextMap, wire};
 use super::wire_pod::PodTemplate;
 
 wire! {
@@ -390,12 +390,15 @@ wire! {
 wire! {
     struct PodDisruptionBudgetSpec<'a> {
         selector: Option<LabelSelector<'a>>,
+        min_available: Option<QuantityText<'a>>,
+        max_unavailable: Option<QuantityText<'a>>,
+        unhealthy_pod_eviction_policy: Text<'a>,
     }
 }
 
 wire! {
     struct PodDisruptionBudgetStatus<'a> {
-        disruptions_allowed: i32,
+        disruptions_allowed: Option<i32>,
         disrupted_pods: TextMap<'a>,
     }
 }
