@@ -291,7 +291,7 @@ fn generated_names_are_distinct_and_reproducible() {
 fn nodes_of_added_files_are_named() {
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: n3}\n";
     let answer = answer("node", "", &[node, &pod("a", "")].join("---\n"));
-    let why = "nodes are added with --add".to_owned();
+    let why = "not in --cluster".to_owned();
     assert_eq!(ignored(&answer), [("Node".to_owned(), 1, why)]);
     assert_eq!(answer["nodes"], 2);
 }
@@ -768,5 +768,22 @@ fn long_names_are_shortened_in_messages() {
         let run = what_if("long", "", &text, &["--strict"]);
         assert_eq!(run.code, 2);
         assert!(run.err.chars().count() < 300, "{}", run.err);
+    }
+}
+
+#[test]
+fn the_pod_of_a_file_is_explained_with_the_classes_of_the_cluster() {
+    let full = ["n1", "n2"].map(|node| big(&format!("p-{node}"), &format!("  nodeName: {node}")));
+    let cluster = cluster("explain", &[CLASS, &full[0], &full[1]].join("---\n"));
+    let set = controller("Deployment", "web", "  replicas: 1\n").replace(
+        "image: i}]}",
+        "image: i, resources: {requests: {cpu: 4}}}], priorityClassName: high}",
+    );
+    for pod in [big("a", "  priorityClassName: high"), set] {
+        let pod = file("explain", "pod.yaml", pod.as_bytes());
+        let run = portolan(&["explain", "--cluster", &cluster, "--pod", &pod]);
+        assert_eq!(run.code, 0, "{}", run.err);
+        assert!(run.out.contains("preemption would evict default/p-n"), "{}", run.out);
+        assert!(!run.err.contains("warning"), "{}", run.err);
     }
 }
