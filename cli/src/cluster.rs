@@ -12,7 +12,7 @@ use crate::error::Failure;
 use crate::input;
 use crate::intake::Intake;
 use crate::live::fetch::{self, Fetched, Server};
-use crate::text::count;
+use crate::text::{count, shortened};
 
 /// The option that enables Gödel semantics.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -103,7 +103,10 @@ impl Strict {
     pub(crate) fn examine(self, file: &Path, bytes: &[u8], intake: &mut Intake) {
         if self.strict || bytes.len() <= CHECKED {
             for problem in portolan_k8s::check(bytes) {
-                intake.warn(format!("{}:{}: {problem}", file.display(), problem.line));
+                let portolan_k8s::Problem { line, object, path, what, .. } = problem;
+                let (object, path) = (shortened(&object, 60), shortened(&path, 80));
+                let file = shortened(&file.display().to_string(), 80);
+                intake.warn(&format!("{file}:{line}: {object}: {path}: {what}"));
             }
         }
     }
@@ -195,10 +198,26 @@ pub(crate) struct Added {
 
 /// Loads a cluster from files, or from its API server.
 pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
-    let mut contents = contents(from, godel)?;
+    load_with(from, godel, &[]).map(|(loaded, _)| loaded)
+}
+
+/// Loads a cluster, and the objects of files that are added to it; returns the added pods.
+pub(crate) fn load_with(
+    from: &From,
+    godel: &Godel,
+    more: &[PathBuf],
+) -> Result<(Loaded, Vec<Pod>), Failure> {
+    let (mut contents, added) = contents_with(from, godel, more)?;
     let (mut writer, _) = Engine::inline(godel.config());
     let pending = contents.put(&mut writer, godel)?;
-    Ok(Loaded { writer, pending, notes: contents.notes, intake: contents.intake })
+    for object in added.objects {
+        let name = format!("{} {}", object.kind().as_str(), object.name());
+        let put = writer.put_object(object);
+        put.map_err(|error| Failure::Refused { object: name, error })?;
+    }
+    writer.publish();
+    let Contents { notes, intake, .. } = contents;
+    Ok((Loaded { writer, pending, notes, intake }, added.pods))
 }
 
 /// Reads a cluster from files, or from its API server.
@@ -233,8 +252,8 @@ pub(crate) fn contents_with(
     intake.count(&added);
     from.strict.check(&intake)?;
     notes.extend(godel.note(&objects));
-    // Nodes of added files are no part of the cluster: `--add` adds nodes.
-    intake.unread("Node", added.nodes.len(), "nodes are added with --add");
+    // Nodes of added files are no part of the cluster: `what-if --add` adds nodes.
+    intake.unread("Node", added.nodes.len(), "not in --cluster");
     added.nodes.clear();
     // A job of a cron job exists only at its times.
     let is_cron_job = |it: &PodController| it.kind == ControllerKind::CronJob;

@@ -321,7 +321,8 @@ fn change(
         false => Daemons::none(),
     };
     for copies in &arguments.add {
-        answer.added += copies.add(&simulation.engine, &mut daemons, &mut answer.notes)?;
+        let told = (&mut answer.notes, &mut answer.intake);
+        answer.added += copies.add(&simulation.engine, &mut daemons, told)?;
     }
     let scaled = &arguments.scale;
     let new = scale::scale(scaled, &finder, facts, &mut scales, simulation, record, answer)?;

@@ -9,6 +9,7 @@ mod compare;
 mod configurations;
 mod conformance;
 mod consolidate;
+mod dropped;
 mod errors;
 mod explain;
 mod inspect;
