@@ -18,6 +18,7 @@ mod names;
 mod nodes;
 mod record;
 mod report;
+mod rows;
 mod scale;
 mod targets;
 #[cfg(test)]

@@ -230,6 +230,14 @@ fn removed_controllers_free_their_resources_and_removed_pods_are_recreated() {
     let (code, answer) = ask(&["--cluster", &from, "--remove", "deployment/web"]);
     assert_eq!((code, pods(&answer, "removed")), (0, vec!["d/web-0".to_owned()]));
     assert_eq!(answer["placed"], json!([{ "pod": "d/waits", "from": null, "to": "n0" }]));
+    // A deployment recreates its replica set.
+    let mut owned = controller("ReplicaSet", "web", 1, "600m");
+    owned["metadata"]["ownerReferences"] = json!([
+        { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "controller": true }
+    ]);
+    let with_set = cluster("remove-set", &[&items[..], &[owned]].concat());
+    let (_, answer) = ask(&["--cluster", &with_set, "--remove", "rs/web"]);
+    assert_eq!(answer["removed"], json!([]), "{answer}");
     let (code, answer) = ask(&["--cluster", &from, "--remove", "pod/big"]);
     assert_eq!((code, pods(&answer, "removed")), (0, vec![]));
     assert_eq!(pods(&answer, "placed"), ["d/big"], "{answer}");
@@ -405,7 +413,12 @@ fn identical_pods_share_a_row() {
     let items = [node("n0"), node("n1"), web(0), web(1), web(2)];
     let from = cluster("rows", &items);
     let run = portolan(&["what-if", "--cluster", &from, "--drain", "n0"]);
-    assert!(run.out.contains("\n  - d/web-0 and 2 more like it: n0 → n1"), "{}", run.out);
+    assert!(run.out.contains("\n  - d/web-0 and 2 more of ReplicaSet web: n0 → n1"), "{}", run.out);
+    let two = [node("n0"), node("n1"), node("n2"), web(0), web(1), web(2)];
+    let run = portolan(&["what-if", "--cluster", &cluster("rows-2", &two), "--drain", "n0"]);
+    let rows = run.out.lines().filter(|row| row.contains("d/web-0 and 2 more"));
+    let rows: Vec<&str> = rows.collect();
+    assert!(rows.len() == 1 && rows[0].contains("n1 (") && rows[0].contains("n2 ("), "{}", run.out);
     let (_, answer) = ask(&["--cluster", &from, "--drain", "n0"]);
     assert_eq!((&answer["version"], pods(&answer, "placed").len()), (&json!(1), 3));
 }
