@@ -31,14 +31,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+use portolan::log::Event;
 use portolan::model::{Name, Pod};
 use portolan::scheduler::drain::{DrainOptions, Stays};
 use portolan::scheduler::{Profiles, WhatIf};
 use portolan_k8s::{IntOrPercent, PodController, Scales};
 
 use crate::error::Failure;
+use crate::intake::Intake;
 use crate::metrics::{self, MetricsFile};
-use crate::simulation::{Simulation, Stage, closed};
+use crate::simulation::{Simulation, Stage, closed, event};
 use crate::text::count;
 use crate::{Output, cluster, print};
 
@@ -168,6 +170,8 @@ struct Answer {
     fit_more: Option<(Name, usize)>,
     consolidated: Option<consolidate::Consolidation>,
     notes: Vec<String>,
+    /// What was read and ignored.
+    intake: Intake,
 }
 
 /// A controller with another number of pods.
@@ -208,18 +212,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Table => report::table(&answer),
         Output::Json => report::json(&answer).to_string(),
     })?;
+    if arguments.output == Output::Table {
+        answer.intake.print();
+    }
     Ok(if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let sink = arguments.metrics.open()?;
-    let mut contents = cluster::contents(&arguments.from, &arguments.godel)?;
+    let (mut contents, added) =
+        cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
     let stage = Stage::new(arguments.godel.config(), metrics::of(&sink));
     let put = stage.engine.with_writer(|writer| contents.put(writer, &arguments.godel));
     let pending = put.map_err(closed)??;
     let policies = cluster::policies(arguments.config.as_ref(), &stage.handle)?;
     let (queue, note) = (policies.queue, policies.note);
-    let mut answer = Answer { notes: contents.notes.clone(), ..Answer::default() };
+    let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
+    let mut answer = Answer { notes, intake, ..Answer::default() };
     answer.notes.extend(note);
     // Gödel's schedulers share the pods of one scheduler name.
     let is_for_all = arguments.godel.is_enabled() && policies.profiles.len() == 1;
@@ -247,7 +256,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
 
     let options =
         DrainOptions { force: arguments.force, delete_local_data: arguments.delete_emptydir_data };
-    change(arguments, &contents, options, &mut simulation, &mut record, &mut answer)?;
+    change(arguments, (&contents, added), options, &mut simulation, &mut record, &mut answer)?;
 
     let snapshot = simulation.engine.reader().map_err(closed)?.snapshot();
     record.finish(&snapshot, &mut answer);
@@ -282,7 +291,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
 /// Makes the changes of the question, in their order.
 fn change(
     arguments: &Arguments,
-    contents: &cluster::Contents,
+    (contents, added): (&cluster::Contents, cluster::Added),
     options: DrainOptions,
     simulation: &mut Simulation,
     record: &mut Record,
@@ -338,7 +347,12 @@ fn change(
     }
     answer.budgets = drains.uses;
 
-    let mut more = cluster::pods(&arguments.pods)?;
+    for object in added.objects {
+        let name = format!("{} {}", object.kind().as_str(), object.name());
+        let put = event(&simulation.engine, Event::put_object(object))?;
+        put.map_err(|error| Failure::Refused { object: name, error })?;
+    }
+    let mut more = added.pods;
     more.splice(0..0, new);
     record.refuse_known(&more, &simulation.engine)?;
     arrive(simulation, record, &more)

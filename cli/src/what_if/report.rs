@@ -235,6 +235,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "budgets": budgets.collect::<Vec<_>>(),
         "kubectl_flags": answer.kubectl_flags,
         "notes": answer.notes,
+        "input": answer.intake.json(),
     });
     if let Some(upgrade) = &answer.upgrade {
         let steps = upgrade.steps.iter().map(|step| {

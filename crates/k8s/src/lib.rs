@@ -44,6 +44,7 @@ pub mod config;
 mod defaults;
 mod digest;
 mod error;
+mod expand;
 mod godel;
 mod movement;
 mod node;
@@ -61,9 +62,12 @@ mod reservation;
 mod resolve;
 mod scan;
 mod selector;
+mod sets;
 mod single;
 mod slice;
 mod storage;
+#[cfg(feature = "k8s-openapi")]
+mod strict;
 mod time;
 #[cfg(test)]
 mod vector_tests;
@@ -83,9 +87,11 @@ pub use objects::{PriorityClass, RuntimeClass};
 #[cfg(feature = "k8s-openapi")]
 pub use openapi::ToModel;
 pub use read::{Reader, is_json, read, read_json, read_yaml};
-pub use resolve::Objects;
+pub use resolve::{Missing, Objects};
 pub use single::{node, node_affinity, object, pod};
 pub use slice::{node_from_slice, object_from_slice, pod_from_slice};
+#[cfg(feature = "k8s-openapi")]
+pub use strict::{Problem, check, line_of};
 pub use workloads::{ControllerKind, PodController};
 
 /// Runs the examples of the README as doctests.
