@@ -121,8 +121,9 @@ fn rank(of: &Reference, pods: &mut [Pod], facts: &PodFacts) {
             facts.is_ready(&pod.uid),
             facts.deletion_cost(&pod.uid),
             std::cmp::Reverse(together.unwrap_or(0)),
-            // The engine keeps the creation time of pending pods only.
-            std::cmp::Reverse(pod.start_time.or(pod.creation_time)),
+            // The engine keeps the creation time of pending pods only. A pod without a time is
+            // new.
+            std::cmp::Reverse(pod.start_time.or(pod.creation_time).map_or(i64::MAX, |at| at.0)),
             pod.uid.to_string(),
         )
     });

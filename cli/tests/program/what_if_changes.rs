@@ -466,3 +466,39 @@ fn pods_of_several_budgets_cannot_be_evicted() {
     let why = answer["would_not_go"][0]["why"].as_str().expect("a reason");
     assert!(why.contains("more than one PodDisruptionBudget"), "{why}");
 }
+
+#[test]
+fn a_removed_daemon_set_runs_on_no_new_node() {
+    let items = [node("n0"), pod("agent-n0", "n0", "600m", "DaemonSet/agent")];
+    let from = cluster("remove-daemons", &items);
+    let folder = "what-if-remove-daemons";
+    let more = file(folder, "node.json", node("more").to_string().as_bytes());
+    let like = file(folder, "like.json", pod("like", "", "500m", "").to_string().as_bytes());
+    let add = format!("1x{more}");
+    let question = ["--cluster", &from, "--add", &add, "--fit-more", &like];
+    let (_, answer) = ask(&question);
+    assert_eq!(answer["fit_more"]["count"], 0, "{answer}");
+    let (code, answer) = ask(&[&question[..], &["--remove", "ds/agent"]].concat());
+    assert_eq!((code, &answer["fit_more"]["count"]), (0, &json!(4)), "{answer}");
+}
+
+#[test]
+fn pods_that_are_placed_without_the_change_count_for_their_budget() {
+    // Pods of a manifest: pending in the input, and placed before the drain.
+    let web = |n: usize| pod(&format!("web-{n}"), "", "400m", "ReplicaSet/web");
+    let items = [
+        node("n0"),
+        node("n1"),
+        node("n2"),
+        budget("web", json!({ "maxUnavailable": 1 })),
+        controller("ReplicaSet", "web", 3, "400m"),
+        web(0),
+        web(1),
+        web(2),
+    ];
+    let (code, answer) = ask(&["--cluster", &cluster("manifest", &items), "--drain", "n0"]);
+    assert_eq!((code, pods(&answer, "would_not_go")), (0, vec![]), "{answer}");
+    assert_eq!(pods(&answer, "placed"), ["d/web-0", "d/web-1", "d/web-2"]);
+    let on_drained = answer["placed"].as_array().expect("a list").iter().any(|it| it["to"] == "n0");
+    assert!(!on_drained, "{answer}");
+}
