@@ -18,6 +18,7 @@ mod names;
 mod nodes;
 mod record;
 mod report;
+mod rows;
 mod scale;
 mod targets;
 #[cfg(test)]
@@ -296,7 +297,8 @@ fn change(
     let mut reader = simulation.engine.reader().map_err(closed)?;
     let mut scales = Scales::of(contents.controllers());
     let facts = contents.facts();
-    let changes_pods = !arguments.remove.is_empty()
+    let changes_pods = !record.is_empty()
+        || !arguments.remove.is_empty()
         || !arguments.scale.is_empty()
         || !arguments.fail_node.is_empty();
     let limits = match changes_pods {
