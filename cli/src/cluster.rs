@@ -226,11 +226,6 @@ pub(crate) fn load_with(
     Ok((Loaded { writer, pending, notes, intake }, added.pods))
 }
 
-/// Reads a cluster from files, or from its API server.
-pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, Failure> {
-    contents_with(from, godel, &[]).map(|(contents, _)| contents)
-}
-
 /// Reads a cluster, and files of objects that are added to it. Objects of both may refer to
 /// each other, such as pods to priority classes.
 pub(crate) fn contents_with(

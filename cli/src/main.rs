@@ -47,7 +47,7 @@ enum Command {
     Replay(replay::Arguments),
     Explain(explain::Arguments),
     Compare(compare::Arguments),
-    WhatIf(what_if::Arguments),
+    WhatIf(Box<what_if::Arguments>),
     Dump(inspect::dump::Arguments),
     Audit(inspect::audit::Arguments),
     Conformance(conformance::Arguments),
