@@ -147,7 +147,7 @@ impl PodController {
     pub fn claims(&self, ordinal: usize) -> impl Iterator<Item = PersistentVolumeClaim> {
         self.claims.iter().map(move |template| {
             let name: Name = format!("{}-{}-{ordinal}", template.name, self.name).into();
-            PersistentVolumeClaim { name, ..template.clone() }
+            PersistentVolumeClaim { name, namespace: self.namespace.clone(), ..template.clone() }
         })
     }
 
