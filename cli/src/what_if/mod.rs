@@ -92,12 +92,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = upgrade::Selection::parse, value_name = "SELECTOR")]
     upgrade: Option<upgrade::Selection>,
     /// Nodes per step that are replaced by new nodes, as a number or a percentage.
-    #[arg(long, value_parser = upgrade::amount, default_value = "1", requires = "upgrade")]
+    #[arg(long, value_parser = upgrade::amount, default_value = "1", requires = "upgrade", value_name = "N|N%")]
     max_surge: IntOrPercent,
     /// Nodes per step that are upgraded in place, as a number or a percentage.
-    #[arg(long, value_parser = upgrade::amount, default_value = "0", requires = "upgrade")]
+    #[arg(long, value_parser = upgrade::amount, default_value = "0", requires = "upgrade", value_name = "N|N%")]
     max_unavailable: IntOrPercent,
-    /// Also drain pods without a controller.
+    /// Also drain pods without a controller, and accept that they are lost with failed nodes.
     #[arg(long)]
     force: bool,
     /// Also drain pods with local data, which would be lost.
