@@ -39,11 +39,7 @@ const STATUS: &[(&str, &str, Option<&str>)] = &[
         "the measurement was printed",
         Some("a check failed, or a workload missed its threshold"),
     ),
-    (
-        "perf live",
-        "the measurement was printed",
-        Some("a workload failed or missed its threshold"),
-    ),
+    ("perf live", "the measurement was printed", Some("a workload failed or missed its threshold")),
     ("completions", "the script was printed", None),
     ("man", "the pages were written", None),
     ("reference", "the reference was printed", None),

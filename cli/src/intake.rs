@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 
 use crate::error::Failure;
 use crate::terminal;
-use crate::text::count;
+use crate::text::{count, shortened};
 
 /// How many warnings are printed. JSON contains all that are kept.
 const SHOWN: usize = 5;
+/// The longest warning, in characters.
+const LONGEST: usize = 230;
 /// How many distinct warnings are kept.
 const KEPT: usize = 1000;
 
@@ -55,7 +57,7 @@ impl Intake {
             self.ignore(kind, *number, "kind not used");
         }
         for missing in &objects.missing {
-            self.warn(missing.to_string());
+            self.warn(&missing.to_string());
         }
     }
 
@@ -82,8 +84,9 @@ impl Intake {
         self.ignore(kind, count, why);
     }
 
-    /// Adds a warning, unless it is known.
-    pub(crate) fn warn(&mut self, warning: String) {
+    /// Adds a warning, unless it is known. Long names are shortened.
+    pub(crate) fn warn(&mut self, warning: &str) {
+        let warning = shortened(warning, LONGEST);
         if let Some(known) = self.warnings.iter_mut().find(|(known, _)| *known == warning) {
             known.1 += 1;
         } else if self.warnings.len() < KEPT {
@@ -99,7 +102,7 @@ impl Intake {
         let others = self.warnings.len() - 1 + self.further;
         let more = match others {
             0 => String::new(),
-            _ => format!(" ({} more)", count(others, "problem")),
+            _ => format!(" ({})", count(others, "more problem")),
         };
         Err(Failure::Usage(format!("{first}{more}: correct the input, or omit --strict")))
     }
@@ -163,11 +166,11 @@ mod tests {
     fn equal_warnings_are_counted_once() {
         let mut intake = Intake::default();
         for warning in ["a", "b", "a"] {
-            intake.warn(warning.to_owned());
+            intake.warn(warning);
         }
         assert_eq!(intake.warnings, [("a".to_owned(), 2), ("b".to_owned(), 1)]);
         let error = intake.refuse().expect_err("there are warnings").to_string();
-        assert_eq!(error, "a (1 problem more): correct the input, or omit --strict");
+        assert_eq!(error, "a (1 more problem): correct the input, or omit --strict");
     }
 
     #[test]

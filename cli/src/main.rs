@@ -17,6 +17,7 @@ mod manual;
 mod metrics;
 mod output;
 mod perf;
+mod policy;
 mod random;
 mod replay;
 mod simulation;
@@ -53,7 +54,7 @@ enum Command {
     Replay(replay::Arguments),
     Explain(explain::Arguments),
     Compare(compare::Arguments),
-    WhatIf(what_if::Arguments),
+    WhatIf(Box<what_if::Arguments>),
     Dump(inspect::dump::Arguments),
     Audit(inspect::audit::Arguments),
     Conformance(conformance::Arguments),

@@ -23,6 +23,19 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
+/// The text with at most this number of characters: the middle of a longer text is left out.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.to_owned();
+    }
+    let head = most / 2;
+    let tail = most.saturating_sub(head + 1);
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(length - tail).collect();
+    format!("{start}…{end}")
+}
+
 /// A count with its noun, whose plural ends in s: `1 pod`, `2 pods`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     match number {
@@ -81,6 +94,12 @@ mod tests {
         assert_eq!(count(0, "pod"), "0 pods");
         assert_eq!(count(1, "pod"), "1 pod");
         assert_eq!(count(2, "pod"), "2 pods");
+    }
+
+    #[test]
+    fn the_middle_of_a_long_text_is_left_out() {
+        assert_eq!(shortened("größer", 6), "größer");
+        assert_eq!(shortened("abcdefghij", 5), "ab…ij");
     }
 
     #[test]

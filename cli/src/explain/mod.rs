@@ -17,6 +17,7 @@ use portolan::{Cluster, NodeInfo};
 
 use crate::error::Failure;
 use crate::intake::Intake;
+use crate::policy::ConfigFile;
 use crate::text::count;
 use crate::{cluster, print};
 
@@ -31,9 +32,8 @@ pub(crate) struct Arguments {
     /// pending.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pod: String,
-    /// KubeSchedulerConfiguration; the default profile if absent.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigFile,
     /// The only node to report on.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
@@ -66,10 +66,17 @@ struct Explained<'a> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let cluster::Loaded { writer, pending, mut notes, intake } =
-        cluster::load(&arguments.from, &arguments.godel)?;
+    let file = Some(PathBuf::from(&arguments.pod)).filter(|file| file.is_file());
+    let (loaded, added) = cluster::load_with(&arguments.from, &arguments.godel, file.as_slice())?;
+    let cluster::Loaded { writer, pending, mut notes, intake } = loaded;
     let mut fork = writer.cluster().fork();
-    let pod = pod(arguments, &fork, &pending)?;
+    let pod = match file {
+        Some(file) => added.into_iter().next().ok_or_else(|| Failure::File {
+            file,
+            what: "no pods found: pass a file with a pod".to_owned(),
+        })?,
+        None => pod(arguments, &fork, &pending)?,
+    };
     if fork.pod(&pod.uid).is_some() {
         let gone = fork.remove_pod(&pod.uid);
         gone.map_err(|error| Failure::Refused { object: pod.name.to_string(), error })?;
@@ -89,9 +96,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ));
     }
     let scheduler = pod.template.scheduler_name.as_deref();
-    let policy = cluster::policy(arguments.config.as_ref(), scheduler, &Handle::default())?;
+    let policy = arguments.config.source().policy(scheduler, &Handle::default())?;
     let framework = policy.framework;
-    notes.extend(policy.note);
+    notes.extend(policy.notes);
     let waiting = pending.iter().chain([&pod]);
     framework.handle().pod_groups().fill(&fork, waiting);
     if let Err(status) = framework.pre_enqueue(&pod) {
@@ -157,14 +164,6 @@ fn preempt(
 /// The pod to explain.
 fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod, Failure> {
     let asked = &arguments.pod;
-    let file = PathBuf::from(asked);
-    if file.is_file() {
-        let objects = cluster::read(std::slice::from_ref(&file))?;
-        return objects.pods.into_iter().next().ok_or_else(|| Failure::File {
-            file,
-            what: "no pods found: pass a file with a pod".to_owned(),
-        });
-    }
     let (namespace, name) = asked.split_once('/').unwrap_or(("default", asked));
     let is_meant = |pod: &&Pod| &**pod.namespace() == namespace && &*pod.name == name;
     if let Some(pod) = pending.iter().find(is_meant) {

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::{self, Loaded};
 use crate::error::Failure;
+use crate::print;
 use crate::table::{plain, right};
 use crate::text::{cores, count, gib};
-use crate::print;
 use crate::what_if::Selection;
 
 /// Print the cluster as the engine sees it, store by store.
@@ -202,7 +202,8 @@ fn rows(loaded: &Loaded, text: &str, shown: &Shown<'_>) -> Result<String, Failur
     }
     let is_of_godel = matches!(of_engine, Some("reservations" | "movements" | "marks"));
     if is_of_godel && (shown.form == Form::Name || shown.namespace.is_some()) {
-        let what = format!("{store} have neither names nor namespaces: omit -o name and --namespace");
+        let what =
+            format!("{store} have neither names nor namespaces: omit -o name and --namespace");
         return Err(Failure::Usage(what));
     }
     match of_engine {
@@ -274,8 +275,8 @@ fn nodes(cluster: &Cluster, shown: &Shown<'_>) -> String {
         ];
         if let Some(object) = object.filter(|_| shown.is_wide()) {
             let taints = object.taints.iter().map(|taint| match &*taint.value {
-                "" => format!("{}:{}", taint.key, taint.effect),
-                value => format!("{}={value}:{}", taint.key, taint.effect),
+                "" => format!("{}:{}", taint.key, format!("{:?}", taint.effect)),
+                value => format!("{}={value}:{}", taint.key, format!("{:?}", taint.effect)),
             });
             row.push(labels(object.labels.iter()));
             row.push(taints.collect::<Vec<_>>().join(","));

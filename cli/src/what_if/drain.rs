@@ -48,8 +48,8 @@ pub(super) struct Drains<'c> {
     limits: &'c Limits<'c>,
     scales: &'c Scales,
     budgets: Budgets,
-    /// Evicted pods whose replacements are not placed yet.
-    charged: Vec<Pod>,
+    /// Evicted pods whose replacements are not placed yet, and their budgets.
+    charged: Vec<(Pod, Option<String>)>,
     pub(super) uses: BTreeMap<String, BudgetUse>,
     /// The evicted pods without a controller.
     pub(super) bare: usize,
@@ -173,7 +173,7 @@ impl<'c> Drains<'c> {
     /// Takes back the charges for pods whose replacements are placed.
     fn give_back(&mut self, now: &Cluster) {
         let budgets = &mut self.budgets;
-        self.charged.retain(|pod| {
+        self.charged.retain(|(pod, _)| {
             let is_ready = now.pod(&pod.uid).is_some();
             if is_ready {
                 budgets.give_back(pod);
@@ -200,19 +200,26 @@ impl<'c> Drains<'c> {
                 Some(why) if why.is_in_the_way() => blocked.push((pod, why)),
                 Some(_) => {}
                 None if !self.is_charged(&info, cluster, record) => going.push(pod),
-                None if cluster.budgets_for(pod.namespace(), &pod.template.labels).len() > 1 => {
-                    blocked.push((pod, Stays::SeveralBudgets));
-                }
-                None => match self.budgets.take(&info) {
-                    Ok(()) => {
-                        self.charged.push(pod.clone());
+                None => match self.take(&info, cluster) {
+                    Ok(budget) => {
+                        self.charged.push((pod.clone(), budget));
                         going.push(pod);
                     }
-                    Err(budget) => blocked.push((pod, Stays::Budget(budget))),
+                    Err(why) => blocked.push((pod, why)),
                 },
             }
         }
         (going, blocked)
+    }
+
+    /// Charges the pod's eviction to its budget. Returns the budget, or why the pod stays.
+    fn take(&mut self, pod: &PodInfo<'_>, cluster: &Cluster) -> Result<Option<String>, Stays> {
+        let budgets = cluster.budgets_for(pod.namespace(), &pod.template().labels);
+        if budgets.len() > 1 {
+            return Err(Stays::SeveralBudgets);
+        }
+        self.budgets.take(pod).map_err(Stays::Budget)?;
+        Ok(budgets.first().map(|budget| format!("{}/{}", budget.namespace, budget.name)))
     }
 
     /// Whether the eviction of the pod is charged to its budget. A terminating pod, and one that
@@ -238,7 +245,7 @@ impl<'c> Drains<'c> {
         for (pod, why) in blocked {
             let Some(budget) = budget_of((pod, why)) else { continue };
             let charged = self.charged.iter();
-            let missing = charged.filter(|it| it.namespace() == pod.namespace()).count();
+            let missing = charged.filter(|(_, of)| of.as_ref() == Some(&budget)).count();
             let noted = self.uses.entry(budget).or_default();
             noted.missing = noted.missing.max(missing);
             noted.blocked.push(pod.clone());

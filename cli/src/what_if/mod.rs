@@ -18,6 +18,7 @@ mod names;
 mod nodes;
 mod record;
 mod report;
+mod rows;
 mod scale;
 mod targets;
 #[cfg(test)]
@@ -39,6 +40,7 @@ use portolan_k8s::{IntOrPercent, PodController, Scales};
 use crate::error::Failure;
 use crate::intake::Intake;
 use crate::metrics::{self, MetricsFile};
+use crate::policy::ConfigFile;
 use crate::simulation::{Simulation, Stage, closed, event};
 use crate::text::count;
 use crate::{Output, cluster, print};
@@ -48,6 +50,7 @@ use drain::{BudgetUse, Drains};
 use nodes::Daemons;
 use record::Record;
 use targets::{Finder, Reference, Scale};
+pub(crate) use upgrade::Selection;
 
 /// Simulate changes of nodes and controllers and show where pods would go.
 ///
@@ -90,12 +93,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = upgrade::Selection::parse, value_name = "SELECTOR")]
     upgrade: Option<upgrade::Selection>,
     /// Nodes per step that are replaced by new nodes, as a number or a percentage.
-    #[arg(long, value_parser = upgrade::amount, default_value = "1", requires = "upgrade")]
+    #[arg(long, value_parser = upgrade::amount, default_value = "1", requires = "upgrade", value_name = "N|N%")]
     max_surge: IntOrPercent,
     /// Nodes per step that are upgraded in place, as a number or a percentage.
-    #[arg(long, value_parser = upgrade::amount, default_value = "0", requires = "upgrade")]
+    #[arg(long, value_parser = upgrade::amount, default_value = "0", requires = "upgrade", value_name = "N|N%")]
     max_unavailable: IntOrPercent,
-    /// Also drain pods without a controller.
+    /// Also drain pods without a controller, and accept that they are lost with failed nodes.
     #[arg(long)]
     force: bool,
     /// Also drain pods with local data, which would be lost.
@@ -119,12 +122,8 @@ pub(crate) struct Arguments {
     /// Time limit of the search of --consolidate, in seconds.
     #[arg(long, default_value_t = 10.0, value_parser = seconds, value_name = "SECONDS")]
     budget: f64,
-    /// KubeSchedulerConfiguration; the default profile if absent.
-    ///
-    /// All nodes are evaluated for each pod, unless the configuration sets
-    /// percentageOfNodesToScore.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigFile,
     /// Seed for breaking ties.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -224,13 +223,13 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let stage = Stage::new(arguments.godel.config(), metrics::of(&sink));
     let put = stage.engine.with_writer(|writer| contents.put(writer, &arguments.godel));
     let pending = put.map_err(closed)??;
-    let policies = cluster::policies(arguments.config.as_ref(), &stage.handle)?;
-    let (queue, note) = (policies.queue, policies.note);
+    let policies = arguments.config.source().policies(&stage.handle)?;
     let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
     let mut answer = Answer { notes, intake, ..Answer::default() };
-    answer.notes.extend(note);
+    answer.notes.extend(policies.notes);
     // Gödel's schedulers share the pods of one scheduler name.
-    let is_for_all = arguments.godel.is_enabled() && policies.profiles.len() == 1;
+    let is_for_all =
+        policies.is_for_all || arguments.godel.is_enabled() && policies.profiles.len() == 1;
     let each = policies.profiles.into_iter().map(|profile| {
         let name = if is_for_all { String::new() } else { profile.scheduler_name };
         let framework = metrics::record(profile.framework, metrics::of(&sink), &name);
@@ -242,7 +241,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let schedulers = profiles.iter().map(|(name, framework, config)| {
         (name.clone(), Algorithm::new(framework.clone(), config.clone(), None))
     });
-    let mut simulation = stage.with_schedulers(schedulers.collect(), queue)?;
+    let mut simulation = stage.with_schedulers(schedulers.collect(), policies.queue)?;
     let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
         (name.clone(), (framework.clone(), config.clone()))
     };
@@ -299,7 +298,8 @@ fn change(
     let mut reader = simulation.engine.reader().map_err(closed)?;
     let mut scales = Scales::of(contents.controllers());
     let facts = contents.facts();
-    let changes_pods = !arguments.remove.is_empty()
+    let changes_pods = !record.is_empty()
+        || !arguments.remove.is_empty()
         || !arguments.scale.is_empty()
         || !arguments.fail_node.is_empty();
     let limits = match changes_pods {
@@ -324,7 +324,8 @@ fn change(
         false => Daemons::none(),
     };
     for copies in &arguments.add {
-        answer.added += copies.add(&simulation.engine, &mut daemons, &mut answer.notes)?;
+        let told = (&mut answer.notes, &mut answer.intake);
+        answer.added += copies.add(&simulation.engine, &mut daemons, told)?;
     }
     let scaled = &arguments.scale;
     let new = scale::scale(scaled, &finder, facts, &mut scales, simulation, record, answer)?;

@@ -12,6 +12,7 @@ use portolan::{Cluster, Engine};
 
 use crate::cluster;
 use crate::error::Failure;
+use crate::intake::Intake;
 use crate::simulation::{closed, event};
 use crate::text::count;
 
@@ -39,10 +40,16 @@ impl Copies {
         &self,
         engine: &Engine,
         daemons: &mut Daemons<'_>,
-        notes: &mut Vec<String>,
+        (notes, intake): (&mut Vec<String>, &mut Intake),
     ) -> Result<usize, Failure> {
         let mut reader = engine.reader().map_err(closed)?;
         let objects = cluster::read(std::slice::from_ref(&self.file))?;
+        intake.count(&objects);
+        let others = objects.read.iter().filter(|(kind, _)| **kind != "Node" && **kind != "Pod");
+        others.for_each(|(kind, number)| intake.unread(kind, *number, "not used by --add"));
+        intake.unread("Pod", objects.pods.len(), "not used by --add");
+        let more = objects.nodes.len().saturating_sub(1);
+        intake.unread("Node", more, "--add copies the first node of a file");
         let like = objects.nodes.first().ok_or_else(|| Failure::File {
             file: self.file.clone(),
             what: "no nodes found: pass a file with a node".to_owned(),

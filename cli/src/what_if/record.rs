@@ -65,6 +65,11 @@ impl Record {
         }
     }
 
+    /// Whether the simulation has moved or tried to place no pod.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+
     /// Whether the simulation has moved the pod or tried to place it.
     pub(super) fn has_arrived(&self, uid: &Uid) -> bool {
         self.by_uid.contains_key(uid)

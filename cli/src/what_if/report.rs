@@ -1,13 +1,13 @@
 //! The answer as tables or JSON.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use portolan::model::{Name, Pod};
+use portolan::model::Name;
 use serde_json::{Value, json};
 
 use super::drain::why_blocked;
+use super::rows::{group, placements};
 use super::upgrade::Upgrade;
 use super::{Answer, key};
 use crate::text::count;
@@ -17,33 +17,6 @@ const LISTED: usize = 30;
 
 /// The version of the JSON output: it rises when a field changes its meaning or goes away.
 const VERSION: u32 = 1;
-
-/// Identical pods with the same fate, in one row: the name of the first, and their number.
-fn group<T>(
-    items: &[T],
-    pod: impl Fn(&T) -> &Pod,
-    fate: impl Fn(&T) -> String,
-) -> Vec<(String, String)> {
-    let mut rows: Vec<(Vec<&Pod>, String)> = Vec::new();
-    let mut at: HashMap<(u64, String), usize> = HashMap::new();
-    for item in items {
-        let (pod, fate) = (pod(item), fate(item));
-        let of = (std::sync::Arc::as_ptr(&pod.template) as usize as u64, fate.clone());
-        match at.entry(of) {
-            Entry::Occupied(row) => rows[*row.get()].0.push(pod),
-            Entry::Vacant(row) => {
-                row.insert(rows.len());
-                rows.push((vec![pod], fate));
-            }
-        }
-    }
-    let name = |pods: &[&Pod]| match pods {
-        [only] => key(only),
-        [first, rest @ ..] => format!("{} and {} more like it", key(first), rest.len()),
-        [] => String::new(),
-    };
-    rows.into_iter().map(|(pods, fate)| (name(&pods), fate)).collect()
-}
 
 fn list<T>(text: &mut String, title: &str, items: &[T], line: impl Fn(&T) -> String) {
     if items.is_empty() {
@@ -133,7 +106,7 @@ pub(super) fn table(answer: &Answer) -> String {
         let _ = writeln!(text, "preempted {}", count(answer.preempted.len(), "pod"));
     }
     text.push('\n');
-    let row = |(pods, fate): &(String, String)| format!("{pods}{fate}");
+    let row = |row: &String| row.clone();
     let from = |from: &Option<Name>| from.as_ref().map_or(String::new(), |it| format!(" on {it}"));
     let rows = group(&answer.blocked, |it| &it.0, |(_, node, why)| format!(" on {node}: {why}"));
     list(&mut text, "blocked", &rows, row);
@@ -169,14 +142,7 @@ pub(super) fn table(answer: &Answer) -> String {
     if let Some(upgrade) = &answer.upgrade {
         steps(&mut text, upgrade);
     }
-    let rows = group(
-        &answer.placed,
-        |it| &it.0,
-        |(_, from, to)| match from {
-            Some(from) => format!(": {from} → {to}"),
-            None => format!(" → {to}"),
-        },
-    );
+    let rows = placements(&answer.placed);
     list(&mut text, "placements", &rows, row);
     if let Some((name, number)) = &answer.fit_more {
         let pods = count(*number, "more pod");

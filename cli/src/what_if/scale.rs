@@ -26,10 +26,13 @@ pub(super) fn remove(
     for reference in references {
         let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
         let target = finder.find("--remove", reference, &cluster, record)?;
+        // A deployment recreates the replica set, and any controller its pods.
+        let owners = target.controller.iter().flat_map(|it| it.owners.iter());
+        let is_recreated =
+            reference.kind == "ReplicaSet" && owners.into_iter().any(|it| it.controller);
         for pod in target.pods {
             let from = take_away(&pod, simulation, record)?;
-            // A daemon set would recreate the pod on the node that it had.
-            let returns = reference.kind == "Pod" && !is_bare(&pod);
+            let returns = is_recreated || (reference.kind == "Pod" && !is_bare(&pod));
             match returns {
                 true => enter(simulation, record, recreated(pod), from)?,
                 false => answer.removed.push((pod, from)),
@@ -118,8 +121,9 @@ fn rank(of: &Reference, pods: &mut [Pod], facts: &PodFacts) {
             facts.is_ready(&pod.uid),
             facts.deletion_cost(&pod.uid),
             std::cmp::Reverse(together.unwrap_or(0)),
-            // The engine keeps the creation time of pending pods only.
-            std::cmp::Reverse(pod.start_time.or(pod.creation_time)),
+            // The engine keeps the creation time of pending pods only. A pod without a time is
+            // new.
+            std::cmp::Reverse(pod.start_time.or(pod.creation_time).map_or(i64::MAX, |at| at.0)),
             pod.uid.to_string(),
         )
     });

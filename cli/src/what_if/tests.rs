@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use serde_json::{Value, json};
 
+use crate::policy;
 use crate::replay::{self, Progress, Settings, Source};
 
 use super::{Arguments, answer};
@@ -126,8 +127,9 @@ fn adding_pods_has_the_outcome_of_their_replay() {
         let percentage = ["--percentage-of-nodes".to_owned(), "100".to_owned()];
         let replayed = Replayed::parse_from(replayed.iter().chain(&seeded).chain(&percentage));
         let workload = replay::workload(&replayed.source).expect("a workload");
+        let config = policy::ConfigFile::default();
         let settings = Settings {
-            config: None,
+            config: config.source(),
             threads: 1,
             progress: Progress::Hidden,
             metrics: None,
@@ -144,6 +146,97 @@ fn adding_pods_has_the_outcome_of_their_replay() {
         unplaced += answer.unplaced.len();
     }
     assert!(placed > 100 && preempted > 10 && unplaced > 100, "{placed} {preempted} {unplaced}");
+}
+
+#[test]
+fn a_larger_controller_has_the_outcome_of_adding_its_pods() {
+    let (mut placed, mut unplaced) = (0, 0);
+    for seed in 0..40 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let nodes: Vec<Value> = (0..random.usize(1..8)).map(|n| node(&mut random, n)).collect();
+        let (old, new) = (random.usize(0..4), random.usize(4..12));
+        let mut like = pod(&mut random, "like", None);
+        like["spec"].as_object_mut().expect("a spec").remove("schedulingGates");
+        let one = |n: usize| {
+            let mut pod = like.clone();
+            pod["metadata"]["name"] = json!(format!("web-{n}"));
+            pod["metadata"]["uid"] = json!(format!("d/web-{n}"));
+            pod["metadata"]["ownerReferences"] = json!([
+                { "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": true }
+            ]);
+            pod
+        };
+        let there = (0..old).map(|n| {
+            let mut pod = one(n);
+            pod["spec"]["nodeName"] = json!(format!("n{}", random.usize(0..nodes.len())));
+            pod
+        });
+        let there: Vec<Value> = there.collect();
+        let template =
+            json!({ "metadata": { "labels": like["metadata"]["labels"] }, "spec": like["spec"] });
+        let set = json!({
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": { "name": "web", "namespace": "d" },
+            "spec": { "replicas": old, "selector": { "matchLabels": like["metadata"]["labels"] },
+                "template": template },
+        });
+        let name = format!("scale-{seed}.json");
+        let cluster = file(&name, &[&nodes[..], &there[..], &[set]].concat());
+        let more: Vec<Value> = (old..new).map(one).collect();
+        let more = file(&format!("scaled-{seed}.json"), &more);
+        let ask = |option: &str, value: String| {
+            let cluster = cluster.display().to_string();
+            let question = ["x", "--cluster", &cluster, option, &value].map(str::to_owned);
+            let found = answer(&Question::parse_from(question).arguments).expect("an answer");
+            let on = |(pod, _, node): &(portolan::model::Pod, _, portolan::model::Name)| {
+                (pod.name.to_string(), node.to_string())
+            };
+            (found.placed.iter().map(on).collect::<Placements>(), found.unplaced.len())
+        };
+        let scaled = ask("--scale", format!("rs/web={new}"));
+        assert_eq!(scaled, ask("--pods", more.display().to_string()), "seed {seed}");
+        placed += scaled.0.len();
+        unplaced += scaled.1;
+    }
+    assert!(placed > 50 && unplaced > 50, "{placed} {unplaced}");
+}
+
+#[test]
+fn a_drain_without_budgets_has_the_outcome_of_adding_its_pods_elsewhere() {
+    let (mut placed, mut unplaced) = (0, 0);
+    for seed in 100..140 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut nodes: Vec<Value> = (0..random.usize(2..8)).map(|n| node(&mut random, n)).collect();
+        let number = random.usize(1..20);
+        let there = (0..number).map(|n| {
+            let on = format!("n{}", random.usize(0..nodes.len()));
+            pod(&mut random, &format!("there-{n:02}"), Some(on))
+        });
+        let there: Vec<Value> = there.collect();
+        let (mut moved, stay): (Vec<Value>, Vec<Value>) =
+            there.iter().cloned().partition(|pod| pod["spec"]["nodeName"] == "n0");
+        let drained = file(&format!("drain-{seed}.json"), &[&nodes[..], &there[..]].concat());
+        nodes[0]["spec"] = json!({ "unschedulable": true });
+        let cordoned = file(&format!("cordoned-{seed}.json"), &[&nodes[..], &stay[..]].concat());
+        for pod in &mut moved {
+            pod["spec"].as_object_mut().expect("a spec").remove("nodeName");
+        }
+        let moved = file(&format!("moved-{seed}.json"), &moved);
+        let ask = |question: &[&str]| {
+            let question = ["x", "--cluster"].iter().chain(question).map(|text| (*text).to_owned());
+            let found = answer(&Question::parse_from(question).arguments).expect("an answer");
+            let on = |(pod, _, node): &(portolan::model::Pod, _, portolan::model::Name)| {
+                (pod.name.to_string(), node.to_string())
+            };
+            (found.placed.iter().map(on).collect::<Placements>(), found.unplaced.len())
+        };
+        let (drained, cordoned) = (drained.display().to_string(), cordoned.display().to_string());
+        let one = ask(&[&drained, "--drain", "n0", "--force"]);
+        let other = ask(&[&cordoned, "--pods", &moved.display().to_string()]);
+        assert_eq!(one, other, "seed {seed}");
+        placed += one.0.len();
+        unplaced += one.1;
+    }
+    assert!(placed > 30 && unplaced > 30, "{placed} {unplaced}");
 }
 
 fn text_of(value: &Value) -> String {

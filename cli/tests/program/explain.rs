@@ -114,14 +114,18 @@ extenders:
 - {urlPrefix: 'http://127.0.0.1:1/gpu', filterVerb: filter}
 ";
     let config = file("extenders", "config.yaml", config);
-    let note = "the configuration's extenders are not called: http://127.0.0.1:1/gpu";
-    let found = json("extenders", &["--pod", "d/new", "--config", &config]);
+    let note = "the configuration's extenders are not called (http://127.0.0.1:1/gpu): nodes that \
+                they would reject are feasible here";
+    let ignore = "--ignore-extenders";
+    let found = json("extenders", &["--pod", "d/new", "--config", &config, ignore]);
     assert_eq!(found["notes"][0], note);
     let cluster = file("extenders", "cluster.yaml", CLUSTER);
     let commands = [&["what-if", "--cluster", &*cluster][..], &["replay", "--first", "10"]];
     for command in commands {
-        let run = portolan(&[command, &["--config", &config]].concat());
+        let run = portolan(&[command, &["--config", &config, ignore]].concat());
         assert!(run.out.contains(note), "{} {}", run.out, run.err);
+        let refused = portolan(&[command, &["--config", &config]].concat());
+        assert!(refused.code == 2 && refused.err.contains(ignore), "{}", refused.err);
     }
 }
 

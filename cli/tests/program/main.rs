@@ -6,8 +6,10 @@
 
 mod common;
 mod compare;
+mod configurations;
 mod conformance;
 mod consolidate;
+mod dropped;
 mod errors;
 mod explain;
 mod inspect;

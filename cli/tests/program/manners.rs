@@ -85,7 +85,8 @@ fn completions_name_all_commands() {
         // Escaping of control characters must leave the script as it is.
         assert!(!run.out.contains("\\u{"), "{shell}");
     }
-    let script = file("completions", "portolan.bash", portolan(&["completions", "bash"]).out.as_bytes());
+    let script =
+        file("completions", "portolan.bash", portolan(&["completions", "bash"]).out.as_bytes());
     if let Ok(checked) = Command::new("bash").args(["-n", &script]).status() {
         assert!(checked.success());
     }
@@ -325,8 +326,10 @@ fn the_page_about_the_program_is_up_to_date() {
 #[cfg(unix)]
 #[test]
 fn every_command_has_an_example() {
-    let page = std::fs::read_to_string(repository().join("docs/cli.md")).expect("docs/cli.md exists");
-    let (prose, reference) = page.split_once("<!-- reference -->").expect("the page has a reference");
+    let page =
+        std::fs::read_to_string(repository().join("docs/cli.md")).expect("docs/cli.md exists");
+    let (prose, reference) =
+        page.split_once("<!-- reference -->").expect("the page has a reference");
     let commands = reference.lines().filter_map(|line| line.strip_prefix("### portolan "));
     let commands: Vec<&str> = commands.filter(|name| *name != "perf").collect();
     assert!(commands.len() >= 16, "{commands:?}");

@@ -230,6 +230,14 @@ fn removed_controllers_free_their_resources_and_removed_pods_are_recreated() {
     let (code, answer) = ask(&["--cluster", &from, "--remove", "deployment/web"]);
     assert_eq!((code, pods(&answer, "removed")), (0, vec!["d/web-0".to_owned()]));
     assert_eq!(answer["placed"], json!([{ "pod": "d/waits", "from": null, "to": "n0" }]));
+    // A deployment recreates its replica set.
+    let mut owned = controller("ReplicaSet", "web", 1, "600m");
+    owned["metadata"]["ownerReferences"] = json!([
+        { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "controller": true }
+    ]);
+    let with_set = cluster("remove-set", &[&items[..], &[owned]].concat());
+    let (_, answer) = ask(&["--cluster", &with_set, "--remove", "rs/web"]);
+    assert_eq!(answer["removed"], json!([]), "{answer}");
     let (code, answer) = ask(&["--cluster", &from, "--remove", "pod/big"]);
     assert_eq!((code, pods(&answer, "removed")), (0, vec![]));
     assert_eq!(pods(&answer, "placed"), ["d/big"], "{answer}");
@@ -405,7 +413,12 @@ fn identical_pods_share_a_row() {
     let items = [node("n0"), node("n1"), web(0), web(1), web(2)];
     let from = cluster("rows", &items);
     let run = portolan(&["what-if", "--cluster", &from, "--drain", "n0"]);
-    assert!(run.out.contains("\n  - d/web-0 and 2 more like it: n0 → n1"), "{}", run.out);
+    assert!(run.out.contains("\n  - d/web-0 and 2 more of ReplicaSet web: n0 → n1"), "{}", run.out);
+    let two = [node("n0"), node("n1"), node("n2"), web(0), web(1), web(2)];
+    let run = portolan(&["what-if", "--cluster", &cluster("rows-2", &two), "--drain", "n0"]);
+    let rows = run.out.lines().filter(|row| row.contains("d/web-0 and 2 more"));
+    let rows: Vec<&str> = rows.collect();
+    assert!(rows.len() == 1 && rows[0].contains("n1 (") && rows[0].contains("n2 ("), "{}", run.out);
     let (_, answer) = ask(&["--cluster", &from, "--drain", "n0"]);
     assert_eq!((&answer["version"], pods(&answer, "placed").len()), (&json!(1), 3));
 }
@@ -452,4 +465,40 @@ fn pods_of_several_budgets_cannot_be_evicted() {
     assert_eq!((code, pods(&answer, "would_not_go")), (1, vec!["d/web-0".to_owned()]));
     let why = answer["would_not_go"][0]["why"].as_str().expect("a reason");
     assert!(why.contains("more than one PodDisruptionBudget"), "{why}");
+}
+
+#[test]
+fn a_removed_daemon_set_runs_on_no_new_node() {
+    let items = [node("n0"), pod("agent-n0", "n0", "600m", "DaemonSet/agent")];
+    let from = cluster("remove-daemons", &items);
+    let folder = "what-if-remove-daemons";
+    let more = file(folder, "node.json", node("more").to_string().as_bytes());
+    let like = file(folder, "like.json", pod("like", "", "500m", "").to_string().as_bytes());
+    let add = format!("1x{more}");
+    let question = ["--cluster", &from, "--add", &add, "--fit-more", &like];
+    let (_, answer) = ask(&question);
+    assert_eq!(answer["fit_more"]["count"], 0, "{answer}");
+    let (code, answer) = ask(&[&question[..], &["--remove", "ds/agent"]].concat());
+    assert_eq!((code, &answer["fit_more"]["count"]), (0, &json!(4)), "{answer}");
+}
+
+#[test]
+fn pods_that_are_placed_without_the_change_count_for_their_budget() {
+    // Pods of a manifest: pending in the input, and placed before the drain.
+    let web = |n: usize| pod(&format!("web-{n}"), "", "400m", "ReplicaSet/web");
+    let items = [
+        node("n0"),
+        node("n1"),
+        node("n2"),
+        budget("web", json!({ "maxUnavailable": 1 })),
+        controller("ReplicaSet", "web", 3, "400m"),
+        web(0),
+        web(1),
+        web(2),
+    ];
+    let (code, answer) = ask(&["--cluster", &cluster("manifest", &items), "--drain", "n0"]);
+    assert_eq!((code, pods(&answer, "would_not_go")), (0, vec![]), "{answer}");
+    assert_eq!(pods(&answer, "placed"), ["d/web-0", "d/web-1", "d/web-2"]);
+    let on_drained = answer["placed"].as_array().expect("a list").iter().any(|it| it["to"] == "n0");
+    assert!(!on_drained, "{answer}");
 }

@@ -12,8 +12,8 @@ use super::pod_group::{self, GroupKind};
 use super::read::Skipped;
 use super::wire::Metadata;
 use super::workloads::{self, ControllerKind, PodController};
-use super::{reservation, sets, wire_objects, wire_pod};
-use portolan::model::{Node, Object, Pod, Template};
+use super::{reservation, sets, storage, wire_objects, wire_pod, wire_storage};
+use portolan::model::{Name, Node, Object, Pod, Template};
 
 /// The kinds that are distinguished.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +161,10 @@ pub(super) struct Collected {
     pub(super) controllers: Vec<PodController>,
     pub(super) priority_classes: Vec<PriorityClass>,
     pub(super) runtime_classes: Vec<RuntimeClass>,
+    /// The default storage classes: creation times and names.
+    pub(super) default_classes: Vec<(String, Name)>,
+    /// The indices of the claims in `objects` that name no storage class.
+    pub(super) classless: Vec<usize>,
     /// The number of objects that were read, by kind.
     pub(super) read: BTreeMap<&'static str, usize>,
     pub(super) skipped: Skipped,
@@ -342,6 +346,30 @@ impl Collected {
         Ok(())
     }
 
+    pub(super) fn claim(
+        &mut self,
+        wire: &wire_storage::PersistentVolumeClaim<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        if !storage::has_class(wire) {
+            self.classless.push(self.objects.len());
+        }
+        self.object(storage::persistent_volume_claim(wire, path))
+    }
+
+    pub(super) fn storage_class(
+        &mut self,
+        wire: &wire_storage::StorageClass<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let class = storage::storage_class(wire, path)?;
+        if storage::is_default(wire) {
+            let created = wire.metadata.as_ref().map(|meta| meta.creation_timestamp.to_string());
+            self.default_classes.push((created.unwrap_or_default(), class.name().clone()));
+        }
+        self.object(Ok(class))
+    }
+
     /// Counts an object that was read.
     pub(super) fn count(&mut self, kind: &Kind) {
         if let Some(name) = kind.name() {
@@ -363,7 +391,10 @@ impl Collected {
                 open @ Entry::Open(_) => open,
             });
         }
+        let before = self.objects.len();
         self.objects.extend(other.objects);
+        self.classless.extend(other.classless.iter().map(|at| before + at));
+        self.default_classes.extend(other.default_classes);
         self.controllers.extend(other.controllers);
         self.priority_classes.extend(other.priority_classes);
         self.runtime_classes.extend(other.runtime_classes);

@@ -82,7 +82,8 @@ pub(super) fn read(
     let spec = pod.spec.as_ref().unwrap_or(&no_spec);
     let metadata = path.key("metadata");
     let namespace = rules.namespace(&meta.namespace);
-    rules.about("Pod", &namespace, &meta.name);
+    let called = if meta.name.is_empty() { &meta.generate_name } else { &meta.name };
+    rules.about("Pod", &namespace, called);
     if meta.namespace.is_empty() {
         rules.note("metadata.namespace", &namespace);
     }

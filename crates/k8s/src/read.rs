@@ -367,8 +367,10 @@ fn body<'de, D: Deserializer<'de>>(
         Kind::Service => read!(wire::Service<'de>, service),
         Kind::PriorityClass => read!(wire::PriorityClass<'de>, priority_class),
         Kind::PersistentVolume => store!(PersistentVolume, persistent_volume),
-        Kind::PersistentVolumeClaim => store!(PersistentVolumeClaim, persistent_volume_claim),
-        Kind::StorageClass => store!(StorageClass, storage_class),
+        Kind::PersistentVolumeClaim => {
+            read!(super::wire_storage::PersistentVolumeClaim<'de>, claim)
+        }
+        Kind::StorageClass => read!(super::wire_storage::StorageClass<'de>, storage_class),
         Kind::CsiNode => store!(CsiNode, csi_node),
         Kind::VolumeAttachment => store!(VolumeAttachment, volume_attachment),
         Kind::CsiDriver => store!(CsiDriver, csi_driver),

@@ -79,7 +79,7 @@ pub(super) fn resolve<const N: usize>(mut inputs: [Collected; N]) -> [Objects; N
         inputs.iter().flat_map(|read| read.priority_classes.iter().cloned()).collect();
     let runtime_classes: Vec<RuntimeClass> =
         inputs.iter().flat_map(|read| read.runtime_classes.iter().cloned()).collect();
-    let storage = Storage::of(inputs.iter().flat_map(|read| read.objects.iter()));
+    let storage = Storage::of(&inputs);
     let classes = Classes {
         priority: priority_classes.iter().map(|c| (&*c.name, c)).collect(),
         // Of several global defaults the one with the lowest value is used, as in the admission plugin.
@@ -147,9 +147,29 @@ fn one(
         }
         let about = object(controller.kind.as_str(), &controller.namespace, &controller.name);
         classes.complete(&mut controller.draft, &about, &mut report, &mut missing);
+        if let Some(class) = &storage.default {
+            for at in std::mem::take(&mut controller.classless) {
+                controller.claims[at].class = class.clone();
+                let field = "spec.volumeClaimTemplates.spec.storageClassName".to_owned();
+                let (object, value) = (about.clone(), class.to_string());
+                report.push(Defaulted { object, field, value });
+            }
+        }
         for claim in &controller.claims {
             storage.check(claim, || about.clone(), &mut missing);
         }
+    }
+    for at in std::mem::take(&mut read.classless) {
+        let (Some(class), Object::PersistentVolumeClaim(claim)) =
+            (&storage.default, &read.objects[at])
+        else {
+            continue;
+        };
+        let field = "spec.storageClassName".to_owned();
+        let object = object("PersistentVolumeClaim", &claim.namespace, &claim.name);
+        report.push(Defaulted { object, field, value: class.to_string() });
+        let claim = PersistentVolumeClaim::clone(claim);
+        read.objects[at] = PersistentVolumeClaim { class: class.clone(), ..claim }.into();
     }
     for found in &read.objects {
         if let Object::PersistentVolumeClaim(claim) = found {
@@ -196,16 +216,24 @@ impl Absent {
 /// The storage classes, and the classes of volumes, of which there need not be an object.
 struct Storage {
     classes: HashSet<Name>,
+    /// The class of claims without one (admission plugin DefaultStorageClass).
+    default: Option<Name>,
 }
 
 impl Storage {
-    fn of<'o>(objects: impl Iterator<Item = &'o Object>) -> Storage {
+    fn of(inputs: &[Collected]) -> Storage {
+        let objects = inputs.iter().flat_map(|read| read.objects.iter());
         let classes = objects.filter_map(|object| match object {
             Object::StorageClass(class) => Some(class.name.clone()),
             Object::PersistentVolume(volume) => Some(volume.class.clone()),
             _ => None,
         });
-        Storage { classes: classes.collect() }
+        // Of several default classes the newest one is used, and of those created together the first by name.
+        let defaults = inputs.iter().flat_map(|read| read.default_classes.iter());
+        let default = defaults.min_by(|(created, name), (other, of_other)| {
+            other.cmp(created).then_with(|| name.cmp(of_other))
+        });
+        Storage { classes: classes.collect(), default: default.map(|(_, name)| name.clone()) }
     }
 
     /// Notes the storage class of a claim if it is missing and the claim is not bound.

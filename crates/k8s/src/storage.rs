@@ -109,6 +109,27 @@ pub(super) fn persistent_volume_claim(
     claim(wire, path).map(Object::from)
 }
 
+/// Returns whether a claim names a storage class, which may be empty, or a volume. Others get the default class.
+pub(super) fn has_class(claim: &wire::PersistentVolumeClaim<'_>) -> bool {
+    let annotations = claim.metadata.iter().flat_map(|meta| meta.annotations.iter());
+    let mut keys = annotations.map(|(key, _)| &**key);
+    let of_spec = |spec: &wire::PersistentVolumeClaimSpec<'_>| {
+        spec.storage_class_name.is_some() || !spec.volume_name.is_empty()
+    };
+    claim.spec.as_ref().is_some_and(of_spec)
+        || keys.any(|key| key == "volume.beta.kubernetes.io/storage-class")
+}
+
+/// Returns whether claims without a class get this one.
+pub(super) fn is_default(class: &wire::StorageClass<'_>) -> bool {
+    const KEYS: [&str; 2] = [
+        "storageclass.kubernetes.io/is-default-class",
+        "storageclass.beta.kubernetes.io/is-default-class",
+    ];
+    let mut annotations = class.metadata.iter().flat_map(|meta| meta.annotations.iter());
+    annotations.any(|(key, value)| KEYS.contains(&&**key) && &**value == "true")
+}
+
 /// Reads a claim, or the template of a claim.
 pub(super) fn claim(
     wire: &wire::PersistentVolumeClaim<'_>,
@@ -133,7 +154,7 @@ pub(super) fn claim(
         request: requests.get("storage").map_or(0, Quantity::value),
         access_modes: access_modes(&spec.access_modes, &path_spec)?,
         volume_mode: volume_mode(&spec.volume_mode, &path_spec)?,
-        class: class.map_or_else(|| name(&spec.storage_class_name), name),
+        class: class.or(spec.storage_class_name.as_ref()).map(name).unwrap_or_default(),
         selector: match selector {
             None => None,
             some => Some(label_selector(some, &path_spec.key("selector"))?),

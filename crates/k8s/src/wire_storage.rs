@@ -11,6 +11,7 @@ wire! {
         uid: Text<'a>,
         labels: TextMap<'a>,
         annotations: TextMap<'a>,
+        creation_timestamp: Text<'a>,
         deletion_timestamp: Text<'a>,
         owner_references: List<OwnerReference<'a>>,
     }
@@ -82,7 +83,7 @@ wire! {
     struct PersistentVolumeClaimSpec<'a> {
         access_modes: List<Text<'a>>,
         volume_mode: Text<'a>,
-        storage_class_name: Text<'a>,
+        storage_class_name: Option<Text<'a>>,
         resources: Option<super::wire::ResourceRequirements<'a>>,
         selector: Option<LabelSelector<'a>>,
         volume_name: Text<'a>,

@@ -97,6 +97,8 @@ pub struct PodController {
     pub(super) first: usize,
     /// The claims of each pod of a stateful set, with the names of their templates.
     pub(super) claims: Vec<PersistentVolumeClaim>,
+    /// The indices of the claims that name no storage class.
+    pub(super) classless: Vec<usize>,
     pub(super) draft: PodDraft,
 }
 
@@ -145,7 +147,7 @@ impl PodController {
     pub fn claims(&self, ordinal: usize) -> impl Iterator<Item = PersistentVolumeClaim> {
         self.claims.iter().map(move |template| {
             let name: Name = format!("{}-{}-{ordinal}", template.name, self.name).into();
-            PersistentVolumeClaim { name, ..template.clone() }
+            PersistentVolumeClaim { name, namespace: self.namespace.clone(), ..template.clone() }
         })
     }
 
@@ -331,7 +333,10 @@ pub(super) fn controller(
         spec.volumes.0.retain(|volume| claims.iter().all(|claim| *claim.name != *volume.name));
     }
     let parts = Parts { template: Some(&template), ..parts };
-    Ok(PodController { claims, ..build(kind, parts, path, rules)? })
+    let templates = spec.volume_claim_templates.iter().enumerate();
+    let classless = templates.filter(|(_, claim)| !storage::has_class(claim)).map(|(i, _)| i);
+    let classless = classless.collect();
+    Ok(PodController { claims, classless, ..build(kind, parts, path, rules)? })
 }
 
 /// Returns the number of pods of a job that run at once, when `succeeded` are done.
@@ -447,6 +452,7 @@ pub(super) fn build(
         generate_name,
         first: count(parts.first),
         claims: Vec::new(),
+        classless: Vec::new(),
         draft,
     })
 }

@@ -57,6 +57,12 @@ fn repeated_keys_of_json_are_found() {
 }
 
 #[test]
+fn truth_values_of_yaml_1_1_depend_on_the_field() {
+    let text = POD.replace("name: web-0", "name: y") + "  hostNetwork: yes\n";
+    assert_eq!(problems(&text), []);
+}
+
+#[test]
 fn quantities_may_be_numbers_and_other_texts_may_not() {
     let text = POD.replace("name: web-0", "name: 17");
     let found = problems(&text);

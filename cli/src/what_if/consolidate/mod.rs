@@ -1,7 +1,7 @@
 //! Finds a small set of nodes on which all pods fit, so that the other nodes can be removed.
 //!
 //! The smallest set is a packing problem, so the search is a heuristic with a time limit, and
-//! [`bound`] says how far from the smallest set the answer can be at most.
+//! the lower bound says how far from the smallest set the answer can be at most.
 //!
 //! The search begins with the number of nodes that the bound leaves. All of them are cordoned at
 //! once, so no pod moves twice, and drained one after the other. The scheduler itself decides

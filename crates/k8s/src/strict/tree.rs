@@ -74,7 +74,9 @@ pub(super) fn documents(input: &[u8]) -> Vec<Spot> {
         return json(input);
     }
     let Ok(text) = std::str::from_utf8(input) else { return Vec::new() };
-    let options = crate::yaml::options(input.len());
+    let mut options = crate::yaml::options(input.len());
+    // Whether `y` is a truth value depends on the field.
+    options.strict_booleans = true;
     let documents: Vec<Spot> =
         serde_saphyr::from_multiple_with_options(text, options).unwrap_or_default();
     documents

@@ -118,6 +118,16 @@ impl<'de> Deserializer<'de> for Typed<'_> {
         read.map_err(|wrong| Wrong { place: wrong.place.or(Some(self.place)), ..wrong })
     }
 
+    /// Accepts the truth values of YAML 1.1, as kubectl does.
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        let text = self.spot.text().map(str::to_ascii_lowercase);
+        match text.as_deref() {
+            Some("y" | "yes" | "on" | "true") => visitor.visit_bool(true),
+            Some("n" | "no" | "off" | "false") => visitor.visit_bool(false),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
         match &self.spot.tree {
             Tree::Null => visitor.visit_none(),
@@ -165,7 +175,7 @@ impl<'de> Deserializer<'de> for Typed<'_> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
         unit unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
