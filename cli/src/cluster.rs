@@ -75,6 +75,10 @@ impl Godel {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct From {
     /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml), instead of a running cluster.
+    ///
+    /// Also directories (all .json, .yaml and .yml files in them, such as those of `kubectl cluster-info dump` and
+    /// must-gather), `-` for standard input, and exports of kube-scheduler-simulator. Files may be compressed with
+    /// gzip or zstd.
     #[arg(
         long,
         num_args = 1..,
@@ -95,14 +99,18 @@ pub(crate) struct Loaded {
     pub(crate) notes: Vec<String>,
 }
 
-/// Reads all objects of the files, as printed by `kubectl get … -o json|yaml`.
+/// Reads all objects of the files and directories, as printed by `kubectl get … -o json|yaml`.
 pub(crate) fn read(files: &[PathBuf]) -> Result<portolan_k8s::Objects, Failure> {
+    read_with_notes(files).map(|(objects, _)| objects)
+}
+
+/// Reads all objects of the files and directories; returns notes about files that are ignored.
+pub(crate) fn read_with_notes(
+    files: &[PathBuf],
+) -> Result<(portolan_k8s::Objects, Vec<String>), Failure> {
     let mut reader = portolan_k8s::Reader::new();
-    for file in files {
-        let bytes = input::read(file)?;
-        reader.read(&bytes).map_err(|error| not_read(file, &error))?;
-    }
-    Ok(reader.finish())
+    let notes = input::objects(files, &mut reader, |_, _| ())?;
+    Ok((reader.finish(), notes))
 }
 
 /// The pods of the files, including those of their controllers.
@@ -142,7 +150,7 @@ pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
 /// Reads a cluster from files, or from its API server.
 pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, Failure> {
     let (objects, mut notes) = match from.server.is_given() {
-        false => (read(&from.cluster)?, Vec::new()),
+        false => read_with_notes(&from.cluster)?,
         true => {
             let Fetched { lists, notes } = fetch::fetch(&from.server)?;
             let mut reader = portolan_k8s::Reader::new();

@@ -92,7 +92,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            eprintln!("portolan: {failure}");
+            eprintln!("portolan: {}", failure.text());
             ExitCode::from(2)
         }
     }

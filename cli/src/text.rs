@@ -8,6 +8,17 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     }
 }
 
+/// A text of at most `most` characters, without its middle if it is longer.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.to_owned();
+    }
+    let tail = most / 2;
+    let head = text.chars().take(most - tail - 1);
+    head.chain(['…']).chain(text.chars().skip(length - tail)).collect()
+}
+
 /// An amount of a resource as a Kubernetes quantity, rounded to one decimal place
 /// if no unit divides it.
 pub(crate) fn amount(resource: &str, value: i64) -> String {

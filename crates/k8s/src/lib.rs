@@ -40,9 +40,11 @@
 mod affinity;
 mod collect;
 pub mod config;
+mod copies;
 mod defaults;
 mod digest;
 mod error;
+mod framing;
 mod godel;
 mod movement;
 mod node;
@@ -66,6 +68,7 @@ mod storage;
 mod time;
 #[cfg(test)]
 mod vector_tests;
+mod versions;
 mod volume;
 mod wire;
 mod wire_objects;
@@ -75,6 +78,7 @@ mod workloads;
 mod yaml;
 
 pub use defaults::Defaulted;
+pub use copies::Mark;
 pub use digest::{Digest, node_digest, pod_digest};
 pub use error::{Cause, ReadError};
 pub use objects::{PriorityClass, RuntimeClass};
