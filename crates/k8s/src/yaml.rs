@@ -45,7 +45,7 @@ pub(crate) fn options(length: usize) -> Options {
 
 /// Returns whether the aliases of a text were expanded up to a limit.
 fn is_expansion(error: &Error) -> bool {
-    use serde_saphyr::BudgetBreach as Breach;
+    use serde_saphyr::budget::BudgetBreach as Breach;
     match error {
         Error::AliasError { error, .. } | Error::WithSnippet { error, .. } => is_expansion(error),
         Error::AliasReplayCounterOverflow { .. }
