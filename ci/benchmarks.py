@@ -147,10 +147,11 @@ def scheduling(runner):
     add(
         "Other ways to schedule:",
         [
-            ("batches of 64: ", ["--workload", "basic,distinct", "--batch", "64"]),
+            ("batches of 64: ", ["--workload", "basic,distinct,affinity", "--batch", "64"]),
             ("queue and binding in memory: ", ["--queue"]),
             ("a thread of its own applies events: ", ["--spawned"]),
             ("all nodes evaluated: ", ["--percentage-of-nodes", "100"]),
+            ("100,000 nodes: ", ["--workload", "basic,distinct", "--nodes", "300" if runner.quick else "100000"]),
         ],
     )
     # The attempts of these are not limited by the nodes.
@@ -161,8 +162,13 @@ def scheduling(runner):
 def sharing(runner):
     """Returns the table of two schedulers on one engine beside two processes."""
     rows, commands = [], []
-    for prefix, more in [("", []), ("partitions: ", ["--partition"]), ("batches of 64: ", ["--batch", "64"])]:
-        arguments = ["--workload", "basic,distinct", "--schedulers", "2", "--processes", "2", *more]
+    ways = [
+        ("", []),
+        ("batches of 64: ", ["--batch", "64"]),
+        ("batches of 64, partitions: ", ["--batch", "64", "--partition"]),
+    ]
+    for prefix, more in ways:
+        arguments = ["--workload", "basic,distinct,affinity", "--schedulers", "2", "--processes", "2", *more]
         results, command = runner.sched(*arguments)
         commands.append(f"`{command}`")
         for engine, processes in zip(results[::2], results[1::2]):

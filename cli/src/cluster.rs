@@ -9,9 +9,11 @@ use portolan::scheduler::queue::QueueConfig;
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, Writer};
 use portolan_k8s::config::{Configuration, Registry};
+use portolan_k8s::{ControllerKind, PodController};
 
 use crate::error::Failure;
 use crate::input;
+use crate::intake::Intake;
 use crate::live::fetch::{self, Fetched, Server};
 use crate::text::count;
 
@@ -89,28 +91,63 @@ pub(crate) struct From {
     cluster: Vec<PathBuf>,
     #[command(flatten)]
     server: Server,
+    #[command(flatten)]
+    pub(crate) strict: Strict,
+}
+
+/// The option that makes warnings of inputs errors.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Strict {
+    /// Reject inputs that an API server would reject, as `kubectl --validate=strict` does:
+    /// unknown fields, invalid operators, negative replicas, pods without containers,
+    /// missing priority classes. Without this option they are warnings.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// The largest input that is checked without `--strict`: the check takes longer than reading.
+const CHECKED: usize = 1 << 20;
+
+impl Strict {
+    /// Warns of what an API server would reject in an input.
+    pub(crate) fn examine(self, file: &Path, bytes: &[u8], intake: &mut Intake) {
+        if self.strict || bytes.len() <= CHECKED {
+            for problem in portolan_k8s::check(bytes) {
+                intake.warn(format!("{}:{}: {problem}", file.display(), problem.line));
+            }
+        }
+    }
+
+    /// Refuses inputs with warnings if the option is set.
+    pub(crate) fn check(self, intake: &Intake) -> Result<(), Failure> {
+        if self.strict { intake.refuse() } else { Ok(()) }
+    }
 }
 
 /// The content of files: a cluster with its placed pods, and the pending pods.
 pub(crate) struct Loaded {
     pub(crate) writer: Writer,
     pub(crate) pending: Vec<Pod>,
-    /// Notes for the reader about defaulted and skipped input.
+    /// Notes for the reader about the input.
     pub(crate) notes: Vec<String>,
+    /// What was read and ignored.
+    pub(crate) intake: Intake,
 }
 
 /// Reads all objects of the files and directories, as printed by `kubectl get … -o json|yaml`.
 pub(crate) fn read(files: &[PathBuf]) -> Result<portolan_k8s::Objects, Failure> {
-    read_with_notes(files).map(|(objects, _)| objects)
+    reader(files, Strict::default(), &mut Intake::default()).map(portolan_k8s::Reader::finish)
 }
 
-/// Reads all objects of the files and directories; returns notes about files that are ignored.
-pub(crate) fn read_with_notes(
+/// Reads all objects of the files and directories into a reader.
+pub(crate) fn reader(
     files: &[PathBuf],
-) -> Result<(portolan_k8s::Objects, Vec<String>), Failure> {
+    strict: Strict,
+    intake: &mut Intake,
+) -> Result<portolan_k8s::Reader, Failure> {
     let mut reader = portolan_k8s::Reader::new();
-    let notes = input::objects(files, &mut reader, |_, _| ())?;
-    Ok((reader.finish(), notes))
+    input::objects(files, strict, &mut reader, intake)?;
+    Ok(reader)
 }
 
 /// The pods of the files, including those of their controllers.
@@ -118,6 +155,18 @@ pub(crate) fn pods(files: &[PathBuf]) -> Result<Vec<Pod>, Failure> {
     let mut objects = read(files)?;
     objects.expand();
     Ok(objects.pods)
+}
+
+/// A read error with its file, and with the line of its field if the parser does not know it.
+pub(crate) fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadError) -> Failure {
+    let line = match error.line() {
+        None if !error.path().is_empty() => portolan_k8s::line_of(bytes, error.path()),
+        _ => None,
+    };
+    match line {
+        Some(line) => Failure::Line { file: file.to_owned(), line, what: error.to_string() },
+        None => not_read(file, error),
+    }
 }
 
 /// A read error with its file; the line number appears once, after the file name.
@@ -135,8 +184,19 @@ pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> Failure 
 /// The objects of a cluster that are not in an engine yet.
 pub(crate) struct Contents {
     objects: portolan_k8s::Objects,
-    /// Notes for the reader about defaulted and skipped input.
+    /// Notes for the reader about the input.
     pub(crate) notes: Vec<String>,
+    /// What was read and ignored.
+    pub(crate) intake: Intake,
+}
+
+/// Objects that are added to a cluster.
+#[derive(Default)]
+pub(crate) struct Added {
+    /// The pods, including those of controllers.
+    pub(crate) pods: Vec<Pod>,
+    /// The other objects.
+    pub(crate) objects: Vec<Object>,
 }
 
 /// Loads a cluster from files, or from its API server.
@@ -144,13 +204,25 @@ pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
     let mut contents = contents(from, godel)?;
     let (mut writer, _) = Engine::inline(godel.config());
     let pending = contents.put(&mut writer, godel)?;
-    Ok(Loaded { writer, pending, notes: contents.notes })
+    Ok(Loaded { writer, pending, notes: contents.notes, intake: contents.intake })
 }
 
 /// Reads a cluster from files, or from its API server.
 pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, Failure> {
-    let (objects, mut notes) = match from.server.is_given() {
-        false => read_with_notes(&from.cluster)?,
+    contents_with(from, godel, &[]).map(|(contents, _)| contents)
+}
+
+/// Reads a cluster, and files of objects that are added to it. Objects of both may refer to
+/// each other, such as pods to priority classes.
+pub(crate) fn contents_with(
+    from: &From,
+    godel: &Godel,
+    more: &[PathBuf],
+) -> Result<(Contents, Added), Failure> {
+    let mut intake = Intake::default();
+    let is_live = from.server.is_given();
+    let (of_cluster, mut notes) = match is_live {
+        false => (reader(&from.cluster, from.strict, &mut intake)?, Vec::new()),
         true => {
             let Fetched { lists, notes } = fetch::fetch(&from.server)?;
             let mut reader = portolan_k8s::Reader::new();
@@ -158,16 +230,29 @@ pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, Failure> 
                 let read = reader.read(&list);
                 read.map_err(|error| not_read(Path::new(&path), &error))?;
             }
-            (reader.finish(), notes)
+            (reader, notes)
         }
     };
+    let added = reader(more, from.strict, &mut intake)?;
+    let [mut objects, mut added] = portolan_k8s::Reader::finish_together([of_cluster, added]);
+    intake.count(&objects);
+    intake.count(&added);
+    from.strict.check(&intake)?;
     notes.extend(godel.note(&objects));
-    for (kind, number) in &objects.skipped {
-        notes.push(skipped(kind, *number));
+    // Nodes of added files are no part of the cluster: `--add` adds nodes.
+    intake.unread("Node", added.nodes.len(), "nodes are added with --add");
+    added.nodes.clear();
+    // A job of a cron job exists only at its times.
+    let is_cron_job = |it: &PodController| it.kind == ControllerKind::CronJob;
+    let cron_jobs = objects.controllers.extract_if(.., |it| is_cron_job(it)).count();
+    intake.unread("CronJob", cron_jobs, "no job is due");
+    // The controllers of a live cluster create their pods themselves.
+    let created = if is_live { 0 } else { objects.expand() };
+    if created > 0 {
+        notes.push(format!("created {} that controllers lack", count(created, "pod")));
     }
-    if objects.finished_pods > 0 {
-        notes.push(finished(objects.finished_pods));
-    }
+    added.expand_in(&objects);
+    objects.controllers.append(&mut added.controllers);
     let is_nm_node = |object: &Object| object.kind() == ObjectKind::NmNode;
     if objects.nodes.is_empty() && !objects.objects.iter().any(is_nm_node) {
         let what = "no nodes found: pass the output of `kubectl get nodes,pods -A -o json`";
@@ -176,13 +261,24 @@ pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, Failure> 
             None => Failure::Usage("the cluster has no nodes that may be read".to_owned()),
         });
     }
-    Ok(Contents { objects, notes })
+    let added = Added { pods: added.pods, objects: added.objects };
+    Ok((Contents { objects, notes, intake }, added))
 }
 
 impl Contents {
     /// The pod controllers, whose daemon sets add pods to new nodes.
     pub(crate) fn controllers(&self) -> &[portolan_k8s::PodController] {
         &self.objects.controllers
+    }
+
+    /// The limits of the disruption budgets.
+    pub(crate) fn budget_limits(&self) -> &[portolan_k8s::BudgetLimit] {
+        &self.objects.budget_limits
+    }
+
+    /// Facts about the pods that the scheduler does not read.
+    pub(crate) fn facts(&self) -> &portolan_k8s::PodFacts {
+        &self.objects.facts
     }
 
     /// Adds everything to an empty engine; returns the pending pods.
@@ -214,16 +310,6 @@ impl Contents {
 /// The error for an object that occurs twice.
 pub(crate) fn duplicate(object: &str) -> Failure {
     Failure::Usage(format!("{object} occurs twice: pass each object once"))
-}
-
-/// A note about skipped objects of an unsupported kind.
-pub(crate) fn skipped(kind: &str, number: usize) -> String {
-    format!("skipped {} of unsupported kind {kind}", count(number, "object"))
-}
-
-/// A note about skipped pods that have finished.
-pub(crate) fn finished(number: usize) -> String {
-    format!("skipped {}", count(number, "finished pod"))
 }
 
 /// The scheduling policy of one scheduler.

@@ -74,6 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Json => json_of(&workload, &runs, &broken).to_string(),
         Output::Table => table(&workload, &runs, arguments.max_unschedulable),
     })?;
+    if source.output == Output::Table {
+        workload.intake.print();
+    }
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -184,7 +187,8 @@ fn json_of(workload: &Workload, runs: &[Run], broken: &[&str]) -> Value {
             "decision_hash": format!("{:016x}", run.outcome.decision_hash),
         })
     };
-    json!({ "runs": runs.iter().map(one).collect::<Vec<_>>(), "broken": broken })
+    let runs: Vec<Value> = runs.iter().map(one).collect();
+    json!({ "runs": runs, "broken": broken, "input": workload.intake.json() })
 }
 
 fn table(workload: &Workload, runs: &[Run], limit: Option<usize>) -> String {

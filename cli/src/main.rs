@@ -10,6 +10,7 @@ mod explain;
 mod files;
 mod input;
 mod inspect;
+mod intake;
 mod live;
 mod metrics;
 mod output;
@@ -92,7 +93,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            eprintln!("portolan: {}", failure.text());
+            eprintln!("portolan: {}", text::printable(&failure.text()));
             ExitCode::from(2)
         }
     }
@@ -107,5 +108,6 @@ fn histogram() -> Result<hdrhistogram::Histogram<u64>, Failure> {
 /// Prints a result and a line break.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
+    let text = text::printable(text);
     out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).map_err(Failure::Output)
 }

@@ -1,5 +1,28 @@
 //! Counts and amounts as a person reads them.
 
+use std::borrow::Cow;
+
+/// The text with control characters escaped, except line breaks and tabs: names from inputs
+/// must not control the terminal. Also escapes characters that change the direction of text.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_unsafe = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
 /// A count with its noun, whose plural ends in s: `1 pod`, `2 pods`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     match number {
@@ -69,6 +92,14 @@ mod tests {
         assert_eq!(count(0, "pod"), "0 pods");
         assert_eq!(count(1, "pod"), "1 pod");
         assert_eq!(count(2, "pod"), "2 pods");
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("a\n\tb"), "a\n\tb");
+        assert_eq!(printable("\u{1b}[31mred\u{7}\r"), "\\u{1b}[31mred\\u{7}\\r");
+        assert_eq!(printable("\u{9b}2J\u{202e}x\u{7f}"), "\\u{9b}2J\\u{202e}x\\u{7f}");
+        assert_eq!(printable("größe → 3"), "größe → 3");
     }
 
     #[test]

@@ -165,11 +165,6 @@ impl Algorithm {
         &self.orders
     }
 
-    /// Returns whether there is one list of nodes, and it contains all of them.
-    pub(super) fn searches_one_list(&self) -> bool {
-        self.partition.is_none() && self.admission.is_none()
-    }
-
     /// Returns what a search needs: `percentageOfNodesToScore`, the caches and the lists of nodes.
     pub(super) fn search_state(&mut self) -> (u8, &mut Memo, &mut [Order]) {
         (self.config.percentage_of_nodes, &mut self.memo, &mut self.orders)

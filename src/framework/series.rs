@@ -95,7 +95,7 @@ impl Algorithm {
     fn plan_series(&mut self, plan: &mut Plan, pods: &[Arc<Pod>]) -> Vec<Planned> {
         let framework = &*self.framework().clone();
         if pods.len() < 2
-            || !self.searches_one_list()
+            || self.sub_cluster().is_some()
             || !framework.is_by_template(&pods[0])
             || framework.recorder().is_some()
         {

@@ -6,6 +6,7 @@
 //! queue, all schedulers and the commit check share the state of its plugins.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -43,6 +44,7 @@ pub struct SchedulersBuilder {
     evictor: Option<Make<dyn Evictor>>,
     extenders: Vec<Arc<dyn Extender>>,
     shards: Option<ShardSet>,
+    shares: Option<NonZeroU32>,
 }
 
 /// An engine with a queue and profiles. Any number of threads may each run a [`SchedulingLoop`] on it; the
@@ -54,6 +56,7 @@ pub struct Schedulers {
     algorithm: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
     shards: Option<ShardSet>,
+    shares: Option<NonZeroU32>,
     /// The number of scheduling loops so far.
     loops: AtomicU32,
 }
@@ -100,6 +103,7 @@ impl Schedulers {
             evictor: None,
             extenders: Vec::new(),
             shards: None,
+            shares: None,
         }
     }
 
@@ -122,7 +126,7 @@ impl Schedulers {
     }
 
     /// Creates a scheduling loop for one thread. Any number of loops may run at once; each starts its first search
-    /// elsewhere in the list of nodes ([`Algorithm::with_index`]).
+    /// elsewhere in the list of nodes ([`Algorithm::with_index`]), or in its share ([`SchedulersBuilder::shares`]).
     ///
     /// # Errors
     ///
@@ -135,9 +139,10 @@ impl Schedulers {
             let algorithm =
                 Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone())
                     .with_index(index);
-            match &self.shards {
-                Some(shards) => algorithm.with_partition(Partition::Shards(shards.clone())),
-                None => algorithm,
+            match (&self.shards, self.shares) {
+                (Some(shards), _) => algorithm.with_partition(Partition::Shards(shards.clone())),
+                (None, Some(of)) => algorithm.with_partition(Partition::Share { index, of }),
+                (None, None) => algorithm,
             }
         };
         SchedulingLoop::new(self.engine.clone(), self.queue.clone(), self.profiles.map(scheduler))
@@ -231,6 +236,15 @@ impl SchedulersBuilder {
         SchedulersBuilder { shards: Some(shards), ..self }
     }
 
+    /// Lets each scheduling loop search one of `of` shares of the nodes first ([`Partition::Share`]): the loop created
+    /// first has share 0. Use as many shares as there are loops. A loop then rarely examines a node that another loop
+    /// has just changed, so several loops that take pods in batches ([`SchedulingLoop::schedule_batch`]) place more pods
+    /// than one. A pod gets a node with the highest score among those of one share, not of the cluster. Has no effect
+    /// beside [`SchedulersBuilder::shards`].
+    pub fn shares(self, of: NonZeroU32) -> Self {
+        SchedulersBuilder { shares: Some(of), ..self }
+    }
+
     /// Builds all parts.
     ///
     /// # Errors
@@ -290,9 +304,9 @@ impl SchedulersBuilder {
         let queue = Arc::new(QueueFront::new(queue, follower, reader));
         let profiles = Profiles::by_name(frameworks);
         check.0.get_or_init(|| FilterCheck::new(profiles.clone()));
-        let SchedulersBuilder { algorithm, pool, shards, .. } = self;
+        let SchedulersBuilder { algorithm, pool, shards, shares, .. } = self;
         let loops = AtomicU32::new(0);
-        Ok(Schedulers { engine, queue, profiles, algorithm, pool, shards, loops })
+        Ok(Schedulers { engine, queue, profiles, algorithm, pool, shards, shares, loops })
     }
 }
 

@@ -31,6 +31,8 @@ pub enum Stays {
     LocalStorage,
     /// This disruption budget allows no eviction now.
     Budget(Name),
+    /// The API server evicts no pod that several disruption budgets cover.
+    SeveralBudgets,
 }
 
 impl Stays {
@@ -48,6 +50,9 @@ impl fmt::Display for Stays {
             Stays::Mirror => f.write_str("it is a mirror pod"),
             Stays::Bare => f.write_str("it has no controller"),
             Stays::LocalStorage => f.write_str("it has local storage, which would be lost"),
+            Stays::SeveralBudgets => f.write_str(
+                "it has more than one PodDisruptionBudget, which evictions do not support",
+            ),
             Stays::Budget(name) => {
                 write!(f, "it would violate the pod's disruption budget {name}")
             }

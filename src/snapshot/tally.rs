@@ -88,12 +88,16 @@ impl Tally {
             Affine { template, lane, pods: same.len() as u32 }
         });
         let affine = affine.collect();
-        Tally { affine, ..Tally::grouped(in_lanes, lowest) }
+        Tally { affine, ..Tally::grouped(in_lanes, 0, lowest) }
     }
 
-    /// Builds a tally from counts that are sorted by labels and lane.
-    fn grouped(in_lanes: impl Iterator<Item = (u32, InLane)>, lowest: Column<i32>) -> Tally {
-        let (groups, lanes) = (Vec::new(), Vec::with_capacity(in_lanes.size_hint().0));
+    /// Builds a tally from counts that are sorted by labels and lane; `expected` is their approximate number.
+    fn grouped(
+        in_lanes: impl Iterator<Item = (u32, InLane)>,
+        expected: usize,
+        lowest: Column<i32>,
+    ) -> Tally {
+        let (groups, lanes) = (Vec::new(), Vec::with_capacity(expected));
         let least = lowest.iter().copied().min().unwrap_or(i32::MAX);
         let mut tally = Tally { groups, lanes, affine: Vec::new(), lowest, least };
         for (labels, in_lane) in in_lanes {
@@ -111,24 +115,22 @@ impl Tally {
     /// valid, because their pods keep the numbers of their labels and templates.
     fn with(&self, newer: Tally, which: u64) -> Tally {
         let stays = |lane: u8| which >> lane & 1 == 0;
-        // `in_lanes` becomes two sorted runs, which a stable sort merges.
-        let flat = |tally: &Tally, all: &mut Vec<(u32, InLane)>| {
-            for (labels, lanes) in tally.groups() {
-                all.extend(lanes.iter().map(|in_lane| (labels, *in_lane)));
-            }
-        };
-        let mut in_lanes = Vec::with_capacity(self.lanes.len() + newer.lanes.len());
-        flat(self, &mut in_lanes);
-        in_lanes.retain(|(_, in_lane)| stays(in_lane.lane));
-        flat(&newer, &mut in_lanes);
-        in_lanes.sort_by_key(|(labels, in_lane)| (*labels, in_lane.lane));
-        let mut affine: Vec<Affine> =
-            self.affine.iter().filter(|pods| stays(pods.lane)).copied().collect();
-        affine.extend(newer.affine);
-        affine.sort();
+        let old = self.in_lanes().filter(|(_, in_lane)| stays(in_lane.lane));
+        let by_labels = |(labels, in_lane): &(u32, InLane)| (*labels, in_lane.lane);
+        let expected = self.lanes.len() + newer.lanes.len();
+        let in_lanes = merged(old, newer.in_lanes(), by_labels);
+        let old = self.affine.iter().copied().filter(|pods| stays(pods.lane));
+        let mut affine = Vec::with_capacity(self.affine.len() + newer.affine.len());
+        affine.extend(merged(old, newer.affine.iter().copied(), |pods| (pods.template, pods.lane)));
         let mut lowest = self.lowest;
         lanes(which).for_each(|lane| lowest[lane] = newer.lowest[lane]);
-        Tally { affine, ..Tally::grouped(in_lanes.into_iter(), lowest) }
+        Tally { affine, ..Tally::grouped(in_lanes, expected, lowest) }
+    }
+
+    /// Returns all counts, sorted by labels and lane.
+    fn in_lanes(&self) -> impl Iterator<Item = (u32, InLane)> {
+        let each = |(labels, lanes)| std::iter::repeat(labels).zip(lanes);
+        self.groups().flat_map(each).map(|(labels, in_lane): (u32, &InLane)| (labels, *in_lane))
     }
 
     /// Returns the numbers of the sets of pod labels (see [`Cluster::pod_labels`]), each with the nodes that have such
@@ -154,6 +156,20 @@ impl Tally {
     pub(crate) fn affine(&self) -> &[Affine] {
         &self.affine
     }
+}
+
+/// Merges two sequences that are sorted by a key and have no key in common.
+fn merged<T, K: Ord>(
+    a: impl Iterator<Item = T>,
+    b: impl Iterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) -> impl Iterator<Item = T> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    std::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some(first), Some(second)) if key(second) < key(first) => b.next(),
+        (Some(_), _) => a.next(),
+        (None, _) => b.next(),
+    })
 }
 
 /// The cached tally of a chunk and victim indexes of its nodes.

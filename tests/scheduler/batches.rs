@@ -1,12 +1,12 @@
 //! Batches: the same decisions as one by one, the same state, and no overcommitted node beside other writers.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Feasible, Framework, Handle, Plugin, Point, PreFilter,
-    PreScore, Status,
+    Algorithm, AlgorithmConfig, Code, Cycle, Feasible, Framework, Handle, Partition, Plugin, Point,
+    PreFilter, PreScore, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -29,7 +29,19 @@ fn submit(engine: &Engine, event: Event) -> Result<(), EventError> {
 }
 
 fn scheduler(engine: &Engine, framework: Framework, config: AlgorithmConfig) -> Scheduler {
-    let algorithm = Algorithm::new(framework, config, None);
+    with_partition(engine, framework, config, None)
+}
+
+fn with_partition(
+    engine: &Engine,
+    framework: Framework,
+    config: AlgorithmConfig,
+    partition: Option<Partition>,
+) -> Scheduler {
+    let mut algorithm = Algorithm::new(framework, config, None);
+    if let Some(partition) = partition {
+        algorithm = algorithm.with_partition(partition);
+    }
     Scheduler::new(engine.clone(), Profiles::one(algorithm)).unwrap()
 }
 
@@ -40,7 +52,12 @@ struct World {
 }
 
 impl World {
-    fn new(draw: &mut Draw<'_>, nodes: usize, config: AlgorithmConfig) -> World {
+    fn new(
+        draw: &mut Draw<'_>,
+        nodes: usize,
+        config: AlgorithmConfig,
+        partition: Option<Partition>,
+    ) -> World {
         let check = FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())));
         let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
         for n in 0..nodes {
@@ -54,7 +71,7 @@ impl World {
         }
         let handle = Handle::default().with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
         let framework = Framework::default_profile_with(&handle);
-        World { scheduler: scheduler(&engine, framework, config), engine }
+        World { scheduler: with_partition(&engine, framework, config, partition), engine }
     }
 }
 
@@ -78,11 +95,14 @@ proptest! {
         nodes in 1..160_usize,
         batch in 2..24_usize,
         percentage in prop_oneof![Just(0_u8), Just(30), Just(100)],
+        share in prop::option::of(0..3_u32),
     ) {
+        let of = NonZeroU32::new(3).unwrap();
+        let partition = || share.map(|index| Partition::Share { index, of });
         let config = || AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
         let mut draw = Draw::from(bits);
-        let mut alone = World::new(&mut draw.clone(), nodes, config());
-        let mut together = World::new(&mut draw, nodes, config());
+        let mut alone = World::new(&mut draw.clone(), nodes, config(), partition());
+        let mut together = World::new(&mut draw, nodes, config(), partition());
         let plain = |cpu| pod("plain").cpu(cpu).memory(1 << 28).build();
         let templates = [draw.pod(0), draw.pod(1), plain(100), plain(500)];
         let mut template = &templates[2];

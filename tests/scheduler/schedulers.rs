@@ -1,13 +1,14 @@
 //! Schedulers from one builder: engine, commit check, queue, profiles, binder and evictor.
 
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Framework, FrameworkError, Handle, Plugin, Point,
+    Algorithm, AlgorithmConfig, Framework, FrameworkError, Handle, Partition, Plugin, Point,
 };
 use portolan::log::Event;
-use portolan::model::{EventError, Pod, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::model::{EventError, Name, Pod, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::queue::{PopError, QueueError};
 use portolan::scheduler::{
@@ -65,6 +66,48 @@ fn schedulers_on_two_threads_do_not_overcommit_a_node() {
     let snapshot = engine.reader().unwrap().snapshot();
     assert_eq!((bound, snapshot.pod_count()), (ROOM, ROOM));
     assert!(snapshot.nodes().all(|node| node.requested().cpu.0 == 1_000));
+}
+
+#[test]
+fn loops_with_shares_use_the_nodes_of_others_last() {
+    let of = NonZeroU32::new(2).unwrap();
+    let schedulers = Schedulers::builder().shares(of).build().unwrap();
+    let engine = schedulers.engine();
+    for at in 0..256 {
+        add_node(engine, &format!("n{at}"));
+    }
+    let snapshot = engine.reader().unwrap().snapshot();
+    let size = |index: u32| {
+        let share = Partition::Share { index, of };
+        snapshot.nodes().filter(|node| share.includes(*node)).count()
+    };
+    assert_eq!((size(0), size(1)), (128, 128));
+    for index in 0..2 {
+        let mut scheduling = schedulers.scheduling_loop().unwrap();
+        let share = Partition::Share { index, of };
+        // Each pod fills a node; the last one fits only outside of the share.
+        let own = size(index) + usize::from(index == 0);
+        let mut nodes = Vec::new();
+        for at in 0..own - usize::from(index == 1) {
+            put(engine, pod(format!("p{index}-{at}")).cpu(1_000).build());
+        }
+        while let Ok(attempts) = scheduling.schedule_batch(
+            NonZeroUsize::MIN.saturating_add(15),
+            Some(Instant::now()),
+            clock,
+        ) {
+            for attempt in attempts {
+                let Attempt::Placed(placement) = attempt else { panic!("not placed") };
+                nodes.push(placement.node().clone());
+                scheduling.bind(&placement, clock).map_err(|(error, _)| error).unwrap();
+            }
+        }
+        let includes = |name: &Name| share.includes(snapshot.node(name).unwrap());
+        let (inside, outside) = nodes.split_at(size(index) - usize::from(index == 1));
+        assert!(inside.iter().all(includes));
+        assert_eq!(outside.len(), usize::from(index == 0));
+        assert!(!outside.iter().any(includes));
+    }
 }
 
 /// A plugin that lives as long as its framework.

@@ -16,6 +16,7 @@ use portolan::model::{Pod, Resources};
 use portolan::{Cluster, NodeInfo};
 
 use crate::error::Failure;
+use crate::intake::Intake;
 use crate::text::count;
 use crate::{cluster, print};
 
@@ -61,10 +62,11 @@ struct Explained<'a> {
     evaluation: Evaluation,
     changes: Vec<changes::Change>,
     notes: Vec<String>,
+    intake: Intake,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let cluster::Loaded { writer, pending, mut notes, .. } =
+    let cluster::Loaded { writer, pending, mut notes, intake } =
         cluster::load(&arguments.from, &arguments.godel)?;
     let mut fork = writer.cluster().fork();
     let pod = pod(arguments, &fork, &pending)?;
@@ -109,12 +111,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         true => changes::find(&framework, &fork, &pod, &evaluation),
         false => Vec::new(),
     };
-    let explained = Explained { cluster: &fork, pod: &pod, evaluation, changes, notes };
+    let explained = Explained { cluster: &fork, pod: &pod, evaluation, changes, notes, intake };
     print(&match arguments.output {
         Form::Table => report::table(&explained, arguments.node.is_some()),
         Form::Json => report::json(&explained).to_string(),
         Form::Csv => report::csv(&explained)?,
     })?;
+    if arguments.output != Form::Json {
+        explained.intake.print();
+    }
     Ok(ExitCode::SUCCESS)
 }
 

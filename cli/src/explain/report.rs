@@ -203,6 +203,7 @@ pub(super) fn json(explained: &Explained<'_>) -> Value {
         "changes": changes,
         "message": message(explained),
         "notes": explained.notes,
+        "input": explained.intake.json(),
     })
 }
 

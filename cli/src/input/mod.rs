@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use portolan_k8s::Reader;
 
-use crate::cluster::not_read;
+use crate::cluster::{Strict, not_read_at};
 use crate::error::Failure;
 use crate::files;
+use crate::intake::Intake;
 use crate::text::count;
 
 /// The argument that stands for standard input.
@@ -47,32 +48,31 @@ fn bytes(file: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(file).map_err(open)
 }
 
-/// Reads objects from files, directories and standard input; `seen` gets the content of each file. Returns notes about
-/// what is ignored.
+/// Reads objects from files, directories and standard input. Directories get a note about the files that are ignored.
 pub(crate) fn objects(
     paths: &[PathBuf],
+    strict: Strict,
     reader: &mut Reader,
-    mut seen: impl FnMut(&Path, &[u8]),
-) -> Result<Vec<String>, Failure> {
-    let mut notes = Vec::new();
+    intake: &mut Intake,
+) -> Result<(), Failure> {
     for path in paths {
         if path.is_dir() {
-            directory(path, reader, &mut seen, &mut notes)?;
+            directory(path, strict, reader, intake)?;
         } else {
             let bytes = read(path)?;
-            reader.read(&bytes).map_err(|error| not_read(path, &error))?;
-            seen(path, &bytes);
+            reader.read(&bytes).map_err(|error| not_read_at(path, &bytes, &error))?;
+            strict.examine(path, &bytes, intake);
         }
     }
-    Ok(notes)
+    Ok(())
 }
 
 /// Reads the files of a directory.
 fn directory(
     path: &Path,
+    strict: Strict,
     reader: &mut Reader,
-    seen: &mut impl FnMut(&Path, &[u8]),
-    notes: &mut Vec<String>,
+    intake: &mut Intake,
 ) -> Result<(), Failure> {
     let listing = directory::list(path)?;
     let before = reader.mark();
@@ -87,10 +87,10 @@ fn directory(
         match reader.read(&bytes) {
             Ok(()) => {
                 used += 1;
-                seen(file, &bytes);
+                strict.examine(file, &bytes, intake);
             }
             Err(error) if error.is_foreign() => foreign.push(file),
-            Err(error) => return Err(not_read(file, &error)),
+            Err(error) => return Err(not_read_at(file, &bytes, &error)),
         }
     }
     if used == 0 {
@@ -99,10 +99,9 @@ fn directory(
         return Err(Failure::File { file: path.to_owned(), what: what.to_owned() });
     }
     let copies = reader.remove_copies(&before);
-    if copies > 0 {
-        notes.push(format!("{}: ignored {} of objects", path.display(), copies_of(copies)));
+    if let Some(note) = note(path, used, copies, &listing, &foreign) {
+        intake.note(note);
     }
-    notes.extend(note(path, used, &listing, &foreign));
     Ok(())
 }
 
@@ -117,10 +116,14 @@ fn copies_of(number: usize) -> String {
 fn note(
     path: &Path,
     used: usize,
+    copies: usize,
     listing: &directory::Listing,
     foreign: &[&PathBuf],
 ) -> Option<String> {
     let mut ignored = Vec::new();
+    if copies > 0 {
+        ignored.push(format!("{} of the same objects", copies_of(copies)));
+    }
     if listing.others > 0 {
         ignored.push(format!("{} that are not JSON or YAML", count(listing.others, "file")));
     }

@@ -68,6 +68,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Table => table(&loaded, &findings),
         Output::Json => json(&loaded, &findings).to_string(),
     })?;
+    if arguments.output == Output::Table {
+        loaded.intake.print();
+    }
     Ok(ExitCode::from(u8::from(!findings.0.is_empty())))
 }
 
@@ -227,6 +230,7 @@ fn json(loaded: &Loaded, findings: &Findings) -> Value {
         "pods": cluster.pod_count(),
         "findings": found.collect::<Vec<_>>(),
         "notes": loaded.notes,
+        "input": loaded.intake.json(),
     })
 }
 

@@ -41,6 +41,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         (Output::Table, Some(store)) => rows(&loaded, store)?,
     };
     print(&text)?;
+    if arguments.output == Output::Table {
+        loaded.intake.print();
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -294,6 +297,7 @@ fn json(loaded: &Loaded) -> Value {
         "group_members": dump.group_members,
         "objects": objects.collect::<Map<_, _>>(),
         "notes": loaded.notes,
+        "input": loaded.intake.json(),
     });
     if let Some(places) = cluster.reservations() {
         let places: Vec<Value> = places

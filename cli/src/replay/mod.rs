@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use crate::cluster::Godel;
+use crate::cluster::{Godel, Strict};
 use crate::error::Failure;
 use crate::files::openb::Priorities;
 use crate::metrics::{self, MetricsFile};
@@ -97,6 +97,8 @@ pub(crate) struct Source {
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
     #[command(flatten)]
+    strict: Strict,
+    #[command(flatten)]
     godel: Godel,
 }
 
@@ -131,7 +133,7 @@ pub(crate) fn workload(source: &Source) -> Result<Workload, Failure> {
     }
     let priorities = if source.qos_priorities { Priorities::ByQos } else { Priorities::Alike };
     let mut workload = match (&source.nodes, &source.pods) {
-        (Some(nodes), Some(pods)) => workload::load(nodes, pods, priorities, &source.godel)?,
+        (Some(nodes), Some(pods)) => workload::load(nodes, pods, priorities, source)?,
         _ => synthetic::workload(source.seed),
     };
     if let Some(first) = source.first {
@@ -161,6 +163,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Json => report::json(&workload, &outcome),
         Output::Table => report::table(&workload, &outcome),
     })?;
+    if source.output == Output::Table {
+        workload.intake.print();
+    }
     Ok(ExitCode::SUCCESS)
 }
 

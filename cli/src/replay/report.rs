@@ -57,6 +57,7 @@ pub(super) fn json(workload: &Workload, outcome: &Outcome) -> String {
         })),
         "preempted": outcome.preempted,
         "notes": outcome.notes,
+        "input": workload.intake.json(),
     });
     result.to_string()
 }

@@ -1,17 +1,20 @@
 //! The workload of a replay: nodes, and pods with their times.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portolan::model::{Node, Object, ObjectKind, Pod, Timestamp};
 
-use crate::cluster::{Godel, finished, not_read, skipped};
+use crate::cluster::reader;
 use crate::error::Failure;
 use crate::files::Wrong;
 use crate::files::openb::{self, Arrival, Priorities};
 use crate::input;
+use crate::intake::Intake;
 use crate::text::count;
+
+use super::Source;
 
 /// A cluster and the pods that arrive.
 #[derive(Default)]
@@ -26,6 +29,8 @@ pub(crate) struct Workload {
     pub(crate) arrivals: Vec<Arrival>,
     /// Notes about the input for the reader of the result.
     pub(crate) notes: Vec<String>,
+    /// What was read and ignored.
+    pub(crate) intake: Intake,
 }
 
 impl Workload {
@@ -57,7 +62,7 @@ pub(super) fn load(
     nodes: &Path,
     pods: &Path,
     priorities: Priorities,
-    godel: &Godel,
+    source: &Source,
 ) -> Result<Workload, Failure> {
     let is_csv = |file: &Path| {
         let name = file.to_string_lossy();
@@ -67,6 +72,7 @@ pub(super) fn load(
         name: format!("{} on {}", file_name(pods), file_name(nodes)),
         ..Workload::default()
     };
+    let mut kubernetes = Kubernetes { nodes: None, pods: None };
     for (file, what) in [(nodes, "nodes"), (pods, "pods")] {
         match (is_csv(file), what) {
             (true, "nodes") => workload.nodes = csv(file, openb::nodes)?,
@@ -78,15 +84,19 @@ pub(super) fn load(
                             has a PriorityClass";
                 return Err(Failure::File { file: file.to_owned(), what: what.to_owned() });
             }
-            (false, what) => kubernetes(file, what, godel, &mut workload)?,
+            (false, "nodes") => kubernetes.nodes = Some(file),
+            (false, _) => kubernetes.pods = Some(file),
         }
     }
+    if kubernetes.nodes.is_some() || kubernetes.pods.is_some() {
+        kubernetes.read(source, &mut workload)?;
+    }
     if workload.nodes.is_empty() && !workload.objects.iter().any(is_nm_node) {
-        let what = nothing("node", &workload.notes);
+        let what = nothing("node", &workload);
         return Err(Failure::File { file: nodes.to_owned(), what });
     }
     if workload.arrivals.is_empty() && workload.placed.is_empty() {
-        let what = nothing("pod", &workload.notes);
+        let what = nothing("pod", &workload);
         return Err(Failure::File { file: pods.to_owned(), what });
     }
     unique(nodes, pods, &workload)?;
@@ -122,9 +132,10 @@ fn unique(nodes: &Path, file: &Path, workload: &Workload) -> Result<(), Failure>
 }
 
 /// The error for an input without objects of a kind, with the notes about the input.
-fn nothing(kind: &str, notes: &[String]) -> String {
+fn nothing(kind: &str, workload: &Workload) -> String {
     let mut text = format!("no {kind}s found: pass a file with {kind}s");
-    for note in notes {
+    let line = Some(workload.intake.line()).filter(|line| !line.is_empty());
+    for note in line.iter().chain(&workload.notes) {
         text.push_str("; ");
         text.push_str(note);
     }
@@ -139,50 +150,89 @@ fn is_nm_node(object: &Object) -> bool {
     object.kind() == ObjectKind::NmNode
 }
 
-fn kubernetes(
-    file: &Path,
-    what: &str,
-    godel: &Godel,
-    workload: &mut Workload,
-) -> Result<(), Failure> {
-    let bytes = input::read(file)?;
-    let mut read = portolan_k8s::read(&bytes).map_err(|error| not_read(file, &error))?;
-    workload.notes.extend(godel.note(&read));
-    if what == "nodes" {
-        workload.nodes = std::mem::take(&mut read.nodes);
-    } else {
-        if read.nodes.is_empty() {
-            read.nodes.clone_from(&workload.nodes);
+/// The objects of the files that are not CSV.
+struct Kubernetes<'p> {
+    nodes: Option<&'p Path>,
+    pods: Option<&'p Path>,
+}
+
+impl Kubernetes<'_> {
+    /// Reads the files together, so that objects of one may refer to objects of the other.
+    fn read(self, source: &Source, workload: &mut Workload) -> Result<(), Failure> {
+        let strict = source.strict;
+        let read = |file: Option<&Path>, workload: &mut Workload| {
+            let files: Vec<PathBuf> = file.into_iter().map(Path::to_owned).collect();
+            reader(&files, strict, &mut workload.intake)
+        };
+        let is_same = self.nodes.is_some() && self.nodes == self.pods;
+        let of_nodes = read(self.nodes, workload)?;
+        let of_pods = read(self.pods.filter(|_| !is_same), workload)?;
+        let [mut cluster, mut added] = portolan_k8s::Reader::finish_together([of_nodes, of_pods]);
+        for objects in [&cluster, &added] {
+            workload.intake.count(objects);
+            workload.notes.extend(source.godel.note(objects));
         }
-        let expanded = read.expand();
+        strict.check(&workload.intake)?;
+        for (file, objects) in [(self.nodes, &cluster), (self.pods, &added)] {
+            workload.notes.extend(file.and_then(|file| defaults(file, objects)));
+        }
+        if is_same {
+            // One file has both the nodes and the pods.
+            added.pods.append(&mut cluster.pods);
+            added.controllers.append(&mut cluster.controllers);
+        }
+        match self.nodes {
+            Some(_) => {
+                let why = "nodes are those of --nodes";
+                workload.intake.unread("Node", added.nodes.len(), why);
+                added.nodes.clear();
+            }
+            // The nodes are CSV, for which daemon sets create pods, too.
+            None => cluster.nodes.clone_from(&workload.nodes),
+        }
+        let expanded = added.expand_in(&cluster);
         if expanded > 0 {
             workload.notes.push(format!("created {} from controllers", count(expanded, "pod")));
         }
-        for pod in std::mem::take(&mut read.pods) {
-            if pod.node_name.is_some() || godel.is_assumed(&pod) {
+        if self.nodes.is_some() {
+            workload.nodes = cluster.nodes;
+        }
+        let is_placed = |pod: &Pod| pod.node_name.is_some() || source.godel.is_assumed(pod);
+        let known: HashSet<_> = added.pods.iter().map(|pod| pod.uid.clone()).collect();
+        let mut pending = 0;
+        for pod in cluster.pods {
+            match is_placed(&pod) {
+                // The pod is in both files.
+                _ if known.contains(&pod.uid) => {
+                    workload.intake.unread("Pod", 1, "also in the file of --pods");
+                }
+                true => workload.placed.push(pod),
+                false => pending += 1,
+            }
+        }
+        workload.intake.unread("Pod", pending, "pending, but not in the file of --pods");
+        for pod in added.pods {
+            if is_placed(&pod) {
                 workload.placed.push(pod);
             } else {
                 workload.arrivals.push(Arrival { pod, times: None });
             }
         }
+        workload.objects.extend(cluster.objects);
+        workload.objects.extend(added.objects);
+        Ok(())
     }
-    workload.objects.append(&mut read.objects);
-    if !read.defaulted.is_empty() {
-        let first = &read.defaulted[0];
-        workload.notes.push(format!(
-            "{}: applied {}; the first: {} {} = {}",
-            file_name(file),
-            count(read.defaulted.len(), "API server default"),
-            first.object,
-            first.field,
-            first.value
-        ));
-    }
-    if read.finished_pods > 0 {
-        workload.notes.push(finished(read.finished_pods));
-    }
-    for (kind, number) in &read.skipped {
-        workload.notes.push(skipped(kind, *number));
-    }
-    Ok(())
+}
+
+/// A note about the defaults that were filled in.
+fn defaults(file: &Path, objects: &portolan_k8s::Objects) -> Option<String> {
+    let first = objects.defaulted.first()?;
+    Some(format!(
+        "{}: applied {}; the first: {} {} = {}",
+        file_name(file),
+        count(objects.defaulted.len(), "API server default"),
+        first.object,
+        first.field,
+        first.value
+    ))
 }

@@ -1,38 +1,61 @@
-//! `portolan what-if`: simulates draining or adding nodes, counts how many more copies of
-//! a pod fit, and finds nodes that could be emptied.
+//! `portolan what-if`: simulates changes of nodes and controllers, counts how many more copies
+//! of a pod fit, and finds nodes that could be emptied.
 //!
 //! The cluster is simulated as `portolan replay` does it ([`crate::simulation`]): pods wait
 //! in the scheduling queue, behind their gates, for their group, and preempt others. Pods
 //! that are pending in the cluster are tried first, without the change, so that only what
 //! the change does decides about the answer.
+//!
+//! The parts of a change take place in a fixed order: controllers and pods are removed, nodes
+//! join, controllers become smaller, nodes fail, are drained and upgraded, and at the end new
+//! pods arrive. Each part starts when the part before it has settled.
 
+mod budgets;
 mod consolidate;
 mod drain;
+mod fail;
+mod names;
 mod nodes;
 mod record;
 mod report;
+mod scale;
+mod targets;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+use portolan::log::Event;
 use portolan::model::{Name, Pod};
 use portolan::scheduler::drain::{DrainOptions, Stays};
 use portolan::scheduler::{Profiles, WhatIf};
+use portolan_k8s::{IntOrPercent, PodController, Scales};
 
 use crate::error::Failure;
+use crate::intake::Intake;
 use crate::metrics::{self, MetricsFile};
-use crate::simulation::{Simulation, Stage, closed};
+use crate::simulation::{Simulation, Stage, closed, event};
+use crate::text::count;
 use crate::{Output, cluster, print};
 
+use budgets::Limits;
+use drain::{BudgetUse, Drains};
+use nodes::Daemons;
 use record::Record;
+use targets::{Finder, Reference, Scale};
 
-/// Simulate draining or adding nodes and show where pods would go.
+/// Simulate changes of nodes and controllers and show where pods would go.
 ///
-/// The exit status is 1 if a pod is unschedulable or blocks a drain.
+/// The changes can be combined. Controllers and pods are removed first; then nodes join,
+/// controllers become smaller, nodes fail, are drained and upgraded; at the end new pods arrive.
+///
+/// The exit status is 1 if the change leaves a pod without a node, loses it, or if a pod blocks
+/// a drain. Pods that are pending without the change do not count.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -40,6 +63,38 @@ pub(crate) struct Arguments {
     /// Nodes to cordon and drain, as `kubectl drain` does.
     #[arg(long, num_args = 1.., value_name = "NODE")]
     drain: Vec<String>,
+    /// Accepted as by kubectl: pods of daemon sets always stay on drained nodes.
+    #[arg(long)]
+    ignore_daemonsets: bool,
+    /// Nodes that fail at the same moment and do not return; budgets do not count.
+    ///
+    /// Pods are replaced after the time for which they tolerate the failure. Pods without a
+    /// controller are lost, which --force accepts.
+    #[arg(long, num_args = 1.., value_name = "NODE")]
+    fail_node: Vec<String>,
+    /// Delete controllers with their pods, or pods, such as deployment/web or pod/web-0.
+    ///
+    /// A pod that has a controller is recreated.
+    #[arg(long, value_parser = Reference::parse, num_args = 1.., value_name = "KIND/NAME")]
+    remove: Vec<Reference>,
+    /// Change the number of pods of a controller, such as deployment/web=5.
+    ///
+    /// Of a Job, the number is that of pods which run at once.
+    #[arg(long, value_parser = Scale::parse, num_args = 1.., value_name = "KIND/NAME=N")]
+    scale: Vec<Scale>,
+    /// The namespace of the objects of --remove and --scale, if several have objects of the
+    /// same name.
+    #[arg(long, short, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Upgrade the nodes with these labels in steps, such as pool=a, or all.
+    #[arg(long, value_parser = upgrade::Selection::parse, value_name = "SELECTOR")]
+    upgrade: Option<upgrade::Selection>,
+    /// Nodes per step that are replaced by new nodes, as a number or a percentage.
+    #[arg(long, value_parser = upgrade::amount, default_value = "1", requires = "upgrade")]
+    max_surge: IntOrPercent,
+    /// Nodes per step that are upgraded in place, as a number or a percentage.
+    #[arg(long, value_parser = upgrade::amount, default_value = "0", requires = "upgrade")]
+    max_unavailable: IntOrPercent,
     /// Also drain pods without a controller.
     #[arg(long)]
     force: bool,
@@ -55,9 +110,15 @@ pub(crate) struct Arguments {
     /// Count how many copies of the pod in FILE still fit.
     #[arg(long, value_name = "FILE")]
     fit_more: Option<PathBuf>,
-    /// Find nodes that could be emptied, each considered on its own.
+    /// Find a small set of nodes on which all pods fit, and the nodes that can be removed.
+    ///
+    /// The scheduler decides where pods go, and all its constraints and the disruption budgets
+    /// hold. A lower bound is printed beside the number of nodes that remain.
     #[arg(long)]
     consolidate: bool,
+    /// Time limit of the search of --consolidate, in seconds.
+    #[arg(long, default_value_t = 10.0, value_parser = seconds, value_name = "SECONDS")]
+    budget: f64,
     /// KubeSchedulerConfiguration; the default profile if absent.
     ///
     /// All nodes are evaluated for each pod, unless the configuration sets
@@ -88,6 +149,19 @@ struct Answer {
     placed: Vec<(Pod, Option<Name>, Name)>,
     /// Pods that the change leaves without a node: old node and reason.
     unplaced: Vec<(Pod, Option<Name>, String)>,
+    /// Pods without a controller that were on failed nodes.
+    lost: Vec<(Pod, Name)>,
+    /// Whether lost pods are accepted.
+    is_loss_accepted: bool,
+    /// Pods that the change deletes, and their nodes.
+    removed: Vec<(Pod, Option<Name>)>,
+    failed: Vec<String>,
+    scaled: Vec<Scaled>,
+    upgrade: Option<upgrade::Upgrade>,
+    /// The budgets that drains waited for or were blocked by.
+    budgets: std::collections::BTreeMap<String, BudgetUse>,
+    /// The options that `kubectl drain` needs for the same drains.
+    kubectl_flags: Vec<&'static str>,
     /// Pods that were preempted, and their nodes.
     preempted: Vec<(Pod, Option<Name>)>,
     /// Pods of the cluster that are pending without the change, too, and why.
@@ -95,6 +169,16 @@ struct Answer {
     fit_more: Option<(Name, usize)>,
     consolidated: Option<consolidate::Consolidation>,
     notes: Vec<String>,
+    /// What was read and ignored.
+    intake: Intake,
+}
+
+/// A controller with another number of pods.
+struct Scaled {
+    /// Kind, namespace and name.
+    controller: String,
+    from: usize,
+    to: usize,
 }
 
 /// A drained node.
@@ -107,8 +191,15 @@ struct Drained {
 
 impl Answer {
     fn is_ok(&self) -> bool {
-        self.blocked.is_empty() && self.unplaced.is_empty()
+        let is_lossless = self.is_loss_accepted || self.lost.is_empty();
+        self.blocked.is_empty() && self.unplaced.is_empty() && is_lossless
     }
+}
+
+/// Parses a time limit.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| "pass a number of seconds from 0 to 86400".to_owned())
 }
 
 /// Maximum number of pods that `--fit-more` tries.
@@ -120,18 +211,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Table => report::table(&answer),
         Output::Json => report::json(&answer).to_string(),
     })?;
+    if arguments.output == Output::Table {
+        answer.intake.print();
+    }
     Ok(if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let sink = arguments.metrics.open()?;
-    let mut contents = cluster::contents(&arguments.from, &arguments.godel)?;
+    let (mut contents, added) =
+        cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
     let stage = Stage::new(arguments.godel.config(), metrics::of(&sink));
     let put = stage.engine.with_writer(|writer| contents.put(writer, &arguments.godel));
     let pending = put.map_err(closed)??;
     let policies = cluster::policies(arguments.config.as_ref(), &stage.handle)?;
     let (queue, note) = (policies.queue, policies.note);
-    let mut answer = Answer { notes: contents.notes.clone(), ..Answer::default() };
+    let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
+    let mut answer = Answer { notes, intake, ..Answer::default() };
     answer.notes.extend(note);
     // Gödel's schedulers share the pods of one scheduler name.
     let is_for_all = arguments.godel.is_enabled() && policies.profiles.len() == 1;
@@ -157,16 +253,9 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     arrive(&mut simulation, &mut record, &pending)?;
     record.end_of_baseline(&simulation.engine)?;
 
-    for copies in &arguments.add {
-        let notes = &mut answer.notes;
-        answer.added += copies.add(&simulation.engine, contents.controllers(), notes)?;
-    }
     let options =
         DrainOptions { force: arguments.force, delete_local_data: arguments.delete_emptydir_data };
-    drain::drain(&arguments.drain, options, &mut simulation, &mut record, &mut answer)?;
-    let more = cluster::pods(&arguments.pods)?;
-    record.refuse_known(&more, &simulation.engine)?;
-    arrive(&mut simulation, &mut record, &more)?;
+    change(arguments, (&contents, added), options, &mut simulation, &mut record, &mut answer)?;
 
     let snapshot = simulation.engine.reader().map_err(closed)?.snapshot();
     record.finish(&snapshot, &mut answer);
@@ -186,8 +275,9 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
             answer.fit_more = Some((like.name.clone(), most));
         }
     }
-    if let Some((framework, config)) = profile_of(None).filter(|_| arguments.consolidate) {
-        answer.consolidated = Some(consolidate::run(&snapshot, &framework, &config, options));
+    if arguments.consolidate {
+        let time = Duration::from_secs_f64(arguments.budget);
+        answer.consolidated = Some(consolidate::run(&snapshot, &record.profiles, options, time));
     }
     answer.nodes = snapshot.len();
     if let Some(sink) = &sink {
@@ -197,15 +287,99 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(answer)
 }
 
+/// Makes the changes of the question, in their order.
+fn change(
+    arguments: &Arguments,
+    (contents, added): (&cluster::Contents, cluster::Added),
+    options: DrainOptions,
+    simulation: &mut Simulation,
+    record: &mut Record,
+    answer: &mut Answer,
+) -> Result<(), Failure> {
+    let mut reader = simulation.engine.reader().map_err(closed)?;
+    let mut scales = Scales::of(contents.controllers());
+    let facts = contents.facts();
+    let changes_pods = !arguments.remove.is_empty()
+        || !arguments.scale.is_empty()
+        || !arguments.fail_node.is_empty();
+    let limits = match changes_pods {
+        true => Limits::of(contents.budget_limits(), facts, &scales, reader.refresh(), record),
+        false => Limits::new(contents.budget_limits(), facts),
+    };
+
+    let namespace = arguments.namespace.as_deref();
+    let initial = scales.clone();
+    let finder = Finder { controllers: contents.controllers(), scales: &initial, namespace };
+    scale::remove(&arguments.remove, &finder, simulation, record, answer)?;
+    let is_kept = |it: &&PodController| {
+        let is_removed = |of: &Reference| of.kind == it.kind.as_str() && of.name == it.name;
+        !arguments.remove.iter().any(is_removed) || namespace.is_some_and(|of| of != &*it.namespace)
+    };
+    // Finding the daemon sets takes a look at all pods.
+    let adds_nodes = !arguments.add.is_empty() || arguments.upgrade.is_some();
+    let controllers = contents.controllers().iter().filter(|_| adds_nodes);
+    let kept: Vec<PodController> = controllers.filter(is_kept).cloned().collect();
+    let mut daemons = match adds_nodes {
+        true => Daemons::of(reader.refresh(), &kept),
+        false => Daemons::none(),
+    };
+    for copies in &arguments.add {
+        answer.added += copies.add(&simulation.engine, &mut daemons, &mut answer.notes)?;
+    }
+    let scaled = &arguments.scale;
+    let new = scale::scale(scaled, &finder, facts, &mut scales, simulation, record, answer)?;
+    fail::fail(&arguments.fail_node, facts, simulation, record, answer)?;
+    answer.is_loss_accepted = arguments.force;
+    limits.update(&scales, simulation, record)?;
+
+    let mut drains = Drains::new(reader.refresh(), options, &limits, &scales);
+    drain::drain(&arguments.drain, &mut drains, simulation, record, answer)?;
+    if let Some(selection) = &arguments.upgrade {
+        let most = (arguments.max_surge, arguments.max_unavailable);
+        let drains = &mut drains;
+        upgrade::upgrade(selection, most, &mut daemons, drains, simulation, record, answer)?;
+    }
+    answer.kubectl_flags = drains.kubectl_flags();
+    if drains.bare > 0 {
+        let pods = count(drains.bare, "evicted pod");
+        answer.notes.push(format!("no controller would recreate {pods}"));
+    }
+    answer.budgets = drains.uses;
+
+    for object in added.objects {
+        let name = format!("{} {}", object.kind().as_str(), object.name());
+        let put = event(&simulation.engine, Event::put_object(object))?;
+        put.map_err(|error| Failure::Refused { object: name, error })?;
+    }
+    let mut more = added.pods;
+    more.splice(0..0, new);
+    record.refuse_known(&more, &simulation.engine)?;
+    arrive(simulation, record, &more)
+}
+
+/// The namespace and name of a pod.
+fn key(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace(), pod.name)
+}
+
+/// Adds a pod that has left a node, or is new, to the queue, and settles what it starts.
+fn enter(
+    simulation: &mut Simulation,
+    record: &mut Record,
+    pod: Pod,
+    from: Option<Name>,
+) -> Result<(), Failure> {
+    if record.is_scheduled(&pod) {
+        simulation.arrive(&pod)?;
+    }
+    record.arrives(pod, from);
+    simulation.settle(record)
+}
+
 /// Adds pods one after the other, as a replay does, and settles what they start.
 fn arrive(simulation: &mut Simulation, record: &mut Record, pods: &[Pod]) -> Result<(), Failure> {
     for pod in pods {
-        let pod = Pod { node_name: None, ..pod.clone() };
-        if record.is_scheduled(&pod) {
-            simulation.arrive(&pod)?;
-        }
-        record.arrives(pod, None);
-        simulation.settle(record)?;
+        enter(simulation, record, Pod { node_name: None, ..pod.clone() }, None)?;
     }
     simulation.let_permits_end(record)
 }

@@ -38,7 +38,7 @@ impl Copies {
     pub(super) fn add(
         &self,
         engine: &Engine,
-        controllers: &[portolan_k8s::PodController],
+        daemons: &mut Daemons<'_>,
         notes: &mut Vec<String>,
     ) -> Result<usize, Failure> {
         let mut reader = engine.reader().map_err(closed)?;
@@ -47,7 +47,6 @@ impl Copies {
             file: self.file.clone(),
             what: "no nodes found: pass a file with a node".to_owned(),
         })?;
-        let mut daemons = Daemons::of(reader.refresh(), controllers);
         let mut placed = 0;
         for n in 1..=self.count {
             let name: Name = format!("{}-{n}", like.name).into();
@@ -57,16 +56,7 @@ impl Copies {
                     what: format!("node {name} already exists: rename the node in this file"),
                 });
             }
-            let own = like.labels.own().iter().map(|(key, _)| (key, &*name));
-            let labels: Labels = like.labels.shared().iter().chain(own).collect();
-            let labels = NodeLabels::new(&labels);
-            let node = Node { name: name.clone(), labels, ..like.clone() };
-            let refused = |error| Failure::Refused { object: format!("node {name}"), error };
-            event(engine, Event::add_node(node.clone()))?.map_err(refused)?;
-            for pod in daemons.on(reader.refresh(), &node) {
-                // A daemon pod that does not fit is left out.
-                placed += usize::from(event(engine, Event::add_pod(pod))?.is_ok());
-            }
+            placed += daemons.join(engine, copy(like, name))?;
         }
         if placed > 0 {
             notes.push(format!("placed {} on the added nodes", count(placed, "daemon set pod")));
@@ -75,15 +65,30 @@ impl Copies {
     }
 }
 
+/// The node with another name.
+pub(super) fn copy(like: &Node, name: Name) -> Node {
+    let own = like.labels.own().iter().map(|(key, _)| (key, &*name));
+    let labels: Labels = like.labels.shared().iter().chain(own).collect();
+    Node { labels: NodeLabels::new(&labels), name, ..like.clone() }
+}
+
 /// The daemon sets of the files, and those known only from their pods.
-struct Daemons<'c> {
+pub(super) struct Daemons<'c> {
     sets: Vec<&'c portolan_k8s::PodController>,
     seen: Vec<Pod>,
     framework: Framework,
 }
 
 impl Daemons<'_> {
-    fn of<'c>(cluster: &Cluster, controllers: &'c [portolan_k8s::PodController]) -> Daemons<'c> {
+    /// No daemon sets.
+    pub(super) fn none() -> Daemons<'static> {
+        Daemons { sets: Vec::new(), seen: Vec::new(), framework: Framework::default_profile() }
+    }
+
+    pub(super) fn of<'c>(
+        cluster: &Cluster,
+        controllers: &'c [portolan_k8s::PodController],
+    ) -> Daemons<'c> {
         let is_set =
             |it: &&portolan_k8s::PodController| it.kind == portolan_k8s::ControllerKind::DaemonSet;
         let sets: Vec<&portolan_k8s::PodController> = controllers.iter().filter(is_set).collect();
@@ -100,6 +105,19 @@ impl Daemons<'_> {
         }
         let seen = seen.into_values().collect();
         Daemons { sets, seen, framework: Framework::default_profile() }
+    }
+
+    /// Adds a node with the pods that the daemon sets create on it. Returns their number.
+    pub(super) fn join(&mut self, engine: &Engine, node: Node) -> Result<usize, Failure> {
+        let refused = |error| Failure::Refused { object: format!("node {}", node.name), error };
+        event(engine, Event::add_node(node.clone()))?.map_err(refused)?;
+        let cluster = engine.reader().map_err(closed)?.snapshot();
+        let mut placed = 0;
+        for pod in self.on(&cluster, &node) {
+            // A daemon pod that does not fit is left out.
+            placed += usize::from(event(engine, Event::add_pod(pod))?.is_ok());
+        }
+        Ok(placed)
     }
 
     /// The pods that the daemon sets create on a node of the cluster.

@@ -30,6 +30,8 @@ struct History {
     from: Option<Name>,
     /// Whether the pod is pending without the change.
     is_pending: bool,
+    /// Whether the pod was deleted, and no controller replaces it.
+    is_gone: bool,
     /// Why the last attempt failed.
     why: Option<String>,
 }
@@ -49,10 +51,35 @@ impl Record {
         if let Some(at) = self.by_uid.get(&pod.uid) {
             let known = &mut self.pods[*at];
             known.from = known.from.take().or(from);
+            known.is_gone = false;
             return;
         }
         self.by_uid.insert(pod.uid.clone(), self.pods.len());
-        self.pods.push(History { pod, from, is_pending: false, why: None });
+        self.pods.push(History { pod, from, is_pending: false, is_gone: false, why: None });
+    }
+
+    /// Records that a pod was deleted and is not replaced.
+    pub(super) fn is_gone(&mut self, uid: &Uid) {
+        if let Some(at) = self.by_uid.get(uid) {
+            self.pods[*at].is_gone = true;
+        }
+    }
+
+    /// Whether the simulation has moved the pod or tried to place it.
+    pub(super) fn has_arrived(&self, uid: &Uid) -> bool {
+        self.by_uid.contains_key(uid)
+    }
+
+    /// The pods that have no node now.
+    pub(super) fn waiting<'r>(&'r self, now: &'r Cluster) -> impl Iterator<Item = &'r Pod> {
+        let waits = |it: &&History| !it.is_gone && now.pod(&it.pod.uid).is_none();
+        self.pods.iter().filter(waits).map(|history| &history.pod)
+    }
+
+    /// The pods that have no node now, although they would have one without the change.
+    pub(super) fn displaced<'r>(&'r self, now: &'r Cluster) -> impl Iterator<Item = &'r Pod> {
+        let waits = |it: &&History| !it.is_gone && !it.is_pending && now.pod(&it.pod.uid).is_none();
+        self.pods.iter().filter(waits).map(|history| &history.pod)
     }
 
     /// Notes which pods are pending without the change.
@@ -66,6 +93,9 @@ impl Record {
 
     /// Refuses pods that the cluster already has, and pods that occur twice.
     pub(super) fn refuse_known(&self, pods: &[Pod], engine: &Engine) -> Result<(), Failure> {
+        if pods.is_empty() {
+            return Ok(());
+        }
         let now = engine.reader().map_err(closed)?.snapshot();
         let mut names = std::collections::HashSet::new();
         let placed = now.nodes().flat_map(|node| node.pods());
@@ -83,7 +113,10 @@ impl Record {
     /// Writes the outcome of each pod into the answer.
     pub(super) fn finish(&mut self, end: &Cluster, answer: &mut Answer) {
         answer.preempted = std::mem::take(&mut self.preempted);
-        for History { pod, from, is_pending, why } in std::mem::take(&mut self.pods) {
+        for History { pod, from, is_pending, is_gone, why } in std::mem::take(&mut self.pods) {
+            if is_gone {
+                continue;
+            }
             if let Some(node) = end.pod(&pod.uid).and_then(|pod| pod.to_pod().node_name) {
                 answer.placed.push((pod, from, node));
                 continue;

@@ -1,19 +1,48 @@
 //! The answer as tables or JSON.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-use portolan::model::Pod;
+use portolan::model::{Name, Pod};
 use serde_json::{Value, json};
 
-use super::Answer;
+use super::drain::why_blocked;
+use super::upgrade::Upgrade;
+use super::{Answer, key};
 use crate::text::count;
 
 /// Maximum number of printed rows per list.
 const LISTED: usize = 30;
 
-fn key(pod: &Pod) -> String {
-    format!("{}/{}", pod.namespace(), pod.name)
+/// The version of the JSON output: it rises when a field changes its meaning or goes away.
+const VERSION: u32 = 1;
+
+/// Identical pods with the same fate, in one row: the name of the first, and their number.
+fn group<T>(
+    items: &[T],
+    pod: impl Fn(&T) -> &Pod,
+    fate: impl Fn(&T) -> String,
+) -> Vec<(String, String)> {
+    let mut rows: Vec<(Vec<&Pod>, String)> = Vec::new();
+    let mut at: HashMap<(u64, String), usize> = HashMap::new();
+    for item in items {
+        let (pod, fate) = (pod(item), fate(item));
+        let of = (std::sync::Arc::as_ptr(&pod.template) as usize as u64, fate.clone());
+        match at.entry(of) {
+            Entry::Occupied(row) => rows[*row.get()].0.push(pod),
+            Entry::Vacant(row) => {
+                row.insert(rows.len());
+                rows.push((vec![pod], fate));
+            }
+        }
+    }
+    let name = |pods: &[&Pod]| match pods {
+        [only] => key(only),
+        [first, rest @ ..] => format!("{} and {} more like it", key(first), rest.len()),
+        [] => String::new(),
+    };
+    rows.into_iter().map(|(pods, fate)| (name(&pods), fate)).collect()
 }
 
 fn list<T>(text: &mut String, title: &str, items: &[T], line: impl Fn(&T) -> String) {
@@ -30,17 +59,52 @@ fn list<T>(text: &mut String, title: &str, items: &[T], line: impl Fn(&T) -> Str
     text.push('\n');
 }
 
-pub(super) fn table(answer: &Answer) -> String {
-    let mut text = String::new();
-    let verdict = match (answer.blocked.len(), answer.unplaced.len()) {
-        (0, 0) => "all pods can be placed".to_owned(),
-        (0, unplaced) => format!("{} unschedulable", count(unplaced, "pod")),
-        (blocked, 0) => format!("{} blocked", count(blocked, "pod")),
-        (blocked, unplaced) => {
-            format!("{} blocked, {} unschedulable", count(blocked, "pod"), count(unplaced, "pod"))
+/// The steps of an upgrade.
+fn steps(text: &mut String, upgrade: &Upgrade) {
+    let _ = match upgrade.failed() {
+        Some(failed) => {
+            let done: usize = upgrade.steps[..failed - 1].iter().map(|step| step.nodes.len()).sum();
+            let nodes = count(upgrade.selected, "node");
+            writeln!(text, "the upgrade hangs in step {failed}, after {done} of {nodes}")
+        }
+        None => {
+            let steps = count(upgrade.steps.len(), "step");
+            writeln!(text, "{} upgraded in {steps}", count(upgrade.selected, "node"))
         }
     };
-    let _ = writeln!(text, "{verdict}\n");
+    let numbered: Vec<_> = upgrade.steps.iter().enumerate().collect();
+    list(text, "steps", &numbered, |(at, step)| {
+        let nodes: Vec<&str> = step.nodes.iter().map(|node| &**node).collect();
+        let mut row =
+            format!("{}: {}, {} evicted", at + 1, nodes.join(", "), count(step.evicted, "pod"));
+        for (number, what) in [
+            (step.waits, "for budgets"),
+            (step.blocked, "blocked"),
+            (step.pending.len(), "without a node"),
+        ] {
+            let noun = if what == "for budgets" { "wait" } else { "pod" };
+            if number > 0 {
+                let _ = write!(row, ", {} {what}", count(number, noun));
+            }
+        }
+        row
+    });
+}
+
+pub(super) fn table(answer: &Answer) -> String {
+    let mut text = String::new();
+    let parts = [
+        (answer.blocked.len(), "blocked"),
+        (answer.unplaced.len(), "unschedulable"),
+        (answer.lost.len(), "lost"),
+    ];
+    let parts = parts.iter().filter(|(pods, _)| *pods > 0);
+    let parts: Vec<String> =
+        parts.map(|(pods, what)| format!("{} {what}", count(*pods, "pod"))).collect();
+    let _ = match parts.is_empty() {
+        true => writeln!(text, "all pods can be placed\n"),
+        false => writeln!(text, "{}\n", parts.join(", ")),
+    };
     let _ = writeln!(text, "nodes     {} ({} added)", answer.nodes, answer.added);
     if !answer.drained.is_empty() {
         let drained = answer.drained.iter().map(|drained| match drained.waits {
@@ -49,6 +113,19 @@ pub(super) fn table(answer: &Answer) -> String {
         });
         let _ = writeln!(text, "drained   {}", drained.collect::<Vec<_>>().join(", "));
     }
+    if !answer.kubectl_flags.is_empty() {
+        let _ = writeln!(text, "kubectl   drain needs {}", answer.kubectl_flags.join(" "));
+    }
+    if !answer.failed.is_empty() {
+        let _ = writeln!(text, "failed    {}", answer.failed.join(", "));
+    }
+    for scaled in &answer.scaled {
+        let _ =
+            writeln!(text, "scaled    {} from {} to {}", scaled.controller, scaled.from, scaled.to);
+    }
+    if !answer.removed.is_empty() {
+        let _ = writeln!(text, "removed   {}", count(answer.removed.len(), "pod"));
+    }
     let moved = answer.placed.iter().filter(|(_, from, _)| from.is_some()).count();
     let _ = writeln!(text, "moved     {}", count(moved, "pod"));
     let _ = writeln!(text, "placed    {}", count(answer.placed.len() - moved, "pod"));
@@ -56,49 +133,79 @@ pub(super) fn table(answer: &Answer) -> String {
         let _ = writeln!(text, "preempted {}", count(answer.preempted.len(), "pod"));
     }
     text.push('\n');
-    list(&mut text, "blocked", &answer.blocked, |(pod, node, why)| {
-        format!("{} on {node}: {why}", key(pod))
+    let row = |(pods, fate): &(String, String)| format!("{pods}{fate}");
+    let from = |from: &Option<Name>| from.as_ref().map_or(String::new(), |it| format!(" on {it}"));
+    let rows = group(&answer.blocked, |it| &it.0, |(_, node, why)| format!(" on {node}: {why}"));
+    list(&mut text, "blocked", &rows, row);
+    let budgets: Vec<_> = answer.budgets.iter().collect();
+    list(&mut text, "budgets", &budgets, |(name, of)| {
+        let waits = match of.waits {
+            0 => String::new(),
+            waits => format!(" lets pods go in turns ({})", count(waits, "wait")),
+        };
+        match (of.blocked.is_empty(), of.waits) {
+            (true, _) => format!("{name}{waits}"),
+            (false, 0) => format!("{name} blocks {}", why_blocked(of)),
+            (false, _) => format!("{name}{waits}, then blocks {}", why_blocked(of)),
+        }
     });
-    list(&mut text, "unschedulable", &answer.unplaced, |(pod, from, why)| match from {
-        Some(from) => format!("{} from {from}: {why}", key(pod)),
-        None => format!("{}: {why}", key(pod)),
-    });
-    list(&mut text, "pending without the change, too", &answer.pending, |(pod, why)| {
-        format!("{}: {why}", key(pod))
-    });
-    list(&mut text, "preempted", &answer.preempted, |(pod, from)| match from {
-        Some(from) => format!("{} on {from}", key(pod)),
-        None => key(pod),
-    });
-    list(&mut text, "placements", &answer.placed, |(pod, from, to)| match from {
-        Some(from) => format!("{}: {from} → {to}", key(pod)),
-        None => format!("{} → {to}", key(pod)),
-    });
+    let rows = group(&answer.lost, |it| &it.0, |(_, node)| format!(" on {node}: no controller"));
+    list(&mut text, "lost", &rows, row);
+    let rows = group(
+        &answer.unplaced,
+        |it| &it.0,
+        |(_, from, why)| match from {
+            Some(from) => format!(" from {from}: {why}"),
+            None => format!(": {why}"),
+        },
+    );
+    list(&mut text, "unschedulable", &rows, row);
+    let rows = group(&answer.pending, |it| &it.0, |(_, why)| format!(": {why}"));
+    list(&mut text, "pending without the change, too", &rows, row);
+    let rows = group(&answer.removed, |it| &it.0, |it| from(&it.1));
+    list(&mut text, "removed", &rows, row);
+    let rows = group(&answer.preempted, |it| &it.0, |it| from(&it.1));
+    list(&mut text, "preempted", &rows, row);
+    if let Some(upgrade) = &answer.upgrade {
+        steps(&mut text, upgrade);
+    }
+    let rows = group(
+        &answer.placed,
+        |it| &it.0,
+        |(_, from, to)| match from {
+            Some(from) => format!(": {from} → {to}"),
+            None => format!(" → {to}"),
+        },
+    );
+    list(&mut text, "placements", &rows, row);
     if let Some((name, number)) = &answer.fit_more {
         let pods = count(*number, "more pod");
         let _ = writeln!(text, "the cluster has room for {pods} like {name}\n");
     }
     if let Some(found) = &answer.consolidated {
-        let (can, cannot): (Vec<_>, Vec<_>) = found.nodes.iter().partition(|it| it.after.is_ok());
+        let all = found.emptied.len() + found.remaining.len();
         let _ = writeln!(
             text,
-            "{} of {} can be emptied, each considered on its own ({:.2} s)",
-            can.len(),
-            count(found.nodes.len(), "node"),
-            found.spent.as_secs_f64()
+            "{} of {} can be removed, {} remain; at least {} needed: {} ({:.2} s{})",
+            found.emptied.len(),
+            count(all, "node"),
+            found.remaining.len(),
+            found.bound.nodes,
+            found.bound.by,
+            found.spent.as_secs_f64(),
+            if found.is_complete { "" } else { ", the time was over: raise --budget" }
         );
-        list(&mut text, "can be emptied", &can, |it| {
+        list(&mut text, "can be removed, drained in this order", &found.emptied, |it| {
             format!("{} ({})", it.name, count(it.pods, "pod"))
         });
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-        for it in &cannot {
-            let why = it.after.as_ref().err().map_or("", |why| why);
+        for it in &found.remaining {
             // The text before the first colon names the pod.
-            let why = why.split_once(": ").map_or(why, |(_, why)| why);
+            let why = it.why.split_once(": ").map_or(&*it.why, |(_, why)| why);
             *reasons.entry(why).or_default() += 1;
         }
         let reasons: Vec<_> = reasons.into_iter().collect();
-        list(&mut text, "cannot be emptied", &reasons, |(why, nodes)| {
+        list(&mut text, "remain", &reasons, |(why, nodes)| {
             format!("{}: {why}", count(*nodes, "node"))
         });
     }
@@ -129,7 +236,22 @@ pub(super) fn json(answer: &Answer) -> Value {
         .iter()
         .map(|(pod, from)| json!({ "pod": key(pod), "from": from.as_deref() }));
     let pending = answer.pending.iter().map(|(pod, why)| json!({ "pod": key(pod), "why": why }));
+    let lost = answer.lost.iter().map(|(pod, node)| json!({ "pod": key(pod), "from": &**node }));
+    let removed = answer
+        .removed
+        .iter()
+        .map(|(pod, from)| json!({ "pod": key(pod), "from": from.as_deref() }));
+    let scaled = answer
+        .scaled
+        .iter()
+        .map(|it| json!({ "controller": it.controller, "from": it.from, "to": it.to }));
+    let budgets = answer.budgets.iter().map(|(name, of)| {
+        let blocks: Vec<String> = of.blocked.iter().map(key).collect();
+        let why = (!of.blocked.is_empty()).then(|| why_blocked(of));
+        json!({ "budget": name, "waits": of.waits, "blocks": blocks, "why": why })
+    });
     let mut result = json!({
+        "version": VERSION,
         "ok": answer.is_ok(),
         "nodes": answer.nodes,
         "added": answer.added,
@@ -140,26 +262,53 @@ pub(super) fn json(answer: &Answer) -> Value {
         "would_not_go": blocked.collect::<Vec<_>>(),
         "placed": placed.collect::<Vec<_>>(),
         "unplaced": unplaced.collect::<Vec<_>>(),
+        "failed": answer.failed,
+        "lost": lost.collect::<Vec<_>>(),
+        "removed": removed.collect::<Vec<_>>(),
+        "scaled": scaled.collect::<Vec<_>>(),
+        "budgets": budgets.collect::<Vec<_>>(),
+        "kubectl_flags": answer.kubectl_flags,
         "notes": answer.notes,
+        "input": answer.intake.json(),
     });
+    if let Some(upgrade) = &answer.upgrade {
+        let steps = upgrade.steps.iter().map(|step| {
+            json!({
+                "nodes": step.nodes.iter().map(|node| &**node).collect::<Vec<_>>(),
+                "surge": step.surge,
+                "evicted": step.evicted,
+                "waits": step.waits,
+                "blocked": step.blocked,
+                "pending": step.pending,
+            })
+        });
+        result["upgrade"] = json!({
+            "nodes": upgrade.selected,
+            "failed_step": upgrade.failed(),
+            "steps": steps.collect::<Vec<_>>(),
+        });
+    }
     if let Some((name, count)) = &answer.fit_more {
         result["fit_more"] = json!({ "pod": &**name, "count": count });
     }
     if let Some(found) = &answer.consolidated {
-        let nodes = found.nodes.iter().map(|it| {
-            let pods_after = it.after.as_ref().ok().map(|after| after.pod_count());
-            let why = it.after.as_ref().err();
-            json!({
-                "node": &*it.name,
-                "pods": it.pods,
-                "can": it.after.is_ok(),
-                "pods_after": pods_after,
-                "why": why,
-            })
-        });
+        let emptied = found.emptied.iter();
+        let remaining = found.remaining.iter();
+        let moves = found
+            .moves
+            .iter()
+            .map(|(pod, from, to)| json!({ "pod": key(pod), "from": &**from, "to": &**to }));
         result["consolidate"] = json!({
             "seconds": found.spent.as_secs_f64(),
-            "nodes": nodes.collect::<Vec<_>>(),
+            "complete": found.is_complete,
+            "lower_bound": { "nodes": found.bound.nodes, "by": found.bound.by },
+            "remove": emptied
+                .map(|it| json!({ "node": &*it.name, "pods": it.pods }))
+                .collect::<Vec<_>>(),
+            "remain": remaining
+                .map(|it| json!({ "node": &*it.name, "why": it.why }))
+                .collect::<Vec<_>>(),
+            "moves": moves.collect::<Vec<_>>(),
         });
     }
     result

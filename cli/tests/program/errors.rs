@@ -111,7 +111,7 @@ fn a_missing_file_is_refused() {
 #[test]
 fn an_unsupported_kind_is_named() {
     let nodes = r#"{"apiVersion":"v1","kind":"Foo","metadata":{"name":"a"}}"#;
-    let says = ["no nodes found: pass a file with nodes; skipped 1 object of unsupported kind Foo"];
+    let says = ["no nodes found: pass a file with nodes; ignored 1 Foo (kind not used)"];
     nodes_refused("kind", nodes, "nodes", &says);
 }
 

@@ -7,6 +7,7 @@
 mod common;
 mod compare;
 mod conformance;
+mod consolidate;
 mod errors;
 mod explain;
 mod inspect;
@@ -17,3 +18,4 @@ mod replay;
 mod scheduler_perf;
 mod shadow;
 mod what_if;
+mod what_if_changes;

@@ -1,17 +1,18 @@
 //! The objects read so far, before references between them are resolved.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use super::budgets::{self, BudgetLimit, PodFacts};
 use super::defaults::{Defaulted, Rules};
 use super::error::{Cause, Path, ReadError};
 use super::objects::{self, PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
 use super::pod_group::{self, GroupKind};
 use super::read::Skipped;
-use super::reservation;
+use super::wire::Metadata;
 use super::workloads::{self, ControllerKind, PodController};
-use super::{wire_objects, wire_pod};
+use super::{reservation, sets, wire_objects, wire_pod};
 use portolan::model::{Node, Object, Pod, Template};
 
 /// The kinds that are distinguished.
@@ -23,6 +24,9 @@ pub(super) enum Kind {
     Service,
     ReplicationController,
     Controller(ControllerKind),
+    CronJob,
+    JobSet,
+    LeaderWorkerSet,
     PriorityClass,
     RuntimeClass,
     PersistentVolume,
@@ -58,6 +62,9 @@ impl Kind {
             ("apps", "Deployment") => Kind::Controller(Deployment),
             ("apps", "DaemonSet") => Kind::Controller(DaemonSet),
             ("batch", "Job") => Kind::Controller(Job),
+            ("batch", "CronJob") => Kind::CronJob,
+            ("jobset.x-k8s.io", "JobSet") => Kind::JobSet,
+            ("leaderworkerset.x-k8s.io", "LeaderWorkerSet") => Kind::LeaderWorkerSet,
             ("scheduling.k8s.io", "PriorityClass") => Kind::PriorityClass,
             ("node.k8s.io", "RuntimeClass") => Kind::RuntimeClass,
             ("", "PersistentVolume") => Kind::PersistentVolume,
@@ -84,6 +91,37 @@ impl Kind {
     /// Returns the kind of a typed list's items, or `None` for `v1 List`, whose items name their own kind.
     pub(super) fn of_items(api_version: &str, list: &str) -> Option<Kind> {
         list.strip_suffix("List").filter(|kind| !kind.is_empty()).map(|k| Kind::of(api_version, k))
+    }
+
+    /// Returns the name of a kind that is read, or `None` for lists and other kinds.
+    fn name(&self) -> Option<&'static str> {
+        Some(match self {
+            Kind::Pod => "Pod",
+            Kind::Node => "Node",
+            Kind::Namespace => "Namespace",
+            Kind::Service => "Service",
+            Kind::ReplicationController => "ReplicationController",
+            Kind::Controller(kind) => kind.as_str(),
+            Kind::CronJob => "CronJob",
+            Kind::JobSet => "JobSet",
+            Kind::LeaderWorkerSet => "LeaderWorkerSet",
+            Kind::PriorityClass => "PriorityClass",
+            Kind::RuntimeClass => "RuntimeClass",
+            Kind::PersistentVolume => "PersistentVolume",
+            Kind::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Kind::StorageClass => "StorageClass",
+            Kind::CsiNode => "CSINode",
+            Kind::VolumeAttachment => "VolumeAttachment",
+            Kind::CsiDriver => "CSIDriver",
+            Kind::CsiStorageCapacity => "CSIStorageCapacity",
+            Kind::PodDisruptionBudget => "PodDisruptionBudget",
+            Kind::PodGroup(_) => "PodGroup",
+            Kind::NmNode => "NMNode",
+            Kind::CustomNodeResource => "CustomNodeResource",
+            Kind::Reservation => "Reservation",
+            Kind::Movement => "Movement",
+            Kind::List | Kind::Other(_) => return None,
+        })
     }
 
     pub(super) fn is_list(&self) -> bool {
@@ -123,10 +161,16 @@ pub(super) struct Collected {
     pub(super) controllers: Vec<PodController>,
     pub(super) priority_classes: Vec<PriorityClass>,
     pub(super) runtime_classes: Vec<RuntimeClass>,
+    /// The number of objects that were read, by kind.
+    pub(super) read: BTreeMap<&'static str, usize>,
     pub(super) skipped: Skipped,
     pub(super) finished_pods: usize,
+    /// The uids of the finished pods, to recognize further copies.
+    pub(super) finished_uids: Vec<String>,
     pub(super) defaulted: Vec<Defaulted>,
     pub(super) templates: Templates,
+    pub(super) budget_limits: Vec<BudgetLimit>,
+    pub(super) facts: PodFacts,
 }
 
 impl Collected {
@@ -135,16 +179,21 @@ impl Collected {
         wire: &wire_pod::Pod<'_>,
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
-        if wire.metadata.as_ref().is_none_or(|meta| meta.name.is_empty()) {
+        let is_unnamed = |meta: &Metadata<'_>| meta.name.is_empty();
+        let is_generated = |meta: &Metadata<'_>| !meta.generate_name.is_empty();
+        if wire.metadata.as_ref().is_none_or(|meta| is_unnamed(meta) && !is_generated(meta)) {
             return Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing));
         }
         if wire.status.as_ref().is_some_and(|s| matches!(&*s.phase, "Succeeded" | "Failed")) {
             self.finished_pods += 1;
+            self.finished_uids.push(wire.metadata.as_ref().map_or_else(String::new, |meta| meta.uid.to_string()));
             return Ok(());
         }
         let draft = super::pod::read(wire, path, &mut Rules::apply(&mut self.defaulted))?;
-        let open =
-            draft.priority.is_none() || (draft.runtime_class.is_some() && !draft.has_overhead);
+        self.facts.read(&draft.uid, wire);
+        let open = draft.name.is_empty()
+            || draft.priority.is_none()
+            || (draft.runtime_class.is_some() && !draft.has_overhead);
         self.pods.push(if open {
             Entry::Open(Box::new(draft))
         } else {
@@ -194,6 +243,7 @@ impl Collected {
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
         let budget = objects::budget(wire, path, |meta| rules.namespace(&meta.namespace))?;
+        self.budget_limits.push(budgets::limit(wire, path, &budget)?);
         self.objects.push(budget.into());
         Ok(())
     }
@@ -265,6 +315,43 @@ impl Collected {
         Ok(())
     }
 
+    pub(super) fn cron_job(
+        &mut self,
+        wire: &wire_objects::CronJob<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        self.controllers.push(workloads::cron_job(wire, path, rules)?);
+        Ok(())
+    }
+
+    pub(super) fn job_set(
+        &mut self,
+        wire: &wire_objects::JobSet<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        self.controllers.extend(sets::job_set(wire, path, rules)?);
+        Ok(())
+    }
+
+    pub(super) fn leader_worker_set(
+        &mut self,
+        wire: &wire_objects::LeaderWorkerSet<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        self.controllers.extend(sets::leader_worker_set(wire, path, rules)?);
+        Ok(())
+    }
+
+    /// Counts an object that was read.
+    pub(super) fn count(&mut self, kind: &Kind) {
+        if let Some(name) = kind.name() {
+            *self.read.entry(name).or_default() += 1;
+        }
+    }
+
     pub(super) fn skip(&mut self, kind: &str) {
         *self.skipped.entry(kind.to_owned()).or_default() += 1;
     }
@@ -283,10 +370,16 @@ impl Collected {
         self.controllers.extend(other.controllers);
         self.priority_classes.extend(other.priority_classes);
         self.runtime_classes.extend(other.runtime_classes);
+        for (kind, count) in other.read {
+            *self.read.entry(kind).or_default() += count;
+        }
         for (kind, count) in other.skipped {
             *self.skipped.entry(kind).or_default() += count;
         }
         self.finished_pods += other.finished_pods;
+        self.finished_uids.extend(other.finished_uids);
         self.defaulted.extend(other.defaulted);
+        self.budget_limits.extend(other.budget_limits);
+        self.facts.merge(other.facts);
     }
 }

@@ -1,17 +1,18 @@
 //! Removes further copies of objects: the files of a dump contain some objects more than once, such as a pod in the list
 //! of its namespace and in a file of its own.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::collect::Entry;
 use super::read::Reader;
-use portolan::model::Pod;
+use portolan::model::{Node, Pod};
 
 /// The number of objects that a [`Reader`] had read at some time.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     nodes: usize,
     pods: usize,
+    finished: usize,
     controllers: usize,
 }
 
@@ -23,19 +24,20 @@ impl Reader {
         Mark {
             nodes: read.nodes.len(),
             pods: read.pods.len(),
+            finished: read.finished_uids.len(),
             controllers: read.controllers.len(),
         }
     }
 
-    /// Removes the objects read since the mark that were read before since the mark, and returns their number. Two pods
-    /// or controllers are the same object if they have the same uid, namespace and name; two nodes, which are known by
-    /// name, if they are equal.
+    /// Removes each object that was read since the mark and of which another copy was read since the mark, and returns
+    /// the number of removed objects. Two pods or controllers are copies if they have the same uid, namespace and name.
+    /// Two nodes, which are identified by their names, are copies if they are equal.
     ///
     /// Objects without a uid are kept, because two of them are a mistake in the input. Objects of the other kinds need
     /// not be removed: an engine replaces an object by a later one of its name. O(objects since the mark).
     pub fn remove_copies(&mut self, since: &Mark) -> usize {
         let read = &mut self.collected;
-        let before = read.nodes.len() + read.pods.len() + read.controllers.len();
+        let mut removed: BTreeMap<&'static str, usize> = BTreeMap::new();
         let mut seen = HashSet::new();
         retain_since(&mut read.pods, since.pods, |entry| {
             let (uid, namespace, name) = match entry {
@@ -45,28 +47,42 @@ impl Reader {
                 Entry::Open(draft) => (draft.uid.clone(), &draft.spec.namespace, &draft.name),
             };
             // A pod without a uid gets its namespace and name as uid.
-            uid == format!("{namespace}/{name}")
-                || seen.insert((uid, namespace.clone(), name.clone()))
+            let is_kept = uid == format!("{namespace}/{name}")
+                || seen.insert((uid, namespace.clone(), name.clone()));
+            *removed.entry("Pod").or_default() += usize::from(!is_kept);
+            is_kept
         });
         let mut seen = HashSet::new();
-        retain_since(&mut read.controllers, since.controllers, |it| {
-            it.uid.is_empty()
-                || seen.insert((it.uid.to_string(), it.namespace.clone(), it.name.clone()))
+        let mut finished = 0;
+        retain_since(&mut read.finished_uids, since.finished, |uid| {
+            let is_kept = uid.is_empty() || seen.insert(uid.clone());
+            finished += usize::from(!is_kept);
+            is_kept
         });
-        let mut kept: Vec<portolan::model::Node> = Vec::new();
-        let mut names = std::collections::HashMap::new();
-        let later = read.nodes.split_off(since.nodes.min(read.nodes.len()));
-        for node in later {
-            match names.get(&node.name) {
-                Some(&at) if kept[at] == node => {}
-                _ => {
-                    names.insert(node.name.clone(), kept.len());
-                    kept.push(node);
-                }
+        read.finished_pods -= finished;
+        *removed.entry("Pod").or_default() += finished;
+        let mut seen = HashSet::new();
+        retain_since(&mut read.controllers, since.controllers, |it| {
+            let is_kept = it.uid.is_empty()
+                || seen.insert((it.uid.clone(), it.namespace.clone(), it.name.clone()));
+            *removed.entry(it.kind.as_str()).or_default() += usize::from(!is_kept);
+            is_kept
+        });
+        let mut seen: HashMap<_, Node> = HashMap::new();
+        retain_since(&mut read.nodes, since.nodes, |node| {
+            let is_kept = seen.get(&node.name) != Some(node);
+            if is_kept {
+                seen.insert(node.name.clone(), node.clone());
+            }
+            *removed.entry("Node").or_default() += usize::from(!is_kept);
+            is_kept
+        });
+        for (kind, number) in &removed {
+            if let Some(read) = read.read.get_mut(kind) {
+                *read = read.saturating_sub(*number);
             }
         }
-        read.nodes.extend(kept);
-        before - (read.nodes.len() + read.pods.len() + read.controllers.len())
+        removed.values().sum()
     }
 }
 

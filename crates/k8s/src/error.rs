@@ -119,12 +119,6 @@ impl ReadError {
         self
     }
 
-    /// Returns the error with this line, unless it has one.
-    pub(super) fn on_line(mut self, line: u64) -> ReadError {
-        self.0.position.get_or_insert((line, 1));
-        self
-    }
-
     /// Creates the error for a `value` at `path` that is not `expected`.
     pub(super) fn value(path: &Path<'_>, value: &str, expected: &'static str) -> ReadError {
         ReadError::new(path, Cause::Value { value: value.to_owned(), expected })

@@ -38,12 +38,10 @@ pub(super) fn values(text: &str) -> Result<Values, ReadError> {
         }
         let end = at + parser.into_iter::<IgnoredAny>().byte_offset();
         if let Some(error) = document.failed.take() {
-            // The only value needs no index, and its lines are found by path.
             if index == 0 && matches!(next(text, end), Ok(Next::End)) {
                 return Err(error);
             }
-            let error = error.within(&format!("documents[{index}]"));
-            return Err(error.on_line(line(&text[..at])));
+            return Err(error.within(&format!("documents[{index}]")));
         }
         let next = next(text, end)?;
         at = match next {
@@ -137,12 +135,7 @@ fn first(text: &str) -> &[u8] {
     }
 }
 
-/// Returns the number of the line that follows a text.
-fn line(before: &str) -> u64 {
-    before.bytes().filter(|byte| *byte == b'\n').count() as u64 + 1
-}
-
-/// Returns the error for bytes that are not UTF-8 text, with the encoding if it is recognized.
+/// Returns the text of an input, or the error for bytes that are not UTF-8, with the encoding if it is recognized.
 pub(super) fn text(input: &[u8]) -> Result<&str, ReadError> {
     let utf16 = match input {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => true,

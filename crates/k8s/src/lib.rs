@@ -38,12 +38,14 @@
 #![forbid(unsafe_code)]
 
 mod affinity;
+mod budgets;
 mod collect;
 pub mod config;
 mod copies;
 mod defaults;
 mod digest;
 mod error;
+mod expand;
 mod framing;
 mod godel;
 mod movement;
@@ -62,9 +64,12 @@ mod reservation;
 mod resolve;
 mod scan;
 mod selector;
+mod sets;
 mod single;
 mod slice;
 mod storage;
+#[cfg(feature = "k8s-openapi")]
+mod strict;
 mod time;
 #[cfg(test)]
 mod vector_tests;
@@ -77,6 +82,7 @@ mod wire_storage;
 mod workloads;
 mod yaml;
 
+pub use budgets::{BudgetLimit, IntOrPercent, Limit, PodFacts, Scaled, Scales};
 pub use defaults::Defaulted;
 pub use copies::Mark;
 pub use digest::{Digest, node_digest, pod_digest};
@@ -85,9 +91,11 @@ pub use objects::{PriorityClass, RuntimeClass};
 #[cfg(feature = "k8s-openapi")]
 pub use openapi::ToModel;
 pub use read::{Reader, is_json, read, read_json, read_yaml};
-pub use resolve::Objects;
+pub use resolve::{Missing, Objects};
 pub use single::{node, node_affinity, object, pod};
 pub use slice::{node_from_slice, object_from_slice, pod_from_slice};
+#[cfg(feature = "k8s-openapi")]
+pub use strict::{Problem, check, line_of};
 pub use workloads::{ControllerKind, PodController};
 
 /// Runs the examples of the README as doctests.

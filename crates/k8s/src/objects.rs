@@ -77,7 +77,7 @@ pub(super) fn budget(
         namespace: namespace(&meta),
         name: named(&meta, path)?,
         selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
-        disruptions_allowed: status.disruptions_allowed,
+        disruptions_allowed: status.disruptions_allowed.unwrap_or(0),
         disrupted_pods,
     })
 }

@@ -31,6 +31,8 @@ pub(super) const READ_CONDITIONS: [&str; 2] = [RESIZE_PENDING, DISRUPTION_TARGET
 pub(super) struct PodDraft {
     pub(super) uid: String,
     pub(super) name: Name,
+    /// The field `metadata.generateName` of a pod without a name.
+    pub(super) generate_name: Option<Name>,
     pub(super) resource_version: u64,
     pub(super) node_name: Option<Name>,
     pub(super) nominated_node_name: Option<Name>,
@@ -85,12 +87,13 @@ pub(super) fn read(
         rules.note("metadata.namespace", &namespace);
     }
     let mut uid = meta.uid.to_string();
-    if uid.is_empty() && rules.applies() {
+    if uid.is_empty() && rules.applies() && !meta.name.is_empty() {
         uid = format!("{namespace}/{}", &*meta.name);
         rules.note("metadata.uid", &uid);
     }
     let mut draft = template(meta, spec, namespace, path, rules)?;
     draft.uid = uid;
+    draft.generate_name = optional(&meta.generate_name).filter(|_| meta.name.is_empty());
     draft.resource_version = resource_version(meta, &metadata)?;
     draft.creation_time = timestamp(&meta.creation_timestamp, &metadata.key("creationTimestamp"))?;
     draft.deletion_time = timestamp(&meta.deletion_timestamp, &metadata.key("deletionTimestamp"))?;
@@ -174,6 +177,7 @@ pub(super) fn template(
     Ok(PodDraft {
         uid: String::new(),
         name: name(&meta.name),
+        generate_name: None,
         resource_version: 0,
         node_name: optional(&spec.node_name),
         nominated_node_name: None,

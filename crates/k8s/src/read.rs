@@ -95,7 +95,15 @@ impl Reader {
     /// objects.
     #[must_use]
     pub fn finish(self) -> Objects {
-        resolve(self.collected)
+        let [objects] = Reader::finish_together([self]);
+        objects
+    }
+
+    /// Returns the objects of several readers, such as those of a cluster and those that are added to it. References
+    /// between them are resolved as if one reader had read all inputs.
+    #[must_use]
+    pub fn finish_together<const N: usize>(readers: [Reader; N]) -> [Objects; N] {
+        resolve(readers.map(|reader| reader.collected))
     }
 }
 
@@ -438,6 +446,9 @@ fn body<'de, D: Deserializer<'de>>(
             read!(wire::ReplicationController<'de>, replication_controller);
         }
         Kind::Controller(kind) => read!(wire::Controller<'de>, controller, *kind),
+        Kind::CronJob => read!(wire::CronJob<'de>, cron_job),
+        Kind::JobSet => read!(wire::JobSet<'de>, job_set),
+        Kind::LeaderWorkerSet => read!(wire::LeaderWorkerSet<'de>, leader_worker_set),
         // A list without items is empty.
         Kind::List => {
             de::IgnoredAny::deserialize(deserializer)?;
@@ -450,6 +461,7 @@ fn body<'de, D: Deserializer<'de>>(
             });
         }
     }
+    document.collected.count(kind);
     Ok(())
 }
 

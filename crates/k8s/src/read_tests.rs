@@ -382,7 +382,7 @@ fn controllers_expand_into_pods() {
 }
 
 #[test]
-fn a_controller_with_pods_in_the_input_is_not_expanded() {
+fn a_controller_creates_only_the_pods_that_it_lacks() {
     let text = "
 apiVersion: apps/v1
 kind: ReplicaSet
@@ -400,6 +400,8 @@ metadata: {name: r-x, ownerReferences: [{kind: ReplicaSet, name: r, controller: 
 ";
     let mut objects = read_yaml(text).expect("objects");
     assert_eq!(objects.controllers[0].kind, ControllerKind::ReplicaSet);
+    // The deployment leaves its pods to the replica set, which has one of three.
+    assert_eq!(objects.expand(), 2);
     assert_eq!(objects.expand(), 0);
 }
 

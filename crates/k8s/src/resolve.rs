@@ -1,13 +1,15 @@
 //! Resolves references between the objects that were read, as the admission plugins Priority and RuntimeClass do.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 
+use super::budgets::{self, BudgetLimit, PodFacts};
 use super::collect::{Collected, Entry};
 use super::defaults::{Defaulted, amount, object};
 use super::objects::{PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
 use super::workloads::PodController;
-use portolan::model::{Name, Node, Object, Pod, PreemptionPolicy};
+use portolan::model::{Name, Node, Object, PersistentVolumeClaim, Pod, PreemptionPolicy};
 
 /// The objects of all inputs, in the order of the inputs.
 #[derive(Clone, Debug, Default)]
@@ -25,46 +27,45 @@ pub struct Objects {
     pub priority_classes: Vec<PriorityClass>,
     /// The runtime classes.
     pub runtime_classes: Vec<RuntimeClass>,
+    /// The number of objects that were read, by kind. Includes the pods in phase Succeeded or Failed.
+    pub read: BTreeMap<&'static str, usize>,
     /// The number of skipped objects, by kind.
     pub skipped: BTreeMap<String, usize>,
     /// The number of pods in phase Succeeded or Failed.
     pub finished_pods: usize,
     /// The values that were filled in.
     pub defaulted: Vec<Defaulted>,
+    /// References to objects that are not in the input, in the order of their kinds and names.
+    pub missing: Vec<Missing>,
+    /// The limits of the disruption budgets in `objects`.
+    pub budget_limits: Vec<BudgetLimit>,
+    /// Facts about the pods beyond those that the scheduler reads.
+    pub facts: PodFacts,
 }
 
-impl Objects {
-    /// Adds the pods that the controllers would have created, and returns their number.
-    ///
-    /// A controller is expanded only if no pod in the input belongs to it. A deployment is expanded only if it also has
-    /// no replica set in the input, and then gets a replica set of its own name. Daemon sets create pods for `nodes`.
-    pub fn expand(&mut self) -> usize {
-        let key = |kind: &str, namespace: &Name, name: &Name| {
-            (kind.to_owned(), namespace.clone(), name.clone())
-        };
-        let mut owners = HashSet::new();
-        for pod in &self.pods {
-            for owner in pod.template.owners.iter().filter(|owner| owner.controller) {
-                owners.insert(key(&owner.kind, pod.namespace(), &owner.name));
-            }
+/// An object that is not in the input, and to which objects of the input refer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Missing {
+    /// The kind of the missing object.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: Name,
+    /// The first object that refers to it: `Pod shop/web-0`.
+    pub first: String,
+    /// The number of objects that refer to it.
+    pub count: usize,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missing { kind, name, first, count } = self;
+        write!(f, "{kind} {name:?} is not in the input: {first} ")?;
+        match count {
+            1 => f.write_str("refers to it"),
+            2 => f.write_str("and 1 more object refer to it"),
+            _ => write!(f, "and {} more objects refer to it", count - 1),
         }
-        for controller in &self.controllers {
-            for owner in controller.owners.iter().filter(|owner| owner.controller) {
-                owners.insert(key(&owner.kind, &controller.namespace, &owner.name));
-            }
-        }
-        let before = self.pods.len();
-        for controller in &self.controllers {
-            let own = key(controller.kind.as_str(), &controller.namespace, &controller.name);
-            let replica_set = controller.replica_set();
-            let set_key = replica_set.as_ref().map(|set| key(set.kind.as_str(), &own.1, &own.2));
-            if owners.contains(&own) || set_key.is_some_and(|key| owners.contains(&key)) {
-                continue;
-            }
-            self.pods.extend(controller.expand(&self.nodes));
-            self.objects.extend(replica_set.map(Object::from));
-        }
-        self.pods.len() - before
     }
 }
 
@@ -72,30 +73,91 @@ impl Objects {
 const SYSTEM_CLASSES: [(&str, i32); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
-/// Resolves the references of all objects. O(objects).
-pub(super) fn resolve(mut read: Collected) -> Objects {
-    let mut report = std::mem::take(&mut read.defaulted);
+/// Resolves the references of all objects, also between the inputs. O(objects).
+pub(super) fn resolve<const N: usize>(mut inputs: [Collected; N]) -> [Objects; N] {
+    let priority_classes: Vec<PriorityClass> =
+        inputs.iter().flat_map(|read| read.priority_classes.iter().cloned()).collect();
+    let runtime_classes: Vec<RuntimeClass> =
+        inputs.iter().flat_map(|read| read.runtime_classes.iter().cloned()).collect();
+    let storage = Storage::of(inputs.iter().flat_map(|read| read.objects.iter()));
     let classes = Classes {
-        priority: read.priority_classes.iter().map(|c| (&*c.name, c)).collect(),
+        priority: priority_classes.iter().map(|c| (&*c.name, c)).collect(),
         // Of several global defaults the one with the lowest value is used, as in the admission plugin.
-        default: read.priority_classes.iter().filter(|c| c.global_default).min_by_key(|c| c.value),
-        runtime: read.runtime_classes.iter().map(|c| (&*c.name, c)).collect(),
+        default: priority_classes.iter().filter(|c| c.global_default).min_by_key(|c| c.value),
+        runtime: runtime_classes.iter().map(|c| (&*c.name, c)).collect(),
     };
+    let mut generated = Generated::default();
+    if inputs.iter().any(needs_names) {
+        for entry in inputs.iter().flat_map(|read| &read.pods) {
+            match entry {
+                Entry::Done(pod) => generated.add(pod.namespace(), &pod.name),
+                Entry::Open(draft) => generated.add(&draft.spec.namespace, &draft.name),
+            }
+        }
+    }
+    inputs.each_mut().map(|read| one(std::mem::take(read), &classes, &storage, &mut generated))
+}
+
+/// Whether an object of the input needs a name.
+fn needs_names(read: &Collected) -> bool {
+    let pods = read.pods.iter();
+    let mut open = pods.filter_map(|entry| match entry {
+        Entry::Open(draft) => draft.generate_name.as_ref(),
+        Entry::Done(_) => None,
+    });
+    let mut controllers = read.controllers.iter();
+    open.next().is_some() || controllers.any(|controller| controller.generate_name.is_some())
+}
+
+fn one(
+    mut read: Collected,
+    classes: &Classes<'_>,
+    storage: &Storage,
+    generated: &mut Generated,
+) -> Objects {
+    let mut report = std::mem::take(&mut read.defaulted);
+    let mut missing = Absent::default();
     let mut pods = Vec::with_capacity(read.pods.len());
-    for entry in read.pods {
+    for entry in std::mem::take(&mut read.pods) {
         pods.push(match entry {
             Entry::Done(pod) => pod,
             Entry::Open(mut draft) => {
+                if let Some(base) = draft.generate_name.take() {
+                    draft.name = generated.name(&draft.spec.namespace, &base);
+                    let about = object("Pod", &draft.spec.namespace, &draft.name);
+                    let mut note = |field: &str, value: String| {
+                        let (object, field) = (about.clone(), field.to_owned());
+                        report.push(Defaulted { object, field, value });
+                    };
+                    note("metadata.name", draft.name.to_string());
+                    if draft.uid.is_empty() {
+                        draft.uid = format!("{}/{}", draft.spec.namespace, draft.name);
+                        note("metadata.uid", draft.uid.clone());
+                    }
+                }
                 let about = object("Pod", &draft.spec.namespace, &draft.name);
-                classes.complete(&mut draft, &about, &mut report);
+                classes.complete(&mut draft, &about, &mut report, &mut missing);
                 read.templates.share(draft.finish())
             }
         });
     }
     for controller in &mut read.controllers {
+        if let Some(base) = controller.generate_name.take() {
+            controller.name = generated.name(&controller.namespace, &base);
+        }
         let about = object(controller.kind.as_str(), &controller.namespace, &controller.name);
-        classes.complete(&mut controller.draft, &about, &mut report);
+        classes.complete(&mut controller.draft, &about, &mut report, &mut missing);
+        for claim in &controller.claims {
+            storage.check(claim, || about.clone(), &mut missing);
+        }
     }
+    for found in &read.objects {
+        if let Object::PersistentVolumeClaim(claim) = found {
+            let about = || object("PersistentVolumeClaim", &claim.namespace, &claim.name);
+            storage.check(claim, about, &mut missing);
+        }
+    }
+    budgets::complete(&mut read, &pods, &mut report);
     let workloads = read.controllers.iter().filter_map(PodController::workload);
     read.objects.extend(workloads.map(Object::from));
     Objects {
@@ -105,9 +167,103 @@ pub(super) fn resolve(mut read: Collected) -> Objects {
         controllers: read.controllers,
         priority_classes: read.priority_classes,
         runtime_classes: read.runtime_classes,
+        read: read.read,
         skipped: read.skipped,
         finished_pods: read.finished_pods,
         defaulted: report,
+        missing: missing.into_list(),
+        budget_limits: read.budget_limits,
+        facts: read.facts,
+    }
+}
+
+/// The objects that are missing, by kind and name, with the first object that refers to each and their number.
+#[derive(Default)]
+struct Absent(BTreeMap<(&'static str, Name), (String, usize)>);
+
+impl Absent {
+    fn add(&mut self, kind: &'static str, name: &str, first: impl FnOnce() -> String) {
+        let known = self.0.entry((kind, name.into())).or_insert_with(|| (first(), 0));
+        known.1 += 1;
+    }
+
+    fn into_list(self) -> Vec<Missing> {
+        let list = self.0.into_iter();
+        list.map(|((kind, name), (first, count))| Missing { kind, name, first, count }).collect()
+    }
+}
+
+/// The storage classes, and the classes of volumes, of which there need not be an object.
+struct Storage {
+    classes: HashSet<Name>,
+}
+
+impl Storage {
+    fn of<'o>(objects: impl Iterator<Item = &'o Object>) -> Storage {
+        let classes = objects.filter_map(|object| match object {
+            Object::StorageClass(class) => Some(class.name.clone()),
+            Object::PersistentVolume(volume) => Some(volume.class.clone()),
+            _ => None,
+        });
+        Storage { classes: classes.collect() }
+    }
+
+    /// Notes the storage class of a claim if it is missing and the claim is not bound.
+    fn check(
+        &self,
+        claim: &PersistentVolumeClaim,
+        about: impl FnOnce() -> String,
+        missing: &mut Absent,
+    ) {
+        let is_known = claim.class.is_empty() || self.classes.contains(&claim.class);
+        if !is_known && claim.volume.is_empty() {
+            missing.add("StorageClass", &claim.class, about);
+        }
+    }
+}
+
+/// Makes names as the API server does for `metadata.generateName` (apiserver/pkg/storage/names), but reproducibly.
+#[derive(Default)]
+struct Generated {
+    taken: HashSet<(Name, Name)>,
+    /// The number of names made of each base.
+    made: BTreeMap<(Name, Name), u64>,
+}
+
+/// The characters of a suffix: no vowels, and none that are easily confused.
+const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_LENGTH: usize = 5;
+/// The longest name that is made, and so the longest label value.
+const MAX_GENERATED: usize = 63;
+
+impl Generated {
+    fn add(&mut self, namespace: &Name, name: &Name) {
+        self.taken.insert((namespace.clone(), name.clone()));
+    }
+
+    fn name(&mut self, namespace: &Name, base: &Name) -> Name {
+        let mut end = base.len().min(MAX_GENERATED - SUFFIX_LENGTH);
+        while !base.is_char_boundary(end) {
+            end -= 1;
+        }
+        let made = self.made.entry((namespace.clone(), base.clone())).or_default();
+        loop {
+            // FNV-1a of the base and the number of earlier names.
+            let bytes = base.bytes().chain(made.to_le_bytes());
+            let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+            *made += 1;
+            let mut name = base[..end].to_owned();
+            for _ in 0..SUFFIX_LENGTH {
+                name.push(char::from(SUFFIX[(hash % SUFFIX.len() as u64) as usize]));
+                hash /= SUFFIX.len() as u64;
+            }
+            let name = Name::from(name);
+            if self.taken.insert((namespace.clone(), name.clone())) {
+                return name;
+            }
+        }
     }
 }
 
@@ -118,7 +274,19 @@ struct Classes<'c> {
 }
 
 impl Classes<'_> {
-    fn complete(&self, draft: &mut PodDraft, about: &str, report: &mut Vec<Defaulted>) {
+    fn complete(
+        &self,
+        draft: &mut PodDraft,
+        about: &str,
+        report: &mut Vec<Defaulted>,
+        missing: &mut Absent,
+    ) {
+        if let (None, Some(name)) = (draft.priority, draft.priority_class.as_deref())
+            && !self.priority.contains_key(name)
+            && SYSTEM_CLASSES.iter().all(|(system, _)| *system != name)
+        {
+            missing.add("PriorityClass", name, || about.to_owned());
+        }
         let mut note = |field: &str, value: String| {
             report.push(Defaulted { object: about.to_owned(), field: field.to_owned(), value });
         };
@@ -134,6 +302,7 @@ impl Classes<'_> {
         let Some(name) = draft.runtime_class.as_deref() else { return };
         let Some(class) = self.runtime.get(name) else {
             if !draft.has_overhead {
+                missing.add("RuntimeClass", name, || about.to_owned());
                 note("spec.overhead", format!("none: runtime class {name:?} is not in the input"));
             }
             return;

@@ -106,6 +106,14 @@ pub(super) fn persistent_volume_claim(
     wire: &wire::PersistentVolumeClaim<'_>,
     path: &Path<'_>,
 ) -> Result<Object, ReadError> {
+    claim(wire, path).map(Object::from)
+}
+
+/// Reads a claim, or the template of a claim.
+pub(super) fn claim(
+    wire: &wire::PersistentVolumeClaim<'_>,
+    path: &Path<'_>,
+) -> Result<PersistentVolumeClaim, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     let spec = wire.spec.clone().unwrap_or_default();
     let path_spec = path.key("spec");
@@ -117,7 +125,7 @@ pub(super) fn persistent_volume_claim(
     let class = annotation("volume.beta.kubernetes.io/storage-class");
     let owner = meta.owner_references.iter().find(|owner| owner.controller == Some(true));
     let selector = spec.selector.as_ref();
-    Ok(Object::from(PersistentVolumeClaim {
+    Ok(PersistentVolumeClaim {
         namespace: namespace(&meta),
         name: named(&meta, path)?,
         uid: name(&meta.uid),
@@ -138,7 +146,7 @@ pub(super) fn persistent_volume_claim(
             .unwrap_or_default(),
         is_lost: wire.status.as_ref().is_some_and(|status| &*status.phase == "Lost"),
         is_deleting: !meta.deletion_timestamp.is_empty(),
-    }))
+    })
 }
 
 pub(super) fn storage_class(

@@ -1,6 +1,6 @@
 //! The fields of nodes and the other kinds that are read. See [`super::wire`].
 
-use super::wire::{Amounts, LabelSelector, List, Metadata, Text, TextMap, wire};
+use super::wire::{Amounts, LabelSelector, List, Metadata, QuantityText, Text, TextMap, wire};
 use super::wire_pod::PodTemplate;
 
 wire! {
@@ -179,12 +179,88 @@ wire! {
         selector: Option<LabelSelector<'a>>,
         template: Option<PodTemplate<'a>>,
         ordinals: Option<Ordinals<'a>>,
+        volume_claim_templates: List<super::wire_storage::PersistentVolumeClaim<'a>>,
+    }
+}
+
+wire! {
+    /// CronJob.
+    struct CronJob<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<CronJobSpec<'a>>,
+    }
+}
+
+wire! {
+    struct CronJobSpec<'a> {
+        suspend: Option<bool>,
+        job_template: Option<JobTemplate<'a>>,
+    }
+}
+
+wire! {
+    struct JobTemplate<'a> {
+        spec: Option<ControllerSpec<'a>>,
+    }
+}
+
+wire! {
+    /// JobSet, of jobset.x-k8s.io.
+    struct JobSet<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<JobSetSpec<'a>>,
+        status: Option<JobSetStatus<'a>>,
+    }
+}
+
+wire! {
+    struct JobSetSpec<'a> {
+        suspend: Option<bool>,
+        replicated_jobs: List<ReplicatedJob<'a>>,
+    }
+}
+
+wire! {
+    struct ReplicatedJob<'a> {
+        name: Text<'a>,
+        replicas: Option<i64>,
+        template: Option<JobTemplate<'a>>,
+    }
+}
+
+wire! {
+    struct JobSetStatus<'a> {
+        terminal_state: Text<'a>,
+    }
+}
+
+wire! {
+    /// LeaderWorkerSet, of leaderworkerset.x-k8s.io.
+    struct LeaderWorkerSet<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<LeaderWorkerSetSpec<'a>>,
+    }
+}
+
+wire! {
+    struct LeaderWorkerSetSpec<'a> {
+        replicas: Option<i64>,
+        leader_worker_template: Option<LeaderWorkerTemplate<'a>>,
+    }
+}
+
+wire! {
+    struct LeaderWorkerTemplate<'a> {
+        size: Option<i64>,
+        leader_template: Option<PodTemplate<'a>>,
+        worker_template: Option<PodTemplate<'a>>,
     }
 }
 
 wire! {
     struct ControllerStatus<'a> {
         conditions: List<super::wire_pod::Condition<'a>>,
+        succeeded: Option<i64>,
     }
 }
 
@@ -314,12 +390,15 @@ wire! {
 wire! {
     struct PodDisruptionBudgetSpec<'a> {
         selector: Option<LabelSelector<'a>>,
+        min_available: Option<QuantityText<'a>>,
+        max_unavailable: Option<QuantityText<'a>>,
+        unhealthy_pod_eviction_policy: Text<'a>,
     }
 }
 
 wire! {
     struct PodDisruptionBudgetStatus<'a> {
-        disruptions_allowed: i32,
+        disruptions_allowed: Option<i32>,
         disrupted_pods: TextMap<'a>,
     }
 }

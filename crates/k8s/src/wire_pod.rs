@@ -144,6 +144,8 @@ wire! {
         operator: Text<'a>,
         value: Text<'a>,
         effect: Text<'a>,
+        /// Read of the pods of files, see [`super::budgets::PodFacts`].
+        toleration_seconds: Option<i64>,
     }
 }
 

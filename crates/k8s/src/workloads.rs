@@ -8,12 +8,14 @@ use super::error::{Path, ReadError};
 use super::objects::named;
 use super::pod::{PodDraft, template};
 use super::selector::label_selector;
+use super::storage;
 use super::wire::Metadata;
 use super::wire_objects as wire;
 use super::wire_pod;
 use portolan::model::{
     LabelSelector, Labels, Name, Node, NodeSelector, NodeSelectorTerm, ObjectKind, Operator,
-    OwnerReference, Pod, Requirement, TaintEffect, Toleration, TolerationOperator, Workload,
+    OwnerReference, PersistentVolumeClaim, Pod, Requirement, TaintEffect, Toleration,
+    TolerationOperator, VolumeSource, Workload,
 };
 
 /// The kinds of controllers that create pods from a template.
@@ -32,6 +34,8 @@ pub enum ControllerKind {
     DaemonSet,
     /// batch/v1 Job.
     Job,
+    /// batch/v1 CronJob, which stands for one of its jobs.
+    CronJob,
 }
 
 impl ControllerKind {
@@ -45,13 +49,23 @@ impl ControllerKind {
             ControllerKind::Deployment => "Deployment",
             ControllerKind::DaemonSet => "DaemonSet",
             ControllerKind::Job => "Job",
+            ControllerKind::CronJob => "CronJob",
+        }
+    }
+
+    /// Returns the kind that owns the pods: deployments create replica sets, and cron jobs create jobs.
+    pub(super) fn of_owner(self) -> ControllerKind {
+        match self {
+            ControllerKind::Deployment => ControllerKind::ReplicaSet,
+            ControllerKind::CronJob => ControllerKind::Job,
+            kind => kind,
         }
     }
 
     fn api_version(self) -> &'static str {
         match self {
             ControllerKind::ReplicationController => "v1",
-            ControllerKind::Job => "batch/v1",
+            ControllerKind::Job | ControllerKind::CronJob => "batch/v1",
             _ => "apps/v1",
         }
     }
@@ -76,7 +90,13 @@ pub struct PodController {
     pub selector: LabelSelector,
     /// The owners of the controller, such as the deployment of a replica set.
     pub owners: Box<[OwnerReference]>,
+    /// Whether the controller is created by another one of the input, such as the jobs of a job set.
+    pub(super) is_derived: bool,
+    /// The field `metadata.generateName` of a controller without a name.
+    pub(super) generate_name: Option<Name>,
     pub(super) first: usize,
+    /// The claims of each pod of a stateful set, with the names of their templates.
+    pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) draft: PodDraft,
 }
 
@@ -112,6 +132,23 @@ impl PodController {
         }
     }
 
+    /// Returns the ordinals of a stateful set, or as many numbers as the controller has pods.
+    pub(super) fn ordinals(&self) -> std::ops::Range<usize> {
+        match self.kind {
+            ControllerKind::StatefulSet => self.first..self.first.saturating_add(self.replicas),
+            _ => 0..self.replicas,
+        }
+    }
+
+    /// Returns the claims that a stateful set creates for the pod with this ordinal, named
+    /// `<template>-<set>-<ordinal>`. The other kinds create none.
+    pub fn claims(&self, ordinal: usize) -> impl Iterator<Item = PersistentVolumeClaim> {
+        self.claims.iter().map(move |template| {
+            let name: Name = format!("{}-{}-{ordinal}", template.name, self.name).into();
+            PersistentVolumeClaim { name, ..template.clone() }
+        })
+    }
+
     /// Creates the pods of the controller, named `<name>-<i>` (`<name>-<node>` for a daemon set) and owned by it (by
     /// the replica set for a deployment).
     ///
@@ -122,25 +159,43 @@ impl PodController {
         if self.kind == ControllerKind::DaemonSet {
             return nodes.iter().filter_map(|node| self.daemon(node)).collect();
         }
+        self.numbered(self.ordinals())
+    }
+
+    /// Creates the pods with these numbers of a controller that is no daemon set.
+    pub(super) fn numbered(&self, numbers: impl Iterator<Item = usize>) -> Vec<Pod> {
         let owned = self.owned(self.draft.clone());
         if self.kind == ControllerKind::StatefulSet {
-            // Each pod has labels of its own.
-            return (self.first..self.first.saturating_add(self.replicas))
-                .map(|i| {
-                    let mut draft = owned.clone();
-                    let name = format!("{}-{i}", self.name);
-                    let index = i.to_string();
-                    let own = [
-                        ("apps.kubernetes.io/pod-index", index.as_str()),
-                        ("statefulset.kubernetes.io/pod-name", name.as_str()),
-                    ];
-                    draft.spec.labels = draft.spec.labels.iter().chain(own).collect();
-                    self.called(draft.finish(), name)
-                })
-                .collect();
+            // Each pod has labels and claims of its own.
+            return numbers.map(|i| self.ordinal(&owned, i)).collect();
         }
         let pod = owned.finish();
-        (0..self.replicas).map(|i| self.called(pod.clone(), format!("{}-{i}", self.name))).collect()
+        numbers.map(|i| self.called(pod.clone(), format!("{}-{i}", self.name))).collect()
+    }
+
+    /// Creates a pod of a stateful set (statefulset/stateful_set_utils.go `newVersionedStatefulSetPod`).
+    fn ordinal(&self, owned: &PodDraft, i: usize) -> Pod {
+        let mut draft = owned.clone();
+        let name = format!("{}-{i}", self.name);
+        let index = i.to_string();
+        let own = [
+            ("apps.kubernetes.io/pod-index", index.as_str()),
+            ("statefulset.kubernetes.io/pod-name", name.as_str()),
+        ];
+        draft.spec.labels = draft.spec.labels.iter().chain(own).collect();
+        if !self.claims.is_empty() {
+            let claims = self.claims(i).map(|claim| VolumeSource::PersistentVolumeClaim {
+                claim: claim.name,
+                read_only: false,
+            });
+            draft.spec.volumes = claims.chain(draft.spec.volumes.iter().cloned()).collect();
+        }
+        self.called(draft.finish(), name)
+    }
+
+    /// Creates the pod of a daemon set for a node, or `None` if the set does not run on it.
+    pub(super) fn daemon_on(&self, node: &Node) -> Option<Pod> {
+        (self.kind == ControllerKind::DaemonSet).then(|| self.daemon(node))?
     }
 
     fn called(&self, mut pod: Pod, name: String) -> Pod {
@@ -150,10 +205,7 @@ impl PodController {
     }
 
     fn owned(&self, mut draft: PodDraft) -> PodDraft {
-        let kind = match self.kind {
-            ControllerKind::Deployment => ControllerKind::ReplicaSet,
-            kind => kind,
-        };
+        let kind = self.kind.of_owner();
         draft.spec.owners = [OwnerReference {
             api_version: kind.api_version().into(),
             kind: kind.as_str().into(),
@@ -235,15 +287,15 @@ fn add_daemon_tolerations(draft: &mut PodDraft) {
 }
 
 /// The limit is beyond any real cluster. A larger number is a typo, and is rejected before it exhausts the memory.
-const MAX_REPLICAS: i64 = 10_000_000;
+pub(super) const MAX_REPLICAS: i64 = 10_000_000;
 
 /// The common fields of the wire structs of all controllers.
-struct Parts<'w> {
-    meta: Metadata<'w>,
-    template: Option<&'w wire_pod::PodTemplate<'w>>,
-    replicas: i64,
-    first: i64,
-    selector: LabelSelector,
+pub(super) struct Parts<'w> {
+    pub(super) meta: Metadata<'w>,
+    pub(super) template: Option<&'w wire_pod::PodTemplate<'w>>,
+    pub(super) replicas: i64,
+    pub(super) first: i64,
+    pub(super) selector: LabelSelector,
 }
 
 pub(super) fn controller(
@@ -257,10 +309,8 @@ pub(super) fn controller(
     let replicas = match kind {
         ControllerKind::DaemonSet => 0,
         ControllerKind::Job if spec.suspend == Some(true) || has_ended(wire) => 0,
-        // The number of pods that run at once.
         ControllerKind::Job => {
-            let parallelism = spec.parallelism.unwrap_or(1);
-            spec.completions.map_or(parallelism, |completions| completions.min(parallelism))
+            at_once(spec, wire.status.as_ref().and_then(|status| status.succeeded).unwrap_or(0))
         }
         _ => spec.replicas.unwrap_or(1),
     };
@@ -271,7 +321,59 @@ pub(super) fn controller(
         first: spec.ordinals.as_ref().and_then(|o| o.start).unwrap_or(0),
         selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
     };
-    build(kind, parts, path, rules)
+    let claims = claim_templates(spec, path, rules)?;
+    if claims.is_empty() || kind != ControllerKind::StatefulSet {
+        return build(kind, parts, path, rules);
+    }
+    // A claim replaces the volume with its name.
+    let mut template = spec.template.clone().unwrap_or_default();
+    if let Some(spec) = &mut template.spec {
+        spec.volumes.0.retain(|volume| claims.iter().all(|claim| *claim.name != *volume.name));
+    }
+    let parts = Parts { template: Some(&template), ..parts };
+    Ok(PodController { claims, ..build(kind, parts, path, rules)? })
+}
+
+/// Returns the number of pods of a job that run at once, when `succeeded` are done.
+pub(super) fn at_once(spec: &wire::ControllerSpec<'_>, succeeded: i64) -> i64 {
+    let parallelism = spec.parallelism.unwrap_or(1);
+    spec.completions
+        .map_or(parallelism, |completions| completions.saturating_sub(succeeded).min(parallelism))
+}
+
+fn claim_templates(
+    spec: &wire::ControllerSpec<'_>,
+    path: &Path<'_>,
+    rules: &Rules<'_>,
+) -> Result<Vec<PersistentVolumeClaim>, ReadError> {
+    let spec_path = path.key("spec");
+    let list = spec_path.key("volumeClaimTemplates");
+    let claims = spec.volume_claim_templates.iter().enumerate().map(|(i, template)| {
+        // A stored set that is read for its selector needs no claims.
+        rules.applies().then(|| storage::claim(template, &list.index(i))).transpose()
+    });
+    claims.filter_map(Result::transpose).collect()
+}
+
+pub(super) fn cron_job(
+    wire: &wire::CronJob<'_>,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<PodController, ReadError> {
+    let no_spec = wire::CronJobSpec::default();
+    let spec = wire.spec.as_ref().unwrap_or(&no_spec);
+    let no_job = wire::ControllerSpec::default();
+    let job = spec.job_template.as_ref().and_then(|job| job.spec.as_ref()).unwrap_or(&no_job);
+    let is_suspended = spec.suspend == Some(true) || job.suspend == Some(true);
+    let parts = Parts {
+        meta: wire.metadata.clone().unwrap_or_default(),
+        template: job.template.as_ref(),
+        replicas: if is_suspended { 0 } else { at_once(job, 0) },
+        first: 0,
+        selector: LabelSelector::Nothing,
+    };
+    let spec_path = path.key("spec");
+    build(ControllerKind::CronJob, parts, &spec_path.key("jobTemplate"), rules)
 }
 
 /// Returns whether a job is complete or has failed.
@@ -305,13 +407,18 @@ pub(super) fn replication_controller(
     build(ControllerKind::ReplicationController, parts, path, rules)
 }
 
-fn build(
+pub(super) fn build(
     kind: ControllerKind,
     parts: Parts<'_>,
     path: &Path<'_>,
     rules: &mut Rules<'_>,
 ) -> Result<PodController, ReadError> {
-    let name = named(&parts.meta, path)?;
+    let generate_name = super::node::optional(&parts.meta.generate_name)
+        .filter(|_| parts.meta.name.is_empty() && rules.applies());
+    let name = match generate_name {
+        Some(_) => Name::default(),
+        None => named(&parts.meta, path)?,
+    };
     let namespace = rules.namespace(&parts.meta.namespace);
     rules.about(kind.as_str(), &namespace, &name);
     let (no_meta, no_spec) = (Metadata::default(), wire_pod::PodSpec::default());
@@ -323,7 +430,9 @@ fn build(
         let expected = "a number of pods up to 10000000";
         return Err(ReadError::value(&spec_path.key("replicas"), &found, expected));
     }
-    let draft = template(meta, spec, namespace.clone(), &spec_path.key("template"), rules)?;
+    let mut draft = template(meta, spec, namespace.clone(), &spec_path.key("template"), rules)?;
+    // Names of pods come from their controller.
+    draft.name = Name::default();
     let count = |n: i64| usize::try_from(n).unwrap_or(0);
     Ok(PodController {
         kind,
@@ -334,7 +443,10 @@ fn build(
         labels: super::node::labels(&parts.meta.labels),
         selector: parts.selector,
         owners: super::pod::owners(&parts.meta),
+        is_derived: false,
+        generate_name,
         first: count(parts.first),
+        claims: Vec::new(),
         draft,
     })
 }

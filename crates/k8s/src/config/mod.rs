@@ -1,4 +1,5 @@
-//! Reads `KubeSchedulerConfiguration` v1 from YAML. Version v1beta3, whose fields are the same, is read as v1.
+//! Reads `KubeSchedulerConfiguration` v1 from YAML or JSON. The versions v1beta1 to v1beta3, whose fields are nearly the
+//! same, are read as v1. The configuration may be one of several documents, or be in a ConfigMap.
 //!
 //! Defaults, validation and the expansion of `multiPoint` are those of kube-scheduler (pkg/scheduler/apis/config,
 //! framework/runtime). An error names its line.
@@ -14,6 +15,7 @@ use portolan::framework::{Framework, Handle, Point};
 use portolan::scheduler::queue::QueueConfig;
 
 mod args;
+mod document;
 mod duration;
 mod extenders;
 mod process;
@@ -93,6 +95,9 @@ pub struct Configuration {
     /// The extenders, which all profiles share. The frameworks do not call them by themselves: see
     /// [`Handle::with_extenders`].
     pub extenders: Vec<ExtenderConfig>,
+    /// What the reader should know about the configuration: an outdated version of the format, other documents in the
+    /// text, and plugins that are ignored or replaced.
+    pub notes: Vec<String>,
 }
 
 /// The profile of one scheduler.
@@ -145,12 +150,16 @@ impl Configuration {
         registry: &Registry,
         handle: &Handle,
     ) -> Result<Configuration, ConfigError> {
-        let wire = parse(text)?;
-        let process = ProcessSettings::of(&wire.process()?)?;
+        let (mut wire, note) = parse(text)?;
+        let process = ProcessSettings::of(&wire.process(note)?)?;
+        let mut notes = process.notes.clone();
         let percentage_of_nodes = percentage(wire.percentage_of_nodes_to_score.as_ref())?;
         let extenders = Extenders::read(wire.extenders.as_deref().unwrap_or_default())?;
         let mut names = BTreeSet::new();
         let mut profiles = Vec::new();
+        for Spanned { value: profile, .. } in &mut wire.profiles {
+            notes.extend(profile.replace_plugins(registry));
+        }
         let default = WireProfile::default();
         let given = wire.profiles.iter().map(|given| (&given.value, given.referenced.line()));
         let one = wire.profiles.is_empty().then_some((&default, 0));
@@ -198,22 +207,34 @@ impl Configuration {
             queue: queue(&wire)?,
             profiles,
             extenders: extenders.all,
+            notes,
         })
     }
 }
 
+const KIND: &str = "KubeSchedulerConfiguration";
 /// The version that is read.
 const V1: &str = "kubescheduler.config.k8s.io/v1";
-/// A version with the same fields, which Kubernetes 1.29 removed.
-const V1_BETA_3: &str = "kubescheduler.config.k8s.io/v1beta3";
+/// Versions with nearly the same fields, which Kubernetes 1.25, 1.28 and 1.29 removed.
+const BETAS: [&str; 3] = [
+    "kubescheduler.config.k8s.io/v1beta1",
+    "kubescheduler.config.k8s.io/v1beta2",
+    "kubescheduler.config.k8s.io/v1beta3",
+];
 
-fn parse(text: &str) -> Result<WireConfiguration, ConfigError> {
+/// Parses the configuration in a text; returns it with a note about its surroundings.
+fn parse(text: &str) -> Result<(WireConfiguration, Option<String>), ConfigError> {
+    let document::Found { text, note } = document::find(text)?;
     let options = crate::yaml::options(text.len());
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let line = error.location().map_or(1, |at| at.line());
-        let message = error.without_snippet().to_string();
-        ConfigError::new(line, message.split(" at line ").next().unwrap_or_default())
-    })
+    let wire =
+        serde_saphyr::from_str_with_options(&text, options).map_err(|error| syntax(&error))?;
+    Ok((wire, note))
+}
+
+fn syntax(error: &serde_saphyr::Error) -> ConfigError {
+    let line = error.location().map_or(1, |at| at.line());
+    let message = error.without_snippet().to_string();
+    ConfigError::new(line, message.split(" at line ").next().unwrap_or_default())
 }
 
 /// The fields of the process.
@@ -227,21 +248,28 @@ struct Settings<'a> {
 }
 
 impl WireConfiguration {
-    /// Checks version and kind, and returns the fields of the process.
-    fn process(&self) -> Result<Settings<'_>, ConfigError> {
-        const KIND: &str = "KubeSchedulerConfiguration";
-        let mut notes = Vec::new();
+    /// Checks version and kind, and returns the fields of the process. `note` is one about the text.
+    fn process(&self, note: Option<String>) -> Result<Settings<'_>, ConfigError> {
+        let mut notes = Vec::from_iter(note);
+        let addresses = [
+            ("healthzBindAddress", &self.healthz_bind_address),
+            ("metricsBindAddress", &self.metrics_bind_address),
+        ];
+        let addresses =
+            addresses.into_iter().filter_map(|(name, given)| Some((name, given.as_ref()?)));
         match (&*self.api_version.value, &*self.kind.value) {
-            (V1, KIND) => {}
-            (V1_BETA_3, KIND) => {
-                notes.push(format!("{V1_BETA_3} is read as {V1}: change the apiVersion"));
+            (V1, KIND) => {
+                if let Some((name, given)) = { addresses }.next() {
+                    return Err(at(given, format!("unknown field `{name}`: {V1} has none")));
+                }
             }
-            _ => {
-                return Err(ConfigError::new(
-                    self.api_version.referenced.line(),
-                    format!("only {KIND} of {V1} is supported: convert the file to it"),
+            (beta, KIND) if BETAS.contains(&beta) => {
+                notes.push(format!(
+                    "{beta} is read as {V1}, with its defaults: change the apiVersion"
                 ));
+                notes.extend(addresses.map(|(name, _)| format!("{name} is ignored")));
             }
+            _ => return Err(at(&self.api_version, document::unsupported())),
         }
         Ok(Settings {
             client_connection: self.client_connection.as_ref(),
@@ -309,6 +337,9 @@ struct WireConfiguration {
     pod_max_backoff_seconds: Option<Spanned<i64>>,
     extenders: Option<Vec<Spanned<WireExtender>>>,
     delay_cache_until_active: Option<bool>,
+    /// Only versions before v1 have these two.
+    healthz_bind_address: Option<Spanned<String>>,
+    metrics_bind_address: Option<Spanned<String>>,
 }
 
 #[cfg(test)]
@@ -334,6 +365,78 @@ mod tests {
 
     fn names(framework: &Framework, point: Point) -> Vec<&str> {
         framework.plugins_at(point).map(|(plugin, _)| plugin.name()).collect()
+    }
+
+    fn notes_of(text: &str) -> Vec<String> {
+        read(text).unwrap_or_else(|error| panic!("{error}: {text}")).notes
+    }
+
+    #[test]
+    fn coscheduling_is_replaced_by_gang_scheduling() {
+        let text = "profiles:\n- schedulerName: a\n  plugins:\n    multiPoint: {enabled: [{name: Coscheduling}]}\n    \
+                    queueSort: {enabled: [{name: Coscheduling}], disabled: [{name: '*'}]}\n  pluginConfig:\n  - \
+                    {name: Coscheduling, args: {permitWaitingTimeSeconds: 10}}\n";
+        let configuration = read(text).unwrap();
+        let framework = &configuration.profiles[0].framework;
+        assert_eq!(names(framework, Point::QueueSort), ["PrioritySort"]);
+        assert!(names(framework, Point::Permit).contains(&"GangScheduling"));
+        let notes = [
+            "GangScheduling replaces Coscheduling, which does the same",
+            "the arguments of Coscheduling are ignored",
+        ];
+        assert_eq!(configuration.notes, notes);
+        // It is also enabled where the default profile is disabled.
+        let text = "profiles:\n- plugins:\n    multiPoint: {disabled: [{name: '*'}], enabled: [{name: PrioritySort}, \
+                    {name: DefaultBinder}, {name: GangScheduling}, {name: Coscheduling}]}\n";
+        let framework = &read(text).unwrap().profiles[0].framework;
+        assert_eq!(names(framework, Point::Permit), ["GangScheduling"]);
+        let text = text.replace("{name: GangScheduling}, ", "");
+        let framework = &read(&text).unwrap().profiles[0].framework;
+        assert_eq!(names(framework, Point::Permit), ["GangScheduling"]);
+    }
+
+    #[test]
+    fn unknown_plugins_are_ignored_if_the_registry_says_so() {
+        let text = "profiles:\n- plugins:\n    queueSort: {enabled: [{name: Mine}], disabled: [{name: '*'}]}\n    \
+                    bind: {enabled: [{name: Mine}], disabled: [{name: DefaultBinder}]}\n    score: {enabled: \
+                    [{name: Other, weight: 5}]}\n  pluginConfig: [{name: Third, args: {a: 1}}]\n";
+        let (line, what) = error(text);
+        assert!(line == 5 && what.contains("plugin \"Mine\" does not exist"), "{line}: {what}");
+        let mut registry = Registry::in_tree();
+        registry.ignore_unknown();
+        let text = format!("{HEAD}{text}");
+        let read = Configuration::read(&text, &registry, &Handle::default());
+        let configuration = read.unwrap_or_else(|error| panic!("{error}"));
+        let framework = &configuration.profiles[0].framework;
+        assert_eq!(names(framework, Point::QueueSort), ["PrioritySort"]);
+        assert_eq!(names(framework, Point::Bind), ["DefaultBinder"]);
+        let notes = [
+            "plugin Mine does not exist: ignored at QueueSort, Bind",
+            "plugin Other does not exist: ignored at Score",
+            "plugin Third does not exist: its arguments are ignored",
+        ];
+        assert_eq!(configuration.notes, notes);
+    }
+
+    #[test]
+    fn versions_before_v1_are_read_as_v1() {
+        for version in ["v1beta1", "v1beta2", "v1beta3"] {
+            let text = format!(
+                "apiVersion: kubescheduler.config.k8s.io/{version}\nkind: KubeSchedulerConfiguration\n\
+                 healthzBindAddress: 0.0.0.0:10251\n"
+            );
+            let read = Configuration::read(&text, &Registry::in_tree(), &Handle::default());
+            let notes = read.unwrap_or_else(|error| panic!("{error}")).notes;
+            assert!(notes[0].contains(version), "{notes:?}");
+            assert_eq!(notes[1], "healthzBindAddress is ignored");
+        }
+        assert_eq!(notes_of(""), Vec::<String>::new());
+        let (line, what) = error("metricsBindAddress: 0.0.0.0:10251\n");
+        assert!(line == 3 && what.contains("unknown field `metricsBindAddress`"), "{what}");
+        let policy = "apiVersion: v1\nkind: Policy\npredicates: [{name: PodFitsPorts}]\n";
+        let read = Configuration::read(policy, &Registry::in_tree(), &Handle::default());
+        let what = read.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(what.contains("removed the kind Policy"), "{what}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use serde_saphyr::Spanned;
 
 use super::duration::go_duration;
-use super::{ConfigError, Settings, V1, at, parse};
+use super::{ConfigError, Settings, V1, at, document, parse};
 
 /// The settings of a scheduler's process.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -84,8 +84,8 @@ impl ProcessSettings {
     ///
     /// The text is not a configuration, or kube-scheduler would reject these settings. The error has the line.
     pub fn read(text: &str) -> Result<ProcessSettings, ConfigError> {
-        let wire = parse(text)?;
-        ProcessSettings::of(&wire.process()?)
+        let (wire, note) = parse(text)?;
+        ProcessSettings::of(&wire.process(note)?)
     }
 
     /// Checks what kube-scheduler checks, with its defaults for absent fields (component-base/config/validation).
@@ -139,9 +139,10 @@ impl ProcessSettings {
     pub fn completed(&self, text: &str) -> Result<Value, ConfigError> {
         // The error of a text that is no configuration has a line.
         parse(text)?;
+        let document::Found { text, .. } = document::find(text)?;
         let options = crate::yaml::options(text.len());
         let read: Result<Map<String, Value>, _> =
-            serde_saphyr::from_str_with_options(text, options);
+            serde_saphyr::from_str_with_options(&text, options);
         let mut all = read.map_err(|error| ConfigError::new(0, error.to_string()))?;
         let ClientConnection { kubeconfig, qps, burst, .. } = &self.client_connection;
         let leader = &self.leader_election;
@@ -334,7 +335,7 @@ mod tests {
         let text = HEAD.replace("/v1", "/v1beta3");
         let settings = ProcessSettings::read(&text).unwrap();
         assert!(settings.notes[0].contains("v1beta3"), "{:?}", settings.notes);
-        let older = ProcessSettings::read(&HEAD.replace("/v1", "/v1beta2")).unwrap_err();
+        let older = ProcessSettings::read(&HEAD.replace("/v1", "/v1alpha2")).unwrap_err();
         assert!(older.to_string().contains("v1 is supported"), "{older}");
     }
 

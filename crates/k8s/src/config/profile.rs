@@ -58,6 +58,47 @@ impl WireProfile {
         built.map_err(|error| ConfigError::new(line, error.to_string()))
     }
 
+    /// Replaces plugins of other projects by those that do the same here, and returns notes about these and about
+    /// plugins that are ignored.
+    pub(super) fn replace_plugins(&mut self, registry: &Registry) -> Vec<String> {
+        let mut notes = BTreeSet::new();
+        let mut unknown: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (point, set) in self.plugins.all_mut() {
+            let known: Vec<String> =
+                set.enabled.iter().map(|plugin| plugin.name.value.clone()).collect();
+            set.enabled.retain_mut(|plugin| {
+                let name = &mut plugin.name.value;
+                if let Some(here) = registry.equivalent(name) {
+                    notes.insert(format!("{here} replaces {name}, which does the same"));
+                    plugin.is_replaced = true;
+                    here.clone_into(name);
+                    return !known.contains(name);
+                }
+                if registry.is_unknown(name) {
+                    let points = unknown.entry(name.clone()).or_default();
+                    points.push(point.map_or("multiPoint", Point::as_str));
+                }
+                true
+            });
+        }
+        self.plugin_config.retain(|args| {
+            let name = &args.name.value;
+            if registry.equivalent(name).is_some() {
+                notes.insert(format!("the arguments of {name} are ignored"));
+                return false;
+            }
+            if registry.is_unknown(name) {
+                unknown.entry(name.clone()).or_default();
+            }
+            true
+        });
+        let ignored = unknown.into_iter().map(|(name, points)| match points.is_empty() {
+            true => format!("plugin {name} does not exist: its arguments are ignored"),
+            false => format!("plugin {name} does not exist: ignored at {}", points.join(", ")),
+        });
+        notes.into_iter().chain(ignored).collect()
+    }
+
     /// Returns the entries of `pluginConfig` by plugin.
     fn args(&self, registry: &Registry) -> Result<BTreeMap<&str, &WireArgs>, ConfigError> {
         let mut args = BTreeMap::new();
@@ -122,14 +163,21 @@ impl<'a> Plugins<'a> {
         let mut points = Vec::new();
         for (point, set) in sets.points() {
             let extending = multi_point.iter().filter(|plugin| self.extends(plugin.name, point));
+            let extending: Vec<Enabled<'a>> = extending.copied().collect();
             let mut names = Vec::new();
-            for Enabled { name, line, .. } in set.expand(&extending.copied().collect::<Vec<_>>()) {
+            for Enabled { name, line, .. } in set.expand(&extending) {
                 if self.extends(name, point) {
                     names.push(name);
-                } else if self.get(name).is_some() {
+                } else if self.get(name).is_some() && !set.is_replacement(name) {
                     let what = format!("plugin {name:?} does not extend {point}Plugin plugin");
                     return Err(ConfigError::new(line, what));
                 }
+            }
+            // Without the plugins that do not exist here, the point would have none, and the profile would be invalid.
+            let is_left_alone = set.listed().any(|plugin| !names.contains(&plugin.name));
+            if names.is_empty() && is_left_alone && matches!(point, Point::QueueSort | Point::Bind)
+            {
+                names.extend(extending.iter().map(|plugin| plugin.name));
             }
             points.push((point, names));
         }
@@ -213,7 +261,9 @@ fn check_counts(points: &[(Point, Vec<&str>)], profile: &str) -> Result<(), Stri
 }
 
 fn unknown(name: &str) -> String {
-    format!("plugin {name:?} does not exist: register it, or check the spelling")
+    format!(
+        "plugin {name:?} does not exist: register it, check the spelling, or ignore unknown plugins"
+    )
 }
 
 #[derive(Default, Deserialize)]
@@ -263,6 +313,9 @@ struct WirePlugin {
     name: Spanned<String>,
     #[serde(default)]
     weight: i64,
+    /// Whether it stands for a plugin of another project, which may extend other points.
+    #[serde(skip)]
+    is_replaced: bool,
 }
 
 impl WirePlugins {
@@ -284,6 +337,24 @@ impl WirePlugins {
             };
             (point, set)
         })
+    }
+
+    fn all_mut(&mut self) -> [(Option<Point>, &mut WireSet); Point::ALL.len() + 1] {
+        [
+            (None, &mut self.multi_point),
+            (Some(Point::PreEnqueue), &mut self.pre_enqueue),
+            (Some(Point::QueueSort), &mut self.queue_sort),
+            (Some(Point::PreFilter), &mut self.pre_filter),
+            (Some(Point::Filter), &mut self.filter),
+            (Some(Point::PostFilter), &mut self.post_filter),
+            (Some(Point::PreScore), &mut self.pre_score),
+            (Some(Point::Score), &mut self.score),
+            (Some(Point::Reserve), &mut self.reserve),
+            (Some(Point::Permit), &mut self.permit),
+            (Some(Point::PreBind), &mut self.pre_bind),
+            (Some(Point::Bind), &mut self.bind),
+            (Some(Point::PostBind), &mut self.post_bind),
+        ]
     }
 
     fn all(&self) -> Vec<(Option<Point>, &WireSet)> {
@@ -328,6 +399,11 @@ impl WireSet {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the plugin is enabled in place of one of another project.
+    fn is_replacement(&self, name: &str) -> bool {
+        self.enabled.iter().any(|plugin| plugin.is_replaced && plugin.name.value == name)
     }
 
     fn disables(&self, name: &str) -> bool {

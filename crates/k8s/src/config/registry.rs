@@ -193,6 +193,9 @@ pub struct Registry {
     factories: BTreeMap<String, Factory>,
     profile: Vec<(String, i64)>,
     left_out: BTreeSet<String>,
+    /// Names of plugins elsewhere that do what a plugin here does, with the name of that plugin.
+    equivalents: BTreeMap<String, String>,
+    ignores_unknown: bool,
 }
 
 /// A plugin name is already registered, or is unknown.
@@ -209,6 +212,9 @@ pub enum RegistryError {
 
 /// In-tree plugins that a configuration may name but that do not exist here: pods with resource claims are rejected.
 const LEFT_OUT: [&str; 1] = ["DynamicResources"];
+
+/// Plugins of other projects whose part is done by a plugin here: Coscheduling of sigs.k8s.io/scheduler-plugins.
+const EQUIVALENTS: [(&str, &str); 1] = [("Coscheduling", "GangScheduling")];
 
 impl Registry {
     /// Creates a registry of kube-scheduler's plugins and Gödel's PodLauncher, which are the default profile, and of
@@ -231,6 +237,8 @@ impl Registry {
         }
         registry.factories.insert("LoadAware".to_owned(), Box::new(args::load_aware));
         registry.left_out = LEFT_OUT.map(str::to_owned).into();
+        registry.equivalents =
+            EQUIVALENTS.map(|(name, here)| (name.to_owned(), here.to_owned())).into();
         registry
     }
 
@@ -296,6 +304,19 @@ impl Registry {
         self.left_out.insert(name.to_owned());
     }
 
+    /// Lets configurations name any plugin, as if each unknown one were [left out](Registry::leave_out). The notes of a
+    /// configuration name them. An unknown plugin alone at QueueSort or Bind is replaced by those of `multiPoint`.
+    pub fn ignore_unknown(&mut self) {
+        self.ignores_unknown = true;
+    }
+
+    /// Returns the plugin that does what a plugin of another project does, if that one is not registered itself.
+    pub(super) fn equivalent(&self, name: &str) -> Option<&str> {
+        let here = self.equivalents.get(name)?;
+        let is_needed = !self.factories.contains_key(name) && self.factories.contains_key(here);
+        is_needed.then_some(here)
+    }
+
     /// Returns the names of all plugins.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.factories.keys().map(String::as_str)
@@ -307,7 +328,12 @@ impl Registry {
 
     /// Returns whether a configuration may name the plugin.
     pub(super) fn knows(&self, name: &str) -> bool {
-        self.factories.contains_key(name) || self.left_out.contains(name)
+        self.factories.contains_key(name) || self.left_out.contains(name) || self.ignores_unknown
+    }
+
+    /// Returns whether a plugin is ignored only because all unknown ones are.
+    pub(super) fn is_unknown(&self, name: &str) -> bool {
+        !self.factories.contains_key(name) && !self.left_out.contains(name)
     }
 
     /// Returns the plugins that run unless a configuration disables them, each with the weight of its scores.

@@ -105,6 +105,7 @@ pub(super) fn toleration(toleration: &api::Toleration) -> wire::Toleration<'_> {
         operator: optional(&toleration.operator),
         value: optional(&toleration.value),
         effect: optional(&toleration.effect),
+        toleration_seconds: toleration.toleration_seconds,
     }
 }
 

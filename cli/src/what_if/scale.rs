@@ -1,0 +1,171 @@
+//! `--remove` and `--scale`: controllers that lose or gain pods.
+
+use std::collections::HashMap;
+
+use portolan::log::Event;
+use portolan::model::{Name, Pod, Uid};
+use portolan_k8s::{PodController, PodFacts, Scales};
+
+use crate::error::Failure;
+use crate::simulation::{Simulation, closed, event, recreated, refused};
+
+use super::drain::is_bare;
+use super::record::Record;
+use super::targets::{Finder, Reference, Scale, Target};
+use super::{Answer, Scaled, enter};
+
+/// Deletes controllers with their pods, or single pods, as `kubectl delete` does: a pod that
+/// has a controller is recreated.
+pub(super) fn remove(
+    references: &[Reference],
+    finder: &Finder<'_>,
+    simulation: &mut Simulation,
+    record: &mut Record,
+    answer: &mut Answer,
+) -> Result<(), Failure> {
+    for reference in references {
+        let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+        let target = finder.find("--remove", reference, &cluster, record)?;
+        for pod in target.pods {
+            let from = take_away(&pod, simulation, record)?;
+            // A daemon set would recreate the pod on the node that it had.
+            let returns = reference.kind == "Pod" && !is_bare(&pod);
+            match returns {
+                true => enter(simulation, record, recreated(pod), from)?,
+                false => answer.removed.push((pod, from)),
+            }
+        }
+        simulation.settle(record)?;
+    }
+    simulation.let_permits_end(record)
+}
+
+/// Deletes a pod from its node, or from the queue. Returns its node.
+fn take_away(
+    pod: &Pod,
+    simulation: &Simulation,
+    record: &mut Record,
+) -> Result<Option<Name>, Failure> {
+    let gone = match &pod.node_name {
+        Some(_) => Event::remove_pod(pod),
+        None => Event::RemovePending(pod.uid.clone()),
+    };
+    event(&simulation.engine, gone)?.map_err(|error| refused(pod, error))?;
+    record.is_gone(&pod.uid);
+    Ok(pod.node_name.clone())
+}
+
+/// Removes the pods of controllers that become smaller, and returns the new pods of those that
+/// become larger.
+pub(super) fn scale(
+    wanted: &[Scale],
+    finder: &Finder<'_>,
+    facts: &PodFacts,
+    scales: &mut Scales,
+    simulation: &mut Simulation,
+    record: &mut Record,
+    answer: &mut Answer,
+) -> Result<Vec<Pod>, Failure> {
+    let mut new = Vec::new();
+    for Scale { of, replicas } in wanted {
+        let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+        let target = finder.find("--scale", of, &cluster, record)?;
+        let Target { namespace, controller, mut pods } = target;
+        // A terminating pod is replaced already.
+        pods.retain(|pod| pod.deletion_time.is_none());
+        let from = pods.len();
+        answer.scaled.push(Scaled {
+            controller: format!("{}/{namespace}/{}", of.kind, of.name),
+            from,
+            to: *replicas,
+        });
+        scales.set(of.kind, &namespace, &of.name, *replicas);
+        if *replicas >= from {
+            new.extend(more(of, &namespace, controller, &pods, replicas - from)?);
+            continue;
+        }
+        rank(of, &mut pods, facts);
+        for pod in pods.drain(..from - replicas) {
+            let from = take_away(&pod, simulation, record)?;
+            answer.removed.push((pod, from));
+        }
+        simulation.settle(record)?;
+    }
+    simulation.let_permits_end(record)?;
+    Ok(new)
+}
+
+/// Orders pods by which is deleted first.
+///
+/// A stateful set deletes the highest ordinal. The other controllers rank as
+/// `ActivePodsWithRanks` of pkg/controller/controller_utils.go does: pods without a node, pods
+/// that are not ready, those with a low deletion cost, those on nodes with more pods of the
+/// controller, and new ones. The files have neither restarts nor the times of readiness, and
+/// the controller's rounding of ages needs the current time; both are left out.
+fn rank(of: &Reference, pods: &mut [Pod], facts: &PodFacts) {
+    if of.kind == "StatefulSet" {
+        pods.sort_by_key(|pod| std::cmp::Reverse(ordinal(&pod.name)));
+        return;
+    }
+    let mut on: HashMap<Name, usize> = HashMap::new();
+    for node in pods.iter().filter_map(|pod| pod.node_name.clone()) {
+        *on.entry(node).or_default() += 1;
+    }
+    pods.sort_by_cached_key(|pod| {
+        let together = pod.node_name.as_ref().and_then(|node| on.get(node)).copied();
+        (
+            pod.node_name.is_some(),
+            facts.is_ready(&pod.uid),
+            facts.deletion_cost(&pod.uid),
+            std::cmp::Reverse(together.unwrap_or(0)),
+            // The engine keeps the creation time of pending pods only.
+            std::cmp::Reverse(pod.start_time.or(pod.creation_time)),
+            pod.uid.to_string(),
+        )
+    });
+}
+
+/// The ordinal of a stateful set's pod.
+fn ordinal(name: &str) -> Option<u64> {
+    name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok())
+}
+
+/// New pods of a controller: of its template, or like one of its pods if the controller is not
+/// in the input.
+fn more(
+    of: &Reference,
+    namespace: &Name,
+    controller: Option<&PodController>,
+    pods: &[Pod],
+    number: usize,
+) -> Result<Vec<Pod>, Failure> {
+    let taken: std::collections::HashSet<&str> = pods.iter().map(|pod| &*pod.name).collect();
+    if number == 0 {
+        return Ok(Vec::new());
+    }
+    let named = |like: &Pod, name: String| Pod {
+        uid: Uid::new(&format!("{namespace}/{name}")),
+        name: name.into(),
+        creation_time: None,
+        nominated_node_name: None,
+        ..recreated(like.clone())
+    };
+    match (controller, pods) {
+        (Some(controller), _) => {
+            // Enough pods to find free names among them.
+            let mut controller = controller.clone();
+            controller.replicas = number.saturating_add(pods.len());
+            let all = controller.expand(&[]);
+            Ok(all.into_iter().filter(|pod| !taken.contains(&*pod.name)).take(number).collect())
+        }
+        (None, [like, ..]) => {
+            let names = (0_usize..).map(|n| format!("{}-{n}", of.name));
+            let free = names.filter(|name| !taken.contains(&**name)).take(number);
+            Ok(free.map(|name| named(like, name)).collect())
+        }
+        (None, []) => Err(Failure::Usage(format!(
+            "--scale {}/{}: the controller is not in the input and has no pods: add it to --cluster",
+            of.kind, of.name
+        ))),
+    }
+}

@@ -1,0 +1,442 @@
+//! The disruptions that budgets allow, computed as the disruption controller does
+//! (pkg/controller/disruption/disruption.go), and the facts about pods that are needed for it.
+//!
+//! The budget of a manifest has no status. Its pods and their controllers are in the input, so the number of allowed
+//! disruptions follows from `minAvailable` or `maxUnavailable`.
+
+use std::collections::{HashMap, HashSet};
+
+use super::collect::Collected;
+use super::defaults::{Defaulted, object};
+use super::error::{Path, ReadError};
+use super::wire_objects as wire;
+use super::wire_pod;
+use super::workloads::{ControllerKind, PodController};
+use portolan::model::{LabelSelector, Name, Object, Pod, PodDisruptionBudget, Template, Uid};
+
+/// An absolute number or a percentage (`intstr.IntOrString`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntOrPercent {
+    /// A number.
+    Int(i64),
+    /// A percentage.
+    Percent(i64),
+}
+
+impl IntOrPercent {
+    /// Parses `3` or `25%`. Returns `None` for other texts and negative numbers.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<IntOrPercent> {
+        let number = |text: &str| text.parse::<i32>().ok().filter(|n| *n >= 0).map(i64::from);
+        match text.strip_suffix('%') {
+            Some(percent) => number(percent).map(IntOrPercent::Percent),
+            None => number(text).map(IntOrPercent::Int),
+        }
+    }
+
+    /// Returns the number, or the percentage of `total`, rounded up or down.
+    #[must_use]
+    pub fn of(self, total: i64, round_up: bool) -> i64 {
+        match self {
+            IntOrPercent::Int(number) => number,
+            IntOrPercent::Percent(percent) => {
+                let product = percent.saturating_mul(total);
+                product.saturating_add(if round_up { 99 } else { 0 }) / 100
+            }
+        }
+    }
+}
+
+/// The limit of a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The field `minAvailable`.
+    MinAvailable(IntOrPercent),
+    /// The field `maxUnavailable`.
+    MaxUnavailable(IntOrPercent),
+}
+
+/// A disruption budget as its author wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetLimit {
+    /// The namespace.
+    pub namespace: Name,
+    /// The name.
+    pub name: Name,
+    /// The selector of the pods.
+    pub selector: LabelSelector,
+    /// The limit, or `None` if the budget sets none and so allows no disruption.
+    pub limit: Option<Limit>,
+    /// Whether pods that are not ready are always evicted (`unhealthyPodEvictionPolicy: AlwaysAllow`).
+    pub evicts_unhealthy: bool,
+    /// Whether the budget has a status, which the disruption controller wrote.
+    pub has_status: bool,
+}
+
+impl BudgetLimit {
+    /// Returns how many pods may be disrupted, which is negative if too few are healthy. Pods that the budget does not
+    /// cover are ignored, and `healthy` tells whether a pod is ready and not terminating. O(pods).
+    ///
+    /// Returns `None` if no disruption is allowed whatever pods are healthy: the budget has no limit or covers no pods,
+    /// or the scale of a controller cannot be known.
+    pub fn margin<'p>(
+        &self,
+        pods: impl IntoIterator<Item = (&'p Template, bool)>,
+        scales: &Scales,
+    ) -> Option<i64> {
+        let limit = self.limit?;
+        let (mut all, mut healthy) = (0, 0);
+        let mut owned: HashMap<Scaled, i64> = HashMap::new();
+        for (template, is_healthy) in pods {
+            if template.namespace != self.namespace || !self.selector.matches(&template.labels) {
+                continue;
+            }
+            all += 1;
+            healthy += i64::from(is_healthy);
+            if let Some(scaled) = scales.scaled(template) {
+                *owned.entry(scaled).or_default() += 1;
+            }
+        }
+        let scale = || -> Option<i64> {
+            owned.iter().map(|(scaled, pods)| scales.replicas(scaled, *pods)).sum()
+        };
+        let (expected, desired) = match limit {
+            Limit::MaxUnavailable(most) => {
+                let expected = scale()?;
+                (expected, (expected - most.of(expected, true)).max(0))
+            }
+            Limit::MinAvailable(IntOrPercent::Int(least)) => (all, least),
+            Limit::MinAvailable(least) => {
+                let expected = scale()?;
+                (expected, least.of(expected, true))
+            }
+        };
+        (expected > 0).then_some(healthy - desired)
+    }
+}
+
+/// A controller whose number of pods counts: kind, namespace and name.
+pub type Scaled = (Name, Name, Name);
+
+/// The desired numbers of pods of the controllers, which the percentages of budgets refer to.
+#[derive(Clone, Debug, Default)]
+pub struct Scales {
+    replicas: HashMap<Scaled, i64>,
+    /// The deployment of each replica set.
+    deployments: HashMap<(Name, Name), Name>,
+}
+
+impl Scales {
+    /// Returns the scales of these controllers.
+    #[must_use]
+    pub fn of(controllers: &[PodController]) -> Scales {
+        let mut scales = Scales::default();
+        for controller in controllers {
+            let key = (controller.namespace.clone(), controller.name.clone());
+            let mut owners = controller.owners.iter().filter(|owner| owner.controller);
+            let deployment = owners.find(|owner| &*owner.kind == "Deployment");
+            if let Some(deployment) = deployment {
+                scales.deployments.insert(key.clone(), deployment.name.clone());
+            }
+            if controller.kind == ControllerKind::Deployment {
+                // The replica set that `Objects::expand` creates has the name of the deployment.
+                scales.deployments.entry(key.clone()).or_insert_with(|| key.1.clone());
+            }
+            let kind = controller.kind.as_str();
+            scales.set(kind, &key.0, &key.1, controller.replicas);
+        }
+        scales
+    }
+
+    /// Sets the number of pods of a controller.
+    pub fn set(&mut self, kind: &str, namespace: &Name, name: &Name, replicas: usize) {
+        let replicas = i64::try_from(replicas).unwrap_or(i64::MAX);
+        self.replicas.insert((kind.into(), namespace.clone(), name.clone()), replicas);
+    }
+
+    /// Returns the controller that decides about the number of pods with this template: the deployment if a replica
+    /// set belongs to one.
+    #[must_use]
+    pub fn scaled(&self, template: &Template) -> Option<Scaled> {
+        let owner = template.owners.iter().find(|owner| owner.controller)?;
+        let key = (template.namespace.clone(), owner.name.clone());
+        match self.deployments.get(&key) {
+            Some(deployment) if &*owner.kind == "ReplicaSet" => {
+                Some(("Deployment".into(), key.0, deployment.clone()))
+            }
+            _ => Some((owner.kind.clone(), key.0, key.1)),
+        }
+    }
+
+    /// Returns the desired number of pods of a controller, or the number of its known pods if it is not in the input.
+    /// Jobs and daemon sets have no scale.
+    fn replicas(&self, scaled: &Scaled, pods: i64) -> Option<i64> {
+        match &*scaled.0 {
+            "Job" | "DaemonSet" | "Node" => None,
+            _ => Some(self.replicas.get(scaled).copied().unwrap_or(pods)),
+        }
+    }
+}
+
+/// Facts about the pods of the input that the scheduler does not read, but drains and failures of nodes depend on.
+#[derive(Clone, Debug, Default)]
+pub struct PodFacts {
+    not_ready: HashSet<Uid>,
+    /// The pods whose containers were not all started.
+    not_started: HashSet<Uid>,
+    deletion_costs: HashMap<Uid, i32>,
+    /// The seconds that pods stay on a failed node, if they are not the default. `None` is forever.
+    stays: HashMap<Uid, Option<i64>>,
+}
+
+/// The seconds that the API server adds to pods without a toleration of their own (DefaultTolerationSeconds).
+const DEFAULT_SECONDS: i64 = 300;
+
+impl PodFacts {
+    /// Returns `false` if the status of the pod says that it is not ready.
+    #[must_use]
+    pub fn is_ready(&self, pod: &Uid) -> bool {
+        !self.not_ready.contains(pod)
+    }
+
+    /// Returns `false` if the pod is in phase Pending, in which no budget protects it from an eviction.
+    #[must_use]
+    pub fn has_started(&self, pod: &Uid) -> bool {
+        !self.not_started.contains(pod)
+    }
+
+    /// Returns the cost of deleting the pod before others of its controller, which its annotation sets.
+    #[must_use]
+    pub fn deletion_cost(&self, pod: &Uid) -> i32 {
+        self.deletion_costs.get(pod).copied().unwrap_or(0)
+    }
+
+    /// Returns how many seconds the pod stays on a node that is unreachable, or `None` if it tolerates that forever.
+    #[must_use]
+    pub fn stays_on_failed_node(&self, pod: &Uid) -> Option<i64> {
+        self.stays.get(pod).copied().unwrap_or(Some(DEFAULT_SECONDS))
+    }
+
+    pub(super) fn read(&mut self, uid: &str, pod: &wire_pod::Pod<'_>) {
+        let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter());
+        let is_not_ready =
+            |it: &wire_pod::Condition<'_>| &*it.condition_type == "Ready" && &*it.status != "True";
+        if conditions.any(is_not_ready) {
+            self.not_ready.insert(Uid::new(uid));
+        }
+        if pod.status.as_ref().is_some_and(|status| &*status.phase == "Pending") {
+            self.not_ready.insert(Uid::new(uid));
+            self.not_started.insert(Uid::new(uid));
+        }
+        let annotations = pod.metadata.iter().filter_map(|meta| meta.annotations.as_ref());
+        let cost = annotations.filter_map(|it| it.deletion_cost.parse().ok()).find(|it| *it != 0);
+        if let Some(cost) = cost {
+            self.deletion_costs.insert(Uid::new(uid), cost);
+        }
+        let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter());
+        let seconds = seconds_on_failed_node(tolerations);
+        if seconds != Some(DEFAULT_SECONDS) {
+            self.stays.insert(Uid::new(uid), seconds);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: PodFacts) {
+        self.not_ready.extend(other.not_ready);
+        self.not_started.extend(other.not_started);
+        self.deletion_costs.extend(other.deletion_costs);
+        self.stays.extend(other.stays);
+    }
+}
+
+/// tainteviction `getMinTolerationTime`.
+fn seconds_on_failed_node<'t, 'a: 't>(
+    tolerations: impl Iterator<Item = &'t wire_pod::Toleration<'a>>,
+) -> Option<i64> {
+    let tolerates = |it: &&wire_pod::Toleration<'_>| {
+        matches!(&*it.effect, "" | "NoExecute")
+            && match &*it.operator {
+                "Exists" => matches!(&*it.key, "" | "node.kubernetes.io/unreachable"),
+                _ => &*it.key == "node.kubernetes.io/unreachable" && it.value.is_empty(),
+            }
+    };
+    let mut matching = tolerations.filter(tolerates).peekable();
+    if matching.peek().is_none() {
+        return Some(DEFAULT_SECONDS);
+    }
+    matching.filter_map(|it| it.toleration_seconds).map(|seconds| seconds.max(0)).min()
+}
+
+/// Reads the limit of a budget.
+pub(super) fn limit(
+    wire: &wire::PodDisruptionBudget<'_>,
+    path: &Path<'_>,
+    budget: &PodDisruptionBudget,
+) -> Result<BudgetLimit, ReadError> {
+    let no_spec = wire::PodDisruptionBudgetSpec::default();
+    let spec = wire.spec.as_ref().unwrap_or(&no_spec);
+    let path = path.key("spec");
+    let read = |text: &Option<super::wire::QuantityText<'_>>, field: &str| match text {
+        None => Ok(None),
+        Some(text) => match IntOrPercent::parse(&text.0) {
+            Some(read) => Ok(Some(read)),
+            None => {
+                let expected = "a number of pods such as 2, or a percentage such as 25%";
+                Err(ReadError::value(&path.key(field), &text.0, expected))
+            }
+        },
+    };
+    let least = read(&spec.min_available, "minAvailable")?.map(Limit::MinAvailable);
+    let most = read(&spec.max_unavailable, "maxUnavailable")?.map(Limit::MaxUnavailable);
+    Ok(BudgetLimit {
+        namespace: budget.namespace.clone(),
+        name: budget.name.clone(),
+        selector: budget.selector.clone(),
+        // The API server refuses both.
+        limit: most.or(least),
+        evicts_unhealthy: &*spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
+        has_status: wire.status.as_ref().is_some_and(|it| it.disruptions_allowed.is_some()),
+    })
+}
+
+/// Computes the disruptions that budgets without a status allow. O(pods × such budgets).
+pub(super) fn complete(read: &mut Collected, pods: &[Pod], report: &mut Vec<Defaulted>) {
+    if read.budget_limits.iter().all(|budget| budget.has_status) {
+        return;
+    }
+    let scales = Scales::of(&read.controllers);
+    let limits: HashMap<(&Name, &Name), &BudgetLimit> =
+        read.budget_limits.iter().map(|it| ((&it.namespace, &it.name), it)).collect();
+    for entry in &mut read.objects {
+        let Object::PodDisruptionBudget(budget) = entry else { continue };
+        let Some(limit) = limits.get(&(&budget.namespace, &budget.name)) else { continue };
+        if limit.has_status {
+            continue;
+        }
+        let states = pods.iter().map(|pod| {
+            let is_placed = pod.node_name.as_ref().is_some_and(|node| !node.is_empty());
+            let is_healthy =
+                is_placed && pod.deletion_time.is_none() && read.facts.is_ready(&pod.uid);
+            (&*pod.template, is_healthy)
+        });
+        let allowed = limit.margin(states, &scales).unwrap_or(0).max(0);
+        let allowed = i32::try_from(allowed).unwrap_or(i32::MAX);
+        report.push(Defaulted {
+            object: object("PodDisruptionBudget", &budget.namespace, &budget.name),
+            field: "status.disruptionsAllowed".to_owned(),
+            value: allowed.to_string(),
+        });
+        *entry = PodDisruptionBudget {
+            disruptions_allowed: allowed,
+            ..PodDisruptionBudget::clone(budget)
+        }
+        .into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pods(count: usize, ready: usize) -> String {
+        let pod = |n: usize| {
+            let ready = if n < ready { "True" } else { "False" };
+            format!(
+                "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: web-{n}\n  labels: {{app: web}}\n  \
+                 ownerReferences: [{{kind: ReplicaSet, name: web, controller: true}}]\n\
+                 spec: {{nodeName: n, containers: [{{name: c}}]}}\n\
+                 status: {{conditions: [{{type: Ready, status: \"{ready}\"}}]}}\n"
+            )
+        };
+        (0..count).map(pod).collect()
+    }
+
+    fn allowed(limit: &str, replicas: usize, ready: usize) -> i32 {
+        let text = format!(
+            "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: b}}\n\
+             spec: {{selector: {{matchLabels: {{app: web}}}}, {limit}}}\n---\n\
+             apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: web}}\n\
+             spec: {{replicas: {replicas}, template: {{metadata: {{labels: {{app: web}}}}}}}}\n{}",
+            pods(replicas, ready)
+        );
+        let objects = super::super::read(text.as_bytes()).unwrap();
+        let budget = objects.objects.iter().find_map(|object| match object {
+            Object::PodDisruptionBudget(budget) => Some(budget.disruptions_allowed),
+            _ => None,
+        });
+        budget.unwrap()
+    }
+
+    #[test]
+    fn numbers_and_percentages_are_rounded_as_by_the_disruption_controller() {
+        assert_eq!(allowed("minAvailable: 2", 5, 5), 3);
+        assert_eq!(allowed("minAvailable: \"2\"", 5, 4), 2);
+        // 50 % of 5 is rounded up in both cases.
+        assert_eq!(allowed("minAvailable: 50%", 5, 5), 2);
+        assert_eq!(allowed("maxUnavailable: 50%", 5, 5), 3);
+        assert_eq!(allowed("maxUnavailable: 50%", 5, 3), 1);
+        assert_eq!(allowed("maxUnavailable: 1", 5, 3), 0);
+        assert_eq!(allowed("maxUnavailable: 9", 5, 3), 3);
+        assert_eq!(allowed("maxUnavailable: 0", 5, 5), 0);
+        assert_eq!(allowed("status: {}", 5, 5), 0);
+    }
+
+    #[test]
+    fn percentages_refer_to_the_scale_of_the_deployment() {
+        let text = format!(
+            "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: b}}\n\
+             spec: {{selector: {{matchLabels: {{app: web}}}}, minAvailable: 50%}}\n---\n\
+             apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: web, ownerReferences: \
+             [{{kind: Deployment, name: top, controller: true}}]}}\nspec: {{replicas: 3}}\n---\n\
+             apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: top}}\nspec: {{replicas: 8}}\n{}",
+            pods(5, 5)
+        );
+        let objects = super::super::read(text.as_bytes()).unwrap();
+        let scales = Scales::of(&objects.controllers);
+        let states = objects.pods.iter().map(|pod| (&*pod.template, true));
+        assert_eq!(objects.budget_limits[0].margin(states, &scales), Some(1));
+    }
+
+    #[test]
+    fn a_status_is_kept_and_bad_limits_are_refused() {
+        let budget = |spec: &str, status: &str| {
+            format!(
+                "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: b}}\n\
+                 spec: {{selector: {{matchLabels: {{app: web}}}}, {spec}}}\nstatus: {{{status}}}\n{}",
+                pods(4, 4)
+            )
+        };
+        let objects =
+            super::super::read(budget("minAvailable: 1", "disruptionsAllowed: 2").as_bytes());
+        let objects = objects.unwrap().objects;
+        let Object::PodDisruptionBudget(found) = &objects[0] else { panic!("{objects:?}") };
+        assert_eq!(found.disruptions_allowed, 2);
+        for bad in ["minAvailable: many", "maxUnavailable: -1", "maxUnavailable: 5x%"] {
+            let error = super::super::read(budget(bad, "").as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("such as 25%"), "{error}");
+        }
+    }
+
+    #[test]
+    fn pods_stay_on_failed_nodes_as_long_as_they_tolerate_it() {
+        let text = |tolerations: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\n\
+                 spec: {{tolerations: [{tolerations}]}}"
+            )
+        };
+        let stays = |tolerations: &str| {
+            let objects = super::super::read(text(tolerations).as_bytes()).unwrap();
+            objects.facts.stays_on_failed_node(&objects.pods[0].uid)
+        };
+        let key = "key: node.kubernetes.io/unreachable, operator: Exists";
+        assert_eq!(stays(""), Some(300));
+        assert_eq!(
+            stays(&format!("{{{key}, effect: NoExecute, tolerationSeconds: 30}}")),
+            Some(30)
+        );
+        assert_eq!(stays(&format!("{{{key}}}")), None);
+        assert_eq!(stays("{operator: Exists}, {operator: Exists, tolerationSeconds: 9}"), Some(9));
+        assert_eq!(stays("{operator: Exists, effect: NoSchedule}"), Some(300));
+        assert_eq!(stays(&format!("{{{key}, tolerationSeconds: -5}}")), Some(0));
+    }
+}

@@ -1,0 +1,202 @@
+//! Creates the pods and claims that controllers have not created yet.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Objects;
+use super::workloads::{ControllerKind, PodController};
+use portolan::model::{Name, Node, Object, ObjectKind, Pod};
+
+/// What belongs to controllers: kind, namespace and name of the controller.
+type Key = (String, Name, Name);
+
+/// The pods that exist, by their controllers.
+#[derive(Default)]
+struct Existing {
+    /// The number of pods that each controller owns. Pods that are being deleted do not count.
+    pods: HashMap<Key, usize>,
+    /// The nodes of the pods of daemon sets.
+    nodes: HashSet<(Key, Name)>,
+    /// All pods by namespace and name.
+    names: HashSet<(Name, Name)>,
+    /// The labels of the pods of replica sets that are not in the input.
+    of_replica_sets: Vec<(Name, Name, Pod)>,
+    /// The controllers that own other controllers.
+    owners: HashSet<Key>,
+    /// The claims by namespace and name.
+    claims: HashSet<(Name, Name)>,
+    /// The stored workloads.
+    workloads: HashSet<Key>,
+}
+
+fn key(kind: &str, namespace: &Name, name: &Name) -> Key {
+    (kind.to_owned(), namespace.clone(), name.clone())
+}
+
+/// The node for which a daemon set created a pod: the one it is placed on, or the one its affinity names.
+fn node_of(pod: &Pod) -> Option<Name> {
+    if let Some(node) = &pod.node_name {
+        return Some(node.clone());
+    }
+    let required = pod.template.node_affinity.as_ref()?.required.as_ref()?;
+    let fields = required.terms.iter().flat_map(|term| term.match_fields.iter());
+    let mut named = fields.filter(|field| &*field.key == "metadata.name");
+    named.next().and_then(|field| field.values.first().cloned())
+}
+
+impl Existing {
+    fn add(&mut self, objects: &Objects) {
+        let sets: HashSet<(&Name, &Name)> = (objects.controllers.iter())
+            .filter(|controller| controller.kind == ControllerKind::ReplicaSet)
+            .map(|set| (&set.namespace, &set.name))
+            .collect();
+        for pod in &objects.pods {
+            self.names.insert((pod.namespace().clone(), pod.name.clone()));
+            if pod.deletion_time.is_some() {
+                continue;
+            }
+            for owner in pod.template.owners.iter().filter(|owner| owner.controller) {
+                let key = key(&owner.kind, pod.namespace(), &owner.name);
+                if &*owner.kind == "DaemonSet"
+                    && let Some(node) = node_of(pod)
+                {
+                    self.nodes.insert((key.clone(), node));
+                }
+                let is_known = sets.contains(&(pod.namespace(), &owner.name));
+                if &*owner.kind == "ReplicaSet" && !is_known {
+                    let set = owner.name.clone();
+                    self.of_replica_sets.push((pod.namespace().clone(), set, pod.clone()));
+                }
+                *self.pods.entry(key).or_default() += 1;
+            }
+        }
+        for controller in &objects.controllers {
+            for owner in controller.owners.iter().filter(|owner| owner.controller) {
+                self.owners.insert(key(&owner.kind, &controller.namespace, &owner.name));
+            }
+        }
+        for object in &objects.objects {
+            if let Object::PersistentVolumeClaim(claim) = object {
+                self.claims.insert((claim.namespace.clone(), claim.name.clone()));
+            }
+            if let Object::Workload(workload) = object {
+                let kind = object.kind().as_str();
+                self.workloads.insert(key(kind, &workload.namespace, &workload.name));
+            }
+        }
+    }
+
+    /// The number of pods that a controller already has.
+    fn owned(&self, controller: &PodController) -> usize {
+        let PodController { namespace, name, .. } = controller;
+        let owner = key(controller.kind.of_owner().as_str(), namespace, name);
+        let direct = self.pods.get(&owner).copied().unwrap_or(0);
+        if controller.kind != ControllerKind::Deployment {
+            return direct;
+        }
+        // The replica sets of a deployment are named after it.
+        let of_deployment =
+            |set: &Name| set.strip_prefix(&**name).is_some_and(|rest| rest.starts_with('-'));
+        let others = self.of_replica_sets.iter().filter(|(of, set, pod)| {
+            of == namespace
+                && of_deployment(set)
+                && controller.selector.matches(&pod.template.labels)
+        });
+        direct + others.count()
+    }
+
+    /// Creates the missing pods of a controller, and the claims of all of its pods.
+    fn missing(&mut self, controller: &PodController, nodes: &[Node]) -> (Vec<Pod>, Vec<Object>) {
+        let PodController { kind, namespace, name, .. } = controller;
+        let mut claims = Vec::new();
+        let pods = match kind {
+            ControllerKind::DaemonSet => {
+                let own = key(kind.as_str(), namespace, name);
+                let has = |node: &&Node| !self.nodes.contains(&(own.clone(), node.name.clone()));
+                nodes.iter().filter(has).filter_map(|node| controller.daemon_on(node)).collect()
+            }
+            ControllerKind::StatefulSet => {
+                for ordinal in controller.ordinals() {
+                    for claim in controller.claims(ordinal) {
+                        if self.claims.insert((claim.namespace.clone(), claim.name.clone())) {
+                            claims.push(claim.into());
+                        }
+                    }
+                }
+                let is_new = |ordinal: &usize| {
+                    let pod = Name::from(format!("{name}-{ordinal}"));
+                    !self.names.contains(&(namespace.clone(), pod))
+                };
+                controller.numbered(controller.ordinals().filter(is_new))
+            }
+            _ => {
+                let missing = controller.replicas.saturating_sub(self.owned(controller));
+                let is_free = |number: &usize| {
+                    let pod = Name::from(format!("{name}-{number}"));
+                    !self.names.contains(&(namespace.clone(), pod))
+                };
+                controller.numbered((0..).filter(is_free).take(missing))
+            }
+        };
+        (pods, claims)
+    }
+}
+
+impl Objects {
+    /// Adds the pods that the controllers would have created, and returns their number. Daemon sets create pods for
+    /// `nodes`. See [`Objects::expand_in`].
+    pub fn expand(&mut self) -> usize {
+        self.expand_in(&Objects::default())
+    }
+
+    /// Adds the pods that the controllers would have created in a cluster, and returns their number. Also adds the
+    /// claims that stateful sets would have created.
+    ///
+    /// A controller creates only the pods that it lacks: pods that it owns, in these objects or in the cluster, count
+    /// as created unless they are being deleted. A deployment that has a replica set leaves its pods to the set;
+    /// otherwise it gets a replica set of its own name. A controller that another one of the input creates, such as the
+    /// jobs of a job set, is left out if it is in the input or in the cluster itself. Daemon sets create pods for the
+    /// nodes of both.
+    pub fn expand_in(&mut self, cluster: &Objects) -> usize {
+        if self.controllers.is_empty() {
+            return 0;
+        }
+        let mut existing = Existing::default();
+        existing.add(self);
+        existing.add(cluster);
+        let before = self.pods.len();
+        let controllers = std::mem::take(&mut self.controllers);
+        let all = controllers.iter().chain(&cluster.controllers);
+        let known: HashSet<Key> = all
+            .filter(|controller| !controller.is_derived)
+            .map(|it| key(it.kind.as_str(), &it.namespace, &it.name))
+            .collect();
+        for controller in &controllers {
+            let own = key(controller.kind.as_str(), &controller.namespace, &controller.name);
+            let creates_others =
+                matches!(controller.kind, ControllerKind::Deployment | ControllerKind::CronJob);
+            if controller.is_derived && known.contains(&own)
+                || creates_others && existing.owners.contains(&own)
+            {
+                continue;
+            }
+            for nodes in [&self.nodes, &cluster.nodes] {
+                let is_daemon_set = controller.kind == ControllerKind::DaemonSet;
+                if !is_daemon_set && std::ptr::eq(nodes, &cluster.nodes) {
+                    continue;
+                }
+                let (pods, claims) = existing.missing(controller, nodes);
+                let names = pods.iter().map(|pod| (pod.namespace().clone(), pod.name.clone()));
+                existing.names.extend(names);
+                self.pods.extend(pods);
+                self.objects.extend(claims);
+            }
+            let set = controller.replica_set().filter(|set| {
+                let kind = ObjectKind::ReplicaSet.as_str();
+                !existing.workloads.contains(&key(kind, &set.namespace, &set.name))
+            });
+            self.objects.extend(set.map(Object::from));
+        }
+        self.controllers = controllers;
+        self.pods.len() - before
+    }
+}

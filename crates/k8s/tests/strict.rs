@@ -1,0 +1,226 @@
+//! Defects that an API server would reject, and where they are.
+
+use portolan_k8s::{check, line_of};
+
+/// The problems of an input: lines, and texts.
+fn problems(input: &str) -> Vec<(u64, String)> {
+    check(input.as_bytes()).iter().map(|it| (it.line, it.to_string())).collect()
+}
+
+fn one(input: &str, line: u64, text: &str) {
+    assert_eq!(problems(input), [(line, text.to_owned())], "{input}");
+}
+
+const POD: &str = "apiVersion: v1
+kind: Pod
+metadata:
+  name: web-0
+  namespace: shop
+spec:
+  containers:
+  - name: web
+    image: nginx
+    resources:
+      requests: {cpu: 2, memory: 1Gi}
+";
+
+#[test]
+fn a_valid_pod_has_no_problems() {
+    assert_eq!(problems(POD), []);
+}
+
+#[test]
+fn unknown_fields_are_found_with_line_and_path_in_yaml() {
+    let text = POD.replace("    image: nginx\n", "    image: nginx\n    imagine: nginx\n");
+    one(&text, 10, "Pod shop/web-0: spec.containers[0].imagine: unknown field");
+}
+
+#[test]
+fn the_line_of_a_nested_value_is_that_of_its_key() {
+    let text = format!("{POD}  tolerance:\n\n  - key: a\n");
+    one(&text, 12, "Pod shop/web-0: spec.tolerance: unknown field");
+}
+
+#[test]
+fn unknown_fields_are_found_with_line_and_path_in_json() {
+    let text = "{\n \"apiVersion\": \"v1\", \"kind\": \"List\",\n \"items\": [\n  {\"apiVersion\": \"v1\", \
+                \"kind\": \"Node\",\n   \"metadata\": {\"name\": \"n1\"},\n   \"spec\": {\n    \
+                \"unschedulabel\": true\n }}]}";
+    one(text, 7, "Node n1: spec.unschedulabel: unknown field");
+}
+
+#[test]
+fn repeated_keys_of_json_are_found() {
+    let text = "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\",\n \
+                \"labels\": {\"a\": \"b\", \"a\": \"c\"}},\n\"spec\": {\"containers\": [{\"name\": \"c\"}]}}";
+    one(text, 2, "Pod a: metadata.labels.a: duplicate field");
+}
+
+#[test]
+fn quantities_may_be_numbers_and_other_texts_may_not() {
+    let text = POD.replace("name: web-0", "name: 17");
+    let found = problems(&text);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, 4);
+    assert!(found[0].1.contains("metadata.name: invalid type: integer `17`"), "{found:?}");
+}
+
+#[test]
+fn pods_need_containers() {
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers: []\n";
+    one(text, 5, "Pod a: spec.containers: Required value");
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n";
+    one(text, 1, "Pod a: spec: Required value");
+}
+
+#[test]
+fn operators_of_node_selectors_are_checked() {
+    let text = format!(
+        "{POD}  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions:
+          - {{key: zone, operator: Equals, values: [a]}}
+          - {{key: zone, operator: In}}
+          - {{key: zone, operator: Gt, values: [many]}}
+"
+    );
+    let at = "Pod shop/web-0: spec.affinity.nodeAffinity.\
+              requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions";
+    let expected = [
+        (
+            17,
+            format!(
+                "{at}[0].operator: Unsupported value: \"Equals\": supported values: In, NotIn, \
+                 Exists, DoesNotExist, Gt, Lt"
+            ),
+        ),
+        (
+            18,
+            format!(
+                "{at}[1].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"
+            ),
+        ),
+        (19, format!("{at}[2].values: Invalid value: \"many\": must be one integer")),
+    ];
+    assert_eq!(problems(&text), expected);
+}
+
+fn deployment(replicas: &str, labels: &str) -> String {
+    format!(
+        "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: {labels}}}}}
+    spec: {{containers: [{{name: c, image: i}}]}}
+"
+    )
+}
+
+#[test]
+fn replicas_are_not_negative() {
+    assert_eq!(problems(&deployment("3", "web")), []);
+    let what = "Invalid value: \"-1\": must be greater than or equal to 0";
+    one(&deployment("-1", "web"), 5, &format!("Deployment web: spec.replicas: {what}"));
+}
+
+#[test]
+fn selectors_match_their_template() {
+    let what = "Invalid value: `selector` does not match template `labels`";
+    let at = "Deployment web: spec.template.metadata.labels";
+    one(&deployment("1", "api"), 8, &format!("{at}: {what}"));
+}
+
+#[test]
+fn versions_that_are_not_served_are_found() {
+    let text = deployment("1", "web").replace("apps/v1", "apps/v1beta1");
+    let what = "no matches for kind \"Deployment\" in version \"apps/v1beta1\"";
+    one(&text, 1, &format!("Deployment web: apiVersion: {what}"));
+}
+
+#[test]
+fn custom_resources_are_not_checked() {
+    let text = "apiVersion: cert-manager.io/v1\nkind: Certificate\nmetadata: {name: a}\nfoo: 1\n";
+    assert_eq!(problems(text), []);
+}
+
+#[test]
+fn templates_of_job_sets_are_checked() {
+    let text = "apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: train}
+spec:
+  replicatedJobs:
+  - name: workers
+    replicas: -2
+    template:
+      spec:
+        parallelism: 2
+        template:
+          spec:
+            restartPolicy: Never
+            containers:
+            - {name: c, imagine: i}
+";
+    let expected = [
+        (
+            7,
+            "JobSet train: spec.replicatedJobs[0].replicas: Invalid value: \"-2\": must be greater \
+             than or equal to 0"
+                .to_owned(),
+        ),
+        (
+            15,
+            "JobSet train: spec.replicatedJobs[0].template.spec.template.spec.containers[0].imagine: \
+             unknown field"
+                .to_owned(),
+        ),
+    ];
+    assert_eq!(problems(text), expected);
+}
+
+#[test]
+fn requests_do_not_exceed_limits() {
+    let text = POD.replace("memory: 1Gi}", "memory: 1Gi}\n      limits: {cpu: 1500m}");
+    let what = "Invalid value: \"2\": must be less than or equal to cpu limit";
+    let at = "Pod shop/web-0: spec.containers[0].resources.requests.cpu";
+    one(&text, 11, &format!("{at}: {what}"));
+}
+
+#[test]
+fn names_are_escaped() {
+    let text =
+        "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"n\\u001b[31m\"}}";
+    let found = problems(text);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].1.contains("Invalid value: \"n\\u{1b}[31m\""), "{found:?}");
+}
+
+#[test]
+fn problems_of_an_input_are_limited() {
+    let node =
+        "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"n\"}, \"x\": 1}";
+    let input = format!("[{}]", vec![node; 1500].join(","));
+    assert_eq!(problems(&input).len(), 1000);
+}
+
+#[test]
+fn invalid_texts_have_no_problems() {
+    for text in ["", "{", "a: [", "\u{0}", "- - -\n-", "{\"a\": 1} x"] {
+        assert_eq!(problems(text), [], "{text:?}");
+    }
+}
+
+#[test]
+fn lines_of_paths_are_found() {
+    let text = format!("{POD}---\n{POD}");
+    assert_eq!(line_of(text.as_bytes(), "documents[1].spec.containers[0].image"), Some(21));
+    assert_eq!(line_of(POD.as_bytes(), "spec.containers[0].resources.requests.cpu"), Some(11));
+    assert_eq!(line_of(POD.as_bytes(), "spec.containers[7].image"), Some(7));
+    assert_eq!(line_of(b"{", "spec"), None);
+}
