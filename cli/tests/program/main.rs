@@ -10,6 +10,7 @@ mod conformance;
 mod consolidate;
 mod errors;
 mod explain;
+mod inputs;
 mod inspect;
 mod live;
 mod perf;

@@ -186,7 +186,8 @@ impl Collected {
         }
         if wire.status.as_ref().is_some_and(|s| matches!(&*s.phase, "Succeeded" | "Failed")) {
             self.finished_pods += 1;
-            self.finished_uids.push(wire.metadata.as_ref().map_or_else(String::new, |meta| meta.uid.to_string()));
+            self.finished_uids
+                .push(wire.metadata.as_ref().map_or_else(String::new, |meta| meta.uid.to_string()));
             return Ok(());
         }
         let draft = super::pod::read(wire, path, &mut Rules::apply(&mut self.defaulted))?;

@@ -76,7 +76,10 @@ fn next(text: &str, mut at: usize) -> Result<Next, ReadError> {
             at += logs(rest).ok_or_else(|| cut_logs(&text[..at]))?;
         } else if let Some(behind) = rest.strip_prefix("---") {
             let behind = behind.trim_ascii_start();
-            if !behind.is_empty() && !behind.starts_with(['{', '[', '-']) && !behind.starts_with(LOGS_START) {
+            if !behind.is_empty()
+                && !behind.starts_with(['{', '[', '-'])
+                && !behind.starts_with(LOGS_START)
+            {
                 return Ok(Next::Yaml);
             }
             at += "---".len();
@@ -122,7 +125,8 @@ fn logs(text: &str) -> Option<usize> {
 }
 
 fn cut_logs(before: &str) -> ReadError {
-    let cause = Cause::Syntax("these logs have no end: the dump is cut off, write it again".to_owned());
+    let cause =
+        Cause::Syntax("these logs have no end: the dump is cut off, write it again".to_owned());
     ReadError::at(String::new(), Some((1, 1)), cause).behind(before)
 }
 
@@ -162,10 +166,12 @@ pub(super) fn template(text: &str) -> Option<(u64, u64)> {
     text.lines().enumerate().find_map(|(number, line)| {
         let at = line.find("{{")?;
         let before = line[..at].trim_end();
-        let is_action = before.trim_start().is_empty() || before.ends_with([':', '-', '"', '\'', '{', '[', ',']);
+        let is_action = before.trim_start().is_empty()
+            || before.ends_with([':', '-', '"', '\'', '{', '[', ',']);
         let is_closed = line[at..].contains("}}");
         let column = line[..at].chars().count() as u64 + 1;
-        (is_action && is_closed && !before.trim_start().starts_with('#')).then_some((number as u64 + 1, column))
+        (is_action && is_closed && !before.trim_start().starts_with('#'))
+            .then_some((number as u64 + 1, column))
     })
 }
 

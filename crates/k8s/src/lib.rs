@@ -83,8 +83,8 @@ mod workloads;
 mod yaml;
 
 pub use budgets::{BudgetLimit, IntOrPercent, Limit, PodFacts, Scaled, Scales};
-pub use defaults::Defaulted;
 pub use copies::Mark;
+pub use defaults::Defaulted;
 pub use digest::{Digest, node_digest, pod_digest};
 pub use error::{Cause, ReadError};
 pub use objects::{PriorityClass, RuntimeClass};
