@@ -78,9 +78,9 @@ impl Godel {
 pub(crate) struct From {
     /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml), instead of a running cluster.
     ///
-    /// Also directories (all .json, .yaml and .yml files in them, such as those of `kubectl cluster-info dump` and
-    /// must-gather), `-` for standard input, and exports of kube-scheduler-simulator. Files may be compressed with
-    /// gzip or zstd.
+    /// Also directories (all .json, .yaml and .yml files in them, as in dumps of `kubectl
+    /// cluster-info dump` and must-gather), - for standard input, several JSON values in a
+    /// file, and exports of kube-scheduler-simulator. Files may be compressed with gzip or zstd.
     #[arg(
         long,
         num_args = 1..,

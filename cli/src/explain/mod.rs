@@ -18,7 +18,7 @@ use portolan::{Cluster, NodeInfo};
 use crate::error::Failure;
 use crate::intake::Intake;
 use crate::text::count;
-use crate::{cluster, print};
+use crate::{cluster, input, print};
 
 /// Show why each node rejects a pod, by how much, and which changes would help.
 ///
@@ -27,8 +27,8 @@ use crate::{cluster, print};
 pub(crate) struct Arguments {
     #[command(flatten)]
     from: cluster::From,
-    /// Pod of the cluster, or a file with a pod; a placed pod is evaluated as if it were
-    /// pending.
+    /// Pod of the cluster, or a file with a pod (- for standard input); a placed pod is
+    /// evaluated as if it were pending.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pod: String,
     /// KubeSchedulerConfiguration; the default profile if absent.
@@ -158,7 +158,7 @@ fn preempt(
 fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod, Failure> {
     let asked = &arguments.pod;
     let file = PathBuf::from(asked);
-    if file.is_file() {
+    if file.is_file() || input::is_standard_input(&file) {
         let objects = cluster::read(std::slice::from_ref(&file))?;
         return objects.pods.into_iter().next().ok_or_else(|| Failure::File {
             file,

@@ -25,6 +25,8 @@ pub(crate) fn options(length: usize) -> Options {
     let mut budget = Budget::default();
     budget.max_documents = length;
     budget.max_total_scalar_bytes = length.saturating_mul(2).saturating_add(bytes);
+    budget.max_buffered_comment_events = length;
+    budget.max_total_comment_bytes = length;
     budget.max_events = length.saturating_add(added).saturating_mul(2);
     budget.max_nodes = length.saturating_add(added);
     budget.max_depth = DEPTH;
