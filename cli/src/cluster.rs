@@ -3,12 +3,9 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use portolan::framework::{Framework, Handle};
 use portolan::model::{Object, ObjectKind, Pod, PodState};
-use portolan::scheduler::queue::QueueConfig;
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, Writer};
-use portolan_k8s::config::{Configuration, Registry};
 use portolan_k8s::{ControllerKind, PodController};
 
 use crate::error::Failure;
@@ -16,9 +13,6 @@ use crate::input;
 use crate::intake::Intake;
 use crate::live::fetch::{self, Fetched, Server};
 use crate::text::count;
-
-/// The scheduler of pods that name none.
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// The option that enables Gödel semantics.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -310,98 +304,4 @@ impl Contents {
 /// The error for an object that occurs twice.
 pub(crate) fn duplicate(object: &str) -> Failure {
     Failure::Usage(format!("{object} occurs twice: pass each object once"))
-}
-
-/// The scheduling policy of one scheduler.
-pub(crate) struct Policy {
-    pub(crate) framework: Framework,
-    /// The scheduler's name.
-    pub(crate) profile: String,
-    /// `percentageOfNodesToScore`, if the configuration sets it.
-    pub(crate) percentage_of_nodes: Option<u8>,
-    /// The queue's settings.
-    pub(crate) queue: QueueConfig,
-    /// A note that the configuration has extenders, which are not called.
-    pub(crate) note: Option<String>,
-}
-
-/// The scheduling policies of all profiles of a configuration.
-pub(crate) struct Policies {
-    /// Not empty.
-    pub(crate) profiles: Vec<Profile>,
-    /// The queue's settings.
-    pub(crate) queue: QueueConfig,
-    /// A note that the configuration has extenders, which are not called.
-    pub(crate) note: Option<String>,
-}
-
-/// One profile of a configuration.
-pub(crate) struct Profile {
-    pub(crate) framework: Framework,
-    pub(crate) scheduler_name: String,
-    /// `percentageOfNodesToScore` of the profile or the configuration, if it is set.
-    pub(crate) percentage_of_nodes: Option<u8>,
-}
-
-/// The configuration's only profile, or the one for this scheduler name; the default
-/// profile if there is no configuration. The profile's plugins share the handle.
-pub(crate) fn policy(
-    file: Option<&PathBuf>,
-    scheduler: Option<&str>,
-    handle: &Handle,
-) -> Result<Policy, Failure> {
-    let wanted = scheduler.unwrap_or(DEFAULT_SCHEDULER);
-    let Policies { profiles, queue, note } = policies(file, handle)?;
-    let names: Vec<String> =
-        profiles.iter().map(|profile| profile.scheduler_name.clone()).collect();
-    let only = names.len() == 1;
-    let mut profiles = profiles.into_iter();
-    let found = profiles.find(|profile| only || profile.scheduler_name == wanted);
-    let found = found.ok_or_else(|| Failure::File {
-        file: file.cloned().unwrap_or_default(),
-        what: format!(
-            "no profile has schedulerName {wanted:?}, only {}: add a profile",
-            names.join(", ")
-        ),
-    })?;
-    let profile = match file {
-        Some(_) => found.scheduler_name,
-        None => wanted.to_owned(),
-    };
-    let (framework, percentage_of_nodes) = (found.framework, found.percentage_of_nodes);
-    Ok(Policy { framework, profile, percentage_of_nodes, queue, note })
-}
-
-/// All profiles of the configuration; the default profile if there is none. The profiles'
-/// plugins share the handle.
-pub(crate) fn policies(file: Option<&PathBuf>, handle: &Handle) -> Result<Policies, Failure> {
-    let Some(file) = file else {
-        let profile = Profile {
-            framework: Framework::default_profile_with(handle),
-            scheduler_name: DEFAULT_SCHEDULER.to_owned(),
-            percentage_of_nodes: None,
-        };
-        let queue = QueueConfig::default();
-        return Ok(Policies { profiles: vec![profile], queue, note: None });
-    };
-    let bytes = input::read(file)?;
-    let text = String::from_utf8(bytes).map_err(|error| Failure::File {
-        file: file.clone(),
-        what: format!("not UTF-8 text ({error}): pass a YAML file"),
-    })?;
-    let configuration =
-        Configuration::read(&text, &Registry::in_tree(), handle).map_err(|error| {
-            Failure::Line { file: file.clone(), line: error.line(), what: error.what().to_owned() }
-        })?;
-    let percentage = Some(configuration.percentage_of_nodes).filter(|percentage| *percentage > 0);
-    let extenders = configuration.extenders.iter().map(|extender| &*extender.url_prefix);
-    let extenders: Vec<&str> = extenders.collect();
-    let note = (!extenders.is_empty())
-        .then(|| format!("the configuration's extenders are not called: {}", extenders.join(", ")));
-    let profiles = configuration.profiles.into_iter().map(|profile| Profile {
-        framework: profile.framework,
-        scheduler_name: profile.scheduler_name,
-        percentage_of_nodes: profile.percentage_of_nodes.or(percentage),
-    });
-    Ok(Policies { profiles: profiles.collect(), queue: configuration.queue, note })
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
+use crate::policy::{self, Reading};
 use crate::replay::run::Outcome;
 use crate::replay::{self, Progress, Settings, Workload};
 use crate::table::plain;
@@ -32,6 +33,8 @@ pub(crate) struct Arguments {
     /// the default profile.
     #[arg(long = "config", required = true, num_args = 1.., value_name = "FILE")]
     configs: Vec<PathBuf>,
+    #[command(flatten)]
+    reading: Reading,
     /// Largest number of unschedulable pods allowed for each configuration.
     #[arg(long, value_name = "COUNT")]
     max_unschedulable: Option<usize>,
@@ -59,6 +62,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let outcomes: Vec<Result<Run, Failure>> = std::thread::scope(|scope| {
         let threads = arguments.configs.iter().zip(&sinks).map(|(config, sink)| {
             let (workload, typical) = (&workload, typical.as_ref());
+            let file = Some(&**config).filter(|file| *file != Path::new("default"));
+            let config = policy::Source { file, reading: &arguments.reading };
             scope.spawn(move || one(workload, source, (config, typical), metrics::of(sink)))
         });
         let threads: Vec<_> = threads.collect();
@@ -84,20 +89,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 fn one(
     workload: &Workload,
     source: &replay::Source,
-    (config, typical): (&PathBuf, Option<&Pod>),
+    (config, typical): (policy::Source<'_>, Option<&Pod>),
     metrics: Option<&Metrics>,
 ) -> Result<Run, Failure> {
-    let settings = Settings {
-        config: Some(config).filter(|config| *config != Path::new("default")),
-        threads: 1,
-        progress: Progress::Hidden,
-        metrics,
-        draws_chart: false,
-    };
+    let settings =
+        Settings { config, threads: 1, progress: Progress::Hidden, metrics, draws_chart: false };
     let outcome = replay::run::run(workload, source, settings)?;
     let imbalance = imbalance(&outcome.end);
     let fragmentation = typical.map_or(0.0, |pod| fragmentation(&outcome.end, pod));
-    Ok(Run { name: config.display().to_string(), outcome, imbalance, fragmentation })
+    let name = config.file.unwrap_or(Path::new("default")).display().to_string();
+    Ok(Run { name, outcome, imbalance, fragmentation })
 }
 
 /// The pod with the median cpu request.

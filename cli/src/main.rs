@@ -15,6 +15,7 @@ mod live;
 mod metrics;
 mod output;
 mod perf;
+mod policy;
 mod random;
 mod replay;
 mod simulation;

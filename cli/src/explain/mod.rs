@@ -17,6 +17,7 @@ use portolan::{Cluster, NodeInfo};
 
 use crate::error::Failure;
 use crate::intake::Intake;
+use crate::policy::ConfigFile;
 use crate::text::count;
 use crate::{cluster, input, print};
 
@@ -31,9 +32,8 @@ pub(crate) struct Arguments {
     /// evaluated as if it were pending.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pod: String,
-    /// KubeSchedulerConfiguration; the default profile if absent.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigFile,
     /// The only node to report on.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
@@ -89,9 +89,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ));
     }
     let scheduler = pod.template.scheduler_name.as_deref();
-    let policy = cluster::policy(arguments.config.as_ref(), scheduler, &Handle::default())?;
+    let policy = arguments.config.source().policy(scheduler, &Handle::default())?;
     let framework = policy.framework;
-    notes.extend(policy.note);
+    notes.extend(policy.notes);
     let waiting = pending.iter().chain([&pod]);
     framework.handle().pod_groups().fill(&fork, waiting);
     if let Err(status) = framework.pre_enqueue(&pod) {

@@ -18,6 +18,7 @@ use crate::cluster::{Godel, Strict};
 use crate::error::Failure;
 use crate::files::openb::Priorities;
 use crate::metrics::{self, MetricsFile};
+use crate::policy::ConfigFile;
 use crate::{Output, print};
 
 pub(crate) use run::Settings;
@@ -39,9 +40,8 @@ pub(crate) use workload::Workload;
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// KubeSchedulerConfiguration; the default profile if absent.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigFile,
     /// Number of threads that evaluate nodes; it does not affect the decisions.
     #[arg(
         long,
@@ -149,7 +149,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let sink = metrics.open()?;
     chart.as_ref().map_or(Ok(()), chart::Target::check)?;
     let settings = Settings {
-        config: config.as_ref(),
+        config: config.source(),
         threads: *threads,
         progress: Progress::Shown,
         metrics: metrics::of(&sink),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,8 +15,8 @@ use portolan::scheduler::queue::QueueConfig;
 use portolan::{Engine, Figures, Reader};
 
 use crate::alloc::live_bytes;
-use crate::cluster;
 use crate::error::Failure;
+use crate::policy;
 use crate::simulation::{self, Stage, closed, refused};
 use crate::{histogram, metrics};
 
@@ -62,7 +61,7 @@ pub(crate) struct Outcome {
 /// How a workload is replayed.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings<'a> {
-    pub(crate) config: Option<&'a PathBuf>,
+    pub(crate) config: policy::Source<'a>,
     pub(crate) threads: u16,
     pub(crate) progress: Progress,
     pub(crate) metrics: Option<&'a Metrics>,
@@ -92,7 +91,7 @@ pub(crate) fn run(
     let engine = stage.engine.clone();
     let reader = engine.reader().map_err(closed)?;
     let is_queued = source.mode == Mode::Timed || workload.needs_queue();
-    let (scheduler, queue, note) = scheduler(source, settings, &stage.handle)?;
+    let (scheduler, queue, notes) = scheduler(source, settings, &stage.handle)?;
     let outcome = Outcome {
         nodes: workload.nodes.len(),
         pods: workload.arrivals.len(),
@@ -108,7 +107,7 @@ pub(crate) fn run(
         decision_hash: 0,
         usage: Vec::new(),
         threads: usize::from(settings.threads),
-        notes: workload.notes.iter().cloned().chain(note).collect(),
+        notes: workload.notes.iter().cloned().chain(notes).collect(),
         placements: vec![None; workload.arrivals.len()],
         waits: match source.mode {
             Mode::Fill => None,
@@ -149,7 +148,7 @@ fn scheduler(
     source: &Source,
     settings: Settings<'_>,
     handle: &Handle,
-) -> Result<(Algorithm, QueueConfig, Option<String>), Failure> {
+) -> Result<(Algorithm, QueueConfig, Vec<String>), Failure> {
     let pool = match usize::from(settings.threads) {
         1 => None,
         threads => {
@@ -157,14 +156,14 @@ fn scheduler(
             Some(Arc::new(pool.map_err(|error| Failure::Threads(error.to_string()))?))
         }
     };
-    let policy = cluster::policy(settings.config, None, handle)?;
+    let policy = settings.config.policy(None, handle)?;
     let percentage_of_nodes = match source.percentage_of_nodes {
         0 => policy.percentage_of_nodes.unwrap_or(0),
         given => given,
     };
     let framework = metrics::record(policy.framework, settings.metrics, &policy.profile);
     let config = AlgorithmConfig { percentage_of_nodes, seed: source.seed };
-    Ok((Algorithm::new(framework, config, pool), policy.queue, policy.note))
+    Ok((Algorithm::new(framework, config, pool), policy.queue, policy.notes))
 }
 
 fn bar(workload: &Workload, progress: Progress) -> ProgressBar {

@@ -39,6 +39,7 @@ use portolan_k8s::{IntOrPercent, PodController, Scales};
 use crate::error::Failure;
 use crate::intake::Intake;
 use crate::metrics::{self, MetricsFile};
+use crate::policy::ConfigFile;
 use crate::simulation::{Simulation, Stage, closed, event};
 use crate::text::count;
 use crate::{Output, cluster, print};
@@ -120,12 +121,8 @@ pub(crate) struct Arguments {
     /// Time limit of the search of --consolidate, in seconds.
     #[arg(long, default_value_t = 10.0, value_parser = seconds, value_name = "SECONDS")]
     budget: f64,
-    /// KubeSchedulerConfiguration; the default profile if absent.
-    ///
-    /// All nodes are evaluated for each pod, unless the configuration sets
-    /// percentageOfNodesToScore.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigFile,
     /// Seed for breaking ties.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -225,13 +222,13 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let stage = Stage::new(arguments.godel.config(), metrics::of(&sink));
     let put = stage.engine.with_writer(|writer| contents.put(writer, &arguments.godel));
     let pending = put.map_err(closed)??;
-    let policies = cluster::policies(arguments.config.as_ref(), &stage.handle)?;
-    let (queue, note) = (policies.queue, policies.note);
+    let policies = arguments.config.source().policies(&stage.handle)?;
     let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
     let mut answer = Answer { notes, intake, ..Answer::default() };
-    answer.notes.extend(note);
+    answer.notes.extend(policies.notes);
     // Gödel's schedulers share the pods of one scheduler name.
-    let is_for_all = arguments.godel.is_enabled() && policies.profiles.len() == 1;
+    let is_for_all =
+        policies.is_for_all || arguments.godel.is_enabled() && policies.profiles.len() == 1;
     let each = policies.profiles.into_iter().map(|profile| {
         let name = if is_for_all { String::new() } else { profile.scheduler_name };
         let framework = metrics::record(profile.framework, metrics::of(&sink), &name);
@@ -243,7 +240,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let schedulers = profiles.iter().map(|(name, framework, config)| {
         (name.clone(), Algorithm::new(framework.clone(), config.clone(), None))
     });
-    let mut simulation = stage.with_schedulers(schedulers.collect(), queue)?;
+    let mut simulation = stage.with_schedulers(schedulers.collect(), policies.queue)?;
     let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
         (name.clone(), (framework.clone(), config.clone()))
     };

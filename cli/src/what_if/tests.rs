@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use serde_json::{Value, json};
 
+use crate::policy;
 use crate::replay::{self, Progress, Settings, Source};
 
 use super::{Arguments, answer};
@@ -126,8 +127,9 @@ fn adding_pods_has_the_outcome_of_their_replay() {
         let percentage = ["--percentage-of-nodes".to_owned(), "100".to_owned()];
         let replayed = Replayed::parse_from(replayed.iter().chain(&seeded).chain(&percentage));
         let workload = replay::workload(&replayed.source).expect("a workload");
+        let config = policy::ConfigFile::default();
         let settings = Settings {
-            config: None,
+            config: config.source(),
             threads: 1,
             progress: Progress::Hidden,
             metrics: None,

@@ -6,6 +6,7 @@
 
 mod common;
 mod compare;
+mod configurations;
 mod conformance;
 mod consolidate;
 mod errors;

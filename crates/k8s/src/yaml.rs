@@ -15,8 +15,8 @@ const EXPANSION: usize = 64 << 20;
 const EXPANSION_TEXT: &str = "64 MiB";
 /// The memory of a value that an alias repeats, besides the bytes of its text.
 const NODE: usize = 128;
-/// How deep values may be nested, as in JSON. Schemas in custom resource definitions are deep.
-const DEPTH: usize = 127;
+/// How deep values may be nested. Schemas in custom resource definitions are deep, but a thread has 2 MB of stack.
+const DEPTH: usize = 96;
 
 /// Returns the limits for a text of the given length.
 pub(crate) fn options(length: usize) -> Options {

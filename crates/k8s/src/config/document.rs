@@ -62,7 +62,7 @@ pub(super) fn find(text: &str) -> Result<Found<'_>, ConfigError> {
         }
         0 if documents.is_empty() => Ok(Found { text: Cow::Borrowed(text), note: None }),
         0 => Err(ConfigError::new(
-            0,
+            documents[0].0 as u64 + 1,
             format!("no {KIND} found, only {}: {}", others.join(", "), unsupported()),
         )),
         _ => {
@@ -151,7 +151,8 @@ impl<'a> Contents<'a> {
     fn take(&mut self, before: usize, document: &'a str) -> Result<(), ConfigError> {
         let probe: Probe = parse(before, document)?;
         let version = probe.api_version.as_ref().map(|version| &*version.value);
-        let kind = probe.kind.as_deref().unwrap_or("document without a kind");
+        let kind = probe.kind.as_deref().filter(|kind| !kind.is_empty());
+        let kind = kind.unwrap_or("document without a kind");
         match (version, kind) {
             (_, KIND) => {
                 probe.check(before)?;
@@ -247,7 +248,7 @@ mod tests {
         let note = "other documents are ignored: 1 ServiceAccount".to_owned();
         assert_eq!(found(&format!("{account}--- # next\r\n{CONFIGURATION}")), (4, Some(note)));
         let (line, what) = error(&format!("{account}---\n{account}"));
-        assert_eq!(line, 0);
+        assert_eq!(line, 1);
         assert!(what.contains("only 2 ServiceAccount"), "{what}");
         let (line, what) = error(&format!("{CONFIGURATION}---\n{CONFIGURATION}"));
         assert!(line == 4 && what.contains("2 configurations, at lines 1, 4"), "{line}: {what}");

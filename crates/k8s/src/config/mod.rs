@@ -234,7 +234,14 @@ fn parse(text: &str) -> Result<(WireConfiguration, Option<String>), ConfigError>
 fn syntax(error: &serde_saphyr::Error) -> ConfigError {
     let line = error.location().map_or(1, |at| at.line());
     let message = error.without_snippet().to_string();
-    ConfigError::new(line, message.split(" at line ").next().unwrap_or_default())
+    let message = message.split(" at line ").next().unwrap_or_default();
+    // A list of all fields would hide the one that is wrong.
+    match message.split_once(", expected one of ") {
+        Some((what, expected)) if expected.len() > 100 => {
+            ConfigError::new(line, format!("{what}: check the spelling"))
+        }
+        _ => ConfigError::new(line, message),
+    }
 }
 
 /// The fields of the process.

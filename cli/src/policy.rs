@@ -1,0 +1,203 @@
+//! The scheduler's configuration: profiles, queue and what is ignored.
+
+use std::path::{Path, PathBuf};
+
+use portolan::framework::{Framework, Handle};
+use portolan::scheduler::queue::QueueConfig;
+use portolan_k8s::config::{Configuration, Registry};
+
+use crate::error::Failure;
+use crate::input;
+
+/// The scheduler of pods that name none.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// The options that select a configuration.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct ConfigFile {
+    /// KubeSchedulerConfiguration in YAML or JSON, also one of several documents or in a
+    /// ConfigMap; the default profile if absent.
+    ///
+    /// What-if questions evaluate all nodes for each pod, unless the configuration sets
+    /// percentageOfNodesToScore.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    reading: Reading,
+}
+
+/// The options for reading configurations.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct Reading {
+    /// Profile for all pods. Otherwise what-if and explain use the profile that a pod's
+    /// schedulerName selects, and replay and compare that of default-scheduler.
+    #[arg(long, value_name = "SCHEDULER_NAME")]
+    profile: Option<String>,
+    /// Ignore plugins of the configuration that do not exist here, instead of refusing it.
+    #[arg(long)]
+    ignore_unknown_plugins: bool,
+    /// Ignore the configuration's extenders, which are never called here, instead of refusing
+    /// it. Nodes that an extender would reject are then feasible.
+    #[arg(long)]
+    ignore_extenders: bool,
+}
+
+/// A configuration to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    /// `None` for the default profile.
+    pub(crate) file: Option<&'a Path>,
+    pub(crate) reading: &'a Reading,
+}
+
+impl ConfigFile {
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source { file: self.config.as_deref(), reading: &self.reading }
+    }
+}
+
+/// The scheduling policy of one scheduler.
+pub(crate) struct Policy {
+    pub(crate) framework: Framework,
+    /// The scheduler's name.
+    pub(crate) profile: String,
+    /// `percentageOfNodesToScore`, if the configuration sets it.
+    pub(crate) percentage_of_nodes: Option<u8>,
+    /// The queue's settings.
+    pub(crate) queue: QueueConfig,
+    /// What the reader should know about the configuration.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The scheduling policies of the profiles of a configuration.
+pub(crate) struct Policies {
+    /// Not empty.
+    pub(crate) profiles: Vec<Profile>,
+    /// Whether the only profile is that of all pods, whatever their schedulerName.
+    pub(crate) is_for_all: bool,
+    /// The queue's settings.
+    pub(crate) queue: QueueConfig,
+    /// What the reader should know about the configuration.
+    pub(crate) notes: Vec<String>,
+}
+
+/// One profile of a configuration.
+pub(crate) struct Profile {
+    pub(crate) framework: Framework,
+    pub(crate) scheduler_name: String,
+    /// `percentageOfNodesToScore` of the profile or the configuration, if it is set.
+    pub(crate) percentage_of_nodes: Option<u8>,
+}
+
+impl Source<'_> {
+    /// The configuration's only profile, or the one for this scheduler name; the default
+    /// profile if there is no configuration. The profile's plugins share the handle.
+    pub(crate) fn policy(
+        self,
+        scheduler: Option<&str>,
+        handle: &Handle,
+    ) -> Result<Policy, Failure> {
+        let wanted = scheduler.unwrap_or(DEFAULT_SCHEDULER);
+        let Policies { mut profiles, queue, notes, .. } = self.policies(handle)?;
+        let at = match profiles.len() {
+            1 => 0,
+            _ => find(&profiles, wanted).ok_or_else(|| {
+                self.refuses(format!(
+                    "no profile has schedulerName {wanted:?}, only {}: pass --profile",
+                    names(&profiles)
+                ))
+            })?,
+        };
+        let found = profiles.swap_remove(at);
+        let profile = match self.file {
+            Some(_) => found.scheduler_name,
+            None => wanted.to_owned(),
+        };
+        let (framework, percentage_of_nodes) = (found.framework, found.percentage_of_nodes);
+        Ok(Policy { framework, profile, percentage_of_nodes, queue, notes })
+    }
+
+    /// All profiles of the configuration, or the one that `--profile` names; the default
+    /// profile if there is no configuration. The profiles' plugins share the handle.
+    pub(crate) fn policies(self, handle: &Handle) -> Result<Policies, Failure> {
+        let mut policies = match self.file {
+            None => Policies {
+                profiles: vec![Profile {
+                    framework: Framework::default_profile_with(handle),
+                    scheduler_name: DEFAULT_SCHEDULER.to_owned(),
+                    percentage_of_nodes: None,
+                }],
+                is_for_all: false,
+                queue: QueueConfig::default(),
+                notes: Vec::new(),
+            },
+            Some(file) => read(file, self.reading, handle)?,
+        };
+        if let Some(name) = &self.reading.profile {
+            let profiles = &mut policies.profiles;
+            let at = find(profiles, name).ok_or_else(|| {
+                let names = names(profiles);
+                self.refuses(format!("there is no profile {name:?}: pass one of {names}"))
+            })?;
+            *profiles = vec![profiles.swap_remove(at)];
+            policies.is_for_all = true;
+        }
+        Ok(policies)
+    }
+
+    fn refuses(self, what: String) -> Failure {
+        match self.file {
+            Some(file) => Failure::File { file: file.to_owned(), what },
+            None => Failure::Usage(what),
+        }
+    }
+}
+
+fn find(profiles: &[Profile], name: &str) -> Option<usize> {
+    profiles.iter().position(|profile| profile.scheduler_name == name)
+}
+
+fn names(profiles: &[Profile]) -> String {
+    let names: Vec<&str> = profiles.iter().map(|profile| &*profile.scheduler_name).collect();
+    names.join(", ")
+}
+
+fn read(file: &Path, reading: &Reading, handle: &Handle) -> Result<Policies, Failure> {
+    let refuses = |what| Failure::File { file: file.to_owned(), what };
+    let bytes = input::read(file)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| refuses(format!("not UTF-8 text ({error}): pass a YAML file")))?;
+    let mut registry = Registry::in_tree();
+    if reading.ignore_unknown_plugins {
+        registry.ignore_unknown();
+    }
+    let configuration = Configuration::read(&text, &registry, handle).map_err(|error| {
+        let what = error.what().to_owned();
+        match error.line() {
+            0 => refuses(what),
+            line => Failure::Line { file: file.to_owned(), line, what },
+        }
+    })?;
+    let mut notes = configuration.notes;
+    let extenders: Vec<&str> =
+        configuration.extenders.iter().map(|extender| &*extender.url_prefix).collect();
+    if !extenders.is_empty() {
+        let extenders = extenders.join(", ");
+        if !reading.ignore_extenders {
+            let way_out = "pass --ignore-extenders to answer without them";
+            return Err(refuses(format!("extenders are not called here ({extenders}): {way_out}")));
+        }
+        notes.push(format!(
+            "the configuration's extenders are not called ({extenders}): nodes that they would \
+             reject are feasible here"
+        ));
+    }
+    let percentage = Some(configuration.percentage_of_nodes).filter(|percentage| *percentage > 0);
+    let profiles = configuration.profiles.into_iter().map(|profile| Profile {
+        framework: profile.framework,
+        scheduler_name: profile.scheduler_name,
+        percentage_of_nodes: profile.percentage_of_nodes.or(percentage),
+    });
+    let (profiles, queue) = (profiles.collect(), configuration.queue);
+    Ok(Policies { profiles, is_for_all: false, queue, notes })
+}
