@@ -94,7 +94,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            eprintln!("portolan: {}", text::printable(&failure.to_string()));
+            eprintln!("portolan: {}", text::printable(&failure.text()));
             ExitCode::from(2)
         }
     }
