@@ -30,9 +30,13 @@ const STATUS: &[(&str, &str, Option<&str>)] = &[
     ("audit", "no problems were found", Some("there are problems")),
     ("conformance", "all answers are equal", Some("an answer differs")),
     ("run", "the scheduler was stopped by a signal", Some("the lease was lost")),
-    ("shadow", "the comparison has ended", Some("a limit was exceeded")),
+    (
+        "shadow",
+        "the comparison has ended",
+        Some("a difference has no explanation, or nothing was compared"),
+    ),
     ("extender", "the server was stopped by a signal", None),
-    ("demo", "all pods were bound", Some("pods were not bound, or not correctly")),
+    ("demo", "each pod was bound once", Some("a pod was bound twice")),
     ("perf cache", "the measurement was printed", None),
     (
         "perf sched",

@@ -71,6 +71,10 @@ impl Godel {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct From {
     /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml), instead of a running cluster.
+    ///
+    /// Also directories (all .json, .yaml and .yml files in them, as in dumps of `kubectl
+    /// cluster-info dump` and must-gather), - for standard input, several JSON values in a
+    /// file, and exports of kube-scheduler-simulator. Files may be compressed with gzip or zstd.
     #[arg(
         long,
         num_args = 1..,
@@ -127,23 +131,19 @@ pub(crate) struct Loaded {
     pub(crate) intake: Intake,
 }
 
-/// Reads all objects of the files, as printed by `kubectl get … -o json|yaml`.
+/// Reads all objects of the files and directories, as printed by `kubectl get … -o json|yaml`.
 pub(crate) fn read(files: &[PathBuf]) -> Result<portolan_k8s::Objects, Failure> {
     reader(files, Strict::default(), &mut Intake::default()).map(portolan_k8s::Reader::finish)
 }
 
-/// Reads all objects of the files into a reader.
+/// Reads all objects of the files and directories into a reader.
 pub(crate) fn reader(
     files: &[PathBuf],
     strict: Strict,
     intake: &mut Intake,
 ) -> Result<portolan_k8s::Reader, Failure> {
     let mut reader = portolan_k8s::Reader::new();
-    for file in files {
-        let bytes = input::read(file)?;
-        reader.read(&bytes).map_err(|error| not_read_at(file, &bytes, &error))?;
-        strict.examine(file, &bytes, intake);
-    }
+    input::objects(files, strict, &mut reader, intake)?;
     Ok(reader)
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn pods(files: &[PathBuf]) -> Result<Vec<Pod>, Failure> {
 }
 
 /// A read error with its file, and with the line of its field if the parser does not know it.
-fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadError) -> Failure {
+pub(crate) fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadError) -> Failure {
     let line = match error.line() {
         None if !error.path().is_empty() => portolan_k8s::line_of(bytes, error.path()),
         _ => None,

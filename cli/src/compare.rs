@@ -26,7 +26,7 @@ use crate::{Output, print};
 ///
 /// Without files, the workload is a synthetic cluster generated from the seed. Input files
 /// are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in JSON or YAML,
-/// gzipped or not.
+/// compressed with gzip or zstd or not.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// KubeSchedulerConfiguration files, each compared with the first; `default` stands for

@@ -3,21 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use crate::files::Wrong;
+use crate::text::shortened;
 
 /// An error that ends the program with exit status 2.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// A file that cannot be read.
-    #[error("{}: {error}: check the path and its permissions", file.display())]
+    #[error("{}: {error}: check the path and its permissions", name(file))]
     Open { file: PathBuf, error: std::io::Error },
     /// A file that cannot be written.
-    #[error("{}: {error}: check that the folder exists and is writable", file.display())]
+    #[error("{}: {error}: check that the folder exists and is writable", name(file))]
     Write { file: PathBuf, error: std::io::Error },
     /// Invalid content at a line of a file.
-    #[error("{}:{line}: {what}", file.display())]
+    #[error("{}:{line}: {what}", name(file))]
     Line { file: PathBuf, line: u64, what: String },
     /// Invalid content of a file as a whole.
-    #[error("{}: {what}", file.display())]
+    #[error("{}: {what}", name(file))]
     File { file: PathBuf, what: String },
     /// Invalid or conflicting arguments.
     #[error("{0}")]
@@ -42,7 +43,23 @@ pub(crate) enum Failure {
     Panicked(&'static str),
 }
 
+/// The largest number of characters of an error.
+const MOST: usize = 280;
+
+/// The name of a file in an error: a long path without its middle, standard input by name.
+fn name(file: &Path) -> String {
+    match crate::input::is_standard_input(file) {
+        true => "standard input".to_owned(),
+        false => shortened(&file.display().to_string(), MOST / 2),
+    }
+}
+
 impl Failure {
+    /// The error as it is printed, which quotes long input in part.
+    pub(crate) fn text(&self) -> String {
+        shortened(&self.to_string(), MOST)
+    }
+
     /// Adds the file name to invalid content.
     pub(crate) fn wrong(file: &Path, Wrong { line, what }: Wrong) -> Failure {
         let file = file.to_owned();

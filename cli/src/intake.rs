@@ -37,6 +37,8 @@ pub(crate) struct Intake {
     warnings: Vec<(String, usize)>,
     /// The number of further warnings that are not kept.
     further: usize,
+    /// Notes about directories, whose other files are ignored.
+    directories: Vec<String>,
 }
 
 impl Intake {
@@ -84,6 +86,11 @@ impl Intake {
         self.ignore(kind, count, why);
     }
 
+    /// Adds a note about the files of a directory.
+    pub(crate) fn note(&mut self, note: String) {
+        self.directories.push(note);
+    }
+
     /// Adds a warning, unless it is known. Long names are shortened.
     pub(crate) fn warn(&mut self, warning: &str) {
         let warning = shortened(warning, LONGEST);
@@ -129,6 +136,9 @@ impl Intake {
         if !line.is_empty() {
             terminal::note(&line);
         }
+        for note in &self.directories {
+            terminal::note(note);
+        }
         for (warning, times) in self.warnings.iter().take(SHOWN) {
             let times = match times {
                 1 => String::new(),
@@ -154,6 +164,7 @@ impl Intake {
             "ignored": ignored.collect::<Vec<_>>(),
             "warnings": warnings.collect::<Vec<_>>(),
             "further_warnings": self.further,
+            "directories": self.directories,
         })
     }
 }

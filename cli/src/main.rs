@@ -111,7 +111,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            terminal::error(&failure.to_string());
+            terminal::error(&failure.text());
             ExitCode::from(2)
         }
     }

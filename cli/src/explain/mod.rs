@@ -19,7 +19,7 @@ use crate::error::Failure;
 use crate::intake::Intake;
 use crate::policy::ConfigFile;
 use crate::text::count;
-use crate::{cluster, print};
+use crate::{cluster, input, print};
 
 /// Show why each node rejects a pod, by how much, and which changes would help.
 ///
@@ -28,8 +28,8 @@ use crate::{cluster, print};
 pub(crate) struct Arguments {
     #[command(flatten)]
     from: cluster::From,
-    /// Pod of the cluster, or a file with a pod; a placed pod is evaluated as if it were
-    /// pending.
+    /// Pod of the cluster, or a file with a pod (- for standard input); a placed pod is
+    /// evaluated as if it were pending.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pod: String,
     #[command(flatten)]
@@ -66,7 +66,8 @@ struct Explained<'a> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let file = Some(PathBuf::from(&arguments.pod)).filter(|file| file.is_file());
+    let file = Some(PathBuf::from(&arguments.pod))
+        .filter(|file| file.is_file() || input::is_standard_input(file));
     let (loaded, added) = cluster::load_with(&arguments.from, &arguments.godel, file.as_slice())?;
     let cluster::Loaded { writer, pending, mut notes, intake } = loaded;
     let mut fork = writer.cluster().fork();

@@ -2,9 +2,8 @@
 //! run it too.
 
 pub(crate) mod openb;
+mod packed;
 mod unique;
-
-use std::io::Read;
 
 /// Invalid content of a file, with the line if it is known.
 #[derive(Debug)]
@@ -23,27 +22,9 @@ impl Wrong {
     }
 }
 
-/// Largest decompressed size, above any cluster's dump: a gzip stream can expand to a
-/// thousand times its length.
-const MOST: u64 = 4 << 30;
-
-/// The content of a file; gzip is detected by its magic bytes.
+/// The content of a file; gzip and zstd are detected by their magic bytes.
 pub(crate) fn content(bytes: Vec<u8>) -> Result<Vec<u8>, Wrong> {
-    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut text = Vec::new();
-        let mut stream = flate2::read::MultiGzDecoder::new(&*bytes).take(MOST + 1);
-        stream.read_to_end(&mut text).map_err(|error| {
-            Wrong::whole(format!("invalid gzip data ({error}): download the file again"))
-        })?;
-        if text.len() as u64 > MOST {
-            return Err(Wrong::whole(
-                "the gzip data expands to more than 4 GiB: decompress the file first",
-            ));
-        }
-        text
-    } else {
-        bytes
-    };
+    let bytes = packed::unpack(bytes, packed::MOST)?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(Wrong::whole("the file is empty"));
     }

@@ -275,8 +275,8 @@ fn nodes(cluster: &Cluster, shown: &Shown<'_>) -> String {
         ];
         if let Some(object) = object.filter(|_| shown.is_wide()) {
             let taints = object.taints.iter().map(|taint| match &*taint.value {
-                "" => format!("{}:{}", taint.key, format!("{:?}", taint.effect)),
-                value => format!("{}={value}:{}", taint.key, format!("{:?}", taint.effect)),
+                "" => format!("{}:{:?}", taint.key, taint.effect),
+                value => format!("{}={value}:{:?}", taint.key, taint.effect),
             });
             row.push(labels(object.labels.iter()));
             row.push(taints.collect::<Vec<_>>().join(","));

@@ -31,7 +31,7 @@ pub(crate) use workload::Workload;
 /// generated from the seed.
 ///
 /// Input files are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in JSON or
-/// YAML, gzipped or not.
+/// YAML, compressed with gzip or zstd or not.
 ///
 /// In timed mode, and if pods differ in priority or belong to pod groups, pods go through
 /// the scheduling queue: they wait, are retried after events that may help, and preempt
@@ -60,10 +60,11 @@ pub(crate) struct Arguments {
 /// The workload, and how it is replayed.
 #[derive(clap::Args)]
 pub(crate) struct Source {
-    /// Nodes of the cluster.
+    /// Nodes of the cluster: a file, a directory, or - for standard input.
     #[arg(long, requires = "pods", value_name = "FILE")]
     nodes: Option<PathBuf>,
-    /// Pods in arrival order; pods with a node are placed before the replay.
+    /// Pods in arrival order: a file, a directory, or - for standard input. Pods with a node are
+    /// placed before the replay.
     #[arg(long, requires = "nodes", value_name = "FILE")]
     pods: Option<PathBuf>,
     /// Arrival and run times of pods.

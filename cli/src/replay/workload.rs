@@ -57,7 +57,7 @@ impl Workload {
     }
 }
 
-/// Reads nodes and pods; files that end in .csv or .csv.gz are openb CSV.
+/// Reads nodes and pods; files that end in .csv, .csv.gz or .csv.zst are openb CSV.
 pub(super) fn load(
     nodes: &Path,
     pods: &Path,
@@ -66,7 +66,8 @@ pub(super) fn load(
 ) -> Result<Workload, Failure> {
     let is_csv = |file: &Path| {
         let name = file.to_string_lossy();
-        name.trim_end_matches(".gz").ends_with(".csv")
+        let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst"));
+        plain.unwrap_or(&name).ends_with(".csv")
     };
     let mut workload = Workload {
         name: format!("{} on {}", file_name(pods), file_name(nodes)),

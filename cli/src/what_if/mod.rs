@@ -107,7 +107,8 @@ pub(crate) struct Arguments {
     /// Add COUNT copies of the node in FILE, such as 3xnode.yaml.
     #[arg(long, value_parser = nodes::Copies::parse, num_args = 1.., value_name = "COUNTxFILE")]
     add: Vec<nodes::Copies>,
-    /// Additional pods to schedule: files of pods or of their controllers.
+    /// Additional pods to schedule: files or directories of pods or of their controllers, or
+    /// - for standard input.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pods: Vec<PathBuf>,
     /// Count how many copies of the pod in FILE still fit.

@@ -12,6 +12,7 @@ mod consolidate;
 mod dropped;
 mod errors;
 mod explain;
+mod inputs;
 mod inspect;
 mod live;
 mod manners;

@@ -58,6 +58,45 @@ fn output_to_a_pipe_has_no_colour_unless_forced() {
 }
 
 #[test]
+fn stores_are_named_as_kubectl_names_kinds() {
+    let rows = |store: &str, more: &[&str]| {
+        let arguments = [&["dump", "-q", "-f", CLUSTER, "--store", store], more].concat();
+        let run = portolan(&arguments);
+        assert_eq!(run.code, 0, "{store}: {}", run.err);
+        run.out
+    };
+    for store in ["pod", "PODS", "Po"] {
+        assert_eq!(rows(store, &[]), rows("pods", &[]), "{store}");
+    }
+    for store in ["pdb", "poddisruptionbudgets", "PodDisruptionBudget"] {
+        assert_eq!(rows(store, &["-o", "name"]), "poddisruptionbudget/web\n", "{store}");
+    }
+    assert_eq!(rows("nodes", &["-l", "pool=a,kubernetes.io/hostname!=n1", "-oname"]), "node/n2\n");
+    assert_eq!(rows("po", &["-l", "app in (web)", "-oname"]), "pod/web-1-a\npod/web-1-b\n");
+    assert_eq!(rows("po", &["-n", "other", "-oname"]), "");
+    let wide = rows("nodes", &["-o", "wide"]);
+    assert!(wide.contains("dedicated=batch:NoSchedule") && wide.contains("pool=b"), "{wide}");
+    assert!(!rows("nodes", &[]).contains("pool=b"));
+}
+
+#[test]
+fn rows_that_cannot_be_selected_are_refused() {
+    for (arguments, says) in [
+        (&["-o", "name"][..], "-o name needs --store"),
+        (&["--store", "nodez"], "store \"nodez\" does not exist"),
+        (&["--store", "pdb", "-l", "a=b"], "--selector selects nodes and pods"),
+        (&["--store", "pods", "-n", "shop", "-o", "json"], "omit --namespace"),
+        (&["--store", "pods", "-l", "a=b=c"], "is not a label requirement"),
+        (&["-n", "shop"], "--store"),
+    ] {
+        let run = portolan(&[&["dump", "-f", CLUSTER], arguments].concat());
+        assert_eq!((run.code, &*run.out), (2, ""), "{arguments:?}: {}", run.err);
+        assert!(run.err.contains(says), "{arguments:?}: {}", run.err);
+        assert!(run.err.len() < 300, "{arguments:?}: {}", run.err);
+    }
+}
+
+#[test]
 fn wrong_arguments_end_with_status_2_and_a_suggestion() {
     let cases: &[(&[&str], &str)] = &[
         (&["what-fi", "-f", CLUSTER], "'what-if'"),

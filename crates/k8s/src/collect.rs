@@ -169,6 +169,8 @@ pub(super) struct Collected {
     pub(super) read: BTreeMap<&'static str, usize>,
     pub(super) skipped: Skipped,
     pub(super) finished_pods: usize,
+    /// The uids of the finished pods, to recognize further copies.
+    pub(super) finished_uids: Vec<String>,
     pub(super) defaulted: Vec<Defaulted>,
     pub(super) templates: Templates,
     pub(super) budget_limits: Vec<BudgetLimit>,
@@ -188,6 +190,8 @@ impl Collected {
         }
         if wire.status.as_ref().is_some_and(|s| matches!(&*s.phase, "Succeeded" | "Failed")) {
             self.finished_pods += 1;
+            self.finished_uids
+                .push(wire.metadata.as_ref().map_or_else(String::new, |meta| meta.uid.to_string()));
             return Ok(());
         }
         let draft = super::pod::read(wire, path, &mut Rules::apply(&mut self.defaulted))?;
@@ -405,6 +409,7 @@ impl Collected {
             *self.skipped.entry(kind).or_default() += count;
         }
         self.finished_pods += other.finished_pods;
+        self.finished_uids.extend(other.finished_uids);
         self.defaulted.extend(other.defaulted);
         self.budget_limits.extend(other.budget_limits);
         self.facts.merge(other.facts);

@@ -4,6 +4,7 @@
 //! [`Cause`] to match on. While objects are read the path is a linked list on the stack, so it costs nothing unless an
 //! error occurs.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use portolan::model::QuantityError;
@@ -46,6 +47,31 @@ pub enum Cause {
     /// An object outside of a typed list lacks `apiVersion` or `kind`.
     #[error("the object has no apiVersion and kind")]
     NoKind,
+    /// The text is a template, such as that of a Helm chart, and not a manifest.
+    #[error("a template, not a manifest: render it first, for example with `helm template`")]
+    Template,
+    /// The text is not UTF-8.
+    #[error("the text is {found}: save it as UTF-8, in PowerShell with `Out-File -Encoding utf8`")]
+    Encoding {
+        /// The encoding that was found.
+        found: &'static str,
+    },
+    /// The aliases of a YAML text expand to more than the limit.
+    #[error("the aliases of the text expand to more than {limit}: write the values out")]
+    Expansion {
+        /// The limit.
+        limit: &'static str,
+    },
+    /// No supported Kubernetes release serves the kind in this version.
+    #[error("{api_version} {kind} is no longer served: use {instead} (kubectl convert writes it)")]
+    ApiVersion {
+        /// The version that was found.
+        api_version: String,
+        /// The kind.
+        kind: &'static str,
+        /// The version that is served.
+        instead: &'static str,
+    },
     /// The object is of another kind than the caller requested.
     #[error("kind {found:?} is not {expected}")]
     Kind {
@@ -81,6 +107,18 @@ impl ReadError {
         self
     }
 
+    /// Returns the error for a text that follows `before`.
+    pub(super) fn behind(mut self, before: &str) -> ReadError {
+        if let Some((line, column)) = &mut self.0.position {
+            if *line == 1 {
+                let start = before.rfind('\n').map_or(0, |at| at + 1);
+                *column += before[start..].chars().count() as u64;
+            }
+            *line += before.bytes().filter(|byte| *byte == b'\n').count() as u64;
+        }
+        self
+    }
+
     /// Creates the error for a `value` at `path` that is not `expected`.
     pub(super) fn value(path: &Path<'_>, value: &str, expected: &'static str) -> ReadError {
         ReadError::new(path, Cause::Value { value: value.to_owned(), expected })
@@ -91,6 +129,14 @@ impl ReadError {
     #[must_use]
     pub fn path(&self) -> &str {
         &self.0.path
+    }
+
+    /// Returns whether the input is JSON or YAML of another program: its first object has neither `apiVersion` nor
+    /// `kind`. Directories of dumps contain such files.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.0.cause == Cause::NoKind
+            && ["", "[0]", "documents[0]", "documents[0][0]"].contains(&&*self.0.path)
     }
 
     /// Returns the line, counted from 1, if the parser knows it.
@@ -118,10 +164,27 @@ impl fmt::Display for ReadError {
             write!(f, "line {line}, column {column}: ")?;
         }
         if !self.0.path.is_empty() {
-            write!(f, "{}: ", self.0.path)?;
+            write!(f, "{}: ", shortened(&self.0.path, PATH))?;
         }
-        self.0.cause.fmt(f)
+        f.write_str(&shortened(&self.0.cause.to_string(), CAUSE))
     }
+}
+
+/// The largest number of characters of a path in a message. [`ReadError::path`] returns all of it.
+const PATH: usize = 80;
+/// The largest number of characters of the reason in a message, which may quote the input.
+const CAUSE: usize = 160;
+
+/// Returns a text of at most `most` characters, without its middle if it is longer.
+fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    // Most texts are short, and bytes are at least as many as characters.
+    if text.len() <= most || text.chars().count() <= most {
+        return Cow::Borrowed(text);
+    }
+    let tail = most / 2;
+    let head: String = text.chars().take(most - tail - 1).collect();
+    let skipped = text.chars().count() - tail;
+    Cow::Owned(head + "…" + &text.chars().skip(skipped).collect::<String>())
 }
 
 impl std::error::Error for ReadError {

@@ -41,10 +41,12 @@ mod affinity;
 mod budgets;
 mod collect;
 pub mod config;
+mod copies;
 mod defaults;
 mod digest;
 mod error;
 mod expand;
+mod framing;
 mod godel;
 mod movement;
 mod node;
@@ -71,6 +73,7 @@ mod strict;
 mod time;
 #[cfg(test)]
 mod vector_tests;
+mod versions;
 mod volume;
 mod wire;
 mod wire_objects;
@@ -80,6 +83,7 @@ mod workloads;
 mod yaml;
 
 pub use budgets::{BudgetLimit, IntOrPercent, Limit, PodFacts, Scaled, Scales};
+pub use copies::Mark;
 pub use defaults::Defaulted;
 pub use digest::{Digest, node_digest, pod_digest};
 pub use error::{Cause, ReadError};

@@ -16,6 +16,7 @@ use serde_path_to_error::{Deserializer as Tracked, Track};
 
 use super::collect::{Collected, Kind};
 use super::error::{Cause, Path, ReadError};
+use super::framing::{self, Values};
 use super::resolve::{Objects, resolve};
 use super::wire::{Key, Text};
 
@@ -23,7 +24,7 @@ use super::wire::{Key, Text};
 /// file than its pods.
 #[derive(Debug, Default)]
 pub struct Reader {
-    collected: Collected,
+    pub(super) collected: Collected,
 }
 
 impl Reader {
@@ -33,50 +34,59 @@ impl Reader {
         Reader::default()
     }
 
-    /// Reads JSON or YAML, as detected by [`is_json`].
+    /// Reads JSON or YAML, as detected by [`is_json`]. YAML in flow style that starts like JSON is recognized, too.
     ///
     /// # Errors
     ///
     /// The input is neither JSON nor YAML, or an object in it is invalid. Nothing of the input is kept then.
     pub fn read(&mut self, input: &[u8]) -> Result<(), ReadError> {
-        if is_json(input) {
-            return self.read_json(input);
+        if !is_json(input) {
+            return self.read_yaml(framing::text(input)?);
         }
-        self.read_yaml(text(input)?)
+        let Err(error) = self.read_json(input) else { return Ok(()) };
+        let is_flow = input.len() <= FLOW && error.column().is_some();
+        match framing::text(input) {
+            Ok(text) if is_flow => match self.read_yaml(text) {
+                Err(yaml) if *yaml.cause() == Cause::Template => Err(yaml),
+                Err(_) => Err(error),
+                Ok(()) => Ok(()),
+            },
+            _ => Err(error),
+        }
     }
 
-    /// Reads one JSON value: a Kubernetes object, a list object, or an array of objects. O(length).
+    /// Reads JSON: a Kubernetes object, a list object, an array of objects, or several of these, separated by white
+    /// space (such as newline-delimited JSON), by `---`, or by the logs that `kubectl cluster-info dump` prints between
+    /// lists. An object without `apiVersion` and `kind` may be an export of kube-scheduler-simulator, which has the
+    /// lists `nodes`, `pods`, `pvs`, `pvcs`, `storageClasses`, `priorityClasses` and `namespaces`; its `schedulerConfig`
+    /// is skipped. O(length).
     ///
     /// # Errors
     ///
     /// As for [`Reader::read`].
     pub fn read_json(&mut self, input: &[u8]) -> Result<(), ReadError> {
         let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
-        let document: Document = serde_json::from_str(text(input)?)
-            .map_err(|error| ReadError::json(json_path(input), &error))?;
-        self.collected.merge(document.into_result()?);
+        let text = framing::text(input)?;
+        match framing::values(text)? {
+            Values::Read(document) => self.collected.merge(document.into_result()?),
+            Values::Yaml => self.read_yaml(text)?,
+        }
         Ok(())
     }
 
-    /// Reads the documents of a YAML text and skips empty documents.
+    /// Reads the documents of a YAML text and skips empty documents. The logs in the output of
+    /// `kubectl cluster-info dump -o yaml` are skipped, too.
     ///
     /// # Errors
     ///
     /// As for [`Reader::read`].
     pub fn read_yaml(&mut self, input: &str) -> Result<(), ReadError> {
-        let documents: Vec<Document> = super::yaml::documents(input)?;
-        let several = documents.len() > 1;
-        let mut all = Vec::with_capacity(documents.len());
-        for (i, document) in documents.into_iter().enumerate() {
-            let read = document.into_result();
-            all.push(if several {
-                read.map_err(|e| e.within(&format!("documents[{i}]")))?
-            } else {
-                read?
-            });
-        }
-        for one in all {
-            self.collected.merge(one);
+        let documents = read_documents(input).map_err(|error| match framing::template(input) {
+            Some(position) => ReadError::at(String::new(), Some(position), Cause::Template),
+            None => error,
+        })?;
+        for document in documents {
+            self.collected.merge(document);
         }
         Ok(())
     }
@@ -137,21 +147,28 @@ pub fn read(input: &[u8]) -> Result<Objects, ReadError> {
     Ok(reader.finish())
 }
 
-/// Returns the text of an input.
-fn text(input: &[u8]) -> Result<&str, ReadError> {
-    std::str::from_utf8(input).map_err(|error| {
-        let before = &input[..error.valid_up_to()];
-        let line = before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
-        let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let column = String::from_utf8_lossy(&before[start..]).chars().count() as u64 + 1;
-        let cause = Cause::Syntax("the text is not valid UTF-8".to_owned());
-        ReadError::at(String::new(), Some((line, column)), cause)
-    })
+/// Inputs up to this length that are not JSON although they start like it are read as YAML in flow style.
+const FLOW: usize = 1 << 20;
+
+/// Reads the documents of a YAML text, or returns the first error in them.
+fn read_documents(input: &str) -> Result<Vec<Collected>, ReadError> {
+    let documents: Vec<Document> = super::yaml::documents(&framing::without_logs(input)?)?;
+    let several = documents.len() > 1;
+    let mut all = Vec::with_capacity(documents.len());
+    for (i, document) in documents.into_iter().enumerate() {
+        let read = document.into_result();
+        all.push(if several {
+            read.map_err(|e| e.within(&format!("documents[{i}]")))?
+        } else {
+            read?
+        });
+    }
+    Ok(all)
 }
 
 /// Returns the path at which an input is rejected, or no path for a repeated field. Parses the input a second time, as a
 /// tree, since a tracked parser of the text would compile all structs once more.
-fn json_path(input: &[u8]) -> String {
+pub(super) fn json_path(input: &[u8]) -> String {
     let value = match super::slice::value(input) {
         Ok(value) => value,
         Err(error) => return error.path().to_owned(),
@@ -164,7 +181,7 @@ fn json_path(input: &[u8]) -> String {
 #[derive(Debug, Default)]
 pub(super) struct Document {
     collected: Collected,
-    failed: Option<ReadError>,
+    pub(super) failed: Option<ReadError>,
 }
 
 impl Document {
@@ -172,6 +189,19 @@ impl Document {
         match self.failed {
             Some(error) => Err(error),
             None => Ok(self.collected),
+        }
+    }
+
+    /// Refuses a kind, or a list of it, in a version that is no longer served.
+    fn check_version(
+        &mut self,
+        api_version: &Option<Text<'_>>,
+        kind: &Option<Text<'_>>,
+        path: &Path<'_>,
+    ) {
+        if let (Some(api_version), Some(kind)) = (api_version, kind) {
+            let kind = kind.strip_suffix("List").unwrap_or(kind);
+            self.take(|_| super::versions::check(api_version, kind, path));
         }
     }
 
@@ -186,8 +216,7 @@ impl Document {
 impl<'de> Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Document, D::Error> {
         let mut document = Document::default();
-        let item = Item { document: &mut document, path: &Path::Root, default: None, late: None };
-        item.deserialize(deserializer)?;
+        Item::root(&mut document).deserialize(deserializer)?;
         Ok(document)
     }
 }
@@ -196,13 +225,20 @@ impl<'de> Deserialize<'de> for Document {
 type Late = Vec<(usize, Value)>;
 
 /// Reads one object, or a list of objects, into a document.
-struct Item<'c> {
+pub(super) struct Item<'c> {
     document: &'c mut Document,
     path: &'c Path<'c>,
     /// The kind that a typed list implies for its items.
     default: Option<Kind>,
     /// The index of the item, and the buffer for items without a kind whose list may still turn out to be typed.
     late: Option<(usize, &'c mut Late)>,
+}
+
+impl Item<'_> {
+    /// Reads a whole text or YAML document.
+    pub(super) fn root(document: &mut Document) -> Item<'_> {
+        Item { document, path: &Path::Root, default: None, late: None }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Item<'_> {
@@ -270,6 +306,7 @@ impl<'de> Visitor<'de> for Item<'_> {
                         _ => default.clone(),
                     };
                     if let (Some(known), true) = (known, fields.is_empty()) {
+                        document.check_version(&api_version, &kind, path);
                         if known.is_list() {
                             map.next_value::<de::IgnoredAny>()?;
                             continue;
@@ -286,6 +323,7 @@ impl<'de> Visitor<'de> for Item<'_> {
             (Some(api_version), Some(kind)) => Some((&**api_version, &**kind)),
             _ => None,
         };
+        document.check_version(&api_version, &kind, path);
         if listed {
             let default = named.and_then(|(a, k)| Kind::of_items(a, k));
             let items = path.key("items");
@@ -314,12 +352,33 @@ impl<'de> Visitor<'de> for Item<'_> {
                 late.push((index, Value::Object(fields)));
                 Ok(())
             }
+            _ if matches!(path, Path::Root) && framing::is_export(&fields) => {
+                export(document, &fields).map_err(de::Error::custom)
+            }
             _ => {
-                document.take(|_| Err(ReadError::new(path, Cause::NoKind)));
+                let unnamed = framing::unnamed(path, api_version.is_some(), kind.is_some());
+                document.take(|_| Err(unnamed));
                 Ok(())
             }
         }
     }
+}
+
+/// Reads the lists of an export of kube-scheduler-simulator, whose items need not name their kind.
+fn export(
+    document: &mut Document,
+    fields: &serde_json::Map<String, Value>,
+) -> Result<(), serde_json::Error> {
+    for (name, api_version, kind) in framing::EXPORT {
+        let Some(list) = fields.get(name) else { continue };
+        let default = Some(Kind::of(api_version, kind));
+        let path = Path::Root.key(name);
+        // Tracked only so that the structs are not compiled once more, see `json_path`.
+        let mut track = Track::new();
+        let items = Items { document: &mut *document, path: &path, default, late: None };
+        items.deserialize(Tracked::new(list, &mut track))?;
+    }
+    Ok(())
 }
 
 /// Reads fields that were buffered because the kind came late.

@@ -8,24 +8,60 @@ use serde_saphyr::{Budget, Error, Options};
 use super::error::{Cause, ReadError};
 use super::read::Document;
 
-/// The number of nodes that aliases may add to a text, far more than manifests need.
-const ADDED_NODES: usize = 20_000;
-/// The number of bytes that aliases may add to the scalars of a text.
-const ADDED_BYTES: usize = 4 << 20;
+/// The memory that aliases and merge keys may add to a text. Charts repeat blocks of a few lines thousands of times; a
+/// text that exceeds this amount is meant to exhaust memory.
+const EXPANSION: usize = 64 << 20;
+/// The amount in words.
+const EXPANSION_TEXT: &str = "64 MiB";
+/// The memory of a value that an alias repeats, besides the bytes of its text.
+const NODE: usize = 128;
+/// How deep values may be nested. Schemas in custom resource definitions are deep, but a thread has 2 MB of stack.
+const DEPTH: usize = 96;
 
 /// Returns the limits for a text of the given length.
 pub(crate) fn options(length: usize) -> Options {
     let length = length.saturating_add(1);
+    let (added, bytes) = (EXPANSION / NODE, EXPANSION / 4);
     let mut budget = Budget::default();
     budget.max_documents = length;
-    budget.max_total_scalar_bytes = length.saturating_mul(2).saturating_add(ADDED_BYTES);
-    budget.max_events = length.saturating_add(ADDED_NODES).saturating_mul(2);
-    budget.max_nodes = length.saturating_add(ADDED_NODES);
+    budget.max_total_scalar_bytes = length.saturating_mul(2).saturating_add(bytes);
+    budget.max_buffered_comment_events = length;
+    budget.max_total_comment_bytes = length;
+    budget.max_events = length.saturating_add(added).saturating_mul(2);
+    budget.max_nodes = length.saturating_add(added);
+    budget.max_depth = DEPTH;
+    budget.max_aliases = length;
+    budget.max_anchors = length;
+    budget.max_merge_keys = length;
+    // One block that all objects repeat is common. The number of repeated values is limited below.
+    budget.enforce_alias_anchor_ratio = false;
+    budget.max_recorded_anchor_events = length.saturating_add(added).saturating_mul(2);
+    budget.max_recorded_anchor_bytes = length.saturating_add(bytes);
     let mut options = Options::default();
     options.budget = Some(budget);
-    options.alias_limits.max_total_replayed_events = 2 * ADDED_NODES;
+    options.alias_limits.max_total_replayed_events = added;
     options.with_snippet = false;
     options
+}
+
+/// Returns whether the aliases of a text were expanded up to a limit.
+fn is_expansion(error: &Error) -> bool {
+    use serde_saphyr::budget::BudgetBreach as Breach;
+    match error {
+        Error::AliasError { error, .. } | Error::WithSnippet { error, .. } => is_expansion(error),
+        Error::AliasReplayCounterOverflow { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. } => true,
+        Error::Budget { breach, .. } => matches!(
+            breach,
+            Breach::Events { .. }
+                | Breach::Nodes { .. }
+                | Breach::ScalarBytes { .. }
+                | Breach::RecordedAnchorEvents { .. }
+                | Breach::RecordedAnchorBytes { .. }
+        ),
+        _ => false,
+    }
 }
 
 /// Parses all documents that are not empty.
@@ -47,6 +83,10 @@ fn syntax(error: &Error, input: &str) -> ReadError {
             ("", Some((input.lines().position(is_content).map_or(1, |at| at as u64 + 1), 1)))
         }
     };
+    if is_expansion(error) {
+        let cause = Cause::Expansion { limit: EXPANSION_TEXT };
+        return ReadError::at(path.to_owned(), position, cause);
+    }
     let message = error.without_snippet().to_string();
     // The error has a position of its own, so it is cut off the message. For an alias the message has two positions.
     let places = [" (defined at line ", " at line "];

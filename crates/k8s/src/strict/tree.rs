@@ -70,15 +70,17 @@ impl Spot {
 /// Returns the values of a text, without empty documents. Nothing if the text cannot be parsed.
 pub(super) fn documents(input: &[u8]) -> Vec<Spot> {
     let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
-    if crate::is_json(input) {
-        return json(input);
-    }
     let Ok(text) = std::str::from_utf8(input) else { return Vec::new() };
+    // The logs in a dump are replaced by empty lines.
+    let Ok(text) = crate::framing::without_logs(text) else { return Vec::new() };
+    if crate::is_json(text.as_bytes()) {
+        return json(text.as_bytes());
+    }
     let mut options = crate::yaml::options(input.len());
     // Whether `y` is a truth value depends on the field.
     options.strict_booleans = true;
     let documents: Vec<Spot> =
-        serde_saphyr::from_multiple_with_options(text, options).unwrap_or_default();
+        serde_saphyr::from_multiple_with_options(&text, options).unwrap_or_default();
     documents
 }
 

@@ -1,0 +1,147 @@
+//! Reads the inputs that arguments name: files, directories and standard input, compressed or not.
+//!
+//! A file that is named is read whatever its name is. In a directory only JSON and YAML files are read, because dumps
+//! also contain logs and other files; the others are counted in a note.
+
+mod directory;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use portolan_k8s::Reader;
+
+use crate::cluster::{Strict, not_read_at};
+use crate::error::Failure;
+use crate::files;
+use crate::intake::Intake;
+use crate::text::count;
+
+/// The argument that stands for standard input.
+const STANDARD_INPUT: &str = "-";
+
+/// Whether the argument stands for standard input.
+pub(crate) fn is_standard_input(file: &Path) -> bool {
+    file.as_os_str() == STANDARD_INPUT
+}
+
+/// The content of a file or of standard input (`-`); gzip and zstd are detected by their magic bytes.
+pub(crate) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    files::content(bytes(file)?).map_err(|wrong| Failure::wrong(file, wrong))
+}
+
+/// The bytes of a file or of standard input, still compressed.
+fn bytes(file: &Path) -> Result<Vec<u8>, Failure> {
+    let open = |error| Failure::Open { file: file.to_owned(), error };
+    if is_standard_input(file) {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        if TAKEN.swap(true, Ordering::Relaxed) {
+            return Err(Failure::Usage(
+                "standard input (-) is empty after its first use: pass - for one argument only"
+                    .to_owned(),
+            ));
+        }
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).map_err(open)?;
+        return Ok(bytes);
+    }
+    std::fs::read(file).map_err(open)
+}
+
+/// Reads objects from files, directories and standard input. Directories get a note about the files that are ignored.
+pub(crate) fn objects(
+    paths: &[PathBuf],
+    strict: Strict,
+    reader: &mut Reader,
+    intake: &mut Intake,
+) -> Result<(), Failure> {
+    for path in paths {
+        if path.is_dir() {
+            directory(path, strict, reader, intake)?;
+        } else {
+            let bytes = read(path)?;
+            reader.read(&bytes).map_err(|error| not_read_at(path, &bytes, &error))?;
+            strict.examine(path, &bytes, intake);
+        }
+    }
+    Ok(())
+}
+
+/// Reads the files of a directory.
+fn directory(
+    path: &Path,
+    strict: Strict,
+    reader: &mut Reader,
+    intake: &mut Intake,
+) -> Result<(), Failure> {
+    let listing = directory::list(path)?;
+    let before = reader.mark();
+    let (mut used, mut foreign) = (0, Vec::new());
+    for file in &listing.files {
+        let stored = bytes(file)?;
+        if stored.iter().all(u8::is_ascii_whitespace) {
+            foreign.push(file);
+            continue;
+        }
+        let bytes = files::content(stored).map_err(|wrong| Failure::wrong(file, wrong))?;
+        match reader.read(&bytes) {
+            Ok(()) => {
+                used += 1;
+                strict.examine(file, &bytes, intake);
+            }
+            Err(error) if error.is_foreign() => foreign.push(file),
+            Err(error) => return Err(not_read_at(file, &bytes, &error)),
+        }
+    }
+    if used == 0 {
+        let what = "no Kubernetes objects in the .json, .yaml and .yml files (.gz, .zst) of this directory: pass the \
+                    directory of a dump";
+        return Err(Failure::File { file: path.to_owned(), what: what.to_owned() });
+    }
+    let copies = reader.remove_copies(&before);
+    if let Some(note) = note(path, used, copies, &listing, &foreign) {
+        intake.note(note);
+    }
+    Ok(())
+}
+
+fn copies_of(number: usize) -> String {
+    match number {
+        1 => "1 further copy".to_owned(),
+        _ => format!("{number} further copies"),
+    }
+}
+
+/// A note about the files of a directory that are ignored.
+fn note(
+    path: &Path,
+    used: usize,
+    copies: usize,
+    listing: &directory::Listing,
+    foreign: &[&PathBuf],
+) -> Option<String> {
+    let mut ignored = Vec::new();
+    if copies > 0 {
+        ignored.push(format!("{} of the same objects", copies_of(copies)));
+    }
+    if listing.others > 0 {
+        ignored.push(format!("{} that are not JSON or YAML", count(listing.others, "file")));
+    }
+    if let Some(first) = foreign.first() {
+        let first = first.strip_prefix(path).unwrap_or(first);
+        ignored.push(format!(
+            "{} without Kubernetes objects (the first: {})",
+            count(foreign.len(), "file"),
+            first.display()
+        ));
+    }
+    if listing.hidden > 0 {
+        ignored.push(count(listing.hidden, "hidden name"));
+    }
+    if listing.links > 0 {
+        ignored.push(count(listing.links, "directory link"));
+    }
+    (!ignored.is_empty()).then(|| {
+        format!("{}: read {}, ignored {}", path.display(), count(used, "file"), ignored.join(", "))
+    })
+}

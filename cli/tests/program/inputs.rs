@@ -1,0 +1,900 @@
+//! Inputs of each form that people have are read with the same result, and invalid ones end with status 2 and an error
+//! of less than 300 characters that names the file, the line if there is one, and the remedy.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::common::{Run, file, portolan};
+
+/// Runs the program with an input on standard input.
+fn portolan_with(arguments: &[&str], input: &[u8]) -> Run {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_portolan"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // The program may exit without reading all of it.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    let done = child.wait_with_output().expect("the program ends");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
+    Run {
+        code: done.status.code().expect("an exit code"),
+        out: text(done.stdout),
+        err: text(done.stderr),
+    }
+}
+
+/// An empty directory for a test.
+fn folder(test: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("inputs").join(test);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the folder can be made");
+    folder
+}
+
+/// Writes a file below a directory.
+fn put(folder: &Path, name: &str, content: impl AsRef<[u8]>) {
+    let path = folder.join(name);
+    std::fs::create_dir_all(path.parent().expect("a parent")).expect("the folder can be made");
+    std::fs::write(path, content).expect("the file can be written");
+}
+
+fn node(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "uid": format!("node-{name}"), "labels": {"kubernetes.io/hostname": name}},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}})
+}
+
+fn pod(namespace: &str, name: &str, node: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, "uid": format!("uid-{namespace}-{name}")},
+        "spec": {"nodeName": node, "priority": 0, "containers": [{"name": "c", "image": "nginx",
+            "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}]},
+        "status": {"phase": "Running"}})
+}
+
+/// The objects of most tests: 2 nodes and 3 pods.
+fn objects() -> Vec<Value> {
+    vec![
+        node("n1"),
+        node("n2"),
+        pod("default", "a", "n1"),
+        pod("shop", "b", "n2"),
+        pod("shop", "c", "n2"),
+    ]
+}
+
+fn list(items: Vec<Value>) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}})
+}
+
+/// A typed list as client-go writes it, whose items do not name their kind.
+fn typed(kind: &str, items: Vec<Value>) -> Value {
+    let items: Vec<Value> = items
+        .into_iter()
+        .map(|mut item| {
+            let fields = item.as_object_mut().expect("an object");
+            fields.remove("apiVersion");
+            fields.remove("kind");
+            item
+        })
+        .collect();
+    json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).expect("JSON") + "\n"
+}
+
+/// YAML in block style, of values without special characters.
+fn yaml(value: &Value) -> String {
+    fn write(value: &Value, indent: usize, text: &mut String) {
+        match value {
+            Value::Object(map) if !map.is_empty() => {
+                for (key, value) in map {
+                    let _ = write!(text, "\n{:indent$}{key}:", "");
+                    write(value, indent + 2, text);
+                }
+            }
+            Value::Array(list) if !list.is_empty() => {
+                for value in list {
+                    let _ = write!(text, "\n{:indent$}-", "");
+                    write(value, indent + 2, text);
+                }
+            }
+            value => {
+                let _ = write!(text, " {value}");
+            }
+        }
+    }
+    let mut text = String::new();
+    write(value, 0, &mut text);
+    text.trim_start().to_owned() + "\n"
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).expect("writing to memory succeeds");
+    encoder.finish().expect("writing to memory succeeds")
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+/// The result of `audit` on clusters from these paths.
+fn audit(paths: &[&str], input: &[u8]) -> Value {
+    let mut arguments = vec!["audit", "--output", "json", "--cluster"];
+    arguments.extend(paths);
+    let run = portolan_with(&arguments, input);
+    assert_eq!(run.code, 0, "{paths:?}: {} {}", run.out, run.err);
+    serde_json::from_str(&run.out).expect("JSON")
+}
+
+/// Checks that these paths have 2 nodes and 3 placed pods, each once; returns what was read.
+fn read(paths: &[&str]) -> Value {
+    let result = audit(paths, b"");
+    assert_eq!((&result["nodes"], &result["pods"]), (&json!(2), &json!(3)), "{paths:?}: {result}");
+    assert_eq!(result["input"]["read"]["Node"], 2, "{paths:?}: {result}");
+    assert_eq!(result["input"]["read"]["Pod"], 3, "{paths:?}: {result}");
+    result["input"].clone()
+}
+
+fn path(folder: &Path) -> &str {
+    folder.to_str().expect("a path in UTF-8")
+}
+
+/// Checks one file with this content.
+fn read_file(name: &str, content: impl AsRef<[u8]>) {
+    let folder = folder(&format!("file-{name}"));
+    put(&folder, name, content);
+    read(&[path(&folder.join(name))]);
+}
+
+fn lines(values: &[Value]) -> String {
+    values.iter().map(|value| format!("{value}\n")).collect()
+}
+
+/// The documents of YAML, each behind `separator`.
+fn documents(separator: &str) -> String {
+    objects().iter().map(|object| format!("{separator}\n{}", yaml(object))).collect()
+}
+
+#[test]
+fn kubectl_lists_are_read() {
+    read_file("list.json", pretty(&list(objects())));
+    read_file("list.yaml", yaml(&list(objects())));
+    read_file("array.json", pretty(&Value::Array(objects())));
+    // `kubectl get --raw` and clients write typed lists, on one line.
+    let folder = folder("typed");
+    put(&folder, "nodes", typed("NodeList", vec![node("n1"), node("n2")]).to_string());
+    put(&folder, "pods", typed("PodList", objects().split_off(2)).to_string());
+    read(&[path(&folder.join("nodes")), path(&folder.join("pods"))]);
+}
+
+#[test]
+fn several_json_values_are_read() {
+    read_file("lines.ndjson", lines(&objects()));
+    read_file("lines.jsonl", lines(&objects()).replace('\n', "\r\n"));
+    read_file("blank-lines.ndjson", lines(&objects()).replace('\n', "\n\n"));
+    read_file("concatenated.json", objects().iter().map(pretty).collect::<String>());
+    read_file("adjacent.json", objects().iter().map(Value::to_string).collect::<String>());
+    let lists = [typed("NodeList", vec![node("n1"), node("n2")]), list(objects().split_off(2))];
+    read_file("lists.json", lists.iter().map(pretty).collect::<String>());
+    let separated: Vec<String> = objects().iter().map(pretty).collect();
+    read_file("separated.json", separated.join("---\n"));
+    read_file(
+        "json-then-yaml",
+        format!(
+            "{}---\n{}",
+            separated[..2].join("---\n"),
+            documents("---")
+                .split_once("name: \"n2\"")
+                .expect("n2")
+                .1
+                .split_once("---\n")
+                .expect("more")
+                .1
+        ),
+    );
+}
+
+#[test]
+fn compressed_files_are_read() {
+    let text = pretty(&list(objects()));
+    read_file("list.json.gz", gzip(text.as_bytes()));
+    read_file("list.json.zst", zstd(text.as_bytes()));
+    let (first, rest) = text.split_at(100);
+    read_file("members.gz", [gzip(first.as_bytes()), gzip(rest.as_bytes())].concat());
+    read_file("frames.zst", [zstd(first.as_bytes()), zstd(rest.as_bytes())].concat());
+    // The magic bytes decide, not the name.
+    read_file("not-plain.json", zstd(text.as_bytes()));
+    read_file("plain.json.gz", text.as_bytes());
+}
+
+#[test]
+fn encodings_and_line_ends_of_windows_are_read() {
+    let json = pretty(&list(objects()));
+    read_file("bom.json", format!("\u{feff}{json}"));
+    read_file("bom.yaml", format!("\u{feff}{}", documents("---")));
+    read_file("crlf.json", json.replace('\n', "\r\n"));
+    read_file("crlf.yaml", documents("---").replace('\n', "\r\n"));
+    read_file("bom-crlf.yaml", format!("\u{feff}{}", documents("---").replace('\n', "\r\n")));
+}
+
+#[test]
+fn yaml_as_tools_write_it_is_read() {
+    read_file("documents.yaml", documents("---"));
+    read_file("first-without-separator.yaml", documents("---").trim_start_matches("---\n"));
+    read_file("comment-behind-separator.yaml", documents("--- # next"));
+    let helm = "---\n# Source: shop/templates/deployment.yaml\n";
+    read_file(
+        "helm.yaml",
+        format!("{}---\n# Source: shop/templates/empty.yaml\n", documents(helm.trim_end())),
+    );
+    read_file("empty-documents.yaml", format!("---\n---\n{}---\n\n---\n# end\n", documents("---")));
+    read_file("end-markers.yaml", documents("---").replace("\n---", "\n...\n---"));
+    read_file("directive.yaml", format!("%YAML 1.2\n{}", documents("---")));
+    read_file("license.yml", format!("# Copyright\n#\n# License\n\n{}", documents("---")));
+    let comments = "  # a comment\n".repeat(500);
+    read_file(
+        "comments.yaml",
+        documents("---").replace("\n  name:", &format!("\n{comments}  name:")),
+    );
+    let flow = "{apiVersion: v1, kind: List, items: [";
+    let items: Vec<String> = objects().iter().map(|it| it.to_string().replace('"', "'")).collect();
+    read_file("flow.yaml", format!("{flow}{}]}}\n", items.join(", ")));
+}
+
+#[test]
+fn anchors_aliases_and_merge_keys_are_resolved() {
+    let mut text = "apiVersion: v1\nkind: List\nitems:\n".to_owned();
+    for (n, node) in ["n1", "n2"].into_iter().enumerate() {
+        let status = if n == 0 {
+            "&size\n    allocatable: {cpu: 4, memory: 8Gi, pods: 110}"
+        } else {
+            "*size"
+        };
+        let _ = writeln!(
+            text,
+            "- apiVersion: v1\n  kind: Node\n  metadata: {{name: {node}}}\n  status: {status}"
+        );
+    }
+    for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
+        let spec = match n {
+            0 => {
+                "&spec {nodeName: n1, priority: 0, containers: [{name: c, resources: {requests: {cpu: 1}}}]}"
+            }
+            _ => "{<<: *spec, nodeName: n2}",
+        };
+        let _ = writeln!(
+            text,
+            "- apiVersion: v1\n  kind: Pod\n  metadata: {{name: {name}}}\n  spec: {spec}"
+        );
+    }
+    let folder = folder("anchors");
+    put(&folder, "pods.yaml", &text);
+    read(&[path(&folder)]);
+    let dump = portolan(&["dump", "--output", "json", "--cluster", path(&folder)]);
+    let dump: Value = serde_json::from_str(&dump.out).expect("JSON");
+    // The explicit field wins over the merged one: a on n1, b and c on n2.
+    let text = dump["nodes"].to_string();
+    assert!(text.contains("\"n1\"") && text.contains("2000"), "{text}");
+}
+
+#[test]
+fn thousands_of_aliases_are_read() {
+    let mut text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {name: n1}\n  \
+                    status: {allocatable: {cpu: 100000, memory: 800Gi, pods: 11000}}\n"
+        .to_owned();
+    for n in 0..6_000 {
+        let labels = if n == 0 {
+            "&l {app: web, tier: front, team: shop, zone: a, env: prod, version: v1, part-of: shop}"
+        } else {
+            "*l"
+        };
+        let own = if n % 2 == 0 { format!("&own{n} ") } else { String::new() };
+        let _ = writeln!(
+            text,
+            "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: {own}p{n}\n    labels: {labels}\n  spec: \
+             {{nodeName: n1, containers: [{{name: c}}]}}"
+        );
+    }
+    let file = file("inputs", "aliases.yaml", text.as_bytes());
+    assert_eq!(audit(&[&file], b"")["pods"], 6_000);
+}
+
+#[test]
+fn standard_input_is_read_once() {
+    let text = pretty(&list(objects()));
+    for input in [
+        text.clone().into_bytes(),
+        gzip(text.as_bytes()),
+        zstd(text.as_bytes()),
+        documents("---").into_bytes(),
+    ] {
+        let result = audit(&["-"], &input);
+        assert_eq!((&result["nodes"], &result["pods"]), (&json!(2), &json!(3)));
+    }
+    // Together with files.
+    let nodes = file(
+        "inputs-stdin",
+        "nodes.json",
+        typed("NodeList", vec![node("n1"), node("n2")]).to_string().as_bytes(),
+    );
+    let pods = typed("PodList", objects().split_off(2)).to_string();
+    assert_eq!(audit(&[&nodes, "-"], pods.as_bytes())["pods"], 3);
+    let run = portolan_with(
+        &["replay", "--nodes", &nodes, "--pods", "-", "--output", "json"],
+        pods.as_bytes(),
+    );
+    assert_eq!(run.code, 0, "{}", run.err);
+    let run =
+        portolan_with(&["replay", "--nodes", "-", "--pods", &nodes, "--output", "json"], b"{]");
+    assert!(run.code == 2 && run.err.starts_with("portolan: standard input:1: "), "{}", run.err);
+    let run = portolan_with(&["audit", "--cluster", "-", "-"], text.as_bytes());
+    assert_eq!((run.code, &*run.out), (2, ""));
+    assert!(run.err.contains("pass - for one argument only"), "{}", run.err);
+}
+
+#[test]
+fn directories_are_read_in_depth() {
+    let folder = folder("tree");
+    put(&folder, "nodes/n1.json", pretty(&node("n1")));
+    put(&folder, "nodes/n2.yaml.gz", gzip(yaml(&node("n2")).as_bytes()));
+    put(&folder, "pods/default/a.yml", yaml(&pod("default", "a", "n1")));
+    put(&folder, "pods/shop/b.JSON", pretty(&pod("shop", "b", "n2")));
+    put(&folder, "pods/shop/c.json.zst", zstd(pretty(&pod("shop", "c", "n2")).as_bytes()));
+    put(&folder, "README.md", "kind: nonsense: [");
+    put(&folder, "pods/notes.txt", "{");
+    put(&folder, "values.yaml", "replicaCount: 3\nimage: {tag: v1}\n");
+    put(&folder, "empty.yaml", "");
+    put(&folder, ".git/config.yaml", "[");
+    let notes = read(&[path(&folder)])["directories"].clone();
+    let note = notes[0].as_str().expect("a note");
+    for part in [
+        "read 5 files",
+        "2 files that are not JSON or YAML",
+        "2 files without Kubernetes objects (the first: empty.yaml)",
+        "1 hidden name",
+    ] {
+        assert!(note.contains(part), "{note}");
+    }
+    let run = portolan(&["audit", "--cluster", path(&folder)]);
+    assert!(run.err.contains(note), "{}", run.err);
+    // A directory may be named beside files, and twice is a mistake as for files.
+    let (pods, n1) = (folder.join("pods"), folder.join("nodes/n1.json"));
+    let result = audit(&[path(&n1), path(&folder.join("nodes/n2.yaml.gz")), path(&pods)], b"");
+    assert_eq!(result["pods"], 3);
+    let run = portolan(&["audit", "--cluster", path(&folder), path(&n1)]);
+    assert!(run.code == 2 && run.err.contains("n1 occurs twice"), "{}", run.err);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_in_directories_do_not_form_cycles() {
+    let folder = folder("links");
+    put(&folder, "data/all.json", pretty(&list(objects())));
+    let inner = folder.join("mounted");
+    std::fs::create_dir_all(&inner).expect("a directory");
+    // A volume of a config map: the visible file is a link into a hidden directory.
+    std::os::unix::fs::symlink(folder.join("data/all.json"), inner.join("all.yaml"))
+        .expect("a link");
+    std::os::unix::fs::symlink(&folder, inner.join("up")).expect("a link");
+    let notes = read(&[path(&inner)])["directories"].clone();
+    assert!(notes[0].as_str().expect("a note").contains("1 directory link"), "{notes}");
+}
+
+/// What `kubectl cluster-info dump` prints: lists, and the logs of each container.
+fn dump(format: fn(&Value) -> String, separator: &str) -> String {
+    let nodes = typed("NodeList", vec![node("n1"), node("n2")]);
+    let empty = |kind: &str| json!({"kind": kind, "apiVersion": "v1", "metadata": {}, "items": []});
+    let mut text = format(&nodes);
+    for (namespace, pods) in
+        [("default", vec![pod("default", "a", "n1")]), ("shop", objects().split_off(3))]
+    {
+        let names: Vec<String> = pods
+            .iter()
+            .map(|pod| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+            .collect();
+        for list in [empty("EventList"), empty("ReplicationControllerList"), typed("PodList", pods)]
+        {
+            text += separator;
+            text += &format(&list);
+        }
+        for name in names {
+            let container = format!("container c of pod {namespace}/{name} ====");
+            // The last line of a log may lack its line break, and a log may contain anything.
+            let log = "{\"level\":\"info\"}\nkind: Pod\n---\n==== END logs for container d of pod x/y ====\n[1] {\nlast";
+            let _ = writeln!(
+                text,
+                "==== START logs for {container}\n{log}==== END logs for {container}"
+            );
+        }
+    }
+    text
+}
+
+#[test]
+fn cluster_info_dumps_are_read_from_standard_output() {
+    read_file("dump.json", dump(pretty, ""));
+    read_file("dump.yaml", dump(yaml, "---\n"));
+    read_file("dump.json.gz", gzip(dump(pretty, "").as_bytes()));
+}
+
+#[test]
+fn cluster_info_dumps_are_read_from_a_directory() {
+    let folder = folder("cluster-info");
+    put(&folder, "nodes.json", pretty(&typed("NodeList", vec![node("n1"), node("n2")])));
+    for (namespace, pods) in
+        [("default", vec![pod("default", "a", "n1")]), ("shop", objects().split_off(3))]
+    {
+        for (name, kind) in [
+            ("events", "EventList"),
+            ("services", "ServiceList"),
+            ("replication-controllers", "ReplicationControllerList"),
+        ] {
+            let empty = json!({"kind": kind, "apiVersion": "v1", "metadata": {}, "items": []});
+            put(&folder, &format!("{namespace}/{name}.json"), pretty(&empty));
+        }
+        for (name, kind) in [
+            ("daemonsets", "DaemonSetList"),
+            ("deployments", "DeploymentList"),
+            ("replicasets", "ReplicaSetList"),
+        ] {
+            let empty =
+                json!({"kind": kind, "apiVersion": "apps/v1", "metadata": {}, "items": null});
+            put(&folder, &format!("{namespace}/{name}.json"), pretty(&empty));
+        }
+        for pod in &pods {
+            let name = pod["metadata"]["name"].as_str().expect("a name");
+            put(&folder, &format!("{namespace}/{name}/logs.txt"), "{\"level\": 1}\n[");
+        }
+        put(&folder, &format!("{namespace}/pods.json"), pretty(&typed("PodList", pods)));
+    }
+    let notes = read(&[path(&folder)])["directories"].clone();
+    assert!(
+        notes[0].as_str().expect("a note").contains("3 files that are not JSON or YAML"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn must_gather_trees_have_each_pod_once() {
+    let folder = folder("must-gather");
+    let root = "quay-io-openshift-must-gather-sha256-0123";
+    put(&folder, "event-filter.html", "<html>");
+    put(&folder, &format!("{root}/version"), "openshift/must-gather\n4.16\n");
+    for name in ["n1", "n2"] {
+        put(
+            &folder,
+            &format!("{root}/cluster-scoped-resources/core/nodes/{name}.yaml"),
+            format!("---\n{}", yaml(&node(name))),
+        );
+    }
+    let version = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"}});
+    put(
+        &folder,
+        &format!(
+            "{root}/cluster-scoped-resources/config.openshift.io/clusterversions/version.yaml"
+        ),
+        yaml(&version),
+    );
+    put(
+        &folder,
+        &format!("{root}/etcd_info/endpoint_health.json"),
+        "[{\"endpoint\":\"https://10.0.0.1:2379\",\"health\":true}]",
+    );
+    put(
+        &folder,
+        &format!("{root}/monitoring/prometheus/rules.json"),
+        "{\"status\":\"success\",\"data\":{\"groups\":[]}}",
+    );
+    for namespace in ["default", "shop"] {
+        let pods: Vec<Value> = objects()
+            .split_off(2)
+            .into_iter()
+            .filter(|pod| pod["metadata"]["namespace"] == namespace)
+            .collect();
+        let mut finished = pod(namespace, "job-1", "n1");
+        finished["status"]["phase"] = "Succeeded".into();
+        let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"namespace": namespace, "name": "r", "uid": format!("r-{namespace}")},
+            "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}}});
+        put(
+            &folder,
+            &format!("{root}/namespaces/{namespace}/apps/replicasets.yaml"),
+            format!("---\n{}", yaml(&list(vec![set]))),
+        );
+        for pod in pods.iter().chain([&finished]) {
+            let name = pod["metadata"]["name"].as_str().expect("a name");
+            let at = format!("{root}/namespaces/{namespace}/pods/{name}");
+            put(&folder, &format!("{at}/{name}.yaml"), format!("---\n{}", yaml(pod)));
+            put(&folder, &format!("{at}/c/c/logs/current.log"), "2026-01-01T00:00:00Z {");
+        }
+        let all: Vec<Value> = pods.into_iter().chain([finished]).collect();
+        put(
+            &folder,
+            &format!("{root}/namespaces/{namespace}/core/pods.yaml"),
+            format!("---\n{}", yaml(&typed("PodList", all))),
+        );
+    }
+    let input = read(&[path(&folder)]);
+    let note = input["directories"][0].as_str().expect("a note");
+    assert!(note.contains("5 further copies of the same objects"), "{note}");
+    assert!(note.contains("2 files without Kubernetes objects"), "{note}");
+    let finished =
+        input["ignored"].as_array().expect("a list").iter().find(|it| it["why"] == "finished");
+    assert_eq!(finished.expect("finished pods")["count"], 2, "{input}");
+}
+
+#[test]
+fn the_same_pod_with_another_uid_is_no_copy() {
+    let folder = folder("recreated");
+    let mut again = pod("shop", "b", "n1");
+    again["metadata"]["uid"] = "another".into();
+    put(&folder, "all.json", pretty(&list(objects())));
+    put(&folder, "b.json", pretty(&again));
+    let run = portolan(&["audit", "--cluster", path(&folder)]);
+    assert!(run.code == 2 && run.err.contains("pod shop/b occurs twice"), "{}", run.err);
+}
+
+#[test]
+fn exports_of_kube_scheduler_simulator_are_read() {
+    let untyped = |items: Vec<Value>| typed("List", items)["items"].clone();
+    let class = json!({"metadata": {"name": "high"}, "value": 1000, "globalDefault": false});
+    let storage = json!({"metadata": {"name": "fast"}, "provisioner": "example.com/x"});
+    let volume = json!({"metadata": {"name": "pv"}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}});
+    let claim = json!({"metadata": {"name": "pvc", "namespace": "shop"}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}});
+    let export = json!({
+        "pods": untyped(objects().split_off(2)),
+        "nodes": untyped(vec![node("n1"), node("n2")]),
+        "pvs": [volume], "pvcs": [claim], "storageClasses": [storage], "priorityClasses": [class],
+        "schedulerConfig": {"kind": "KubeSchedulerConfiguration", "apiVersion": "kubescheduler.config.k8s.io/v1"},
+        "namespaces": [{"metadata": {"name": "shop"}}],
+    });
+    for (name, text) in [("export.json", export.to_string()), ("export.yaml", yaml(&export))] {
+        let folder = folder(name);
+        put(&folder, name, text);
+        let input = read(&[path(&folder.join(name))]);
+        for kind in [
+            "PersistentVolume",
+            "PersistentVolumeClaim",
+            "StorageClass",
+            "PriorityClass",
+            "Namespace",
+        ] {
+            assert_eq!(input["read"][kind], 1, "{name}: {input}");
+        }
+    }
+    // Items may name their kind, lists may be null, and errors have their path.
+    let export =
+        json!({"nodes": [node("n1"), node("n2")], "pods": objects().split_off(2), "pvs": null});
+    read_file("named.json", export.to_string());
+    let bad = json!({"nodes": [{"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1x"}}}], "pods": []});
+    let bad = file("inputs", "bad-export.json", pretty(&bad).as_bytes());
+    let run = portolan(&["audit", "--cluster", &bad]);
+    assert!(run.err.contains("nodes[0].status.allocatable.cpu"), "{}", run.err);
+}
+
+#[test]
+fn schemas_in_custom_resource_definitions_may_be_deep() {
+    let mut schema = json!({"type": "string"});
+    for level in 0..40 {
+        schema = json!({"type": "object", "properties": {format!("level{level}"): schema}});
+    }
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "a.b.c"},
+        "spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]}});
+    read_file("crd.yaml", format!("{}{}", yaml(&crd), documents("---")));
+}
+
+/// Invalid inputs for `audit --cluster`: the name of the file, its content, and parts of the error.
+fn invalid() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>)> {
+    let utf16 = |bom: bool, big: bool| -> Vec<u8> {
+        let text = format!("{}{}", if bom { "\u{feff}" } else { "" }, node("n1"));
+        let unit = |unit: u16| if big { unit.to_be_bytes() } else { unit.to_le_bytes() };
+        text.encode_utf16().flat_map(unit).collect()
+    };
+    let with = |change: fn(&mut Value)| {
+        let mut all = list(objects());
+        change(&mut all["items"][2]);
+        pretty(&all).into_bytes()
+    };
+    let bomb = {
+        let mut text = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for level in 1..12 {
+            let aliases = format!("*a{},", level - 1).repeat(9);
+            let _ = writeln!(text, "a{level}: &a{level} [{aliases}]");
+        }
+        format!("apiVersion: v1\nkind: Pod\n{text}").into_bytes()
+    };
+    let long = "x".repeat(100_000);
+    let one = |text: &str| text.as_bytes().to_vec();
+    let tar = {
+        let mut bytes = vec![0; 1024];
+        bytes[..4].copy_from_slice(b"dir/");
+        bytes[257..262].copy_from_slice(b"ustar");
+        bytes
+    };
+    let logs = "==== START logs for container c of pod a/b ====\nlog\n";
+    vec![
+        ("empty.json", one(""), vec![": the file is empty"]),
+        ("blank.yaml", one(" \n\r\n\t"), vec![": the file is empty"]),
+        ("empty.json.gz", gzip(b""), vec![": the file is empty"]),
+        ("empty.json.zst", zstd(b""), vec![": the file is empty"]),
+        ("comment.yaml", one("# nothing\n---\n# here\n"), vec!["no nodes found"]),
+        ("null.json", one("[]"), vec!["no nodes found"]),
+        ("number.yaml", one("42\n"), vec![":1: ", "expected"]),
+        ("text.yaml", one("hello world\n"), vec![":1: ", "expected"]),
+        ("page.html", one("<!DOCTYPE html>\n<html>\n<body>Sign in</body>\n"), vec![":1: "]),
+        ("cut.json", pretty(&list(objects())).into_bytes()[..300].to_vec(), vec!["EOF"]),
+        (
+            "comma.json",
+            one("{\"kind\": \"List\", \"apiVersion\": \"v1\",\n\"items\": [],\n}"),
+            vec!["no nodes found"],
+        ),
+        ("comment.json", one("// nodes\n{\"kind\": \"List\"}"), vec![":"]),
+        ("bracket.json", one("{\"kind\": \"List\"]"), vec![":1: "]),
+        (
+            "tail.json",
+            one("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": []}\n\ntail"),
+            vec![":3: ", "trailing characters"],
+        ),
+        (
+            "separated.json",
+            one("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": []},\n{}"),
+            vec![":1: ", "trailing characters"],
+        ),
+        (
+            "second.ndjson",
+            format!("{}\n{}\n", node("n1"), "{\"kind\": \"Pod\", }").into_bytes(),
+            vec![":2: "],
+        ),
+        (
+            "wrong-type.ndjson",
+            format!("{}\n{}\n", node("n1"), r#"{"apiVersion":"v1","kind":"Pod","metadata":[]}"#)
+                .into_bytes(),
+            vec![":2: ", "metadata"],
+        ),
+        (
+            "value.ndjson",
+            {
+                let mut pod = pod("a", "b", "n1");
+                pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2 cores".into();
+                format!("{}\n\n{pod}\n", node("n1")).into_bytes()
+            },
+            vec![":3: ", "documents[1].spec.containers[0].resources.requests.cpu", "\"2 cores\""],
+        ),
+        (
+            "no-kind.json",
+            one(r#"{"apiVersion": "v1", "metadata": {"name": "a"}}"#),
+            vec!["kind: the field is required"],
+        ),
+        (
+            "no-version.yaml",
+            one("kind: Pod\nmetadata: {name: a}\n"),
+            vec!["apiVersion: the field is required"],
+        ),
+        (
+            "neither.json",
+            one(r#"{"name": "a", "private": true}"#),
+            vec!["the object has no apiVersion and kind"],
+        ),
+        ("config.yaml", one("a: b\n"), vec!["the object has no apiVersion and kind"]),
+        (
+            "old-deployment.yaml",
+            one(
+                "apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {}}\n",
+            ),
+            vec![":1: ", "apps/v1beta1 Deployment is no longer served: use apps/v1"],
+        ),
+        (
+            "old-daemon-set.yaml",
+            one("# old\nkind: DaemonSet\napiVersion: extensions/v1beta1\nmetadata: {name: web}\n"),
+            vec![":3: ", "extensions/v1beta1 DaemonSet is no longer served: use apps/v1"],
+        ),
+        (
+            "old-list.json",
+            one(
+                r#"{"apiVersion": "apps/v1beta2", "kind": "StatefulSetList", "items": [{"metadata": {"name": "a"}}]}"#,
+            ),
+            vec!["apps/v1beta2 StatefulSet is no longer served"],
+        ),
+        ("utf16le.json", utf16(true, false), vec![":1: ", "UTF-16", "save it as UTF-8"]),
+        ("utf16be.yaml", utf16(true, true), vec![":1: ", "UTF-16"]),
+        ("utf16-no-bom.json", utf16(false, false), vec![":1: ", "UTF-16"]),
+        (
+            "latin1.yaml",
+            b"apiVersion: v1\nkind: Node\nmetadata: {name: n\xf6}\n".to_vec(),
+            vec![":3: ", "not valid UTF-8"],
+        ),
+        ("binary.json", vec![b'{', 0x80, 0xff, 0x00], vec![":1: ", "not valid UTF-8"]),
+        (
+            "template.yaml",
+            one("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}-web\n"),
+            vec![":4: ", "template", "helm template"],
+        ),
+        (
+            "if.yaml",
+            one("{{- if .Values.enabled }}\napiVersion: v1\nkind: Pod\n{{- end }}\n"),
+            vec![":1: ", "helm template"],
+        ),
+        (
+            "quoted.yaml",
+            one(
+                "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus:\n  allocatable:\n    cpu: \"{{ .Values.cpu }}\"\n",
+            ),
+            vec![":6: ", "helm template"],
+        ),
+        (
+            "range.yaml",
+            one(
+                "apiVersion: v1\nkind: List\nitems:\n{{- range .Values.nodes }}\n- kind: Node\n{{- end }}\n",
+            ),
+            vec![":4: ", "helm template"],
+        ),
+        ("tab.yaml", one("apiVersion: v1\nkind: Pod\nmetadata:\n\tname: a\n"), vec![":4: "]),
+        ("indent.yaml", one("apiVersion: v1\nkind: Pod\n metadata: {name: a}\n"), vec![":3: "]),
+        ("unclosed.yaml", one("apiVersion: v1\nkind: Pod\nmetadata: {name: \"a}\n"), vec![":"]),
+        ("alias.yaml", one("apiVersion: v1\nkind: Pod\nmetadata: *nothing\n"), vec![":3: "]),
+        (
+            "bomb.yaml",
+            bomb,
+            vec![":", "the aliases of the text expand to more than 64 MiB: write the values out"],
+        ),
+        (
+            "deep.json",
+            "[".repeat(100_000).into_bytes(),
+            vec![":1: ", "[0]…", "expected a Kubernetes object"],
+        ),
+        ("deep.yaml", "[".repeat(100_000).into_bytes(), vec![":1: "]),
+        (
+            "cut.json.gz",
+            {
+                let mut bytes = gzip(&pretty(&list(objects())).into_bytes());
+                bytes.truncate(150);
+                bytes
+            },
+            vec!["invalid gzip data", "download the file again"],
+        ),
+        (
+            "cut.json.zst",
+            {
+                let mut bytes = zstd(&pretty(&list(objects())).into_bytes());
+                bytes.truncate(150);
+                bytes
+            },
+            vec!["invalid zstd data", "download the file again"],
+        ),
+        (
+            "wrong.zst",
+            [&[0x28, 0xb5, 0x2f, 0xfd][..], &[0xff; 40]].concat(),
+            vec!["invalid zstd data"],
+        ),
+        (
+            "gather.tar.gz",
+            gzip(&tar),
+            vec!["the file is a tar archive: extract it and pass the directory"],
+        ),
+        ("gather.tar", tar, vec!["the file is a tar archive"]),
+        ("all.zip", one("PK\u{3}\u{4}rest"), vec!["the file is a zip archive: extract it"]),
+        ("all.json.xz", b"\xfd7zXZ\0rest".to_vec(), vec!["compressed with xz"]),
+        ("all.json.bz2", one("BZh91AY"), vec!["compressed with bzip2"]),
+        ("pod.pb", one("k8s\0\n\u{7}v1\u{12}Pod"), vec!["Kubernetes protobuf", "-o json"]),
+        (
+            "cut-logs.txt",
+            format!("{}{logs}", pretty(&node("n1"))).into_bytes(),
+            vec!["these logs have no end"],
+        ),
+        (
+            "long-value.json",
+            with(|pod| {
+                pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] =
+                    ("9".repeat(5_000) + "x").into()
+            }),
+            vec!["requests.cpu", "…"],
+        ),
+        (
+            "long-key.json",
+            with(|pod| {
+                pod["spec"]["containers"][0]["resources"]["requests"] =
+                    json!({"k".repeat(5_000): "x"})
+            }),
+            vec!["…"],
+        ),
+        (
+            "long-string.json",
+            with(|pod| pod["spec"]["priority"] = "y".repeat(5_000).into()),
+            vec!["priority", "…", "expected"],
+        ),
+        (
+            "long-line.yaml",
+            format!("apiVersion: v1\nkind: Pod\nmetadata: {long}\n").into_bytes(),
+            vec![":3: "],
+        ),
+        ("long-text.yaml", long.into_bytes(), vec![":1: "]),
+        (
+            "quantity.yaml",
+            one(
+                "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus:\n  allocatable:\n    memory: 8GB\n",
+            ),
+            vec![":6: ", "status.allocatable.memory", "\"8GB\""],
+        ),
+        (
+            "nameless.yaml",
+            one("apiVersion: v1\nkind: Node\nmetadata: {labels: {a: b}}\n"),
+            vec!["metadata.name"],
+        ),
+        (
+            "list-of-text.json",
+            one(r#"{"apiVersion": "v1", "kind": "List", "items": ["a"]}"#),
+            vec![":1: "],
+        ),
+        (
+            "items-object.json",
+            one(r#"{"apiVersion": "v1", "kind": "List", "items": {"a": 1}}"#),
+            vec![":1: ", "items"],
+        ),
+    ]
+}
+
+#[test]
+fn invalid_inputs_have_short_errors() {
+    let folder = folder("invalid");
+    let all = invalid();
+    assert!(all.len() >= 40);
+    let mut failed = Vec::new();
+    for (name, content, parts) in all {
+        put(&folder, name, content);
+        let file = folder.join(name);
+        let Run { code, out, err } = portolan(&["audit", "--cluster", path(&file)]);
+        let is_short = err.chars().count() < 300 && err.lines().count() == 1;
+        let is_named = err.starts_with(&format!("portolan: {}", path(&file)));
+        let is_clear = parts.iter().all(|part| err.contains(part));
+        if code != 2 || !out.is_empty() || !is_short || !is_named || !is_clear {
+            failed.push(format!("{name}: status {code}, expected {parts:?} in: {err}"));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn files_of_directories_are_named_in_errors() {
+    let folder = folder("bad-tree");
+    put(&folder, "a/nodes.json", pretty(&node("n1")));
+    put(&folder, "b/pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: [\n");
+    let run = portolan(&["audit", "--cluster", path(&folder)]);
+    assert!(run.code == 2 && run.err.contains("b/pod.yaml:3: "), "{}", run.err);
+    let folder = self::folder("nothing");
+    put(&folder, "README.md", "");
+    for command in [["audit", "--cluster"], ["dump", "--cluster"]] {
+        let run = portolan(&[command[0], command[1], path(&folder)]);
+        assert!(
+            run.code == 2 && run.err.contains("no Kubernetes objects in the .json"),
+            "{}",
+            run.err
+        );
+        assert!(run.err.chars().count() < 300, "{}", run.err);
+    }
+    let run = portolan(&["audit", "--cluster", path(&folder.join("missing"))]);
+    assert!(run.code == 2 && run.err.contains("check the path and its permissions"), "{}", run.err);
+}
+
+#[test]
+fn long_paths_leave_space_for_the_reason() {
+    let mut folder = folder("long");
+    for _ in 0..4 {
+        folder = folder.join("d".repeat(120));
+    }
+    put(&folder, "pods.yaml", "apiVersion: apps/v1beta1\nkind: Deployment\n");
+    let run = portolan(&["audit", "--cluster", path(&folder.join("pods.yaml"))]);
+    assert!(run.code == 2 && run.err.chars().count() < 300, "{}", run.err);
+    assert!(run.err.contains("pods.yaml:1: ") && run.err.contains("use apps/v1"), "{}", run.err);
+}

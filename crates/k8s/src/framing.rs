@@ -1,0 +1,208 @@
+//! Finds the values of an input that consists of several: concatenated JSON, newline-delimited JSON, and what
+//! `kubectl cluster-info dump` prints, which has the logs of containers between the lists.
+//!
+//! The values are not searched first: each is read where the one before it ends, so an input of one value costs the same
+//! as without framing.
+
+use std::borrow::Cow;
+
+use serde::de::{DeserializeSeed, IgnoredAny};
+use serde_json::value::RawValue;
+
+use super::error::{Cause, Path, ReadError};
+use super::read::{Document, Item, json_path};
+
+/// The line that starts the logs of a container, up to the container's name.
+const LOGS_START: &str = "==== START logs for container ";
+/// The line that ends them.
+const LOGS_END: &str = "==== END logs for container ";
+
+/// The inputs that a text of JSON values turns out to be.
+pub(super) enum Values {
+    /// All objects of the values.
+    Read(Document),
+    /// The text continues with another YAML document.
+    Yaml,
+}
+
+/// Reads the JSON values of a text. O(length).
+pub(super) fn values(text: &str) -> Result<Values, ReadError> {
+    let mut document = Document::default();
+    let (mut at, mut index) = (0, 0);
+    loop {
+        let rest = &text[at..];
+        let mut parser = serde_json::Deserializer::from_str(rest);
+        if let Err(error) = Item::root(&mut document).deserialize(&mut parser) {
+            let error = ReadError::json(json_path(first(rest)), &error);
+            return Err(error.behind(&text[..at]));
+        }
+        let end = at + parser.into_iter::<IgnoredAny>().byte_offset();
+        if let Some(error) = document.failed.take() {
+            if index == 0 && matches!(next(text, end), Ok(Next::End)) {
+                return Err(error);
+            }
+            return Err(error.within(&format!("documents[{index}]")));
+        }
+        let next = next(text, end)?;
+        at = match next {
+            Next::Value(at) => at,
+            Next::Yaml => return Ok(Values::Yaml),
+            Next::End => return Ok(Values::Read(document)),
+        };
+        index += 1;
+    }
+}
+
+/// What follows a JSON value.
+enum Next {
+    /// Another value, at this offset.
+    Value(usize),
+    /// A YAML document.
+    Yaml,
+    /// The end of the text.
+    End,
+}
+
+/// Finds the value that follows the one which ends at `at`.
+fn next(text: &str, mut at: usize) -> Result<Next, ReadError> {
+    loop {
+        at = text.len() - text[at..].trim_ascii_start().len();
+        let rest = &text[at..];
+        if rest.is_empty() {
+            return Ok(Next::End);
+        } else if rest.starts_with(['{', '[']) {
+            return Ok(Next::Value(at));
+        } else if rest.starts_with(LOGS_START) {
+            at += logs(rest).ok_or_else(|| cut_logs(&text[..at]))?;
+        } else if let Some(behind) = rest.strip_prefix("---") {
+            let behind = behind.trim_ascii_start();
+            if !behind.is_empty()
+                && !behind.starts_with(['{', '[', '-'])
+                && !behind.starts_with(LOGS_START)
+            {
+                return Ok(Next::Yaml);
+            }
+            at += "---".len();
+        } else {
+            let cause = Cause::Syntax("trailing characters after the JSON value".to_owned());
+            return Err(ReadError::at(String::new(), Some((1, 1)), cause).behind(&text[..at]));
+        }
+    }
+}
+
+/// Returns the text without the logs of containers, whose lines stay as empty lines.
+pub(super) fn without_logs(text: &str) -> Result<Cow<'_, str>, ReadError> {
+    let Some(mut start) = find_logs(text, 0) else { return Ok(Cow::Borrowed(text)) };
+    let mut kept = String::with_capacity(text.len());
+    let mut copied = 0;
+    loop {
+        kept.push_str(&text[copied..start]);
+        let end = start + logs(&text[start..]).ok_or_else(|| cut_logs(&text[..start]))?;
+        kept.extend(text[start..end].chars().filter(|c| *c == '\n'));
+        copied = end;
+        match find_logs(text, end) {
+            Some(next) => start = next,
+            None => break,
+        }
+    }
+    kept.push_str(&text[copied..]);
+    Ok(Cow::Owned(kept))
+}
+
+/// Finds logs at the start of a line.
+fn find_logs(text: &str, from: usize) -> Option<usize> {
+    let is_line = |at: &usize| *at == 0 || text.as_bytes()[at - 1] == b'\n';
+    text[from..].match_indices(LOGS_START).map(|(at, _)| from + at).find(is_line)
+}
+
+/// Returns the length of the logs at the start of a text. They end with a line that names the same container, which may
+/// follow the last line of the log without a line break.
+fn logs(text: &str) -> Option<usize> {
+    let header = text.lines().next()?;
+    let container = header.strip_prefix(LOGS_START)?;
+    let end = format!("{LOGS_END}{container}");
+    Some(header.len() + text[header.len()..].find(&end)? + end.len())
+}
+
+fn cut_logs(before: &str) -> ReadError {
+    let cause =
+        Cause::Syntax("these logs have no end: the dump is cut off, write it again".to_owned());
+    ReadError::at(String::new(), Some((1, 1)), cause).behind(before)
+}
+
+/// Returns the first value of a text, or all of the text if that value is invalid.
+fn first(text: &str) -> &[u8] {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
+    match values.next() {
+        Some(Ok(value)) => value.get().as_bytes(),
+        _ => text.as_bytes(),
+    }
+}
+
+/// Returns the text of an input, or the error for bytes that are not UTF-8, with the encoding if it is recognized.
+pub(super) fn text(input: &[u8]) -> Result<&str, ReadError> {
+    let utf16 = match input {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => true,
+        [first, second, ..] => (*first == 0) != (*second == 0),
+        _ => false,
+    };
+    if utf16 {
+        let cause = Cause::Encoding { found: "UTF-16" };
+        return Err(ReadError::at(String::new(), Some((1, 1)), cause));
+    }
+    std::str::from_utf8(input).map_err(|error| {
+        let before = &input[..error.valid_up_to()];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+        let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let column = String::from_utf8_lossy(&before[start..]).chars().count() as u64 + 1;
+        let cause = Cause::Syntax("the text is not valid UTF-8: save the file as UTF-8".to_owned());
+        ReadError::at(String::new(), Some((line, column)), cause)
+    })
+}
+
+/// Returns the position of the first template action in a text, such as `name: {{ .Release.Name }}`. Only meaningful for
+/// a text that was refused: a string may contain braces.
+pub(super) fn template(text: &str) -> Option<(u64, u64)> {
+    text.lines().enumerate().find_map(|(number, line)| {
+        let at = line.find("{{")?;
+        let before = line[..at].trim_end();
+        let is_action = before.trim_start().is_empty()
+            || before.ends_with([':', '-', '"', '\'', '{', '[', ',']);
+        let is_closed = line[at..].contains("}}");
+        let column = line[..at].chars().count() as u64 + 1;
+        (is_action && is_closed && !before.trim_start().starts_with('#'))
+            .then_some((number as u64 + 1, column))
+    })
+}
+
+/// The lists of an export of kube-scheduler-simulator, with the kinds of their items, in the order in which they are
+/// read. Its other field is `schedulerConfig`.
+pub(super) const EXPORT: [(&str, &str, &str); 7] = [
+    ("namespaces", "v1", "Namespace"),
+    ("priorityClasses", "scheduling.k8s.io/v1", "PriorityClass"),
+    ("storageClasses", "storage.k8s.io/v1", "StorageClass"),
+    ("pvs", "v1", "PersistentVolume"),
+    ("pvcs", "v1", "PersistentVolumeClaim"),
+    ("nodes", "v1", "Node"),
+    ("pods", "v1", "Pod"),
+];
+
+/// Returns whether fields without `apiVersion` and `kind` are such an export: at least one of the lists, and no field
+/// that the simulator does not write.
+pub(super) fn is_export(fields: &serde_json::Map<String, serde_json::Value>) -> bool {
+    let is_list = |name: &str| EXPORT.iter().any(|(list, ..)| *list == name);
+    fields.iter().any(|(name, value)| is_list(name) && value.is_array())
+        && fields.iter().all(|(name, value)| match &**name {
+            "schedulerConfig" => true,
+            name => is_list(name) && (value.is_array() || value.is_null()),
+        })
+}
+
+/// The error of an object without a kind at a path.
+pub(super) fn unnamed(path: &Path<'_>, api_version: bool, kind: bool) -> ReadError {
+    match (api_version, kind) {
+        (true, false) => ReadError::new(&path.key("kind"), Cause::Missing),
+        (false, true) => ReadError::new(&path.key("apiVersion"), Cause::Missing),
+        _ => ReadError::new(path, Cause::NoKind),
+    }
+}
