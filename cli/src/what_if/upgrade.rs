@@ -77,9 +77,14 @@ fn requirement(text: &str) -> Result<Requirement, String> {
         let is_valid = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         !key.is_empty() && key.chars().all(is_valid)
     };
+    let is_value = |value: &str| {
+        let is_valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        value.len() <= 63 && value.chars().all(is_valid)
+    };
     let make = |key: &str, operator: Operator, values: Vec<&str>| {
+        let are_values = values.iter().all(|value| is_value(value.trim()));
         let (key, values) = (key.trim(), values.into_iter().map(str::trim).map(Name::from));
-        if is_key(key) { Ok(Requirement::new(key, operator, values)) } else { Err(wrong()) }
+        if is_key(key) && are_values { Ok(Requirement::new(key, operator, values)) } else { Err(wrong()) }
     };
     let none = Vec::<&str>::new();
     for (word, operator) in [(" notin ", Operator::NotIn), (" in ", Operator::In)] {
