@@ -16,7 +16,7 @@ const EXPANSION_TEXT: &str = "64 MiB";
 /// The memory of a value that an alias repeats, besides the bytes of its text.
 const NODE: usize = 128;
 /// How deep values may be nested. Schemas in custom resource definitions are deep, but a thread has 2 MB of stack.
-const DEPTH: usize = 96;
+const DEPTH: usize = 80;
 
 /// Returns the limits for a text of the given length.
 pub(crate) fn options(length: usize) -> Options {
