@@ -10,7 +10,8 @@ use portolan_k8s::Objects;
 use serde_json::{Value, json};
 
 use crate::error::Failure;
-use crate::text::{count, printable, shortened};
+use crate::terminal;
+use crate::text::{count, shortened};
 
 /// How many warnings are printed. JSON contains all that are kept.
 const SHOWN: usize = 5;
@@ -133,21 +134,21 @@ impl Intake {
     pub(crate) fn print(&self) {
         let line = self.line();
         if !line.is_empty() {
-            eprintln!("note: {}", printable(&line));
+            terminal::note(&line);
         }
         for note in &self.directories {
-            eprintln!("note: {}", printable(note));
+            terminal::note(note);
         }
         for (warning, times) in self.warnings.iter().take(SHOWN) {
             let times = match times {
                 1 => String::new(),
                 times => format!(" ({times} times)"),
             };
-            eprintln!("warning: {}{times}", printable(warning));
+            terminal::warning(&format!("{warning}{times}"));
         }
         let more = self.warnings.len().saturating_sub(SHOWN) + self.further;
         if more > 0 {
-            eprintln!("warning: and {more} more (--output json lists them)");
+            terminal::warning(&format!("and {more} more (--output json lists them)"));
         }
     }
 

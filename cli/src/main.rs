@@ -2,6 +2,7 @@
 //! questions, checks conformance with kube-scheduler, and measures the engine.
 
 mod alloc;
+mod arguments;
 mod cluster;
 mod compare;
 mod conformance;
@@ -12,6 +13,7 @@ mod input;
 mod inspect;
 mod intake;
 mod live;
+mod manual;
 mod metrics;
 mod output;
 mod perf;
@@ -20,6 +22,7 @@ mod random;
 mod replay;
 mod simulation;
 mod table;
+mod terminal;
 mod text;
 mod vectors;
 mod what_if;
@@ -27,7 +30,7 @@ mod what_if;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use error::Failure;
 
@@ -40,6 +43,9 @@ use error::Failure;
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// Omit notes and progress bars. Warnings and errors are still printed.
+    #[arg(long, short, global = true)]
+    quiet: bool,
 }
 
 /// The commands. Each takes its help text from its arguments.
@@ -59,6 +65,10 @@ enum Command {
     /// Measure the engine.
     #[command(subcommand)]
     Perf(perf::Command),
+    Completions(manual::Completions),
+    Man(manual::Man),
+    #[command(hide = true)]
+    Reference(manual::Reference),
 }
 
 /// Output format.
@@ -71,7 +81,11 @@ enum Output {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let matches = arguments::complete(Arguments::command()).get_matches();
+    let Arguments { command, quiet } =
+        Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    terminal::set_quiet(quiet);
+    let result = match command {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
@@ -86,6 +100,9 @@ fn main() -> ExitCode {
         Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),
         Command::Perf(perf::Command::Sched(arguments)) => perf::sched::run(&arguments),
         Command::Perf(perf::Command::Live(arguments)) => perf::live::run(&arguments),
+        Command::Completions(arguments) => manual::completions(&arguments),
+        Command::Man(arguments) => manual::man(&arguments),
+        Command::Reference(arguments) => manual::reference(&arguments),
     };
     match result {
         Ok(code) => code,
@@ -94,7 +111,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            eprintln!("portolan: {}", text::printable(&failure.text()));
+            terminal::error(&failure.text());
             ExitCode::from(2)
         }
     }
@@ -106,9 +123,10 @@ fn histogram() -> Result<hdrhistogram::Histogram<u64>, Failure> {
     histogram.map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// Prints a result and a line break.
+/// Prints a result and a line break; without its notes if `--quiet` is set.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let text = text::printable(text);
+    let text = if terminal::is_quiet() { terminal::without_notes(&text).into() } else { text };
     out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).map_err(Failure::Output)
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use clap::ValueEnum;
 use portolan::Cluster;
 use portolan::model::{Name, NodeResources, NonZero, ObjectKind, Pod, PodClass, Resources, Uid};
 use portolan::snapshot::{
@@ -11,9 +12,10 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::{self, Loaded};
 use crate::error::Failure;
+use crate::print;
 use crate::table::{plain, right};
 use crate::text::{cores, count, gib};
-use crate::{Output, print};
+use crate::what_if::Selection;
 
 /// Print the cluster as the engine sees it, store by store.
 ///
@@ -23,25 +25,87 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     from: cluster::From,
     /// Store whose rows are printed: nodes, pods, reservations, movements, marks, or a
-    /// kind of objects such as PersistentVolume.
+    /// kind of objects such as PersistentVolume, also as kubectl writes it: po, pv, pdb.
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
-    /// Output format; JSON contains all stores.
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    /// Only pods and objects of this namespace (needs --store).
+    #[arg(long, value_name = "NAMESPACE", requires = "store")]
+    namespace: Option<String>,
+    /// Only nodes or pods with these labels, such as pool=a,zone!=b (needs --store).
+    #[arg(long, value_name = "SELECTOR", requires = "store", value_parser = Selection::parse)]
+    selector: Option<Selection>,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = Form::Table)]
+    output: Form,
     #[command(flatten)]
     godel: cluster::Godel,
 }
 
+/// Output format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// Tables for people.
+    Table,
+    /// Tables with labels, taints and uids.
+    Wide,
+    /// One KIND/NAME a line (needs --store).
+    Name,
+    /// One JSON object with all stores.
+    Json,
+}
+
+/// Which rows are printed, and how.
+struct Shown<'a> {
+    namespace: Option<&'a str>,
+    selector: Option<&'a Selection>,
+    form: Form,
+}
+
+impl Shown<'_> {
+    fn is_in(&self, namespace: &str) -> bool {
+        self.namespace.is_none_or(|wanted| wanted == namespace)
+    }
+
+    fn is_wide(&self) -> bool {
+        self.form == Form::Wide
+    }
+
+    /// The names of objects, or their table.
+    fn list(&self, kind: &str, names: &[String], table: String) -> String {
+        match self.form {
+            Form::Name => {
+                names.iter().map(|name| format!("{kind}/{name}")).collect::<Vec<_>>().join("\n")
+            }
+            _ => table,
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let is_selected = arguments.namespace.is_some() || arguments.selector.is_some();
+    if arguments.output == Form::Json && is_selected {
+        let what = "-o json contains all stores: omit --namespace and --selector";
+        return Err(Failure::Usage(what.to_owned()));
+    }
     let loaded = cluster::load(&arguments.from, &arguments.godel)?;
-    let text = match (arguments.output, &arguments.store) {
-        (Output::Json, _) => json(&loaded).to_string(),
-        (Output::Table, None) => stores(&loaded),
-        (Output::Table, Some(store)) => rows(&loaded, store)?,
+    let shown = Shown {
+        namespace: arguments.namespace.as_deref(),
+        selector: arguments.selector.as_ref(),
+        form: arguments.output,
     };
-    print(&text)?;
-    if arguments.output == Output::Table {
+    let text = match (arguments.output, &arguments.store) {
+        (Form::Json, _) => json(&loaded).to_string(),
+        (Form::Name, None) => {
+            return Err(Failure::Usage("-o name needs --store: pass a store".to_owned()));
+        }
+        (_, None) => stores(&loaded),
+        (_, Some(store)) => rows(&loaded, store, &shown)?,
+    };
+    // A selection may be empty.
+    if !text.is_empty() {
+        print(&text)?;
+    }
+    if arguments.output != Form::Json {
         loaded.intake.print();
     }
     Ok(ExitCode::SUCCESS)
@@ -98,31 +162,75 @@ fn stores(loaded: &Loaded) -> String {
     text
 }
 
+/// kubectl's short names of kinds.
+const SHORT: [(&str, &str); 12] = [
+    ("no", "nodes"),
+    ("po", "pods"),
+    ("pv", "PersistentVolume"),
+    ("pvc", "PersistentVolumeClaim"),
+    ("sc", "StorageClass"),
+    ("pdb", "PodDisruptionBudget"),
+    ("svc", "Service"),
+    ("rs", "ReplicaSet"),
+    ("rc", "ReplicationController"),
+    ("sts", "StatefulSet"),
+    ("ds", "DaemonSet"),
+    ("ns", "Namespace"),
+];
+
+/// Whether the text names the store, in any case, in the singular or the plural.
+fn names(text: &str, store: &str) -> bool {
+    let (text, store) = (text.to_lowercase(), store.to_lowercase());
+    let singular = store.strip_suffix('s').filter(|it| matches!(*it, "node" | "pod"));
+    let plural = match store.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if store.ends_with('s') => format!("{store}es"),
+        None => format!("{store}s"),
+    };
+    text == store || text == plural || Some(&*text) == singular
+}
+
 /// The rows of one store.
-fn rows(loaded: &Loaded, store: &str) -> Result<String, Failure> {
+fn rows(loaded: &Loaded, text: &str, shown: &Shown<'_>) -> Result<String, Failure> {
     let cluster = loaded.writer.cluster();
-    match store {
-        "nodes" => Ok(nodes(cluster)),
-        "pods" => Ok(pods(loaded)),
-        "reservations" => reservations(cluster),
-        "movements" => movements(cluster),
-        "marks" => marks(cluster),
-        _ => match ObjectKind::ALL.into_iter().find(|kind| kind.as_str() == store) {
-            Some(kind) => Ok(objects(cluster, kind)),
-            None => {
-                let kinds: Vec<&str> = ObjectKind::ALL.iter().map(|kind| kind.as_str()).collect();
-                Err(Failure::Usage(format!(
-                    "store {store:?} does not exist: choose nodes, pods, reservations, \
-                     movements, marks, or one of {}",
-                    kinds.join(", ")
-                )))
-            }
+    let short = SHORT.iter().find(|(short, _)| short.eq_ignore_ascii_case(text));
+    let store = short.map_or(text, |(_, store)| store);
+    let stores = ["nodes", "pods", "reservations", "movements", "marks"];
+    let of_engine = stores.into_iter().find(|of| names(store, of));
+    if shown.selector.is_some() && !matches!(of_engine, Some("nodes" | "pods")) {
+        return Err(Failure::Usage("--selector selects nodes and pods: omit it".to_owned()));
+    }
+    let is_of_godel = matches!(of_engine, Some("reservations" | "movements" | "marks"));
+    if is_of_godel && (shown.form == Form::Name || shown.namespace.is_some()) {
+        let what =
+            format!("{store} have neither names nor namespaces: omit -o name and --namespace");
+        return Err(Failure::Usage(what));
+    }
+    match of_engine {
+        Some("nodes") => Ok(nodes(cluster, shown)),
+        Some("pods") => Ok(pods(loaded, shown)),
+        Some("reservations") => reservations(cluster),
+        Some("movements") => movements(cluster),
+        Some(_) => marks(cluster),
+        None => match ObjectKind::ALL.into_iter().find(|kind| names(store, kind.as_str())) {
+            Some(kind) => Ok(objects(cluster, kind, shown)),
+            None => Err(Failure::Usage(format!(
+                "store {:?} does not exist: choose nodes, pods, reservations, movements, marks, or \
+                 a kind of objects; without --store, the stores are listed",
+                text.chars().take(60).collect::<String>()
+            ))),
         },
     }
 }
 
-fn nodes(cluster: &Cluster) -> String {
-    let mut table = plain([
+/// Labels as kubectl prints them.
+fn labels<'l>(labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> String {
+    let labels = labels.into_iter().map(|(key, value)| format!("{key}={value}"));
+    labels.collect::<Vec<_>>().join(",")
+}
+
+fn nodes(cluster: &Cluster, shown: &Shown<'_>) -> String {
+    let mut header = vec![
         "node",
         "objects",
         "pods",
@@ -130,8 +238,19 @@ fn nodes(cluster: &Cluster) -> String {
         "memory (GiB)",
         "other resources",
         "best-effort cpu (cores)",
-    ]);
+    ];
+    if shown.is_wide() {
+        header.extend(["labels", "taints"]);
+    }
+    let (mut table, mut listed) = (plain(header), Vec::new());
     for (name, node) in &cluster.dump().nodes {
+        let object = cluster.node(name).and_then(|info| info.node().cloned());
+        if let Some(selector) = shown.selector
+            && !object.as_ref().is_some_and(|node| selector.selects(node))
+        {
+            continue;
+        }
+        listed.push(name.clone());
         let of = match node.parts.is_empty() {
             true => "pods only".to_owned(),
             false => node.parts.join(" + "),
@@ -145,7 +264,7 @@ fn nodes(cluster: &Cluster) -> String {
             true => String::new(),
             false => cpu(&best_effort.requested, &best_effort.allocatable),
         };
-        table.add_row([
+        let mut row = vec![
             name.clone(),
             of,
             format!("{}/{}", node.pods.len(), node.allowed_pods),
@@ -153,22 +272,40 @@ fn nodes(cluster: &Cluster) -> String {
             format!("{}/{}", gib(takes.memory.0), gib(has.memory.0)),
             others.collect::<Vec<_>>().join(", "),
             reclaimed,
-        ]);
+        ];
+        if let Some(object) = object.filter(|_| shown.is_wide()) {
+            let taints = object.taints.iter().map(|taint| match &*taint.value {
+                "" => format!("{}:{:?}", taint.key, taint.effect),
+                value => format!("{}={value}:{:?}", taint.key, taint.effect),
+            });
+            row.push(labels(object.labels.iter()));
+            row.push(taints.collect::<Vec<_>>().join(","));
+        }
+        table.add_row(row);
     }
-    right(table, &[2, 3, 4]).trim_fmt()
+    shown.list("node", &listed, right(table, &[2, 3, 4]).trim_fmt())
 }
 
 fn cpu(takes: &Resources, has: &Resources) -> String {
     format!("{}/{}", cores(takes.cpu.0), cores(has.cpu.0))
 }
 
-fn pods(loaded: &Loaded) -> String {
+fn pods(loaded: &Loaded, shown: &Shown<'_>) -> String {
     let cluster = loaded.writer.cluster();
-    let header = ["pod", "state", "node", "class", "priority", "cpu (cores)", "memory (GiB)"];
-    let mut table = plain(header);
+    let mut header =
+        vec!["pod", "state", "node", "class", "priority", "cpu (cores)", "memory (GiB)"];
+    if shown.is_wide() {
+        header.extend(["uid", "labels"]);
+    }
+    let (mut table, mut listed) = (plain(header), Vec::new());
     let mut add = |pod: &Pod, state: &str, node: &str| {
+        let is_selected = shown.selector.is_none_or(|it| it.selects_labels(&pod.template.labels));
+        if !is_selected || !shown.is_in(pod.namespace()) {
+            return;
+        }
+        listed.push(pod.name.to_string());
         let takes = &pod.template.resources.placed;
-        table.add_row([
+        let mut row = vec![
             pod.key().to_string(),
             state.to_owned(),
             node.to_owned(),
@@ -176,7 +313,12 @@ fn pods(loaded: &Loaded) -> String {
             pod.template.priority.to_string(),
             cores(takes.cpu.0),
             gib(takes.memory.0),
-        ]);
+        ];
+        if shown.is_wide() {
+            row.push(pod.uid.to_string());
+            row.push(labels(pod.template.labels.iter()));
+        }
+        table.add_row(row);
     };
     let uids = cluster.dump().nodes.into_values().flat_map(|node| node.pods.into_keys());
     let mut placed: Vec<_> = uids.filter_map(|uid| cluster.pod(&uid)).collect();
@@ -187,7 +329,7 @@ fn pods(loaded: &Loaded) -> String {
     for pod in &loaded.pending {
         add(pod, &state(pod), "");
     }
-    right(table, &[4, 5, 6]).trim_fmt()
+    shown.list("pod", &listed, right(table, &[4, 5, 6]).trim_fmt())
 }
 
 fn state(pod: &Pod) -> String {
@@ -255,14 +397,17 @@ pub(super) fn needs_godel() -> Failure {
     Failure::Usage("this store needs Gödel semantics: pass --godel SCHEDULER_TYPE".to_owned())
 }
 
-fn objects(cluster: &Cluster, kind: ObjectKind) -> String {
-    let mut table = plain(["namespace", "name"]);
+fn objects(cluster: &Cluster, kind: ObjectKind, shown: &Shown<'_>) -> String {
+    let (mut table, mut listed) = (plain(["namespace", "name"]), Vec::new());
     let mut keys = cluster.object_keys(kind);
     keys.sort();
     for (namespace, name) in keys {
-        table.add_row([namespace, name]);
+        if shown.is_in(&namespace) {
+            listed.push(name.clone());
+            table.add_row([namespace, name]);
+        }
     }
-    table.trim_fmt()
+    shown.list(&kind.as_str().to_lowercase(), &listed, table.trim_fmt())
 }
 
 /// All stores.

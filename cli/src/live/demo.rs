@@ -72,6 +72,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} pods, {per_sec}, {eta} left")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
+    if crate::terminal::is_quiet() {
+        bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+    }
     bar.set_message("creating");
     for n in 0..arguments.nodes.get() {
         server.create(&node(n)).map_err(live)?;

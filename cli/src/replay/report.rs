@@ -138,6 +138,7 @@ pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
     let _ = writeln!(text, "{}\n", table.trim_fmt());
     let mut usage = Table::new();
     usage.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    crate::table::fit(&mut usage);
     usage.set_header(["resource", "requested", "allocatable", "used"]);
     for u in &outcome.usage {
         let used = u.requested as f64 * 100.0 / u.allocatable.max(1) as f64;

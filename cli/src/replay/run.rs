@@ -172,7 +172,7 @@ fn bar(workload: &Workload, progress: Progress) -> ProgressBar {
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     bar.set_message("replaying");
-    if progress == Progress::Hidden {
+    if progress == Progress::Hidden || crate::terminal::is_quiet() {
         bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
     bar

@@ -50,6 +50,7 @@ use drain::{BudgetUse, Drains};
 use nodes::Daemons;
 use record::Record;
 use targets::{Finder, Reference, Scale};
+pub(crate) use upgrade::Selection;
 
 /// Simulate changes of nodes and controllers and show where pods would go.
 ///

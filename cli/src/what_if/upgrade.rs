@@ -5,7 +5,7 @@
 //! upgraded in place: they are cordoned, drained and return. Drains obey disruption budgets. A
 //! real upgrade would hang in a step whose drains cannot end; the simulation ends there.
 
-use portolan::model::{Name, Node, NodeSelectorTerm, Operator, Requirement};
+use portolan::model::{LabelLookup, Name, Node, NodeSelectorTerm, Operator, Requirement};
 use portolan_k8s::IntOrPercent;
 
 use crate::error::Failure;
@@ -19,14 +19,14 @@ use super::{Answer, key};
 
 /// The nodes to upgrade.
 #[derive(Clone, Debug)]
-pub(super) struct Selection {
+pub(crate) struct Selection {
     text: String,
     term: NodeSelectorTerm,
 }
 
 impl Selection {
     /// Parses `all`, or a label selector of kubectl.
-    pub(super) fn parse(text: &str) -> Result<Selection, String> {
+    pub(crate) fn parse(text: &str) -> Result<Selection, String> {
         let requirements: Vec<Requirement> = match text {
             "all" => Vec::new(),
             _ => split(text).into_iter().map(requirement).collect::<Result<_, _>>()?,
@@ -38,8 +38,12 @@ impl Selection {
         Ok(Selection { text: text.to_owned(), term })
     }
 
-    fn selects(&self, node: &Node) -> bool {
-        self.term.match_expressions.iter().all(|it| it.matches(&node.labels))
+    pub(crate) fn selects(&self, node: &Node) -> bool {
+        self.selects_labels(&node.labels)
+    }
+
+    pub(crate) fn selects_labels(&self, labels: &(impl LabelLookup + ?Sized)) -> bool {
+        self.term.match_expressions.iter().all(|it| it.matches(labels))
     }
 }
 

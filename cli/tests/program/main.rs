@@ -15,6 +15,7 @@ mod explain;
 mod inputs;
 mod inspect;
 mod live;
+mod manners;
 mod perf;
 mod queued_replay;
 mod replay;

@@ -1,0 +1,95 @@
+//! Completions, man pages, and the reference in docs/cli.md, all made from the arguments.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+
+use crate::error::Failure;
+use crate::{arguments, print};
+
+/// Print the completions of a shell.
+///
+/// Load them with `source <(portolan completions bash)`; for zsh, write them to a file `_portolan` in a folder of
+/// $fpath; for fish, to ~/.config/fish/completions/portolan.fish.
+#[derive(clap::Args)]
+pub(crate) struct Completions {
+    /// Shell.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Print the man page, or write the pages of all commands to a folder.
+#[derive(clap::Args)]
+pub(crate) struct Man {
+    /// Folder for one page per command, such as ~/.local/share/man/man1.
+    folder: Option<PathBuf>,
+}
+
+/// Print the help of all commands in Markdown, for docs/cli.md.
+#[derive(clap::Args)]
+pub(crate) struct Reference {}
+
+fn command() -> Command {
+    arguments::complete(crate::Arguments::command())
+}
+
+/// The commands of a script or of the pages must be text, which they are unless the generators are broken.
+fn text(bytes: Vec<u8>) -> Result<String, Failure> {
+    String::from_utf8(bytes).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+pub(crate) fn completions(arguments: &Completions) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command(), "portolan", &mut script);
+    print(text(script)?.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn man(arguments: &Man) -> Result<ExitCode, Failure> {
+    match &arguments.folder {
+        Some(folder) => {
+            let failed = |error| Failure::Write { file: folder.clone(), error };
+            std::fs::create_dir_all(folder).map_err(failed)?;
+            clap_mangen::generate_to(command(), folder).map_err(failed)?;
+        }
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command()).render(&mut page).map_err(Failure::Output)?;
+            print(text(page)?.trim_end())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn reference(_: &Reference) -> Result<ExitCode, Failure> {
+    let mut text = String::new();
+    let mut command = command();
+    command.build();
+    section(&mut command, "portolan", &mut text);
+    print(text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The help of a command and of those below it. Defaults that depend on the machine are left out.
+fn section(command: &mut Command, path: &str, text: &mut String) {
+    let machine = command.get_arguments().filter(|arg| arg.get_id() == "threads");
+    let machine: Vec<_> = machine.map(|arg| arg.get_id().clone()).collect();
+    let mut shown = command.clone().term_width(100);
+    for id in machine {
+        shown = shown.mut_arg(id, |arg| arg.hide_default_value(true));
+    }
+    let help = shown.render_long_help().to_string();
+    let help: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
+    // Writing to a string does not fail.
+    let _ = write!(text, "### {path}\n\n```text\n{}\n```\n\n", help.join("\n"));
+    for below in command.get_subcommands_mut() {
+        if below.is_hide_set() || below.get_name() == "help" {
+            continue;
+        }
+        let path = format!("{path} {}", below.get_name());
+        section(below, &path, text);
+    }
+}

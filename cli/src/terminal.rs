@@ -1,0 +1,65 @@
+//! The terminal: `--quiet`, and colour on standard error.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anstyle::{AnsiColor, Style};
+
+use crate::text::printable;
+
+/// Whether notes and progress bars are dropped. It is set once, before the command starts.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// Whether notes and progress bars are dropped (`--quiet`).
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Whether results go to a terminal, so that tables must fit its width.
+pub(crate) fn shows_results() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// Prints an error. The name of the program is red on a terminal, unless NO_COLOR is set.
+pub(crate) fn error(text: &str) {
+    labelled("portolan", AnsiColor::Red, text);
+}
+
+/// Prints a note, unless `--quiet` is set.
+pub(crate) fn note(text: &str) {
+    if !is_quiet() {
+        labelled("note", AnsiColor::Cyan, text);
+    }
+}
+
+/// Prints a warning.
+pub(crate) fn warning(text: &str) {
+    labelled("warning", AnsiColor::Yellow, text);
+}
+
+/// Prints a line with a bold label. anstream removes the colour if standard error is not a terminal or NO_COLOR is set.
+fn labelled(label: &str, color: AnsiColor, text: &str) {
+    let style = Style::new().bold().fg_color(Some(color.into()));
+    anstream::eprintln!("{style}{label}:{style:#} {}", printable(text));
+}
+
+/// The text of a result without its notes, which are lines of their own.
+pub(crate) fn without_notes(text: &str) -> String {
+    let kept = text.lines().filter(|line| !line.starts_with("note: "));
+    kept.collect::<Vec<_>>().join("\n").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quiet_results_have_no_notes() {
+        let text = "nodes 3\nnote: one\n\nfoot: note: kept\n\nnote: two";
+        assert_eq!(without_notes(text), "nodes 3\n\nfoot: note: kept");
+    }
+}
