@@ -18,7 +18,7 @@ fn ask(name: &str, configuration: &str, more: &[&str]) -> Run {
     let file = |name: &str, text: &str| file("configurations", name, text.as_bytes());
     let config = file(name, configuration);
     let cluster = file(
-        "cluster.yaml",
+        &format!("{name}.cluster.yaml"),
         "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {allocatable: {cpu: 4, memory: \
          8Gi, pods: 110}}\n",
     );

@@ -698,7 +698,6 @@ fn rejected() -> Vec<(String, u64, &'static str)> {
         (pod("a", "").replace("{name: a}", "{name: a, labels: {b: 'c d'}}"), 3, "must be a label value"),
         (pod("a", "  restartPolicy: 3"), 6, "invalid type: integer `3`"),
         (pod("a", "").replace("containers: [{name: c, image: i}]", "containers: [{name: c, tty: maybe}]"), 5, "invalid type"),
-        (controller("Deployment", "web", "").replace("apps/v1", "apps/v1beta2"), 1, "no matches for kind \"Deployment\" in version \"apps/v1beta2\""),
         ("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: b}\nspec: {minAvailable: 1, maxUnavailable: 1}\n".to_owned(), 4, "cannot be both set"),
         ("apiVersion: v1\nkind: Node\nmetadata: {name: n3}\nspec: {taints: [{key: a, effect: Never}]}\n".to_owned(), 4, ""),
     ]

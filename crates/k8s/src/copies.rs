@@ -94,3 +94,39 @@ fn retain_since<T>(list: &mut Vec<T>, since: usize, mut keep: impl FnMut(&T) -> 
         index <= since || keep(element)
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, uid: &str, phase: &str) -> String {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, uid: '{uid}'}}\nstatus: {{phase: {phase}}}\n"
+        )
+    }
+
+    #[test]
+    fn only_copies_since_the_mark_are_removed() {
+        let mut reader = Reader::new();
+        let mut read = |text: &str| reader.read(text.as_bytes()).expect("a valid input");
+        read(&pod("a", "u1", "Running"));
+        let since = reader.mark();
+        let mut read = |text: &str| reader.read(text.as_bytes()).expect("a valid input");
+        for _ in 0..2 {
+            read(&pod("a", "u1", "Running"));
+            read(&pod("b", "u2", "Running"));
+            read(&pod("b", "u3", "Running"));
+            read(&pod("c", "", "Running"));
+            read(&pod("d", "u4", "Succeeded"));
+            read("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n");
+        }
+        read("apiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {a: b}}\n");
+        assert_eq!(reader.remove_copies(&since), 5);
+        let objects = reader.finish();
+        // The pod without a uid stays twice, as does the one before the mark.
+        let names: Vec<&str> = objects.pods.iter().map(|pod| &*pod.name).collect();
+        assert_eq!(names, ["a", "a", "b", "b", "c", "c"]);
+        assert_eq!((objects.nodes.len(), objects.finished_pods), (2, 1));
+        assert_eq!(objects.read.get("Pod"), Some(&7));
+    }
+}

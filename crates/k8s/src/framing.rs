@@ -206,3 +206,85 @@ pub(super) fn unnamed(path: &Path<'_>, api_version: bool, kind: bool) -> ReadErr
         _ => ReadError::new(path, Cause::NoKind),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: &str = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}"#;
+
+    fn nodes(text: &str) -> usize {
+        crate::read(text.as_bytes()).map_or(0, |objects| objects.nodes.len())
+    }
+
+    #[test]
+    fn values_may_be_separated_by_anything_that_is_written_between_them() {
+        for separator in ["", " ", "\n", "\r\n\r\n", "\n---\n", "\n---\n---\n"] {
+            assert_eq!(nodes(&[NODE; 3].join(separator)), 3, "{separator:?}");
+        }
+        for separator in [",", "\n# comment\n", " x ", "\n--\n"] {
+            assert_eq!(nodes(&[NODE; 2].join(separator)), 0, "{separator:?}");
+        }
+    }
+
+    #[test]
+    fn positions_count_from_the_start_of_the_text() {
+        let position = |text: &str| {
+            let error = crate::read_json(text.as_bytes()).expect_err("an invalid text");
+            (error.line(), error.column())
+        };
+        assert_eq!(position(&format!("{NODE}\n{NODE}\n{{]")), (Some(3), Some(2)));
+        assert_eq!(position(&format!("{NODE} {{]")), (Some(1), Some(NODE.len() as u64 + 3)));
+        assert_eq!(position(&format!("{NODE}\n\n  tail")), (Some(3), Some(3)));
+    }
+
+    #[test]
+    fn an_error_in_a_later_value_discards_the_earlier_ones() {
+        let mut reader = crate::Reader::new();
+        assert!(reader.read(format!("{NODE}\n{{\"kind\": 1}}").as_bytes()).is_err());
+        assert!(reader.finish().nodes.is_empty());
+    }
+
+    #[test]
+    fn errors_name_the_value_among_several() {
+        let bad = NODE.replace("\"n\"", "\"\"");
+        let path = |text: String| {
+            crate::read_json(text.as_bytes()).expect_err("no name").path().to_owned()
+        };
+        assert_eq!(path(bad.clone()), "metadata.name");
+        assert_eq!(path(format!("{NODE}\n{bad}")), "documents[1].metadata.name");
+        assert_eq!(path(format!("{bad}\n{NODE}")), "documents[0].metadata.name");
+    }
+
+    #[test]
+    fn logs_keep_their_lines() {
+        let container = "c of pod a/b ====";
+        let text = format!(
+            "a: 1\n{LOGS_START}{container}\n{{\n{LOGS_END}d of pod a/b ====\nx{LOGS_END}{container}\nb: 1\n"
+        );
+        assert_eq!(without_logs(&text).as_deref(), Ok("a: 1\n\n\n\n\nb: 1\n"));
+        assert!(without_logs(&format!("{LOGS_START}{container}\nx")).is_err());
+        let quoted = format!("a: |\n  {LOGS_START}{container}\n");
+        assert_eq!(without_logs(&quoted).as_deref(), Ok(&*quoted));
+    }
+
+    #[test]
+    fn only_actions_are_templates() {
+        assert_eq!(template("a: 1\n  b: {{ .x }}"), Some((2, 6)));
+        assert_eq!(template("{{- if .x }}"), Some((1, 1)));
+        for text in ["# a: {{ x }}", "a: in {{ x }}", "a: {{", ""] {
+            assert_eq!(template(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_object_with_a_kind_is_no_export() {
+        let text = r#"{"nodes":[{"metadata":{"name":"n"}}],"pods":[]}"#;
+        assert_eq!(nodes(text), 1);
+        assert_eq!(
+            nodes(&text.replace("\"pods\"", "\"kind\":\"Foo\",\"apiVersion\":\"v1\",\"pods\"")),
+            0
+        );
+        assert_eq!(nodes(&text.replace("\"pods\"", "\"other\"")), 0);
+    }
+}

@@ -108,13 +108,21 @@ fn kinds_of_other_groups_are_skipped_and_counted() {
 fn an_object_without_kind_outside_of_a_typed_list_is_an_error() {
     for (text, path) in [
         (r#"{"metadata":{"name":"a"}}"#, ""),
-        (r#"{"kind":"Pod","metadata":{"name":"a"}}"#, ""),
         (r#"{"apiVersion":"v1","kind":"List","items":[{"metadata":{}}]}"#, "items[0]"),
         (r#"{"apiVersion":"v1","items":[{"metadata":{}}],"kind":"List"}"#, "items[0]"),
         ("{}", ""),
     ] {
         let error = read_json(text.as_bytes()).expect_err(text);
         assert_eq!((error.cause(), error.path()), (&Cause::NoKind, path), "{text}");
+        assert_eq!(error.is_foreign(), path.is_empty(), "{text}");
+    }
+    for (text, path) in [
+        (r#"{"kind":"Pod","metadata":{"name":"a"}}"#, "apiVersion"),
+        (r#"{"apiVersion":"v1","metadata":{"name":"a"}}"#, "kind"),
+    ] {
+        let error = read_json(text.as_bytes()).expect_err(text);
+        assert_eq!((error.cause(), error.path()), (&Cause::Missing, path), "{text}");
+        assert!(!error.is_foreign());
     }
 }
 

@@ -13,10 +13,11 @@ use super::read::Document;
 const EXPANSION: usize = 64 << 20;
 /// The amount in words.
 const EXPANSION_TEXT: &str = "64 MiB";
-/// The memory of a value that an alias repeats, besides the bytes of its text.
-const NODE: usize = 128;
-/// How deep values may be nested. Schemas in custom resource definitions are deep, but a thread has 2 MB of stack.
-const DEPTH: usize = 96;
+/// The memory of a value that an alias or a merge key repeats, besides the bytes of its text.
+const NODE: usize = 256;
+/// How deep values may be nested. Schemas in custom resource definitions are the deepest values, with about 50 levels. The
+/// parser recurses, and needs less than the 2 MB of a thread's stack also in a build without optimization.
+const DEPTH: usize = 64;
 
 /// Returns the limits for a text of the given length.
 pub(crate) fn options(length: usize) -> Options {
