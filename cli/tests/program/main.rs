@@ -18,6 +18,7 @@ mod live;
 mod perf;
 mod queued_replay;
 mod replay;
+mod replay_traces;
 mod scheduler_perf;
 mod shadow;
 mod what_if;
