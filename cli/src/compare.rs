@@ -35,7 +35,11 @@ pub(crate) struct Arguments {
     configs: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
-    /// Largest number of unschedulable pods allowed for each configuration.
+    /// Number of seeds: each configuration is replayed with --seed and the seeds after it, on the
+    /// same workload, and the spread of the results is reported.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    seeds: u16,
+    /// Largest number of unschedulable pods allowed for each configuration and seed.
     #[arg(long, value_name = "COUNT")]
     max_unschedulable: Option<usize>,
     #[command(flatten)]
@@ -52,6 +56,8 @@ struct Run {
     /// percent.
     imbalance: (f64, f64),
     fragmentation: f64,
+    /// The results with all seeds, if there are several.
+    spread: Vec<Spread>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -64,7 +70,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let (workload, typical) = (&workload, typical.as_ref());
             let file = Some(&**config).filter(|file| *file != Path::new("default"));
             let config = policy::Source { file, reading: &arguments.reading };
-            scope.spawn(move || one(workload, source, (config, typical), metrics::of(sink)))
+            let seeds = arguments.seeds;
+            scope.spawn(move || {
+                let first =
+                    one(workload, source, (config, typical), (metrics::of(sink), source.seed))?;
+                let spread = spread(workload, source, (config, typical), &first, seeds)?;
+                Ok(Run { spread, ..first })
+            })
         });
         let threads: Vec<_> = threads.collect();
         let broke = || Failure::Panicked("a replay thread");
@@ -73,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
     sinks.into_iter().try_for_each(metrics::write)?;
     let broken =
-        |run: &&Run| arguments.max_unschedulable.is_some_and(|most| run.outcome.failed > most);
+        |run: &&Run| arguments.max_unschedulable.is_some_and(|most| most_failed(run) > most);
     let broken: Vec<&str> = runs.iter().filter(broken).map(|run| &*run.name).collect();
     print(&match source.output {
         Output::Json => json_of(&workload, &runs, &broken).to_string(),
@@ -90,15 +102,83 @@ fn one(
     workload: &Workload,
     source: &replay::Source,
     (config, typical): (policy::Source<'_>, Option<&Pod>),
-    metrics: Option<&Metrics>,
+    (metrics, seed): (Option<&Metrics>, u64),
 ) -> Result<Run, Failure> {
-    let settings =
-        Settings { config, threads: 1, progress: Progress::Hidden, metrics, draws_chart: false };
+    let settings = Settings {
+        config,
+        threads: 1,
+        progress: Progress::Hidden,
+        metrics,
+        draws_chart: false,
+        seed,
+    };
     let outcome = replay::run::run(workload, source, settings)?;
     let imbalance = imbalance(&outcome.end);
     let fragmentation = typical.map_or(0.0, |pod| fragmentation(&outcome.end, pod));
     let name = config.file.unwrap_or(Path::new("default")).display().to_string();
-    Ok(Run { name, outcome, imbalance, fragmentation })
+    Ok(Run { name, outcome, imbalance, fragmentation, spread: Vec::new() })
+}
+
+const UNSCHEDULABLE: &str = "unschedulable";
+
+/// One figure over the seeds.
+struct Spread {
+    name: &'static str,
+    mean: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Spread {
+    /// Whether the ranges of both do not overlap.
+    fn is_apart(&self, other: &Spread) -> bool {
+        self.most < other.least || other.most < self.least
+    }
+}
+
+/// The figures that are compared over seeds.
+fn figures(run: &Run) -> [(&'static str, f64); 5] {
+    [
+        ("placed", run.outcome.placed as f64),
+        (UNSCHEDULABLE, run.outcome.failed as f64),
+        ("cpu imbalance, %", run.imbalance.0),
+        ("memory imbalance, %", run.imbalance.1),
+        ("fragmentation, %", run.fragmentation),
+    ]
+}
+
+/// The number of pods that failed, with the seed for which it is largest.
+fn most_failed(run: &Run) -> usize {
+    let over = run.spread.iter().find(|of| of.name == UNSCHEDULABLE);
+    over.map_or(run.outcome.failed, |of| of.most as usize)
+}
+
+/// Replays the workload with the seeds after the first one.
+fn spread(
+    workload: &Workload,
+    source: &replay::Source,
+    of: (policy::Source<'_>, Option<&Pod>),
+    first: &Run,
+    seeds: u16,
+) -> Result<Vec<Spread>, Failure> {
+    if seeds == 1 {
+        return Ok(Vec::new());
+    }
+    let mut all = vec![figures(first)];
+    for n in 1..seeds {
+        let seed = source.seed.wrapping_add(u64::from(n));
+        all.push(figures(&one(workload, source, of, (None, seed))?));
+    }
+    let of_figure = |(at, (name, _)): (usize, (&'static str, f64))| {
+        let values = || all.iter().map(|figures| figures[at].1);
+        Spread {
+            name,
+            mean: values().sum::<f64>() / all.len() as f64,
+            least: values().fold(f64::INFINITY, f64::min),
+            most: values().fold(f64::NEG_INFINITY, f64::max),
+        }
+    };
+    Ok(figures(first).into_iter().enumerate().map(of_figure).collect())
 }
 
 /// The pod with the median cpu request.
@@ -185,11 +265,15 @@ fn json_of(workload: &Workload, runs: &[Run], broken: &[&str]) -> Value {
             "fragmentation_percent": run.fragmentation,
             "wait_seconds": { "p50": wait(&run.outcome, 0.5), "p99": wait(&run.outcome, 0.99) },
             "cycles_per_second": per_second(&run.outcome),
+            "seeds": run.spread.iter().zip(&runs[0].spread).map(|(of, first)| json!({
+                "figure": of.name, "mean": of.mean, "min": of.least, "max": of.most,
+                "differs": of.is_apart(first),
+            })).collect::<Vec<_>>(),
             "decision_hash": format!("{:016x}", run.outcome.decision_hash),
         })
     };
     let runs: Vec<Value> = runs.iter().map(one).collect();
-    json!({ "runs": runs, "broken": broken, "input": workload.intake.json() })
+    json!({ "version": 1, "runs": runs, "broken": broken, "input": workload.intake.json() })
 }
 
 fn table(workload: &Workload, runs: &[Run], limit: Option<usize>) -> String {
@@ -242,10 +326,19 @@ fn table(workload: &Workload, runs: &[Run], limit: Option<usize>) -> String {
             ));
         }
     }
-    for Run { name, outcome, .. } in runs {
-        if let Some(limit) = limit.filter(|limit| outcome.failed > *limit) {
-            let pods = count(outcome.failed, "unschedulable pod");
-            text.push_str(&format!("\n{name}: {pods}, limit {limit}"));
+    for run in runs {
+        for (of, first) in run.spread.iter().zip(&runs[0].spread) {
+            let mark = if of.is_apart(first) { ", more than the spread" } else { "" };
+            text.push_str(&format!(
+                "\n{}: {}: mean {:.1}, min {:.1}, max {:.1}{mark}",
+                run.name, of.name, of.mean, of.least, of.most
+            ));
+        }
+    }
+    for run in runs {
+        if let Some(limit) = limit.filter(|limit| most_failed(run) > *limit) {
+            let pods = count(most_failed(run), "unschedulable pod");
+            text.push_str(&format!("\n{}: {pods}, limit {limit}", run.name));
         }
     }
     text

@@ -2,6 +2,7 @@
 
 mod chart;
 mod meter;
+mod placements;
 mod plain;
 mod queued;
 mod report;
@@ -19,7 +20,7 @@ use crate::error::Failure;
 use crate::files::openb::Priorities;
 use crate::metrics::{self, MetricsFile};
 use crate::policy::ConfigFile;
-use crate::{Output, print};
+use crate::{Output, output, print};
 
 pub(crate) use run::Settings;
 pub(crate) use workload::Workload;
@@ -53,6 +54,9 @@ pub(crate) struct Arguments {
     /// Output file for a chart of utilisation and waiting pods, ending in .svg or .html.
     #[arg(long, value_name = "FILE", value_parser = chart::Target::parse)]
     chart: Option<chart::Target>,
+    /// Output file in CSV with a row for each pod: its times, its last node, and why it has none.
+    #[arg(long, value_name = "FILE")]
+    placements: Option<PathBuf>,
     #[command(flatten)]
     metrics: MetricsFile,
 }
@@ -90,7 +94,7 @@ pub(crate) struct Source {
     percentage_of_nodes: u8,
     /// Seed for breaking ties and for the synthetic cluster.
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(crate) seed: u64,
     /// Number of pods to replay, from the start of the workload.
     #[arg(long, value_name = "COUNT")]
     first: Option<usize>,
@@ -109,7 +113,8 @@ pub(crate) enum Mode {
     /// Pods arrive in file order and stay.
     Fill,
     /// Pods arrive at their recorded times and run for their recorded durations, counted
-    /// from their placement.
+    /// from their placement. The times of a Kubernetes pod are its creationTimestamp and its
+    /// deletionTimestamp; without the latter, it stays.
     Timed,
 }
 
@@ -144,7 +149,7 @@ pub(crate) fn workload(source: &Source) -> Result<Workload, Failure> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let Arguments { source, config, threads, chart, metrics } = arguments;
+    let Arguments { source, config, threads, chart, placements, metrics } = arguments;
     let workload = workload(source)?;
     let sink = metrics.open()?;
     chart.as_ref().map_or(Ok(()), chart::Target::check)?;
@@ -154,10 +159,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         progress: Progress::Shown,
         metrics: metrics::of(&sink),
         draws_chart: chart.is_some(),
+        seed: source.seed,
     };
+    placements.as_deref().map_or(Ok(()), output::check)?;
     let outcome = run::run(&workload, source, settings)?;
     if let Some(chart) = chart {
         chart.write(&workload, &outcome, source.mode)?;
+    }
+    if let Some(file) = placements {
+        placements::write(file, &workload, &outcome)?;
     }
     metrics::write(sink)?;
     print(&match source.output {

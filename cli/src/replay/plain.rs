@@ -16,11 +16,11 @@ use super::run::Replay;
 pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Algorithm) -> Result<(), Failure> {
     for at in 0..replay.workload.arrivals.len() {
         if let Some(error) = place(replay, &mut scheduler, at)? {
-            let reasons = match error {
+            let reasons: Vec<String> = match error {
                 ScheduleError::Fit(fit) => fit.reasons.into_keys().collect(),
                 other => vec![other.to_string()],
             };
-            replay.note_failed(reasons);
+            replay.note_failed_at(at, reasons);
         }
         let failed = replay.outcome.failed;
         replay
@@ -70,6 +70,7 @@ fn place(
                 recorder.scheduled(1, started.elapsed());
             }
             replay.outcome.placed += 1;
+            replay.outcome.fates[at].node = Some(decision.node.clone());
             replay.outcome.placements[at] = Some(decision.node);
             replay.meter.add_pod(pod);
             Ok(None)

@@ -74,10 +74,19 @@ pub(super) fn run(
         Mode::Fill => queued.fill()?,
         Mode::Timed => {
             queued.record.times = workload.times(source.load.unwrap_or(1.0))?;
+            for (fate, (arrival, _)) in
+                queued.record.replay.outcome.fates.iter_mut().zip(&queued.record.times)
+            {
+                fate.arrived = Some(seconds(*arrival));
+            }
             queued.timed()?;
         }
     }
     queued.finish()
+}
+
+fn seconds(time: Timestamp) -> f64 {
+    time.0 as f64 / 1e9
 }
 
 impl Queued<'_, '_> {
@@ -149,6 +158,9 @@ impl Queued<'_, '_> {
         }
         let Some(node) = history.node.take() else { return Ok(()) };
         history.has_ended = true;
+        if let Some(fate) = replay.outcome.fates.get_mut(at) {
+            fate.ended = Some(seconds(self.simulation.now));
+        }
         let uid = pods[at].uid.clone();
         replay.meter.remove_pod(pods[at]);
         replay
@@ -185,9 +197,10 @@ impl Queued<'_, '_> {
             } else if history.reasons.is_empty() {
                 // The pod was never tried.
                 let gate = framework.pre_enqueue(pod).err();
-                replay.note_failed(gate.map(|status| status.to_string()));
+                let gate = gate.map(|status| status.to_string());
+                replay.note_failed_at(at, gate.into_iter().collect());
             } else {
-                replay.note_failed(history.reasons);
+                replay.note_failed_at(at, history.reasons);
             }
         }
         if unplaced > 0 {
@@ -212,6 +225,13 @@ impl Observer for Record<'_, '_> {
         history.reasons.clear();
         history.node = Some(node.clone());
         let runs = history.runs;
+        if let Some(fate) = self.replay.outcome.fates.get_mut(at) {
+            fate.node = Some(node.clone());
+            if !self.times.is_empty() {
+                fate.placed = Some(seconds(now));
+                fate.first_placed.get_or_insert(seconds(now));
+            }
+        }
         self.replay.meter.add_pod(self.pods[at]);
         if let Some(first) = self.replay.outcome.placements.get_mut(at) {
             first.get_or_insert(node.clone());
@@ -219,7 +239,10 @@ impl Observer for Record<'_, '_> {
         let Some((arrival, runs_for)) = self.times.get(at).copied() else { return };
         let runs_for = i64::try_from(runs_for.as_nanos()).unwrap_or(i64::MAX);
         let end = Timestamp(now.0.saturating_add(runs_for));
-        self.ends.push(Reverse((end, at, runs)));
+        // A pod without an end stays.
+        if end.0 < i64::MAX {
+            self.ends.push(Reverse((end, at, runs)));
+        }
         if let Some(waits) = self.replay.outcome.waits.as_mut().filter(|_| runs == 1) {
             waits.saturating_record(now.since(arrival).as_secs());
         }

@@ -46,6 +46,8 @@ pub(crate) struct Outcome {
     pub(crate) usage: Vec<Usage>,
     pub(crate) threads: usize,
     pub(crate) notes: Vec<String>,
+    /// The last run and the failure of each pod, in workload order.
+    pub(crate) fates: Vec<Fate>,
     /// The first node of each pod, in workload order.
     pub(crate) placements: Vec<Option<Name>>,
     /// In timed mode, the seconds from each pod's arrival to its first placement.
@@ -58,6 +60,20 @@ pub(crate) struct Outcome {
     pub(crate) end: Arc<portolan::Snapshot>,
 }
 
+/// What became of a pod. Times are seconds on the clock of the workload, in timed mode only.
+#[derive(Clone, Default)]
+pub(crate) struct Fate {
+    /// The node of the last placement, also if the pod has ended.
+    pub(crate) node: Option<Name>,
+    pub(crate) arrived: Option<f64>,
+    /// When the pod was first placed.
+    pub(crate) first_placed: Option<f64>,
+    pub(crate) placed: Option<f64>,
+    pub(crate) ended: Option<f64>,
+    /// Why the pod has no node.
+    pub(crate) why: String,
+}
+
 /// How a workload is replayed.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings<'a> {
@@ -67,6 +83,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) metrics: Option<&'a Metrics>,
     /// Whether a chart is drawn.
     pub(crate) draws_chart: bool,
+    /// The seed for breaking ties.
+    pub(crate) seed: u64,
 }
 
 /// A running replay.
@@ -108,6 +126,7 @@ pub(crate) fn run(
         usage: Vec::new(),
         threads: usize::from(settings.threads),
         notes: workload.notes.iter().cloned().chain(notes).collect(),
+        fates: vec![Fate::default(); workload.arrivals.len()],
         placements: vec![None; workload.arrivals.len()],
         waits: match source.mode {
             Mode::Fill => None,
@@ -162,7 +181,7 @@ fn scheduler(
         given => given,
     };
     let framework = metrics::record(policy.framework, settings.metrics, &policy.profile);
-    let config = AlgorithmConfig { percentage_of_nodes, seed: source.seed };
+    let config = AlgorithmConfig { percentage_of_nodes, seed: settings.seed };
     Ok((Algorithm::new(framework, config, pool), policy.queue, policy.notes))
 }
 
@@ -208,11 +227,20 @@ impl Replay<'_> {
     }
 
     /// Records a failed pod with its reasons.
-    pub(super) fn note_failed(&mut self, reasons: impl IntoIterator<Item = String>) {
+    fn note_failed(&mut self, reasons: impl IntoIterator<Item = String>) {
         self.outcome.failed += 1;
         for reason in reasons {
             *self.outcome.reasons.entry(reason).or_insert(0) += 1;
         }
+    }
+
+    /// Records a failed pod of the workload with its reasons.
+    pub(super) fn note_failed_at(&mut self, at: usize, reasons: Vec<String>) {
+        if let Some(fate) = self.outcome.fates.get_mut(at) {
+            fate.node = None;
+            fate.why = reasons.join("; ");
+        }
+        self.note_failed(reasons);
     }
 
     fn finish(mut self, before: i64) -> Result<Outcome, Failure> {

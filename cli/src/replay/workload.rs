@@ -14,7 +14,7 @@ use crate::input;
 use crate::intake::Intake;
 use crate::text::count;
 
-use super::Source;
+use super::{Mode, Source};
 
 /// A cluster and the pods that arrive.
 #[derive(Default)]
@@ -34,11 +34,14 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Whether a pod may have to wait for another, or be preempted by it.
+    /// Whether a pod may have to wait for another, be preempted by it, or change more than
+    /// its node when it is bound. Without such pods, a pod that was rejected once is rejected
+    /// as long as pods only arrive, and the queue makes the same decisions as a plain replay.
     pub(super) fn needs_queue(&self) -> bool {
         let pods = || self.placed.iter().chain(self.arrivals.iter().map(|arrival| &arrival.pod));
         let first = pods().next().map(|pod| pod.template.priority);
         pods().any(|pod| Some(pod.template.priority) != first || pod.group().is_some())
+            || self.arrivals.iter().any(|arrival| depends_on_others(&arrival.pod))
     }
 
     /// The arrival time and the duration of each pod. `load` is a factor on the arrival
@@ -46,8 +49,14 @@ impl Workload {
     pub(super) fn times(&self, load: f64) -> Result<Vec<(Timestamp, Duration)>, Failure> {
         let times = self.arrivals.iter().map(|arrival| {
             let (from, to) = arrival.times.ok_or_else(|| {
-                let what = "the pods have no times: use --mode fill, or pass an openb CSV file \
-                            with the columns creation_time and deletion_time";
+                let pod = &arrival.pod;
+                let what = format!(
+                    "pod {}/{} has no creation time: use --mode fill, or pass pods with \
+                     creationTimestamp, or an openb CSV file with the columns creation_time and \
+                     deletion_time",
+                    pod.namespace(),
+                    pod.name
+                );
                 Failure::Usage(format!("{}: {what}", self.name))
             })?;
             let arrives = Timestamp((from as f64 * 1e9 / load) as i64);
@@ -55,6 +64,28 @@ impl Workload {
         });
         times.collect()
     }
+}
+
+/// Whether the pod may fit later because of other pods, or changes volumes or claims.
+fn depends_on_others(pod: &Pod) -> bool {
+    let of = &pod.template;
+    of.pod_affinity.is_some()
+        || of.pod_anti_affinity.is_some()
+        || !of.topology_spread.is_empty()
+        || !of.volumes.is_empty()
+        || !of.resource_claims.is_empty()
+        || !of.scheduling_gates.is_empty()
+        || of.godel.is_some()
+        || pod.nominated_node_name.is_some()
+        || pod.deletion_time.is_some()
+}
+
+/// The arrival and the end of a Kubernetes pod in seconds: when it was created, and when it
+/// was or will be deleted. A pod without a time of deletion does not end.
+fn times(pod: &Pod) -> Option<(i64, i64)> {
+    let seconds = |time: Timestamp| time.0.div_euclid(1_000_000_000);
+    let end = pod.deletion_time.map_or(i64::MAX, seconds);
+    pod.creation_time.map(|created| (seconds(created), end))
 }
 
 /// Reads nodes and pods; files that end in .csv, .csv.gz or .csv.zst are openb CSV.
@@ -216,7 +247,11 @@ impl Kubernetes<'_> {
             if is_placed(&pod) {
                 workload.placed.push(pod);
             } else {
-                workload.arrivals.push(Arrival { pod, times: None });
+                let times = times(&pod);
+                // In a trace, the time of deletion is the pod's end, not its state.
+                let is_trace = source.mode == Mode::Timed && times.is_some();
+                let deletion_time = pod.deletion_time.filter(|_| !is_trace);
+                workload.arrivals.push(Arrival { pod: Pod { deletion_time, ..pod }, times });
             }
         }
         workload.objects.extend(cluster.objects);

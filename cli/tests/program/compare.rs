@@ -87,3 +87,19 @@ fn free_capacity_in_fragments_that_are_too_small_is_counted() {
     // 800m are free, enough for one more pod of 600m if they were on one node.
     assert_eq!(answer["runs"][0]["fragmentation_percent"], 100.0, "{answer}");
 }
+
+#[test]
+fn several_seeds_show_which_differences_are_larger_than_the_spread() {
+    let (code, answer) = compare("compare-seeds", &["--seeds", "5"]);
+    assert_eq!(code, 0);
+    let figure = |run: usize, name: &str| {
+        let seeds = answer["runs"][run]["seeds"].as_array().expect("figures");
+        seeds.iter().find(|of| of["figure"] == name).unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    // Spreading never places the large pod, packing always does.
+    let (spreads, packs) = (figure(0, "placed"), figure(1, "placed"));
+    assert_eq!((&spreads["min"], &spreads["max"]), (&json!(2.0), &json!(2.0)), "{answer}");
+    assert_eq!((&packs["min"], &packs["mean"]), (&json!(3.0), &json!(3.0)), "{answer}");
+    assert_eq!((&spreads["differs"], &packs["differs"]), (&json!(false), &json!(true)));
+    assert_eq!(figure(1, "fragmentation, %")["differs"], false, "{answer}");
+}

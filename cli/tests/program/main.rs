@@ -19,6 +19,7 @@ mod manners;
 mod perf;
 mod queued_replay;
 mod replay;
+mod replay_traces;
 mod scheduler_perf;
 mod shadow;
 mod what_if;
