@@ -134,6 +134,7 @@ fn adding_pods_has_the_outcome_of_their_replay() {
             progress: Progress::Hidden,
             metrics: None,
             draws_chart: false,
+            seed,
         };
         let outcome = replay::run::run(&workload, &replayed.source, settings).expect("an outcome");
         let end = outcome.end.nodes().flat_map(|node| {
