@@ -84,7 +84,11 @@ fn requirement(text: &str) -> Result<Requirement, String> {
     let make = |key: &str, operator: Operator, values: Vec<&str>| {
         let are_values = values.iter().all(|value| is_value(value.trim()));
         let (key, values) = (key.trim(), values.into_iter().map(str::trim).map(Name::from));
-        if is_key(key) && are_values { Ok(Requirement::new(key, operator, values)) } else { Err(wrong()) }
+        if is_key(key) && are_values {
+            Ok(Requirement::new(key, operator, values))
+        } else {
+            Err(wrong())
+        }
     };
     let none = Vec::<&str>::new();
     for (word, operator) in [(" notin ", Operator::NotIn), (" in ", Operator::In)] {
