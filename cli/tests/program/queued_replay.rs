@@ -212,7 +212,7 @@ fn priority_classes_of_kubernetes_pods_are_used() {
     };
     let run = files.replay(&[]);
     assert_eq!((&run["placed"], &run["preempted"]), (&1.into(), &1.into()), "{run}");
-    files.refused(&["--mode", "timed"], &["pods.yaml", "have no times", "--mode fill"]);
+    files.refused(&["--mode", "timed"], &["pods.yaml", "has no creation time", "--mode fill"]);
     files.refused(&["--qos-priorities"], &[&files.pods, "PriorityClass"]);
 }
 
