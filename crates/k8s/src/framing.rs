@@ -17,16 +17,9 @@ const LOGS_START: &str = "==== START logs for container ";
 /// The line that ends them.
 const LOGS_END: &str = "==== END logs for container ";
 
-/// The inputs that a text of JSON values turns out to be.
-pub(super) enum Values {
-    /// All objects of the values.
-    Read(Document),
-    /// The text continues with another YAML document.
-    Yaml,
-}
-
-/// Reads the JSON values of a text. O(length).
-pub(super) fn values(text: &str) -> Result<Values, ReadError> {
+/// Reads the objects of the JSON values of a text. Returns `None` if the text continues with another YAML document.
+/// O(length).
+pub(super) fn values(text: &str) -> Result<Option<Document>, ReadError> {
     let mut document = Document::default();
     let (mut at, mut index) = (0, 0);
     loop {
@@ -46,8 +39,8 @@ pub(super) fn values(text: &str) -> Result<Values, ReadError> {
         let next = next(text, end)?;
         at = match next {
             Next::Value(at) => at,
-            Next::Yaml => return Ok(Values::Yaml),
-            Next::End => return Ok(Values::Read(document)),
+            Next::Yaml => return Ok(None),
+            Next::End => return Ok(Some(document)),
         };
         index += 1;
     }

@@ -16,7 +16,7 @@ use serde_path_to_error::{Deserializer as Tracked, Track};
 
 use super::collect::{Collected, Kind};
 use super::error::{Cause, Path, ReadError};
-use super::framing::{self, Values};
+use super::framing;
 use super::resolve::{Objects, resolve};
 use super::wire::{Key, Text};
 
@@ -68,8 +68,8 @@ impl Reader {
         let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
         let text = framing::text(input)?;
         match framing::values(text)? {
-            Values::Read(document) => self.collected.merge(document.into_result()?),
-            Values::Yaml => self.read_yaml(text)?,
+            Some(document) => self.collected.merge(document.into_result()?),
+            None => self.read_yaml(text)?,
         }
         Ok(())
     }
