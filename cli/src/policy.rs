@@ -172,7 +172,12 @@ fn read(file: &Path, reading: &Reading, handle: &Handle) -> Result<Policies, Fai
         registry.ignore_unknown();
     }
     let configuration = Configuration::read(&text, &registry, handle).map_err(|error| {
-        let what = error.what().to_owned();
+        let what = match error.unknown_plugin() {
+            Some(name) => format!(
+                "plugin {name:?} does not exist: check the spelling, or pass --ignore-unknown-plugins"
+            ),
+            None => error.what().to_owned(),
+        };
         match error.line() {
             0 => refuses(what),
             line => Failure::Line { file: file.to_owned(), line, what },

@@ -302,7 +302,19 @@ fn bad_configurations_are_refused_with_their_line_and_the_way_out() {
             &[],
             &[":3:", "healthzBindAddress"],
         ),
-        ("bad-plugin", score("{name: Nonesuch}"), &[], &[":4:", "ignore unknown plugins"]),
+        ("bad-plugin", score("{name: Nonesuch}"), &[], &[":4:", "--ignore-unknown-plugins"]),
+        (
+            "bad-template",
+            "apiVersion: v1\ndata:\n  a: {{ .Values.a }}\n{{- end }}\n".to_owned(),
+            &[],
+            &[":3:", "render it first"],
+        ),
+        (
+            "bad-repeated",
+            v1("parallelism: 1\nparallelism: 2\n"),
+            &[],
+            &[":4:", "duplicate", "remove one of them"],
+        ),
         ("bad-weight", score("{name: ImageLocality, weight: -1}"), &[], &[":4:", "negative"]),
         ("bad-point", score("{name: NodeName}"), &[], &[":4:", "does not extend"]),
         (

@@ -71,6 +71,12 @@ pub(super) fn documents(input: &str) -> Result<Vec<Document>, ReadError> {
         .map_err(|error| syntax(&error, input))
 }
 
+/// Returns the text of an error, without advice on the options of the parser.
+pub(crate) fn message(error: &Error) -> String {
+    let message = error.without_snippet().to_string();
+    message.replace(", set DuplicateKeyPolicy in Options if acceptable", ": remove one of them")
+}
+
 fn syntax(error: &Error, input: &str) -> ReadError {
     let position = error.location().map(|at| (at.line(), at.column()));
     // For a document that is a single scalar the parser does not return a position.
@@ -88,7 +94,7 @@ fn syntax(error: &Error, input: &str) -> ReadError {
         let cause = Cause::Expansion { limit: EXPANSION_TEXT };
         return ReadError::at(path.to_owned(), position, cause);
     }
-    let message = error.without_snippet().to_string();
+    let message = message(error);
     // The error has a position of its own, so it is cut off the message. For an alias the message has two positions.
     let places = [" (defined at line ", " at line "];
     let end = places.iter().filter_map(|place| message.find(place)).min();

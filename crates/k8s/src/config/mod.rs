@@ -26,6 +26,8 @@ use extenders::{Extenders, WireExtender};
 use process::{WireClientConnection, WireLeaderElection};
 use profile::WireProfile;
 
+use crate::error::Cause;
+
 pub use extenders::{ExtenderConfig, ExtenderTls};
 pub use process::{ClientConnection, LeaderElection, ProcessSettings};
 pub use registry::{ArgsError, PluginArgs, Registry, RegistryError};
@@ -36,15 +38,16 @@ pub struct ConfigError {
     line: u64,
     what: String,
     args: Option<ArgsError>,
+    unknown_plugin: Option<String>,
 }
 
 impl ConfigError {
     fn new(line: u64, what: impl Into<String>) -> ConfigError {
-        ConfigError { line, what: what.into(), args: None }
+        ConfigError { line, what: what.into(), args: None, unknown_plugin: None }
     }
 
     fn args_of(line: u64, error: ArgsError) -> ConfigError {
-        ConfigError { line, what: error.to_string(), args: Some(error) }
+        ConfigError { args: Some(error.clone()), ..ConfigError::new(line, error.to_string()) }
     }
 
     /// Returns a description of the error.
@@ -57,6 +60,12 @@ impl ConfigError {
     #[must_use]
     pub fn line(&self) -> u64 {
         self.line
+    }
+
+    /// Returns the name of a plugin that does not exist, if that is the error. [`Registry::ignore_unknown`] avoids it.
+    #[must_use]
+    pub fn unknown_plugin(&self) -> Option<&str> {
+        self.unknown_plugin.as_deref()
     }
 
     /// Returns the plugin and the field, if the arguments of a plugin are invalid.
@@ -224,16 +233,20 @@ const BETAS: [&str; 3] = [
 
 /// Parses the configuration in a text; returns it with a note about its surroundings.
 fn parse(text: &str) -> Result<(WireConfiguration, Option<String>), ConfigError> {
-    let document::Found { text, note } = document::find(text)?;
-    let options = crate::yaml::options(text.len());
-    let wire =
-        serde_saphyr::from_str_with_options(&text, options).map_err(|error| syntax(&error))?;
-    Ok((wire, note))
+    let parsed = document::find(text).and_then(|document::Found { text, note }| {
+        let options = crate::yaml::options(text.len());
+        let wire = serde_saphyr::from_str_with_options(&text, options);
+        Ok((wire.map_err(|error| syntax(&error))?, note))
+    });
+    parsed.map_err(|error| match crate::framing::template(text) {
+        Some((line, _)) => ConfigError::new(line, Cause::Template.to_string()),
+        None => error,
+    })
 }
 
 fn syntax(error: &serde_saphyr::Error) -> ConfigError {
     let line = error.location().map_or(1, |at| at.line());
-    let message = error.without_snippet().to_string();
+    let message = crate::yaml::message(error);
     let message = message.split(" at line ").next().unwrap_or_default();
     // A list of all fields would hide the one that is wrong.
     match message.split_once(", expected one of ") {

@@ -105,7 +105,7 @@ impl WireProfile {
         for given in &self.plugin_config {
             let name = &given.name;
             if !registry.knows(&name.value) {
-                return Err(at(name, unknown(&name.value)));
+                return Err(unknown(name));
             }
             if args.insert(&*name.value, given).is_some() {
                 return Err(at(name, format!("pluginConfig for {} is listed twice", name.value)));
@@ -260,10 +260,10 @@ fn check_counts(points: &[(Point, Vec<&str>)], profile: &str) -> Result<(), Stri
     Ok(())
 }
 
-fn unknown(name: &str) -> String {
-    format!(
-        "plugin {name:?} does not exist: register it, check the spelling, or ignore unknown plugins"
-    )
+fn unknown(name: &Spanned<String>) -> ConfigError {
+    let what =
+        format!("plugin {:?} does not exist: register it, or check the spelling", name.value);
+    ConfigError { unknown_plugin: Some(name.value.clone()), ..at(name, what) }
 }
 
 #[derive(Default, Deserialize)]
@@ -387,7 +387,7 @@ impl WireSet {
         for plugin in &self.enabled {
             let name = &plugin.name.value;
             if !registry.knows(name) {
-                return Err(at(&plugin.name, unknown(name)));
+                return Err(unknown(&plugin.name));
             }
             if !seen.insert(name) {
                 let point = point.map_or("MultiPoint", Point::as_str);
