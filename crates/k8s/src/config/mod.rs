@@ -38,7 +38,7 @@ pub struct ConfigError {
     line: u64,
     what: String,
     args: Option<ArgsError>,
-    unknown_plugin: Option<String>,
+    unknown_plugin: Option<Box<str>>,
 }
 
 impl ConfigError {

@@ -263,7 +263,7 @@ fn check_counts(points: &[(Point, Vec<&str>)], profile: &str) -> Result<(), Stri
 fn unknown(name: &Spanned<String>) -> ConfigError {
     let what =
         format!("plugin {:?} does not exist: register it, or check the spelling", name.value);
-    ConfigError { unknown_plugin: Some(name.value.clone()), ..at(name, what) }
+    ConfigError { unknown_plugin: Some(name.value.as_str().into()), ..at(name, what) }
 }
 
 #[derive(Default, Deserialize)]
