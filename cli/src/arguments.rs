@@ -95,6 +95,12 @@ fn status(yes: &str, no: Option<&str>) -> String {
     text + "  2  an argument or an input is invalid, or the command failed"
 }
 
+/// Parses a time limit.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| "pass a number of seconds from 0 to 86400".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use portolan::model::{Object, ObjectKind, Pod, PodState};
+use portolan::model::{Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template};
 use portolan::snapshot::GodelConfig;
-use portolan::{CommitPolicy, Config, Engine, Writer};
-use portolan_k8s::{ControllerKind, PodController};
+use portolan::{CommitPolicy, Config, Engine, PodInfo, Writer};
+use portolan_k8s::{BudgetLimit, ControllerKind, PodController, Scales};
 
 use crate::error::Failure;
 use crate::input;
@@ -216,6 +217,7 @@ pub(crate) fn load_with(
         put.map_err(|error| Failure::Refused { object: name, error })?;
     }
     writer.publish();
+    contents.allow_disruptions(&mut writer, &pending)?;
     let Contents { notes, intake, .. } = contents;
     Ok((Loaded { writer, pending, notes, intake }, added.pods))
 }
@@ -287,6 +289,40 @@ impl Contents {
     /// Facts about the pods that the scheduler does not read.
     pub(crate) fn facts(&self) -> &portolan_k8s::PodFacts {
         &self.objects.facts
+    }
+
+    /// Computes the disruptions that budgets without a status allow, as the disruption
+    /// controller would.
+    fn allow_disruptions(&self, writer: &mut Writer, pending: &[Pod]) -> Result<(), Failure> {
+        let limits = self.budget_limits().iter().filter(|limit| !limit.has_status);
+        let limits: Vec<&BudgetLimit> = limits.collect();
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let scales = Scales::of(self.controllers());
+        let mut budgets = Vec::new();
+        let cluster = writer.cluster();
+        let is_healthy =
+            |pod: &PodInfo<'_>| self.facts().is_ready(&pod.uid()) && pod.deletion_time().is_none();
+        let placed = cluster.nodes().flat_map(|node| node.pods());
+        let mut pods: Vec<(Arc<Template>, bool)> =
+            placed.map(|pod| (pod.template().clone(), is_healthy(&pod))).collect();
+        pods.extend(pending.iter().map(|pod| (pod.template.clone(), false)));
+        for limit in limits {
+            let store = &cluster.objects().pod_disruption_budgets;
+            let Some(budget) = store.get(&limit.namespace, &limit.name) else { continue };
+            let all = pods.iter().map(|(template, is_healthy)| (&**template, *is_healthy));
+            let margin = limit.margin(all, &scales).unwrap_or(0).max(0);
+            let disruptions_allowed = i32::try_from(margin).unwrap_or(i32::MAX);
+            budgets.push(PodDisruptionBudget { disruptions_allowed, ..(**budget).clone() });
+        }
+        for budget in budgets {
+            let object = format!("budget {}", budget.name);
+            let put = writer.put_object(Object::from(budget));
+            put.map_err(|error| Failure::Refused { object, error })?;
+        }
+        writer.publish();
+        Ok(())
     }
 
     /// Adds everything to an empty engine; returns the pending pods.

@@ -15,6 +15,7 @@ mod intake;
 mod live;
 mod manual;
 mod metrics;
+mod names;
 mod output;
 mod perf;
 mod policy;

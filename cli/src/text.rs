@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use portolan::model::{LabelSelector, Operator, Requirement};
+
 /// The text with control characters escaped, except line breaks and tabs: names from inputs
 /// must not control the terminal. Also escapes characters that change the direction of text.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
@@ -68,6 +70,36 @@ fn bytes(value: i64) -> String {
         }
     }
     value.to_string()
+}
+
+/// A requirement on a label as `kubectl --selector` reads it.
+pub(crate) fn requirement(requirement: &Requirement) -> String {
+    let Requirement { key, operator, values } = requirement;
+    let values = values.join(", ");
+    match operator {
+        Operator::In => format!("{key} in ({values})"),
+        Operator::NotIn => format!("{key} notin ({values})"),
+        Operator::Exists => key.to_string(),
+        Operator::DoesNotExist => format!("!{key}"),
+        Operator::Gt => format!("{key} > {values}"),
+        Operator::Lt => format!("{key} < {values}"),
+        _ => format!("{key} {operator:?} {values}"),
+    }
+}
+
+/// A label selector as `kubectl --selector` reads it.
+pub(crate) fn selector(selector: &LabelSelector) -> String {
+    match selector {
+        LabelSelector::Nothing => "no labels at all".to_owned(),
+        LabelSelector::All(all) if all.is_empty() => "any labels".to_owned(),
+        LabelSelector::All(all) => {
+            let all = all.iter().map(|it| match (&it.operator, &*it.values) {
+                (Operator::In, [value]) => format!("{}={value}", it.key),
+                _ => requirement(it),
+            });
+            all.collect::<Vec<_>>().join(",")
+        }
+    }
 }
 
 /// Milli-CPU in cores.

@@ -265,8 +265,10 @@ impl<'a> Filters<'a> {
             .or_else(|| self.each.iter().find_map(|judge| judge.filter(node)))
     }
 
-    /// Returns the statuses of all plugins that reject the node.
-    pub(super) fn filter_all(&self, node: NodeInfo<'_>) -> Vec<Status> {
+    /// Returns the statuses of all plugins that reject the node, in the order of the plugins. Meant for diagnosis:
+    /// scheduling stops at the first one.
+    #[must_use]
+    pub fn filter_all(&self, node: NodeInfo<'_>) -> Vec<Status> {
         if let Some(status) = self.excluded(node) {
             return vec![status];
         }

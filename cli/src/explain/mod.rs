@@ -1,11 +1,17 @@
 //! `portolan explain`: why a pod is pending, or how its nodes score.
 
 mod changes;
+mod claims;
+mod evictions;
 mod report;
+mod requests;
+mod steps;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use portolan::framework::preemption::DryRun;
@@ -17,9 +23,13 @@ use portolan::{Cluster, NodeInfo};
 
 use crate::error::Failure;
 use crate::intake::Intake;
+use crate::names::did_you_mean;
 use crate::policy::ConfigFile;
 use crate::text::count;
-use crate::{cluster, input, print};
+use crate::{arguments, cluster, input, print};
+
+use changes::Changes;
+use trial::Trial;
 
 /// Show why each node rejects a pod, by how much, and which changes would help.
 ///
@@ -37,6 +47,11 @@ pub(crate) struct Arguments {
     /// The only node to report on.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
+    /// Seconds in which evictions and pairs of changes are tried.
+    ///
+    /// Pairs are tried if no single change helps.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = arguments::seconds)]
+    budget: f64,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Form::Table)]
     output: Form,
@@ -60,7 +75,7 @@ struct Explained<'a> {
     cluster: &'a Cluster,
     pod: &'a Pod,
     evaluation: Evaluation,
-    changes: Vec<changes::Change>,
+    changes: changes::Changes,
     notes: Vec<String>,
     intake: Intake,
 }
@@ -88,7 +103,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(name) = &arguments.node
         && fork.node(name).is_none()
     {
-        return Err(Failure::Usage(format!("node {name} does not exist: check the spelling")));
+        let near = did_you_mean(name, fork.nodes().map(|node| &**node.name()));
+        return Err(Failure::Usage(format!("node {name} does not exist: {near}")));
     }
     if !pod.template.resource_claims.is_empty() {
         notes.push(format!(
@@ -115,9 +131,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(error) = &mut evaluation.rejected {
         notes.extend(preempt(&framework, &fork, &pod, error));
     }
-    let changes = match evaluation.nodes.values().all(|verdict| verdict.status.is_some()) {
-        true => changes::find(&framework, &fork, &pod, &evaluation),
-        false => Vec::new(),
+    notes.extend(claims::notes(&fork, &pod, &evaluation));
+    let fits = evaluation.nodes.values().any(|verdict| verdict.status.is_none());
+    let changes = match fits || evaluation.failed.is_some() {
+        true => Changes::default(),
+        false => {
+            let only = arguments.node.as_deref();
+            let trial = Trial { framework: &framework, cluster: &fork, pod: &pod, only };
+            changes::find(trial, Instant::now() + Duration::from_secs_f64(arguments.budget))
+        }
     };
     let explained = Explained { cluster: &fork, pod: &pod, evaluation, changes, notes, intake };
     print(&match arguments.output {
@@ -171,13 +193,21 @@ fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod,
         return Ok(pod.clone());
     }
     let all = portolan::model::LabelSelector::everything();
-    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+    let (in_namespace, named) = (namespace.to_owned(), name.to_owned());
     let mut placed =
-        cluster.pods(&all, move |pod| **pod.namespace() == *namespace && *pod.name() == *name);
+        cluster.pods(&all, move |pod| **pod.namespace() == *in_namespace && *pod.name() == *named);
     placed.next().map(|pod| pod.to_pod()).ok_or_else(|| {
+        let of = |namespace: &str, name: &str| format!("{namespace}/{name}");
+        let mut known: Vec<String> =
+            pending.iter().map(|pod| of(pod.namespace(), &pod.name)).collect();
+        let everywhere = cluster.nodes().flat_map(|node| node.pods());
+        known.extend(everywhere.map(|pod| of(pod.namespace(), pod.name())));
+        let near = match did_you_mean(&of(namespace, name), known.iter().map(|name| &**name)) {
+            near if near.starts_with("did") => near,
+            _ => "pass NAMESPACE/NAME or a file".to_owned(),
+        };
         Failure::Usage(format!(
-            "pod {asked} does not exist in the cluster, and neither does a file of this name: pass \
-             NAMESPACE/NAME or a file"
+            "pod {asked} does not exist in the cluster, and neither does a file of this name: {near}"
         ))
     })
 }
@@ -203,20 +233,26 @@ fn of(resources: &Resources, name: &str) -> i64 {
 /// The prefix of reasons for an insufficient resource.
 const INSUFFICIENT: &str = "Insufficient ";
 
-/// The nodes by reason, plugin and code.
-fn by_reason(evaluation: &Evaluation) -> BTreeMap<(String, &'static str, &'static str), Vec<&str>> {
-    let mut groups: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+/// The nodes that a plugin rejects for a reason.
+#[derive(Debug, Default)]
+struct Group<'e> {
+    nodes: Vec<&'e str>,
+    /// The number of nodes that no other plugin rejects.
+    alone: usize,
+}
+
+/// The nodes by reason, plugin and code. A node is in the groups of all plugins that reject it.
+fn by_reason(evaluation: &Evaluation) -> BTreeMap<(String, &'static str, &'static str), Group<'_>> {
+    let mut groups: BTreeMap<_, Group<'_>> = BTreeMap::new();
     for (name, verdict) in &evaluation.nodes {
-        let Some(status) = &verdict.status else { continue };
-        for reason in &status.reasons {
-            let key = (reason.clone(), status.plugin, status.code.as_str());
-            groups.entry(key).or_default().push(name);
+        for status in verdict.status.iter().chain(&verdict.further) {
+            for reason in &status.reasons {
+                let key = (reason.clone(), status.plugin, status.code.as_str());
+                let group = groups.entry(key).or_default();
+                group.nodes.push(name);
+                group.alone += usize::from(verdict.further.is_empty());
+            }
         }
     }
     groups
-}
-
-/// Whether the pod passes all filters on the node.
-fn passes(framework: &Framework, cluster: &Cluster, pod: &Pod, node: &str) -> bool {
-    cluster.node(node).is_some_and(|node| framework.filter(cluster, pod, node).is_none())
 }

@@ -1,41 +1,65 @@
 //! The explanation as a table, JSON or CSV.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use portolan::framework::Verdict;
 use serde_json::{Value, json};
 
-use super::{Explained, INSUFFICIENT, by_reason, resource};
+use super::changes::Change;
+use super::{Explained, Group, INSUFFICIENT, by_reason, resource};
 use crate::error::Failure;
 use crate::table::plain;
 use crate::text::{amount, count};
 
 /// Maximum number of nodes listed in a table.
 const LISTED: usize = 10;
+/// Maximum number of changes listed in a table.
+const SHOWN: usize = 10;
 
-/// The shortfall of a resource on the nodes, if the reason is an insufficient resource.
-fn distance(explained: &Explained<'_>, reason: &str, nodes: &[&str]) -> Option<String> {
-    let name = reason.strip_prefix(INSUFFICIENT)?;
+/// The names of some of the nodes.
+fn some(nodes: &[&str]) -> String {
+    let names: Vec<&str> = nodes.iter().take(3).copied().collect();
+    let more = if nodes.len() > 3 { ", …" } else { "" };
+    format!("{}{more}", names.join(", "))
+}
+
+/// The shortfall of a resource on the nodes of a group, in its smallest unit.
+struct Shortfall<'r> {
+    resource: &'r str,
+    least: i64,
+    median: i64,
+    most: i64,
+}
+
+impl fmt::Display for Shortfall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shortfall { resource, least, median, most } = *self;
+        write!(f, "{resource} short by {}", amount(resource, least))?;
+        if least == most {
+            return Ok(());
+        }
+        write!(f, " to {}, median {}", amount(resource, most), amount(resource, median))
+    }
+}
+
+/// The shortfall on the nodes, if the reason is an insufficient resource.
+fn shortfall<'r>(
+    explained: &Explained<'_>,
+    reason: &'r str,
+    nodes: &[&str],
+) -> Option<Shortfall<'r>> {
+    let resource_name = reason.strip_prefix(INSUFFICIENT)?;
     let mut short: Vec<i64> = nodes
         .iter()
         .filter_map(|node| explained.cluster.node(node))
         .map(|node| {
-            let (wanted, _, left) = resource(name, explained.pod, node);
+            let (wanted, _, left) = resource(resource_name, explained.pod, node);
             wanted.saturating_sub(left)
         })
         .collect();
     short.sort_unstable();
     let (least, most) = (*short.first()?, *short.last()?);
-    let median = short[short.len() / 2];
-    Some(match least == most {
-        true => format!("{name} short by {}", amount(name, least)),
-        false => format!(
-            "{name} short by {} to {}, median {}",
-            amount(name, least),
-            amount(name, most),
-            amount(name, median)
-        ),
-    })
+    Some(Shortfall { resource: resource_name, least, median: short[short.len() / 2], most })
 }
 
 fn message(explained: &Explained<'_>) -> Option<String> {
@@ -58,19 +82,19 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
         count(if nodes.is_empty() { explained.cluster.len() } else { nodes.len() }, "node")
     );
     let mut groups: Vec<_> = by_reason(&explained.evaluation).into_iter().collect();
-    groups.sort_by(|a, b| b.1.len().cmp(&a.1.len()).then_with(|| a.0.cmp(&b.0)));
+    groups.sort_by(|a, b| b.1.nodes.len().cmp(&a.1.nodes.len()).then_with(|| a.0.cmp(&b.0)));
     if !groups.is_empty() {
-        let mut table = plain(["nodes", "plugin", "reason", "shortfall", "examples"]);
-        for ((reason, plugin, code), nodes) in &groups {
-            let far = distance(explained, reason, nodes).unwrap_or_default();
+        let mut table = plain(["nodes", "alone", "plugin", "reason", "shortfall", "examples"]);
+        for ((reason, plugin, code), Group { nodes, alone }) in &groups {
+            let short = shortfall(explained, reason, nodes);
             let kind = if *code == "Unschedulable" { "" } else { " (preemption does not help)" };
-            let some: Vec<&str> = nodes.iter().take(3).copied().collect();
             table.add_row([
                 nodes.len().to_string(),
+                alone.to_string(),
                 (*plugin).to_owned(),
                 format!("{reason}{kind}"),
-                far,
-                some.join(", "),
+                short.map_or_else(String::new, |short| short.to_string()),
+                some(nodes),
             ]);
         }
         let _ = writeln!(text, "{}\n", table.trim_fmt());
@@ -122,12 +146,40 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
         }
         text.push('\n');
     }
-    if !explained.changes.is_empty() {
-        let _ = writeln!(text, "Changes that would make the pod fit:");
-        for change in &explained.changes {
-            let _ = writeln!(text, "  - {} ({})", change.what, count(change.nodes, "node"));
+    let changes = &explained.changes;
+    if !changes.all.is_empty() {
+        let title = match changes.are_pairs_tried {
+            false => "Changes that would make the pod fit:",
+            true => "No single change makes the pod fit, but two together would:",
+        };
+        let _ = writeln!(text, "{title}");
+        for change in changes.all.iter().take(SHOWN) {
+            let at_least = if change.is_complete { "" } else { "at least " };
+            let nodes = count(change.nodes.len(), "node");
+            let _ = write!(text, "  - {} ({at_least}{nodes}", change.what());
+            if change.nodes.len() > 1 {
+                let names: Vec<&str> = change.nodes.iter().map(|name| &**name).collect();
+                let _ = write!(text, ": {}", some(&names));
+            }
+            text.push_str(")\n");
+            for note in &change.notes {
+                let _ = writeln!(text, "    but {note}");
+            }
+        }
+        if let Some(more) = changes.all.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            let _ = writeln!(text, "  … and {more} more: see --output json");
         }
         text.push('\n');
+    } else if changes.are_pairs_tried {
+        let tried = match changes.is_complete {
+            true => {
+                "No single change of those known to this command makes the pod fit, nor do two together."
+            }
+            false => {
+                "No single change of those known to this command makes the pod fit; not all pairs were tried in the time of --budget."
+            }
+        };
+        let _ = writeln!(text, "{tried}\n");
     }
     if let Some(message) = message(explained) {
         let _ = writeln!(text, "{message}");
@@ -180,27 +232,39 @@ pub(super) fn json(explained: &Explained<'_>) -> Value {
         .collect();
     let groups: Vec<Value> = by_reason(evaluation)
         .into_iter()
-        .map(|((reason, plugin, code), nodes)| {
+        .map(|((reason, plugin, code), Group { nodes, alone })| {
+            let short = shortfall(explained, &reason, &nodes).map(|short| {
+                let Shortfall { resource, least, median, most } = short;
+                json!({ "resource": resource, "least": least, "median": median, "most": most })
+            });
             json!({
                 "reason": reason,
                 "plugin": plugin,
                 "code": code,
                 "nodes": nodes.len(),
-                "how_far": distance(explained, &reason, &nodes),
+                "alone": alone,
+                "shortfall": short,
             })
         })
         .collect();
-    let changes: Vec<Value> = explained
-        .changes
-        .iter()
-        .map(|change| json!({ "kind": change.kind, "what": change.what, "nodes": change.nodes }))
-        .collect();
+    let change = |change: &Change| {
+        let steps = change.kinds.iter().zip(&change.steps);
+        json!({
+            "what": change.what(),
+            "steps": steps.map(|(kind, what)| json!({ "kind": kind, "what": what })).collect::<Vec<_>>(),
+            "nodes": change.nodes.len(),
+            "is_complete": change.is_complete,
+            "examples": change.nodes.iter().take(LISTED).map(|name| &**name).collect::<Vec<_>>(),
+            "notes": change.notes,
+        })
+    };
     json!({
+        "version": 1,
         "pod": format!("{}/{}", explained.pod.namespace(), explained.pod.name),
         "fits_on": evaluation.nodes.values().filter(|v| v.status.is_none()).count(),
         "nodes": nodes,
         "groups": groups,
-        "changes": changes,
+        "changes": explained.changes.all.iter().map(change).collect::<Vec<_>>(),
         "message": message(explained),
         "notes": explained.notes,
         "input": explained.intake.json(),

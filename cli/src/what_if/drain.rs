@@ -12,10 +12,10 @@ use portolan::{Cluster, Engine, PodInfo};
 use portolan_k8s::Scales;
 
 use crate::error::Failure;
+use crate::names::did_you_mean;
 use crate::simulation::{Simulation, closed, event, recreated, refused};
 
 use super::budgets::{Limits, Unready};
-use super::names::did_you_mean;
 use super::record::Record;
 use super::{Answer, enter, key};
 

@@ -14,7 +14,6 @@ mod budgets;
 mod consolidate;
 mod drain;
 mod fail;
-mod names;
 mod nodes;
 mod record;
 mod report;
@@ -43,7 +42,7 @@ use crate::metrics::{self, MetricsFile};
 use crate::policy::ConfigFile;
 use crate::simulation::{Simulation, Stage, closed, event};
 use crate::text::count;
-use crate::{Output, cluster, print};
+use crate::{Output, arguments, cluster, print};
 
 use budgets::Limits;
 use drain::{BudgetUse, Drains};
@@ -121,7 +120,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     consolidate: bool,
     /// Time limit of the search of --consolidate, in seconds.
-    #[arg(long, default_value_t = 10.0, value_parser = seconds, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 10.0, value_parser = arguments::seconds, value_name = "SECONDS")]
     budget: f64,
     #[command(flatten)]
     config: ConfigFile,
@@ -194,12 +193,6 @@ impl Answer {
         let is_lossless = self.is_loss_accepted || self.lost.is_empty();
         self.blocked.is_empty() && self.unplaced.is_empty() && is_lossless
     }
-}
-
-/// Parses a time limit.
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
-    seconds.ok_or_else(|| "pass a number of seconds from 0 to 86400".to_owned())
 }
 
 /// Maximum number of pods that `--fit-more` tries.

@@ -7,8 +7,8 @@ use portolan::model::{Name, Pod, Template};
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::Failure;
+use crate::names::did_you_mean;
 
-use super::names::did_you_mean;
 use super::record::Record;
 
 /// The kinds that can be named, with the names that kubectl accepts for them.

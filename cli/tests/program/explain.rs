@@ -37,12 +37,13 @@ fn an_unschedulable_pod_gets_reasons_and_helpful_changes() {
     );
     assert_eq!(found["nodes"]["a1"]["rejections"][0]["reasons"][0], "Insufficient cpu");
     let groups = found["groups"].as_array().unwrap();
-    assert!(groups.iter().any(|group| group["how_far"] == "cpu short by 1"), "{found}");
+    assert!(groups.iter().any(|group| group["shortfall"]["least"] == 1000), "{found}");
     let changes: Vec<(&str, &str)> = found["changes"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|change| (change["kind"].as_str().unwrap(), change["what"].as_str().unwrap()))
+        .map(|change| &change["steps"][0])
+        .map(|step| (step["kind"].as_str().unwrap(), step["what"].as_str().unwrap()))
         .collect();
     assert_eq!(
         changes,
@@ -137,7 +138,7 @@ fn a_missing_pod_or_node_is_an_error() {
             "pod d/none does not exist in the cluster, and neither does a file of this name: pass \
              NAMESPACE/NAME or a file",
         ),
-        (&["--pod", "d/new", "--node", "a9"][..], "node a9 does not exist: check the spelling"),
+        (&["--pod", "d/new", "--node", "a9"][..], "node a9 does not exist: did you mean a1 or a2?"),
     ] {
         let run = explain("missing", arguments);
         assert_eq!((run.code, &*run.out), (2, ""));

@@ -12,6 +12,7 @@ mod consolidate;
 mod dropped;
 mod errors;
 mod explain;
+mod explain_changes;
 mod inputs;
 mod inspect;
 mod live;

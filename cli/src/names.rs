@@ -2,7 +2,7 @@
 
 /// How an error about an unknown name ends: the most similar names, or advice if none is
 /// similar.
-pub(super) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
+pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
     let lower = name.to_lowercase();
     let mut near: Vec<(usize, &str)> = known
         .into_iter()

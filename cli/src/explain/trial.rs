@@ -1,0 +1,59 @@
+//! The filters' verdicts on a pod and a cluster, either of which may be changed.
+
+use portolan::framework::{Cycle, CycleState, Framework, Status};
+use portolan::model::{Name, Pod};
+use portolan::{Cluster, NodeInfo};
+
+/// A pod, and the cluster in which it is tried.
+#[derive(Clone, Copy)]
+pub(super) struct Trial<'a> {
+    pub(super) framework: &'a Framework,
+    pub(super) cluster: &'a Cluster,
+    pub(super) pod: &'a Pod,
+    /// The only node that counts, if there is one.
+    pub(super) only: Option<&'a str>,
+}
+
+/// A node that rejects the pod.
+pub(super) struct Rejection<'a> {
+    pub(super) node: NodeInfo<'a>,
+    /// The statuses of all plugins that reject it; not empty.
+    pub(super) statuses: Vec<Status>,
+}
+
+impl Rejection<'_> {
+    /// Whether no other plugins than these reject the node.
+    pub(super) fn is_only_by(&self, plugins: &[&str]) -> bool {
+        self.statuses.iter().all(|status| plugins.contains(&status.plugin))
+    }
+}
+
+impl<'a> Trial<'a> {
+    fn nodes(self) -> impl Iterator<Item = NodeInfo<'a>> {
+        let is_meant =
+            move |node: &NodeInfo<'_>| self.only.is_none_or(|only| **node.name() == *only);
+        self.cluster.nodes().filter(is_meant)
+    }
+
+    /// The nodes that reject the pod. O(nodes × plugins).
+    pub(super) fn rejections(self) -> Vec<Rejection<'a>> {
+        let state = CycleState::default();
+        let filters = self.framework.pre_filter(Cycle::new(self.cluster, self.pod, &state));
+        let rejection = |node| Rejection { node, statuses: filters.filter_all(node) };
+        self.nodes().map(rejection).filter(|found| !found.statuses.is_empty()).collect()
+    }
+
+    /// The nodes that accept the pod. O(nodes × plugins).
+    pub(super) fn fitting(self) -> Vec<Name> {
+        let state = CycleState::default();
+        let filters = self.framework.pre_filter(Cycle::new(self.cluster, self.pod, &state));
+        let fits = |node: &NodeInfo<'_>| filters.filter_with_nominated(*node).is_none();
+        self.nodes().filter(fits).map(|node| node.name().clone()).collect()
+    }
+
+    /// Whether the node accepts the pod.
+    pub(super) fn fits_on(self, node: &str) -> bool {
+        let found = self.cluster.node(node);
+        found.is_some_and(|node| self.framework.filter(self.cluster, self.pod, node).is_none())
+    }
+}
