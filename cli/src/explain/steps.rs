@@ -34,7 +34,7 @@ pub(super) enum Effect {
     /// This pod.
     Pod(Box<Pod>),
     /// This cluster.
-    Cluster(Fork),
+    Cluster(Box<Fork>),
 }
 
 impl Step {
@@ -143,7 +143,7 @@ fn taints(trial: Trial<'_>, rejections: &[Rejection<'_>], steps: &mut Vec<Step>)
             // A node that the engine has accepted is accepted with fewer taints, too.
             let _ = fork.add_node(Node { taints, unschedulable, ..node.clone() });
         }
-        Effect::Cluster(fork)
+        Effect::Cluster(Box::new(fork))
     };
     if !cordoned.is_empty() {
         let what = What::PerNode("uncordon".to_owned());
@@ -215,7 +215,7 @@ fn node_affinity(pod: &Pod, steps: &mut Vec<Step>) {
         steps.push(Step::of_pod("label", what, without));
     }
     let parts = [
-        (labels.len() > 0, "the nodeSelector"),
+        (!labels.is_empty(), "the nodeSelector"),
         (required.is_some(), "the required node affinity"),
     ];
     let parts: Vec<&str> = parts.into_iter().filter_map(|(is, part)| is.then_some(part)).collect();
