@@ -15,11 +15,12 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(real cost benchmarks miri thread live fuzz soak mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(real features cost benchmarks miri thread live fuzz soak mutants); fi
 
 run_step() {
     case $1 in
     real) cargo test -p portolan-kube --test real -- --nocapture ;;
+    features) cargo test -p portolan-cli --features parquet --bin portolan ;;
     cost)
         bash ci/cost.sh && cargo run --release -p portolan-cli -- perf cache --nodes 1000000
         ;;
@@ -31,7 +32,7 @@ run_step() {
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of real, cost, benchmarks, miri, thread, live, fuzz, soak, mutants"
+        echo "unknown step $1: use one of real, features, cost, benchmarks, miri, thread, live, fuzz, soak, mutants"
         return 1
         ;;
     esac

@@ -16,6 +16,6 @@ pub(crate) fn check(path: &Path) -> Result<(), Failure> {
 }
 
 /// Writes a file, replacing its content.
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(failed(path))
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+    std::fs::write(path, content).map_err(failed(path))
 }

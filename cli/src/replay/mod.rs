@@ -20,7 +20,7 @@ use crate::error::Failure;
 use crate::files::openb::Priorities;
 use crate::metrics::{self, MetricsFile};
 use crate::policy::ConfigFile;
-use crate::{Output, output, print};
+use crate::{Output, print};
 
 pub(crate) use run::Settings;
 pub(crate) use workload::Workload;
@@ -54,7 +54,10 @@ pub(crate) struct Arguments {
     /// Output file for a chart of utilisation and waiting pods, ending in .svg or .html.
     #[arg(long, value_name = "FILE", value_parser = chart::Target::parse)]
     chart: Option<chart::Target>,
-    /// Output file in CSV with a row for each pod: its times, its last node, and why it has none.
+    /// Output file with a row for each pod: its times, its last node, and why it has none.
+    ///
+    /// The file is in CSV, or in Parquet if its name ends in .parquet (needs a program that was
+    /// built with the feature parquet).
     #[arg(long, value_name = "FILE")]
     placements: Option<PathBuf>,
     #[command(flatten)]
@@ -161,7 +164,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         draws_chart: chart.is_some(),
         seed: source.seed,
     };
-    placements.as_deref().map_or(Ok(()), output::check)?;
+    placements.as_deref().map_or(Ok(()), placements::check)?;
     let outcome = run::run(&workload, source, settings)?;
     if let Some(chart) = chart {
         chart.write(&workload, &outcome, source.mode)?;

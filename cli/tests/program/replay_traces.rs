@@ -65,3 +65,16 @@ fn a_pod_that_needs_a_later_pod_is_placed_after_it() {
     assert_eq!((&result["placed"], &result["failed"]), (&2.into(), &0.into()), "{result}");
     assert_eq!((&*rows[1][5], &*rows[2][5]), ("n", "n"), "{rows:?}");
 }
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn parquet_needs_its_feature() {
+    let nodes = file("parquet", "nodes.yaml", NODE);
+    let pods = file("parquet", "pods.yaml", pod("a", "", "").as_bytes());
+    let run =
+        portolan(&["replay", "--nodes", &nodes, "--pods", &pods, "--placements", "out.PARQUET"]);
+    assert_eq!((run.code, &*run.out), (2, ""));
+    let says = "portolan: out.PARQUET: this program was built without the feature parquet: pass a \
+                .csv file, or build it with --features parquet\n";
+    assert_eq!(run.err, says);
+}
