@@ -13,6 +13,10 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
+import time
+
+import cluster
 
 DOCUMENT = pathlib.Path("docs/benchmarks.md")
 QUICK = pathlib.Path("target/benchmarks.md")
@@ -239,6 +243,35 @@ def noise(runner):
     return table(["the program relative to itself", "median", "min", "max", "command"], rows)
 
 
+def program(runner):
+    """Returns the table of whole runs of the program, from start to exit, on clusters that ci/cluster.py prints."""
+    scale = 50 if runner.quick else 1
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for nodes, pods, questions in [
+            (15_000, 39_000, ["explain --pod d/huge", "what-if --drain n0"]),
+            (15_000, 150_000, ["explain --pod d/huge", "what-if --drain n0"]),
+            (1_000, 30_000, ["what-if --consolidate"]),
+        ]:
+            nodes, pods = nodes // scale, pods // scale
+            file = pathlib.Path(folder) / "cluster.json"
+            with file.open("w") as out:
+                cluster.write(out, nodes, pods, pending=["31"])
+            size = f"{nodes:,} nodes, {pods:,} pods, {file.stat().st_size / 1e6:.0f} MB"
+            for question in questions:
+                command, *options = question.split()
+                print("  portolan", question, file=sys.stderr, flush=True)
+                times = []
+                for _ in range(runner.repeat):
+                    start = time.monotonic()
+                    output([runner.program, command, "--cluster", str(file), *options, "--output", "json"])
+                    times.append(time.monotonic() - start)
+                figures = [min(times), median(times), max(times)]
+                rows.append([size, *map(digits, figures), f"`portolan {command} -f cluster.json {' '.join(options)}`"])
+    made = "The files are printed by `python3 ci/cluster.py NODES PODS 31`."
+    return table(["cluster", "min s", "median s", "max s", "command"], rows) + f"\n\n{made}"
+
+
 def rivals(program, quick):
     """Returns the tables of benches/rivals.rs."""
     print("  rivals", file=sys.stderr, flush=True)
@@ -289,7 +322,7 @@ def self_test():
     write(DOCUMENT.read_text(), dict.fromkeys(SECTIONS, ""))
 
 
-SECTIONS = ["machine", "noise", "scheduling", "sharing", "cache", "rivals"]
+SECTIONS = ["machine", "noise", "scheduling", "sharing", "cache", "program", "rivals"]
 
 
 def main():
@@ -314,6 +347,7 @@ def main():
     found["scheduling"] = scheduling(runner)
     found["sharing"] = sharing(runner)
     found["cache"] = cache(runner)
+    found["program"] = program(runner)
     found["rivals"] = rivals(arguments.rivals, arguments.quick)
     target = QUICK if arguments.quick else DOCUMENT
     target.parent.mkdir(exist_ok=True)

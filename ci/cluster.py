@@ -95,15 +95,16 @@ def pod(i, cpu, node_name=None):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
 
 
-def main():
-    if len(sys.argv) not in (3, 4):
-        sys.exit(__doc__)
-    nodes, pods = int(sys.argv[1]), int(sys.argv[2])
+def write(out, nodes, pods, pending=()):
+    """Writes the cluster, with a pending pod for each of the requests in `pending`."""
     draw = random.Random(1)
     items = [node(i) for i in range(nodes)]
     items += [pod(i, f"{draw.choice([250, 500, 1000])}m", f"n{i % nodes}") for i in range(pods)]
-    items += [pod(pods, cpu) for cpu in sys.argv[3:]]
-    json.dump({"apiVersion": "v1", "kind": "List", "items": items}, sys.stdout, separators=(",", ":"))
+    items += [pod(pods, cpu) for cpu in pending]
+    json.dump({"apiVersion": "v1", "kind": "List", "items": items}, out, separators=(",", ":"))
 
 
-main()
+if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
+    write(sys.stdout, int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -3,6 +3,7 @@
 # order. A failing step does not prevent the others from running; the exit status is 1 if any step failed.
 #
 #   real       a scheduler on a real kube-apiserver and etcd, if KUBEBUILDER_ASSETS names their folder
+#   features   the program with features that its tests leave out
 #   cost       cost of publishing at a million nodes, and load and latency at that size
 #   benchmarks every measurement of ci/benchmarks.sh, on small clusters
 #   miri       Miri with many seeds

@@ -53,7 +53,7 @@ impl Sink {
 
     /// Writes all metrics.
     pub(crate) fn write(self) -> Result<(), Failure> {
-        output::write(&self.path, &classic(&self.metrics.encode()))
+        output::write(&self.path, classic(&self.metrics.encode()))
     }
 }
 

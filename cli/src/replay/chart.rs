@@ -99,7 +99,7 @@ impl Target {
             .map_err(|error| Failure::Usage(format!("cannot draw the chart: {error}")))?;
         match self.form {
             Form::Svg => output::write(&self.path, &svg),
-            Form::Html => output::write(&self.path, &page(workload, outcome, &svg)),
+            Form::Html => output::write(&self.path, page(workload, outcome, &svg)),
         }
     }
 }
