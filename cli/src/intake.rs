@@ -56,7 +56,11 @@ impl Intake {
         }
         self.ignore("Pod", objects.finished_pods, "finished");
         for (kind, number) in &objects.skipped {
-            self.ignore(kind, *number, "kind not used");
+            let why = match &**kind {
+                "Kustomization" => "not rendered: pass the output of kubectl kustomize",
+                _ => "kind not used",
+            };
+            self.ignore(kind, *number, why);
         }
         for missing in &objects.missing {
             self.warn(&missing.to_string());

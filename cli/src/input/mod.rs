@@ -60,11 +60,25 @@ pub(crate) fn objects(
             directory(path, strict, reader, intake)?;
         } else {
             let bytes = read(path)?;
-            reader.read(&bytes).map_err(|error| not_read_at(path, &bytes, &error))?;
+            reader.read(&bytes).map_err(|error| {
+                match error.is_foreign() && is_kustomization(path) {
+                    true => Failure::File { file: path.clone(), what: UNRENDERED.to_owned() },
+                    false => not_read_at(path, &bytes, &error),
+                }
+            })?;
             strict.examine(path, &bytes, intake);
         }
     }
     Ok(())
+}
+
+/// What is wrong with a kustomization, which needs no kind.
+const UNRENDERED: &str =
+    "a kustomization, not a manifest: render it first with `kubectl kustomize`";
+
+fn is_kustomization(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str());
+    matches!(name, Some("kustomization.yaml" | "kustomization.yml" | "Kustomization"))
 }
 
 /// Reads the files of a directory.

@@ -2,7 +2,7 @@
 //! turn. A pod whose budget allows no eviction is tried again when replacements of pods that
 //! were evicted before it are placed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use portolan::log::Event;
@@ -69,6 +69,12 @@ pub(super) fn known(cluster: &Cluster, option: &str, name: &str) -> Result<Arc<N
     })
 }
 
+/// The names without repetitions.
+pub(super) fn once(names: &[String]) -> Vec<String> {
+    let mut known = HashSet::new();
+    names.iter().filter(|name| known.insert(*name)).cloned().collect()
+}
+
 /// Replaces a node's object.
 pub(super) fn update(engine: &Engine, node: Node) -> Result<(), Failure> {
     let object = format!("node {}", node.name);
@@ -91,7 +97,8 @@ pub(super) fn drain(
     answer: &mut Answer,
 ) -> Result<(), Failure> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
-    for name in names {
+    let names = once(names);
+    for name in &names {
         let node = known(reader.refresh(), "--drain", name)?;
         cordon(&simulation.engine, &node, true)?;
     }

@@ -20,7 +20,7 @@ use crate::error::Failure;
 use crate::simulation::{Simulation, closed, event, recreated, refused};
 use crate::text::count;
 
-use super::drain::{is_bare, known, update};
+use super::drain::{is_bare, known, once, update};
 use super::record::Record;
 use super::{Answer, enter};
 
@@ -44,7 +44,8 @@ pub(super) fn fail(
 ) -> Result<(), Failure> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
     let mut pods: Vec<(When, Pod, Name)> = Vec::new();
-    for name in names {
+    let names = once(names);
+    for name in &names {
         let node = known(reader.refresh(), "--fail-node", name)?;
         let taints = [TaintEffect::NoSchedule, TaintEffect::NoExecute]
             .map(|effect| Taint::new(UNREACHABLE, "", effect));
@@ -67,7 +68,7 @@ pub(super) fn fail(
     // Pods with the same time are deleted together, before any of them is replaced.
     for together in pods.chunk_by(|(a, ..), (b, ..)| a == b) {
         if together.first().is_some_and(|(when, ..)| *when == When::NodeDeleted) {
-            remove_nodes(names, simulation)?;
+            remove_nodes(&names, simulation)?;
         }
         for (_, pod, _) in together {
             // A pod of a node that was deleted is gone already.
@@ -91,7 +92,7 @@ pub(super) fn fail(
         }
         simulation.let_permits_end(record)?;
     }
-    remove_nodes(names, simulation)?;
+    remove_nodes(&names, simulation)?;
     simulation.settle(record)?;
     let waits = |pods: usize, what: &str, more: &str| {
         (pods > 0).then(|| {

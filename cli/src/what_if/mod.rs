@@ -11,6 +11,7 @@
 //! pods arrive. Each part starts when the part before it has settled.
 
 mod budgets;
+mod claims;
 mod consolidate;
 mod drain;
 mod fail;
@@ -210,7 +211,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
+/// Refuses options that contradict each other.
+fn check(arguments: &Arguments) -> Result<(), Failure> {
+    let contradicts = |object: &str, one: &str, other: &str| {
+        Failure::Usage(format!("{object} is in {one} and in {other}: name it in one of them"))
+    };
+    let Arguments { drain, fail_node, remove, scale, .. } = arguments;
+    if let Some(node) = drain.iter().find(|node| fail_node.contains(node)) {
+        return Err(contradicts(&format!("node {node}"), "--drain", "--fail-node"));
+    }
+    let is_removed = |of: &Reference| remove.iter().any(|it| it.is_same(of));
+    if let Some(Scale { of, .. }) = scale.iter().find(|scale| is_removed(&scale.of)) {
+        return Err(contradicts(&format!("{}/{}", of.kind, of.name), "--remove", "--scale"));
+    }
+    let twice = |at: usize| scale[..at].iter().any(|it| it.of.is_same(&scale[at].of));
+    match (0..scale.len()).find(|at| twice(*at)) {
+        Some(at) => {
+            let of = &scale[at].of;
+            let what = format!("--scale names {}/{} twice: name it once", of.kind, of.name);
+            Err(Failure::Usage(what))
+        }
+        None => Ok(()),
+    }
+}
+
 fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
+    check(arguments)?;
     let sink = arguments.metrics.open()?;
     let (mut contents, added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use portolan::framework::Framework;
 use portolan::log::Event;
 use portolan::model::{
-    Labels, Name, Node, NodeAffinity, NodeLabels, NodeSelector, Pod, PodSpec, Template, Uid,
+    Labels, Name, Node, NodeAffinity, NodeLabels, NodeSelector, Object, Pod, PodSpec, Template, Uid,
 };
 use portolan::{Cluster, Engine};
 
@@ -120,6 +120,12 @@ impl Daemons<'_> {
         event(engine, Event::add_node(node.clone()))?.map_err(refused)?;
         let cluster = engine.reader().map_err(closed)?.snapshot();
         let mut placed = 0;
+        for set in &self.sets {
+            let pods = set.expand(std::slice::from_ref(&node));
+            for claim in pods.iter().flat_map(|pod| set.claims(pod)) {
+                event(engine, Event::PutObject(Object::from(claim)))?.map_err(refused)?;
+            }
+        }
         for pod in self.on(&cluster, &node) {
             // A daemon pod that does not fit is left out.
             placed += usize::from(event(engine, Event::add_pod(pod))?.is_ok());

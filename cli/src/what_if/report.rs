@@ -75,7 +75,14 @@ pub(super) fn table(answer: &Answer) -> String {
     let parts: Vec<String> =
         parts.map(|(pods, what)| format!("{} {what}", count(*pods, "pod"))).collect();
     let _ = match parts.is_empty() {
-        true => writeln!(text, "all pods can be placed\n"),
+        true if answer.pending.is_empty() => writeln!(text, "all pods can be placed\n"),
+        true => {
+            let pending = count(answer.pending.len(), "pod");
+            writeln!(
+                text,
+                "all pods can be placed, except {pending} pending without the change, too\n"
+            )
+        }
         false => writeln!(text, "{}\n", parts.join(", ")),
     };
     let _ = writeln!(text, "nodes     {} ({} added)", answer.nodes, answer.added);

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use portolan::log::Event;
-use portolan::model::{Name, Pod, Uid};
+use portolan::model::{Name, Object, Pod, PodSpec, Template, Uid, VolumeSource};
 use portolan_k8s::{PodController, PodFacts, Scales};
 
 use crate::error::Failure;
 use crate::simulation::{Simulation, closed, event, recreated, refused};
 
+use super::claims::{claims, renamed};
 use super::drain::is_bare;
 use super::record::Record;
 use super::targets::{Finder, Reference, Scale, Target};
@@ -84,7 +85,16 @@ pub(super) fn scale(
         });
         scales.set(of.kind, &namespace, &of.name, *replicas);
         if *replicas >= from {
-            new.extend(more(of, &namespace, controller, &pods, replicas - from)?);
+            let more = more(of, &namespace, controller, &pods, replicas - from)?;
+            for pod in &more {
+                let like = pods.first();
+                for claim in claims(controller, like, pod, &cluster) {
+                    let object = format!("claim {}/{}", claim.namespace, claim.name);
+                    event(&simulation.engine, Event::PutObject(Object::from(claim)))?
+                        .map_err(|error| Failure::Refused { object, error })?;
+                }
+            }
+            new.extend(more);
             continue;
         }
         rank(of, &mut pods, facts);
@@ -147,12 +157,23 @@ fn more(
     if number == 0 {
         return Ok(Vec::new());
     }
-    let named = |like: &Pod, name: String| Pod {
-        uid: Uid::new(&format!("{namespace}/{name}")),
-        name: name.into(),
-        creation_time: None,
-        nominated_node_name: None,
-        ..recreated(like.clone())
+    let named = |like: &Pod, name: String| {
+        let mut spec = PodSpec::clone(&like.template);
+        for volume in &mut spec.volumes {
+            if let VolumeSource::PersistentVolumeClaim { claim, .. } = volume
+                && let Some(own) = renamed(claim, like, &name)
+            {
+                *claim = own;
+            }
+        }
+        Pod {
+            uid: Uid::new(&format!("{namespace}/{name}")),
+            name: name.into(),
+            template: Template::new(spec),
+            creation_time: None,
+            nominated_node_name: None,
+            ..recreated(like.clone())
+        }
     };
     match (controller, pods) {
         (Some(controller), _) => {

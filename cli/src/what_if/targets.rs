@@ -46,6 +46,10 @@ impl Reference {
         };
         Ok(Reference { kind, name: name.into(), text: text.to_owned() })
     }
+
+    pub(super) fn is_same(&self, other: &Reference) -> bool {
+        (self.kind, &self.name) == (other.kind, &other.name)
+    }
 }
 
 /// A controller and its new number of pods.

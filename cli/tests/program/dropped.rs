@@ -494,6 +494,33 @@ spec: {nodeName: n1, containers: [{name: c, image: i}]}
 }
 
 #[test]
+fn sets_without_a_name_get_one() {
+    let set = |kind: &str, spec: &str| {
+        format!("apiVersion: {kind}\nmetadata: {{generateName: llm-}}\nspec: {spec}\n")
+    };
+    // The webhook of job sets sets the policy of restarts.
+    let jobs = "{replicatedJobs: [{name: w, replicas: 2, template: {spec: {template: {spec: \
+                {containers: [{name: c, image: i}]}}}}}]}";
+    let group = "{leaderWorkerTemplate: {size: 2, workerTemplate: {spec: {containers: [{name: c, image: i}]}}}}";
+    let jobs = set("jobset.x-k8s.io/v1alpha2\nkind: JobSet", jobs);
+    let groups = set("leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet", group);
+    let run = what_if(
+        "unnamed",
+        "",
+        &[&*jobs, &*jobs, &*groups].join("---\n"),
+        &["--strict", "-o", "json"],
+    );
+    assert_eq!(run.code, 0, "{}", run.err);
+    let answer: Value = serde_json::from_str(&run.out).expect("one JSON object");
+    let mut pods = placed(&answer);
+    assert!(pods.iter().all(|pod| pod.starts_with("llm-")), "{pods:?}");
+    pods.dedup();
+    // Two sets with two jobs each, a leader and a worker.
+    assert_eq!(pods.len(), 6, "{pods:?}");
+    assert_eq!(pods.iter().filter(|pod| pod.ends_with("-w-1-0")).count(), 2, "{pods:?}");
+}
+
+#[test]
 fn leader_worker_sets_create_leaders_and_workers() {
     let set = "apiVersion: leaderworkerset.x-k8s.io/v1
 kind: LeaderWorkerSet

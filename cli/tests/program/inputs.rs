@@ -701,6 +701,11 @@ fn invalid() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>)> {
             vec![":3: ", "extensions/v1beta1 DaemonSet is no longer served: use apps/v1"],
         ),
         (
+            "kustomization.yaml",
+            one("resources:\n- deployment.yaml\n"),
+            vec!["a kustomization, not a manifest: render it first with `kubectl kustomize`"],
+        ),
+        (
             "old-list.json",
             one(
                 r#"{"apiVersion": "apps/v1beta2", "kind": "StatefulSetList", "items": [{"metadata": {"name": "a"}}]}"#,

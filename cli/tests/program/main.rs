@@ -4,6 +4,7 @@
 //! allocator by one that counts, and `fuzz_corpus` mounts sources of the program and of the fuzz targets at the root of
 //! its crate, and runs under a name that `ci/fuzz-replay.sh` shares between packages.
 
+mod claims;
 mod common;
 mod compare;
 mod configurations;

@@ -502,3 +502,25 @@ fn pods_that_are_placed_without_the_change_count_for_their_budget() {
     let on_drained = answer["placed"].as_array().expect("a list").iter().any(|it| it["to"] == "n0");
     assert!(!on_drained, "{answer}");
 }
+
+#[test]
+fn contradicting_options_are_refused() {
+    let items = [node("n0"), node("n1"), pod("bare", "n0", "100m", "")];
+    let cluster = cluster("contradict", &items);
+    for (options, says) in [
+        (&["--drain", "n0", "--fail-node", "n0"][..], "node n0 is in --drain and in --fail-node"),
+        (
+            &["--remove", "deploy/web", "--scale", "deployment/web=3"],
+            "Deployment/web is in --remove",
+        ),
+        (&["--scale", "deploy/web=2", "deploy/web=3"], "--scale names Deployment/web twice"),
+    ] {
+        let run = portolan(&[&["what-if", "--cluster", &cluster], options].concat());
+        assert_eq!((run.code, &*run.out), (2, ""), "{options:?}");
+        assert!(run.err.contains(says), "{}", run.err);
+    }
+    let (code, found) = ask(&["--cluster", &cluster, "--force", "--drain", "n0", "n0"]);
+    assert_eq!((code, &found["drained"]), (0, &json!(["n0"])), "{found:#}");
+    let (code, found) = ask(&["--cluster", &cluster, "--force", "--fail-node", "n0", "n0"]);
+    assert_eq!((code, &found["failed"]), (0, &json!(["n0"])), "{found:#}");
+}

@@ -198,7 +198,8 @@ impl Collected {
         self.facts.read(&draft.uid, wire);
         let open = draft.name.is_empty()
             || draft.priority.is_none()
-            || (draft.runtime_class.is_some() && !draft.has_overhead);
+            || (draft.runtime_class.is_some() && !draft.has_overhead)
+            || !draft.claims.is_empty();
         self.pods.push(if open {
             Entry::Open(Box::new(draft))
         } else {

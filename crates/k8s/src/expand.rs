@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::Objects;
 use super::workloads::{ControllerKind, PodController};
-use portolan::model::{Name, Node, Object, ObjectKind, Pod};
+use portolan::model::{Name, Node, Object, ObjectKind, PersistentVolumeClaim, Pod};
 
 /// What belongs to controllers: kind, namespace and name of the controller.
 type Key = (String, Name, Name);
@@ -108,7 +108,7 @@ impl Existing {
     fn missing(&mut self, controller: &PodController, nodes: &[Node]) -> (Vec<Pod>, Vec<Object>) {
         let PodController { kind, namespace, name, .. } = controller;
         let mut claims = Vec::new();
-        let pods = match kind {
+        let pods: Vec<Pod> = match kind {
             ControllerKind::DaemonSet => {
                 let own = key(kind.as_str(), namespace, name);
                 let has = |node: &&Node| !self.nodes.contains(&(own.clone(), node.name.clone()));
@@ -116,11 +116,7 @@ impl Existing {
             }
             ControllerKind::StatefulSet => {
                 for ordinal in controller.ordinals() {
-                    for claim in controller.claims(ordinal) {
-                        if self.claims.insert((claim.namespace.clone(), claim.name.clone())) {
-                            claims.push(claim.into());
-                        }
-                    }
+                    claims.extend(self.new_claims(controller.claims_of_ordinal(ordinal)));
                 }
                 let is_new = |ordinal: &usize| {
                     let pod = Name::from(format!("{name}-{ordinal}"));
@@ -137,7 +133,14 @@ impl Existing {
                 controller.numbered((0..).filter(is_free).take(missing))
             }
         };
+        claims.extend(self.new_claims(pods.iter().flat_map(|pod| controller.claims(pod))));
         (pods, claims)
+    }
+
+    /// The claims that do not exist yet.
+    fn new_claims(&mut self, claims: impl Iterator<Item = PersistentVolumeClaim>) -> Vec<Object> {
+        let new = claims.filter(|it| self.claims.insert((it.namespace.clone(), it.name.clone())));
+        new.map(Object::from).collect()
     }
 }
 
@@ -149,7 +152,7 @@ impl Objects {
     }
 
     /// Adds the pods that the controllers would have created in a cluster, and returns their number. Also adds the
-    /// claims that stateful sets would have created.
+    /// claims that would have been created for stateful sets, and for generic ephemeral volumes of pods without a node.
     ///
     /// A controller creates only the pods that it lacks: pods that it owns, in these objects or in the cluster, count
     /// as created unless they are being deleted. A deployment that has a replica set leaves its pods to the set;
@@ -157,12 +160,14 @@ impl Objects {
     /// jobs of a job set, is left out if it is in the input or in the cluster itself. Daemon sets create pods for the
     /// nodes of both.
     pub fn expand_in(&mut self, cluster: &Objects) -> usize {
-        if self.controllers.is_empty() {
+        if self.controllers.is_empty() && self.ephemeral_claims.is_empty() {
             return 0;
         }
         let mut existing = Existing::default();
         existing.add(self);
         existing.add(cluster);
+        let claims = std::mem::take(&mut self.ephemeral_claims);
+        self.objects.extend(existing.new_claims(claims.into_iter()));
         let before = self.pods.len();
         let controllers = std::mem::take(&mut self.controllers);
         let all = controllers.iter().chain(&cluster.controllers);

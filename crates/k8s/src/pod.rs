@@ -11,6 +11,7 @@ use super::error::{Path, ReadError};
 use super::godel;
 use super::node::{labels, name, optional, resource_list, resource_version, timestamp};
 use super::pod_group;
+use super::storage::ClaimTemplate;
 use super::volume;
 use super::wire::Metadata;
 use super::wire_pod as wire;
@@ -49,6 +50,8 @@ pub(super) struct PodDraft {
     pub(super) host_network: bool,
     /// Whether the phase is Succeeded or Failed.
     pub(super) finished: bool,
+    /// The claims of generic ephemeral volumes, if the pod is read from a file.
+    pub(super) claims: Vec<ClaimTemplate>,
 }
 
 impl PodDraft {
@@ -134,6 +137,14 @@ pub(super) fn template(
     let topology_spread = (spec.topology_spread_constraints.iter().enumerate())
         .map(|(i, c)| topology_spread(c, &spread_path.index(i)))
         .collect::<Result<_, _>>()?;
+    let volumes_path = spec_path.key("volumes");
+    let claims = match rules.applies() {
+        true => (spec.volumes.iter().enumerate())
+            .filter_map(|(i, volume)| ClaimTemplate::of_volume(volume, &volumes_path.index(i)))
+            .collect::<Result<Vec<_>, _>>()?,
+        // Their controller has created them.
+        false => Vec::new(),
+    };
     let images = spec.init_containers.iter().chain(spec.containers.iter());
     let mut model = PodSpec {
         host_ports: requests.host_ports().cloned().collect(),
@@ -197,6 +208,7 @@ pub(super) fn template(
         runtime_class: optional(&spec.runtime_class_name),
         host_network: spec.host_network.unwrap_or(false),
         finished: false,
+        claims,
     })
 }
 

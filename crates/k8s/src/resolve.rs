@@ -8,6 +8,7 @@ use super::collect::{Collected, Entry};
 use super::defaults::{Defaulted, amount, object};
 use super::objects::{PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
+use super::storage::ClaimTemplate;
 use super::workloads::PodController;
 use portolan::model::{Name, Node, Object, PersistentVolumeClaim, Pod, PreemptionPolicy};
 
@@ -41,6 +42,8 @@ pub struct Objects {
     pub budget_limits: Vec<BudgetLimit>,
     /// Facts about the pods beyond those that the scheduler reads.
     pub facts: PodFacts,
+    /// The claims of generic ephemeral volumes of pods without a node, which [`Objects::expand`] adds unless they exist.
+    pub(super) ephemeral_claims: Vec<PersistentVolumeClaim>,
 }
 
 /// An object that is not in the input, and to which objects of the input refer.
@@ -118,6 +121,7 @@ fn one(
     let mut report = std::mem::take(&mut read.defaulted);
     let mut missing = Absent::default();
     let mut pods = Vec::with_capacity(read.pods.len());
+    let mut ephemeral_claims = Vec::new();
     for entry in std::mem::take(&mut read.pods) {
         pods.push(match entry {
             Entry::Done(pod) => pod,
@@ -137,6 +141,14 @@ fn one(
                 }
                 let about = object("Pod", &draft.spec.namespace, &draft.name);
                 classes.complete(&mut draft, &about, &mut report, &mut missing);
+                // The claims of placed pods exist, whether or not they are in the input.
+                if draft.node_name.is_none() {
+                    let field = "spec.volumes.ephemeral.volumeClaimTemplate";
+                    storage.complete(&mut draft.claims, field, &about, &mut report, &mut missing);
+                    let PodDraft { claims, spec, name, uid, .. } = &*draft;
+                    let of_pod = claims.iter().map(|it| it.of_pod(&spec.namespace, name, uid));
+                    ephemeral_claims.extend(of_pod);
+                }
                 read.templates.share(draft.finish())
             }
         });
@@ -147,16 +159,14 @@ fn one(
         }
         let about = object(controller.kind.as_str(), &controller.namespace, &controller.name);
         classes.complete(&mut controller.draft, &about, &mut report, &mut missing);
-        if let Some(class) = &storage.default {
-            for at in std::mem::take(&mut controller.classless) {
-                controller.claims[at].class = class.clone();
-                let field = "spec.volumeClaimTemplates.spec.storageClassName".to_owned();
-                let (object, value) = (about.clone(), class.to_string());
-                report.push(Defaulted { object, field, value });
-            }
-        }
-        for claim in &controller.claims {
-            storage.check(claim, || about.clone(), &mut missing);
+        for (claims, field) in [
+            (&mut controller.claims, "spec.volumeClaimTemplates"),
+            (
+                &mut controller.draft.claims,
+                "spec.template.spec.volumes.ephemeral.volumeClaimTemplate",
+            ),
+        ] {
+            storage.complete(claims, field, &about, &mut report, &mut missing);
         }
     }
     for at in std::mem::take(&mut read.classless) {
@@ -194,6 +204,7 @@ fn one(
         missing: missing.into_list(),
         budget_limits: read.budget_limits,
         facts: read.facts,
+        ephemeral_claims,
     }
 }
 
@@ -236,6 +247,29 @@ impl Storage {
         Storage { classes: classes.collect(), default: default.map(|(_, name)| name.clone()) }
     }
 
+    /// Gives claims without a class the default one.
+    fn complete(
+        &self,
+        claims: &mut [ClaimTemplate],
+        field: &str,
+        about: &str,
+        report: &mut Vec<Defaulted>,
+        missing: &mut Absent,
+    ) {
+        for ClaimTemplate { claim, is_classless } in claims {
+            if let Some(class) = self.default.as_ref().filter(|_| *is_classless) {
+                claim.class = class.clone();
+                let field = format!("{field}.spec.storageClassName");
+                report.push(Defaulted {
+                    object: about.to_owned(),
+                    field,
+                    value: class.to_string(),
+                });
+            }
+            self.check(claim, || about.to_owned(), missing);
+        }
+    }
+
     /// Notes the storage class of a claim if it is missing and the claim is not bound.
     fn check(
         &self,
@@ -270,29 +304,34 @@ impl Generated {
     }
 
     fn name(&mut self, namespace: &Name, base: &Name) -> Name {
-        let mut end = base.len().min(MAX_GENERATED - SUFFIX_LENGTH);
-        while !base.is_char_boundary(end) {
-            end -= 1;
-        }
         let made = self.made.entry((namespace.clone(), base.clone())).or_default();
         loop {
-            // FNV-1a of the base and the number of earlier names.
-            let bytes = base.bytes().chain(made.to_le_bytes());
-            let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            });
+            let name = generated_name(base, &made.to_le_bytes());
             *made += 1;
-            let mut name = base[..end].to_owned();
-            for _ in 0..SUFFIX_LENGTH {
-                name.push(char::from(SUFFIX[(hash % SUFFIX.len() as u64) as usize]));
-                hash /= SUFFIX.len() as u64;
-            }
-            let name = Name::from(name);
             if self.taken.insert((namespace.clone(), name.clone())) {
                 return name;
             }
         }
     }
+}
+
+/// Returns the base with a suffix that depends on the base and the salt.
+pub(super) fn generated_name(base: &str, salt: &[u8]) -> Name {
+    let mut end = base.len().min(MAX_GENERATED - SUFFIX_LENGTH);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    // FNV-1a.
+    let bytes = base.bytes().chain(salt.iter().copied());
+    let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mut name = base[..end].to_owned();
+    for _ in 0..SUFFIX_LENGTH {
+        name.push(char::from(SUFFIX[(hash % SUFFIX.len() as u64) as usize]));
+        hash /= SUFFIX.len() as u64;
+    }
+    name.into()
 }
 
 struct Classes<'c> {

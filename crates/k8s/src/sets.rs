@@ -3,6 +3,7 @@
 use super::defaults::Rules;
 use super::error::{Path, ReadError};
 use super::objects::named;
+use super::resolve::generated_name;
 use super::wire::{Metadata, Text};
 use super::wire_objects as wire;
 use super::wire_pod::PodTemplate;
@@ -26,7 +27,11 @@ impl<'w> Set<'w> {
         kind: &str,
         path: &Path<'_>,
     ) -> Result<Self, ReadError> {
-        let name = named(meta, path)?;
+        let name = match meta.name.is_empty() && !meta.generate_name.is_empty() {
+            // The names of the parts contain it, so it is made here, from the place of the object in the input.
+            true => generated_name(&meta.generate_name, path.to_string().as_bytes()),
+            false => named(meta, path)?,
+        };
         let owner = OwnerReference {
             api_version: api_version.into(),
             kind: kind.into(),
@@ -46,7 +51,9 @@ impl<'w> Set<'w> {
         path: &Path<'_>,
         rules: &mut Rules<'_>,
     ) -> Result<PodController, ReadError> {
-        let meta = Metadata { uid: Text::default(), ..self.meta.clone() };
+        let name = Text(self.name.to_string().into());
+        let (uid, generate_name) = Default::default();
+        let meta = Metadata { uid, name, generate_name, ..self.meta.clone() };
         let selector = LabelSelector::Nothing;
         let parts = Parts { meta, template, replicas, first: 0, selector };
         let mut part = build(kind, parts, path, rules)?;

@@ -130,7 +130,47 @@ pub(super) fn is_default(class: &wire::StorageClass<'_>) -> bool {
     annotations.any(|(key, value)| KEYS.contains(&&**key) && &**value == "true")
 }
 
-/// Reads a claim, or the template of a claim.
+/// A claim that is created for each pod of a template. Its name is that of the template, or of the volume.
+#[derive(Clone, Debug)]
+pub(super) struct ClaimTemplate {
+    pub(super) claim: PersistentVolumeClaim,
+    /// Whether the claim gets the default storage class.
+    pub(super) is_classless: bool,
+}
+
+impl ClaimTemplate {
+    pub(super) fn read(
+        wire: &wire::PersistentVolumeClaim<'_>,
+        path: &Path<'_>,
+    ) -> Result<ClaimTemplate, ReadError> {
+        Ok(ClaimTemplate { claim: claim(wire, path)?, is_classless: !has_class(wire) })
+    }
+
+    /// Reads the template of a generic ephemeral volume, or returns `None` for a volume of another kind.
+    pub(super) fn of_volume(
+        volume: &wire_pod::Volume<'_>,
+        path: &Path<'_>,
+    ) -> Option<Result<ClaimTemplate, ReadError>> {
+        let template = volume.ephemeral.as_ref()?.volume_claim_template.as_ref()?;
+        let metadata = template.metadata.clone().unwrap_or_default();
+        let metadata = Some(Meta { name: volume.name.clone(), ..metadata });
+        let named = wire::PersistentVolumeClaim { metadata, ..template.clone() };
+        Some(ClaimTemplate::read(&named, &path.key("ephemeral").key("volumeClaimTemplate")))
+    }
+
+    /// Returns the claim of a generic ephemeral volume of a pod (controller/volume/ephemeral): it is named
+    /// `<pod>-<volume>`, and the pod owns it.
+    pub(super) fn of_pod(&self, namespace: &Name, pod: &str, uid: &str) -> PersistentVolumeClaim {
+        PersistentVolumeClaim {
+            namespace: namespace.clone(),
+            name: format!("{pod}-{}", self.claim.name).into(),
+            owner: uid.into(),
+            ..self.claim.clone()
+        }
+    }
+}
+
+/// Reads a claim.
 pub(super) fn claim(
     wire: &wire::PersistentVolumeClaim<'_>,
     path: &Path<'_>,

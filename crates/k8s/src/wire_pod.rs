@@ -166,7 +166,7 @@ wire! {
     struct Volume<'a> {
         name: Text<'a>,
         persistent_volume_claim: Option<ClaimVolume<'a>>,
-        ephemeral: Option<Empty<'a>>,
+        ephemeral: Option<EphemeralVolume<'a>>,
         empty_dir: Option<Empty<'a>>,
         gce_persistent_disk: Option<Gce<'a>>,
         aws_elastic_block_store: Option<Ebs<'a>>,
@@ -187,6 +187,13 @@ wire! {
     struct Empty<'a> {
         #[serde(skip)]
         nothing: std::marker::PhantomData<&'a ()>,
+    }
+}
+
+wire! {
+    struct EphemeralVolume<'a> {
+        /// Read of the pods of files, whose claims are created, see [`super::storage::ClaimTemplate`].
+        volume_claim_template: Option<super::wire_storage::PersistentVolumeClaim<'a>>,
     }
 }
 

@@ -8,7 +8,7 @@ use super::error::{Path, ReadError};
 use super::objects::named;
 use super::pod::{PodDraft, template};
 use super::selector::label_selector;
-use super::storage;
+use super::storage::ClaimTemplate;
 use super::wire::Metadata;
 use super::wire_objects as wire;
 use super::wire_pod;
@@ -95,10 +95,8 @@ pub struct PodController {
     /// The field `metadata.generateName` of a controller without a name.
     pub(super) generate_name: Option<Name>,
     pub(super) first: usize,
-    /// The claims of each pod of a stateful set, with the names of their templates.
-    pub(super) claims: Vec<PersistentVolumeClaim>,
-    /// The indices of the claims that name no storage class.
-    pub(super) classless: Vec<usize>,
+    /// The claims of each pod of a stateful set.
+    pub(super) claims: Vec<ClaimTemplate>,
     pub(super) draft: PodDraft,
 }
 
@@ -144,11 +142,27 @@ impl PodController {
 
     /// Returns the claims that a stateful set creates for the pod with this ordinal, named
     /// `<template>-<set>-<ordinal>`. The other kinds create none.
-    pub fn claims(&self, ordinal: usize) -> impl Iterator<Item = PersistentVolumeClaim> {
-        self.claims.iter().map(move |template| {
-            let name: Name = format!("{}-{}-{ordinal}", template.name, self.name).into();
-            PersistentVolumeClaim { name, namespace: self.namespace.clone(), ..template.clone() }
+    pub(super) fn claims_of_ordinal(
+        &self,
+        ordinal: usize,
+    ) -> impl Iterator<Item = PersistentVolumeClaim> {
+        self.claims.iter().map(move |ClaimTemplate { claim, .. }| {
+            let name: Name = format!("{}-{}-{ordinal}", claim.name, self.name).into();
+            PersistentVolumeClaim { name, namespace: self.namespace.clone(), ..claim.clone() }
         })
+    }
+
+    /// Returns the claims that are created with a pod of the controller: those of a stateful set, and those of generic
+    /// ephemeral volumes, which the pod owns.
+    pub fn claims<'c>(
+        &'c self,
+        pod: &'c Pod,
+    ) -> impl Iterator<Item = PersistentVolumeClaim> + use<'c> {
+        let ordinal = pod.name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok());
+        let of_set = ordinal.into_iter().flat_map(|ordinal| self.claims_of_ordinal(ordinal));
+        let ephemeral = self.draft.claims.iter();
+        let uid = pod.uid.to_string();
+        of_set.chain(ephemeral.map(move |claim| claim.of_pod(&self.namespace, &pod.name, &uid)))
     }
 
     /// Creates the pods of the controller, named `<name>-<i>` (`<name>-<node>` for a daemon set) and owned by it (by
@@ -186,9 +200,8 @@ impl PodController {
         ];
         draft.spec.labels = draft.spec.labels.iter().chain(own).collect();
         if !self.claims.is_empty() {
-            let claims = self.claims(i).map(|claim| VolumeSource::PersistentVolumeClaim {
-                claim: claim.name,
-                read_only: false,
+            let claims = self.claims_of_ordinal(i).map(|claim| {
+                VolumeSource::PersistentVolumeClaim { claim: claim.name, read_only: false }
             });
             draft.spec.volumes = claims.chain(draft.spec.volumes.iter().cloned()).collect();
         }
@@ -330,13 +343,11 @@ pub(super) fn controller(
     // A claim replaces the volume with its name.
     let mut template = spec.template.clone().unwrap_or_default();
     if let Some(spec) = &mut template.spec {
-        spec.volumes.0.retain(|volume| claims.iter().all(|claim| *claim.name != *volume.name));
+        let replaces = |volume: &str| claims.iter().any(|it| *it.claim.name == *volume);
+        spec.volumes.0.retain(|volume| !replaces(&volume.name));
     }
     let parts = Parts { template: Some(&template), ..parts };
-    let templates = spec.volume_claim_templates.iter().enumerate();
-    let classless = templates.filter(|(_, claim)| !storage::has_class(claim)).map(|(i, _)| i);
-    let classless = classless.collect();
-    Ok(PodController { claims, classless, ..build(kind, parts, path, rules)? })
+    Ok(PodController { claims, ..build(kind, parts, path, rules)? })
 }
 
 /// Returns the number of pods of a job that run at once, when `succeeded` are done.
@@ -350,12 +361,12 @@ fn claim_templates(
     spec: &wire::ControllerSpec<'_>,
     path: &Path<'_>,
     rules: &Rules<'_>,
-) -> Result<Vec<PersistentVolumeClaim>, ReadError> {
+) -> Result<Vec<ClaimTemplate>, ReadError> {
     let spec_path = path.key("spec");
     let list = spec_path.key("volumeClaimTemplates");
     let claims = spec.volume_claim_templates.iter().enumerate().map(|(i, template)| {
         // A stored set that is read for its selector needs no claims.
-        rules.applies().then(|| storage::claim(template, &list.index(i))).transpose()
+        rules.applies().then(|| ClaimTemplate::read(template, &list.index(i))).transpose()
     });
     claims.filter_map(Result::transpose).collect()
 }
@@ -452,7 +463,6 @@ pub(super) fn build(
         generate_name,
         first: count(parts.first),
         claims: Vec::new(),
-        classless: Vec::new(),
         draft,
     })
 }

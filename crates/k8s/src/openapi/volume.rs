@@ -12,7 +12,7 @@ pub(super) fn volume(volume: &api::Volume) -> wire::Volume<'_> {
         persistent_volume_claim: volume.persistent_volume_claim.as_ref().map(|claim| {
             wire::ClaimVolume { claim_name: text(&claim.claim_name), read_only: claim.read_only }
         }),
-        ephemeral: volume.ephemeral.as_ref().map(|_| wire::Empty::default()),
+        ephemeral: volume.ephemeral.as_ref().map(|_| wire::EphemeralVolume::default()),
         empty_dir: volume.empty_dir.as_ref().map(|_| wire::Empty::default()),
         gce_persistent_disk: volume.gce_persistent_disk.as_ref().map(|disk| wire::Gce {
             pd_name: text(&disk.pd_name),

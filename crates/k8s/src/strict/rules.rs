@@ -393,13 +393,14 @@ pub(super) fn replication_controller(found: &core::v1::ReplicationController, si
     template(spec.template.as_ref(), None, &place(&["spec", "template"]), sink);
 }
 
-fn job_spec(spec: &batch::v1::JobSpec, at: &[Step], sink: &mut Sink<'_>) {
+/// Checks a job. `has_default` tells whether the policy of restarts may be absent.
+fn job_spec(spec: &batch::v1::JobSpec, has_default: bool, at: &[Step], sink: &mut Sink<'_>) {
     not_negative(spec.parallelism, &key(at, &["parallelism"]), sink);
     not_negative(spec.completions, &key(at, &["completions"]), sink);
     let at = key(at, &["template"]);
     template(Some(&spec.template), None, &at, sink);
     let policy = spec.template.spec.as_ref().and_then(|pod| pod.restart_policy.as_deref());
-    if !matches!(policy, Some("OnFailure" | "Never")) {
+    if !matches!(policy, Some("OnFailure" | "Never")) && !(has_default && policy.is_none()) {
         let at = key(&at, &["spec", "restartPolicy"]);
         match policy {
             Some(policy) => sink.add(&at, unsupported(policy, "OnFailure, Never")),
@@ -412,7 +413,7 @@ pub(super) fn job(found: &batch::v1::Job, sink: &mut Sink<'_>) {
     let spec = required::<batch::v1::JobSpec>(&found.spec);
     let Some(spec) = spec else { return no_spec(&found.metadata, sink) };
     name(&found.metadata, sink);
-    job_spec(spec, &place(&["spec"]), sink);
+    job_spec(spec, false, &place(&["spec"]), sink);
 }
 
 pub(super) fn cron_job(found: &batch::v1::CronJob, sink: &mut Sink<'_>) {
@@ -421,7 +422,7 @@ pub(super) fn cron_job(found: &batch::v1::CronJob, sink: &mut Sink<'_>) {
     name(&found.metadata, sink);
     let at = place(&["spec", "jobTemplate", "spec"]);
     match &spec.job_template.spec {
-        Some(job) => job_spec(job, &at, sink),
+        Some(job) => job_spec(job, false, &at, sink),
         None => sink.add(&at, REQUIRED),
     }
 }
@@ -466,7 +467,8 @@ pub(super) fn job_set(root: &Spot, sink: &mut Sink<'_>) {
         let at = key(&at, &["template"]);
         let read: Option<batch::v1::JobTemplateSpec> = part(root, &at, sink);
         if let Some(spec) = read.and_then(|template| template.spec) {
-            job_spec(&spec, &key(&at, &["spec"]), sink);
+            // The set's webhook sets OnFailure.
+            job_spec(&spec, true, &key(&at, &["spec"]), sink);
         }
     }
 }
