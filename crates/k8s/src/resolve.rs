@@ -109,7 +109,8 @@ fn needs_names(read: &Collected) -> bool {
         Entry::Done(_) => None,
     });
     let mut controllers = read.controllers.iter();
-    open.next().is_some() || controllers.any(|controller| controller.generate_name.is_some())
+    open.next().is_some()
+        || controllers.any(|it| it.generate_name.is_some() || it.of_generated.is_some())
 }
 
 fn one(
@@ -154,6 +155,10 @@ fn one(
         });
     }
     for controller in &mut read.controllers {
+        if let Some(set) = controller.of_generated.take() {
+            let namespace = controller.namespace.clone();
+            set.rename(controller, |base| generated.name(&namespace, base));
+        }
         if let Some(base) = controller.generate_name.take() {
             controller.name = generated.name(&controller.namespace, &base);
         }
@@ -304,34 +309,29 @@ impl Generated {
     }
 
     fn name(&mut self, namespace: &Name, base: &Name) -> Name {
+        let mut end = base.len().min(MAX_GENERATED - SUFFIX_LENGTH);
+        while !base.is_char_boundary(end) {
+            end -= 1;
+        }
         let made = self.made.entry((namespace.clone(), base.clone())).or_default();
         loop {
-            let name = generated_name(base, &made.to_le_bytes());
+            // FNV-1a of the base and the number of earlier names.
+            let bytes = base.bytes().chain(made.to_le_bytes());
+            let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
             *made += 1;
+            let mut name = base[..end].to_owned();
+            for _ in 0..SUFFIX_LENGTH {
+                name.push(char::from(SUFFIX[(hash % SUFFIX.len() as u64) as usize]));
+                hash /= SUFFIX.len() as u64;
+            }
+            let name = Name::from(name);
             if self.taken.insert((namespace.clone(), name.clone())) {
                 return name;
             }
         }
     }
-}
-
-/// Returns the base with a suffix that depends on the base and the salt.
-pub(super) fn generated_name(base: &str, salt: &[u8]) -> Name {
-    let mut end = base.len().min(MAX_GENERATED - SUFFIX_LENGTH);
-    while !base.is_char_boundary(end) {
-        end -= 1;
-    }
-    // FNV-1a.
-    let bytes = base.bytes().chain(salt.iter().copied());
-    let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let mut name = base[..end].to_owned();
-    for _ in 0..SUFFIX_LENGTH {
-        name.push(char::from(SUFFIX[(hash % SUFFIX.len() as u64) as usize]));
-        hash /= SUFFIX.len() as u64;
-    }
-    name.into()
 }
 
 struct Classes<'c> {

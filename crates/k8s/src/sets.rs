@@ -1,9 +1,10 @@
 //! Reads job sets and leader-worker sets as the jobs and stateful sets that their controllers create.
 
+use std::sync::{Arc, OnceLock};
+
 use super::defaults::Rules;
 use super::error::{Path, ReadError};
 use super::objects::named;
-use super::resolve::generated_name;
 use super::wire::{Metadata, Text};
 use super::wire_objects as wire;
 use super::wire_pod::PodTemplate;
@@ -18,6 +19,38 @@ struct Set<'w> {
     meta: Metadata<'w>,
     name: Name,
     owner: OwnerReference,
+    generated: Option<Arc<GeneratedSet>>,
+}
+
+/// A set without a name, which its parts share. Until it has one, the base takes its place in their names and labels.
+#[derive(Debug)]
+pub(super) struct GeneratedSet {
+    base: Name,
+    name: OnceLock<Name>,
+}
+
+impl GeneratedSet {
+    /// Puts the set's name in the place of the base. `generate` makes a name for the first of the parts.
+    pub(super) fn rename(&self, part: &mut PodController, generate: impl FnOnce(&Name) -> Name) {
+        let base = &self.base;
+        let name = self.name.get_or_init(|| generate(base));
+        if let Some(rest) = part.name.strip_prefix(&**base) {
+            part.name = format!("{name}{rest}").into();
+        }
+        for owner in part.owners.iter_mut().filter(|owner| owner.name == *base) {
+            owner.name = name.clone();
+        }
+        let own = |value: &str| if *value == **base { name.to_string() } else { value.to_owned() };
+        let labels = part.draft.spec.labels.iter();
+        part.draft.spec.labels = labels.map(|(key, value)| (key.to_owned(), own(value))).collect();
+        if let LabelSelector::All(requirements) = &mut part.selector {
+            for requirement in requirements {
+                for value in &mut requirement.values {
+                    *value = own(value).into();
+                }
+            }
+        }
+    }
 }
 
 impl<'w> Set<'w> {
@@ -27,10 +60,13 @@ impl<'w> Set<'w> {
         kind: &str,
         path: &Path<'_>,
     ) -> Result<Self, ReadError> {
-        let name = match meta.name.is_empty() && !meta.generate_name.is_empty() {
-            // The names of the parts contain it, so it is made here, from the place of the object in the input.
-            true => generated_name(&meta.generate_name, path.to_string().as_bytes()),
-            false => named(meta, path)?,
+        let is_unnamed = meta.name.is_empty() && !meta.generate_name.is_empty();
+        let (name, generated) = match is_unnamed {
+            true => {
+                let base = super::node::name(&meta.generate_name);
+                (base.clone(), Some(Arc::new(GeneratedSet { base, name: OnceLock::new() })))
+            }
+            false => (named(meta, path)?, None),
         };
         let owner = OwnerReference {
             api_version: api_version.into(),
@@ -39,7 +75,7 @@ impl<'w> Set<'w> {
             uid: super::node::name(&meta.uid),
             controller: true,
         };
-        Ok(Set { meta: meta.clone(), name, owner })
+        Ok(Set { meta: meta.clone(), name, owner, generated })
     }
 
     /// Reads the template once, as that of a controller of the set.
@@ -59,6 +95,7 @@ impl<'w> Set<'w> {
         let mut part = build(kind, parts, path, rules)?;
         part.owners = [self.owner.clone()].into();
         part.is_derived = true;
+        part.of_generated.clone_from(&self.generated);
         Ok(part)
     }
 }

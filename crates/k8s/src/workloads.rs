@@ -3,11 +3,14 @@
 //! A file of manifests contains templates instead of pods. [`PodController::expand`] creates the pods that the
 //! controllers would have created, but without random names.
 
+use std::sync::Arc;
+
 use super::defaults::Rules;
 use super::error::{Path, ReadError};
 use super::objects::named;
 use super::pod::{PodDraft, template};
 use super::selector::label_selector;
+use super::sets::GeneratedSet;
 use super::storage::ClaimTemplate;
 use super::wire::Metadata;
 use super::wire_objects as wire;
@@ -94,6 +97,8 @@ pub struct PodController {
     pub(super) is_derived: bool,
     /// The field `metadata.generateName` of a controller without a name.
     pub(super) generate_name: Option<Name>,
+    /// The set without a name that creates the controller.
+    pub(super) of_generated: Option<Arc<GeneratedSet>>,
     pub(super) first: usize,
     /// The claims of each pod of a stateful set.
     pub(super) claims: Vec<ClaimTemplate>,
@@ -461,6 +466,7 @@ pub(super) fn build(
         owners: super::pod::owners(&parts.meta),
         is_derived: false,
         generate_name,
+        of_generated: None,
         first: count(parts.first),
         claims: Vec::new(),
         draft,

@@ -400,7 +400,8 @@ fn job_spec(spec: &batch::v1::JobSpec, has_default: bool, at: &[Step], sink: &mu
     let at = key(at, &["template"]);
     template(Some(&spec.template), None, &at, sink);
     let policy = spec.template.spec.as_ref().and_then(|pod| pod.restart_policy.as_deref());
-    if !matches!(policy, Some("OnFailure" | "Never")) && !(has_default && policy.is_none()) {
+    let is_valid = policy.map_or(has_default, |it| matches!(it, "OnFailure" | "Never"));
+    if !is_valid {
         let at = key(&at, &["spec", "restartPolicy"]);
         match policy {
             Some(policy) => sink.add(&at, unsupported(policy, "OnFailure, Never")),
