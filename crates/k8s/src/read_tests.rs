@@ -1,6 +1,6 @@
 //! Reading whole inputs: dispatch, lists, documents, errors.
 
-use super::{Cause, ControllerKind, Objects, Reader, read, read_json, read_yaml};
+use super::{Cause, ControllerKind, Objects, Reader, check, read, read_json, read_yaml};
 use portolan::model::{MilliCpu, Object, Pod, TaintEffect};
 
 const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","uid":"u",
@@ -89,6 +89,26 @@ data: {spec: 1}
     let requests = &objects.pods[0].template.resources.incoming;
     assert_eq!((requests.cpu.0, requests.memory.0), (500, 1000));
     assert_eq!(objects.skipped["ConfigMap"], 1);
+}
+
+#[test]
+fn numbers_in_yaml_are_those_of_yaml_1_1() {
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  priority: 0100\n  containers: \
+                [{name: c, image: i, resources: {requests: {cpu: 010, memory: 0x10}}}]\n  volumes: \
+                [{name: s, secret: {secretName: s, defaultMode: 0400}}]\n";
+    let pods = read(text.as_bytes()).expect("a pod").pods;
+    let template = &pods[0].template;
+    assert_eq!(template.priority, 0o100);
+    let incoming = &template.resources.incoming;
+    assert_eq!((incoming.cpu.0, incoming.memory.0), (8000, 16));
+    assert_eq!(check(text.as_bytes()), []);
+    // No number in any version of YAML.
+    let text = text.replace("0400", "0x1.8");
+    assert!(
+        check(text.as_bytes())[0].path.ends_with("defaultMode"),
+        "{:?}",
+        check(text.as_bytes())
+    );
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub(crate) fn options(length: usize) -> Options {
     options.budget = Some(budget);
     options.alias_limits.max_total_replayed_events = added;
     options.with_snippet = false;
+    // Go reads numbers as YAML 1.1 does: `0644` is octal.
+    options.legacy_octal_numbers = true;
     options
 }
 
