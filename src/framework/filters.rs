@@ -442,8 +442,10 @@ impl<'a> Filters<'a> {
         self.each.iter().any(|judge| judge.scope == scope)
     }
 
-    /// Returns whether the verdict on each node depends only on the node and the pod's template.
-    pub(super) fn are_local(&self) -> bool {
+    /// Returns whether the verdict on each node depends only on the node and the pod's template. Changes of other nodes,
+    /// of their pods and of other objects do not change it then.
+    #[must_use]
+    pub fn are_local(&self) -> bool {
         self.rejected.is_none()
             && !self.has(Scope::Global)
             && self.only.is_none()

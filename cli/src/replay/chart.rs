@@ -20,8 +20,8 @@ use super::workload::Workload;
 use super::{Mode, report};
 
 const WIDTH: u32 = 960;
-const HEIGHT: u32 = 600;
-const HEADER: u32 = 64;
+const HEIGHT: u32 = 626;
+const HEADER: u32 = 90;
 const UPPER: u32 = 310;
 /// More points than this are not visible.
 const MOST_POINTS: usize = 720;
@@ -125,14 +125,15 @@ impl Line {
 
 /// The horizontal axis.
 struct Axis {
-    name: &'static str,
+    name: String,
     /// The axis unit, in units of the samples.
     unit: f64,
     end: f64,
 }
 
 impl Axis {
-    fn of(mode: Mode, end: f64) -> Axis {
+    /// `duration` is that of the replay, which the chart may not show to its end.
+    fn of(mode: Mode, end: f64, duration: Option<f64>) -> Axis {
         let (name, unit) = match mode {
             Mode::Fill => ("pods arrived", 1.0),
             Mode::Timed => match end {
@@ -142,7 +143,13 @@ impl Axis {
                 _ => ("days since the first arrival", 86_400.0),
             },
         };
-        Axis { name, unit, end: (end / unit).max(f64::MIN_POSITIVE) }
+        let mut text = name.to_owned();
+        if let Some(duration) = duration.filter(|duration| *duration > end) {
+            let duration = number((duration / unit * 10.0).round() / 10.0);
+            let _ =
+                write!(text, " (cut: no pod arrives or waits; the last one ends at {duration})");
+        }
+        Axis { name: text, unit, end: (end / unit).max(f64::MIN_POSITIVE) }
     }
 }
 
@@ -215,7 +222,7 @@ fn waiting(outcome: &Outcome, axis: &Axis) -> Vec<Line> {
 
 fn svg(title: &str, outcome: &Outcome, mode: Mode) -> Drawn<String> {
     let end = outcome.samples.last().map_or(1.0, |sample| sample.at);
-    let axis = Axis::of(mode, end);
+    let axis = Axis::of(mode, end, outcome.duration);
     let mut text = String::new();
     {
         let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
@@ -239,7 +246,8 @@ fn draw_header(area: &Area<'_>, title: &str, outcome: &Outcome) -> Drawn<()> {
     let bold = ("sans-serif", 22).into_font().style(FontStyle::Bold).color(&INK);
     area.draw(&Text::new(title.to_owned(), (20, 14), bold))?;
     let plain = ("sans-serif", 16).into_font().color(&FAINT);
-    area.draw(&Text::new(report::summary(outcome), (20, 42), plain))?;
+    area.draw(&Text::new(outcome.run.clone(), (20, 42), plain.clone()))?;
+    area.draw(&Text::new(report::summary(outcome), (20, 66), plain))?;
     Ok(())
 }
 
@@ -261,7 +269,7 @@ fn draw(area: &Area<'_>, axis: &Axis, (name, top): (&str, f64), lines: &[Line]) 
         .bold_line_style(GRID)
         .axis_style(FAINT)
         .label_style(small.clone())
-        .x_desc(axis.name)
+        .x_desc(&*axis.name)
         .y_desc(name)
         .axis_desc_style(small)
         .x_labels(10)
@@ -327,6 +335,20 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+fn html_table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text = String::from("<table>\n<tr>");
+    for name in header {
+        let _ = write!(text, "<th scope=\"col\">{}</th>", escaped(name));
+    }
+    text.push_str("</tr>\n");
+    for row in rows {
+        let cells = row.iter().map(|cell| format!("<td>{}</td>", escaped(cell)));
+        let _ = writeln!(text, "<tr>{}</tr>", cells.collect::<String>());
+    }
+    text.push_str("</table>\n");
+    text
+}
+
 /// A self-contained page: the chart, the figures and the notes.
 fn page(workload: &Workload, outcome: &Outcome, svg: &str) -> String {
     let title = escaped(&workload.name);
@@ -339,6 +361,19 @@ fn page(workload: &Workload, outcome: &Outcome, svg: &str) -> String {
             escaped(&value)
         );
     }
+    let (header, usage) = report::utilisation(outcome);
+    let usage = html_table(&header, &usage);
+    let failed: Vec<Vec<String>> = report::reasons(outcome)
+        .into_iter()
+        .map(|(reason, pods)| vec![reason.to_owned(), pods.to_string()])
+        .collect();
+    let failed = match failed.is_empty() {
+        true => String::new(),
+        false => {
+            format!("<h2>{}</h2>\n{}", report::REASONS, html_table(&["reason", "pods"], &failed))
+        }
+    };
+    let run = escaped(&outcome.run);
     let notes = outcome.notes.iter().fold(String::new(), |mut text, note| {
         let _ = writeln!(text, "<p>{}</p>", escaped(note));
         text
@@ -350,9 +385,12 @@ fn page(workload: &Workload, outcome: &Outcome, svg: &str) -> String {
          body {{ margin: 2rem auto; max-width: 60rem; padding: 0 1rem; background: #ffffff; \
          color: #1f2328; font: 15px/1.5 system-ui, -apple-system, \"Segoe UI\", sans-serif; }}\n\
          svg {{ width: 100%; height: auto; }}\n\
+         h2 {{ font-size: 1rem; }}\n\
+         td {{ padding-right: 2rem; }}\n\
          th {{ text-align: left; font-weight: normal; padding-right: 2rem; color: #59636e; }}\n\
          @media (prefers-color-scheme: dark) {{ body {{ background: #0d1117; color: #e6edf3; }} \
          th {{ color: #9198a1; }} }}\n\
-         </style>\n</head>\n<body>\n{svg}\n<table>\n{rows}</table>\n{notes}</body>\n</html>\n"
+         </style>\n</head>\n<body>\n{svg}\n<p>{run}</p>\n<table>\n{rows}</table>\n\
+         <h2>Requested resources</h2>\n{usage}{failed}{notes}</body>\n</html>\n"
     )
 }

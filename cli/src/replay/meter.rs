@@ -13,6 +13,9 @@ pub(crate) struct Usage {
     pub(crate) allocatable: i64,
     /// The largest amount requested at any time.
     pub(crate) peak: i64,
+    /// The mean from the first arrival until no pod arrives or waits any more, or `None` if the
+    /// replay has no times.
+    pub(crate) mean: Option<f64>,
 }
 
 /// Numbers of waiting pods.
@@ -40,6 +43,10 @@ pub(crate) struct Sample {
 pub(super) struct Meter {
     resources: Vec<Usage>,
     samples: Option<Vec<Sample>>,
+    /// The time of the last measurement, and for each resource the amount since then and the
+    /// sum of amounts times seconds before.
+    since: f64,
+    held: Vec<(i64, f64)>,
 }
 
 /// The requested and allocatable amounts of the cluster, by resource.
@@ -65,6 +72,7 @@ pub(super) fn usage(cluster: &Cluster) -> Vec<Usage> {
             requested,
             allocatable,
             peak: requested,
+            mean: None,
         })
         .collect()
 }
@@ -81,7 +89,9 @@ fn amount(of: &Resources, resource: &str) -> i64 {
 impl Meter {
     /// Starts with the cluster's current sums.
     pub(super) fn new(cluster: &Cluster, keeps_samples: bool) -> Meter {
-        Meter { resources: usage(cluster), samples: keeps_samples.then(Vec::new) }
+        let resources = usage(cluster);
+        let held = resources.iter().map(|of| (of.requested, 0.0)).collect();
+        Meter { resources, samples: keeps_samples.then(Vec::new), since: 0.0, held }
     }
 
     pub(super) fn add_pod(&mut self, pod: &Pod) {
@@ -97,6 +107,21 @@ impl Meter {
             let took = amount(&pod.template.resources.placed, &of.resource);
             of.requested = of.requested.saturating_sub(took);
         }
+    }
+
+    /// Counts the current amounts from this time on, in seconds.
+    pub(super) fn advance(&mut self, at: f64) {
+        for ((held, sum), of) in self.held.iter_mut().zip(&self.resources) {
+            *sum += *held as f64 * (at - self.since);
+            *held = of.requested;
+        }
+        self.since = at;
+    }
+
+    /// The mean amount of a resource until the last time that was measured.
+    pub(super) fn mean(&self, resource: &str) -> Option<f64> {
+        let at = self.resources.iter().position(|of| of.resource == resource)?;
+        (self.since > 0.0).then(|| self.held[at].1 / self.since)
     }
 
     /// Records a sample, if samples are kept.

@@ -131,6 +131,10 @@ impl Queued<'_, '_> {
             }
             self.simulation.settle(&mut self.record)?;
             let elapsed = self.simulation.now.since(start);
+            self.record.replay.outcome.duration = Some(elapsed.as_secs_f64());
+            if until.is_none() {
+                self.record.replay.meter.advance(elapsed.as_secs_f64());
+            }
             if until.is_none_or(|until| elapsed <= until) {
                 self.sample(elapsed.as_secs_f64());
             }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, json};
 
+use super::meter::Usage;
 use super::run::Outcome;
 use super::workload::Workload;
 use crate::text::{cores, count, gib};
@@ -25,12 +26,14 @@ pub(super) fn json(workload: &Workload, outcome: &Outcome) -> String {
         .map(|u| {
             let value = json!({
                 "requested": u.requested, "allocatable": u.allocatable, "peak": u.peak,
+                "mean": u.mean,
             });
             (u.resource.clone(), value)
         })
         .collect();
     let result = json!({
         "workload": workload.name,
+        "run": outcome.run,
         "nodes": outcome.nodes,
         "pods": outcome.pods,
         "placed": outcome.placed,
@@ -54,7 +57,9 @@ pub(super) fn json(workload: &Workload, outcome: &Outcome) -> String {
         "wait_seconds": outcome.waits.as_ref().map(|waits| json!({
             "p50": waits.value_at_quantile(0.5),
             "p99": waits.value_at_quantile(0.99),
+            "max": waits.max(),
         })),
+        "duration_s": outcome.duration,
         "preempted": outcome.preempted,
         "notes": outcome.notes,
         "input": workload.intake.json(),
@@ -79,7 +84,7 @@ pub(super) fn summary(outcome: &Outcome) -> String {
 
 fn quantiles(waits: &hdrhistogram::Histogram<u64>) -> String {
     let at = |quantile| waits.value_at_quantile(quantile);
-    format!("p50 {} s, p99 {} s", at(0.5), at(0.99))
+    format!("p50 {} s, p99 {} s, max {} s", at(0.5), at(0.99), waits.max())
 }
 
 /// The figures, each with its name.
@@ -127,6 +132,56 @@ pub(super) fn rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
     rows
 }
 
+/// The title of the failure reasons.
+pub(super) const REASONS: &str = "Failed pods by reason (a pod can have several)";
+
+/// The reasons for which pods failed and the number of pods, the most frequent first.
+pub(super) fn reasons(outcome: &Outcome) -> Vec<(&str, usize)> {
+    let reasons = outcome.reasons.iter().map(|(reason, pods)| (&**reason, *pods));
+    let mut reasons: Vec<_> = reasons.collect();
+    reasons.sort_by_key(|(reason, pods)| (std::cmp::Reverse(*pods), *reason));
+    reasons
+}
+
+/// The requested amounts of each resource: at the end, and of a replay with times the peak and
+/// the mean, since the cluster may be empty at its end.
+pub(super) fn utilisation(outcome: &Outcome) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let is_timed = outcome.duration.is_some();
+    let header = match is_timed {
+        false => vec!["resource", "requested", "allocatable", "used"],
+        true => {
+            vec!["resource", "at the end", "mean", "peak", "allocatable", "mean used", "peak used"]
+        }
+    };
+    let row = |u: &Usage| {
+        let share = |amount: f64| format!("{:.1} %", amount * 100.0 / u.allocatable.max(1) as f64);
+        let (resource, amount): (String, fn(i64) -> String) = match &*u.resource {
+            "cpu" => ("cpu (cores)".to_owned(), cores),
+            "memory" => ("memory (GiB)".to_owned(), gib),
+            other => (other.to_owned(), |amount| amount.to_string()),
+        };
+        let mean = u.mean.unwrap_or(u.requested as f64);
+        match is_timed {
+            false => vec![
+                resource,
+                amount(u.requested),
+                amount(u.allocatable),
+                share(u.requested as f64),
+            ],
+            true => vec![
+                resource,
+                amount(u.requested),
+                amount(mean.round() as i64),
+                amount(u.peak),
+                amount(u.allocatable),
+                share(mean),
+                share(u.peak as f64),
+            ],
+        }
+    };
+    (header, outcome.usage.iter().map(row).collect())
+}
+
 pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
     let mut text = format!("{}\n\n", workload.name);
     let mut table = Table::new();
@@ -136,34 +191,24 @@ pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
     }
     // Writing to a string does not fail.
     let _ = writeln!(text, "{}\n", table.trim_fmt());
+    let (header, rows) = utilisation(outcome);
     let mut usage = Table::new();
     usage.load_style(presets::UTF8_HORIZONTAL_ONLY);
     crate::table::fit(&mut usage);
-    usage.set_header(["resource", "requested", "allocatable", "used"]);
-    for u in &outcome.usage {
-        let used = u.requested as f64 * 100.0 / u.allocatable.max(1) as f64;
-        let (resource, amount): (String, fn(i64) -> String) = match &*u.resource {
-            "cpu" => ("cpu (cores)".to_owned(), cores),
-            "memory" => ("memory (GiB)".to_owned(), gib),
-            other => (other.to_owned(), |amount| amount.to_string()),
-        };
-        usage.add_row([
-            resource,
-            amount(u.requested),
-            amount(u.allocatable),
-            format!("{used:.1} %"),
-        ]);
+    let columns = header.len();
+    usage.set_header(header);
+    for row in rows {
+        usage.add_row(row);
     }
-    for column in 1..4 {
+    for column in 1..columns {
         if let Some(column) = usage.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     let _ = writeln!(text, "{}", usage.trim_fmt());
-    if !outcome.reasons.is_empty() {
-        let _ = writeln!(text, "\nFailed pods by reason (a pod can have several):");
-        let mut reasons: Vec<_> = outcome.reasons.iter().collect();
-        reasons.sort_by_key(|(reason, pods)| (std::cmp::Reverse(**pods), *reason));
+    let reasons = reasons(outcome);
+    if !reasons.is_empty() {
+        let _ = writeln!(text, "\n{REASONS}:");
         for (reason, pods) in reasons {
             let _ = writeln!(text, "  {pods:>6}  {reason}");
         }

@@ -1,23 +1,24 @@
 //! The parts of a replay that are the same with and without the scheduling queue.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
-use portolan::framework::{Algorithm, AlgorithmConfig, Handle};
+use portolan::framework::{Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Handle};
 use portolan::log::Event;
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
 use portolan::scheduler::queue::QueueConfig;
-use portolan::{Engine, Figures, Reader};
+use portolan::{Cluster, Engine, Figures, Reader};
 
 use crate::alloc::live_bytes;
 use crate::error::Failure;
 use crate::policy;
 use crate::simulation::{self, Stage, closed, refused};
+use crate::text::shortened;
 use crate::{histogram, metrics};
 
 use super::meter::{Meter, Sample, Usage, Waiting, usage};
@@ -26,6 +27,8 @@ use super::{Mode, Progress, Source, plain, queued};
 
 /// The result of a replay.
 pub(crate) struct Outcome {
+    /// The configuration, the profile and the seed.
+    pub(crate) run: String,
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
     pub(crate) placed: usize,
@@ -50,6 +53,8 @@ pub(crate) struct Outcome {
     pub(crate) fates: Vec<Fate>,
     /// The first node of each pod, in workload order.
     pub(crate) placements: Vec<Option<Name>>,
+    /// In timed mode, the seconds from the first arrival to the last event.
+    pub(crate) duration: Option<f64>,
     /// In timed mode, the seconds from each pod's arrival to its first placement.
     pub(crate) waits: Option<Histogram<u64>>,
     /// The number of preempted pods; none without the queue.
@@ -108,9 +113,9 @@ pub(crate) fn run(
     let stage = Stage::new(source.godel.config(), settings.metrics);
     let engine = stage.engine.clone();
     let reader = engine.reader().map_err(closed)?;
-    let is_queued = source.mode == Mode::Timed || workload.needs_queue();
-    let (scheduler, queue, notes) = scheduler(source, settings, &stage.handle)?;
+    let (scheduler, queue, notes, run) = scheduler(source, settings, &stage.handle)?;
     let outcome = Outcome {
+        run,
         nodes: workload.nodes.len(),
         pods: workload.arrivals.len(),
         placed: 0,
@@ -128,11 +133,12 @@ pub(crate) fn run(
         notes: workload.notes.iter().cloned().chain(notes).collect(),
         fates: vec![Fate::default(); workload.arrivals.len()],
         placements: vec![None; workload.arrivals.len()],
+        duration: None,
         waits: match source.mode {
             Mode::Fill => None,
             Mode::Timed => Some(histogram()?),
         },
-        preempted: is_queued.then_some(0),
+        preempted: None,
         samples: Vec::new(),
         end: reader.snapshot(),
     };
@@ -150,6 +156,10 @@ pub(crate) fn run(
     replay.load()?;
     replay.meter = Meter::new(&replay.reader.snapshot(), settings.draws_chart);
     replay.meter.sample(0.0, Waiting::default);
+    let is_queued = source.mode == Mode::Timed
+        || workload.needs_queue()
+        || !are_local(scheduler.framework(), &replay.reader.snapshot(), workload);
+    replay.outcome.preempted = is_queued.then_some(0);
     match is_queued {
         true => {
             let framework = scheduler.framework().clone();
@@ -163,11 +173,23 @@ pub(crate) fn run(
     replay.finish(before)
 }
 
+/// Whether nothing but a node's own pods affects the verdicts on it, also by what only the
+/// configuration demands, such as default spread constraints. O(templates × plugins).
+fn are_local(framework: &Framework, cluster: &Cluster, workload: &Workload) -> bool {
+    let mut known = HashSet::new();
+    let mut pods = workload.arrivals.iter().map(|arrival| &arrival.pod);
+    pods.all(|pod| {
+        let state = CycleState::default();
+        !known.insert(Arc::as_ptr(&pod.template))
+            || framework.pre_filter(Cycle::new(cluster, pod, &state)).are_local()
+    })
+}
+
 fn scheduler(
     source: &Source,
     settings: Settings<'_>,
     handle: &Handle,
-) -> Result<(Algorithm, QueueConfig, Vec<String>), Failure> {
+) -> Result<(Algorithm, QueueConfig, Vec<String>, String), Failure> {
     let pool = match usize::from(settings.threads) {
         1 => None,
         threads => {
@@ -182,7 +204,12 @@ fn scheduler(
     };
     let framework = metrics::record(policy.framework, settings.metrics, &policy.profile);
     let config = AlgorithmConfig { percentage_of_nodes, seed: settings.seed };
-    Ok((Algorithm::new(framework, config, pool), policy.queue, policy.notes))
+    let file = settings.config.file.map_or_else(
+        || "default configuration".to_owned(),
+        |file| format!("configuration {}", shortened(&file.display().to_string(), 60)),
+    );
+    let run = format!("{file}, profile {}, seed {}", policy.profile, settings.seed);
+    Ok((Algorithm::new(framework, config, pool), policy.queue, policy.notes, run))
 }
 
 fn bar(workload: &Workload, progress: Progress) -> ProgressBar {
@@ -250,6 +277,7 @@ impl Replay<'_> {
         self.outcome.end = snapshot;
         for usage in &mut self.outcome.usage {
             usage.peak = usage.requested.max(self.meter.peak(&usage.resource));
+            usage.mean = self.meter.mean(&usage.resource);
             if usage.resource == "cpu" && usage.peak.saturating_mul(10) < usage.allocatable {
                 let share = usage.peak as f64 * 100.0 / usage.allocatable as f64;
                 self.outcome.notes.push(format!(

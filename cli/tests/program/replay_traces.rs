@@ -78,3 +78,76 @@ fn parquet_needs_its_feature() {
                 .csv file, or build it with --features parquet\n";
     assert_eq!(run.err, says);
 }
+
+#[test]
+fn utilisation_is_that_of_the_whole_replay() {
+    let time = |second: u32| format!("'1970-01-01T00:00:{second:02}Z'");
+    let times =
+        |from, to| format!("creationTimestamp: {}, deletionTimestamp: {}", time(from), time(to));
+    // Pod b waits for the end of a, and runs from 10 to 15; c runs from 20 to 40.
+    let pods =
+        [pod("a", &times(0, 10), ""), pod("b", &times(4, 9), ""), pod("c", &times(20, 40), "")];
+    let chart = file("utilisation", "chart.html", b"");
+    let (result, _) = replay("utilisation", &pods, &["--mode", "timed", "--chart", &chart]);
+    let cpu = &result["utilisation"]["cpu"];
+    assert_eq!((&cpu["requested"], &cpu["peak"]), (&0.into(), &600.into()), "{result}");
+    // Until the last pod is placed at 20: 15 of 20 seconds.
+    assert_eq!(cpu["mean"], 450.0, "{result}");
+    assert_eq!(result["duration_s"], 40.0, "{result}");
+    assert_eq!(result["wait_seconds"]["max"], 6, "{result}");
+    assert_eq!(result["run"], "default configuration, profile default-scheduler, seed 1");
+    let page = std::fs::read_to_string(chart).expect("a chart");
+    for part in [
+        "(cut: no pod arrives or waits; the last one ends at 40)",
+        "default configuration, profile default-scheduler, seed 1",
+        "max 6 s",
+        "<td>45.0 %</td><td>60.0 %</td>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[test]
+fn pages_have_the_reasons_of_failed_pods() {
+    let chart = file("reasons", "chart.html", b"");
+    let (_, rows) = replay("reasons", &[pod("a", "", ""), pod("b", "", "")], &["--chart", &chart]);
+    assert!(rows[2].join(",").contains("Insufficient cpu"), "{rows:?}");
+    let page = std::fs::read_to_string(chart).expect("a chart");
+    assert!(page.contains("<tr><td>Insufficient cpu</td><td>1</td></tr>"), "{page}");
+}
+
+#[test]
+fn default_constraints_of_the_configuration_make_pods_wait() {
+    let node = |name: &str, cpu: u32| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{kubernetes.io/hostname: {name}}}}}\n\
+             status: {{allocatable: {{cpu: '{cpu}', memory: 1Gi, pods: '10'}}}}\n"
+        )
+    };
+    let nodes = file("defaults", "nodes.yaml", [node("a", 4), node("b", 1)].concat().as_bytes());
+    let sized = |name: &str, cpu: &str| pod(name, "labels: {app: x}", "").replace("600m", cpu);
+    let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: x, namespace: d}\nspec: {selector: {app: x}}\n";
+    // Only node a has room for p1 and p2. On a alone they would violate the constraint, until p3
+    // is on b.
+    let pods = [service, &sized("p1", "'2'"), &sized("p2", "'2'"), &sized("p3", "500m")].concat();
+    let pods = file("defaults", "pods.yaml", pods.as_bytes());
+    let config = b"apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig:
+  - name: PodTopologySpread
+    args:
+      defaultingType: List
+      defaultConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule}]
+";
+    let config = file("defaults", "config.yaml", config);
+    let placed = |more: &[&str]| {
+        let files = ["replay", "--nodes", &nodes, "--pods", &pods, "--output", "json"];
+        let run = portolan(&[&files[..], more].concat());
+        assert_eq!(run.code, 0, "{}", run.err);
+        let result: Value = serde_json::from_str(&run.out).expect("one JSON object");
+        (result["placed"].clone(), result["preempted"].clone())
+    };
+    assert_eq!(placed(&[]), (3.into(), Value::Null));
+    assert_eq!(placed(&["--config", &config]), (3.into(), 0.into()));
+}
