@@ -3,14 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use portolan::framework::{Framework, Handle};
+use portolan::model::DEFAULT_SCHEDULER;
 use portolan::scheduler::queue::QueueConfig;
 use portolan_k8s::config::{Configuration, Registry};
 
 use crate::error::Failure;
 use crate::input;
-
-/// The scheduler of pods that name none.
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// The options that select a configuration.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -29,8 +27,8 @@ pub(crate) struct ConfigFile {
 /// The options for reading configurations.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Reading {
-    /// Profile for all pods. Otherwise what-if and explain use the profile that a pod's
-    /// schedulerName selects, and replay and compare that of default-scheduler.
+    /// Profile for all pods, instead of the one that a pod's schedulerName selects. explain,
+    /// replay and compare use the only profile of a configuration for all pods, too.
     #[arg(long, value_name = "SCHEDULER_NAME")]
     profile: Option<String>,
     /// Ignore plugins of the configuration that do not exist here, instead of refusing it.
@@ -56,19 +54,6 @@ impl ConfigFile {
     }
 }
 
-/// The scheduling policy of one scheduler.
-pub(crate) struct Policy {
-    pub(crate) framework: Framework,
-    /// The scheduler's name.
-    pub(crate) profile: String,
-    /// `percentageOfNodesToScore`, if the configuration sets it.
-    pub(crate) percentage_of_nodes: Option<u8>,
-    /// The queue's settings.
-    pub(crate) queue: QueueConfig,
-    /// What the reader should know about the configuration.
-    pub(crate) notes: Vec<String>,
-}
-
 /// The scheduling policies of the profiles of a configuration.
 pub(crate) struct Policies {
     /// Not empty.
@@ -90,31 +75,24 @@ pub(crate) struct Profile {
 }
 
 impl Source<'_> {
-    /// The configuration's only profile, or the one for this scheduler name; the default
-    /// profile if there is no configuration. The profile's plugins share the handle.
-    pub(crate) fn policy(
+    /// The plugins of the configuration's only profile, or of the one for this scheduler name,
+    /// and notes; the default profile if there is no configuration. The plugins share the handle.
+    pub(crate) fn framework(
         self,
-        scheduler: Option<&str>,
+        scheduler: &str,
         handle: &Handle,
-    ) -> Result<Policy, Failure> {
-        let wanted = scheduler.unwrap_or(DEFAULT_SCHEDULER);
-        let Policies { mut profiles, queue, notes, .. } = self.policies(handle)?;
+    ) -> Result<(Framework, Vec<String>), Failure> {
+        let Policies { mut profiles, notes, .. } = self.policies(handle)?;
         let at = match profiles.len() {
             1 => 0,
-            _ => find(&profiles, wanted).ok_or_else(|| {
+            _ => find(&profiles, scheduler).ok_or_else(|| {
                 self.refuses(format!(
-                    "no profile has schedulerName {wanted:?}, only {}: pass --profile",
+                    "no profile has schedulerName {scheduler:?}, only {}: pass --profile",
                     names(&profiles)
                 ))
             })?,
         };
-        let found = profiles.swap_remove(at);
-        let profile = match self.file {
-            Some(_) => found.scheduler_name,
-            None => wanted.to_owned(),
-        };
-        let (framework, percentage_of_nodes) = (found.framework, found.percentage_of_nodes);
-        Ok(Policy { framework, profile, percentage_of_nodes, queue, notes })
+        Ok((profiles.swap_remove(at).framework, notes))
     }
 
     /// All profiles of the configuration, or the one that `--profile` names; the default

@@ -112,10 +112,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             pod.template.resource_claims.join(", ")
         ));
     }
-    let scheduler = pod.template.scheduler_name.as_deref();
-    let policy = arguments.config.source().policy(scheduler, &Handle::default())?;
-    let framework = policy.framework;
-    notes.extend(policy.notes);
+    let source = arguments.config.source();
+    let (framework, of_config) = source.framework(pod.scheduler_name(), &Handle::default())?;
+    notes.extend(of_config);
     let waiting = pending.iter().chain([&pod]);
     framework.handle().pod_groups().fill(&fork, waiting);
     if let Err(status) = framework.pre_enqueue(&pod) {

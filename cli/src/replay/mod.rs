@@ -67,8 +67,9 @@ pub(crate) struct Arguments {
 /// The workload, and how it is replayed.
 #[derive(clap::Args)]
 pub(crate) struct Source {
-    /// Nodes of the cluster: a file, a directory, or - for standard input.
-    #[arg(long, requires = "pods", value_name = "FILE")]
+    /// Nodes of the cluster: a file, a directory, or - for standard input. Pods of the cluster
+    /// that have a node are placed before the replay.
+    #[arg(long, visible_alias = "cluster", requires = "pods", value_name = "FILE")]
     nodes: Option<PathBuf>,
     /// Pods in arrival order: a file, a directory, or - for standard input. Pods with a node are
     /// placed before the replay.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use portolan::framework::Framework;
 use portolan::log::Event;
 use portolan::model::{Name, Pod, Timestamp, Uid};
+use portolan::scheduler::Profiles;
 
 use crate::error::Failure;
 use crate::simulation::{Observer, Rejection, Simulation, refused};
@@ -32,7 +33,7 @@ struct History {
 
 struct Queued<'r, 'w> {
     simulation: Simulation,
-    framework: Arc<Framework>,
+    frameworks: Profiles<Arc<Framework>>,
     record: Record<'r, 'w>,
 }
 
@@ -51,7 +52,7 @@ struct Record<'r, 'w> {
 pub(super) fn run(
     replay: &mut Replay<'_>,
     simulation: Simulation,
-    framework: Arc<Framework>,
+    frameworks: Profiles<Arc<Framework>>,
     source: &Source,
 ) -> Result<(), Failure> {
     let workload = replay.workload;
@@ -69,7 +70,7 @@ pub(super) fn run(
         ends: BinaryHeap::new(),
         replay,
     };
-    let mut queued = Queued { simulation, framework, record };
+    let mut queued = Queued { simulation, frameworks, record };
     match source.mode {
         Mode::Fill => queued.fill()?,
         Mode::Timed => {
@@ -185,7 +186,7 @@ impl Queued<'_, '_> {
     }
 
     fn finish(self) -> Result<(), Failure> {
-        let Queued { simulation, framework, record } = self;
+        let Queued { simulation, frameworks, record } = self;
         let Record { replay, histories, pods, .. } = record;
         if let Some(metrics) = replay.metrics {
             simulation.queue.with(|queue, _| metrics.queue(queue));
@@ -200,9 +201,15 @@ impl Queued<'_, '_> {
                 unplaced += 1;
             } else if history.reasons.is_empty() {
                 // The pod was never tried.
-                let gate = framework.pre_enqueue(pod).err();
-                let gate = gate.map(|status| status.to_string());
-                replay.note_failed_at(at, gate.into_iter().collect());
+                let why = match frameworks.get(pod) {
+                    Some(framework) => {
+                        framework.pre_enqueue(pod).err().map(|status| status.to_string())
+                    }
+                    None => {
+                        Some(format!("no profile has schedulerName {:?}", pod.scheduler_name()))
+                    }
+                };
+                replay.note_failed_at(at, why.into_iter().collect());
             } else {
                 replay.note_failed_at(at, history.reasons);
             }

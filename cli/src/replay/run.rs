@@ -11,6 +11,7 @@ use portolan::framework::{Algorithm, AlgorithmConfig, Cycle, CycleState, Framewo
 use portolan::log::Event;
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
+use portolan::scheduler::Profiles;
 use portolan::scheduler::queue::QueueConfig;
 use portolan::{Cluster, Engine, Figures, Reader};
 
@@ -113,7 +114,8 @@ pub(crate) fn run(
     let stage = Stage::new(source.godel.config(), settings.metrics);
     let engine = stage.engine.clone();
     let reader = engine.reader().map_err(closed)?;
-    let (scheduler, queue, notes, run) = scheduler(source, settings, &stage.handle)?;
+    let Schedulers { of: mut schedulers, queue, notes, run } =
+        Schedulers::new(workload, source, settings, &stage.handle)?;
     let outcome = Outcome {
         run,
         nodes: workload.nodes.len(),
@@ -156,17 +158,22 @@ pub(crate) fn run(
     replay.load()?;
     replay.meter = Meter::new(&replay.reader.snapshot(), settings.draws_chart);
     replay.meter.sample(0.0, Waiting::default);
-    let is_queued = source.mode == Mode::Timed
-        || workload.needs_queue()
-        || !are_local(scheduler.framework(), &replay.reader.snapshot(), workload);
-    replay.outcome.preempted = is_queued.then_some(0);
-    match is_queued {
-        true => {
-            let framework = scheduler.framework().clone();
-            let simulation = stage.with_schedulers(vec![("".into(), scheduler)], queue)?;
-            queued::run(&mut replay, simulation, framework, source)?;
+    let snapshot = replay.reader.snapshot();
+    let plain = (source.mode == Mode::Fill && !workload.needs_queue())
+        .then(|| schedulers.pop_if(|(name, _)| name.is_empty()))
+        .flatten();
+    match plain {
+        Some((_, scheduler)) if are_local(scheduler.framework(), &snapshot, workload) => {
+            plain::run(&mut replay, scheduler)?;
         }
-        false => plain::run(&mut replay, scheduler)?,
+        other => {
+            schedulers.extend(other);
+            replay.outcome.preempted = Some(0);
+            let framework = |(name, of): &(Name, Algorithm)| (name.clone(), of.framework().clone());
+            let frameworks = Profiles::by_name(schedulers.iter().map(framework));
+            let simulation = stage.with_schedulers(schedulers, queue)?;
+            queued::run(&mut replay, simulation, frameworks, source)?;
+        }
     }
     replay.bar.finish_and_clear();
     replay.outcome.wall = started.elapsed();
@@ -185,31 +192,57 @@ fn are_local(framework: &Framework, cluster: &Cluster, workload: &Workload) -> b
     })
 }
 
-fn scheduler(
-    source: &Source,
-    settings: Settings<'_>,
-    handle: &Handle,
-) -> Result<(Algorithm, QueueConfig, Vec<String>, String), Failure> {
-    let pool = match usize::from(settings.threads) {
-        1 => None,
-        threads => {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            Some(Arc::new(pool.map_err(|error| Failure::Threads(error.to_string()))?))
+/// The schedulers of a replay.
+struct Schedulers {
+    /// One without a name for all pods, or several, each for the pods that name it.
+    of: Vec<(Name, Algorithm)>,
+    queue: QueueConfig,
+    notes: Vec<String>,
+    /// The configuration, the profiles and the seed.
+    run: String,
+}
+
+impl Schedulers {
+    fn new(
+        workload: &Workload,
+        source: &Source,
+        settings: Settings<'_>,
+        handle: &Handle,
+    ) -> Result<Schedulers, Failure> {
+        let pool = match usize::from(settings.threads) {
+            1 => None,
+            threads => {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                Some(Arc::new(pool.map_err(|error| Failure::Threads(error.to_string()))?))
+            }
+        };
+        let policies = settings.config.policies(handle)?;
+        let mut notes = policies.notes;
+        let names: Vec<&str> =
+            policies.profiles.iter().map(|profile| &*profile.scheduler_name).collect();
+        let file = settings.config.file.map_or_else(
+            || "default configuration".to_owned(),
+            |file| format!("configuration {}", shortened(&file.display().to_string(), 60)),
+        );
+        let profiles = if names.len() == 1 { "profile" } else { "profiles" };
+        let run = format!("{file}, {profiles} {}, seed {}", names.join(", "), settings.seed);
+        let is_for_all = names.len() == 1;
+        if is_for_all {
+            notes.extend(workload.foreign(names[0]));
         }
-    };
-    let policy = settings.config.policy(None, handle)?;
-    let percentage_of_nodes = match source.percentage_of_nodes {
-        0 => policy.percentage_of_nodes.unwrap_or(0),
-        given => given,
-    };
-    let framework = metrics::record(policy.framework, settings.metrics, &policy.profile);
-    let config = AlgorithmConfig { percentage_of_nodes, seed: settings.seed };
-    let file = settings.config.file.map_or_else(
-        || "default configuration".to_owned(),
-        |file| format!("configuration {}", shortened(&file.display().to_string(), 60)),
-    );
-    let run = format!("{file}, profile {}, seed {}", policy.profile, settings.seed);
-    Ok((Algorithm::new(framework, config, pool), policy.queue, policy.notes, run))
+        let each = policies.profiles.into_iter().map(|profile| {
+            let percentage_of_nodes = match source.percentage_of_nodes {
+                0 => profile.percentage_of_nodes.unwrap_or(0),
+                given => given,
+            };
+            let name = profile.scheduler_name;
+            let framework = metrics::record(profile.framework, settings.metrics, &name);
+            let config = AlgorithmConfig { percentage_of_nodes, seed: settings.seed };
+            let name = if is_for_all { Name::default() } else { name.into() };
+            (name, Algorithm::new(framework, config, pool.clone()))
+        });
+        Ok(Schedulers { of: each.collect(), queue: policies.queue, notes, run })
+    }
 }
 
 fn bar(workload: &Workload, progress: Progress) -> ProgressBar {

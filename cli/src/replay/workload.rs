@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use portolan::model::{Node, Object, ObjectKind, Pod, Timestamp};
+use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
 
 use crate::cluster::reader;
 use crate::error::Failure;
@@ -42,6 +42,18 @@ impl Workload {
         let first = pods().next().map(|pod| pod.template.priority);
         pods().any(|pod| Some(pod.template.priority) != first || pod.group().is_some())
             || self.arrivals.iter().any(|arrival| depends_on_others(&arrival.pod))
+    }
+
+    /// A note about pods that name other schedulers than the only one.
+    pub(super) fn foreign(&self, scheduler: &str) -> Option<String> {
+        let names = self.arrivals.iter().filter_map(|it| it.pod.template.scheduler_name.as_deref());
+        let foreign = names.filter(|name| *name != scheduler && *name != DEFAULT_SCHEDULER);
+        let foreign: Vec<&str> = foreign.collect();
+        let first = foreign.first()?;
+        Some(format!(
+            "{scheduler} schedules {} for other schedulers (the first: {first})",
+            count(foreign.len(), "pod")
+        ))
     }
 
     /// The arrival time and the duration of each pod. `load` is a factor on the arrival

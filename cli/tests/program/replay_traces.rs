@@ -3,6 +3,9 @@
 use crate::common::{file, portolan};
 use serde_json::Value;
 
+const NODE_OF: &str = "---\napiVersion: v1\nkind: Node\nmetadata: {name: NAME, labels: \
+    {kubernetes.io/hostname: NAME}}\nstatus: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n";
+
 const NODE: &[u8] = b"apiVersion: v1\nkind: Node\nmetadata: {name: n, labels: \
     {kubernetes.io/hostname: n}}\nstatus: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n";
 
@@ -150,4 +153,54 @@ profiles:
     };
     assert_eq!(placed(&[]), (3.into(), Value::Null));
     assert_eq!(placed(&["--config", &config]), (3.into(), 0.into()));
+}
+
+#[test]
+fn profiles_schedule_the_pods_that_name_them() {
+    let named = |name: &str, scheduler: &str| {
+        pod(name, "", &format!("schedulerName: {scheduler},")).replace("600m", "100m")
+    };
+    let nodes = ["large", "small"].map(|name| NODE_OF.replace("NAME", name)).concat();
+    let nodes = nodes.replacen("'1'", "'8'", 1);
+    let nodes = file("profiles", "nodes.yaml", nodes.as_bytes());
+    let all = [named("a", "packing"), named("b", "default-scheduler"), named("c", "elsewhere")];
+    let pods = file("profiles", "pods.yaml", all.concat().as_bytes());
+    let packing = "- schedulerName: packing
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}
+  plugins: {score: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFit}]}}
+";
+    let config = |name: &str, profiles: &str| {
+        let text = format!(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n{profiles}"
+        );
+        file("profiles", name, text.as_bytes())
+    };
+    let both = config("both.yaml", &format!("- schedulerName: default-scheduler\n{packing}"));
+    let one = config("one.yaml", packing);
+    let rows = file("profiles", "placements.csv", b"");
+    let replay = |more: &[&str]| {
+        let files =
+            ["replay", "--cluster", &nodes, "--pods", &pods, "-o", "json", "--placements", &rows];
+        let run = portolan(&[&files[..], more].concat());
+        assert_eq!(run.code, 0, "{}", run.err);
+        let text = std::fs::read_to_string(&rows).expect("placements");
+        let column = |line: &str, at: usize| line.split(',').nth(at).unwrap_or_default().to_owned();
+        let rows: Vec<(String, String)> =
+            text.lines().skip(1).map(|line| (column(line, 5), column(line, 9))).collect();
+        let result: Value = serde_json::from_str(&run.out).expect("one JSON object");
+        (rows, result["notes"].to_string())
+    };
+    let (rows, notes) = replay(&["--config", &both]);
+    // MostAllocated prefers the node with fewer cpus, the default profile the other one.
+    assert_eq!((&*rows[0].0, &*rows[1].0, &*rows[2].0), ("small", "large", ""));
+    assert_eq!(rows[2].1, "\"no profile has schedulerName \"\"elsewhere\"\"\"");
+    assert!(!notes.contains("elsewhere"), "{notes}");
+    for more in [&["--config", &*one][..], &["--config", &both, "--profile", "packing"]] {
+        let (rows, notes) = replay(more);
+        assert!(rows.iter().all(|(node, _)| node == "small"), "{rows:?}");
+        let says = "packing schedules 1 pod for other schedulers (the first: elsewhere)";
+        assert!(notes.contains(says), "{notes}");
+    }
 }
