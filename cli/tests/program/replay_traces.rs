@@ -204,3 +204,68 @@ fn profiles_schedule_the_pods_that_name_them() {
         assert!(notes.contains(says), "{notes}");
     }
 }
+
+/// Numbers from 0 to `below`, the same in each run of the tests.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+#[test]
+fn replays_with_and_without_the_queue_are_equal_if_no_pod_needs_it() {
+    for seed in 0..12 {
+        let mut draws = Draws(seed);
+        let nodes: String = (0..3 + draws.below(12))
+            .map(|n| {
+                let taint = match draws.below(4) {
+                    0 => "\nspec: {taints: [{key: gpu, effect: NoSchedule}]}",
+                    _ => "",
+                };
+                let zone = draws.below(3);
+                let labels = format!("{{kubernetes.io/hostname: n{n}, zone: z{zone}}}");
+                NODE_OF
+                    .replace("{kubernetes.io/hostname: NAME}", &labels)
+                    .replace("NAME", &format!("n{n}"))
+                    .replace("'1'", &(1 + draws.below(4)).to_string())
+                    .replace("\nstatus", &format!("{taint}\nstatus"))
+            })
+            .collect();
+        let pods: String = (0..60)
+            .map(|n| {
+                let at = format!("creationTimestamp: '1970-01-01T00:00:{n:02}Z'");
+                let spec = match draws.below(4) {
+                    0 => "tolerations: [{key: gpu, operator: Exists}],".to_owned(),
+                    1 => format!("nodeSelector: {{zone: z{}}},", draws.below(4)),
+                    _ => String::new(),
+                };
+                let cpu = format!("{}m", 100 + 100 * draws.below(9));
+                pod(&format!("p{n}"), &at, &spec).replace("600m", &cpu)
+            })
+            .collect();
+        let test = format!("equal-{seed}");
+        let nodes = file(&test, "nodes.yaml", nodes.as_bytes());
+        let pods = file(&test, "pods.yaml", pods.as_bytes());
+        let placements = |mode: &str| {
+            let rows = file(&test, "placements.csv", b"");
+            let files = ["replay", "--nodes", &nodes, "--pods", &pods, "-o", "json"];
+            let more = ["--mode", mode, "--placements", &rows, "--seed", "7"];
+            let run = portolan(&[&files[..], &more].concat());
+            assert_eq!(run.code, 0, "{}", run.err);
+            let result: Value = serde_json::from_str(&run.out).expect("one JSON object");
+            let is_queued = !result["preempted"].is_null();
+            let text = std::fs::read_to_string(&rows).expect("placements");
+            let nodes: Vec<String> =
+                text.lines().map(|line| line.split(',').nth(5).unwrap().to_owned()).collect();
+            (is_queued, nodes, result["placed"].clone(), result["decision_hash"].clone())
+        };
+        let (plain, queued) = (placements("fill"), placements("timed"));
+        assert!(!plain.0 && queued.0, "seed {seed}");
+        assert_eq!(plain.1, queued.1, "seed {seed}");
+        assert_eq!((plain.2, plain.3), (queued.2, queued.3), "seed {seed}");
+    }
+}
