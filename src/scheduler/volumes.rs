@@ -168,7 +168,11 @@ fn provisioned(
     });
     let term =
         NodeSelectorTerm { match_expressions: here.collect(), ..NodeSelectorTerm::default() };
-    let name: Name = format!("pvc-{}", claim.uid).into();
+    // The claims of manifests have no uid. Volumes of the same name would replace each other.
+    let name: Name = match claim.uid.is_empty() {
+        true => format!("pvc-{}/{}", claim.namespace, claim.name).into(),
+        false => format!("pvc-{}", claim.uid).into(),
+    };
     Ok(PersistentVolume {
         capacity: claim.request,
         access_modes: claim.access_modes.clone(),
