@@ -61,6 +61,81 @@ metadata: {name: db-6, namespace: shop}
     assert_eq!(claims(&added), ["shop/data-db-6"]);
 }
 
+const EPHEMERAL: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: ci, uid: uid-a}
+spec:
+  containers: [{name: c}]
+  volumes:
+  - name: work
+    ephemeral:
+      volumeClaimTemplate:
+        spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: web, namespace: ci}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: c}]
+      volumes:
+      - name: cache
+        ephemeral:
+          volumeClaimTemplate:
+            spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: standard, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}
+provisioner: disk.example.com
+";
+
+fn claim(objects: &Objects, named: &str) -> portolan::model::PersistentVolumeClaim {
+    let mut found = objects.objects.iter().filter_map(|object| match object {
+        portolan::model::Object::PersistentVolumeClaim(claim) if &*claim.name == named => {
+            Some((**claim).clone())
+        }
+        _ => None,
+    });
+    found.next().expect("a claim")
+}
+
+#[test]
+fn claims_of_ephemeral_volumes_belong_to_their_pods() {
+    let mut objects = read_yaml(EPHEMERAL).expect("objects");
+    assert_eq!(objects.expand(), 1);
+    assert_eq!(claims(&objects), ["ci/a-work", "ci/web-0-cache"]);
+    let (of_a, of_web) = (claim(&objects, "a-work"), claim(&objects, "web-0-cache"));
+    assert_eq!((&*of_a.owner, &*of_a.class, of_a.request), ("uid-a", "standard", 1 << 30));
+    assert_eq!((&*of_web.owner, &*of_web.class, of_web.request), ("ci/web-0", "fast", 2 << 30));
+}
+
+#[test]
+fn claims_of_ephemeral_volumes_are_not_created_twice_or_for_running_pods() {
+    let known = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: a-work, namespace: ci}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: web-0-cache, namespace: ci}
+";
+    let [cluster, mut added] = Reader::finish_together([reader(known), reader(EPHEMERAL)]);
+    added.expand_in(&cluster);
+    assert_eq!(claims(&added), Vec::<String>::new());
+    let running = EPHEMERAL.replace(
+        "spec:\n  containers: [{name: c}]\n",
+        "spec:\n  nodeName: n\n  containers: [{name: c}]\n",
+    );
+    let objects = read_yaml(&running).expect("objects");
+    assert_eq!(claims(&objects), Vec::<String>::new());
+}
+
 #[test]
 fn pods_that_are_being_deleted_are_replaced() {
     let text = "
