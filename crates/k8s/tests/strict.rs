@@ -63,6 +63,16 @@ fn truth_values_of_yaml_1_1_depend_on_the_field() {
 }
 
 #[test]
+fn numbers_of_yaml_with_a_leading_zero_are_octal() {
+    let volume = "  volumes:\n  - name: v\n    secret: {secretName: s, defaultMode: 0640}\n";
+    assert_eq!(problems(&format!("{POD}{volume}")), []);
+    let set =
+        "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: web}\nspec: {replicas: 010}\n";
+    let objects = portolan_k8s::read_yaml(set).expect("objects");
+    assert_eq!(objects.controllers[0].replicas, 8);
+}
+
+#[test]
 fn quantities_may_be_numbers_and_other_texts_may_not() {
     let text = POD.replace("name: web-0", "name: 17");
     let found = problems(&text);
