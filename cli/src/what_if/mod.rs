@@ -10,6 +10,7 @@
 //! join, controllers become smaller, nodes fail, are drained and upgraded, and at the end new
 //! pods arrive. Each part starts when the part before it has settled.
 
+mod bound;
 mod budgets;
 mod claims;
 mod consolidate;
@@ -375,7 +376,8 @@ fn change(
     let mut more = added.pods;
     more.splice(0..0, new);
     record.refuse_known(&more, &simulation.engine)?;
-    arrive(simulation, record, &more)
+    let free = bound::add(more, simulation, record, &mut answer.notes)?;
+    arrive(simulation, record, &free)
 }
 
 /// The namespace and name of a pod.

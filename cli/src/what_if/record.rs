@@ -65,6 +65,13 @@ impl Record {
         }
     }
 
+    /// Records why a pod cannot run.
+    pub(super) fn is_refused(&mut self, uid: &Uid, why: String) {
+        if let Some(at) = self.by_uid.get(uid) {
+            self.pods[*at].why = Some(why);
+        }
+    }
+
     /// Whether the simulation has moved or tried to place no pod.
     pub(super) fn is_empty(&self) -> bool {
         self.pods.is_empty()

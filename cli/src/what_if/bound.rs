@@ -1,0 +1,79 @@
+//! Added pods that name their node: its kubelet runs them, and no scheduler is asked.
+
+use portolan::Cluster;
+use portolan::framework::{Cycle, CycleState};
+use portolan::log::Event;
+use portolan::model::{Name, Pod};
+
+use crate::error::Failure;
+use crate::simulation::{Simulation, closed, event};
+use crate::text::count;
+
+use super::key;
+use super::record::Record;
+
+/// The plugins whose filters a kubelet applies to a pod before it runs it (`AdmissionCheck` in kube-scheduler's
+/// scheduler.go).
+const KUBELET: [&str; 3] = ["NodeResourcesFit", "NodeAffinity", "NodePorts"];
+
+/// Places the pods that name a node of the cluster, and returns the others, which are scheduled. A note names the first
+/// of those that name a node of another cluster.
+pub(super) fn add(
+    pods: Vec<Pod>,
+    simulation: &Simulation,
+    record: &mut Record,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Pod>, Failure> {
+    if pods.iter().all(|pod| node_of(pod).is_none()) {
+        return Ok(pods);
+    }
+    let mut reader = simulation.engine.reader().map_err(closed)?;
+    let mut free = Vec::new();
+    let mut foreign = Vec::new();
+    for pod in pods {
+        let Some(node) = node_of(&pod) else {
+            free.push(pod);
+            continue;
+        };
+        let now = reader.refresh();
+        if now.node(node).is_none() {
+            foreign.push((key(&pod), node.clone()));
+            free.push(pod);
+            continue;
+        }
+        record.arrives(pod.clone(), None);
+        if let Some(why) = refused_by_kubelet(&pod, node, now, record) {
+            record.is_refused(&pod.uid, why);
+            continue;
+        }
+        let put = event(&simulation.engine, Event::add_pod(pod.clone()))?;
+        put.map_err(|error| Failure::Refused { object: format!("pod {}", key(&pod)), error })?;
+    }
+    if let [(pod, node), others @ ..] = &*foreign {
+        let others = match others.len() {
+            0 => String::new(),
+            more => format!(", as do {}", count(more, "other pod")),
+        };
+        notes.push(format!(
+            "{pod} names a node that is not in the cluster ({node}){others}: scheduled anew"
+        ));
+    }
+    Ok(free)
+}
+
+fn node_of(pod: &Pod) -> Option<&Name> {
+    pod.node_name.as_ref().filter(|node| !node.is_empty())
+}
+
+/// Why the kubelet of the node would reject the pod.
+fn refused_by_kubelet(pod: &Pod, node: &Name, now: &Cluster, record: &Record) -> Option<String> {
+    let (framework, _) = record.profiles.get(pod).or_else(|| record.profiles.iter().next())?;
+    let state = CycleState::default();
+    let like = Pod { node_name: None, ..pod.clone() };
+    let filters = framework.pre_filter(Cycle::new(now, &like, &state));
+    let rejections = filters.filter_all(now.node(node)?).into_iter();
+    let of_kubelet = rejections.filter(|status| KUBELET.contains(&status.plugin));
+    let reasons: Vec<String> = of_kubelet.map(|status| status.message()).collect();
+    (!reasons.is_empty())
+        .then(|| format!("the kubelet of {node} would reject the pod: {}", reasons.join(", ")))
+}
