@@ -10,6 +10,7 @@ mod compare;
 mod configurations;
 mod conformance;
 mod consolidate;
+mod corpus;
 mod dropped;
 mod errors;
 mod explain;
