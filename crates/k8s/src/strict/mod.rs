@@ -202,7 +202,7 @@ fn object_of(api_version: &str, kind: &str, spot: &Spot, sink: &mut Sink<'_>) {
             core::v1::Namespace => "Namespace" |_, _| {},
             core::v1::Service => "Service" |_, _| {},
             core::v1::ReplicationController => "ReplicationController" rules::replication_controller,
-            core::v1::PersistentVolume => "PersistentVolume" |_, _| {},
+            core::v1::PersistentVolume => "PersistentVolume" rules::persistent_volume,
             core::v1::PersistentVolumeClaim => "PersistentVolumeClaim" |_, _| {},
         "apps/v1":
             apps::v1::Deployment => "Deployment" rules::deployment,

@@ -111,6 +111,11 @@ fn pod_spec(spec: &core::v1::PodSpec, at: &[Step], sink: &mut Sink<'_>) {
             }
         }
     }
+    let policy = spec.restart_policy.as_deref().unwrap_or("Always");
+    if !matches!(policy, "Always" | "OnFailure" | "Never") {
+        let what = unsupported(policy, "Always, OnFailure, Never");
+        sink.add(&key(at, &["restartPolicy"]), what);
+    }
     for (i, toleration) in spec.tolerations.iter().flatten().enumerate() {
         let at = index(at, "tolerations", i);
         let operator = toleration.operator.as_deref().unwrap_or("");
@@ -141,6 +146,10 @@ fn pod_spec(spec: &core::v1::PodSpec, at: &[Step], sink: &mut Sink<'_>) {
         if constraint.topology_key.is_empty() {
             sink.add(&key(&at, &["topologyKey"]), "Required value: can not be empty");
         }
+        if let Some(domains @ ..=0) = constraint.min_domains {
+            let what = invalid(&domains.to_string(), "must be greater than zero");
+            sink.add(&key(&at, &["minDomains"]), what);
+        }
         let supported = "DoNotSchedule, ScheduleAnyway";
         if !supported.split(", ").any(|known| known == constraint.when_unsatisfiable) {
             let what = unsupported(&constraint.when_unsatisfiable, supported);
@@ -154,6 +163,15 @@ fn pod_spec(spec: &core::v1::PodSpec, at: &[Step], sink: &mut Sink<'_>) {
     labels(spec.node_selector.as_ref(), &key(at, &["nodeSelector"]), sink);
 }
 
+/// Whether the resource is not one of Kubernetes itself (pkg/apis/core/v1/helper `IsExtendedResourceName`).
+fn is_extended(resource: &str) -> bool {
+    resource.contains('/') && !resource.contains("kubernetes.io/")
+}
+
+fn is_whole(amount: Quantity) -> bool {
+    amount.milli_value() % 1000 == 0
+}
+
 /// A request must not exceed its limit, and neither may be negative.
 fn limits(resources: &core::v1::ResourceRequirements, at: &[Step], sink: &mut Sink<'_>) {
     let lists = [("requests", &resources.requests), ("limits", &resources.limits)];
@@ -162,6 +180,9 @@ fn limits(resources: &core::v1::ResourceRequirements, at: &[Step], sink: &mut Si
             if amount.0.starts_with('-') {
                 let why = "must be greater than or equal to 0";
                 sink.add(&key(at, &[list, resource]), invalid(&amount.0, why));
+            } else if is_extended(resource) && amount.0.parse().is_ok_and(|it| !is_whole(it)) {
+                let what = invalid(&amount.0, "must be an integer");
+                sink.add(&key(at, &[list, resource]), what);
             }
         }
     }
@@ -428,6 +449,16 @@ pub(super) fn cron_job(found: &batch::v1::CronJob, sink: &mut Sink<'_>) {
     }
 }
 
+pub(super) fn persistent_volume(found: &core::v1::PersistentVolume, sink: &mut Sink<'_>) {
+    name(&found.metadata, sink);
+    let affinity = found.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else { return };
+    let at = place(&["spec", "nodeAffinity", "required"]);
+    for (i, term) in required.node_selector_terms.iter().enumerate() {
+        node_term(term, &index(&at, "nodeSelectorTerms", i), sink);
+    }
+}
+
 pub(super) fn budget(found: &policy::v1::PodDisruptionBudget, sink: &mut Sink<'_>) {
     name(&found.metadata, sink);
     let of_pods = found.spec.as_ref().and_then(|spec| spec.selector.as_ref());
@@ -436,6 +467,11 @@ pub(super) fn budget(found: &policy::v1::PodDisruptionBudget, sink: &mut Sink<'_
         .spec
         .as_ref()
         .filter(|spec| spec.max_unavailable.is_some() && spec.min_available.is_some());
+    let policy = found.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
+    if let Some(policy) = policy.filter(|it| !matches!(*it, "AlwaysAllow" | "IfHealthyBudget")) {
+        let what = unsupported(policy, "AlwaysAllow, IfHealthyBudget");
+        sink.add(&place(&["spec", "unhealthyPodEvictionPolicy"]), what);
+    }
     if both.is_some() {
         let what = "Invalid value: minAvailable and maxUnavailable cannot be both set";
         sink.add(&place(&["spec"]), what);
