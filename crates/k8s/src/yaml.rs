@@ -73,10 +73,25 @@ pub(super) fn documents(input: &str) -> Result<Vec<Document>, ReadError> {
         .map_err(|error| syntax(&error, input))
 }
 
-/// Returns the text of an error, without advice on the options of the parser.
+/// The parser's words for values of a wrong type, and those of manifests.
+const WORDS: [(&str, &str); 9] = [
+    ("expected mapping start", "expected an object (KEY: VALUE)"),
+    ("expected sequence start", "expected a list (- ITEM)"),
+    ("expected string scalar", "expected a text"),
+    ("invalid boolean", "expected true or false"),
+    ("invalid i32", "expected a whole number of at most 32 bits"),
+    ("invalid i64", "expected a whole number"),
+    ("invalid u16", "expected a whole number from 0 to 65535"),
+    ("invalid u32", "expected a whole number from 0 to 4294967295"),
+    ("invalid u64", "expected a whole number from 0"),
+];
+
+/// Returns the text of an error in the words of manifests, without advice on the options of the parser.
 pub(crate) fn message(error: &Error) -> String {
     let message = error.without_snippet().to_string();
-    message.replace(", set DuplicateKeyPolicy in Options if acceptable", ": remove one of them")
+    let message = message
+        .replace(", set DuplicateKeyPolicy in Options if acceptable", ": remove one of them");
+    WORDS.iter().fold(message, |message, (theirs, ours)| message.replace(theirs, ours))
 }
 
 fn syntax(error: &Error, input: &str) -> ReadError {
