@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::common::{Run, file, portolan};
+use crate::invalid;
 
 /// Runs the program with an input on standard input.
 fn portolan_with(arguments: &[&str], input: &[u8]) -> Run {
@@ -595,7 +596,8 @@ fn schemas_in_custom_resource_definitions_may_be_deep() {
     read_file("crd.yaml", format!("{}{}", yaml(&crd), documents("---")));
 }
 
-/// Invalid inputs for `audit --cluster`: the name of the file, its content, and parts of the error.
+/// Invalid inputs for `audit --cluster`: the name of the file, its content, and parts of the error. Those of
+/// [`invalid::objects`] are parsed, and refused for what they contain.
 fn invalid() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>)> {
     let utf16 = |bom: bool, big: bool| -> Vec<u8> {
         let text = format!("{}{}", if bom { "\u{feff}" } else { "" }, node("n1"));
@@ -623,8 +625,10 @@ fn invalid() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>)> {
         bytes[257..262].copy_from_slice(b"ustar");
         bytes
     };
+    let parsed = invalid::objects().into_iter();
+    let parsed = parsed.map(|(name, text, parts)| (name, text.into_bytes(), parts));
     let logs = "==== START logs for container c of pod a/b ====\nlog\n";
-    vec![
+    let mut all = vec![
         ("empty.json", one(""), vec![": the file is empty"]),
         ("blank.yaml", one(" \n\r\n\t"), vec![": the file is empty"]),
         ("empty.json.gz", gzip(b""), vec![": the file is empty"]),
@@ -847,19 +851,28 @@ fn invalid() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>)> {
             one(r#"{"apiVersion": "v1", "kind": "List", "items": {"a": 1}}"#),
             vec![":1: ", "items"],
         ),
-    ]
+    ];
+    all.extend(parsed);
+    all
 }
 
 #[test]
 fn invalid_inputs_have_short_errors() {
     let folder = folder("invalid");
     let all = invalid();
-    assert!(all.len() >= 40);
+    let names: std::collections::BTreeSet<&str> = all.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(names.len(), all.len(), "a name occurs twice");
+    assert!(all.len() >= 100);
+    let objects: Vec<&str> = invalid::objects().iter().map(|(name, ..)| *name).collect();
     let mut failed = Vec::new();
     for (name, content, parts) in all {
         put(&folder, name, content);
         let file = folder.join(name);
-        let Run { code, out, err } = portolan(&["audit", "--cluster", path(&file)]);
+        let mut arguments = vec!["audit", "--cluster", path(&file)];
+        if objects.contains(&name) {
+            arguments.push("--strict");
+        }
+        let Run { code, out, err } = portolan(&arguments);
         let is_short = err.chars().count() < 300 && err.lines().count() == 1;
         let is_named = err.starts_with(&format!("portolan: {}", path(&file)));
         let is_clear = parts.iter().all(|part| err.contains(part));

@@ -17,6 +17,7 @@ mod explain;
 mod explain_changes;
 mod inputs;
 mod inspect;
+mod invalid;
 mod live;
 mod manners;
 mod perf;
