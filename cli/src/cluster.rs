@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use portolan::model::{Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template};
+use portolan::model::{
+    EventError, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template,
+};
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, PodInfo, Writer};
 use portolan_k8s::{BudgetLimit, ControllerKind, PodController, Scales};
@@ -344,7 +346,12 @@ impl Contents {
         let (objects, nodes) = (std::mem::take(objects), std::mem::take(nodes));
         let applied = writer.load(objects, nodes, placed);
         if let Some((object, error)) = applied.rejected.into_iter().next() {
-            return Err(Failure::Refused { object, error });
+            return Err(match error {
+                EventError::AlreadyAdded { uid } => Failure::Usage(format!(
+                    "{object} has the uid {uid} of another pod: pass each pod once"
+                )),
+                error => Failure::Refused { object, error },
+            });
         }
         writer.publish();
         Ok(pending)

@@ -45,6 +45,11 @@ fn bytes(file: &Path) -> Result<Vec<u8>, Failure> {
         std::io::stdin().lock().read_to_end(&mut bytes).map_err(open)?;
         return Ok(bytes);
     }
+    if ["http://", "https://"].iter().any(|scheme| file.to_string_lossy().starts_with(scheme)) {
+        let what =
+            "addresses are not read: download the file, for example with curl, and pass it or -";
+        return Err(Failure::File { file: file.to_owned(), what: what.to_owned() });
+    }
     std::fs::read(file).map_err(open)
 }
 

@@ -31,6 +31,10 @@ pub(crate) struct Arguments {
     /// Only pods and objects of this namespace (needs --store).
     #[arg(long, value_name = "NAMESPACE", requires = "store")]
     namespace: Option<String>,
+    /// Accepted as by kubectl: without --namespace, the pods and objects of all namespaces are
+    /// printed.
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    all_namespaces: bool,
     /// Only nodes or pods with these labels, such as pool=a,zone!=b (needs --store).
     #[arg(long, value_name = "SELECTOR", requires = "store", value_parser = Selection::parse)]
     selector: Option<Selection>,

@@ -68,7 +68,7 @@ pub(super) fn fail(
     // Pods with the same time are deleted together, before any of them is replaced.
     for together in pods.chunk_by(|(a, ..), (b, ..)| a == b) {
         if together.first().is_some_and(|(when, ..)| *when == When::NodeDeleted) {
-            remove_nodes(&names, simulation)?;
+            remove_nodes(&names, simulation, record)?;
         }
         for (_, pod, _) in together {
             // A pod of a node that was deleted is gone already.
@@ -79,7 +79,10 @@ pub(super) fn fail(
         }
         for (when, pod, node) in together {
             match owner(pod) {
-                Some("DaemonSet" | "Node") => continue,
+                Some("DaemonSet" | "Node") => {
+                    record.is_gone(&pod.uid);
+                    continue;
+                }
                 _ if is_bare(pod) => {
                     answer.lost.push((pod.clone(), node.clone()));
                     continue;
@@ -92,7 +95,7 @@ pub(super) fn fail(
         }
         simulation.let_permits_end(record)?;
     }
-    remove_nodes(&names, simulation)?;
+    remove_nodes(&names, simulation, record)?;
     simulation.settle(record)?;
     let waits = |pods: usize, what: &str, more: &str| {
         (pods > 0).then(|| {
@@ -108,8 +111,12 @@ pub(super) fn fail(
     Ok(())
 }
 
-/// Deletes the nodes that still exist, with all pods that are on them.
-pub(super) fn remove_nodes(names: &[String], simulation: &Simulation) -> Result<(), Failure> {
+/// Deletes the nodes that still exist, with all pods that are on them. Pods of daemon sets end with their node.
+pub(super) fn remove_nodes(
+    names: &[String],
+    simulation: &Simulation,
+    record: &mut Record,
+) -> Result<(), Failure> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
     for name in names {
         let Some(info) = reader.refresh().node(name) else { continue };
@@ -117,6 +124,9 @@ pub(super) fn remove_nodes(names: &[String], simulation: &Simulation) -> Result<
         for pod in pods {
             let gone = event(&simulation.engine, Event::remove_pod(&pod))?;
             gone.map_err(|error| refused(&pod, error))?;
+            if matches!(owner(&pod), Some("DaemonSet" | "Node")) {
+                record.is_gone(&pod.uid);
+            }
         }
         let name: Name = name.as_str().into();
         event(&simulation.engine, Event::RemoveNode(name.clone()))?

@@ -65,8 +65,12 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     from: cluster::From,
     /// Nodes to cordon and drain, as `kubectl drain` does.
-    #[arg(long, num_args = 1.., value_name = "NODE")]
+    #[arg(long, value_parser = targets::node, num_args = 1.., value_name = "NODE")]
     drain: Vec<String>,
+    /// Cordon and drain the nodes with these labels instead, such as pool=a, as `kubectl drain
+    /// --selector` does.
+    #[arg(long, value_parser = upgrade::Selection::parse, conflicts_with = "drain")]
+    selector: Option<upgrade::Selection>,
     /// Accepted as by kubectl: pods of daemon sets always stay on drained nodes.
     #[arg(long)]
     ignore_daemonsets: bool,
@@ -74,7 +78,7 @@ pub(crate) struct Arguments {
     ///
     /// Pods are replaced after the time for which they tolerate the failure. Pods without a
     /// controller are lost, which --force accepts.
-    #[arg(long, num_args = 1.., value_name = "NODE")]
+    #[arg(long, value_parser = targets::node, num_args = 1.., value_name = "NODE")]
     fail_node: Vec<String>,
     /// Delete controllers with their pods, or pods, such as deployment/web or pod/web-0.
     ///
@@ -336,6 +340,15 @@ fn change(
         let is_removed = |of: &Reference| of.kind == it.kind.as_str() && of.name == it.name;
         !arguments.remove.iter().any(is_removed) || namespace.is_some_and(|of| of != &*it.namespace)
     };
+    // The nodes of the cluster, without those that join.
+    let drained = match &arguments.selector {
+        Some(selection) => {
+            let nodes = selection.nodes(reader.refresh(), "--selector")?;
+            let names = nodes.iter().map(|node| node.name.to_string());
+            names.filter(|name| !arguments.fail_node.contains(name)).collect()
+        }
+        None => arguments.drain.clone(),
+    };
     // Finding the daemon sets takes a look at all pods.
     let adds_nodes = !arguments.add.is_empty() || arguments.upgrade.is_some();
     let controllers = contents.controllers().iter().filter(|_| adds_nodes);
@@ -355,7 +368,7 @@ fn change(
     limits.update(&scales, simulation, record)?;
 
     let mut drains = Drains::new(reader.refresh(), options, &limits, &scales);
-    drain::drain(&arguments.drain, &mut drains, simulation, record, answer)?;
+    drain::drain(&drained, &mut drains, simulation, record, answer)?;
     if let Some(selection) = &arguments.upgrade {
         let most = (arguments.max_surge, arguments.max_unavailable);
         let drains = &mut drains;

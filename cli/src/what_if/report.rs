@@ -75,14 +75,17 @@ pub(super) fn table(answer: &Answer) -> String {
     let parts: Vec<String> =
         parts.map(|(pods, what)| format!("{} {what}", count(*pods, "pod"))).collect();
     let _ = match parts.is_empty() {
-        true if answer.pending.is_empty() => writeln!(text, "all pods can be placed\n"),
-        true => {
-            let pending = count(answer.pending.len(), "pod");
-            writeln!(
+        true => match answer.pending.len() {
+            0 => writeln!(text, "all pods can be placed\n"),
+            pods => writeln!(
                 text,
-                "all pods can be placed, except {pending} pending without the change, too\n"
-            )
-        }
+                "all pods can be placed, except {} without the change, too\n",
+                match pods {
+                    1 => "1 pod that is pending".to_owned(),
+                    _ => format!("{pods} pods that are pending"),
+                }
+            ),
+        },
         false => writeln!(text, "{}\n", parts.join(", ")),
     };
     let _ = writeln!(text, "nodes     {} ({} added)", answer.nodes, answer.added);

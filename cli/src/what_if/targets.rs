@@ -52,6 +52,19 @@ impl Reference {
     }
 }
 
+/// Parses the name of a node, which kubectl also accepts as `node/NAME`.
+pub(super) fn node(text: &str) -> Result<String, String> {
+    let name = match text.split_once('/') {
+        Some(("node" | "nodes" | "no", name)) => name,
+        Some(_) => return Err("pass the name of a node, such as n1 or node/n1".to_owned()),
+        None => text,
+    };
+    match name.contains(',') {
+        true => Err("separate the nodes with spaces".to_owned()),
+        false => Ok(name.to_owned()),
+    }
+}
+
 /// A controller and its new number of pods.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {

@@ -5,6 +5,9 @@
 //! upgraded in place: they are cordoned, drained and return. Drains obey disruption budgets. A
 //! real upgrade would hang in a step whose drains cannot end; the simulation ends there.
 
+use std::sync::Arc;
+
+use portolan::Cluster;
 use portolan::model::{LabelLookup, Name, Node, NodeSelectorTerm, Operator, Requirement};
 use portolan_k8s::IntOrPercent;
 
@@ -17,7 +20,7 @@ use super::nodes::{Daemons, copy};
 use super::record::Record;
 use super::{Answer, key};
 
-/// The nodes to upgrade.
+/// The nodes to upgrade or drain.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     text: String,
@@ -40,6 +43,19 @@ impl Selection {
 
     pub(crate) fn selects(&self, node: &Node) -> bool {
         self.selects_labels(&node.labels)
+    }
+
+    /// The selected nodes in the order of the cluster, at least one.
+    pub(super) fn nodes(&self, cluster: &Cluster, option: &str) -> Result<Vec<Arc<Node>>, Failure> {
+        let nodes = cluster.nodes().filter_map(|info| info.node().cloned());
+        let nodes: Vec<_> = nodes.filter(|node| self.selects(node)).collect();
+        if nodes.is_empty() {
+            return Err(Failure::Usage(format!(
+                "{option} {}: no node has these labels: check the selector",
+                self.text
+            )));
+        }
+        Ok(nodes)
     }
 
     pub(crate) fn selects_labels(&self, labels: &(impl LabelLookup + ?Sized)) -> bool {
@@ -151,14 +167,7 @@ pub(super) fn upgrade(
     answer: &mut Answer,
 ) -> Result<(), Failure> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
-    let nodes = reader.refresh().nodes().filter_map(|info| info.node().cloned());
-    let nodes: Vec<_> = nodes.filter(|node| selection.selects(node)).collect();
-    if nodes.is_empty() {
-        return Err(Failure::Usage(format!(
-            "--upgrade {}: no node has these labels: check the selector",
-            selection.text
-        )));
-    }
+    let nodes = selection.nodes(reader.refresh(), "--upgrade")?;
     // A percentage of a few nodes is at least one node, as in a rolling update.
     let total = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
     let number = |of: IntOrPercent, up| usize::try_from(of.of(total, up)).unwrap_or(0);
@@ -210,7 +219,7 @@ pub(super) fn upgrade(
             break;
         }
         let replaced: Vec<String> = replaced.iter().map(|node| node.name.to_string()).collect();
-        remove_nodes(&replaced, simulation)?;
+        remove_nodes(&replaced, simulation, record)?;
         for node in in_place {
             cordon(&simulation.engine, node, node.unschedulable)?;
         }

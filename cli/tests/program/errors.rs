@@ -109,6 +109,13 @@ fn a_missing_file_is_refused() {
 }
 
 #[test]
+fn addresses_are_not_taken_for_files() {
+    let run = portolan(&["what-if", "-f", "https://example.com/cluster.yaml", "--drain", "n1"]);
+    assert_eq!((run.code, &*run.out), (2, ""));
+    assert!(run.err.contains("addresses are not read: download the file"), "{}", run.err);
+}
+
+#[test]
 fn an_unsupported_kind_is_named() {
     let nodes = r#"{"apiVersion":"v1","kind":"Foo","metadata":{"name":"a"}}"#;
     let says = ["no nodes found: pass a file with nodes; ignored 1 Foo (kind not used)"];

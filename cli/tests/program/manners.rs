@@ -74,6 +74,7 @@ fn stores_are_named_as_kubectl_names_kinds() {
     assert_eq!(rows("nodes", &["-l", "pool=a,kubernetes.io/hostname!=n1", "-oname"]), "node/n2\n");
     assert_eq!(rows("po", &["-l", "app in (web)", "-oname"]), "pod/web-1-a\npod/web-1-b\n");
     assert_eq!(rows("po", &["-n", "other", "-oname"]), "");
+    assert_eq!(rows("po", &["-A", "-oname"]), rows("po", &["-oname"]));
     let wide = rows("nodes", &["-o", "wide"]);
     assert!(wide.contains("dedicated=batch:NoSchedule") && wide.contains("pool=b"), "{wide}");
     assert!(!rows("nodes", &[]).contains("pool=b"));

@@ -304,6 +304,10 @@ fn objects_that_occur_twice_are_refused() {
         error(&[node("n0"), placed()], &[pending("p", "1m")]),
         format!("portolan: pod d/p {twice}")
     );
+    let mut same_uid = pod("r", "n0", "100m", None);
+    same_uid["metadata"]["uid"] = placed()["metadata"]["uid"].clone();
+    let text = error(&[node("n0"), placed(), same_uid], &[]);
+    assert!(text.ends_with(" of another pod: pass each pod once\n"), "{text}");
     let new = [pending("q", "1m"), pending("q", "1m")];
     assert_eq!(error(&[node("n0")], &new), format!("portolan: pod d/q {twice}"));
 }

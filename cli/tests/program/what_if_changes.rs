@@ -524,3 +524,64 @@ fn contradicting_options_are_refused() {
     let (code, found) = ask(&["--cluster", &cluster, "--force", "--fail-node", "n0", "n0"]);
     assert_eq!((code, &found["failed"]), (0, &json!(["n0"])), "{found:#}");
 }
+
+#[test]
+fn created_pods_of_daemon_sets_end_with_their_node() {
+    let mut set = controller("DaemonSet", "agent", 0, "100m");
+    set["spec"].as_object_mut().expect("a spec").remove("replicas");
+    let from = cluster("created-daemons", &[node("n0"), node("n1"), set]);
+    let (code, answer) = ask(&["--cluster", &from, "--fail-node", "n0"]);
+    assert_eq!((code, pods(&answer, "unplaced")), (0, Vec::<String>::new()), "{answer}");
+    assert_eq!(pods(&answer, "placed"), ["d/agent-n1"]);
+    let (code, answer) = ask(&["--cluster", &from, "--upgrade", "all"]);
+    assert_eq!((code, pods(&answer, "unplaced")), (0, Vec::<String>::new()), "{answer}");
+}
+
+#[test]
+fn nodes_are_named_and_selected_as_by_kubectl() {
+    let mut other = node("n2");
+    other["metadata"]["labels"]["pool"] = json!("b");
+    let items = [node("n0"), node("n1"), other, pod("web-0", "n0", "200m", "ReplicaSet/web")];
+    let from = cluster("names", &items);
+    for name in ["n0", "node/n0", "nodes/n0", "no/n0"] {
+        let (code, answer) = ask(&["-f", &from, "--drain", name]);
+        assert_eq!((code, &answer["drained"]), (0, &json!(["n0"])), "{name}");
+        let (_, answer) = ask(&["-f", &from, "--fail-node", name]);
+        assert_eq!(answer["failed"], json!(["n0"]), "{name}");
+    }
+    let (code, answer) = ask(&["-f", &from, "-l", "pool=a"]);
+    assert_eq!((code, &answer["drained"]), (0, &json!(["n0", "n1"])), "{answer}");
+    assert_eq!(answer["placed"][0]["to"], "n2");
+    // Nodes that join are not drained, and nodes that fail cannot be.
+    let like = file("what-if-names", "like.json", node("new").to_string().as_bytes());
+    let add = format!("1x{like}");
+    let (code, answer) = ask(&["-f", &from, "-l", "pool=a", "--add", &add, "--fail-node", "n1"]);
+    assert_eq!((code, &answer["drained"]), (0, &json!(["n0"])), "{answer}");
+    for (arguments, text) in [
+        (&["--drain", "n0,n1"][..], "separate the nodes with spaces"),
+        (&["--drain", "pod/n0"], "pass the name of a node, such as n1 or node/n1"),
+        (&["-l", "pool=c"], "--selector pool=c: no node has these labels: check the selector"),
+        (&["-l", "pool=a", "--drain", "n0"], "cannot be used with"),
+    ] {
+        let run = portolan(&[&["what-if", "-f", &from][..], arguments].concat());
+        assert!(run.code == 2 && run.err.contains(text), "{text}: {}", run.err);
+    }
+}
+
+#[test]
+fn the_first_line_counts_pods_that_are_pending_anyway() {
+    let first = |pending: &[Value]| {
+        let items =
+            [&[node("n0"), node("n1"), pod("web-0", "n0", "200m", "ReplicaSet/web")], pending];
+        let from = cluster("first-line", &items.concat());
+        let run = portolan(&["what-if", "-f", &from, "--drain", "n0"]);
+        assert_eq!(run.code, 0, "{}", run.err);
+        run.out.lines().next().unwrap_or_default().to_owned()
+    };
+    let large = |name: &str| pod(name, "", "9", "ReplicaSet/large");
+    assert_eq!(first(&[]), "all pods can be placed");
+    let one = "all pods can be placed, except 1 pod that is pending without the change, too";
+    assert_eq!(first(&[large("a")]), one);
+    let two = "all pods can be placed, except 2 pods that are pending without the change, too";
+    assert_eq!(first(&[large("a"), large("b")]), two);
+}
