@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::log::{
     Attendant, Event, Fold, Follower, Log, Outcome, SpawnError, Ticket, TrySubmitError, Unavailable,
@@ -111,8 +111,7 @@ impl Fold for Core {
 
     fn tick(&mut self) {
         // No caller passes a clock here, so this is the only place where the engine reads the system's clock.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = Timestamp(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
+        let now = Timestamp::from(SystemTime::now());
         // `expire` never returns an error.
         if self.writer.expire(now).is_ok_and(|expired| expired > 0) {
             self.writer.publish();

@@ -1,7 +1,7 @@
 //! The pod as callers submit it, and its builder.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::requests::Requests;
 use super::{
@@ -33,6 +33,17 @@ impl Timestamp {
     #[must_use]
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// Converts a time of the system's clock, saturating. Times before the epoch are negative.
+    fn from(time: SystemTime) -> Timestamp {
+        let nanos = |since: Duration| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
+        Timestamp(match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => nanos(after),
+            Err(before) => -nanos(before.duration()),
+        })
     }
 }
 
@@ -383,6 +394,15 @@ impl Taint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timestamps_count_nanoseconds_from_the_epoch_in_both_directions() {
+        let (epoch, time) = (SystemTime::UNIX_EPOCH, Duration::new(3, 5));
+        assert_eq!(Timestamp::from(epoch + time), Timestamp(3_000_000_005));
+        assert_eq!(Timestamp::from(epoch - time), Timestamp(-3_000_000_005));
+        let far = Duration::from_secs(u64::from(u32::MAX) * 4);
+        assert_eq!(Timestamp::from(epoch + far), Timestamp(i64::MAX));
+    }
 
     #[test]
     fn a_pod_has_the_ports_and_images_of_its_containers() {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use portolan::model::Timestamp;
 use tokio::sync::watch;
@@ -142,8 +142,7 @@ impl Drop for End {
 
 /// The time of the scheduler's clock.
 pub(super) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+    Timestamp::from(SystemTime::now())
 }
 
 #[cfg(test)]
