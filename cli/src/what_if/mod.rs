@@ -25,6 +25,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod volumes;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -314,7 +315,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
 /// Makes the changes of the question, in their order.
 fn change(
     arguments: &Arguments,
-    (contents, added): (&cluster::Contents, cluster::Added),
+    (contents, mut added): (&cluster::Contents, cluster::Added),
     options: DrainOptions,
     simulation: &mut Simulation,
     record: &mut Record,
@@ -381,6 +382,11 @@ fn change(
     }
     answer.budgets = drains.uses;
 
+    let bound = volumes::bind(&mut added.objects, reader.refresh());
+    if bound > 0 {
+        let claims = count(bound, "new claim");
+        answer.notes.push(format!("bound {claims} to volumes, as the cluster would at once"));
+    }
     for object in added.objects {
         let name = format!("{} {}", object.kind().as_str(), object.name());
         let put = event(&simulation.engine, Event::put_object(object))?;

@@ -13,7 +13,7 @@ use super::claims::{claims, renamed};
 use super::drain::is_bare;
 use super::record::Record;
 use super::targets::{Finder, Reference, Scale, Target};
-use super::{Answer, Scaled, enter};
+use super::{Answer, Scaled, enter, volumes};
 
 /// Deletes controllers with their pods, or single pods, as `kubectl delete` does: a pod that
 /// has a controller is recreated.
@@ -86,13 +86,14 @@ pub(super) fn scale(
         scales.set(of.kind, &namespace, &of.name, *replicas);
         if *replicas >= from {
             let more = more(of, &namespace, controller, &pods, replicas - from)?;
-            for pod in &more {
-                let like = pods.first();
-                for claim in claims(controller, like, pod, &cluster) {
-                    let object = format!("claim {}/{}", claim.namespace, claim.name);
-                    event(&simulation.engine, Event::PutObject(Object::from(claim)))?
-                        .map_err(|error| Failure::Refused { object, error })?;
-                }
+            let claims =
+                more.iter().flat_map(|pod| claims(controller, pods.first(), pod, &cluster));
+            let mut objects: Vec<Object> = claims.map(Object::from).collect();
+            volumes::bind(&mut objects, &cluster);
+            for object in objects {
+                let name = format!("{} {}", object.kind().as_str(), object.name());
+                event(&simulation.engine, Event::PutObject(object))?
+                    .map_err(|error| Failure::Refused { object: name, error })?;
             }
             new.extend(more);
             continue;

@@ -148,7 +148,11 @@ fn a_stateful_set_that_grows_gets_claims() {
     let without =
         [node("a", "z1"), node("b", "z2"), class("fast", "z1", false), claim, volume, db0];
     let with = [&without[..], &[set]].concat();
-    for (test, cluster) in [("set", &with[..]), ("no-set", &without[..])] {
+    let mut immediate = with.clone();
+    immediate[2]["volumeBindingMode"] = json!("Immediate");
+    for (test, cluster) in
+        [("set", &with[..]), ("no-set", &without[..]), ("immediate", &immediate[..])]
+    {
         let (code, found) = ask(test, cluster, &["--scale", "sts/db=3"]);
         assert_eq!(code, 0, "{test}: {found:#}");
         // The new claims are not bound, so their class decides.

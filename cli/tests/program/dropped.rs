@@ -1,6 +1,6 @@
 //! Nothing is dropped silently: each object of an input is used, or named with the reason why it is not.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::common::{Run, file, portolan};
 
@@ -227,6 +227,48 @@ fn a_claim_beside_its_pod_is_bound() {
     let pods = [LOCAL, VOLUME, CLAIM, &pod("a", CLAIMED)].join("---\n");
     let answer = answer("claim", "", &pods);
     assert_eq!(answer["placed"][0]["to"], "n1", "{answer}");
+}
+
+#[test]
+fn new_immediate_claims_are_bound_as_a_cluster_would() {
+    let class = LOCAL.replace("WaitForFirstConsumer", "Immediate");
+    let provisioning = class.replace("kubernetes.io/no-provisioner", "csi.example.com");
+    let volume = |name: &str, size: &str| {
+        VOLUME
+            .replace("pv-1", name)
+            .replace("10Gi", size)
+            .replace("status: {phase: Available}\n", "")
+    };
+    let new = |objects: &[&str]| {
+        let pod = pod("a", CLAIMED);
+        answer("immediate", "", &[objects, &[CLAIM, &pod]].concat().join("---\n"))
+    };
+    // A provisioner makes a volume.
+    let made = new(&[&provisioning]);
+    assert_eq!(placed(&made), ["a"], "{made}");
+    assert_eq!(
+        made["notes"],
+        json!(["bound 1 new claim to volumes, as the cluster would at once"])
+    );
+    // Without one, a volume has to be there; its class need not exist.
+    assert_eq!(placed(&new(&[&class])), Vec::<String>::new());
+    let found = new(&[&volume("pv-1", "10Gi")]);
+    assert_eq!(found["placed"][0]["to"], "n1", "{found}");
+    assert_eq!(placed(&new(&[&volume("pv-1", "1Gi")])), Vec::<String>::new(), "too small");
+    // The smallest one that fits is taken, although the pod could only use another.
+    let elsewhere = volume("pv-2", "6Gi").replace("ssd", "none");
+    let smallest = new(&[&volume("pv-1", "10Gi"), &elsewhere]);
+    assert_eq!(placed(&smallest), Vec::<String>::new(), "{smallest}");
+    // A volume is bound to one claim.
+    let other = CLAIM.replace("name: data", "name: more");
+    let both =
+        [pod("a", CLAIMED), pod("b", &CLAIMED.replace("claimName: data", "claimName: more"))];
+    let all = [CLAIM, &other, &volume("pv-1", "10Gi"), &both[0], &both[1]].join("---\n");
+    assert_eq!(placed(&answer("immediate-two", "", &all)), ["a"]);
+    // A claim of the cluster is pending because its provisioner has not made a volume yet.
+    let known = [provisioning.as_str(), CLAIM].join("---\n");
+    let waiting = answer("immediate-known", &known, &pod("a", CLAIMED));
+    assert_eq!(names(&waiting, "unplaced"), ["default/a"]);
 }
 
 #[test]
