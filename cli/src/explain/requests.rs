@@ -11,6 +11,10 @@ use super::trial::{Rejection, Trial};
 use super::{INSUFFICIENT, of, resource};
 use crate::text::amount;
 
+/// Maximum number of sets of resources, those that most nodes lack, for which reductions are
+/// tried.
+const SETS: usize = 20;
+
 /// By how much a node is short of each of some resources.
 struct Shortfall {
     by: Vec<i64>,
@@ -22,7 +26,9 @@ struct Shortfall {
 /// reduction that makes the pod fit on one of them, and one that makes it fit on half of them.
 pub(super) fn changes(trial: Trial<'_>, rejections: &[Rejection<'_>]) -> Vec<Change> {
     let mut changes: Vec<(f64, Change)> = Vec::new();
-    for (names, mut short) in shortfalls(trial.pod, rejections) {
+    let mut sets: Vec<_> = shortfalls(trial.pod, rejections).into_iter().collect();
+    sets.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
+    for (names, mut short) in sets.into_iter().take(SETS) {
         short.sort_by(|a, b| a.relative.total_cmp(&b.relative));
         let mut best = 0;
         for first in [1, short.len().div_ceil(2)] {

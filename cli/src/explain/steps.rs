@@ -92,6 +92,9 @@ pub(super) fn steps(trial: Trial<'_>, rejections: &[Rejection<'_>]) -> Vec<Step>
     steps
 }
 
+/// Maximum number of sets of taints, the most frequent ones, for which tolerations are tried.
+const TAINTS: usize = 20;
+
 /// The taint of cordoned nodes.
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
@@ -109,7 +112,7 @@ const CONDITIONS: [&str; 7] = [
 
 /// Tolerations of taints; for cordoned nodes and nodes with a bad condition, its end.
 fn taints(trial: Trial<'_>, rejections: &[Rejection<'_>], steps: &mut Vec<Step>) {
-    let mut tolerable: BTreeSet<Vec<(&str, &str, &str)>> = BTreeSet::new();
+    let mut tolerable: BTreeMap<Vec<(&str, &str, &str)>, usize> = BTreeMap::new();
     let mut cordoned: Vec<&Node> = Vec::new();
     let mut conditions: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
     let tolerations = &trial.pod.template.tolerations;
@@ -131,10 +134,13 @@ fn taints(trial: Trial<'_>, rejections: &[Rejection<'_>], steps: &mut Vec<Step>)
             cordoned.push(node);
         }
         if !others.is_empty() {
-            tolerable.insert(others.into_iter().collect());
+            *tolerable.entry(others.into_iter().collect()).or_default() += 1;
         }
     }
-    steps.extend(tolerable.into_iter().map(|taints| tolerate(trial.pod, &taints)));
+    let mut tolerable: Vec<_> = tolerable.into_iter().collect();
+    tolerable.sort_by_key(|(_, nodes)| std::cmp::Reverse(*nodes));
+    let most = tolerable.iter().take(TAINTS);
+    steps.extend(most.map(|(taints, _)| tolerate(trial.pod, taints)));
     let without = |nodes: Vec<&Node>, key: &str| {
         let mut fork = trial.cluster.fork();
         for node in nodes {
