@@ -234,15 +234,13 @@ fn labels<'l>(labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> String {
 }
 
 fn nodes(cluster: &Cluster, shown: &Shown<'_>) -> String {
-    let mut header = vec![
-        "node",
-        "objects",
-        "pods",
-        "cpu (cores)",
-        "memory (GiB)",
-        "other resources",
-        "best-effort cpu (cores)",
-    ];
+    let mut header =
+        vec!["node", "objects", "pods", "cpu (cores)", "memory (GiB)", "other resources"];
+    // Kubernetes has no second amount of resources for best-effort pods.
+    let of_godel = cluster.reservations().is_some();
+    if of_godel {
+        header.push("best-effort cpu (cores)");
+    }
     if shown.is_wide() {
         header.extend(["labels", "taints"]);
     }
@@ -275,8 +273,10 @@ fn nodes(cluster: &Cluster, shown: &Shown<'_>) -> String {
             cpu(takes, has),
             format!("{}/{}", gib(takes.memory.0), gib(has.memory.0)),
             others.collect::<Vec<_>>().join(", "),
-            reclaimed,
         ];
+        if of_godel {
+            row.push(reclaimed);
+        }
         if let Some(object) = object.filter(|_| shown.is_wide()) {
             let taints = object.taints.iter().map(|taint| match &*taint.value {
                 "" => format!("{}:{:?}", taint.key, taint.effect),
@@ -296,8 +296,12 @@ fn cpu(takes: &Resources, has: &Resources) -> String {
 
 fn pods(loaded: &Loaded, shown: &Shown<'_>) -> String {
     let cluster = loaded.writer.cluster();
-    let mut header =
-        vec!["pod", "state", "node", "class", "priority", "cpu (cores)", "memory (GiB)"];
+    let mut header = vec!["pod", "state", "node", "priority", "cpu (cores)", "memory (GiB)"];
+    // This is not the QoS class of Kubernetes.
+    let of_godel = cluster.reservations().is_some();
+    if of_godel {
+        header.push("class");
+    }
     if shown.is_wide() {
         header.extend(["uid", "labels"]);
     }
@@ -313,11 +317,13 @@ fn pods(loaded: &Loaded, shown: &Shown<'_>) -> String {
             pod.key().to_string(),
             state.to_owned(),
             node.to_owned(),
-            pod.template.class.as_str().to_owned(),
             pod.template.priority.to_string(),
             cores(takes.cpu.0),
             gib(takes.memory.0),
         ];
+        if of_godel {
+            row.push(pod.template.class.as_str().to_owned());
+        }
         if shown.is_wide() {
             row.push(pod.uid.to_string());
             row.push(labels(pod.template.labels.iter()));
@@ -333,7 +339,7 @@ fn pods(loaded: &Loaded, shown: &Shown<'_>) -> String {
     for pod in &loaded.pending {
         add(pod, &state(pod), "");
     }
-    shown.list("pod", &listed, right(table, &[4, 5, 6]).trim_fmt())
+    shown.list("pod", &listed, right(table, &[3, 4, 5]).trim_fmt())
 }
 
 fn state(pod: &Pod) -> String {

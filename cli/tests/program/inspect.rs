@@ -164,7 +164,12 @@ fn a_stores_rows_are_printed_and_an_unknown_store_is_refused() {
     let rows = |store: &str| {
         portolan(&["dump", "--cluster", &cluster, GODEL[0], GODEL[1], "--store", store])
     };
-    assert!(rows("pods").out.contains("d/assumed"));
+    assert!(rows("pods").out.contains("d/assumed") && rows("pods").out.contains(" guaranteed"));
+    // Gödel's classes are not the QoS classes of Kubernetes.
+    for store in ["pods", "nodes"] {
+        let out = portolan(&["dump", "--cluster", &cluster, "--store", store]).out;
+        assert!(!out.contains("guaranteed") && !out.contains("best-effort"), "{out}");
+    }
     let nodes = rows("nodes").out;
     let row = nodes.lines().find(|line| line.contains(" both ")).expect("the node");
     let cells: Vec<&str> = row.split_whitespace().collect();
