@@ -1,6 +1,6 @@
 //! Loads a cluster from files into a writer.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -264,6 +264,7 @@ pub(crate) fn contents_with(
         notes.push(format!("created {} that controllers lack", count(created, "pod")));
     }
     added.expand_in(&objects);
+    notes.extend(smaller(&added.controllers, &objects.controllers));
     objects.controllers.append(&mut added.controllers);
     let is_nm_node = |object: &Object| object.kind() == ObjectKind::NmNode;
     if objects.nodes.is_empty() && !objects.objects.iter().any(is_nm_node) {
@@ -275,6 +276,25 @@ pub(crate) fn contents_with(
     }
     let added = Added { pods: added.pods, objects: added.objects };
     Ok((Contents { objects, notes, intake }, added))
+}
+
+/// Notes about controllers that are in the cluster with more replicas: added files remove no pods.
+fn smaller(added: &[PodController], of_cluster: &[PodController]) -> Vec<String> {
+    if added.is_empty() {
+        return Vec::new();
+    }
+    let key = |it: &PodController| (it.kind, it.namespace.clone(), it.name.clone());
+    let known: HashMap<_, usize> = of_cluster.iter().map(|it| (key(it), it.replicas)).collect();
+    let smaller = added.iter().filter_map(|it| {
+        let known = known.get(&key(it)).filter(|known| **known > it.replicas)?;
+        let PodController { namespace, name, replicas, .. } = it;
+        let kind = it.kind.as_str();
+        Some(format!(
+            "{kind} {namespace}/{name} has {known} replicas in the cluster: added files do not reduce them to \
+             {replicas}, what-if --scale does"
+        ))
+    });
+    smaller.collect()
 }
 
 impl Contents {

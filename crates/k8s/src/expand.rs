@@ -20,8 +20,8 @@ struct Existing {
     names: HashSet<(Name, Name)>,
     /// The labels of the pods of replica sets that are not in the input.
     of_replica_sets: Vec<(Name, Name, Pod)>,
-    /// The controllers that own other controllers.
-    owners: HashSet<Key>,
+    /// The names of the controllers that each controller owns, such as the replica sets of a deployment.
+    owners: HashMap<Key, Vec<Name>>,
     /// The claims by namespace and name.
     claims: HashSet<(Name, Name)>,
     /// The stored workloads.
@@ -71,7 +71,8 @@ impl Existing {
         }
         for controller in &objects.controllers {
             for owner in controller.owners.iter().filter(|owner| owner.controller) {
-                self.owners.insert(key(&owner.kind, &controller.namespace, &owner.name));
+                let owner = key(&owner.kind, &controller.namespace, &owner.name);
+                self.owners.entry(owner).or_default().push(controller.name.clone());
             }
         }
         for object in &objects.objects {
@@ -93,15 +94,23 @@ impl Existing {
         if controller.kind != ControllerKind::Deployment {
             return direct;
         }
+        let own = key(controller.kind.as_str(), namespace, name);
+        let sets = self.owners.get(&own).map(Vec::as_slice).unwrap_or_default();
+        let of_sets = sets.iter().map(|set| {
+            let set = key(ControllerKind::ReplicaSet.as_str(), namespace, set);
+            self.pods.get(&set).copied().unwrap_or(0)
+        });
+        let direct = if sets.contains(name) { 0 } else { direct };
         // The replica sets of a deployment are named after it.
         let of_deployment =
             |set: &Name| set.strip_prefix(&**name).is_some_and(|rest| rest.starts_with('-'));
         let others = self.of_replica_sets.iter().filter(|(of, set, pod)| {
             of == namespace
+                && !sets.contains(set)
                 && of_deployment(set)
                 && controller.selector.matches(&pod.template.labels)
         });
-        direct + others.count()
+        direct + of_sets.sum::<usize>() + others.count()
     }
 
     /// Creates the missing pods of a controller, and the claims of all of its pods.
@@ -155,8 +164,8 @@ impl Objects {
     /// claims that would have been created for stateful sets, and for generic ephemeral volumes of pods without a node.
     ///
     /// A controller creates only the pods that it lacks: pods that it owns, in these objects or in the cluster, count
-    /// as created unless they are being deleted. A deployment that has a replica set leaves its pods to the set;
-    /// otherwise it gets a replica set of its own name. A controller that another one of the input creates, such as the
+    /// as created unless they are being deleted. A deployment that has a replica set in these objects leaves its pods to
+    /// the set; otherwise it gets a replica set of its own name. A controller that another one of the input creates, such as the
     /// jobs of a job set, is left out if it is in the input or in the cluster itself. Daemon sets create pods for the
     /// nodes of both.
     pub fn expand_in(&mut self, cluster: &Objects) -> usize {
@@ -165,6 +174,7 @@ impl Objects {
         }
         let mut existing = Existing::default();
         existing.add(self);
+        let owners: HashSet<Key> = existing.owners.keys().cloned().collect();
         existing.add(cluster);
         let claims = std::mem::take(&mut self.ephemeral_claims);
         self.objects.extend(existing.new_claims(claims.into_iter()));
@@ -177,11 +187,13 @@ impl Objects {
             .collect();
         for controller in &controllers {
             let own = key(controller.kind.as_str(), &controller.namespace, &controller.name);
-            let creates_others =
-                matches!(controller.kind, ControllerKind::Deployment | ControllerKind::CronJob);
-            if controller.is_derived && known.contains(&own)
-                || creates_others && existing.owners.contains(&own)
-            {
+            let is_left_to_others = match controller.kind {
+                // The sets of the cluster are scaled to the deployment, which is applied again.
+                ControllerKind::Deployment => owners.contains(&own),
+                ControllerKind::CronJob => existing.owners.contains_key(&own),
+                _ => controller.is_derived && known.contains(&own),
+            };
+            if is_left_to_others {
                 continue;
             }
             for nodes in [&self.nodes, &cluster.nodes] {

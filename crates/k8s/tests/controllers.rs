@@ -137,6 +137,50 @@ metadata: {name: web-0-cache, namespace: ci}
 }
 
 #[test]
+fn a_deployment_that_is_applied_again_lacks_the_replicas_beyond_its_sets() {
+    let cluster = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c}]}}
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata:
+  name: web-7c9
+  namespace: shop
+  ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, controller: true}]
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web-7c9-a
+  namespace: shop
+  labels: {app: web}
+  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-7c9, controller: true}]
+spec: {nodeName: n}
+";
+    let deployment =
+        cluster.split("---").next().expect("a document").replace("replicas: 2", "replicas: 5");
+    let [mut old, mut added] = Reader::finish_together([reader(&cluster), reader(&deployment)]);
+    assert_eq!(old.expand(), 1, "the set lacks a pod");
+    assert_eq!(added.expand_in(&old), 3);
+    // A pod of the set that is added, too, counts once.
+    let pod = cluster.split("---").last().expect("a document").replace("web-7c9-a", "web-7c9-b");
+    let text = [deployment.as_str(), &pod].join("---");
+    let [mut old, mut added] = Reader::finish_together([reader(&cluster), reader(&text)]);
+    old.expand();
+    assert_eq!(added.expand_in(&old), 2);
+}
+
+#[test]
 fn pods_that_are_being_deleted_are_replaced() {
     let text = "
 apiVersion: apps/v1
