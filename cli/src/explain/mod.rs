@@ -42,6 +42,9 @@ pub(crate) struct Arguments {
     /// evaluated as if it were pending.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pod: String,
+    /// The namespace of a pod that is given by its name alone.
+    #[arg(long, default_value = "default", value_name = "NAMESPACE")]
+    namespace: String,
     #[command(flatten)]
     config: ConfigFile,
     /// The only node to report on.
@@ -185,8 +188,11 @@ fn preempt(
 
 /// The pod to explain.
 fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod, Failure> {
-    let asked = &arguments.pod;
-    let (namespace, name) = asked.split_once('/').unwrap_or(("default", asked));
+    // kubectl's name of a pod: pod/web-0.
+    let asked = &*arguments.pod;
+    let kinds = ["pod/", "pods/", "po/"];
+    let bare = kinds.iter().find_map(|kind| asked.strip_prefix(kind)).unwrap_or(asked);
+    let (namespace, name) = bare.split_once('/').unwrap_or((&arguments.namespace, bare));
     let is_meant = |pod: &&Pod| &**pod.namespace() == namespace && &*pod.name == name;
     if let Some(pod) = pending.iter().find(is_meant) {
         return Ok(pod.clone());
@@ -201,9 +207,12 @@ fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod,
             pending.iter().map(|pod| of(pod.namespace(), &pod.name)).collect();
         let everywhere = cluster.nodes().flat_map(|node| node.pods());
         known.extend(everywhere.map(|pod| of(pod.namespace(), pod.name())));
-        let near = match did_you_mean(&of(namespace, name), known.iter().map(|name| &**name)) {
-            near if near.starts_with("did") => near,
-            _ => "pass NAMESPACE/NAME or a file".to_owned(),
+        let has_name = |it: &&String| it.split_once('/').is_some_and(|(_, it)| it == name);
+        let near = did_you_mean(&of(namespace, name), known.iter().map(|name| &**name));
+        let near = match known.iter().find(has_name) {
+            Some(elsewhere) => format!("did you mean {elsewhere}?"),
+            None if near.starts_with("did") => near,
+            None => "pass NAMESPACE/NAME or a file".to_owned(),
         };
         Failure::Usage(format!(
             "pod {asked} does not exist in the cluster, and neither does a file of this name: {near}"

@@ -373,9 +373,16 @@ fn similar_names_are_offered() {
         ("d/nwe", "worker-1", "did you mean d/new?"),
         ("d/new", "worker-2", "did you mean worker-1?"),
         ("elsewhere/other", "worker-1", "pass NAMESPACE/NAME or a file"),
+        ("new", "worker-1", "did you mean d/new?"),
     ] {
         let run = portolan(&["explain", "-f", &cluster, "--pod", pod, "--node", node]);
         assert_eq!(run.code, 2);
         assert!(run.err.contains(says), "{}", run.err);
+    }
+    for pod in
+        [&["d/new"][..], &["pod/new", "-n", "d"], &["new", "--namespace", "d"], &["po/d/new"]]
+    {
+        let run = portolan(&[&["explain", "-f", &cluster, "--pod"], pod].concat());
+        assert_eq!(run.code, 0, "{}", run.err);
     }
 }
