@@ -169,13 +169,13 @@ spec: {nodeName: n}
 ";
     let deployment =
         cluster.split("---").next().expect("a document").replace("replicas: 2", "replicas: 5");
-    let [mut old, mut added] = Reader::finish_together([reader(&cluster), reader(&deployment)]);
+    let [mut old, mut added] = Reader::finish_together([reader(cluster), reader(&deployment)]);
     assert_eq!(old.expand(), 1, "the set lacks a pod");
     assert_eq!(added.expand_in(&old), 3);
     // A pod of the set that is added, too, counts once.
     let pod = cluster.split("---").last().expect("a document").replace("web-7c9-a", "web-7c9-b");
     let text = [deployment.as_str(), &pod].join("---");
-    let [mut old, mut added] = Reader::finish_together([reader(&cluster), reader(&text)]);
+    let [mut old, mut added] = Reader::finish_together([reader(cluster), reader(&text)]);
     old.expand();
     assert_eq!(added.expand_in(&old), 2);
 }
