@@ -585,3 +585,12 @@ fn the_first_line_counts_pods_that_are_pending_anyway() {
     let two = "all pods can be placed, except 2 pods that are pending without the change, too";
     assert_eq!(first(&[large("a"), large("b")]), two);
 }
+
+#[test]
+fn mirror_pods_stay_on_drained_nodes() {
+    let mut mirror = pod("static-n0", "n0", "100m", "");
+    mirror["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "0f3a" });
+    let from = cluster("mirror", &[node("n0"), node("n1"), mirror]);
+    let (code, answer) = ask(&["--cluster", &from, "--drain", "n0"]);
+    assert_eq!((code, &answer["would_not_go"]), (0, &json!([])), "{answer}");
+}

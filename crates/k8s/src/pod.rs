@@ -159,7 +159,7 @@ pub(super) fn template(
         images: images.map(|c| name(&c.image)).collect(),
         container_count: (spec.init_containers.len() + spec.containers.len()) as u32,
         scheduler_name: optional(&spec.scheduler_name),
-        owners: owners(meta),
+        owners: owners_of_pod(meta, spec),
         scheduling_gates: spec.scheduling_gates.iter().map(|gate| name(&gate.name)).collect(),
         resource_claims: spec.resource_claims.iter().map(|claim| name(&claim.name)).collect(),
         scheduling_group: pod_group::of_pod(meta, spec),
@@ -326,6 +326,22 @@ fn host_ports(
         ports.push(HostPort { ip, protocol, port: number });
     }
     Ok(ports)
+}
+
+/// The owners of a pod. The node owns a mirror pod, also if an old kubelet has not written that.
+fn owners_of_pod(meta: &Metadata<'_>, spec: &wire::PodSpec<'_>) -> Box<[OwnerReference]> {
+    let is_mirror = meta.annotations.as_ref().is_some_and(|known| !known.mirror.is_empty());
+    let mut owners = owners(meta).into_vec();
+    if is_mirror && !owners.iter().any(|owner| owner.controller) {
+        owners.push(OwnerReference {
+            api_version: "v1".into(),
+            kind: "Node".into(),
+            name: name(&spec.node_name),
+            uid: Name::default(),
+            controller: true,
+        });
+    }
+    owners.into()
 }
 
 pub(super) fn owners(meta: &Metadata<'_>) -> Box<[OwnerReference]> {

@@ -254,6 +254,8 @@ wire! {
     struct Annotations<'a> {
         #[serde(rename = "godel.bytedance.com/pod-group-name")]
         godel_pod_group: Text<'a>,
+        #[serde(rename = "kubernetes.io/config.mirror")]
+        mirror: Text<'a>,
         #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
         deletion_cost: Text<'a>,
         #[serde(rename = "katalyst.kubewharf.io/qos_level")]
