@@ -120,6 +120,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     notes.extend(of_config);
     let waiting = pending.iter().chain([&pod]);
     framework.handle().pod_groups().fill(&fork, waiting);
+    for other in pending.iter().filter(|other| other.uid != pod.uid) {
+        if let Some(node) = &other.nominated_node_name {
+            framework.handle().nominator().add(other.clone(), node.clone());
+        }
+    }
     if let Err(status) = framework.pre_enqueue(&pod) {
         notes.push(format!(
             "the pod cannot enter the scheduling queue yet: {status}; the rest of the report \

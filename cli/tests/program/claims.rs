@@ -164,4 +164,18 @@ fn a_stateful_set_that_grows_gets_claims() {
             .collect();
         assert_eq!(to, ["a", "a"], "{test}: {found:#}");
     }
+    // The claim of a pod that the set had before is used again, with its volume.
+    let mut again = with.clone();
+    let mut claim = again[3].clone();
+    claim["metadata"]["name"] = json!("data-db-1");
+    claim["spec"]["volumeName"] = json!("pv1");
+    let mut volume = again[4].clone();
+    volume["metadata"]["name"] = json!("pv1");
+    volume["spec"]["claimRef"]["name"] = json!("data-db-1");
+    volume["spec"]["nodeAffinity"] = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+        { "key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z2"] },
+    ] }] } });
+    again.extend([claim, volume]);
+    let (code, found) = ask("again", &again, &["--scale", "sts/db=2"]);
+    assert_eq!((code, &found["placed"][0]["to"]), (0, &json!("b")), "{found:#}");
 }

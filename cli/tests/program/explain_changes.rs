@@ -282,6 +282,23 @@ fn what_speaks_against_an_eviction_is_said() {
             "{test}"
         );
     }
+    // Of two pods one is ready, and one must be.
+    let mut unready = pod("other", "2", on("b", "ReplicaSet"));
+    unready["metadata"]["labels"]["app"] = json!("web");
+    unready["status"] =
+        json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "False" }] });
+    let mut no_status = budget(Value::Null);
+    no_status.as_object_mut().unwrap().remove("status");
+    let items = [a(), node("b", "2", json!({})), owned("web"), unready, big(), no_status];
+    let says = notes("unready", &items).1.to_string();
+    assert!(says.contains("disruption budget kept allows no eviction now"), "{says}");
+    // The scale of a job is not known, so a percentage or maxUnavailable allows nothing.
+    let mut of_job = budget(Value::Null);
+    of_job.as_object_mut().unwrap().remove("status");
+    of_job["spec"] =
+        json!({ "maxUnavailable": 1, "selector": { "matchLabels": { "app": "web" } } });
+    let job = [a(), pod("web", "2", on("a", "Job")), big(), of_job];
+    assert_eq!(notes("job", &job), (evict.clone(), json!([blocked])));
     let bare = [a(), pod("web", "2", on("a", "")), big()];
     let says = json!(["d/web has no controller: nothing recreates it"]);
     assert_eq!(notes("bare", &bare), (evict.clone(), says));
@@ -347,6 +364,14 @@ fn the_claims_behind_a_rejection_are_named() {
             "claim d/none does not exist",
         ]
     );
+    let mut lost = claim("data", spec.clone());
+    lost["spec"]["volumeName"] = json!("gone");
+    lost["status"] = json!({ "phase": "Lost" });
+    let new = pod("new", "1", json!({ "spec": { "volumes": [volume("data")] } }));
+    assert_eq!(
+        notes("claims-lost", &[a.clone(), lost, class.clone(), new]),
+        ["claim d/data is lost: its volume gone no longer exists"]
+    );
     let mut bound = claim("data", spec);
     bound["spec"]["volumeName"] = json!("pv");
     bound["metadata"]["annotations"] = json!({ "pv.kubernetes.io/bind-completed": "yes" });
@@ -385,4 +410,102 @@ fn similar_names_are_offered() {
         let run = portolan(&[&["explain", "-f", &cluster, "--pod"], pod].concat());
         assert_eq!(run.code, 0, "{}", run.err);
     }
+}
+
+#[test]
+fn a_pair_is_proposed_once() {
+    let new = pod("new", "1", json!({ "spec": { "nodeSelector": { "zone": "z" } } }));
+    let found = explain("pair-once", &[node("a", "4", tainted("gpu")), new]);
+    let label = "label a node zone=z, or remove zone from the nodeSelector";
+    assert_eq!(changes(&found), named(&[(&*format!("tolerate gpu:NoSchedule; and {label}"), 1)]));
+}
+
+#[test]
+fn evictions_come_last() {
+    let web = |name: &str, on_node: &str| pod(name, "3", on(on_node, "ReplicaSet"));
+    let found = explain(
+        "evictions-last",
+        &[
+            node("a", "4", json!({})),
+            node("b", "4", json!({})),
+            node("t", "4", tainted("gpu")),
+            web("w1", "a"),
+            web("w2", "b"),
+            pod("new", "4", json!({})),
+        ],
+    );
+    let all = changes(&found);
+    let evict = all.last().expect("an eviction");
+    assert!(evict.0.starts_with("evict") && evict.1 == 2, "{all:?}");
+    assert!(all.contains(&("tolerate gpu:NoSchedule".to_owned(), 1)), "{all:?}");
+}
+
+#[test]
+fn room_for_a_nominated_pod_is_not_freed_by_an_eviction() {
+    let nominated = json!({ "spec": { "priority": 10 }, "status": { "nominatedNodeName": "a" } });
+    let web = pod("web", "2", on("a", "ReplicaSet"));
+    let items = |nominated: Value| {
+        let new = pod("new", "2", json!({ "spec": { "priority": 0 } }));
+        [node("a", "2", json!({})), web.clone(), pod("first", "2", nominated), new]
+    };
+    let evictions =
+        |found: &Value| changes(found).iter().filter(|(what, _)| what.starts_with("evict")).count();
+    assert_eq!(evictions(&explain("nominated", &items(nominated))), 0);
+    assert_eq!(evictions(&explain("not-nominated", &items(json!({})))), 1);
+}
+
+#[test]
+fn of_evictable_pods_the_least_important_go() {
+    let with = |mut pod: Value, priority: i64| {
+        pod["spec"]["priority"] = json!(priority);
+        pod
+    };
+    // Preemption would evict the daemon set's pod alone.
+    let found = explain(
+        "important",
+        &[
+            node("a", "4", json!({})),
+            with(pod("agent", "1500m", on("a", "DaemonSet")), -10),
+            with(pod("high", "1", on("a", "ReplicaSet")), 5),
+            with(pod("low", "1", on("a", "ReplicaSet")), 0),
+            pod("new", "1500m", json!({})),
+        ],
+    );
+    let last = changes(&found).pop().expect("an eviction");
+    assert_eq!(last.0, "evict d/low from node a", "{found:#}");
+}
+
+#[test]
+fn only_what_rejects_the_pod_is_named() {
+    let both = json!({ "spec": { "taints": [
+        { "key": "gpu", "effect": "NoSchedule" }, { "key": "soft", "effect": "PreferNoSchedule" },
+    ] } });
+    let found = explain("soft", &[node("a", "4", both), pod("new", "1", json!({}))]);
+    assert_eq!(changes(&found), named(&[("tolerate gpu:NoSchedule", 1)]));
+    let affinity = json!({ "spec": { "affinity": { "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+            { "matchExpressions": [{ "key": "disk", "operator": "Exists" }] },
+        ] },
+    } } } });
+    let found = explain("affinity", &[node("a", "4", json!({})), pod("new", "1", affinity)]);
+    assert_eq!(changes(&found), named(&[("remove the required node affinity", 1)]));
+}
+
+#[test]
+fn a_reduction_for_half_of_the_nodes_covers_each_resource() {
+    let sized = |name: &str, cpu: &str, memory: &str| {
+        let mut node = node(name, cpu, json!({}));
+        node["status"]["allocatable"]["memory"] = json!(memory);
+        node
+    };
+    let mut new = pod("new", "4", json!({}));
+    new["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("4Gi");
+    // Two of the three nodes: one lacks more cpu, the other more memory.
+    let nodes = [sized("a", "2", "3Gi"), sized("b", "3", "1Gi"), sized("c", "100m", "100Mi"), new];
+    let found = explain("half", &nodes);
+    let expected = [
+        ("lower the cpu request by 2 to 2 and the memory request by 3Gi to 1Gi", 2),
+        ("lower the cpu request by 2 to 2 and the memory request by 1Gi to 3Gi", 1),
+    ];
+    assert_eq!(changes(&found), named(&expected));
 }

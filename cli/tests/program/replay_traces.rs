@@ -132,7 +132,7 @@ fn default_constraints_of_the_configuration_make_pods_wait() {
     let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: x, namespace: d}\nspec: {selector: {app: x}}\n";
     // Only node a has room for p1 and p2. On a alone they would violate the constraint, until p3
     // is on b.
-    let pods = [service, &sized("p1", "'2'"), &sized("p2", "'2'"), &sized("p3", "500m")].concat();
+    let pods = [service, &sized("p1", "1900m"), &sized("p2", "'2'"), &sized("p3", "500m")].concat();
     let pods = file("defaults", "pods.yaml", pods.as_bytes());
     let config = b"apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -291,3 +291,28 @@ metadata:
     let of_claims = objects.defaulted.iter().find(|it| it.field == "spec.storageClassName");
     assert_eq!(of_claims.map(|it| &*it.value), Some("new"));
 }
+
+#[test]
+fn the_parts_of_a_set_have_its_generated_name() {
+    let set = "
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {generateName: train-}
+spec:
+  replicatedJobs:
+  - name: w
+    template: {spec: {template: {spec: {containers: [{name: c}]}}}}
+";
+    let mut objects = read_yaml(&format!("{set}---{set}")).expect("objects");
+    assert_eq!(objects.expand(), 2);
+    let mut names: Vec<&str> = Vec::new();
+    for pod in &objects.pods {
+        let name = pod.name.strip_suffix("-w-0-0").expect("the name of a job's pod");
+        assert!(name.starts_with("train-") && name.len() > "train-".len(), "{name}");
+        assert_eq!(pod.template.labels.get("jobset.sigs.k8s.io/jobset-name"), Some(name));
+        names.push(name);
+    }
+    assert_ne!(names[0], names[1]);
+    let owners = objects.controllers.iter().map(|job| &*job.owners[0].name);
+    assert_eq!(owners.collect::<Vec<_>>(), names);
+}
