@@ -5,7 +5,7 @@
 //! 1. *Local totals*: the scores of local plugins ([`Plugin::is_local`](super::Plugin::is_local)), which depend only on
 //!    the node and the pod's template, if they need no normalization. They are kept in the [`VerdictCache`], so only
 //!    chunks that have changed are scored.
-//! 2. *Global columns*: the scores of the other plugins, computed in every cycle and normalized over all feasible
+//! 2. *Global scores*: the scores of the other plugins, computed in every cycle and normalized over all feasible
 //!    nodes.
 //!
 //! Extenders' scores are added to these.
@@ -95,26 +95,14 @@ impl<'a> Choice<'a, '_> {
         if plugins.global.is_empty() && extended.is_none() {
             return Ok(self.pick_by_local_totals(&plugins, cache));
         }
-        let known = self.found.nodes.iter().filter_map(|(of, _)| cache.get(of.id, of.at));
-        let mut columns: Vec<Column<i64>> = known.map(|known| known.totals).collect();
+        let mut totals = self.feasible_totals(cache);
         for asked in plugins.global {
-            self.add_global_column(&scores, asked, &feasible, &mut columns)?;
+            self.add_global_scores(&scores, asked, &feasible, &mut totals)?;
         }
         if let Some(extended) = extended {
-            self.add_extender_scores(&extended, &mut columns);
+            self.add_extender_scores(&extended, &mut totals);
         }
-        let largest = self.found.nodes.iter().zip(&columns).map(|((of, mask), column)| {
-            let largest = dispatch::largest(column, *mask);
-            Best { chunk: of.chunk, largest, lanes: *mask }
-        });
-        let mut all: Vec<Best<'_>> = largest.collect();
-        let most = all.iter().map(|best| best.largest).max();
-        for (best, column) in
-            all.iter_mut().zip(&columns).filter(|(best, _)| Some(best.largest) == most)
-        {
-            best.lanes &= dispatch::equal(column, best.largest);
-        }
-        Ok(self.pick(&all, plugins.common))
+        Ok(self.pick_by_totals(&totals, plugins.common))
     }
 
     /// Like [`Choice::choose`], with scores that were prepared for another pod of the same template and that are all
@@ -153,12 +141,11 @@ impl<'a> Choice<'a, '_> {
         Some(extender::scores(handle, self.cycle.pod, &nodes))
     }
 
-    fn add_extender_scores(&self, scores: &HashMap<Name, i64>, totals: &mut [Column<i64>]) {
-        for ((of, mask), column) in self.found.nodes.iter().zip(totals) {
-            for (lane, node) in nodes_of(self.cycle.cluster, of.chunk, *mask) {
-                let score = scores.get(node.name()).copied().unwrap_or(0);
-                column[lane] = column[lane].saturating_add(score);
-            }
+    fn add_extender_scores(&self, scores: &HashMap<Name, i64>, totals: &mut [i64]) {
+        let nodes = self.found.nodes.iter();
+        let nodes = nodes.flat_map(|(of, mask)| nodes_of(self.cycle.cluster, of.chunk, *mask));
+        for ((_, node), total) in nodes.zip(totals) {
+            *total = total.saturating_add(scores.get(node.name()).copied().unwrap_or(0));
         }
     }
 
@@ -210,62 +197,86 @@ impl<'a> Choice<'a, '_> {
                     score.score_chunk(self.cycle.cluster, chunk, mask, &mut column)
                 });
                 scored.map_err(|status| scorer.failed(status))?;
-                scorer.add_weighted(&column, mask, &mut totals)?;
+                scorer.add_weighted_lanes(&column, mask, &mut totals)?;
             }
             Ok(())
         })?;
         Ok(totals)
     }
 
+    /// Returns the local totals of the feasible nodes, in list order.
+    fn feasible_totals(&self, cache: &VerdictCache) -> Vec<i64> {
+        let mut totals = Vec::with_capacity(self.found.feasible);
+        for (of, mask) in &self.found.nodes {
+            let known = cache.get(of.id, of.at).map_or(&[0; LANES], |known| &known.totals);
+            extend_by_lanes(&mut totals, known, *mask);
+        }
+        totals
+    }
+
     /// Adds one plugin's scores of the feasible nodes to the totals.
-    fn add_global_column(
+    fn add_global_scores(
         &self,
         scores: &Scores<'_>,
         (scorer, score): PluginScore<'_>,
         feasible: &Feasible<'_>,
-        totals: &mut [Column<i64>],
+        totals: &mut [i64],
     ) -> Result<(), Status> {
-        let mut columns = self.threads.try_map(&self.found.nodes, |(of, mask)| {
+        let mut values = self.feasible_scores(scores, (scorer, score))?;
+        let nodes = ScoredNodes::feasible(feasible);
+        scorer.normalize(score, scores.watch, &nodes, &mut values)?;
+        scorer.add_weighted(&values, totals)
+    }
+
+    /// Returns one plugin's scores of the feasible nodes, in list order.
+    fn feasible_scores(
+        &self,
+        scores: &Scores<'_>,
+        (scorer, score): PluginScore<'_>,
+    ) -> Result<Vec<i64>, Status> {
+        let column = |of: &Listed<'a>, mask: u64| {
             let mut column = [0; LANES];
             let scored = scores.watch.ask((scorer.plugin, Step::Score), code, || {
-                score.score_chunk(self.cycle.cluster, of.chunk, *mask, &mut column)
+                score.score_chunk(self.cycle.cluster, of.chunk, mask, &mut column)
             });
             scored.map(|()| column).map_err(|status| scorer.failed(status))
-        })?;
-        if scorer.needs_normalize {
-            let mut values = self.feasible_lanes(&columns);
-            let nodes = ScoredNodes::feasible(feasible);
-            scorer.normalize(score, scores.watch, &nodes, &mut values)?;
-            self.set_feasible_lanes(&mut columns, &values);
-        }
-        let columns = self.found.nodes.iter().zip(&columns).zip(totals);
-        columns.into_iter().try_for_each(|(((_, mask), column), totals)| {
-            scorer.add_weighted(column, *mask, totals)
-        })
-    }
-
-    /// Returns the values of the feasible lanes, chunk by chunk.
-    fn feasible_lanes(&self, columns: &[Column<i64>]) -> Vec<i64> {
+        };
+        let nodes = &self.found.nodes;
         let mut values = Vec::with_capacity(self.found.feasible);
-        for ((_, mask), column) in self.found.nodes.iter().zip(columns) {
-            match *mask {
-                u64::MAX => values.extend_from_slice(column),
-                mask => values.extend(lanes(mask).map(|lane| column[lane])),
+        if self.threads.share(nodes.len()) {
+            let columns = self.threads.try_map(nodes, |(of, mask)| column(of, *mask))?;
+            for ((_, mask), column) in nodes.iter().zip(&columns) {
+                extend_by_lanes(&mut values, column, *mask);
+            }
+            return Ok(values);
+        }
+        let mut scored = Ok(());
+        for (of, mask) in nodes {
+            // As on several threads, an error does not keep the other chunks from being scored.
+            match column(of, *mask) {
+                Ok(column) => extend_by_lanes(&mut values, &column, *mask),
+                Err(status) => scored = scored.and(Err(status)),
             }
         }
-        values
+        scored.map(|()| values)
     }
 
-    /// Writes values back to the lanes from which [`Choice::feasible_lanes`] read them.
-    fn set_feasible_lanes(&self, columns: &mut [Column<i64>], mut values: &[i64]) {
-        for ((_, mask), column) in self.found.nodes.iter().zip(columns) {
-            let (these, others) = values.split_at(mask.count_ones() as usize);
-            values = others;
-            match *mask {
-                u64::MAX => column.copy_from_slice(these),
-                mask => lanes(mask).zip(these).for_each(|(lane, value)| column[lane] = *value),
+    /// Returns one of the nodes with the largest total. `totals` has those of the feasible nodes, in list order.
+    fn pick_by_totals(&self, totals: &[i64], common: i64) -> Option<Chosen<'a>> {
+        let (_, most) = dispatch::extremes(totals);
+        let equals = dispatch::count(totals, most);
+        let chosen = tie_break(self.seed, self.cycle.pod, equals as u64) as usize;
+        let mut equals = totals.iter().enumerate().filter(|(_, total)| **total == most);
+        let (mut skipped, _) = equals.nth(chosen)?;
+        for (of, mask) in &self.found.nodes {
+            let nodes = mask.count_ones() as usize;
+            if skipped < nodes {
+                let (chunk, lane) = (of.chunk, lanes(*mask).nth(skipped)?);
+                return Some(Chosen { chunk, lane, score: most.saturating_add(common) });
             }
+            skipped -= nodes;
         }
+        None
     }
 
     /// Returns one of the nodes with the largest total. Adds `common` to its score.
@@ -283,6 +294,16 @@ impl<'a> Choice<'a, '_> {
             skipped -= best.lanes.count_ones();
         }
         None
+    }
+}
+
+/// Appends the values of the lanes in `mask`.
+fn extend_by_lanes(values: &mut Vec<i64>, column: &Column<i64>, mut mask: u64) {
+    while mask != 0 {
+        let first = mask.trailing_zeros() as usize;
+        let past = first + (mask >> first).trailing_ones() as usize;
+        values.extend_from_slice(&column[first..past]);
+        mask &= u64::MAX.checked_shl(past as u32).unwrap_or(0);
     }
 }
 

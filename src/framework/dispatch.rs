@@ -180,14 +180,43 @@ dispatched! {
 }
 
 dispatched! {
-    /// Adds a plugin's weighted scores to the totals, and returns the lanes whose score is outside 0 to 100.
-    fn add_weighted(totals: &mut Column<i64>, scores: &Column<i64>, weight: i64) -> u64 {
-        let mut out_of_range = [0; LANES];
-        for at in 0..LANES {
-            totals[at] = totals[at].wrapping_add(scores[at].wrapping_mul(weight));
-            out_of_range[at] = u8::from(scores[at] as u64 > 100);
+    /// Adds a plugin's weighted scores to the totals, and returns whether all scores are from 0 to 100.
+    fn add_weighted(totals: &mut [i64], scores: &[i64], weight: i64) -> bool {
+        let mut out_of_range = 0;
+        for (total, score) in totals.iter_mut().zip(scores) {
+            *total = total.wrapping_add(score.wrapping_mul(weight));
+            // Negative if the score or what is left to 100 is.
+            out_of_range |= *score | 100_i64.wrapping_sub(*score);
         }
-        pack::<ISA>(&out_of_range)
+        out_of_range >= 0
+    }
+}
+
+dispatched! {
+    /// Returns the smallest and the largest value: `i64::MAX` and `i64::MIN` if there is none.
+    fn extremes(values: &[i64]) -> (i64, i64) {
+        values.iter().fold((i64::MAX, i64::MIN), |(min, max), value| {
+            (min.min(*value), max.max(*value))
+        })
+    }
+}
+
+dispatched! {
+    /// Returns how many values equal `value`.
+    fn count(values: &[i64], value: i64) -> usize {
+        values.iter().map(|other| usize::from(*other == value)).sum()
+    }
+}
+
+dispatched! {
+    /// Returns how many values at the start equal `value`.
+    fn equal_prefix(values: &[i64], value: i64) -> usize {
+        let (blocks, _) = values.as_chunks::<8>();
+        let is_equal = |block: &&[i64; 8]| {
+            block.iter().fold(0, |different, other| different | (other ^ value)) == 0
+        };
+        let start = 8 * blocks.iter().take_while(is_equal).count();
+        start + values[start..].iter().take_while(|other| **other == value).count()
     }
 }
 
@@ -342,6 +371,43 @@ mod tests {
             assert_eq!(floor::<{ isa::AVX2 }>(value), value.floor());
             assert_eq!(number(value.floor()), value.floor() as i64);
             assert_eq!(double(value as i64), value.floor());
+        }
+    }
+
+    #[test]
+    fn values_of_any_number_are_summarized() {
+        assert_eq!(extremes(&[]), (i64::MAX, i64::MIN));
+        for len in 1..40 {
+            let mut values = vec![7; len];
+            assert_eq!((extremes(&values), count(&values, 7)), ((7, 7), len));
+            assert_eq!(equal_prefix(&values, 7), len);
+            for at in 0..len {
+                for other in [-3, 9, i64::MIN, i64::MAX] {
+                    values[at] = other;
+                    assert_eq!(equal_prefix(&values, 7), at);
+                    assert_eq!(count(&values, 7), len - 1);
+                    if len > 1 {
+                        assert_eq!(extremes(&values), (other.min(7), other.max(7)));
+                    }
+                }
+                values[at] = 7;
+            }
+        }
+    }
+
+    #[test]
+    fn scores_out_of_range_are_noticed_anywhere() {
+        for len in 1..40 {
+            let (mut scores, mut totals) = (vec![100; len], vec![5; len]);
+            scores[len / 2] = 0;
+            assert!(add_weighted(&mut totals, &scores, 3));
+            let expected: Vec<i64> = scores.iter().map(|score| 5 + 3 * score).collect();
+            assert_eq!(totals, expected);
+            for (at, score) in (0..len).zip([-1, 101, i64::MIN, i64::MAX].into_iter().cycle()) {
+                let kept = std::mem::replace(&mut scores[at], score);
+                assert!(!add_weighted(&mut totals, &scores, 3), "{score} at {at} of {len}");
+                scores[at] = kept;
+            }
         }
     }
 

@@ -216,7 +216,7 @@ pub use plugin::{
     Bind, Feasible, Filter, Incremental, Nomination, Permit, Plugin, PreFilter, PreFlight,
     PreScore, Reads, Score, ScoredNodes,
 };
-pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
+pub(crate) use plugin::{each_lane, each_run, each_same, normalize_to_largest};
 pub use pod_groups::{GroupStatus, Hold, PodGroups};
 pub use point::Point;
 pub(crate) use pre_bind::InPreBind;

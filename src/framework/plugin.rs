@@ -787,16 +787,29 @@ pub(crate) fn each_same(
     answers
 }
 
+/// Replaces each score by `map(score)`. Calls `map` once for neighbours with equal scores: most nodes of a chunk are in
+/// one domain and of one type.
+pub(crate) fn each_run(mut scores: &mut [i64], map: impl Fn(i64) -> i64) {
+    while let [score, rest @ ..] = &*scores {
+        let equal = match rest.first() == Some(score) {
+            true => dispatch::equal_prefix(scores, *score),
+            false => 1,
+        };
+        let mapped = map(*score);
+        let (run, others) = scores.split_at_mut(equal);
+        run.fill(mapped);
+        scores = others;
+    }
+}
+
 /// Scales scores so that the largest becomes 100; `reverse` subtracts the result from 100 (kube-scheduler
 /// plugins/helper/normalize_score.go).
 pub(crate) fn normalize_to_largest(scores: &mut [i64], reverse: bool) {
-    let largest = scores.iter().copied().max().unwrap_or(0);
-    for score in scores {
-        let share = if largest == 0 { 0 } else { *score * 100 / largest };
-        *score = match (reverse, largest) {
-            (true, _) => 100 - share,
-            (false, 0) => *score,
-            (false, _) => share,
-        };
-    }
+    let (_, largest) = dispatch::extremes(scores);
+    each_run(scores, |score| match (reverse, largest) {
+        (true, 0) => 100,
+        (true, _) => 100 - score * 100 / largest,
+        (false, 0) => score,
+        (false, _) => score * 100 / largest,
+    });
 }

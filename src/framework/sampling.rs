@@ -79,6 +79,8 @@ struct Zone {
 struct Listed {
     id: u32,
     live: u64,
+    /// The number of lanes in `live`.
+    nodes: usize,
     /// The number of nodes of the zone before the chunk's own nodes.
     before: usize,
 }
@@ -127,9 +129,10 @@ impl Order {
             if let Some(zone) = self.zones.last_mut()
                 && live != 0
             {
-                self.chunks.push(Listed { id, live, before: zone.nodes });
+                let nodes = live.count_ones() as usize;
+                self.chunks.push(Listed { id, live, nodes, before: zone.nodes });
                 zone.chunks += 1;
-                zone.nodes += live.count_ones() as usize;
+                zone.nodes += nodes;
             }
         }
         self.reached = vec![0; self.chunks.len()];
@@ -242,7 +245,7 @@ impl Order {
             let mut position = *from;
             while position < *to {
                 let chunk = &self.chunks[at];
-                let last = (*to - chunk.before).min(chunk.live.count_ones() as usize);
+                let last = (*to - chunk.before).min(chunk.nodes);
                 let lanes = lane_range(chunk.live, position - chunk.before, last);
                 if self.reached[at] == 0 {
                     let (value, verdict) = judge(chunk.id);
@@ -250,8 +253,9 @@ impl Order {
                     self.reached[at] = reached.len() as u32;
                 }
                 let (known, _) = &mut reached[self.reached[at] as usize - 1];
-                known.mask |= known.verdict & lanes;
-                feasible += (known.verdict & lanes).count_ones() as usize;
+                let passed = known.verdict & lanes;
+                known.mask |= passed;
+                feasible += passed.count_ones() as usize;
                 (position, at) = (chunk.before + last, at + 1);
             }
         }

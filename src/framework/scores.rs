@@ -191,19 +191,33 @@ impl Scorer<'_> {
         not_scored(self.plugin, status)
     }
 
+    /// Adds weighted scores to totals in the same order.
+    ///
+    /// # Errors
+    ///
+    /// A score is out of range.
+    pub(super) fn add_weighted(&self, scores: &[i64], totals: &mut [i64]) -> Result<(), Status> {
+        match dispatch::add_weighted(totals, scores, self.weight) {
+            true => Ok(()),
+            false => scores.iter().try_for_each(|score| in_range(self.plugin, *score).map(drop)),
+        }
+    }
+
     /// Adds the weighted scores of a chunk to its totals.
     ///
     /// # Errors
     ///
     /// The score of a lane in `mask` is out of range.
-    pub(super) fn add_weighted(
+    pub(super) fn add_weighted_lanes(
         &self,
         scores: &Column<i64>,
         mask: u64,
         totals: &mut Column<i64>,
     ) -> Result<(), Status> {
-        let out_of_range = dispatch::add_weighted(totals, scores, self.weight) & mask;
-        lanes(out_of_range).try_for_each(|lane| in_range(self.plugin, scores[lane]).map(drop))
+        match dispatch::add_weighted(totals, scores, self.weight) {
+            true => Ok(()),
+            false => lanes(mask).try_for_each(|lane| in_range(self.plugin, scores[lane]).map(drop)),
+        }
     }
 
     pub(super) fn normalize(

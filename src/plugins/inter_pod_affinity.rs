@@ -2,7 +2,7 @@
 
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Reasons,
-    Score, ScoredNodes, Status,
+    Score, ScoredNodes, Status, dispatch, each_run,
 };
 use crate::model::{
     Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
@@ -12,7 +12,7 @@ use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, Victims};
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::ledger::{Ledger, Part, Remembered};
-use super::topology::{Decided, Domain, Keys, Sums, each_run};
+use super::topology::{Decided, Domain, Keys, Sums};
 
 /// Rejects nodes whose topology domain lacks pods that the pod's required affinity needs, or contains pods that are
 /// excluded by anti-affinity, the pod's own or theirs. Prefers domains by the preferred terms.
@@ -99,11 +99,30 @@ fn selects_pod(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> boo
 /// The sums that a pod contributes to, each with its amount. Pods with equal labels or templates share them.
 type Shares = Box<[(usize, i64)]>;
 
-fn add(keys: &Keys, chunk: &Chunk, lane: u8, shares: &Shares, pods: u32, part: &mut Part) {
+/// Adds the shares of the pods in these lanes, each given with its number of pods, to the domains of the lanes.
+fn add(
+    keys: &Keys,
+    chunk: &Chunk,
+    held: impl Iterator<Item = (u8, u32)> + Clone,
+    shares: &Shares,
+    part: &mut Part,
+) {
     for (at, amount) in shares.iter() {
-        if let Some(domain) = keys.0[*at].topology.domain_in(chunk, usize::from(lane)) {
-            part.add(*at, domain, *amount * i64::from(pods));
+        let mut add = |domain: Option<Domain>, pods: i64| match domain {
+            Some(domain) if pods != 0 => part.add(*at, domain, amount * pods),
+            _ => {}
+        };
+        // Neighbours are mostly in one domain.
+        let (mut domain, mut sum) = (None, 0);
+        for (lane, pods) in held.clone() {
+            let next = keys.0[*at].topology.domain_in(chunk, usize::from(lane));
+            if next != domain {
+                add(domain, sum);
+                (domain, sum) = (next, 0);
+            }
+            sum += i64::from(pods);
         }
+        add(domain, sum);
     }
 }
 
@@ -127,7 +146,7 @@ fn add_by_labels(
             None => Box::default(),
         });
         if !shares.is_empty() {
-            lanes.iter().for_each(|held| add(keys, chunk, held.lane, shares, held.pods, part));
+            add(keys, chunk, lanes.iter().map(|held| (held.lane, held.pods)), shares, part);
         }
     }
 }
@@ -146,7 +165,7 @@ fn add_by_terms(
             Some(template) => share(template, keys),
             None => Box::default(),
         });
-        add(keys, chunk, held.lane, shares, held.pods, part);
+        add(keys, chunk, std::iter::once((held.lane, held.pods)), shares, part);
     }
 }
 
@@ -551,8 +570,8 @@ impl Score for Preferred {
     }
 
     fn normalize(&self, _: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
-        let least = scores.iter().copied().min().unwrap_or(0);
-        let range = scores.iter().copied().max().unwrap_or(0) - least;
+        let (least, most) = dispatch::extremes(scores);
+        let range = most.wrapping_sub(least);
         // Divides first, because the rounding depends on the order.
         let normalized = |score: i64| (100.0 * ((score - least) as f64 / range as f64)) as i64;
         each_run(scores, |score| if range == 0 { 0 } else { normalized(score) });

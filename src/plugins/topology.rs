@@ -110,20 +110,6 @@ impl Topology {
     }
 }
 
-/// Replaces each score by `map(score)`. Runs of equal scores call `map` once, because neighbours are mostly in one
-/// domain.
-pub(super) fn each_run(scores: &mut [i64], map: impl Fn(i64) -> i64) {
-    let mut last = None;
-    for score in scores {
-        let new = match last {
-            Some((old, new)) if old == *score => new,
-            _ => map(*score),
-        };
-        last = Some((*score, new));
-        *score = new;
-    }
-}
-
 /// A sum for each domain of a key.
 ///
 /// A clone shares the sums counted so far, and keeps later additions to itself.
@@ -191,8 +177,11 @@ impl Sums {
     pub(super) fn add_to(&self, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
         self.topology.each(chunk, mask, |domain, all| {
             let sum = domain.map_or(0, |domain| self.get(domain));
-            if sum != 0 {
-                lanes(all).for_each(|lane| scores[lane] += sum);
+            match (sum, all == mask) {
+                (0, _) => {}
+                // Lanes outside of the mask may have any score.
+                (_, true) => scores.iter_mut().for_each(|score| *score += sum),
+                (_, false) => lanes(all).for_each(|lane| scores[lane] += sum),
             }
         });
     }

@@ -114,23 +114,30 @@ impl Tally {
     /// Returns this tally with the lanes in `which` replaced by those of `newer`. The counts of the other lanes stay
     /// valid, because their pods keep the numbers of their labels and templates.
     fn with(&self, newer: Tally, which: u64) -> Tally {
-        let stays = |lane: u8| which >> lane & 1 == 0;
-        let old = self.in_lanes().filter(|(_, in_lane)| stays(in_lane.lane));
-        let by_labels = |(labels, in_lane): &(u32, InLane)| (*labels, in_lane.lane);
-        let expected = self.lanes.len() + newer.lanes.len();
-        let in_lanes = merged(old, newer.in_lanes(), by_labels);
-        let old = self.affine.iter().copied().filter(|pods| stays(pods.lane));
-        let mut affine = Vec::with_capacity(self.affine.len() + newer.affine.len());
-        affine.extend(merged(old, newer.affine.iter().copied(), |pods| (pods.template, pods.lane)));
         let mut lowest = self.lowest;
         lanes(which).for_each(|lane| lowest[lane] = newer.lowest[lane]);
-        Tally { affine, ..Tally::grouped(in_lanes, expected, lowest) }
-    }
-
-    /// Returns all counts, sorted by labels and lane.
-    fn in_lanes(&self) -> impl Iterator<Item = (u32, InLane)> {
-        let each = |(labels, lanes)| std::iter::repeat(labels).zip(lanes);
-        self.groups().flat_map(each).map(|(labels, in_lane): (u32, &InLane)| (labels, *in_lane))
+        let expected = self.lanes.len() + newer.lanes.len();
+        let mut tally = Tally::grouped(std::iter::empty(), expected, lowest);
+        tally.groups.reserve(self.groups.len() + newer.groups.len());
+        let (mut old, mut new) = (self.groups().peekable(), newer.groups().peekable());
+        while let Some(labels) = match (old.peek(), new.peek()) {
+            (Some((old, _)), Some((new, _))) => Some(*old.min(new)),
+            (Some((labels, _)), None) | (None, Some((labels, _))) => Some(*labels),
+            (None, None) => None,
+        } {
+            let old = old.next_if(|(of, _)| *of == labels).map_or(&[][..], |(_, lanes)| lanes);
+            let new = new.next_if(|(of, _)| *of == labels).map_or(&[][..], |(_, lanes)| lanes);
+            let start = tally.lanes.len();
+            replace_lanes(&mut tally.lanes, old, new, which);
+            if tally.lanes.len() > start {
+                tally.groups.push((labels, tally.lanes.len() as u32));
+            }
+        }
+        let stays = |pods: &&Affine| which >> pods.lane & 1 == 0;
+        tally.affine.reserve(self.affine.len() + newer.affine.len());
+        let (old, new) = (self.affine.iter().filter(stays), newer.affine.iter());
+        tally.affine.extend(merged(old.copied(), new.copied(), |pods| (pods.template, pods.lane)));
+        tally
     }
 
     /// Returns the numbers of the sets of pod labels (see [`Cluster::pod_labels`]), each with the nodes that have such
@@ -156,6 +163,26 @@ impl Tally {
     pub(crate) fn affine(&self) -> &[Affine] {
         &self.affine
     }
+}
+
+/// Appends the counts of one group, with those of the lanes in `which` taken from `new`. `new` has no other lanes, and
+/// both are sorted by lane.
+fn replace_lanes(all: &mut Vec<InLane>, mut old: &[InLane], mut new: &[InLane], which: u64) {
+    for changed in lanes(which) {
+        let (before, rest) = old.split_at(old.partition_point(|of| usize::from(of.lane) < changed));
+        all.extend_from_slice(before);
+        old = match rest {
+            [first, rest @ ..] if usize::from(first.lane) == changed => rest,
+            rest => rest,
+        };
+        if let [first, rest @ ..] = new
+            && usize::from(first.lane) == changed
+        {
+            all.push(*first);
+            new = rest;
+        }
+    }
+    all.extend_from_slice(old);
 }
 
 /// Merges two sequences that are sorted by a key and have no key in common.

@@ -1,10 +1,12 @@
 //! Soft constraints (podtopologyspread/scoring.go).
 
-use crate::framework::{Cycle, Feasible, Score, ScoredNodes, Status, each_same};
+use crate::framework::{
+    Cycle, Feasible, Score, ScoredNodes, Status, dispatch, each_run, each_same,
+};
 use crate::model::HOSTNAME;
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
 
-use super::super::topology::{Decided, Keys, Sums, each_run};
+use super::super::topology::{Decided, Keys, Sums};
 use super::constraints::Constraint;
 use super::counting::Matched;
 
@@ -139,7 +141,11 @@ impl Score for Spread<'_> {
         if self.of_hosts == 0 {
             each_same(chunk.label_set(), mask, |lane, all| {
                 let score = self.lane(chunk, lane, &on_hosts);
-                lanes(all).for_each(|lane| scores[lane] = score);
+                match all == mask {
+                    // Lanes outside of the mask may have any score.
+                    true => *scores = [score; LANES],
+                    false => lanes(all).for_each(|lane| scores[lane] = score),
+                }
                 0
             });
         } else {
@@ -153,9 +159,12 @@ impl Score for Spread<'_> {
     }
 
     fn normalize(&self, _: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
-        let counted = || scores.iter().copied().filter(|score| *score != EXCLUDED);
-        let max = counted().max().unwrap_or(0).max(0);
-        let min = counted().min().unwrap_or(0);
+        let (mut min, max) = dispatch::extremes(scores);
+        let max = max.max(0);
+        if min == EXCLUDED {
+            let counted = scores.iter().filter(|score| **score != EXCLUDED);
+            min = counted.min().copied().unwrap_or(0);
+        }
         each_run(scores, |score| match (score, max) {
             (EXCLUDED, _) => 0,
             (_, 0) => 100,
