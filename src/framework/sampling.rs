@@ -212,13 +212,28 @@ impl Order {
         for (first, end) in [(start, nodes), (0, start)] {
             let mut index = first;
             self.positions(index, &mut from);
-            // At least this many nodes are still to be examined, so no range goes too far, and the last one ends with a
-            // feasible node.
             while index < end && found.feasible < enough {
-                let step = (enough - found.feasible).min(end - index);
-                self.positions(index + step, &mut to);
-                found.feasible += self.reach((&from, &to), &mut reached, &mut judge);
-                (index, found.looked_at) = (index + step, found.looked_at + step);
+                let (missing, left) = (enough - found.feasible, end - index);
+                // At least this many nodes are still to be examined, so the range does not go too far, and the last one
+                // ends with a feasible node.
+                let least = missing.min(left);
+                let likely = match found.feasible {
+                    0 => least,
+                    feasible => missing.saturating_mul(found.looked_at) / feasible,
+                };
+                // Nearly as many as the share of feasible nodes so far suggests.
+                let most = (least + likely.saturating_sub(least) / 4 * 3).min(left);
+                for step in [most, least] {
+                    self.positions(index + step, &mut to);
+                    let feasible = self.reach((&from, &to), &mut reached, &mut judge);
+                    if step == least || feasible < missing {
+                        found.feasible += feasible;
+                        (index, found.looked_at) = (index + step, found.looked_at + step);
+                        break;
+                    }
+                    // The range may end after the last node that is needed.
+                    self.reach((&from, &to), &mut reached, &mut judge);
+                }
                 std::mem::swap(&mut from, &mut to);
             }
         }
@@ -230,7 +245,8 @@ impl Order {
         found
     }
 
-    /// Examines the nodes of each zone between the positions `from` and `to`, and returns how many are feasible.
+    /// Adds the feasible nodes of each zone between the positions `from` and `to` to the sample, and returns their number.
+    /// A second call with the same range removes them.
     fn reach<T>(
         &mut self,
         (from, to): (&[usize], &[usize]),
@@ -254,7 +270,7 @@ impl Order {
                 }
                 let (known, _) = &mut reached[self.reached[at] as usize - 1];
                 let passed = known.verdict & lanes;
-                known.mask |= passed;
+                known.mask ^= passed;
                 feasible += passed.count_ones() as usize;
                 (position, at) = (chunk.before + last, at + 1);
             }
@@ -318,9 +334,12 @@ mod tests {
         let mut order = Order::default();
         order.refresh(cluster, 0, Chunk::live);
         let chunk = |id: u32| cluster.listed_chunk(id).map(|(_, chunk)| chunk).unwrap();
-        let good = |cpu: i64| cpu % 3 != 1;
+        // The feasible nodes are spread evenly, or are few at first and many later.
+        let evenly: fn(i64) -> bool = |cpu| cpu % 3 != 1;
+        let late: fn(i64) -> bool = |cpu| cpu % 11 == 1 || cpu > 150;
         let few = (0..240).map(|start| (start, 1 + start % 40));
-        for (start, enough) in few.chain([(0, 10), (17, 40), (239, 30), (100, 1000)]) {
+        let starts = few.chain([(0, 10), (17, 40), (0, 60), (239, 30), (100, 1000)]);
+        for ((start, enough), good) in starts.flat_map(|of| [(of, evenly), (of, late)]) {
             let list: Vec<_> = cluster.nodes().collect();
             let rotated = list[start..].iter().chain(&list[..start]);
             let mut expected = std::collections::BTreeSet::new();

@@ -8,7 +8,7 @@ use crate::model::{
     Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
     WeightedPodAffinityTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, Victims};
+use crate::snapshot::{Chunk, Cluster, Column, InLane, LANES, NodeInfo, Victims};
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::ledger::{Ledger, Part, Remembered};
@@ -99,14 +99,8 @@ fn selects_pod(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> boo
 /// The sums that a pod contributes to, each with its amount. Pods with equal labels or templates share them.
 type Shares = Box<[(usize, i64)]>;
 
-/// Adds the shares of the pods in these lanes, each given with its number of pods, to the domains of the lanes.
-fn add(
-    keys: &Keys,
-    chunk: &Chunk,
-    held: impl Iterator<Item = (u8, u32)> + Clone,
-    shares: &Shares,
-    part: &mut Part,
-) {
+/// Adds the shares of the pods in these lanes to the domains of the lanes.
+fn add(keys: &Keys, chunk: &Chunk, held: &[InLane], shares: &Shares, part: &mut Part) {
     for (at, amount) in shares.iter() {
         let mut add = |domain: Option<Domain>, pods: i64| match domain {
             Some(domain) if pods != 0 => part.add(*at, domain, amount * pods),
@@ -114,13 +108,13 @@ fn add(
         };
         // Neighbours are mostly in one domain.
         let (mut domain, mut sum) = (None, 0);
-        for (lane, pods) in held.clone() {
-            let next = keys.0[*at].topology.domain_in(chunk, usize::from(lane));
+        for in_lane in held {
+            let next = keys.0[*at].topology.domain_in(chunk, usize::from(in_lane.lane));
             if next != domain {
                 add(domain, sum);
                 (domain, sum) = (next, 0);
             }
-            sum += i64::from(pods);
+            sum += i64::from(in_lane.pods);
         }
         add(domain, sum);
     }
@@ -140,13 +134,13 @@ fn add_by_labels(
     decided: &mut Decided<Shares>,
     share: impl Fn(&str, &Labels) -> Shares,
 ) {
-    for (number, lanes) in chunk.tally(cluster).groups() {
+    for (number, held) in chunk.tally(cluster).by_labels() {
         let shares = decided.get(number, || match cluster.pod_labels(number) {
             Some((namespace, labels)) => share(namespace, labels),
             None => Box::default(),
         });
         if !shares.is_empty() {
-            add(keys, chunk, lanes.iter().map(|held| (held.lane, held.pods)), shares, part);
+            add(keys, chunk, held, shares, part);
         }
     }
 }
@@ -160,12 +154,12 @@ fn add_by_terms(
     decided: &mut Decided<Shares>,
     mut share: impl FnMut(&Template, &mut Keys) -> Shares,
 ) {
-    for held in chunk.tally(cluster).affine() {
-        let shares = decided.get(held.template, || match cluster.template(held.template) {
+    for (number, held) in chunk.tally(cluster).affine() {
+        let shares = decided.get(number, || match cluster.template(number) {
             Some(template) => share(template, keys),
             None => Box::default(),
         });
-        add(keys, chunk, std::iter::once((held.lane, held.pods)), shares, part);
+        add(keys, chunk, held, shares, part);
     }
 }
 

@@ -175,6 +175,15 @@ impl Sums {
 
     /// Adds to the score of each of these lanes the sum of its domain.
     pub(super) fn add_to(&self, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+        if let (Domains::Hosts(hosts), []) = (&self.topology.domains, &self.changes[..]) {
+            let slots = chunk.slot();
+            for lane in lanes(mask) {
+                // The number of a missing hostname is out of bounds.
+                let sum = self.sums.get(hosts.get(slots[lane].0) as usize);
+                scores[lane] += sum.copied().unwrap_or(0);
+            }
+            return;
+        }
         self.topology.each(chunk, mask, |domain, all| {
             let sum = domain.map_or(0, |domain| self.get(domain));
             match (sum, all == mask) {

@@ -55,7 +55,7 @@ pub use object_store::{Keyed, ObjectEvent, ObjectStore};
 pub(crate) use per_chunk::{Followed, PerChunk};
 pub(crate) use plan::Plan;
 pub use stores::Objects;
-pub(crate) use tally::Hosts;
+pub(crate) use tally::{Hosts, InLane};
 pub(crate) use victims::importance;
 pub use victims::{Freed, Victims};
 

@@ -455,7 +455,7 @@ mod tests {
         // A plugin counts the pods of the plan.
         let counted = |cluster: &Cluster, node: &str| -> Vec<String> {
             let node = cluster.node(node).unwrap();
-            let groups = node.place().0.tally(cluster).groups().map(|(labels, _)| labels);
+            let groups = node.place().0.tally(cluster).by_labels().map(|(labels, _)| labels);
             let groups = groups.map(|labels| match cluster.pod_labels(labels) {
                 Some((_, labels)) => labels.get("app").unwrap().to_string(),
                 None => "unknown".to_owned(),

@@ -23,17 +23,25 @@ use super::victims::VictimIndex;
 /// The pods of a chunk, counted by labels.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// The number of each set of pod labels, with the end of its range in `lanes`; sorted by that number.
-    groups: Vec<(u32, u32)>,
-    lanes: Vec<InLane>,
-    affine: Vec<Affine>,
+    /// By the number of the pods' labels.
+    by_labels: Groups,
+    /// The pods with affinity or anti-affinity, by the number of their template.
+    affine: Groups,
     /// The lowest priority of a pod in each lane; `i32::MAX` for a lane without pods.
     lowest: Column<i32>,
     /// The minimum of `lowest`.
     least: i32,
 }
 
-/// The pods with equal labels on one node.
+/// Counts of pods by the number of what they have in common, and by node.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Groups {
+    /// Each number with the end of its range in `lanes`; sorted by number.
+    ends: Vec<(u32, u32)>,
+    lanes: Vec<InLane>,
+}
+
+/// The pods of one group on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InLane {
     pub(crate) lane: u8,
@@ -43,125 +51,49 @@ pub(crate) struct InLane {
     pub(crate) living: u32,
 }
 
-/// The pods of one template with affinity or anti-affinity on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Affine {
-    pub(crate) template: u32,
-    pub(crate) lane: u8,
-    pub(crate) pods: u32,
-}
-
-impl Tally {
-    /// Counts the pods of the lanes in `which`.
-    fn of(cluster: &Cluster, chunk: &Chunk, which: u64) -> Tally {
-        let mut pods: Vec<(u32, u8, bool)> = Vec::new();
-        let mut affine: Vec<(u32, u8)> = Vec::new();
-        // Pods of the same template are usually adjacent.
-        let mut last = (u32::MAX, 0, i32::MAX);
-        let mut lowest = [i32::MAX; LANES];
-        for lane in lanes(which) {
-            let has_affinity = chunk.with_affinity() >> lane & 1 == 1;
-            for record in chunk.lane(lane).pods.records() {
-                if record.template != last.0 {
-                    let priority =
-                        cluster.template(record.template).map(|template| template.priority);
-                    let labels = cluster.pod_labels_of(record.template);
-                    last = (record.template, labels, priority.unwrap_or(i32::MAX));
-                }
-                lowest[lane] = lowest[lane].min(last.2);
-                pods.push((last.1, lane as u8, record.deletion_time().is_none()));
-                let template = has_affinity.then(|| cluster.template(record.template)).flatten();
-                if template.is_some_and(|template| template.traits().affinity) {
-                    affine.push((record.template, lane as u8));
-                }
-            }
-        }
+impl Groups {
+    /// Counts pods, each given with its group's number, its lane, and whether it is not being deleted.
+    fn of(mut pods: Vec<(u32, u8, bool)>) -> Groups {
         pods.sort_unstable();
-        affine.sort_unstable();
-        let same_lane = |a: &(u32, u8, bool), b: &(u32, u8, bool)| (a.0, a.1) == (b.0, b.1);
-        let in_lanes = pods.chunk_by(same_lane).map(|same| {
-            let living = same.iter().filter(|(_, _, living)| *living).count() as u32;
-            (same[0].0, InLane { lane: same[0].1, pods: same.len() as u32, living })
-        });
-        let affine = affine.chunk_by(|a, b| a == b).map(|same| {
-            let (template, lane) = same[0];
-            Affine { template, lane, pods: same.len() as u32 }
-        });
-        let affine = affine.collect();
-        Tally { affine, ..Tally::grouped(in_lanes, 0, lowest) }
-    }
-
-    /// Builds a tally from counts that are sorted by labels and lane; `expected` is their approximate number.
-    fn grouped(
-        in_lanes: impl Iterator<Item = (u32, InLane)>,
-        expected: usize,
-        lowest: Column<i32>,
-    ) -> Tally {
-        let (groups, lanes) = (Vec::new(), Vec::with_capacity(expected));
-        let least = lowest.iter().copied().min().unwrap_or(i32::MAX);
-        let mut tally = Tally { groups, lanes, affine: Vec::new(), lowest, least };
-        for (labels, in_lane) in in_lanes {
-            tally.lanes.push(in_lane);
-            let end = tally.lanes.len() as u32;
-            match tally.groups.last_mut() {
-                Some((known, past)) if *known == labels => *past = end,
-                _ => tally.groups.push((labels, end)),
-            }
+        let mut groups = Groups::default();
+        for group in pods.chunk_by(|a, b| a.0 == b.0) {
+            groups.lanes.extend(group.chunk_by(|a, b| a.1 == b.1).map(|same| {
+                let living = same.iter().filter(|(_, _, living)| *living).count() as u32;
+                InLane { lane: same[0].1, pods: same.len() as u32, living }
+            }));
+            groups.ends.push((group[0].0, groups.lanes.len() as u32));
         }
-        tally
+        groups
     }
 
-    /// Returns this tally with the lanes in `which` replaced by those of `newer`. The counts of the other lanes stay
-    /// valid, because their pods keep the numbers of their labels and templates.
-    fn with(&self, newer: Tally, which: u64) -> Tally {
-        let mut lowest = self.lowest;
-        lanes(which).for_each(|lane| lowest[lane] = newer.lowest[lane]);
-        let expected = self.lanes.len() + newer.lanes.len();
-        let mut tally = Tally::grouped(std::iter::empty(), expected, lowest);
-        tally.groups.reserve(self.groups.len() + newer.groups.len());
-        let (mut old, mut new) = (self.groups().peekable(), newer.groups().peekable());
-        while let Some(labels) = match (old.peek(), new.peek()) {
+    /// Iterates over the numbers, each with its counts, sorted by lane.
+    fn iter(&self) -> impl Iterator<Item = (u32, &[InLane])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
+        let ranges = self.ends.iter().zip(starts);
+        ranges.map(|((number, end), start)| (*number, &self.lanes[start as usize..*end as usize]))
+    }
+
+    /// Returns these counts with the lanes in `which` replaced by those of `newer`, which has no others.
+    fn with(&self, newer: &Groups, which: u64) -> Groups {
+        let mut groups = Groups {
+            ends: Vec::with_capacity(self.ends.len() + newer.ends.len()),
+            lanes: Vec::with_capacity(self.lanes.len() + newer.lanes.len()),
+        };
+        let (mut old, mut new) = (self.iter().peekable(), newer.iter().peekable());
+        while let Some(number) = match (old.peek(), new.peek()) {
             (Some((old, _)), Some((new, _))) => Some(*old.min(new)),
-            (Some((labels, _)), None) | (None, Some((labels, _))) => Some(*labels),
+            (Some((number, _)), None) | (None, Some((number, _))) => Some(*number),
             (None, None) => None,
         } {
-            let old = old.next_if(|(of, _)| *of == labels).map_or(&[][..], |(_, lanes)| lanes);
-            let new = new.next_if(|(of, _)| *of == labels).map_or(&[][..], |(_, lanes)| lanes);
-            let start = tally.lanes.len();
-            replace_lanes(&mut tally.lanes, old, new, which);
-            if tally.lanes.len() > start {
-                tally.groups.push((labels, tally.lanes.len() as u32));
+            let old = old.next_if(|(of, _)| *of == number).map_or(&[][..], |(_, lanes)| lanes);
+            let new = new.next_if(|(of, _)| *of == number).map_or(&[][..], |(_, lanes)| lanes);
+            let start = groups.lanes.len();
+            replace_lanes(&mut groups.lanes, old, new, which);
+            if groups.lanes.len() > start {
+                groups.ends.push((number, groups.lanes.len() as u32));
             }
         }
-        let stays = |pods: &&Affine| which >> pods.lane & 1 == 0;
-        tally.affine.reserve(self.affine.len() + newer.affine.len());
-        let (old, new) = (self.affine.iter().filter(stays), newer.affine.iter());
-        tally.affine.extend(merged(old.copied(), new.copied(), |pods| (pods.template, pods.lane)));
-        tally
-    }
-
-    /// Returns the numbers of the sets of pod labels (see [`Cluster::pod_labels`]), each with the nodes that have such
-    /// pods.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = (u32, &[InLane])> {
-        let starts = std::iter::once(0).chain(self.groups.iter().map(|(_, end)| *end));
-        self.groups
-            .iter()
-            .zip(starts)
-            .map(|((labels, end), start)| (*labels, &self.lanes[start as usize..*end as usize]))
-    }
-
-    /// Returns the lanes with pods of a lower priority than `priority`.
-    pub(crate) fn lanes_below(&self, priority: i32) -> u64 {
-        if self.least >= priority {
-            return 0;
-        }
-        let below = self.lowest.iter().enumerate().map(|(lane, lowest)| (lane, *lowest < priority));
-        below.fold(0, |lanes, (lane, is_below)| lanes | u64::from(is_below) << lane)
-    }
-
-    /// Returns the pods with affinity or anti-affinity.
-    pub(crate) fn affine(&self) -> &[Affine] {
-        &self.affine
+        groups
     }
 }
 
@@ -185,18 +117,68 @@ fn replace_lanes(all: &mut Vec<InLane>, mut old: &[InLane], mut new: &[InLane], 
     all.extend_from_slice(old);
 }
 
-/// Merges two sequences that are sorted by a key and have no key in common.
-fn merged<T, K: Ord>(
-    a: impl Iterator<Item = T>,
-    b: impl Iterator<Item = T>,
-    key: impl Fn(&T) -> K,
-) -> impl Iterator<Item = T> {
-    let (mut a, mut b) = (a.peekable(), b.peekable());
-    std::iter::from_fn(move || match (a.peek(), b.peek()) {
-        (Some(first), Some(second)) if key(second) < key(first) => b.next(),
-        (Some(_), _) => a.next(),
-        (None, _) => b.next(),
-    })
+impl Tally {
+    /// Counts the pods of the lanes in `which`.
+    fn of(cluster: &Cluster, chunk: &Chunk, which: u64) -> Tally {
+        let mut pods: Vec<(u32, u8, bool)> = Vec::new();
+        let mut affine: Vec<(u32, u8, bool)> = Vec::new();
+        // Pods of the same template are usually adjacent.
+        let mut last = (u32::MAX, 0, i32::MAX);
+        let mut lowest = [i32::MAX; LANES];
+        for lane in lanes(which) {
+            let has_affinity = chunk.with_affinity() >> lane & 1 == 1;
+            for record in chunk.lane(lane).pods.records() {
+                if record.template != last.0 {
+                    let priority =
+                        cluster.template(record.template).map(|template| template.priority);
+                    let labels = cluster.pod_labels_of(record.template);
+                    last = (record.template, labels, priority.unwrap_or(i32::MAX));
+                }
+                lowest[lane] = lowest[lane].min(last.2);
+                let is_living = record.deletion_time().is_none();
+                pods.push((last.1, lane as u8, is_living));
+                let template = has_affinity.then(|| cluster.template(record.template)).flatten();
+                if template.is_some_and(|template| template.traits().affinity) {
+                    affine.push((record.template, lane as u8, is_living));
+                }
+            }
+        }
+        Tally::new(Groups::of(pods), Groups::of(affine), lowest)
+    }
+
+    fn new(by_labels: Groups, affine: Groups, lowest: Column<i32>) -> Tally {
+        let least = lowest.iter().copied().min().unwrap_or(i32::MAX);
+        Tally { by_labels, affine, lowest, least }
+    }
+
+    /// Returns this tally with the lanes in `which` replaced by those of `newer`. The counts of the other lanes stay
+    /// valid, because their pods keep the numbers of their labels and templates.
+    fn with(&self, newer: &Tally, which: u64) -> Tally {
+        let mut lowest = self.lowest;
+        lanes(which).for_each(|lane| lowest[lane] = newer.lowest[lane]);
+        let by_labels = self.by_labels.with(&newer.by_labels, which);
+        Tally::new(by_labels, self.affine.with(&newer.affine, which), lowest)
+    }
+
+    /// Returns the numbers of the sets of pod labels (see [`Cluster::pod_labels`]), each with the nodes that have such
+    /// pods.
+    pub(crate) fn by_labels(&self) -> impl Iterator<Item = (u32, &[InLane])> {
+        self.by_labels.iter()
+    }
+
+    /// Returns the numbers of the templates with affinity or anti-affinity, each with the nodes that have such pods.
+    pub(crate) fn affine(&self) -> impl Iterator<Item = (u32, &[InLane])> {
+        self.affine.iter()
+    }
+
+    /// Returns the lanes with pods of a lower priority than `priority`.
+    pub(crate) fn lanes_below(&self, priority: i32) -> u64 {
+        if self.least >= priority {
+            return 0;
+        }
+        let below = self.lowest.iter().enumerate().map(|(lane, lowest)| (lane, *lowest < priority));
+        below.fold(0, |lanes, (lane, is_below)| lanes | u64::from(is_below) << lane)
+    }
 }
 
 /// The cached tally of a chunk and victim indexes of its nodes.
@@ -288,7 +270,7 @@ impl Tallied {
             match tally {
                 None => Tally::of(cluster, chunk, chunk.live()),
                 Some((older, changed)) => {
-                    older.with(Tally::of(cluster, chunk, chunk.live() & changed), changed)
+                    older.with(&Tally::of(cluster, chunk, chunk.live() & changed), changed)
                 }
             }
         })
@@ -383,7 +365,7 @@ mod tests {
     fn counted(cluster: &Cluster) -> Vec<(String, String, u32, u32)> {
         let mut all = Vec::new();
         for (_, _, chunk) in cluster.chunk_list() {
-            for (labels, lanes) in chunk.tally(cluster).groups() {
+            for (labels, lanes) in chunk.tally(cluster).by_labels() {
                 let (namespace, labels) = cluster.pod_labels(labels).unwrap();
                 for InLane { lane, pods, living } in lanes {
                     let node = cluster.node_in(chunk, usize::from(*lane)).unwrap().name();

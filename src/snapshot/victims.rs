@@ -506,7 +506,7 @@ mod tests {
         assert_eq!((freed(&first), freed(&second)), (100, 120));
         // Computing tallies in between does not discard the indexes.
         for (_, _, chunk) in second.chunk_list() {
-            assert_eq!(chunk.tally(&second).groups().count(), 1);
+            assert_eq!(chunk.tally(&second).by_labels().count(), 1);
         }
         let mut fork = second.fork();
         fork.remove_pod(&Uid::new("default/on-a")).unwrap();

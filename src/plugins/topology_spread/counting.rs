@@ -40,7 +40,7 @@ impl<'c> Matched<'c> {
     /// Calls `visit` for each lane of the chunk with living pods that are counted, with the bit mask of the
     /// constraints, the lane, and the number of pods.
     fn each(&mut self, cluster: &Cluster, chunk: &Chunk, mut visit: impl FnMut(u64, usize, i64)) {
-        for (number, lanes) in chunk.tally(cluster).groups() {
+        for (number, lanes) in chunk.tally(cluster).by_labels() {
             let bits = self.bits(cluster, number);
             if bits != 0 {
                 let living = lanes.iter().filter(|held| held.living > 0);

@@ -69,7 +69,7 @@ impl<'a> Spread<'a> {
                 });
             }
             if of_hosts != 0 {
-                for (number, _) in chunk.tally(cluster).groups() {
+                for (number, _) in chunk.tally(cluster).by_labels() {
                     matched.bits(cluster, number);
                 }
             }
@@ -92,7 +92,7 @@ impl Spread<'_> {
     fn on_hosts(&self, chunk: &Chunk, mask: u64) -> Vec<Column<i64>> {
         let mut counts = vec![[0; LANES]; self.soft.len()];
         if self.of_hosts != 0 {
-            for (number, in_lanes) in chunk.tally(self.cluster).groups() {
+            for (number, in_lanes) in chunk.tally(self.cluster).by_labels() {
                 let bits = self.matched.known(number).copied().unwrap_or(0) & self.of_hosts;
                 for held in in_lanes.iter().filter(|held| bits != 0 && mask >> held.lane & 1 == 1) {
                     let (lane, living) = (usize::from(held.lane), i64::from(held.living));
