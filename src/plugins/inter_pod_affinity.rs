@@ -410,14 +410,12 @@ impl Plugin for InterPodAffinity {
 impl Rules<'_> {
     /// Returns the lanes of `mask` that meet the pod's affinity.
     fn near(&self, chunk: &Chunk, mask: u64) -> u64 {
-        let (mut having, mut has_all) = (mask, mask);
-        for at in &self.near.positions {
-            let sums = &self.near.keys.0[*at];
-            having = sums.topology.having(chunk, having);
-            has_all &= sums.positive(chunk, having);
+        let sums = self.near.positions.iter().map(|at| &self.near.keys.0[*at]);
+        if self.companions > 0 || !self.matches_itself {
+            return sums.fold(mask, |left, sums| sums.positive(chunk, left));
         }
         // The first pod of a group with mutual affinity may be placed anywhere.
-        if self.companions > 0 || !self.matches_itself { having & has_all } else { having }
+        sums.fold(mask, |left, sums| sums.topology.having(chunk, left))
     }
 
     /// Adds `by` to the counts for a pod that joins or leaves a node (`updateWithPod`).
