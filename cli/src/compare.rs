@@ -14,8 +14,8 @@ use crate::metrics::{self, MetricsFile};
 use crate::policy::{self, Reading};
 use crate::replay::run::Outcome;
 use crate::replay::{self, Progress, Settings, Workload};
-use crate::table::plain;
-use crate::text::count;
+use crate::table::{plain, row};
+use crate::text::{count, line};
 use crate::{Output, print};
 
 /// Schedule one workload under several configurations and report the differences.
@@ -294,7 +294,7 @@ fn table(workload: &Workload, runs: &[Run], limit: Option<usize>) -> String {
     let mut table = plain(header);
     for run in runs {
         let (different, _) = differences(&runs[0], run);
-        let mut row = vec![
+        let mut cells = vec![
             run.name.clone(),
             run.outcome.placed.to_string(),
             run.outcome.failed.to_string(),
@@ -305,9 +305,9 @@ fn table(workload: &Workload, runs: &[Run], limit: Option<usize>) -> String {
             format!("{:.0}", per_second(&run.outcome)),
         ];
         if let (Some(p50), Some(p99)) = (wait(&run.outcome, 0.5), wait(&run.outcome, 0.99)) {
-            row.push(format!("{p50} / {p99} s"));
+            cells.push(format!("{p50} / {p99} s"));
         }
-        table.add_row(row);
+        table.add_row(row(cells));
     }
     let mut text = table.trim_fmt();
     for run in &runs[1..] {
@@ -318,11 +318,11 @@ fn table(workload: &Workload, runs: &[Run], limit: Option<usize>) -> String {
             };
             text.push_str(&format!(
                 "\n{}: first difference: pod {}/{}: {} instead of {}",
-                run.name,
-                pod.namespace(),
-                pod.name,
-                on(run),
-                on(&runs[0])
+                line(&run.name),
+                line(pod.namespace()),
+                line(&pod.name),
+                line(&on(run)),
+                line(&on(&runs[0]))
             ));
         }
     }
@@ -331,14 +331,18 @@ fn table(workload: &Workload, runs: &[Run], limit: Option<usize>) -> String {
             let mark = if of.is_apart(first) { ", more than the spread" } else { "" };
             text.push_str(&format!(
                 "\n{}: {}: mean {:.1}, min {:.1}, max {:.1}{mark}",
-                run.name, of.name, of.mean, of.least, of.most
+                line(&run.name),
+                of.name,
+                of.mean,
+                of.least,
+                of.most
             ));
         }
     }
     for run in runs {
         if let Some(limit) = limit.filter(|limit| most_failed(run) > *limit) {
             let pods = count(most_failed(run), "unschedulable pod");
-            text.push_str(&format!("\n{}: {pods}, limit {limit}", run.name));
+            text.push_str(&format!("\n{}: {pods}, limit {limit}", line(&run.name)));
         }
     }
     text

@@ -3,6 +3,7 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::terminal;
+use crate::text::line;
 
 /// An empty table with a header and no rules. On a terminal, long cells are wrapped to its width.
 pub(crate) fn plain(header: impl IntoIterator<Item = impl Into<Cell>>) -> Table {
@@ -11,6 +12,11 @@ pub(crate) fn plain(header: impl IntoIterator<Item = impl Into<Cell>>) -> Table 
     fit(&mut table);
     table.set_header(header.into_iter().map(Into::into).collect::<Vec<Cell>>());
     table
+}
+
+/// The cells of a row, each in one line.
+pub(crate) fn row(cells: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
+    cells.into_iter().map(|cell| line(cell.as_ref()).into_owned()).collect()
 }
 
 /// Wraps cells to the width of the terminal, if there is one.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
 
-use crate::text::printable;
+use crate::text::line;
 
 /// Whether notes and progress bars are dropped. It is set once, before the command starts.
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -44,7 +44,7 @@ pub(crate) fn warning(text: &str) {
 /// Prints a line with a bold label. anstream removes the colour if standard error is not a terminal or NO_COLOR is set.
 fn labelled(label: &str, color: AnsiColor, text: &str) {
     let style = Style::new().bold().fg_color(Some(color.into()));
-    anstream::eprintln!("{style}{label}:{style:#} {}", printable(text));
+    anstream::eprintln!("{style}{label}:{style:#} {}", line(text));
 }
 
 /// The text of a result without its notes, which are lines of their own.

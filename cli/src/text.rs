@@ -7,16 +7,27 @@ use portolan::model::{LabelSelector, Operator, Requirement};
 /// The text with control characters escaped, except line breaks and tabs: names from inputs
 /// must not control the terminal. Also escapes characters that change the direction of text.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let is_unsafe = |c: char| {
-        (c.is_control() && c != '\n' && c != '\t')
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(is_unsafe) {
+    escaped(text, |c| is_unsafe(c) && c != '\n' && c != '\t')
+}
+
+/// The text in one line, with all control characters escaped: a name from an input must not add
+/// lines to a result.
+pub(crate) fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_unsafe)
+}
+
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_unsafe(c) {
+        if is_escaped(c) {
             escaped.extend(c.escape_default());
         } else {
             escaped.push(c);
@@ -140,6 +151,8 @@ mod tests {
         assert_eq!(printable("\u{1b}[31mred\u{7}\r"), "\\u{1b}[31mred\\u{7}\\r");
         assert_eq!(printable("\u{9b}2J\u{202e}x\u{7f}"), "\\u{9b}2J\\u{202e}x\\u{7f}");
         assert_eq!(printable("größe → 3"), "größe → 3");
+        assert_eq!(line("a\n\tb\u{2028}"), "a\\n\\tb\\u{2028}");
+        assert_eq!(line("größe → 3"), "größe → 3");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::changes::Change;
 use super::{Explained, Group, INSUFFICIENT, by_reason, resource};
 use crate::error::Failure;
-use crate::table::plain;
-use crate::text::{amount, count};
+use crate::table::{plain, row};
+use crate::text::{amount, count, line};
 
 /// Maximum number of nodes listed in a table.
 const LISTED: usize = 10;
@@ -77,8 +77,8 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
     let _ = writeln!(
         text,
         "pod {}/{}: fits on {fits} of {}\n",
-        pod.namespace(),
-        pod.name,
+        line(pod.namespace()),
+        line(&pod.name),
         count(if nodes.is_empty() { explained.cluster.len() } else { nodes.len() }, "node")
     );
     let mut groups: Vec<_> = by_reason(&explained.evaluation).into_iter().collect();
@@ -88,14 +88,14 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
         for ((reason, plugin, code), Group { nodes, alone }) in &groups {
             let short = shortfall(explained, reason, nodes);
             let kind = if *code == "Unschedulable" { "" } else { " (preemption does not help)" };
-            table.add_row([
+            table.add_row(row([
                 nodes.len().to_string(),
                 alone.to_string(),
                 (*plugin).to_owned(),
                 format!("{reason}{kind}"),
                 short.map_or_else(String::new, |short| short.to_string()),
                 some(nodes),
-            ]);
+            ]));
         }
         let _ = writeln!(text, "{}\n", table.trim_fmt());
     }
@@ -112,10 +112,10 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
             .collect();
         best.sort_by_key(|(name, verdict)| (std::cmp::Reverse(verdict.total()), *name));
         for (name, verdict) in best.iter().take(LISTED) {
-            let mut row = vec![(*name).to_owned()];
+            let mut cells = vec![(*name).to_owned()];
             for plugin in &plugins {
                 let score = verdict.scores.iter().find(|score| score.plugin == *plugin);
-                row.push(score.map_or_else(String::new, |score| match single {
+                cells.push(score.map_or_else(String::new, |score| match single {
                     true => format!(
                         "{} ({} of 100, raw {})",
                         score.weighted, score.normalized, score.raw
@@ -123,8 +123,8 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
                     false => score.weighted.to_string(),
                 }));
             }
-            row.push(verdict.total().to_string());
-            table.add_row(row);
+            cells.push(verdict.total().to_string());
+            table.add_row(row(cells));
         }
         let _ = writeln!(text, "{}", table.trim_fmt());
         if best.len() > LISTED {
@@ -137,10 +137,11 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
             for status in verdict.status.iter().chain(&verdict.further) {
                 let _ = writeln!(
                     text,
-                    "{name}: rejected by {} ({}): {}",
+                    "{}: rejected by {} ({}): {}",
+                    line(name),
                     if status.plugin.is_empty() { "the framework" } else { status.plugin },
                     status.code.as_str(),
-                    status.reasons.join(", ")
+                    line(&status.reasons.join(", "))
                 );
             }
         }
@@ -156,14 +157,14 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
         for change in changes.all.iter().take(SHOWN) {
             let at_least = if change.is_complete { "" } else { "at least " };
             let nodes = count(change.nodes.len(), "node");
-            let _ = write!(text, "  - {} ({at_least}{nodes}", change.what());
+            let _ = write!(text, "  - {} ({at_least}{nodes}", line(&change.what()));
             if change.nodes.len() > 1 {
                 let names: Vec<&str> = change.nodes.iter().map(|name| &**name).collect();
-                let _ = write!(text, ": {}", some(&names));
+                let _ = write!(text, ": {}", line(&some(&names)));
             }
             text.push_str(")\n");
             for note in &change.notes {
-                let _ = writeln!(text, "    but {note}");
+                let _ = writeln!(text, "    but {}", line(note));
             }
         }
         if let Some(more) = changes.all.len().checked_sub(SHOWN).filter(|more| *more > 0) {
@@ -182,10 +183,10 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
         let _ = writeln!(text, "{tried}\n");
     }
     if let Some(message) = message(explained) {
-        let _ = writeln!(text, "{message}");
+        let _ = writeln!(text, "{}", line(&message));
     }
     for note in &explained.notes {
-        let _ = writeln!(text, "note: {note}");
+        let _ = writeln!(text, "note: {}", line(note));
     }
     text.trim_end().to_owned()
 }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::{self, Loaded};
 use crate::error::Failure;
-use crate::table::plain;
-use crate::text::{amount, count};
+use crate::table::{plain, row};
+use crate::text::{amount, count, line};
 use crate::{Output, print};
 
 /// Find conflicts and dangling references in a cluster, and check the engine's sums and
@@ -208,13 +208,13 @@ fn table(loaded: &Loaded, findings: &Findings) -> String {
     if !findings.0.is_empty() {
         let mut table = plain(["kind", "object", "problem"]);
         for Finding { kind, object, what } in &findings.0 {
-            table.add_row([*kind, object, what]);
+            table.add_row(row([*kind, object, what]));
         }
         text = format!("{text}\n\n{}", table.trim_fmt());
     }
     for note in &loaded.notes {
         text.push_str("\nnote: ");
-        text.push_str(note);
+        text.push_str(&line(note));
     }
     text
 }

@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 use crate::cluster::{self, Loaded};
 use crate::error::Failure;
 use crate::print;
-use crate::table::{plain, right};
-use crate::text::{cores, count, gib};
+use crate::table::{plain, right, row};
+use crate::text::{cores, count, gib, line};
 use crate::what_if::Selection;
 
 /// Print the cluster as the engine sees it, store by store.
@@ -77,9 +77,11 @@ impl Shown<'_> {
     /// The names of objects, or their table.
     fn list(&self, kind: &str, names: &[String], table: String) -> String {
         match self.form {
-            Form::Name => {
-                names.iter().map(|name| format!("{kind}/{name}")).collect::<Vec<_>>().join("\n")
-            }
+            Form::Name => names
+                .iter()
+                .map(|name| format!("{kind}/{}", line(name)))
+                .collect::<Vec<_>>()
+                .join("\n"),
             _ => table,
         }
     }
@@ -161,7 +163,7 @@ fn stores(loaded: &Loaded) -> String {
     let mut text = right(table, &[1, 2]).trim_fmt();
     for note in &loaded.notes {
         text.push_str("\nnote: ");
-        text.push_str(note);
+        text.push_str(&line(note));
     }
     text
 }
@@ -266,7 +268,7 @@ fn nodes(cluster: &Cluster, shown: &Shown<'_>) -> String {
             true => String::new(),
             false => cpu(&best_effort.requested, &best_effort.allocatable),
         };
-        let mut row = vec![
+        let mut cells = vec![
             name.clone(),
             of,
             format!("{}/{}", node.pods.len(), node.allowed_pods),
@@ -275,17 +277,17 @@ fn nodes(cluster: &Cluster, shown: &Shown<'_>) -> String {
             others.collect::<Vec<_>>().join(", "),
         ];
         if of_godel {
-            row.push(reclaimed);
+            cells.push(reclaimed);
         }
         if let Some(object) = object.filter(|_| shown.is_wide()) {
             let taints = object.taints.iter().map(|taint| match &*taint.value {
                 "" => format!("{}:{:?}", taint.key, taint.effect),
                 value => format!("{}={value}:{:?}", taint.key, taint.effect),
             });
-            row.push(labels(object.labels.iter()));
-            row.push(taints.collect::<Vec<_>>().join(","));
+            cells.push(labels(object.labels.iter()));
+            cells.push(taints.collect::<Vec<_>>().join(","));
         }
-        table.add_row(row);
+        table.add_row(row(cells));
     }
     shown.list("node", &listed, right(table, &[2, 3, 4]).trim_fmt())
 }
@@ -313,7 +315,7 @@ fn pods(loaded: &Loaded, shown: &Shown<'_>) -> String {
         }
         listed.push(pod.name.to_string());
         let takes = &pod.template.resources.placed;
-        let mut row = vec![
+        let mut cells = vec![
             pod.key().to_string(),
             state.to_owned(),
             node.to_owned(),
@@ -322,13 +324,13 @@ fn pods(loaded: &Loaded, shown: &Shown<'_>) -> String {
             gib(takes.memory.0),
         ];
         if of_godel {
-            row.push(pod.template.class.as_str().to_owned());
+            cells.push(pod.template.class.as_str().to_owned());
         }
         if shown.is_wide() {
-            row.push(pod.uid.to_string());
-            row.push(labels(pod.template.labels.iter()));
+            cells.push(pod.uid.to_string());
+            cells.push(labels(pod.template.labels.iter()));
         }
-        table.add_row(row);
+        table.add_row(row(cells));
     };
     let uids = cluster.dump().nodes.into_values().flat_map(|node| node.pods.into_keys());
     let mut placed: Vec<_> = uids.filter_map(|uid| cluster.pod(&uid)).collect();
@@ -350,13 +352,13 @@ fn reservations(cluster: &Cluster) -> Result<String, Failure> {
     let places = cluster.reservations().ok_or_else(needs_godel)?;
     let mut table = plain(["placeholder", "placeholder pod", "node", "matched pod", "confirmed"]);
     for place in places.iter() {
-        table.add_row([
+        table.add_row(row([
             place.placeholder.to_string(),
             place.pod.key().to_string(),
             place.node().to_owned(),
             place.matched.as_ref().map(Uid::to_string).unwrap_or_default(),
             if place.confirmed { "yes" } else { "no" }.to_owned(),
-        ]);
+        ]));
     }
     Ok(table.trim_fmt())
 }
@@ -366,7 +368,7 @@ fn movements(cluster: &Cluster) -> Result<String, Failure> {
     let header = ["movement", "owner", "node", "desired", "actual", "assumed", "available"];
     let mut table = plain(header);
     for of in by_place(movements) {
-        table.add_row([
+        table.add_row(row([
             of.movement.to_string(),
             of.owner.to_string(),
             of.node.to_string(),
@@ -374,7 +376,7 @@ fn movements(cluster: &Cluster) -> Result<String, Failure> {
             of.actual().len().to_string(),
             of.assumed().len().to_string(),
             of.available().to_string(),
-        ]);
+        ]));
     }
     Ok(right(table, &[3, 4, 5, 6]).trim_fmt())
 }
@@ -391,7 +393,8 @@ fn marks(cluster: &Cluster) -> Result<String, Failure> {
     let mut table = plain(["node", "victim", "preemptors"]);
     for (node, mark) in by_victim(marks) {
         let preemptors: Vec<String> = mark.preemptors().iter().map(Uid::to_string).collect();
-        table.add_row([node.to_string(), mark.victim.to_string(), preemptors.join(", ")]);
+        let cells = [node.to_string(), mark.victim.to_string(), preemptors.join(", ")];
+        table.add_row(row(cells));
     }
     Ok(table.trim_fmt())
 }
@@ -414,7 +417,7 @@ fn objects(cluster: &Cluster, kind: ObjectKind, shown: &Shown<'_>) -> String {
     for (namespace, name) in keys {
         if shown.is_in(&namespace) {
             listed.push(name.clone());
-            table.add_row([namespace, name]);
+            table.add_row(row([namespace, name]));
         }
     }
     shown.list(&kind.as_str().to_lowercase(), &listed, table.trim_fmt())

@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 use super::meter::Usage;
 use super::run::Outcome;
 use super::workload::Workload;
-use crate::text::{cores, count, gib};
+use crate::text::{cores, count, gib, line};
 
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
@@ -183,7 +183,7 @@ pub(super) fn utilisation(outcome: &Outcome) -> (Vec<&'static str>, Vec<Vec<Stri
 }
 
 pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
-    let mut text = format!("{}\n\n", workload.name);
+    let mut text = format!("{}\n\n", line(&workload.name));
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     for (name, value) in rows(outcome) {
@@ -198,7 +198,7 @@ pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
     let columns = header.len();
     usage.set_header(header);
     for row in rows {
-        usage.add_row(row);
+        usage.add_row(crate::table::row(row));
     }
     for column in 1..columns {
         if let Some(column) = usage.column_mut(column) {
@@ -210,11 +210,11 @@ pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
     if !reasons.is_empty() {
         let _ = writeln!(text, "\n{REASONS}:");
         for (reason, pods) in reasons {
-            let _ = writeln!(text, "  {pods:>6}  {reason}");
+            let _ = writeln!(text, "  {pods:>6}  {}", line(reason));
         }
     }
     for note in &outcome.notes {
-        let _ = writeln!(text, "\nnote: {note}");
+        let _ = writeln!(text, "\nnote: {}", line(note));
     }
     text.truncate(text.trim_end().len());
     text

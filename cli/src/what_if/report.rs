@@ -10,7 +10,7 @@ use super::drain::why_blocked;
 use super::rows::{group, placements};
 use super::upgrade::Upgrade;
 use super::{Answer, key};
-use crate::text::count;
+use crate::text::{count, line};
 
 /// Maximum number of printed rows per list.
 const LISTED: usize = 30;
@@ -18,13 +18,13 @@ const LISTED: usize = 30;
 /// The version of the JSON output: it rises when a field changes its meaning or goes away.
 const VERSION: u32 = 1;
 
-fn list<T>(text: &mut String, title: &str, items: &[T], line: impl Fn(&T) -> String) {
+fn list<T>(text: &mut String, title: &str, items: &[T], row: impl Fn(&T) -> String) {
     if items.is_empty() {
         return;
     }
     let _ = writeln!(text, "{title}:");
     for item in items.iter().take(LISTED) {
-        let _ = writeln!(text, "  - {}", line(item));
+        let _ = writeln!(text, "  - {}", line(&row(item)));
     }
     if items.len() > LISTED {
         let _ = writeln!(text, "  … and {} more (--output json lists all)", items.len() - LISTED);
@@ -94,17 +94,17 @@ pub(super) fn table(answer: &Answer) -> String {
             0 => drained.node.clone(),
             waits => format!("{} ({} for budgets)", drained.node, count(waits, "wait")),
         });
-        let _ = writeln!(text, "drained   {}", drained.collect::<Vec<_>>().join(", "));
+        let _ = writeln!(text, "drained   {}", line(&drained.collect::<Vec<_>>().join(", ")));
     }
     if !answer.kubectl_flags.is_empty() {
         let _ = writeln!(text, "kubectl   drain needs {}", answer.kubectl_flags.join(" "));
     }
     if !answer.failed.is_empty() {
-        let _ = writeln!(text, "failed    {}", answer.failed.join(", "));
+        let _ = writeln!(text, "failed    {}", line(&answer.failed.join(", ")));
     }
     for scaled in &answer.scaled {
-        let _ =
-            writeln!(text, "scaled    {} from {} to {}", scaled.controller, scaled.from, scaled.to);
+        let controller = line(&scaled.controller);
+        let _ = writeln!(text, "scaled    {controller} from {} to {}", scaled.from, scaled.to);
     }
     if !answer.removed.is_empty() {
         let _ = writeln!(text, "removed   {}", count(answer.removed.len(), "pod"));
@@ -156,7 +156,7 @@ pub(super) fn table(answer: &Answer) -> String {
     list(&mut text, "placements", &rows, row);
     if let Some((name, number)) = &answer.fit_more {
         let pods = count(*number, "more pod");
-        let _ = writeln!(text, "the cluster has room for {pods} like {name}\n");
+        let _ = writeln!(text, "the cluster has room for {pods} like {}\n", line(name));
     }
     if let Some(found) = &answer.consolidated {
         let all = found.emptied.len() + found.remaining.len();
@@ -186,7 +186,7 @@ pub(super) fn table(answer: &Answer) -> String {
         });
     }
     for note in &answer.notes {
-        let _ = writeln!(text, "note: {note}");
+        let _ = writeln!(text, "note: {}", line(note));
     }
     text.trim_end().to_owned()
 }

@@ -693,6 +693,59 @@ fn names_are_escaped_before_they_are_printed() {
 }
 
 #[test]
+fn names_add_no_lines_to_results() {
+    let node = |name: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Node, metadata: {{name: {name}}}, \
+             status: {{allocatable: {{cpu: 4, memory: 8Gi, pods: 10}}}}}}\n---\n"
+        )
+    };
+    let pod = |name: &str, on: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: d, \
+             ownerReferences: [{{kind: ReplicaSet, name: \"w\\nforged\", controller: true}}]}}, \
+             spec: {{{on} containers: [{{name: c, resources: {{requests: {{cpu: 1}}}}}}]}}}}\n---\n"
+        )
+    };
+    let cluster = [
+        node("n1"),
+        node("\"n2\\nforged\""),
+        pod("\"a\\nforged\"", "nodeName: n1,"),
+        pod("\"b\\tforged\"", "nodeName: n1,"),
+    ];
+    let cluster = file("lines", "cluster.yaml", cluster.concat().as_bytes());
+    let big = file(
+        "lines",
+        "big.yaml",
+        pod("\"big\\nforged\"", "").replace("cpu: 1", "cpu: 9").as_bytes(),
+    );
+    let small = file("lines", "small.yaml", pod("small", "").as_bytes());
+    for (arguments, expected) in [
+        (&["what-if", "-f", &cluster, "--drain", "n1"][..], r"d/a\nforged"),
+        (&["what-if", "-f", &cluster, "--drain", "n2\nforged"], r"drained   n2\nforged"),
+        (&["what-if", "-f", &cluster, "--fail-node", "n2\nforged"], r"failed    n2\nforged"),
+        (
+            &["what-if", "-f", &cluster, "--scale", "rs/w\nforged=0"],
+            r"ReplicaSet/d/w\nforged from 2",
+        ),
+        (&["what-if", "-f", &cluster, "--pods", &big], r"d/big\nforged: 0/2"),
+        (&["what-if", "-f", &cluster, "--fit-more", &big], r"like big\nforged"),
+        (&["explain", "-f", &cluster, "--pod", &small], r"n2\nforged  "),
+        (&["explain", "-f", &cluster, "--pod", &big], r"pod d/big\nforged: fits"),
+        (&["dump", "-f", &cluster, "--store", "nodes"], r"n2\nforged  "),
+        (&["dump", "-f", &cluster, "--store", "nodes", "-o", "name"], r"node/n2\nforged"),
+        (&["dump", "-f", &cluster, "--store", "pods"], r"b\tforged"),
+        (&["replay", "--nodes", &cluster, "--pods", &big], "Insufficient cpu"),
+    ] {
+        let run = portolan(arguments);
+        assert!(run.out.contains(expected), "{arguments:?}: {}{}", run.out, run.err);
+        let lines = run.out.lines().chain(run.err.lines());
+        let forged: Vec<&str> = lines.filter(|line| line.starts_with("forged")).collect();
+        assert!(forged.is_empty() && !run.out.contains('\t'), "{arguments:?}: {}", run.out);
+    }
+}
+
+#[test]
 fn at_most_five_warnings_are_printed() {
     let fields: Vec<String> = (0..12).map(|i| format!("  field{i}: 1")).collect();
     let run = what_if("many", "", &pod("a", &fields.join("\n")), &[]);
