@@ -813,3 +813,23 @@ pub(crate) fn normalize_to_largest(scores: &mut [i64], reverse: bool) {
         (false, _) => score * 100 / largest,
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_scaled_to_the_largest() {
+        for (scores, expected, reversed) in [
+            ([0, 0, 0], [0, 0, 0], [100, 100, 100]),
+            ([1, 1, 4], [25, 25, 100], [75, 75, 0]),
+            ([3, 2, 3], [100, 66, 100], [0, 34, 0]),
+        ] {
+            for (reverse, expected) in [(false, expected), (true, reversed)] {
+                let mut normalized = scores;
+                normalize_to_largest(&mut normalized, reverse);
+                assert_eq!(normalized, expected);
+            }
+        }
+    }
+}

@@ -573,7 +573,7 @@ impl Score for Preferred {
 
 #[cfg(test)]
 mod tests {
-    use crate::framework::Framework;
+    use crate::framework::{Algorithm, AlgorithmConfig, Framework};
     use crate::model::{
         LabelSelector, Labels, Namespace, Operator, Pod, PodAffinity, PodAffinityTerm, Requirement,
         node, pod,
@@ -613,6 +613,29 @@ mod tests {
         let found = Framework::default_profile().evaluate(writer.cluster(), pod).nodes;
         let fits = found.into_iter().filter(|(_, verdict)| verdict.status.is_none());
         fits.map(|(name, _)| name.to_string()).collect()
+    }
+
+    #[test]
+    fn first_pod_with_affinity_to_itself_fits_where_nodes_have_the_key() {
+        let mut writer = cluster("default");
+        writer.add_node(node("c").cpu(64_000).build()).unwrap();
+        let app = |name: &str, app: &str| {
+            let affinity = near(&["default"], LabelSelector::Nothing).template.pod_affinity.clone();
+            let mut affinity = affinity.map(|affinity| *affinity).unwrap_or_default();
+            affinity.required[0].selector = LabelSelector::from_labels([("app", "first")]);
+            pod(name).label("app", app).pod_affinity(affinity).build()
+        };
+        let chosen = |writer: &Writer, pod: &Pod| {
+            let framework = Framework::default_profile();
+            let algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
+            { algorithm }.schedule(writer.cluster(), pod).map(|decision| decision.node.to_string())
+        };
+        let first = app("one", "first");
+        assert_eq!(fits(&writer, &first), ["a", "b"]);
+        assert!(chosen(&writer, &first).is_ok_and(|node| node != "c"));
+        assert!(chosen(&writer, &app("two", "other")).is_err(), "does not match itself");
+        writer.add_pod(first.on("b")).unwrap();
+        assert_eq!(chosen(&writer, &app("three", "first")).unwrap(), "b");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! lists the tests that have binaries of their own, and the reasons.
 
 mod chunk_paths;
+mod chunk_scores;
 mod extenders;
 mod extension_points;
 mod panics;

@@ -173,3 +173,43 @@ impl Score for Spread<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::framework::Framework;
+    use crate::model::{LabelSelector, TopologySpreadConstraint, UnsatisfiableAction, node, pod};
+    use crate::{Config, Engine};
+
+    #[test]
+    fn nodes_without_the_key_get_zero_and_do_not_affect_the_others() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for (name, zone) in [("a", Some("x")), ("b", Some("y")), ("c", None)] {
+            let made = node(name).pods(110);
+            let made = zone.into_iter().fold(made, |made, zone| made.zone(zone));
+            writer.add_node(made.build()).unwrap();
+        }
+        for (name, on) in [("one", "a"), ("two", "a"), ("three", "b")] {
+            writer.add_pod(pod(name).label("app", "web").on(on).build()).unwrap();
+        }
+        let spread = TopologySpreadConstraint {
+            max_skew: 1,
+            topology_key: "topology.kubernetes.io/zone".into(),
+            when_unsatisfiable: UnsatisfiableAction::ScheduleAnyway,
+            selector: LabelSelector::from_labels([("app", "web")]),
+            min_domains: None,
+            honor_node_affinity: true,
+            honor_node_taints: false,
+            match_label_keys: Box::default(),
+        };
+        let pod =
+            pod("four").label("app", "web").spec(|spec| spec.topology_spread = [spread].into());
+        let pod = pod.build();
+        let found = Framework::default_profile().evaluate(writer.cluster(), &pod);
+        let scores = found.nodes.values().map(|verdict| {
+            let score = verdict.scores.iter().find(|score| score.plugin == "PodTopologySpread");
+            score.map(|score| score.normalized)
+        });
+        // Two pods in one zone and one in the other, times ln(2 + 2), are 3 and 1 when rounded.
+        assert_eq!(scores.collect::<Vec<_>>(), [Some(33), Some(100), Some(0)]);
+    }
+}
