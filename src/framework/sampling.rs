@@ -195,9 +195,9 @@ impl Order {
     }
 
     /// Examines the nodes in list order, from where the last sample ended and wrapping around, until `enough` nodes are
-    /// feasible. `judge` is called once for each chunk that is reached, with the chunk's number, so the result does not
-    /// depend on how chunks are judged. It returns a value and the chunk's feasible lanes. The values are returned with
-    /// the feasible lanes that were reached, in list order.
+    /// feasible. `judge` is called with a chunk's number, once for each chunk that is reached and perhaps for some that
+    /// follow, so the result does not depend on how chunks are judged. It returns a value and the chunk's feasible lanes.
+    /// The values are returned with the feasible lanes that were reached, in list order.
     pub(super) fn sample<T>(
         &mut self,
         enough: usize,
