@@ -20,6 +20,9 @@ const LONGEST: usize = 230;
 /// How many distinct warnings are kept.
 const KEPT: usize = 1000;
 
+/// Why a pod is ignored that has succeeded or failed.
+const FINISHED: &str = "finished";
+
 /// Objects that are ignored for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ignored {
@@ -54,7 +57,7 @@ impl Intake {
                 *self.read.entry((*kind).to_owned()).or_default() += used;
             }
         }
-        self.ignore("Pod", objects.finished_pods, "finished");
+        self.ignore("Pod", objects.finished_pods, FINISHED);
         for (kind, number) in &objects.skipped {
             let why = match &**kind {
                 "Kustomization" => "not rendered: pass the output of kubectl kustomize",
@@ -65,6 +68,11 @@ impl Intake {
         for missing in &objects.missing {
             self.warn(&missing.to_string());
         }
+    }
+
+    /// Returns whether pods are ignored because they have finished.
+    pub(crate) fn has_finished_pods(&self) -> bool {
+        self.ignored.iter().any(|ignored| ignored.kind == "Pod" && ignored.why == FINISHED)
     }
 
     /// Counts objects that are ignored.

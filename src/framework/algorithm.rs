@@ -10,7 +10,7 @@ use super::decision::{Decision, ScheduleError};
 use super::extender::ExtenderVerdicts;
 use super::godel::workflow::Admission;
 use super::godel::{Partition, SubCluster};
-use super::memo::Memo;
+use super::memo::{Keep, Memo};
 use super::parallel::Threads;
 use super::preemption::has_terminating_victim;
 use super::recorder::{Step, timed_step};
@@ -286,8 +286,12 @@ impl Algorithm {
             return Ok(decision);
         }
         let chunks = orders.iter().map(|order| order.chunks().len()).sum();
-        let keep = cycle.pod.node_name.is_none() && filters.names().is_none();
-        let cache = memo.cache((cycle.cluster, chunks), &cycle.pod.template, keep);
+        let keep = match cycle.pod.node_name.is_none() && filters.names().is_none() {
+            true => Keep::FromSecondPod,
+            false => Keep::Never,
+        };
+        let (of, template) = ((cycle.cluster, chunks), &cycle.pod.template);
+        let cache = memo.cache(of, template, keep);
         let (recorder, threads) = (framework.recorder(), Threads::new(pool.as_deref()));
         let found = timed_step(recorder, Step::Filter, code, || {
             Search { cycle, filters, threads, cache }.find(&stages, orders, &mut verdicts)
@@ -300,6 +304,10 @@ impl Algorithm {
                 Choice { framework, cycle, threads, seed: config.seed, found: &found }.choose(cache)
             })?,
         };
+        if found.feasible == 0 && keep == Keep::FromSecondPod {
+            // The pod will come back.
+            memo.keep(of, template);
+        }
         let chosen = chosen.and_then(|of| Some((cycle.cluster.node_in(of.chunk, of.lane)?, of)));
         let Some((node, Chosen { score, .. })) = chosen else {
             return Err(fits_nowhere(framework, cycle, &diagnosis));

@@ -39,6 +39,11 @@ impl<T: Default> ByTemplate<T> {
         (&mut slot.value, known.is_none())
     }
 
+    /// Returns whether the template has a value.
+    pub(crate) fn knows(&self, template: &Arc<Template>) -> bool {
+        self.indices.contains_key(template)
+    }
+
     /// Assigns a slot to a template that has none.
     fn add(&mut self, template: &Arc<Template>, most: usize) -> usize {
         while self.slots.len() > most

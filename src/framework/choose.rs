@@ -156,39 +156,47 @@ impl<'a> Choice<'a, '_> {
         local: &[PluginScore<'_>],
         cache: &mut VerdictCache,
     ) -> Result<(), Status> {
-        let unknown = self.found.nodes.iter().filter_map(|(of, _)| {
-            let known = cache.get(of.id, of.at).filter(|known| !known.is_scored)?;
-            Some((*of, known.mask))
-        });
-        let unknown: Vec<(Listed<'a>, u64)> = unknown.collect();
-        if !self.threads.share(unknown.len()) {
-            let mut scored = Ok(());
-            for (of, mask) in unknown {
-                // As on several threads, an error does not keep the other chunks from being scored.
-                match self.local_totals(scores, local, (of.chunk, mask)) {
-                    Ok(totals) => cache.set_totals(of.id, of.at, &totals),
-                    Err(status) => scored = scored.and(Err(status)),
+        if self.threads.share(self.found.nodes.len()) {
+            let unknown = self.found.nodes.iter().filter_map(|(of, _)| {
+                let known = cache.get(of.id, of.at).filter(|known| !known.is_scored)?;
+                Some((*of, known.mask))
+            });
+            let unknown: Vec<(Listed<'a>, u64)> = unknown.collect();
+            let totals = self.threads.try_map(&unknown, |(of, mask)| {
+                let mut totals = [0; LANES];
+                self.add_local_scores(scores, local, (of.chunk, *mask), &mut totals)?;
+                Ok(totals)
+            })?;
+            for ((of, _), totals) in unknown.iter().zip(totals) {
+                if let Some(verdict) = cache.unscored(of.id, of.at) {
+                    verdict.totals = totals;
+                    verdict.set_scored();
                 }
             }
-            return scored;
+            return Ok(());
         }
-        let totals = self
-            .threads
-            .try_map(&unknown, |(of, mask)| self.local_totals(scores, local, (of.chunk, *mask)))?;
-        for ((of, _), totals) in unknown.iter().zip(&totals) {
-            cache.set_totals(of.id, of.at, totals);
+        let mut scored = Ok(());
+        for (of, _) in &self.found.nodes {
+            let Some(verdict) = cache.unscored(of.id, of.at) else { continue };
+            verdict.totals.fill(0);
+            let lanes = (of.chunk, verdict.mask);
+            // As on several threads, an error does not keep the other chunks from being scored.
+            match self.add_local_scores(scores, local, lanes, &mut verdict.totals) {
+                Ok(()) => verdict.set_scored(),
+                Err(status) => scored = scored.and(Err(status)),
+            }
         }
-        Ok(())
+        scored
     }
 
-    /// Returns the weighted sums of the local scores of a chunk's lanes.
-    fn local_totals(
+    /// Adds the weighted local scores of a chunk's lanes to the totals.
+    fn add_local_scores(
         &self,
         scores: &Scores<'_>,
         local: &[PluginScore<'_>],
         (chunk, mask): (&Chunk, u64),
-    ) -> Result<Column<i64>, Status> {
-        let mut totals = [0; LANES];
+        totals: &mut Column<i64>,
+    ) -> Result<(), Status> {
         scores.together(|plugin| {
             for (scorer, score) in local {
                 plugin.set(scorer.plugin);
@@ -197,11 +205,10 @@ impl<'a> Choice<'a, '_> {
                     score.score_chunk(self.cycle.cluster, chunk, mask, &mut column)
                 });
                 scored.map_err(|status| scorer.failed(status))?;
-                scorer.add_weighted_lanes(&column, mask, &mut totals)?;
+                scorer.add_weighted_lanes(&column, mask, totals)?;
             }
             Ok(())
-        })?;
-        Ok(totals)
+        })
     }
 
     /// Returns the local totals of the feasible nodes, in list order.

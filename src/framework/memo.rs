@@ -35,6 +35,12 @@ impl Verdict {
         }
     }
 
+    /// Marks the totals as stored.
+    pub(super) fn set_scored(&mut self) {
+        self.is_scored = true;
+        (self.largest, self.best) = self.best_of(self.mask);
+    }
+
     fn best_of(&self, mask: u64) -> (i64, u64) {
         let largest = dispatch::largest(&self.totals, mask);
         (largest, dispatch::equal(&self.totals, largest) & mask)
@@ -59,37 +65,81 @@ impl VerdictCache {
         (verdict.mask, verdict.is_scored) = (mask, false);
     }
 
-    /// Stores the totals of a chunk whose mask is stored.
-    pub(super) fn set_totals(&mut self, chunk: u32, at: Generation, totals: &Column<i64>) {
-        let new = || Verdict { mask: 0, is_scored: true, largest: 0, best: 0, totals: *totals };
-        let verdict = self.0.renew(chunk, at, new);
-        verdict.is_scored = true;
-        verdict.totals.copy_from_slice(totals);
-        (verdict.largest, verdict.best) = verdict.best_of(verdict.mask);
+    /// Returns the entry of a chunk if its mask is stored and its totals are not.
+    pub(super) fn unscored(&mut self, chunk: u32, at: Generation) -> Option<&mut Verdict> {
+        self.0.get_mut(chunk, at).filter(|verdict| !verdict.is_scored)
     }
 }
 
+/// Whether the cache of a template outlives the cycle.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// It does not, because this pod's verdicts are not those of its template.
+    Never,
+    /// It does if the template was met before. If each pod has a template of its own, all cycles use the same memory,
+    /// and the caches of other templates stay.
+    FromSecondPod,
+    Always,
+}
+
+/// The number of templates that are remembered as met once, a power of two.
+const MET: usize = 1024;
+
 /// The caches of all templates.
-#[derive(Default)]
 pub(super) struct Memo {
     caches: ByTemplate<VerdictCache>,
     /// The cache for pods that are not cached. Only its memory is reused.
     uncached: VerdictCache,
+    /// Hashes of templates that were met once. Each has one place, and the last one stays.
+    met: Box<[u64; MET]>,
+}
+
+impl Default for Memo {
+    fn default() -> Memo {
+        Memo {
+            caches: ByTemplate::default(),
+            uncached: VerdictCache::default(),
+            met: Box::new([0; MET]),
+        }
+    }
 }
 
 impl Memo {
-    /// Returns the cache of a template for a cluster of `chunks` chunks. If `keep` is false, returns an empty cache
-    /// that is discarded with the next call.
+    /// Returns the cache of a template for a cluster of `chunks` chunks, or, if it is not to be kept, an empty one that
+    /// is discarded with the next such call.
     pub(super) fn cache(
         &mut self,
         (cluster, chunks): (&Cluster, usize),
         template: &Arc<Template>,
-        keep: bool,
+        keep: Keep,
     ) -> &mut VerdictCache {
-        if !keep {
+        let is_kept = match keep {
+            Keep::Never => false,
+            Keep::FromSecondPod => self.caches.knows(template) || self.was_met(template),
+            Keep::Always => true,
+        };
+        if !is_kept {
             self.uncached.0.clear();
+            self.uncached.0.follow(cluster);
             return &mut self.uncached;
         }
+        self.kept((cluster, chunks), template)
+    }
+
+    /// Keeps the cache that was last returned for this template, if it was not to be kept.
+    pub(super) fn keep(&mut self, of: (&Cluster, usize), template: &Arc<Template>) {
+        if !self.caches.knows(template) {
+            let last = std::mem::take(&mut self.uncached);
+            *self.kept(of, template) = last;
+        }
+    }
+
+    /// Returns the cache of a template, which lives on.
+    fn kept(
+        &mut self,
+        (cluster, chunks): (&Cluster, usize),
+        template: &Arc<Template>,
+    ) -> &mut VerdictCache {
         let bytes = PerChunk::<Verdict>::bytes(chunks, cluster.most_chunks());
         let most = (MAX_BYTES / bytes.max(1)).clamp(1, 4096);
         let (cache, is_new) = self.caches.get(template, most);
@@ -104,5 +154,11 @@ impl Memo {
             cache.0.follow(cluster);
         }
         cache
+    }
+
+    /// Returns whether the template was met before and remembers it. May have forgotten it.
+    fn was_met(&mut self, template: &Template) -> bool {
+        let hash = template.hash64();
+        std::mem::replace(&mut self.met[hash as usize % MET], hash) == hash
     }
 }

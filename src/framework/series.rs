@@ -13,7 +13,7 @@ use crate::snapshot::{Cluster, Plan};
 use super::choose::{Choice, PluginScores};
 use super::extender::ExtenderVerdicts;
 use super::filters::Filters;
-use super::memo::VerdictCache;
+use super::memo::{Keep, VerdictCache};
 use super::parallel::Threads;
 use super::scores::Scores;
 use super::search::{Chosen, FoundChunks, Search};
@@ -165,7 +165,7 @@ impl Algorithm {
         let (percentage_of_nodes, memo, orders) = self.search_state();
         let stages = Stages { framework, cycle, filters, sub_cluster: None, percentage_of_nodes };
         let chunks = orders.iter().map(|order| order.chunks().len()).sum();
-        let cache = memo.cache((cycle.cluster, chunks), &cycle.pod.template, true);
+        let cache = memo.cache((cycle.cluster, chunks), &cycle.pod.template, Keep::Always);
         let threads = Threads::new(None);
         let mut search = Search { cycle, filters, threads, cache };
         let found = search.find(&stages, orders, &mut ExtenderVerdicts::default())?;

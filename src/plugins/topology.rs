@@ -53,10 +53,10 @@ impl Topology {
         Topology { key: key.clone(), domains: Domains::Sets(sets, numbers.len()) }
     }
 
-    /// The number of values of the key; domains are below it.
-    pub(super) fn len(&self) -> usize {
+    /// Returns an exclusive upper bound of the domains.
+    pub(super) fn bound(&self) -> usize {
         match &self.domains {
-            Domains::Hosts(hosts) => hosts.len(),
+            Domains::Hosts(hosts) => hosts.bound(),
             Domains::Sets(_, len) => *len,
         }
     }
@@ -124,7 +124,7 @@ pub(super) struct Sums {
 
 impl Sums {
     pub(super) fn new(topology: Arc<Topology>) -> Sums {
-        let sums = Arc::new(vec![0; topology.len()]);
+        let sums = Arc::new(vec![0; topology.bound()]);
         Sums { topology, sums, total: 0, changes: Vec::new() }
     }
 

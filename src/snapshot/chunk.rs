@@ -8,7 +8,7 @@
 use triomphe::Arc;
 
 use crate::freeing::{self, Counted, Part};
-use crate::model::{Generation, Node, Resources};
+use crate::model::{Generation, HOSTNAME, Node, Resources};
 
 use super::cluster::Cluster;
 use super::cost;
@@ -81,6 +81,7 @@ pub(crate) struct Fixed {
     pub(crate) labels: Column<SetId>,
     pub(crate) unschedulable: u64,
     pub(crate) tainted: u64,
+    hosts: u64,
     pub(crate) scalars: Vec<ScalarColumn>,
     identities: [Option<Arc<Group<Identity>>>; LANES / GROUP],
 }
@@ -213,6 +214,7 @@ impl Chunk {
                 labels: [0; LANES],
                 unschedulable: 0,
                 tainted: 0,
+                hosts: 0,
                 scalars: Vec::new(),
                 identities: [const { None }; LANES / GROUP],
             }),
@@ -252,6 +254,11 @@ impl Chunk {
     #[must_use]
     pub fn tainted(&self) -> u64 {
         self.fixed.tainted
+    }
+
+    /// Returns the lanes whose node's hostname label is the node's name.
+    pub(crate) fn hosts(&self) -> u64 {
+        self.fixed.hosts
     }
 
     /// Returns the lanes whose node has a pod with pod affinity or anti-affinity.
@@ -518,6 +525,8 @@ impl Chunk {
         fixed.labels[at] = labels;
         set(&mut fixed.unschedulable, at, node.is_some_and(|node| node.unschedulable));
         set(&mut fixed.tainted, at, node.is_some_and(|node| !node.taints.is_empty()));
+        let is_host = |node: &Node| node.labels.get(HOSTNAME) == Some(&*node.name);
+        set(&mut fixed.hosts, at, node.is_some_and(is_host));
         self.rebalance(at);
     }
 
@@ -565,6 +574,7 @@ impl Chunk {
             flags: [
                 fixed.unschedulable,
                 fixed.tainted,
+                fixed.hosts,
                 self.affinity,
                 self.required_anti_affinity,
                 self.ports,
@@ -592,6 +602,7 @@ impl Chunk {
         [fixed.taints[at], fixed.labels[at]] = from.sets;
         set(&mut fixed.unschedulable, at, from.flags[0]);
         set(&mut fixed.tainted, at, from.flags[1]);
+        set(&mut fixed.hosts, at, from.flags[2]);
         let requested = self.requested_mut();
         [
             requested.cpu[at],
@@ -603,10 +614,10 @@ impl Chunk {
         requested.pods[at] = from.pods;
         requested.generation[at] = from.generation;
         self.rebalance(at);
-        set(&mut self.affinity, at, from.flags[2]);
-        set(&mut self.required_anti_affinity, at, from.flags[3]);
-        set(&mut self.ports, at, from.flags[4]);
-        set(&mut self.claims, at, from.flags[5]);
+        set(&mut self.affinity, at, from.flags[3]);
+        set(&mut self.required_anti_affinity, at, from.flags[4]);
+        set(&mut self.ports, at, from.flags[5]);
+        set(&mut self.claims, at, from.flags[6]);
         for (resource, amount) in &from.allocatable_scalars {
             self.set_allocatable_scalar(at, *resource, *amount);
         }
@@ -624,7 +635,7 @@ pub(crate) struct Columns {
     requested: [i64; 5],
     pods: u32,
     generation: Generation,
-    flags: [bool; 6],
+    flags: [bool; 7],
     allocatable_scalars: Vec<(ResourceId, i64)>,
     requested_scalars: Vec<(ResourceId, i64)>,
 }

@@ -126,6 +126,14 @@ impl<T> PerChunk<T> {
         (*known == at).then_some(value)
     }
 
+    /// Like [`PerChunk::get`], for the caller to update.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, chunk: u32, at: Generation) -> Option<&mut T> {
+        let place = self.place(chunk)?;
+        let (known, value) = &mut self.values[place];
+        (*known == at).then_some(value)
+    }
+
     /// Returns the cache entry of a chunk that was last changed by the generation `at`, for the caller to update. It
     /// contains the chunk's previous value, or the value of `new` if there is none. O(1) amortized.
     #[inline]

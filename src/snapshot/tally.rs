@@ -125,7 +125,8 @@ impl Tally {
         // Pods of the same template are usually adjacent.
         let mut last = (u32::MAX, 0, i32::MAX);
         let mut lowest = [i32::MAX; LANES];
-        for lane in lanes(which) {
+        // A node without pods is not read.
+        for lane in lanes(which).filter(|lane| chunk.pods()[*lane] > 0) {
             let has_affinity = chunk.with_affinity() >> lane & 1 == 1;
             for record in chunk.lane(lane).pods.records() {
                 if record.template != last.0 {
@@ -293,30 +294,41 @@ impl Tallied {
 pub(crate) struct Hosts {
     /// The number of each node's hostname by slot; [`Hosts::NONE`] if the node has no hostname label.
     by_slot: Vec<u32>,
-    len: usize,
+    bound: usize,
 }
 
 impl Hosts {
     pub(crate) const NONE: u32 = u32::MAX;
 
+    /// Numbers the hostnames. That of a node whose hostname is its name, as the kubelet sets it, gets the node's slot
+    /// as its number, so that such nodes need not be read.
     fn of(cluster: &Cluster) -> Hosts {
-        let mut hosts = Hosts::default();
-        let mut numbers: HashMap<&str, u32, Keyed> = HashMap::default();
-        for (_, _, chunk) in cluster.chunk_list() {
-            for lane in lanes(chunk.live()) {
+        let all = || cluster.chunk_list().map(|(_, _, chunk)| chunk);
+        let last = all().flat_map(|chunk| lanes(chunk.live()).map(|lane| chunk.slot()[lane].0));
+        let slots = last.max().map_or(0, |slot| slot + 1);
+        let mut by_slot = vec![Hosts::NONE; slots as usize];
+        let mut others: HashMap<&str, u32, Keyed> = HashMap::default();
+        for chunk in all() {
+            let own = chunk.live() & chunk.hosts();
+            for slot in lanes(own).map(|lane| chunk.slot()[lane].0) {
+                by_slot[slot as usize] = slot;
+            }
+            for lane in lanes(chunk.live() & !own) {
                 let node = chunk.identity(lane).and_then(|identity| identity.node.as_ref());
                 let Some(name) = node.and_then(|node| node.labels.get(HOSTNAME)) else { continue };
-                let next = numbers.len() as u32;
-                let number = *numbers.entry(name).or_insert(next);
-                let slot = chunk.slot()[lane].0 as usize;
-                if hosts.by_slot.len() <= slot {
-                    hosts.by_slot.resize(slot + 1, Hosts::NONE);
-                }
-                hosts.by_slot[slot] = number;
+                let next = slots + others.len() as u32;
+                let number = Hosts::slot_of(cluster, name);
+                by_slot[chunk.slot()[lane].0 as usize] =
+                    number.unwrap_or_else(|| *others.entry(name).or_insert(next));
             }
         }
-        hosts.len = numbers.len();
-        hosts
+        Hosts { by_slot, bound: slots as usize + others.len() }
+    }
+
+    /// Returns the slot of the node with this name if its hostname is the same.
+    fn slot_of(cluster: &Cluster, hostname: &str) -> Option<u32> {
+        let (chunk, lane) = cluster.node(hostname)?.place();
+        (chunk.hosts() >> lane & 1 == 1).then(|| chunk.slot()[lane].0)
     }
 
     /// Returns the number of the hostname of the node with this slot.
@@ -324,9 +336,9 @@ impl Hosts {
         self.by_slot.get(slot as usize).copied().unwrap_or(Hosts::NONE)
     }
 
-    /// Returns the number of distinct hostnames, which is an exclusive upper bound of their numbers.
-    pub(crate) fn len(&self) -> usize {
-        self.len
+    /// Returns an exclusive upper bound of the numbers.
+    pub(crate) fn bound(&self) -> usize {
+        self.bound
     }
 }
 
@@ -477,19 +489,78 @@ mod tests {
         let first = reader.snapshot();
         writer.add_node(host("d", "y")).unwrap();
         // The older version is queried first; the newer one has its own hosts.
-        let numbered = |cluster: &Cluster| {
-            let numbers = ["a", "b", "c", "d"]
-                .map(|name| cluster.node(name).map(|node| cluster.hosts().get(node.slot().0)));
-            (numbers, cluster.hosts().len())
+        let hosts = |cluster: &Cluster| {
+            ["a", "b", "c", "d"]
+                .map(|name| cluster.node(name).map(|node| cluster.hosts().get(node.slot().0)))
         };
         let none = Some(Hosts::NONE);
-        assert_eq!(numbered(&first), ([Some(0), Some(0), none, None], 1));
-        assert_eq!(numbered(writer.cluster()), ([Some(0), Some(0), none, Some(1)], 2));
+        let [a, b, c, d] = hosts(&first);
+        assert_eq!((a, c, d), (b, none, None));
+        let [a, b, c, d] = hosts(writer.cluster());
+        assert_eq!((a, c), (b, none));
+        assert!(d != a && d != none);
         writer.update_node(host("a", "z")).unwrap();
-        assert_eq!(numbered(writer.cluster()).1, 3);
-        writer.remove_node("d").unwrap();
-        assert_eq!(numbered(writer.cluster()).1, 2);
+        let [a, b, ..] = hosts(writer.cluster());
+        assert_ne!(a, b);
         writer.update_node(node("b").build()).unwrap();
-        assert_eq!(numbered(writer.cluster()), ([Some(0), none, none, None], 1));
+        assert_eq!(hosts(writer.cluster())[1], none);
+    }
+
+    #[test]
+    fn nodes_share_a_hostname_that_is_the_name_of_one_of_them() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        let host = |name: &str, host: &str| node(name).label(HOSTNAME, host).build();
+        let named = [("a", "a"), ("b", "a"), ("c", "d"), ("d", "e"), ("f", "d"), ("g", "e")];
+        let shared = |writer: &crate::Writer| {
+            let cluster = writer.cluster();
+            let number = |name| cluster.hosts().get(cluster.node(name).unwrap().slot().0);
+            let numbers = named.map(|(name, _)| number(name));
+            assert!(numbers.iter().all(|number| (*number as usize) < cluster.hosts().bound()));
+            numbers.map(|number| numbers.iter().position(|other| *other == number).unwrap())
+        };
+        for (name, label) in named {
+            writer.add_node(host(name, label)).unwrap();
+        }
+        // Node d is not the host called d.
+        assert_eq!(shared(&writer), [0, 0, 2, 3, 2, 3]);
+        writer.update_node(host("d", "d")).unwrap();
+        assert_eq!(shared(&writer), [0, 0, 2, 2, 2, 5]);
+        writer.update_node(host("a", "e")).unwrap();
+        assert_eq!(shared(&writer), [0, 1, 2, 2, 2, 0]);
+    }
+
+    #[test]
+    fn nodes_keep_their_hostnames_when_others_are_removed() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        let name = |n: usize| format!("n{n}");
+        for n in 0..4 * LANES {
+            let hostname = if n % 3 == 0 { "shared".to_owned() } else { name(n) };
+            writer.add_node(node(name(n)).label(HOSTNAME, hostname).build()).unwrap();
+        }
+        let place = |writer: &crate::Writer, n: usize| {
+            let (chunk, lane) = writer.cluster().node(&name(n)).unwrap().place();
+            (chunk.sequence, lane)
+        };
+        let kept = || (0..4 * LANES).filter(|n| n % 4 == 3);
+        let before: Vec<_> = kept().map(|n| place(&writer, n)).collect();
+        for n in (0..4 * LANES).filter(|n| n % 4 != 3) {
+            writer.remove_node(name(n)).unwrap();
+        }
+        assert_ne!(kept().map(|n| place(&writer, n)).collect::<Vec<_>>(), before);
+        let cluster = writer.cluster();
+        let host = |n: usize| cluster.hosts().get(cluster.node(&name(n)).unwrap().slot().0);
+        for n in kept() {
+            let same = kept().filter(|other| host(*other) == host(n)).count();
+            assert_eq!(same, if n % 3 == 0 { kept().filter(|n| n % 3 == 0).count() } else { 1 });
+            assert_ne!(host(n), Hosts::NONE);
+        }
+        for chunk in cluster.chunk_list().map(|(_, _, chunk)| chunk) {
+            let own = |lane: &usize| {
+                let node = chunk.identity(*lane).unwrap().node.as_ref().unwrap();
+                node.labels.get(HOSTNAME) == Some(&*node.name)
+            };
+            let all = lanes(chunk.live()).filter(own).fold(0, |mask, lane| mask | 1_u64 << lane);
+            assert_eq!(chunk.hosts() & chunk.live(), all);
+        }
     }
 }

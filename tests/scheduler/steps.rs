@@ -8,7 +8,7 @@ use portolan::framework::{
     PreFilter, PreScore, Score, Status,
 };
 use portolan::log::Event;
-use portolan::model::{Pod, Timestamp, Uid, node, pod};
+use portolan::model::{Labels, Pod, Timestamp, Uid, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::{Profiles, Scheduler};
 use portolan::snapshot::{Chunk, Cluster, Column};
@@ -19,6 +19,8 @@ const NODES: usize = 5_000;
 const CHUNKS: u64 = 81;
 /// 500 nodes are examined, 167 of each zone, which are at most four chunks.
 const IN_REACH: u64 = 12;
+/// The number of nodes with the label `pool=few`. They are in the first chunks of their zones.
+const FEW: usize = 30;
 /// Twice as many pods as it takes to examine all nodes.
 const WARM: usize = 20;
 
@@ -125,6 +127,7 @@ impl Bench {
         let engine = Engine::shared(Config::default());
         for n in 0..NODES {
             let node = node(format!("n{n}")).zone(format!("z{}", n % 3)).cpu(4_000);
+            let node = node.label("pool", if n < FEW { "few" } else { "most" });
             submit(&engine, Event::add_node(node.memory(32 << 30).pods(110).build()));
         }
         let counter = Counter::default();
@@ -206,6 +209,25 @@ fn a_new_template_is_evaluated_on_the_nodes_in_reach_alone() {
         let reached = calls.filter_chunk.max(calls.score_chunk);
         assert!(reached <= IN_REACH, "{calls:?}");
     }
+}
+
+#[test]
+fn templates_of_single_pods_leave_the_results_of_other_templates_cached() {
+    let mut bench = Bench::new();
+    let template = pod("p").cpu(100).memory(1 << 28).build();
+    bench.warm_up(&template);
+    let few = Labels::new([("pool", "few")]);
+    for cpu in 1..=300 {
+        let single = pod("p").cpu(cpu).memory(1 << 20).node_selector(few.clone()).build();
+        let single = bench.pods(&single, 1).remove(0);
+        assert!(bench.schedule(&single));
+    }
+    bench.counter.take();
+    for pod in bench.pods(&template, WARM) {
+        assert!(bench.schedule(&pod));
+    }
+    // The single pods changed one chunk of each zone.
+    expect_one_chunk_per_placement(3, bench.counter.take());
 }
 
 #[test]

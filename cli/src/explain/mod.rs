@@ -92,9 +92,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let pod = match file {
         Some(file) => added.into_iter().next().ok_or_else(|| Failure::File {
             file,
-            what: "no pods found: pass a file with a pod".to_owned(),
+            what: match intake.has_finished_pods() {
+                true => "no pods found that have not finished: pass a file with another pod",
+                false => "no pods found: pass a file with a pod",
+            }
+            .to_owned(),
         })?,
-        None => pod(arguments, &fork, &pending)?,
+        None => pod(arguments, &fork, (&pending, &intake))?,
     };
     if fork.pod(&pod.uid).is_some() {
         let gone = fork.remove_pod(&pod.uid);
@@ -192,7 +196,11 @@ fn preempt(
 }
 
 /// The pod to explain.
-fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod, Failure> {
+fn pod(
+    arguments: &Arguments,
+    cluster: &Cluster,
+    (pending, intake): (&[Pod], &Intake),
+) -> Result<Pod, Failure> {
     // kubectl's name of a pod: pod/web-0.
     let asked = &*arguments.pod;
     let kinds = ["pod/", "pods/", "po/"];
@@ -219,9 +227,14 @@ fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod,
             None if near.starts_with("did") => near,
             None => "pass NAMESPACE/NAME or a file".to_owned(),
         };
-        Failure::Usage(format!(
-            "pod {asked} does not exist in the cluster, and neither does a file of this name: {near}"
-        ))
+        Failure::Usage(match intake.has_finished_pods() {
+            true => format!(
+                "pod {asked} is not in the cluster or has finished, and there is no file of this name: {near}"
+            ),
+            false => format!(
+                "pod {asked} does not exist in the cluster, and neither does a file of this name: {near}"
+            ),
+        })
     })
 }
 

@@ -14,6 +14,9 @@ use super::unique::Unique;
 /// The largest number in a column: its multiple by 1000 or by 1 MiB fits into 64 bits.
 const MOST: i64 = i64::MAX / 4096 / 1024;
 
+/// The thousandths of a GPU.
+const WHOLE_GPU: i64 = 1000;
+
 const GPU_COUNT: &str = "alibabacloud.com/gpu-count";
 const GPU_MILLI: &str = "alibabacloud.com/gpu-milli";
 const GPU_MODEL: &str = "alibabacloud.com/gpu-card-model";
@@ -48,6 +51,12 @@ impl Rows {
             Wrong::at(line, what)
         };
         let columns = reader.headers().map_err(broken)?.clone();
+        let names: Vec<&str> = columns.iter().map(str::trim).collect();
+        if let Some((_, name)) =
+            names.iter().enumerate().find(|(at, name)| names[..*at].contains(name))
+        {
+            return Err(Wrong::at(1, format!("column {name:?} is repeated: remove one of them")));
+        }
         let records = reader.records().collect::<Result<_, _>>().map_err(broken)?;
         Ok(Rows { columns, records })
     }
@@ -64,13 +73,22 @@ impl Rows {
     }
 
     fn number(&self, record: &csv::StringRecord, column: usize) -> Result<i64, Wrong> {
+        self.number_within(record, column, (0, MOST))
+    }
+
+    fn number_within(
+        &self,
+        record: &csv::StringRecord,
+        column: usize,
+        (least, most): (i64, i64),
+    ) -> Result<i64, Wrong> {
         let text = record.get(column).unwrap_or_default().trim();
         match text.parse::<i64>() {
-            Ok(number) if (0..=MOST).contains(&number) => Ok(number),
+            Ok(number) if (least..=most).contains(&number) => Ok(number),
             _ => Err(Wrong::at(
                 line(record),
                 format!(
-                    "{} is {text:?}: use a whole number from 0 to {MOST}",
+                    "{} is {text:?}: use a whole number from {least} to {most}",
                     self.columns.get(column).unwrap_or_default()
                 ),
             )),
@@ -118,7 +136,7 @@ pub(crate) fn nodes(bytes: &[u8]) -> Result<Vec<Node>, Wrong> {
             if gpus > 0 {
                 node = node
                     .resource(GPU_COUNT, Quantity::whole(gpus))
-                    .resource(GPU_MILLI, Quantity::whole(gpus * 1000));
+                    .resource(GPU_MILLI, Quantity::whole(gpus * WHOLE_GPU));
             }
             let model = record.get(model).unwrap_or_default().trim();
             if !model.is_empty() {
@@ -167,8 +185,9 @@ pub(crate) fn pods(bytes: &[u8], priorities: Priorities) -> Result<Vec<Arrival>,
                 .cpu(rows.number(record, cpu)?)
                 .memory(rows.number(record, memory)? * 1024 * 1024);
             let gpus = rows.number(record, gpus)?;
+            let milli = rows.number_within(record, milli, (0, WHOLE_GPU))?;
             if gpus > 0 {
-                let milli = rows.number(record, milli)?.saturating_mul(gpus);
+                let milli = milli.saturating_mul(gpus);
                 pod = pod.request(GPU_MILLI, Quantity::whole(milli));
             }
             let models = spec.and_then(|spec| record.get(spec)).unwrap_or_default().trim();
@@ -180,7 +199,10 @@ pub(crate) fn pods(bytes: &[u8], priorities: Priorities) -> Result<Vec<Arrival>,
             }
             let pod: Pod = pod.build();
             let times = match times {
-                Some((from, to)) => Some((rows.number(record, from)?, rows.number(record, to)?)),
+                Some((from, to)) => {
+                    let created = rows.number(record, from)?;
+                    Some((created, rows.number_within(record, to, (created, MOST))?))
+                }
                 None => None,
             };
             Ok(Arrival { pod, times })

@@ -147,6 +147,26 @@ fn a_missing_pod_or_node_is_an_error() {
 }
 
 #[test]
+fn a_finished_pod_is_said_to_have_finished() {
+    let done = "- {apiVersion: v1, kind: Pod, metadata: {name: done, namespace: d}, spec: {containers: [{name: \
+                c}]}, status: {phase: Succeeded}}\n";
+    let cluster = String::from_utf8_lossy(CLUSTER).into_owned() + done;
+    let cluster = file("finished", "cluster.yaml", cluster.as_bytes());
+    let pod = file("finished", "pod.yaml", done.as_bytes());
+    for (asked, says) in [
+        (
+            "d/done",
+            "pod d/done is not in the cluster or has finished, and there is no file of this name",
+        ),
+        (&*pod, "no pods found that have not finished: pass a file with another pod"),
+    ] {
+        let run = portolan(&["explain", "--cluster", &cluster, "--pod", asked]);
+        assert_eq!((run.code, &*run.out), (2, ""));
+        assert!(run.err.contains(says), "{}", run.err);
+    }
+}
+
+#[test]
 fn a_note_names_what_a_pod_group_lacks() {
     let pod = |name: &str| {
         format!(

@@ -691,6 +691,21 @@ fn tables() -> Vec<(bool, &'static str, Vec<&'static str>)> {
             "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\np,1,1,0,0,5,x\n",
             vec![":2: ", "deletion_time is \"x\""],
         ),
+        (
+            false,
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\np,1,1,0,0,5,4\n",
+            vec![":2: ", "deletion_time is \"4\": use a whole number from 5 to"],
+        ),
+        (
+            false,
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,1,1001\n",
+            vec![":2: ", "gpu_milli is \"1001\": use a whole number from 0 to 1000"],
+        ),
+        (
+            true,
+            "sn,cpu_milli,memory_mib,gpu,cpu_milli ,model\nn,1,1,0,2,\n",
+            vec![":1: ", "column \"cpu_milli\" is repeated: remove one of them"],
+        ),
     ]
 }
 

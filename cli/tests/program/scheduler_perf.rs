@@ -114,7 +114,7 @@ const FILE: &str = r"
     count: 2
   - opcode: barrier
   workloads:
-  - {name: tiny, params: {time: 500ms}}
+  - {name: tiny, params: {time: 2s}}
 - name: Claims
   workloadTemplate:
   - opcode: createResourceDriver

@@ -320,6 +320,21 @@ fn a_report_that_is_refused_is_written_later() {
 }
 
 #[test]
+fn a_lone_scheduler_reports_a_binding_that_conflicts() {
+    let world = World::start(1);
+    world.fault(bindings(Effect::conflict()).limit(1));
+    world.create("a", 100);
+    world.bound("a");
+    let reports = world.writes("pods/status");
+    let [report] = &reports[..] else { panic!("{} reports", reports.len()) };
+    let condition = &report.body["status"]["conditions"][0];
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("False"), &json!("SchedulerError"))
+    );
+}
+
+#[test]
 fn a_preemption_survives_faults_of_its_deletion() {
     for effect in [
         Effect::internal_error(),

@@ -47,7 +47,7 @@ pub(super) struct Skew<'a> {
 /// Returns the two existing domains with the smallest sums.
 fn smallest(sums: &Sums, nodes: &Sums) -> [Option<(Domain, i64)>; 2] {
     let mut smallest: [Option<(Domain, i64)>; 2] = [None, None];
-    for domain in (0..nodes.topology.len() as Domain).filter(|domain| nodes.get(*domain) > 0) {
+    for domain in (0..nodes.topology.bound() as Domain).filter(|domain| nodes.get(*domain) > 0) {
         let found = Some((domain, sums.get(domain)));
         let is_below = |known: &Option<(Domain, i64)>| {
             known.is_none_or(|known| found.is_some_and(|found| found.1 < known.1))
@@ -63,7 +63,7 @@ fn smallest(sums: &Sums, nodes: &Sums) -> [Option<(Domain, i64)>; 2] {
 
 impl Hard<'_> {
     fn find_least(&mut self) {
-        let all = 0..self.nodes.topology.len() as Domain;
+        let all = 0..self.nodes.topology.bound() as Domain;
         let domains = all.filter(|domain| self.nodes.get(*domain) > 0).count();
         self.least = match domains < self.constraint.min_domains {
             true => 0,

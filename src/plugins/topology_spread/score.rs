@@ -52,7 +52,7 @@ impl<'a> Spread<'a> {
             .iter()
             .map(|sums| match sums.topology.is_of_hosts() {
                 true => Vec::new(),
-                false => vec![false; sums.topology.len() + 1],
+                false => vec![false; sums.topology.bound() + 1],
             })
             .collect();
         let mut matched = Matched::new(cycle.pod, constraints);
@@ -63,7 +63,7 @@ impl<'a> Spread<'a> {
             }
             scored += mask.count_ones() as usize;
             for (sums, seen) in sums.iter().zip(&mut seen).filter(|(_, seen)| !seen.is_empty()) {
-                let none = sums.topology.len();
+                let none = sums.topology.bound();
                 sums.topology.each(chunk, mask, |domain, _| {
                     seen[domain.map_or(none, |domain| domain as usize)] = true;
                 });
