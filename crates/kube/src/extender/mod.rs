@@ -1,7 +1,7 @@
 //! Scheduler extenders over HTTP (k8s.io/kube-scheduler/extender/v1), in both roles.
 //!
-//! [`HttpExtender`] is the client: it calls the services that a configuration names (`extenders`), as kube-scheduler
-//! does. [`extender_routes`] is the server: it lets a kube-scheduler ask portolan's plugins.
+//! [`HttpExtender`] is the client: it calls the `extenders` of a configuration, as kube-scheduler does.
+//! [`extender_routes`] is the server: it lets a kube-scheduler ask portolan's plugins.
 //!
 //! # The client
 //!

@@ -16,7 +16,7 @@ use super::status::pending_status;
 use super::submit::{Events, Stopped};
 use super::wire::Meta;
 
-/// Passes pods to the rules for them.
+/// Passes pods to `PodRules`.
 pub(super) struct PodSink {
     kind: Arc<KindState>,
     rules: PodRules,
@@ -24,7 +24,7 @@ pub(super) struct PodSink {
     reader: Reader,
     /// The events that follow from a change.
     pending: Vec<Event>,
-    /// Whether the list contains a pod whose uid cannot be read, which could be any pod.
+    /// Whether the list contains a pod whose uid cannot be read, and which could therefore be any pod.
     is_partial: bool,
 }
 
@@ -38,10 +38,11 @@ impl PodSink {
         PodSink { kind, rules, events, reader, pending: Vec::new(), is_partial: false }
     }
 
-    /// Returns whether the published version has the pod. A pod that the engine has lost is added by its next version.
+    /// Returns whether the published version has the pod. A pod that the engine has lost is added again by its next
+    /// version.
     fn is_placed(&mut self, uid: &Uid) -> bool {
         let is_placed = self.reader.pin().pod(uid).is_some_and(|pod| !pod.is_assumed());
-        // The next change may be far away.
+        // The next change may come much later.
         self.reader.release();
         is_placed
     }
@@ -53,8 +54,8 @@ impl PodSink {
         Ok(())
     }
 
-    /// Removes pods from the engine that the index does not have, for instance those of an engine that was filled
-    /// otherwise before the mirror started. All earlier events are published.
+    /// Removes pods from the engine that the index does not have, for instance pods that were added before the mirror
+    /// started. All earlier events are published.
     async fn remove_strangers(&mut self) -> Result<(), Stopped> {
         let version = self.reader.snapshot();
         self.reader.release();

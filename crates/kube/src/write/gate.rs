@@ -68,7 +68,7 @@ impl<T> Held<'_, T> {
     pub(super) async fn wanted(&self) {
         loop {
             let mut changed = std::pin::pin!(self.gate.changed.notified());
-            // Registered before the check, like in `hold`.
+            // Registered before the check, as in `hold`.
             changed.as_mut().enable();
             if self.gate.state().pods.get(&self.uid).is_none_or(|slot| slot.is_wanted) {
                 return;
@@ -90,8 +90,7 @@ impl<T> Gate<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request. A waiting one of the same pod is replaced by what `merge` makes of it and the new one. Never
-    /// blocks.
+    /// Adds a request. If a request of the same pod waits, it is replaced by the result of `merge`. Never blocks.
     pub(super) fn put(&self, uid: &Uid, request: T, merge: impl FnOnce(T, T) -> T) -> Put {
         let mut state = self.state();
         let is_full = state.waiting >= self.limit;
@@ -147,7 +146,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Replaces the pod's waiting request by what `amend` makes of it, waits until the request in flight has ended, and
+    /// Replaces the pod's waiting request by the result of `amend`, waits until the request in flight has ended, and
     /// takes its turn. The waiting request passes after that.
     pub(super) async fn hold(&self, uid: &Uid, amend: impl FnOnce(T) -> Option<T>) -> Held<'_, T> {
         // Requests that are added while this one waits are newer, and stay as they are.
