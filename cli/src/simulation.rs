@@ -24,7 +24,7 @@ use portolan::{Config, Engine};
 
 use crate::error::Failure;
 
-/// A cluster that nobody schedules yet.
+/// A cluster without schedulers.
 pub(crate) struct Stage {
     pub(crate) engine: Engine,
     /// The handle for the plugins of the schedulers.
@@ -48,12 +48,12 @@ pub(crate) struct Simulation {
     set_aside: Vec<Pod>,
 }
 
-/// How often a pod is requeued at one moment after it was preempted. Two pods may keep each
-/// other from their nodes forever: one preempts the other, whose next place makes the
-/// eviction useless. In a cluster the queue's backoff slows them down.
+/// The maximum number of times that a preempted pod is requeued at one moment. Two pods may keep each other from their
+/// nodes forever: one preempts the other, whose next placement makes the eviction useless. In a cluster the queue's
+/// backoff slows them down.
 const MOST_PREEMPTIONS: u32 = 16;
 
-/// What happens to pods, as a caller of [`Simulation::settle`] sees it.
+/// Receives the outcomes of pods during [`Simulation::settle`].
 pub(crate) trait Observer {
     /// A cycle has decided on a node for the pod, or on none.
     fn decided(&mut self, pod: &Pod, node: Option<&Name>, took: Duration);

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Failure;
 
-/// The names of files that are read, and those of files of which they are compressed.
+/// The extensions of files that are read, and of compressed files.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 const COMPRESSED: [&str; 3] = ["gz", "zst", "zstd"];
 
-/// How deep directories may be nested, far above dumps.
+/// The maximum depth of nested directories, far above that of dumps.
 const DEPTH: usize = 64;
 
 /// The content of a directory.

@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     output: Output,
 }
 
-/// What the demonstration measured.
+/// The measurements of the demonstration.
 struct Report {
     synced: Duration,
     backlog: Duration,

@@ -37,7 +37,7 @@ impl Before {
     }
 }
 
-/// What schedulers report about their cycles.
+/// The reports of schedulers about their cycles.
 pub(super) struct Report<'a> {
     /// The measured pods.
     pub(super) pods: &'a [Arc<Pod>],
@@ -45,7 +45,7 @@ pub(super) struct Report<'a> {
     pub(super) outcomes: &'a [Outcome],
     /// The decisions that were made again because they no longer held.
     pub(super) conflicts: u64,
-    /// Whether nothing but the measured pods changes the cluster: no victims, and no events between cycles.
+    /// Whether only the measured pods change the cluster: no victims, and no events between cycles.
     pub(super) alone: bool,
 }
 

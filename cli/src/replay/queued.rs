@@ -37,7 +37,7 @@ struct Queued<'r, 'w> {
     record: Record<'r, 'w>,
 }
 
-/// What happened so far.
+/// The record of the replay so far.
 struct Record<'r, 'w> {
     replay: &'r mut Replay<'w>,
     /// The arriving pods, then the pods placed before the replay.

@@ -66,7 +66,7 @@ pub(crate) struct Outcome {
     pub(crate) end: Arc<portolan::Snapshot>,
 }
 
-/// What became of a pod. Times are seconds on the clock of the workload, in timed mode only.
+/// The outcome of a pod. Times are seconds on the clock of the workload, in timed mode only.
 #[derive(Clone, Default)]
 pub(crate) struct Fate {
     /// The node of the last placement, also if the pod has ended.
@@ -180,8 +180,8 @@ pub(crate) fn run(
     replay.finish(before)
 }
 
-/// Whether nothing but a node's own pods affects the verdicts on it, also by what only the
-/// configuration demands, such as default spread constraints. O(templates × plugins).
+/// Whether the verdicts on a node depend on its own pods only, also by rules that only the configuration sets, such as
+/// default spread constraints. O(templates × plugins).
 fn are_local(framework: &Framework, cluster: &Cluster, workload: &Workload) -> bool {
     let mut known = HashSet::new();
     let mut pods = workload.arrivals.iter().map(|arrival| &arrival.pod);

@@ -1,9 +1,8 @@
 //! Nodes that fail and do not return.
 //!
-//! The node lifecycle controller taints a failed node, and each pod is deleted after the time
-//! for which it tolerates the taint (300 s unless the pod says otherwise). Disruption budgets
-//! do not count. Controllers replace their pods at that time, with two exceptions, because
-//! nobody confirms that the old pod has stopped:
+//! The node lifecycle controller taints a failed node, and each pod is deleted after the time for which it tolerates
+//! the taint (300 s unless the pod says otherwise). Disruption budgets do not apply. Controllers replace their pods at
+//! that time, with two exceptions, because nobody confirms that the old pod has stopped:
 //!
 //! - A StatefulSet replaces a pod only when its object is gone.
 //! - A pod that tolerates the taint forever is not deleted.

@@ -109,7 +109,7 @@ pub(super) fn scale(
     Ok(new)
 }
 
-/// Orders pods by which is deleted first.
+/// Sorts pods in the order of their deletion.
 ///
 /// A stateful set deletes the highest ordinal. The other controllers rank as
 /// `ActivePodsWithRanks` of pkg/controller/controller_utils.go does: pods without a node, pods
@@ -145,8 +145,7 @@ fn ordinal(name: &str) -> Option<u64> {
     name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok())
 }
 
-/// New pods of a controller: of its template, or like one of its pods if the controller is not
-/// in the input.
+/// New pods of a controller: from its template, or copies of one of its pods if the controller is not in the input.
 fn more(
     of: &Reference,
     namespace: &Name,
