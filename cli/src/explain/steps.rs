@@ -146,7 +146,7 @@ fn taints(trial: Trial<'_>, rejections: &[Rejection<'_>], steps: &mut Vec<Step>)
         for node in nodes {
             let taints = node.taints.iter().filter(|taint| *taint.key != *key).cloned().collect();
             let unschedulable = node.unschedulable && key != CORDONED;
-            // A node that the engine has accepted is accepted with fewer taints, too.
+            // A node that the engine has accepted is also accepted with fewer taints.
             let _ = fork.add_node(Node { taints, unschedulable, ..node.clone() });
         }
         Effect::Cluster(Box::new(fork))

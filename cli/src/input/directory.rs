@@ -1,6 +1,6 @@
 //! Lists the files of a directory that may contain Kubernetes objects.
 //!
-//! The order is that of `kubectl apply -f DIR -R`: by name, with a directory's files at the place of its name.
+//! The order is that of `kubectl apply -f DIR -R`: by name, with the files of a directory at the position of its name.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Reads the inputs that arguments name: files, directories and standard input, compressed or not.
 //!
-//! A file that is named is read whatever its name is. In a directory only JSON and YAML files are read, because dumps
-//! also contain logs and other files; the others are counted in a note.
+//! A file that is named is read regardless of its extension. In a directory only JSON and YAML files are read, because
+//! dumps also contain logs and other files; the others are counted in a note.
 
 mod directory;
 

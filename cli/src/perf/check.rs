@@ -49,9 +49,9 @@ pub(super) struct Report<'a> {
     pub(super) alone: bool,
 }
 
-/// Compares the state of an engine with what its schedulers report: each pod has one outcome and is on that node alone,
-/// or nowhere; other pods have stayed; no node is overcommitted; the newest version is that of the last event, counts
-/// each event once, and reports each node with a new pod as changed; and all derived data is correct.
+/// Compares the state of an engine with the reports of its schedulers: each pod has one outcome and is on that node
+/// alone, or nowhere; other pods have stayed; no node is overcommitted; the newest version is that of the last event,
+/// counts each event once, and reports each node with a new pod as changed; and all derived data is correct.
 pub(super) fn state(
     engine: &Engine,
     before: &Before,

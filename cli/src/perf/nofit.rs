@@ -11,7 +11,7 @@ use super::cache::node_builder;
 use super::sched::submit;
 use super::workloads::{Pods, Shape};
 
-/// The number of pods that are retried in turn.
+/// The number of pods that are retried in rotation.
 pub(super) const RETRIED: usize = 100;
 
 /// Places the pods that keep pods of this shape from fitting. Call it before other pods are placed.
@@ -64,7 +64,7 @@ pub(super) struct Changes {
     /// The scheduler that these changes are for, and the number of schedulers.
     index: usize,
     schedulers: usize,
-    /// A pod that comes and goes.
+    /// A pod that is added and removed repeatedly.
     guest: Pod,
 }
 

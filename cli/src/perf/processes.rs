@@ -1,5 +1,5 @@
-//! `portolan perf sched --processes N`: copies of this program, each with an engine of its own, measure at the same
-//! time. Their sum is the rate that the machine reaches if nothing is shared.
+//! `portolan perf sched --processes N`: copies of this program, each with its own engine, measure at the same time.
+//! Their sum is the rate that the machine reaches if nothing is shared.
 //!
 //! A copy prints a line when its cluster is set up and then waits for a line on its standard
 //! input (`--wait`), so that no copy measures while another one still sets up.
@@ -32,7 +32,7 @@ pub(super) fn wait() -> Result<(), Failure> {
     }
 }
 
-/// Copies that were started; those that are left are killed if one of them fails.
+/// Copies that were started. If one of them fails, the others are killed.
 struct Copies(Vec<(Child, BufReader<ChildStdout>)>);
 
 impl Drop for Copies {

@@ -283,7 +283,7 @@ fn budget_of((pod, why): (&Pod, &Stays)) -> Option<String> {
     }
 }
 
-/// Why a budget blocks a drain, and what would help.
+/// Why a budget blocks a drain, and the remedy.
 pub(super) fn why_blocked(of: &BudgetUse) -> String {
     let pods: Vec<String> = of.blocked.iter().take(3).map(key).collect();
     let more = if of.blocked.len() > 3 { ", …" } else { "" };

@@ -339,7 +339,7 @@ fn change(
         let is_removed = |of: &Reference| of.kind == it.kind.as_str() && of.name == it.name;
         !arguments.remove.iter().any(is_removed) || namespace.is_some_and(|of| of != &*it.namespace)
     };
-    // The nodes of the cluster, without those that join.
+    // The nodes of the cluster, not the added ones.
     let drained = match &arguments.selector {
         Some(selection) => {
             let nodes = selection.nodes(reader.refresh(), "--selector")?;
@@ -402,7 +402,7 @@ fn key(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace(), pod.name)
 }
 
-/// Adds a pod that has left a node, or is new, to the queue, and settles what it starts.
+/// Adds a pod that has left a node, or is new, to the queue, and settles its effects.
 fn enter(
     simulation: &mut Simulation,
     record: &mut Record,
@@ -416,7 +416,7 @@ fn enter(
     simulation.settle(record)
 }
 
-/// Adds pods one after the other, as a replay does, and settles what they start.
+/// Adds pods one after the other, as a replay does, and settles their effects.
 fn arrive(simulation: &mut Simulation, record: &mut Record, pods: &[Pod]) -> Result<(), Failure> {
     for pod in pods {
         enter(simulation, record, Pod { node_name: None, ..pod.clone() }, None)?;

@@ -271,7 +271,7 @@ impl Mirror {
         if pods.version() < wanted {
             pods.hurry(wanted);
             let reached = self.board.wait_until(|| pods.version() >= wanted);
-            // The version is compared below, also after a timeout.
+            // The version is compared below, even after a timeout.
             let _ = timeout(self.options.pauses.refresh, reached).await;
         }
         let seen = pods.version();
@@ -321,7 +321,7 @@ impl Mirror {
 pub struct Readiness(Arc<Board>);
 
 impl Readiness {
-    /// Returns what [`Mirror::is_synced`] returns.
+    /// Returns the same as [`Mirror::is_synced`].
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.0.kinds().iter().all(|kind| kind.is_ready())

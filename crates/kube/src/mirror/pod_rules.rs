@@ -3,7 +3,7 @@
 //!
 //! | pod | event |
 //! |---|---|
-//! | on a node, whatever its scheduler | `AddPod`, which confirms an assumed pod, then `UpdatePod` |
+//! | on a node, of any scheduler | `AddPod`, which confirms an assumed pod, then `UpdatePod` |
 //! | waits for one of our schedulers | `PutPending`, which the engine ignores while the pod is assumed |
 //! | waits for one of our schedulers and terminates | `RemovePending`, once: leaves the queue, or ends the assumption |
 //! | waits for another scheduler | none, or `RemovePending` if it waited for one of ours |

@@ -141,7 +141,7 @@ impl<S> RawSink<S> {
         }
     }
 
-    /// Notes an object of the list that is being received, if any.
+    /// Records an object of the list that is being received, if any.
     fn note(&mut self, meta: &Meta<'_>) {
         if self.objects.is_some() && self.listed.is_some() {
             let key = self.key(meta).into();

@@ -12,7 +12,7 @@
 //! read is reported and skipped: neither the list nor the watch fails.
 //!
 //! The first list, and each list after an expired version, is as new as the store itself. Other lists are at least as
-//! new as the last version seen, so the mirror never goes back in time.
+//! new as the last version seen, so the mirror never returns to an older state.
 
 mod lists;
 

@@ -1,6 +1,6 @@
-//! Passes events from the reflectors' tasks to the engine, on a thread of its own.
+//! Passes events from the reflectors' tasks to the engine, on a separate thread.
 //!
-//! `Engine::submit` may wait for room in the log, or fold events on the calling thread, neither of which belongs on a
+//! `Engine::submit` may wait for space in the log, or fold events on the calling thread, neither of which belongs on a
 //! runtime's thread. A reflector waits asynchronously when the channel is full, so a slow engine slows down reading
 //! from the network. At most [`IN_FLIGHT`] tickets are held.
 //!
@@ -60,7 +60,7 @@ impl Events {
         let (sender, receiver) = mpsc::channel(CHANNEL);
         let thread =
             thread::Builder::new().name("portolan-mirror".to_owned()).spawn(move || {
-                // Also if a callback of the engine panics.
+                // Even if a callback of the engine panics.
                 let _stopped = StopOnDrop(board);
                 Submitter { engine, pods, tickets: VecDeque::new(), observer }.run(receiver);
             })?;

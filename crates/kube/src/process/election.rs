@@ -6,7 +6,7 @@
 //! - A Lease expires a lease duration after *this* process last saw it change, even if it is deleted meanwhile. The
 //!   times in it come from other clocks and are not compared.
 //! - A leader that finds its Lease deleted or without a holder has lost it: another candidate may have led meanwhile.
-//!   client-go's leaders take it again and go on.
+//!   client-go's leaders take it again and continue.
 //! - A leader that has not renewed the Lease within the renew deadline has lost it. It must not write anything from
 //!   then on, even if it was paused meanwhile (SIGSTOP, a frozen cgroup): the [`Fence`] is open only until the renew
 //!   deadline counted from the *beginning* of the last renewal that succeeded, and another candidate waits for the
@@ -64,8 +64,8 @@ impl ElectionConfig {
         }
     }
 
-    /// Checks what client-go checks, and that `lease_duration` is longer than `renew_deadline` in the whole seconds that
-    /// a Lease contains: other candidates wait no longer than that.
+    /// Makes the checks of client-go, and checks that `lease_duration` is longer than `renew_deadline` in the whole
+    /// seconds that a Lease contains: other candidates wait no longer than that.
     ///
     /// # Errors
     ///

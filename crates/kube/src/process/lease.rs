@@ -31,7 +31,7 @@ pub(super) struct LeaseLock {
     declines: bool,
 }
 
-/// What a candidate knows about the holder of a Lease.
+/// A candidate's knowledge about the holder of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// This candidate.

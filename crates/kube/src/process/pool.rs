@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_secs(30);
 
 /// A job of a [`Pool`].
 pub(super) trait Job: Send + 'static {
-    /// Whether the job may take minutes, so that scheduling goes on however many such jobs wait.
+    /// Whether the job may take minutes. Scheduling continues regardless of the number of such jobs that wait.
     fn is_long(&self) -> bool;
 }
 

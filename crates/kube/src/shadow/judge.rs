@@ -257,7 +257,7 @@ impl Judge {
 
     fn report(&self, judgement: Judgement) {
         self.counts.judged(&judgement);
-        // Nobody may listen any more.
+        // The receiver may be gone.
         let _ = self.judgements.send(judgement);
     }
 }

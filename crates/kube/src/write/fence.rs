@@ -22,7 +22,7 @@ const ALWAYS: u64 = u64::MAX;
 ///
 /// The permission is a deadline and not a flag. A process that was stopped, or whose timers are late, therefore finds
 /// the fence closed when it resumes, even if no other task has run yet. The deadline must lie before the end of the
-/// lease by the time that a request may take on the network: the fence is checked before a request is sent, also while
+/// lease by the time that a request may take on the network: the fence is checked before a request is sent, and while
 /// its connection is being made, and a request that has been sent cannot be recalled.
 ///
 /// Ordering: [`Fence::open_until`], [`Fence::open`] and [`Fence::close`] are release operations, and

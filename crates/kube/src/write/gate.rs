@@ -9,7 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 /// The requests of all pods that wait or are in flight.
 ///
 /// Requests leave in the order in which their pods first waited. A pod that is in flight is skipped until its request
-/// ends. The limit bounds the number of waiting pods, and with it the memory.
+/// ends. The limit bounds the number of waiting pods, and thus the memory.
 pub(super) struct Gate<T> {
     state: Mutex<State<T>>,
     /// One permit for each entry of the order.
@@ -86,7 +86,7 @@ impl<T> Gate<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        // Every critical section leaves a valid state, whatever its callers do.
+        // Every critical section leaves a valid state, regardless of its callers.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

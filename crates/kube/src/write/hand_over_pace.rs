@@ -54,7 +54,7 @@ impl HandOverPace {
         !self.shards.holds_node(node)
     }
 
-    /// Returns whether the pod may be handed over now, and notes that it is.
+    /// Returns whether the pod may be handed over now, and records the hand-over.
     pub(crate) fn try_acquire(&self, uid: &Uid) -> bool {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.try_acquire(uid, Instant::now())
@@ -62,7 +62,7 @@ impl HandOverPace {
 }
 
 impl Recent {
-    /// Returns whether the pod may be handed over now, and notes that it is.
+    /// Returns whether the pod may be handed over now, and records the hand-over.
     fn try_acquire(&mut self, uid: &Uid, now: Instant) -> bool {
         let pause = match self.by_uid.get(uid) {
             Some(last) if now.duration_since(last.at) < last.pause => return false,

@@ -61,8 +61,8 @@ pub(super) struct Write {
     pub(super) series: Option<Series>,
 }
 
-/// The events of the last minutes, at most a given number. A further event is created, but its repetitions are events
-/// of their own.
+/// The events of the last minutes, at most a given number. A further event is created, but its repetitions are separate
+/// events.
 pub(super) struct EventCache {
     events: Mutex<HashMap<Arc<Key>, Write>>,
     limit: usize,
@@ -120,7 +120,7 @@ impl EventCache {
     }
 }
 
-/// What a sweep does.
+/// The action of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sweep {
     /// Ends events and series that are over.

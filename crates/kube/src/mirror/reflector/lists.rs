@@ -125,7 +125,7 @@ impl<S: Sink> Reflector<S> {
     }
 }
 
-/// Returns whether the server refuses a streamed list as such, rather than the client or the kind.
+/// Returns whether the server refuses streamed lists, rather than the client or the kind.
 fn refuses_streams(error: &ApiError) -> bool {
     let is_other = matches!(error.code(), Some(401 | 403 | 404 | 408 | 410 | 429));
     matches!(error.code(), Some(400..500)) && !is_other && !error.is_gone()

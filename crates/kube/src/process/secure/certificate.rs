@@ -16,7 +16,7 @@ use rustls::sign::CertifiedKey;
 
 use super::ServeError;
 
-/// Where the certificate of the server comes from.
+/// The source of the server's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CertificateSource {

@@ -12,10 +12,10 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `plan` | which Leases to take, to ask for and to give up |
-//! | `holder` | carries that out, and keeps the Leases |
-//! | `slot` | a shard's Lease, and what this replica does with the shard |
-//! | `hand_over` | gives pods to the replicas of their nodes |
+//! | `plan` | decides which Leases to take, to ask for and to give up |
+//! | `holder` | carries out the plan, and renews the Leases |
+//! | `slot` | a shard's Lease, and the state of the shard in this replica |
+//! | `hand_over` | hands pods over to the replicas of their nodes |
 //!
 //! [`ShardSet`](portolan::framework::ShardSet) defines the shard of each node and pod, since the scheduling cycle and
 //! the queue need it. Bindings pass the [`ShardGate`](crate::write::ShardGate).

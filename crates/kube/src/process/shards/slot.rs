@@ -1,4 +1,4 @@
-//! A shard's Lease, and what this replica does with the shard.
+//! A shard's Lease, and the state of the shard in this replica.
 
 use tokio::time::{Instant, timeout};
 
@@ -15,7 +15,7 @@ pub(super) struct Slot {
     pub(super) since: Instant,
     /// When the Lease was taken last.
     pub(super) taken_at: Instant,
-    /// When the Lease was given back because the mirror did not become current.
+    /// When the Lease was released because the mirror did not become current.
     unused_at: Option<Instant>,
     /// When a try to take the Lease ended with an error.
     failed_at: Option<Instant>,
@@ -25,10 +25,10 @@ pub(super) struct Slot {
 /// most 2.2 of them, so the next plan still sees the failure.
 const PERIODS_AFTER_ERROR: u32 = 3;
 
-/// What this replica does with a shard.
+/// The state of a shard in this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It does not hold the Lease.
+    /// This replica does not hold the Lease.
     Away,
     /// It tries to take the Lease, and may hold it already.
     Taking,
