@@ -98,7 +98,7 @@ impl Queued<'_, '_> {
             self.simulation.settle(&mut self.record)?;
             self.sample((at + 1) as f64);
         }
-        self.simulation.let_permits_end(&mut self.record)
+        self.simulation.expire_permits(&mut self.record)
     }
 
     /// At each moment ends are handled before arrivals, so that waiting pods find the freed
@@ -146,7 +146,7 @@ impl Queued<'_, '_> {
                 until = Some(elapsed + elapsed / 10);
             }
         }
-        self.simulation.let_permits_end(&mut self.record)
+        self.simulation.expire_permits(&mut self.record)
     }
 
     fn arrive(&mut self, at: usize) -> Result<(), Failure> {

@@ -27,7 +27,7 @@ pub(super) struct Limits<'c> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unready {
     /// The eviction is allowed without a charge.
-    Goes,
+    IsFree,
     /// The eviction is charged like that of any other pod.
     IsCharged,
 }
@@ -110,7 +110,7 @@ impl<'c> Limits<'c> {
             margin.is_some_and(|margin| margin >= 0)
         };
         match limit.evicts_unhealthy || is_healthy() {
-            true => Unready::Goes,
+            true => Unready::IsFree,
             false => Unready::IsCharged,
         }
     }

@@ -148,7 +148,7 @@ impl<'c> Drains<'c> {
         let mut held: HashMap<Uid, Stays> = HashMap::new();
         self.note_kinds(reader.refresh(), node);
         loop {
-            self.give_back(reader.refresh());
+            self.refund(reader.refresh());
             let (going, blocked) = self.round(reader.refresh(), node, record);
             if going.is_empty() {
                 self.note_blocked(&blocked);
@@ -173,12 +173,12 @@ impl<'c> Drains<'c> {
             for pod in going {
                 enter(simulation, record, recreated(pod), Some(node.clone()))?;
             }
-            simulation.let_permits_end(record)?;
+            simulation.expire_permits(record)?;
         }
     }
 
     /// Refunds the charges for pods whose replacements are placed.
-    fn give_back(&mut self, now: &Cluster) {
+    fn refund(&mut self, now: &Cluster) {
         let budgets = &mut self.budgets;
         self.charged.retain(|(pod, _)| {
             let is_ready = now.pod(&pod.uid).is_some();

@@ -92,7 +92,7 @@ pub(super) fn fail(
             }
             enter(simulation, record, recreated(pod.clone()), Some(node.clone()))?;
         }
-        simulation.let_permits_end(record)?;
+        simulation.expire_permits(record)?;
     }
     remove_nodes(&names, simulation, record)?;
     simulation.settle(record)?;

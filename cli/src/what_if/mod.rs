@@ -421,5 +421,5 @@ fn arrive(simulation: &mut Simulation, record: &mut Record, pods: &[Pod]) -> Res
     for pod in pods {
         enter(simulation, record, Pod { node_name: None, ..pod.clone() }, None)?;
     }
-    simulation.let_permits_end(record)
+    simulation.expire_permits(record)
 }

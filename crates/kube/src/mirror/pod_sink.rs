@@ -56,11 +56,11 @@ impl PodSink {
 
     /// Removes pods from the engine that the index does not have, for instance pods that were added before the mirror
     /// started. All earlier events are published.
-    async fn remove_strangers(&mut self) -> Result<(), Stopped> {
+    async fn remove_unindexed(&mut self) -> Result<(), Stopped> {
         let version = self.reader.snapshot();
         self.reader.release();
         let index = self.rules.index().clone();
-        let found = tokio::task::spawn_blocking(move || strangers(&version, &index));
+        let found = tokio::task::spawn_blocking(move || unindexed(&version, &index));
         // The search does not panic, and is not aborted.
         for uid in found.await.unwrap_or_default() {
             self.pending.push(Event::RemovePod { uid, node: None });
@@ -70,7 +70,7 @@ impl PodSink {
 }
 
 /// Returns the pods of a version, without assumed ones, that are not in the index. O(pods).
-fn strangers(version: &Snapshot, index: &PodIndex) -> Vec<Uid> {
+fn unindexed(version: &Snapshot, index: &PodIndex) -> Vec<Uid> {
     let everything = LabelSelector::everything();
     let placed = version.pods(&everything, |pod| !pod.is_assumed());
     let table = index.read();
@@ -117,7 +117,7 @@ impl Sink for PodSink {
         self.submit().await?;
         self.events.flush().await?;
         if !self.is_partial {
-            self.remove_strangers().await?;
+            self.remove_unindexed().await?;
             self.events.flush().await?;
         }
         Ok(())
