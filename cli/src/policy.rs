@@ -167,7 +167,7 @@ fn read(file: &Path, reading: &Reading, handle: &Handle) -> Result<Policies, Fai
     if !extenders.is_empty() {
         let extenders = extenders.join(", ");
         if !reading.ignore_extenders {
-            let way_out = "pass --ignore-extenders to answer without them";
+            let way_out = "pass --ignore-extenders to ignore them";
             return Err(refuses(format!("extenders are not called here ({extenders}): {way_out}")));
         }
         notes.push(format!(
