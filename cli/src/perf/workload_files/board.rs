@@ -11,9 +11,9 @@ use super::steps::{Labels, Stage};
 /// The pods that a count concerns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Filter {
-    /// Namespaces, of which a pod has one.
+    /// Namespaces, one of which contains the pod.
     pub(super) namespaces: BTreeSet<String>,
-    /// Labels, all of which a pod has.
+    /// Labels, all of which the pod has.
     pub(super) labels: Labels,
 }
 

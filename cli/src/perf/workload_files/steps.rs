@@ -186,7 +186,7 @@ pub(super) fn read<'t>(part: &Part<'t>, given: &Parameters<'t>) -> Result<Vec<St
     Ok(vec![step])
 }
 
-/// `count` and `countParam`, of which the second takes precedence.
+/// `count` and `countParam`; the latter takes precedence.
 fn count<'t>(fields: &mut Fields<'t>, given: &Parameters<'t>) -> Result<Option<usize>, Invalid> {
     let fixed = fields.count("count")?;
     let parameter = fields.take("countParam");

@@ -95,7 +95,7 @@ struct Run {
     is_complete: bool,
 }
 
-/// Searches for the time at most, except for the last run.
+/// Searches for at most this time, except that the last run always completes.
 pub(super) fn run(
     from: &Snapshot,
     schedulers: &Schedulers,

@@ -165,7 +165,7 @@ mod tests {
         Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
     }
 
-    /// Starts a request for each of this many pods, of which two at most are in flight.
+    /// Starts a request for each of this many pods, with at most two in flight.
     fn start(
         runtime: &Runtime,
         pods: usize,
