@@ -19,7 +19,7 @@ thread_local! {
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The counted bytes of all threads, except for those that are still in the threads' own counters.
+/// The counted bytes of all threads, without the bytes in the threads' own counters.
 static COUNTED: AtomicI64 = AtomicI64::new(0);
 
 /// The most bytes in a thread's own counter.

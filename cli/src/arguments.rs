@@ -1,4 +1,4 @@
-//! What all commands have in common: kubectl's short flags, and help about the exit status.
+//! The parts that all commands share: kubectl's short flags, and help about the exit status.
 //!
 //! Options are declared by their commands. This module adds the rest to the tree of commands, so that an option has the
 //! same short flag everywhere.
@@ -24,7 +24,7 @@ const STATUS: &[(&str, &str, Option<&str>)] = &[
     (
         "what-if",
         "the change leaves every pod on a node",
-        Some("the change leaves a pod without a node, loses it, or a pod blocks a drain"),
+        Some("a pod is left without a node, is lost, or blocks a drain"),
     ),
     ("dump", "the result was printed", None),
     ("audit", "no problems were found", Some("there are problems")),

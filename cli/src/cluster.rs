@@ -70,7 +70,7 @@ impl Godel {
     }
 }
 
-/// Where the objects of a cluster are read.
+/// The source of a cluster's objects.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct From {
     /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml), instead of a running cluster.
@@ -106,7 +106,7 @@ pub(crate) struct Strict {
 const CHECKED: usize = 1 << 20;
 
 impl Strict {
-    /// Warns of what an API server would reject in an input.
+    /// Warns about the parts of an input that an API server would reject.
     pub(crate) fn examine(self, file: &Path, bytes: &[u8], intake: &mut Intake) {
         if self.strict || bytes.len() <= CHECKED {
             for problem in portolan_k8s::check(bytes) {
@@ -130,7 +130,7 @@ pub(crate) struct Loaded {
     pub(crate) pending: Vec<Pod>,
     /// Notes for the reader about the input.
     pub(crate) notes: Vec<String>,
-    /// What was read and ignored.
+    /// The objects that were read and ignored.
     pub(crate) intake: Intake,
 }
 
@@ -181,12 +181,12 @@ pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> Failure 
     }
 }
 
-/// The objects of a cluster that are not in an engine yet.
+/// The objects of a cluster before they are in an engine.
 pub(crate) struct Contents {
     objects: portolan_k8s::Objects,
     /// Notes for the reader about the input.
     pub(crate) notes: Vec<String>,
-    /// What was read and ignored.
+    /// The objects that were read and ignored.
     pub(crate) intake: Intake,
 }
 
@@ -251,10 +251,10 @@ pub(crate) fn contents_with(
     intake.count(&added);
     from.strict.check(&intake)?;
     notes.extend(godel.note(&objects));
-    // Nodes of added files are no part of the cluster: `what-if --add` adds nodes.
+    // Nodes of added files are not part of the cluster: `what-if --add` adds nodes.
     intake.unread("Node", added.nodes.len(), "not in --cluster");
     added.nodes.clear();
-    // A job of a cron job exists only at its times.
+    // The jobs of a cron job exist only at their scheduled times.
     let is_cron_job = |it: &PodController| it.kind == ControllerKind::CronJob;
     let cron_jobs = objects.controllers.extract_if(.., |it| is_cron_job(it)).count();
     intake.unread("CronJob", cron_jobs, "no job is due");

@@ -24,13 +24,11 @@ use crate::{Output, print};
 /// writes one file per configuration, with a number before the extension, such as
 /// metrics.1.prom.
 ///
-/// Without files, the workload is a synthetic cluster generated from the seed. Input files
-/// are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in JSON or YAML,
-/// compressed with gzip or zstd or not.
+/// Without files, the workload is a synthetic cluster generated from the seed. Input files are openb CSV (the Alibaba
+/// GPU trace of 2023) or Kubernetes lists in JSON or YAML, optionally compressed with gzip or zstd.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// KubeSchedulerConfiguration files, each compared with the first; `default` stands for
-    /// the default profile.
+    /// KubeSchedulerConfiguration files, each compared with the first; `default` means the default profile.
     #[arg(long = "config", required = true, num_args = 1.., value_name = "FILE")]
     configs: Vec<PathBuf>,
     #[command(flatten)]

@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             );
         }
         if !recorded.is_empty() {
-            text += "\n  writes that differ on purpose, or by chance:";
+            text += "\n  intended and random differences of writes:";
             for named in conformance::NAMED {
                 let _ = write!(text, "\n  - {named}");
             }

@@ -1,4 +1,4 @@
-//! What a command has read from its inputs, what it ignores and why, and which defects it found.
+//! The objects that a command has read from its inputs or ignored, the reasons, and the defects of the inputs.
 //!
 //! Nothing is dropped silently: each object of an input is counted as read or as ignored. Tables are followed by one
 //! line on standard error; JSON results have the field `input`.
@@ -20,7 +20,7 @@ const LONGEST: usize = 230;
 /// How many distinct warnings are kept.
 const KEPT: usize = 1000;
 
-/// Why a pod is ignored that has succeeded or failed.
+/// The reason for ignoring a pod that has succeeded or failed.
 const FINISHED: &str = "finished";
 
 /// Objects that are ignored for the same reason.
@@ -45,8 +45,8 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Counts the objects that were read, and warns of references to missing ones. Call before the pods of controllers
-    /// are created.
+    /// Counts the objects that were read, and warns about references to missing ones. Call before the pods of
+    /// controllers are created.
     pub(crate) fn count(&mut self, objects: &Objects) {
         for (kind, number) in &objects.read {
             let used = match *kind {
@@ -126,7 +126,7 @@ impl Intake {
         Err(Failure::Usage(format!("{first}{more}: correct the input, or omit --strict")))
     }
 
-    /// What was read and ignored, as one line; empty if there were no objects.
+    /// The objects that were read and ignored, as one line; empty if there were no objects.
     pub(crate) fn line(&self) -> String {
         let mut line = String::new();
         if !self.read.is_empty() {

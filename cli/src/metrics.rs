@@ -61,8 +61,8 @@ impl Sink {
 /// Pushgateway read.
 ///
 /// In OpenMetrics, a counter's family has no suffix `_total`; in the classic format, the family has the name of its
-/// samples, which would have no type and no help otherwise. The classic format has no units, no end of file, no
-/// exemplars, and neither the types `info` and `stateset`, nor `gaugehistogram`.
+/// samples, which would have no type and no help otherwise. The classic format lacks units, the end marker, exemplars,
+/// and the types `info`, `stateset` and `gaugehistogram`.
 fn classic(text: &str) -> String {
     let type_of = |line: &str| {
         let rest = line.strip_prefix("# TYPE ")?;

@@ -1,4 +1,4 @@
-//! The scheduler's configuration: profiles, queue and what is ignored.
+//! The scheduler's configuration: profiles, the queue, and ignored parts.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ use crate::input;
 /// The options that select a configuration.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ConfigFile {
-    /// KubeSchedulerConfiguration in YAML or JSON, also one of several documents or in a
-    /// ConfigMap; the default profile if absent.
+    /// KubeSchedulerConfiguration in YAML or JSON, which may be one of several documents or in a ConfigMap (default:
+    /// the default profile).
     ///
     /// What-if questions evaluate all nodes for each pod, unless the configuration sets
     /// percentageOfNodesToScore.
@@ -27,15 +27,15 @@ pub(crate) struct ConfigFile {
 /// The options for reading configurations.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Reading {
-    /// Profile for all pods, instead of the one that a pod's schedulerName selects. explain,
-    /// replay and compare use the only profile of a configuration for all pods, too.
+    /// Profile for all pods, instead of the profile that a pod's schedulerName selects. If a configuration has only one
+    /// profile, explain, replay and compare use it for all pods.
     #[arg(long, value_name = "SCHEDULER_NAME")]
     profile: Option<String>,
-    /// Ignore plugins of the configuration that do not exist here, instead of refusing it.
+    /// Ignore plugins of the configuration that portolan lacks, instead of refusing the configuration.
     #[arg(long)]
     ignore_unknown_plugins: bool,
-    /// Ignore the configuration's extenders, which are never called here, instead of refusing
-    /// it. Nodes that an extender would reject are then feasible.
+    /// Ignore the configuration's extenders, which this command never calls, instead of refusing the configuration.
+    /// Nodes that an extender would reject are then feasible.
     #[arg(long)]
     ignore_extenders: bool,
 }
@@ -58,11 +58,11 @@ impl ConfigFile {
 pub(crate) struct Policies {
     /// Not empty.
     pub(crate) profiles: Vec<Profile>,
-    /// Whether the only profile is that of all pods, whatever their schedulerName.
+    /// Whether the only profile applies to all pods, regardless of their schedulerName.
     pub(crate) is_for_all: bool,
     /// The queue's settings.
     pub(crate) queue: QueueConfig,
-    /// What the reader should know about the configuration.
+    /// Notes about the configuration for the reader.
     pub(crate) notes: Vec<String>,
 }
 
@@ -167,7 +167,7 @@ fn read(file: &Path, reading: &Reading, handle: &Handle) -> Result<Policies, Fai
     if !extenders.is_empty() {
         let extenders = extenders.join(", ");
         if !reading.ignore_extenders {
-            let way_out = "pass --ignore-extenders to answer without them";
+            let way_out = "pass --ignore-extenders to ignore them";
             return Err(refuses(format!("extenders are not called here ({extenders}): {way_out}")));
         }
         notes.push(format!(

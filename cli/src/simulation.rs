@@ -24,7 +24,7 @@ use portolan::{Config, Engine};
 
 use crate::error::Failure;
 
-/// A cluster that nobody schedules yet.
+/// A cluster without schedulers.
 pub(crate) struct Stage {
     pub(crate) engine: Engine,
     /// The handle for the plugins of the schedulers.
@@ -48,12 +48,12 @@ pub(crate) struct Simulation {
     set_aside: Vec<Pod>,
 }
 
-/// How often a pod is requeued at one moment after it was preempted. Two pods may keep each
-/// other from their nodes forever: one preempts the other, whose next place makes the
-/// eviction useless. In a cluster the queue's backoff slows them down.
+/// The maximum number of times that a preempted pod is requeued at one moment. Two pods may keep each other from their
+/// nodes forever: one preempts the other, whose next placement makes the eviction useless. In a cluster the queue's
+/// backoff slows them down.
 const MOST_PREEMPTIONS: u32 = 16;
 
-/// What happens to pods, as a caller of [`Simulation::settle`] sees it.
+/// Receives the outcomes of pods during [`Simulation::settle`].
 pub(crate) trait Observer {
     /// A cycle has decided on a node for the pod, or on none.
     fn decided(&mut self, pod: &Pod, node: Option<&Name>, took: Duration);
@@ -194,7 +194,7 @@ impl Simulation {
         loop {
             let (started, now) = (Instant::now(), self.now);
             match self.scheduling.schedule_one(Some(started), || now) {
-                Ok(attempt) => self.take_up(attempt, started, observer)?,
+                Ok(attempt) => self.handle_attempt(attempt, started, observer)?,
                 Err(PopError::Timeout) => {
                     if !self.bind_permitted(observer)? {
                         return Ok(());
@@ -207,7 +207,7 @@ impl Simulation {
 
     /// Binds or records the pods of an attempt. Each pod counts as one cycle; the pods of a
     /// gang share its time equally.
-    fn take_up(
+    fn handle_attempt(
         &mut self,
         attempt: Attempt,
         started: Instant,
@@ -238,7 +238,7 @@ impl Simulation {
                 Some(fit) => fit.reasons.keys().cloned().collect(),
                 None => vec![message.clone()],
             };
-            self.was_rejected(&pod, Rejection { message, reasons }, is_final, observer)?;
+            self.record_rejection(&pod, Rejection { message, reasons }, is_final, observer)?;
         }
         self.requeue_victims(observer)
     }
@@ -261,11 +261,11 @@ impl Simulation {
             BindError::Rejected(fit) => (fit.reasons.into_keys().collect(), false),
             _ => (vec![message.clone()], true),
         };
-        self.was_rejected(&placement.pod, Rejection { message, reasons }, is_final, observer)
+        self.record_rejection(&placement.pod, Rejection { message, reasons }, is_final, observer)
     }
 
     /// Reports why a pod was not placed; removes it from the queue if the error is final.
-    fn was_rejected(
+    fn record_rejection(
         &self,
         pod: &Pod,
         why: Rejection,
@@ -324,7 +324,7 @@ impl Simulation {
 
     /// Advances the clock until the current permits expire. Pods that wait for a permit again
     /// after that would wait forever.
-    pub(crate) fn let_permits_end(&mut self, observer: &mut impl Observer) -> Result<(), Failure> {
+    pub(crate) fn expire_permits(&mut self, observer: &mut impl Observer) -> Result<(), Failure> {
         let last = self.permit_deadlines().max();
         while let Some(next) = self.next_permit().filter(|next| Some(*next) <= last) {
             self.now = self.now.max(next);

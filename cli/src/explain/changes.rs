@@ -18,16 +18,16 @@ pub(super) struct Change {
     pub(super) steps: Vec<String>,
     /// The nodes that the pod fits on after the change.
     pub(super) nodes: Vec<Name>,
-    /// Whether these are all: not if the time was too short to try every node.
+    /// Whether these are all such nodes: false if the time was too short to try every node.
     pub(super) is_complete: bool,
-    /// What speaks against the change.
+    /// Objections to the change.
     pub(super) notes: Vec<String>,
 }
 
 /// The changes found.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Those that help most nodes first, but evictions last.
+    /// The changes that help most nodes come first, but evictions last.
     pub(super) all: Vec<Change>,
     /// Whether pairs of changes were tried, since no single change helps.
     pub(super) are_pairs_tried: bool,

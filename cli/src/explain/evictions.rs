@@ -1,4 +1,4 @@
-//! The evictions that would make room for the pod, whatever the priorities of the victims.
+//! The evictions after which the pod would fit, regardless of the victims' priorities.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::steps::changed;
 use super::trial::{Rejection, Trial};
 use crate::text::count;
 
-/// The plugins whose rejections evictions can end.
+/// The plugins whose rejections evictions can resolve.
 const HELPED: [&str; 6] = [
     "NodeResourcesFit",
     "NodePorts",
@@ -26,7 +26,7 @@ const HELPED: [&str; 6] = [
 /// The victims on one node, the most important first.
 struct Victims {
     pods: Vec<Pod>,
-    /// What speaks against evicting them, a text for each.
+    /// Objections to their eviction, one text each.
     objections: Vec<String>,
 }
 
@@ -108,7 +108,7 @@ fn stays(pod: &PodInfo<'_>) -> Option<Stays> {
     drain::stays(pod, DrainOptions::default())
 }
 
-/// What speaks against the evictions, as `kubectl drain` would say.
+/// The objections to the evictions that `kubectl drain` would raise.
 fn objections(cluster: &Cluster, victims: &[Pod], mut budgets: Budgets) -> Vec<String> {
     let mut objections = Vec::new();
     for victim in victims {
@@ -143,8 +143,8 @@ fn fits_without(trial: Trial<'_>, node: NodeInfo<'_>, pods: &[Pod]) -> bool {
     fork.is_some_and(|fork| Trial { cluster: &fork, ..trial }.fits_on(node.name()))
 }
 
-/// The fewest of the node's evictable pods without which it accepts the pod: all are removed,
-/// and those that need not leave return, the most important first.
+/// The node's evictable pods whose removal makes it accept the pod: all are removed, and then pods return while the pod
+/// still fits, the most important first.
 fn evictable_victims(trial: Trial<'_>, node: NodeInfo<'_>) -> Option<Vec<Pod>> {
     let evictable = node.pods().filter(is_evictable);
     let mut pods: Vec<Pod> = evictable.map(|pod| pod.to_pod()).collect();

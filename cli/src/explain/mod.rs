@@ -42,15 +42,15 @@ pub(crate) struct Arguments {
     /// evaluated as if it were pending.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pod: String,
-    /// The namespace of a pod that is given by its name alone.
+    /// Namespace of the pod, if --pod is only a name.
     #[arg(long, default_value = "default", value_name = "NAMESPACE")]
     namespace: String,
     #[command(flatten)]
     config: ConfigFile,
-    /// The only node to report on.
+    /// Report on this node only.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
-    /// Seconds in which evictions and pairs of changes are tried.
+    /// Time limit for trying evictions and pairs of changes, in seconds.
     ///
     /// Pairs are tried if no single change helps.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = arguments::seconds)]

@@ -11,8 +11,7 @@ use super::trial::{Rejection, Trial};
 use super::{INSUFFICIENT, of, resource};
 use crate::text::amount;
 
-/// Maximum number of sets of resources, those that most nodes lack, for which reductions are
-/// tried.
+/// Maximum number of sets of resources for which reductions are tried. The sets that most nodes lack come first.
 const SETS: usize = 20;
 
 /// By how much a node is short of each of some resources.

@@ -1,5 +1,5 @@
-//! Changes of the pod's spec or of nodes that remove a reason for which nodes reject the pod.
-//! Whether a change helps is not known here.
+//! Changes of the pod's spec or of nodes that remove a reason for which nodes reject the pod. This module does not
+//! check whether a change helps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use portolan::model::{
 use super::trial::{Rejection, Trial};
 use crate::text::{requirement, selector};
 
-/// A change, and what it changes.
+/// A change and its effect.
 pub(super) struct Step {
     /// The kind of change: toleration, uncordon, condition, label, node-affinity, spread,
     /// pod-affinity or port.
@@ -25,11 +25,11 @@ pub(super) struct Step {
 enum What {
     /// The same for all nodes.
     Fixed(String),
-    /// What to do, and with what of a node.
+    /// An instruction that ends before the name of a node.
     PerNode(String),
 }
 
-/// What a change leads to.
+/// The result of a change.
 pub(super) enum Effect {
     /// This pod.
     Pod(Box<Pod>),
@@ -110,7 +110,7 @@ const CONDITIONS: [&str; 7] = [
     "node.cloudprovider.kubernetes.io/uninitialized",
 ];
 
-/// Tolerations of taints; for cordoned nodes and nodes with a bad condition, its end.
+/// Tolerations of taints; for cordoned nodes, uncordoning; for nodes with a bad condition, its end.
 fn taints(trial: Trial<'_>, rejections: &[Rejection<'_>], steps: &mut Vec<Step>) {
     let mut tolerable: BTreeMap<Vec<(&str, &str, &str)>, usize> = BTreeMap::new();
     let mut cordoned: Vec<&Node> = Vec::new();
@@ -146,7 +146,7 @@ fn taints(trial: Trial<'_>, rejections: &[Rejection<'_>], steps: &mut Vec<Step>)
         for node in nodes {
             let taints = node.taints.iter().filter(|taint| *taint.key != *key).cloned().collect();
             let unschedulable = node.unschedulable && key != CORDONED;
-            // A node that the engine has accepted is accepted with fewer taints, too.
+            // A node that the engine has accepted is also accepted with fewer taints.
             let _ = fork.add_node(Node { taints, unschedulable, ..node.clone() });
         }
         Effect::Cluster(Box::new(fork))

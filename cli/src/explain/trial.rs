@@ -10,7 +10,7 @@ pub(super) struct Trial<'a> {
     pub(super) framework: &'a Framework,
     pub(super) cluster: &'a Cluster,
     pub(super) pod: &'a Pod,
-    /// The only node that counts, if there is one.
+    /// The only node to evaluate, or `None` for all nodes.
     pub(super) only: Option<&'a str>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Rejection<'a> {
 }
 
 impl Rejection<'_> {
-    /// Whether no other plugins than these reject the node.
+    /// Whether only these plugins reject the node.
     pub(super) fn is_only_by(&self, plugins: &[&str]) -> bool {
         self.statuses.iter().all(|status| plugins.contains(&status.plugin))
     }

@@ -14,7 +14,7 @@ pub(super) const MOST: u64 = 4 << 30;
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// What other magic bytes mean, and the way out.
+/// Other magic bytes, each with an error that names the format and the remedy.
 const OTHERS: [(usize, &[u8], &str); 6] = [
     (0, b"PK\x03\x04", "the file is a zip archive: extract it and pass the directory"),
     (0, b"BZh", "the file is compressed with bzip2: decompress it, or use gzip or zstd"),

@@ -1,16 +1,16 @@
 //! Lists the files of a directory that may contain Kubernetes objects.
 //!
-//! The order is that of `kubectl apply -f DIR -R`: by name, with a directory's files at the place of its name.
+//! The order is that of `kubectl apply -f DIR -R`: by name, with the files of a directory at the position of its name.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::Failure;
 
-/// The names of files that are read, and those of files of which they are compressed.
+/// The extensions of files that are read, and of compressed files.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 const COMPRESSED: [&str; 3] = ["gz", "zst", "zstd"];
 
-/// How deep directories may be nested, far above dumps.
+/// The maximum depth of nested directories, far above that of dumps.
 const DEPTH: usize = 64;
 
 /// The content of a directory.

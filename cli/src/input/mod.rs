@@ -1,7 +1,7 @@
 //! Reads the inputs that arguments name: files, directories and standard input, compressed or not.
 //!
-//! A file that is named is read whatever its name is. In a directory only JSON and YAML files are read, because dumps
-//! also contain logs and other files; the others are counted in a note.
+//! A file that is named is read regardless of its extension. In a directory only JSON and YAML files are read, because
+//! dumps also contain logs and other files; the others are counted in a note.
 
 mod directory;
 
@@ -17,10 +17,10 @@ use crate::files;
 use crate::intake::Intake;
 use crate::text::count;
 
-/// The argument that stands for standard input.
+/// The argument for standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// Whether the argument stands for standard input.
+/// Whether the argument means standard input.
 pub(crate) fn is_standard_input(file: &Path) -> bool {
     file.as_os_str() == STANDARD_INPUT
 }
@@ -77,7 +77,7 @@ pub(crate) fn objects(
     Ok(())
 }
 
-/// What is wrong with a kustomization, which needs no kind.
+/// The error for a kustomization, which may lack a kind.
 const UNRENDERED: &str =
     "a kustomization, not a manifest: render it first with `kubectl kustomize`";
 

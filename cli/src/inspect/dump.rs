@@ -24,14 +24,14 @@ use crate::what_if::Selection;
 pub(crate) struct Arguments {
     #[command(flatten)]
     from: cluster::From,
-    /// Store whose rows are printed: nodes, pods, reservations, movements, marks, or a
-    /// kind of objects such as PersistentVolume, also as kubectl writes it: po, pv, pdb.
+    /// Store whose rows are printed: nodes, pods, reservations, movements, marks, or a kind of object such as
+    /// PersistentVolume. kubectl's short names are accepted: po, pv, pdb.
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
     /// Only pods and objects of this namespace (needs --store).
     #[arg(long, value_name = "NAMESPACE", requires = "store")]
     namespace: Option<String>,
-    /// Accepted as by kubectl: without --namespace, the pods and objects of all namespaces are
+    /// Accepted for compatibility with kubectl: without --namespace, the pods and objects of all namespaces are
     /// printed.
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     all_namespaces: bool,
@@ -52,7 +52,7 @@ enum Form {
     Table,
     /// Tables with labels, taints and uids.
     Wide,
-    /// One KIND/NAME a line (needs --store).
+    /// One KIND/NAME per line (needs --store).
     Name,
     /// One JSON object with all stores.
     Json,

@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     output: Output,
 }
 
-/// What the demonstration measured.
+/// The measurements of the demonstration.
 struct Report {
     synced: Duration,
     backlog: Duration,
@@ -116,7 +116,7 @@ async fn measure(
     wait_for(&scheduler, arguments.pods.get() as u64, bar).await?;
     let backlog = begun.elapsed();
     // Events are written more slowly than bindings. Those of the backlog would use the connections and the processors
-    // during the steady phase, and would be measured with it.
+    // during the steady phase, and would distort the measurement.
     bar.set_message("writing events");
     wait_for_events(&scheduler).await?;
     bar.set_message("creating and binding");

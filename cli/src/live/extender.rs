@@ -18,8 +18,8 @@ use super::{live, runtime, use_small_pages};
 /// Answer a scheduler's questions about pods and nodes, as its extender.
 ///
 /// Mirrors the cluster and serves /filter, /prioritize, /preempt and /bind of k8s.io/kube-scheduler/extender/v1. Nodes
-/// are judged by the plugins of the pod's profile, on the mirror's newest version. Schedules nothing itself. SIGTERM
-/// and SIGINT end it.
+/// are evaluated by the plugins of the pod's profile on the mirror's newest version. Does not schedule pods itself.
+/// Ends on SIGTERM or SIGINT.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// KubeSchedulerConfiguration (default: kube-scheduler's default profile).
@@ -27,14 +27,14 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
     #[command(flatten)]
     server: Server,
-    /// Address that serves the verbs, and /healthz, /livez, /readyz, /metrics and /configz, without encryption or
+    /// Listen address for the verbs, and for /healthz, /livez, /readyz, /metrics and /configz, without encryption or
     /// authentication.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10261")]
     serve: SocketAddr,
     /// Serve the bind verb. Any client that can reach the address can then bind any pod.
     #[arg(long)]
     allow_bind: bool,
-    /// Least severe messages that are logged to the standard error: error, warn, info, debug or trace.
+    /// Lowest severity that is logged to standard error: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: tracing::Level,
 }
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, Failure> {
     let api = arguments.server.connection().open(Limits::default()).await.map_err(live)?;
-    // Only bindings that are asked for are written, so no lease is needed.
+    // Only requested bindings are written, so no lease is needed.
     let fence = if arguments.allow_bind { Fence::opened() } else { Fence::closed() };
     let scheduler = LiveScheduler::start(api, fence, config).map_err(live)?;
     let mut options = ExtenderOptions::default();

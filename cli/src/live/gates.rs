@@ -2,7 +2,7 @@
 
 use crate::error::Failure;
 
-/// The gates that change what kube-scheduler decides, writes or serves.
+/// The gates that change kube-scheduler's decisions, writes or endpoints.
 const GATES: [(&str, bool); 30] = [
     ("AllAlpha", false),
     ("AllBeta", false),

@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::Failure;
 
-/// The threads that run connections, and with them the bindings. Threads that block are the scheduler's own. A second
+/// The number of threads that run connections, and thus bindings. Threads that block belong to the scheduler. A second
 /// thread would cost a quarter more processor time for the same bindings, because the two wake each other.
 const THREADS: usize = 1;
 
@@ -33,8 +33,8 @@ pub(crate) fn live(error: impl std::fmt::Display) -> Failure {
     Failure::Live(error.to_string())
 }
 
-/// Keeps the heap on small pages: each of the many threads would otherwise touch huge pages of its own, which tripled the
-/// memory of a scheduler of 1,000 nodes (174 MB instead of 58).
+/// Keeps the heap on small pages: with huge pages, each of the many threads uses its own, which tripled the memory of a
+/// scheduler of 1,000 nodes (174 MB instead of 58 MB).
 fn use_small_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {

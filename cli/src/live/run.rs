@@ -26,9 +26,9 @@ use super::{live, runtime, settings, use_small_pages};
 
 /// Schedule the pods of a Kubernetes cluster.
 ///
-/// Takes kube-scheduler's place: reads its configuration, takes part in its leader election, and writes the same
-/// bindings, conditions and events. Ends with exit status 1 if it loses the lease. SIGTERM and SIGINT finish the
-/// bindings in flight and give the lease back. With --shards, several replicas schedule at once.
+/// Replaces kube-scheduler: reads its configuration, takes part in its leader election, and writes the same bindings,
+/// conditions and events. Exits with status 1 if it loses the lease. On SIGTERM or SIGINT, finishes the bindings in
+/// flight and releases the lease. With --shards, several replicas schedule at once.
 #[derive(clap::Args)]
 #[command(version)]
 pub(crate) struct Arguments {
@@ -37,14 +37,13 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
     #[command(flatten)]
     server: Server,
-    /// Write the configuration, completed by defaults and flags, to a file (JSON, which is YAML), and end.
+    /// Write the configuration, completed by defaults and flags, to a file (JSON, which is valid YAML), and exit.
     #[arg(long, value_name = "FILE")]
     write_config_to: Option<PathBuf>,
-    /// Least severe messages that are logged to the standard error: error, warn, info, debug or trace
-    /// (default: info).
+    /// Lowest severity that is logged to standard error: error, warn, info, debug or trace (default: info).
     #[arg(long, value_name = "LEVEL")]
     log: Option<tracing::Level>,
-    /// Verbosity of kube-scheduler's log: from 4 on debug messages, from 6 on all; --log takes precedence.
+    /// Verbosity as in kube-scheduler: from 4 on, debug messages are logged, from 6 on, all; --log takes precedence.
     #[arg(short, long, value_name = "NUMBER", default_value_t = 0)]
     v: u8,
     #[command(flatten)]
@@ -141,7 +140,7 @@ fn limits(settings: &ProcessSettings) -> Limits {
 
 const BURST: NonZeroU32 = NonZeroU32::new(100).expect("not 0");
 
-/// The time between two tries to learn the pods of the previous leader.
+/// The time between two tries to bring the mirror up to date with the previous leader's bindings.
 const RETRY: Duration = Duration::from_secs(1);
 
 async fn schedule(
@@ -198,7 +197,7 @@ async fn schedule(
     let current = async {
         scheduler.mirror().resume();
         scheduler.mirror().synced().await.map_err(live)?;
-        // The holder of shards does so for each shard.
+        // The holder of shards does this for each shard.
         if has_shards {
             return Ok(());
         }
@@ -231,13 +230,13 @@ async fn schedule(
     end(scheduler, role).await
 }
 
-/// What permits this process to write.
+/// The source of this process's permission to write.
 enum Role {
-    /// It needs no permission.
+    /// No permission is needed.
     Alone,
-    /// It leads, or is a standby.
+    /// The process leads, or is a standby.
     Leader(Box<Election>),
-    /// It is one of several that schedule at once.
+    /// The process is one of several that schedule at once.
     Shards(ShardHolder),
 }
 
@@ -250,7 +249,7 @@ impl Role {
         }
     }
 
-    /// Keeps what is held, and takes nothing. Returns when a lease is lost.
+    /// Renews the held leases, and takes none. Returns when a lease is lost.
     async fn renew(&mut self) {
         match self {
             Role::Alone => std::future::pending().await,
@@ -274,14 +273,14 @@ fn lost() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Gives the lease back, since this process no longer schedules.
+/// Releases the lease, since this process no longer schedules.
 async fn failed(scheduler: LiveScheduler, role: Role) -> Result<ExitCode, Failure> {
     tracing::error!("the scheduler has failed");
     end(scheduler, role).await?;
     Ok(ExitCode::FAILURE)
 }
 
-/// Finishes what is in flight, and gives the lease back. Fails if the lease is lost meanwhile.
+/// Finishes the bindings in flight, and releases the lease. Fails if the lease is lost meanwhile.
 async fn end(scheduler: LiveScheduler, mut role: Role) -> Result<ExitCode, Failure> {
     if !scheduler.writes().fence().may_write() {
         // Nothing was written, and the election of a standby would not end.
@@ -294,15 +293,15 @@ async fn end(scheduler: LiveScheduler, mut role: Role) -> Result<ExitCode, Failu
     let is_in_time = tokio::select! {
         is_in_time = &mut stopped => is_in_time,
         () = role.renew() => {
-            // The fence is closed, so nothing more is written, and the other leases are not given back.
+            // The fence is closed, so nothing more is written, and the other leases are not released.
             stopped.await;
             return Ok(lost());
         }
     };
     match is_in_time {
         true => role.release().await,
-        // The next holder must not begin before it. The lease expires by itself.
-        false => tracing::warn!("the lease is not given back: a binding may still be applied"),
+        // The next holder must not begin before the binding is applied. The lease expires by itself.
+        false => tracing::warn!("the lease is not released: a binding may still be applied"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -346,7 +345,7 @@ impl Signals {
         }
         #[cfg(not(unix))]
         if tokio::signal::ctrl_c().await.is_err() {
-            // Nothing can be received, so nothing ends the process but its end.
+            // The signal cannot be received, so this never completes.
             std::future::pending().await
         }
     }

@@ -1,4 +1,4 @@
-//! The flags of `portolan run` for its HTTP servers, and what they start.
+//! The flags of `portolan run` for its HTTP servers, and the servers that they start.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ const PORT: u16 = 10259;
 #[derive(Default, clap::Args)]
 #[command(next_help_heading = "Serving")]
 pub(super) struct Serving {
-    /// Address that serves /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication;
-    /// `none` serves nothing (default outside a pod: 127.0.0.1:10259).
+    /// Listen address for /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication; `none`
+    /// disables it (default outside a pod: 127.0.0.1:10259).
     #[arg(long, value_name = "ADDRESS")]
     serve: Option<String>,
-    /// Port that serves the same paths over HTTPS, with authentication and authorization by the API server; 0 serves
-    /// nothing (default in a pod, or with another flag of HTTPS: 10259).
+    /// Port for the same paths over HTTPS, with authentication and authorization by the API server; 0 disables it
+    /// (default in a pod, or with another flag of HTTPS: 10259).
     #[arg(long, value_name = "PORT")]
     secure_port: Option<u16>,
     /// IP address of the secure port (default: all addresses).
@@ -51,16 +51,16 @@ pub(super) struct Serving {
     /// Do not look up authorities in the cluster.
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     authentication_skip_lookup: Option<bool>,
-    /// Start although authorities cannot be looked up (default: true).
+    /// Start even if authorities cannot be looked up (default: true).
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     authentication_tolerate_lookup_failure: Option<bool>,
-    /// Time for which the answer to a token is kept (default: 10s).
+    /// Time for which the review of a token is cached (default: 10s).
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     authentication_token_webhook_cache_ttl: Option<Duration>,
-    /// Time for which a permission is kept (default: 10s).
+    /// Time for which a permission is cached (default: 10s).
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     authorization_webhook_cache_authorized_ttl: Option<Duration>,
-    /// Time for which a refusal is kept (default: 10s).
+    /// Time for which a refusal is cached (default: 10s).
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
     /// Paths that need no permission, separated by commas (default: /healthz,/readyz,/livez).
@@ -81,12 +81,12 @@ pub(super) struct Serving {
     /// Headers with a user's groups (default: x-remote-group).
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     requestheader_group_headers: Option<Vec<String>>,
-    /// Beginnings of headers with further attributes of a user (default: x-remote-extra-).
+    /// Prefixes of headers with further attributes of a user (default: x-remote-extra-).
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     requestheader_extra_headers_prefix: Option<Vec<String>>,
 }
 
-/// Reads an address to serve on without encryption.
+/// Reads an address to listen on without encryption.
 pub(super) fn address(text: &str) -> Result<Option<SocketAddr>, Failure> {
     match text {
         "none" => Ok(None),
@@ -97,7 +97,7 @@ pub(super) fn address(text: &str) -> Result<Option<SocketAddr>, Failure> {
     }
 }
 
-/// The addresses to serve on.
+/// The addresses to listen on.
 #[derive(Debug, PartialEq, Eq)]
 struct Addresses {
     plain: Option<SocketAddr>,
@@ -105,8 +105,8 @@ struct Addresses {
 }
 
 impl Serving {
-    /// Returns where to serve. Without flags, a pod serves HTTPS as kube-scheduler does. Outside a pod nobody could be
-    /// authenticated, so plain HTTP is served to the same host alone.
+    /// Returns the addresses to listen on. Without flags, a pod serves HTTPS as kube-scheduler does. Outside a pod,
+    /// users cannot be authenticated, so plain HTTP is served to the local host only.
     fn addresses(&self, is_in_cluster: bool) -> Result<Addresses, Failure> {
         let is_secure = self.secure_port.is_some()
             || self.bind_address.is_some()

@@ -24,13 +24,13 @@ pub(super) struct Leading {
     /// Name of the lease (default: kube-scheduler).
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_name: Option<String>,
-    /// Kind of the lock, of which only `leases` exists.
+    /// Kind of the lock; only `leases` is supported.
     #[arg(long, value_name = "KIND", value_parser = ["leases"])]
     leader_elect_resource_lock: Option<String>,
     /// Time that a candidate waits after it last saw the lease change (default: 15s).
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     leader_elect_lease_duration: Option<Duration>,
-    /// Time that the leader tries to renew the lease (default: 10s).
+    /// Time for which the leader tries to renew the lease before it gives up (default: 10s).
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     leader_elect_renew_deadline: Option<Duration>,
     /// Time between two tries (default: 2s).
@@ -48,16 +48,16 @@ pub(super) struct Compatible {
     /// Feature gates as NAME=BOOL, separated by commas. Each must have the value that portolan implements.
     #[arg(long, value_name = "GATES", value_delimiter = ',')]
     feature_gates: Vec<String>,
-    /// Requests a second, without --config (default: no limit).
+    /// Requests per second, without --config (default: no limit).
     #[arg(long, value_name = "NUMBER")]
     kube_api_qps: Option<f64>,
-    /// Requests at once after a pause, without --config (default: 100).
+    /// Requests in a burst after a pause, without --config (default: 100).
     #[arg(long, value_name = "NUMBER")]
     kube_api_burst: Option<u32>,
     /// Format of requests, without --config: JSON in any case.
     #[arg(long, value_name = "TYPE", hide = true)]
     kube_api_content_type: Option<String>,
-    /// There is no profiling: only `false` has a meaning.
+    /// Profiling is not supported, so only `false` has an effect.
     #[arg(
         long,
         hide = true,
@@ -67,7 +67,7 @@ pub(super) struct Compatible {
         require_equals = true
     )]
     profiling: Option<bool>,
-    /// There is no profiling: only `false` has a meaning.
+    /// Profiling is not supported, so only `false` has an effect.
     #[arg(
         long,
         hide = true,
@@ -79,7 +79,7 @@ pub(super) struct Compatible {
     contention_profiling: Option<bool>,
 }
 
-/// The settings, and what the user should know about them.
+/// The settings, and notes about them for the user.
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) settings: ProcessSettings,
@@ -126,7 +126,7 @@ pub(super) fn resolve(
     }
     let flags = [compatible.profiling, compatible.contention_profiling];
     if settings.enable_profiling == Some(true) || flags.contains(&Some(true)) {
-        notes.push("enableProfiling is ignored: there is no profiling".into());
+        notes.push("enableProfiling is ignored: profiling is not supported".into());
     }
     let found = &mut settings.leader_election;
     overrule(&mut found.leader_elect, leading.leader_elect);

@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     /// Seed for uids and for the choice of nodes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Load with one event per object and a version after every hundred, instead of in bulk.
+    /// Load one object per event and publish after every hundred, instead of in bulk.
     #[arg(long)]
     one_by_one: bool,
     /// Enable the live pod index.

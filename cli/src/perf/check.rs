@@ -37,7 +37,7 @@ impl Before {
     }
 }
 
-/// What schedulers report about their cycles.
+/// The reports of schedulers about their cycles.
 pub(super) struct Report<'a> {
     /// The measured pods.
     pub(super) pods: &'a [Arc<Pod>],
@@ -45,13 +45,13 @@ pub(super) struct Report<'a> {
     pub(super) outcomes: &'a [Outcome],
     /// The decisions that were made again because they no longer held.
     pub(super) conflicts: u64,
-    /// Whether nothing but the measured pods changes the cluster: no victims, and no events between cycles.
+    /// Whether only the measured pods change the cluster: no victims, and no events between cycles.
     pub(super) alone: bool,
 }
 
-/// Compares the state of an engine with what its schedulers report: each pod has one outcome and is on that node alone,
-/// or nowhere; other pods have stayed; no node is overcommitted; the newest version is that of the last event, counts
-/// each event once, and reports each node with a new pod as changed; and all derived data is correct.
+/// Compares the state of an engine with the reports of its schedulers: each pod has one outcome and is on that node
+/// alone, or nowhere; other pods have stayed; no node is overcommitted; the newest version is that of the last event,
+/// counts each event once, and reports each node with a new pod as changed; and all derived data is correct.
 pub(super) fn state(
     engine: &Engine,
     before: &Before,

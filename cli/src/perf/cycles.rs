@@ -13,7 +13,7 @@ use crate::histogram;
 
 use super::nofit::Changes;
 
-/// How a scheduler works through its pods.
+/// How a scheduler processes its pods.
 pub(super) struct Work {
     /// The pods per gang, if the pods are gangs.
     pub(super) gang: Option<usize>,
@@ -23,11 +23,11 @@ pub(super) struct Work {
     pub(super) by_nodes: bool,
     /// Whether the outcomes are kept.
     pub(super) keep: bool,
-    /// What changes before each attempt, for pods that fit nowhere.
+    /// The changes before each attempt, for pods that fit nowhere.
     pub(super) changes: Option<Changes>,
 }
 
-/// What became of a pod.
+/// A pod with the outcome of its cycle.
 pub(super) type Outcome = (Arc<Pod>, Result<Decision, CycleError>);
 
 /// The measurements of one scheduler.

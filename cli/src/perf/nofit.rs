@@ -11,10 +11,10 @@ use super::cache::node_builder;
 use super::sched::submit;
 use super::workloads::{Pods, Shape};
 
-/// The number of pods that are retried in turn.
+/// The number of pods that are retried in rotation.
 pub(super) const RETRIED: usize = 100;
 
-/// Places what the pods of this shape do not fit beside. Done before other pods are placed.
+/// Places the pods that keep pods of this shape from fitting. Call it before other pods are placed.
 pub(super) fn fill(
     engine: &Engine,
     shape: Shape,
@@ -32,7 +32,7 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Taints all nodes, if the shape is about taints. Done after other pods are placed.
+/// Taints all nodes, if the shape needs taints. Call it after other pods are placed.
 pub(super) fn taint(engine: &Engine, shape: Shape, nodes: usize) -> Result<(), Failure> {
     for n in (0..nodes).filter(|_| shape == Shape::NoFitTaints) {
         submit(engine, Event::update_node(changed(shape, n, 0)))?;
@@ -40,7 +40,7 @@ pub(super) fn taint(engine: &Engine, shape: Shape, nodes: usize) -> Result<(), F
     Ok(())
 }
 
-/// A node in one of many states, each with a number; pods of this shape fit in none of them.
+/// A node in the state with this number; pods of this shape fit in no state.
 fn changed(shape: Shape, n: usize, state: usize) -> Node {
     let node = node_builder(&format!("node-{n:07}"), n);
     match shape {
@@ -54,7 +54,7 @@ fn changed(shape: Shape, n: usize, state: usize) -> Node {
     .build()
 }
 
-/// Changes one node after the other, for one scheduler.
+/// Changes the nodes one after the other, for one scheduler.
 pub(super) struct Changes {
     engine: Engine,
     shape: Shape,
@@ -64,7 +64,7 @@ pub(super) struct Changes {
     /// The scheduler that these changes are for, and the number of schedulers.
     index: usize,
     schedulers: usize,
-    /// A pod that comes and goes.
+    /// A pod that is added and removed repeatedly.
     guest: Pod,
 }
 
@@ -96,7 +96,7 @@ impl Changes {
             if made.is_multiple_of(2) { Event::add_pod(guest) } else { Event::remove_pod(&guest) }
         } else {
             let (n, pass) = ((first + made) % self.nodes, made / self.nodes);
-            // No state is that of the pass before or of another scheduler.
+            // The state differs from that of the previous pass and from those of other schedulers.
             Event::update_node(changed(self.shape, n, 1 + 2 * self.index + pass % 2))
         };
         submit(&self.engine, event)

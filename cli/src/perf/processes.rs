@@ -1,5 +1,5 @@
-//! `portolan perf sched --processes N`: copies of this program, each with an engine of its own,
-//! measure at the same time. Their sum is what the machine can do if nothing is shared.
+//! `portolan perf sched --processes N`: copies of this program, each with its own engine, measure at the same time.
+//! Their sum is the rate that the machine reaches if nothing is shared.
 //!
 //! A copy prints a line when its cluster is set up and then waits for a line on its standard
 //! input (`--wait`), so that no copy measures while another one still sets up.
@@ -32,7 +32,7 @@ pub(super) fn wait() -> Result<(), Failure> {
     }
 }
 
-/// Copies that were started; those that are left are killed if one of them fails.
+/// Copies that were started. If one of them fails, the others are killed.
 struct Copies(Vec<(Child, BufReader<ChildStdout>)>);
 
 impl Drop for Copies {
@@ -102,8 +102,8 @@ fn sum(results: &[Value]) -> Value {
     })
 }
 
-/// The cycles per second of an engine relative to processes, measured in turns: median, smallest
-/// and largest ratio of neighbouring runs. `None` without runs, or if a process did nothing.
+/// The cycles per second of an engine relative to processes, measured alternately: median, smallest and largest ratio
+/// of neighbouring runs. `None` without runs, or if a process did nothing.
 pub(super) fn ratio(engine: &[Value], processes: &[Value]) -> Option<Value> {
     let mut ratios: Vec<f64> =
         engine.iter().zip(processes).map(|(one, sum)| rate(one) / rate(sum)).collect();

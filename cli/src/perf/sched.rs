@@ -60,7 +60,7 @@ pub(crate) struct Arguments {
     /// Number of pods placed before the measurement [default: 1000, but at most 10 per node].
     #[arg(long, value_name = "COUNT")]
     init: Option<usize>,
-    /// Number of measured pods [default: 20000, or fewer if the nodes may not hold them].
+    /// Number of measured pods [default: 20000, or fewer if the nodes cannot hold them].
     ///
     /// The default is at most 15 per node, and for some workloads fewer: 25 per node of a third of the nodes for
     /// affinity, 1 per node for preemption, and 1 per two nodes for antiaffinity and mixed.
@@ -81,7 +81,7 @@ pub(crate) struct Arguments {
     ///
     /// Each process has an engine, a cluster and a scheduler of its own, and measures as many pods as this one does.
     /// The row of the processes has the sum of their cycles per second; below the table is the ratio of the engine to
-    /// them. If measurements are repeated, both take turns.
+    /// them. Repeated measurements alternate between the two.
     #[arg(
         long,
         value_name = "COUNT",
@@ -174,7 +174,7 @@ impl Arguments {
 
     /// The arguments of a process that measures this shape once, with one scheduler.
     fn of_process(&self, shape: Shape) -> Vec<OsString> {
-        // Named without exception, so that a new argument is considered here.
+        // All fields are named, so that a new argument is considered here.
         let Arguments {
             nodes,
             percentage_of_nodes,

@@ -48,7 +48,7 @@ pub(crate) enum Shape {
     /// Pods that fit nowhere: their anti-affinity excludes a pod that is on each node.
     #[value(name = "nofit-antiaffinity")]
     NoFitAntiAffinity,
-    /// All shapes in turn whose pods fit, except gang and preemption.
+    /// All shapes whose pods fit, in rotation, except gang and preemption.
     Mixed,
 }
 
@@ -68,7 +68,8 @@ impl Shape {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// A number of pods that are all placed on this number of nodes, each with 4 cpu. Unlimited if none is placed.
+    /// The number of pods that surely fit on this number of nodes, each with 4 cpu. Unlimited for pods that fit
+    /// nowhere.
     pub(super) fn pods_that_fit(self, nodes: usize) -> usize {
         match self {
             // Pods placed earlier and uneven requests have the rest of the cpu.

@@ -31,8 +31,8 @@ pub(crate) use workload::Workload;
 /// snapshot, assumed and bound. Without files, the workload is a synthetic cluster
 /// generated from the seed.
 ///
-/// Input files are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in JSON or
-/// YAML, compressed with gzip or zstd or not.
+/// Input files are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in JSON or YAML, optionally compressed
+/// with gzip or zstd.
 ///
 /// In timed mode, and if pods differ in priority or belong to pod groups, pods go through
 /// the scheduling queue: they wait, are retried after events that may help, and preempt
@@ -56,8 +56,7 @@ pub(crate) struct Arguments {
     chart: Option<chart::Target>,
     /// Output file with a row for each pod: its times, its last node, and why it has none.
     ///
-    /// The file is in CSV, or in Parquet if its name ends in .parquet (needs a program that was
-    /// built with the feature parquet).
+    /// The file is in CSV, or in Parquet if its name ends in .parquet (requires a build with the feature parquet).
     #[arg(long, value_name = "FILE")]
     placements: Option<PathBuf>,
     #[command(flatten)]
@@ -87,8 +86,8 @@ pub(crate) struct Source {
     qos_priorities: bool,
     /// Percentage of nodes at which the search for feasible nodes stops.
     ///
-    /// 0 stands for the configuration's value if it is set; otherwise the percentage
-    /// adapts to the number of nodes, as in kube-scheduler.
+    /// 0 means the configuration's value if it is set; otherwise the percentage adapts to the number of nodes, as in
+    /// kube-scheduler.
     #[arg(
         long,
         value_name = "PERCENT",

@@ -37,7 +37,7 @@ struct Queued<'r, 'w> {
     record: Record<'r, 'w>,
 }
 
-/// What happened so far.
+/// The record of the replay so far.
 struct Record<'r, 'w> {
     replay: &'r mut Replay<'w>,
     /// The arriving pods, then the pods placed before the replay.
@@ -98,7 +98,7 @@ impl Queued<'_, '_> {
             self.simulation.settle(&mut self.record)?;
             self.sample((at + 1) as f64);
         }
-        self.simulation.let_permits_end(&mut self.record)
+        self.simulation.expire_permits(&mut self.record)
     }
 
     /// At each moment ends are handled before arrivals, so that waiting pods find the freed
@@ -146,7 +146,7 @@ impl Queued<'_, '_> {
                 until = Some(elapsed + elapsed / 10);
             }
         }
-        self.simulation.let_permits_end(&mut self.record)
+        self.simulation.expire_permits(&mut self.record)
     }
 
     fn arrive(&mut self, at: usize) -> Result<(), Failure> {

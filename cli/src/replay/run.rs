@@ -37,8 +37,8 @@ pub(crate) struct Outcome {
     /// The number of failed pods per reason; a pod counts once for each of its reasons.
     pub(crate) reasons: BTreeMap<String, usize>,
     pub(crate) cycles: u64,
-    /// Time in cycles: snapshot, filter, score, selection and assume; with the queue, also
-    /// pop, preemption and binding.
+    /// Time in cycles: snapshot, filter, score, selection and assume; with the queue, pop, preemption and binding as
+    /// well.
     pub(crate) in_cycles: Duration,
     pub(crate) wall: Duration,
     /// Nanoseconds of each cycle.
@@ -66,10 +66,10 @@ pub(crate) struct Outcome {
     pub(crate) end: Arc<portolan::Snapshot>,
 }
 
-/// What became of a pod. Times are seconds on the clock of the workload, in timed mode only.
+/// The outcome of a pod. Times are seconds on the clock of the workload, in timed mode only.
 #[derive(Clone, Default)]
 pub(crate) struct Fate {
-    /// The node of the last placement, also if the pod has ended.
+    /// The node of the last placement, even if the pod has ended.
     pub(crate) node: Option<Name>,
     pub(crate) arrived: Option<f64>,
     /// When the pod was first placed.
@@ -180,8 +180,8 @@ pub(crate) fn run(
     replay.finish(before)
 }
 
-/// Whether nothing but a node's own pods affects the verdicts on it, also by what only the
-/// configuration demands, such as default spread constraints. O(templates × plugins).
+/// Whether the verdicts on a node depend on its own pods only. Rules that only the configuration sets, such as default
+/// spread constraints, are considered. O(templates × plugins).
 fn are_local(framework: &Framework, cluster: &Cluster, workload: &Workload) -> bool {
     let mut known = HashSet::new();
     let mut pods = workload.arrivals.iter().map(|arrival| &arrival.pod);

@@ -29,7 +29,7 @@ pub(crate) struct Workload {
     pub(crate) arrivals: Vec<Arrival>,
     /// Notes about the input for the reader of the result.
     pub(crate) notes: Vec<String>,
-    /// What was read and ignored.
+    /// The objects that were read and ignored.
     pub(crate) intake: Intake,
 }
 

@@ -1,4 +1,4 @@
-//! Added pods that name their node: its kubelet runs them, and no scheduler is asked.
+//! Added pods that name their node: the kubelet of the node runs them without a scheduler.
 
 use portolan::Cluster;
 use portolan::framework::{Cycle, CycleState};
@@ -55,7 +55,7 @@ pub(super) fn add(
             more => format!(", as do {}", count(more, "other pod")),
         };
         notes.push(format!(
-            "{pod} names a node that is not in the cluster ({node}){others}: scheduled anew"
+            "{pod} names a node that is not in the cluster ({node}){others}: nodeName is ignored"
         ));
     }
     Ok(free)

@@ -23,12 +23,12 @@ pub(super) struct Limits<'c> {
     before: Vec<(Option<i64>, i32)>,
 }
 
-/// What a budget permits for a pod that is not ready.
+/// How a budget treats the eviction of a pod that is not ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unready {
-    /// The eviction, without a charge.
-    Goes,
-    /// The eviction of a pod like any other.
+    /// The eviction is allowed without a charge.
+    IsFree,
+    /// The eviction is charged like that of any other pod.
     IsCharged,
 }
 
@@ -57,8 +57,8 @@ impl<'c> Limits<'c> {
         Limits { before, ..states }
     }
 
-    /// Writes the numbers that follow from the pods as they are now. A number from a status
-    /// changes by as much as the computed number does.
+    /// Writes the numbers that follow from the current pods. A number from a status changes by as much as the computed
+    /// number does.
     pub(super) fn update(
         &self,
         scales: &Scales,
@@ -92,8 +92,8 @@ impl<'c> Limits<'c> {
         Ok(())
     }
 
-    /// Whether a budget is asked for a pod that is not ready (registry/core/pod/storage/eviction.go):
-    /// not if its policy is `AlwaysAllow`, and not if enough pods are healthy. O(pods).
+    /// Whether a budget is charged for a pod that is not ready (registry/core/pod/storage/eviction.go): not if its
+    /// policy is `AlwaysAllow`, and not if enough pods are healthy. O(pods).
     pub(super) fn unready(
         &self,
         budget: &PodDisruptionBudget,
@@ -110,7 +110,7 @@ impl<'c> Limits<'c> {
             margin.is_some_and(|margin| margin >= 0)
         };
         match limit.evicts_unhealthy || is_healthy() {
-            true => Unready::Goes,
+            true => Unready::IsFree,
             false => Unready::IsCharged,
         }
     }

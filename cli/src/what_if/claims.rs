@@ -4,8 +4,8 @@ use portolan::Cluster;
 use portolan::model::{Name, PersistentVolumeClaim, Pod, VolumeSource};
 use portolan_k8s::PodController;
 
-/// The claims that are created with a new pod of a controller, and do not exist yet. Those of a
-/// controller that is not in the input are like the claims of another pod.
+/// The claims that are created with a new pod of a controller, and do not exist yet. If the controller is not in the
+/// input, they are copied from the claims of another of its pods.
 pub(super) fn claims(
     controller: Option<&PodController>,
     like: Option<&Pod>,

@@ -19,7 +19,7 @@ use super::budgets::{Limits, Unready};
 use super::record::Record;
 use super::{Answer, enter, key};
 
-/// What happened to a node's pods.
+/// The outcome of a node's drain.
 #[derive(Default)]
 pub(super) struct Outcome {
     /// The pods that were evicted.
@@ -31,7 +31,7 @@ pub(super) struct Outcome {
     pub(super) blocked: Vec<(Pod, Stays)>,
 }
 
-/// What a budget did to the drains.
+/// The effect of a budget on the drains.
 #[derive(Default)]
 pub(super) struct BudgetUse {
     /// How often a drain waited for the budget and went on.
@@ -53,7 +53,7 @@ pub(super) struct Drains<'c> {
     pub(super) uses: BTreeMap<String, BudgetUse>,
     /// The evicted pods without a controller.
     pub(super) bare: usize,
-    /// Whether daemon set pods, pods without a controller and pods with local data were met.
+    /// Whether daemon set pods, pods without a controller and pods with local data were found.
     met: [bool; 3],
 }
 
@@ -83,7 +83,7 @@ pub(super) fn update(engine: &Engine, node: Node) -> Result<(), Failure> {
         .map(drop)
 }
 
-/// Keeps new pods from the node, or no longer.
+/// Cordons or uncordons the node.
 pub(super) fn cordon(engine: &Engine, node: &Node, unschedulable: bool) -> Result<(), Failure> {
     update(engine, Node { unschedulable, ..node.clone() })
 }
@@ -148,7 +148,7 @@ impl<'c> Drains<'c> {
         let mut held: HashMap<Uid, Stays> = HashMap::new();
         self.note_kinds(reader.refresh(), node);
         loop {
-            self.give_back(reader.refresh());
+            self.refund(reader.refresh());
             let (going, blocked) = self.round(reader.refresh(), node, record);
             if going.is_empty() {
                 self.note_blocked(&blocked);
@@ -173,12 +173,12 @@ impl<'c> Drains<'c> {
             for pod in going {
                 enter(simulation, record, recreated(pod), Some(node.clone()))?;
             }
-            simulation.let_permits_end(record)?;
+            simulation.expire_permits(record)?;
         }
     }
 
-    /// Takes back the charges for pods whose replacements are placed.
-    fn give_back(&mut self, now: &Cluster) {
+    /// Refunds the charges for pods whose replacements are placed.
+    fn refund(&mut self, now: &Cluster) {
         let budgets = &mut self.budgets;
         self.charged.retain(|(pod, _)| {
             let is_ready = now.pod(&pod.uid).is_some();
@@ -283,7 +283,7 @@ fn budget_of((pod, why): (&Pod, &Stays)) -> Option<String> {
     }
 }
 
-/// Why a budget blocks a drain, and what would help.
+/// Why a budget blocks a drain, and the remedy.
 pub(super) fn why_blocked(of: &BudgetUse) -> String {
     let pods: Vec<String> = of.blocked.iter().take(3).map(key).collect();
     let more = if of.blocked.len() > 3 { ", …" } else { "" };

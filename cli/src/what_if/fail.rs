@@ -1,16 +1,15 @@
 //! Nodes that fail and do not return.
 //!
-//! The node lifecycle controller taints a failed node, and each pod is deleted after the time
-//! for which it tolerates the taint (300 s unless the pod says otherwise). Disruption budgets
-//! do not count. Controllers replace their pods at that time, with two exceptions, because
-//! nobody confirms that the old pod has stopped:
+//! The node lifecycle controller taints a failed node, and each pod is deleted after the time for which it tolerates
+//! the taint (300 s unless the pod says otherwise). Disruption budgets do not apply. Controllers replace their pods at
+//! that time, with two exceptions, because nothing confirms that the old pod has stopped:
 //!
 //! - A StatefulSet replaces a pod only when its object is gone.
 //! - A pod that tolerates the taint forever is not deleted.
 //!
-//! Both wait until the Node is deleted, as cloud providers do when the machine is gone, or has
-//! the taint `out-of-service`. The simulation goes on to that moment. Pods of daemon sets and
-//! mirror pods end with their node, and pods without a controller are lost.
+//! Both wait until the Node is deleted, as cloud providers do when the machine is gone, or has the taint
+//! `out-of-service`. The simulation continues to that moment. Pods of daemon sets and mirror pods end with their node,
+//! and pods without a controller are lost.
 
 use portolan::log::Event;
 use portolan::model::{Name, Node, Pod, Taint, TaintEffect};
@@ -93,7 +92,7 @@ pub(super) fn fail(
             }
             enter(simulation, record, recreated(pod.clone()), Some(node.clone()))?;
         }
-        simulation.let_permits_end(record)?;
+        simulation.expire_permits(record)?;
     }
     remove_nodes(&names, simulation, record)?;
     simulation.settle(record)?;

@@ -1,10 +1,9 @@
 //! `portolan what-if`: simulates changes of nodes and controllers, counts how many more copies
 //! of a pod fit, and finds nodes that could be emptied.
 //!
-//! The cluster is simulated as `portolan replay` does it ([`crate::simulation`]): pods wait
-//! in the scheduling queue, behind their gates, for their group, and preempt others. Pods
-//! that are pending in the cluster are tried first, without the change, so that only what
-//! the change does decides about the answer.
+//! The cluster is simulated as `portolan replay` does it ([`crate::simulation`]): pods wait in the scheduling queue,
+//! behind their gates, for their group, and preempt others. Pods that are pending in the cluster are tried first,
+//! without the change, so that the answer depends on the change alone.
 //!
 //! The parts of a change take place in a fixed order: controllers and pods are removed, nodes
 //! join, controllers become smaller, nodes fail, are drained and upgraded, and at the end new
@@ -59,8 +58,8 @@ pub(crate) use upgrade::Selection;
 /// The changes can be combined. Controllers and pods are removed first; then nodes join,
 /// controllers become smaller, nodes fail, are drained and upgraded; at the end new pods arrive.
 ///
-/// The exit status is 1 if the change leaves a pod without a node, loses it, or if a pod blocks
-/// a drain. Pods that are pending without the change do not count.
+/// The exit status is 1 if a pod is left without a node, is lost, or blocks a drain. Pods that are pending even without
+/// the change do not count.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -72,27 +71,26 @@ pub(crate) struct Arguments {
     /// --selector` does.
     #[arg(long, value_parser = upgrade::Selection::parse, conflicts_with = "drain")]
     selector: Option<upgrade::Selection>,
-    /// Accepted as by kubectl: pods of daemon sets always stay on drained nodes.
+    /// Accepted for compatibility with kubectl: pods of daemon sets always stay on drained nodes.
     #[arg(long)]
     ignore_daemonsets: bool,
-    /// Nodes that fail at the same moment and do not return; budgets do not count.
+    /// Nodes that fail at the same moment and do not return; budgets do not apply.
     ///
     /// Pods are replaced after the time for which they tolerate the failure. Pods without a
     /// controller are lost, which --force accepts.
     #[arg(long, value_parser = targets::node, num_args = 1.., value_name = "NODE")]
     fail_node: Vec<String>,
-    /// Delete controllers with their pods, or pods, such as deployment/web or pod/web-0.
+    /// Delete controllers with their pods, or single pods, such as deployment/web or pod/web-0.
     ///
     /// A pod that has a controller is recreated.
     #[arg(long, value_parser = Reference::parse, num_args = 1.., value_name = "KIND/NAME")]
     remove: Vec<Reference>,
     /// Change the number of pods of a controller, such as deployment/web=5.
     ///
-    /// Of a Job, the number is that of pods which run at once.
+    /// For a Job, this is the number of pods that run at once.
     #[arg(long, value_parser = Scale::parse, num_args = 1.., value_name = "KIND/NAME=N")]
     scale: Vec<Scale>,
-    /// The namespace of the objects of --remove and --scale, if several have objects of the
-    /// same name.
+    /// Namespace of the objects of --remove and --scale, if several namespaces have an object of this name.
     #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Upgrade the nodes with these labels in steps, such as pool=a, or all.
@@ -122,8 +120,8 @@ pub(crate) struct Arguments {
     fit_more: Option<PathBuf>,
     /// Find a small set of nodes on which all pods fit, and the nodes that can be removed.
     ///
-    /// The scheduler decides where pods go, and all its constraints and the disruption budgets
-    /// hold. A lower bound is printed beside the number of nodes that remain.
+    /// The scheduler decides where pods go, and its constraints and the disruption budgets are respected. A lower bound
+    /// is printed beside the number of nodes that remain.
     #[arg(long)]
     consolidate: bool,
     /// Time limit of the search of --consolidate, in seconds.
@@ -170,12 +168,12 @@ struct Answer {
     kubectl_flags: Vec<&'static str>,
     /// Pods that were preempted, and their nodes.
     preempted: Vec<(Pod, Option<Name>)>,
-    /// Pods of the cluster that are pending without the change, too, and why.
+    /// Pods of the cluster that are also pending without the change, and why.
     pending: Vec<(Pod, String)>,
     fit_more: Option<(Name, usize)>,
     consolidated: Option<consolidate::Consolidation>,
     notes: Vec<String>,
-    /// What was read and ignored.
+    /// The objects that were read and ignored.
     intake: Intake,
 }
 
@@ -274,7 +272,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let profiles = Profiles::by_name(profiles.iter().map(named));
     let mut record = Record::new(profiles);
 
-    // What the cluster does without the change.
+    // The baseline: the cluster without the change.
     arrive(&mut simulation, &mut record, &pending)?;
     record.end_of_baseline(&simulation.engine)?;
 
@@ -341,7 +339,7 @@ fn change(
         let is_removed = |of: &Reference| of.kind == it.kind.as_str() && of.name == it.name;
         !arguments.remove.iter().any(is_removed) || namespace.is_some_and(|of| of != &*it.namespace)
     };
-    // The nodes of the cluster, without those that join.
+    // The nodes of the cluster, not the added ones.
     let drained = match &arguments.selector {
         Some(selection) => {
             let nodes = selection.nodes(reader.refresh(), "--selector")?;
@@ -350,7 +348,7 @@ fn change(
         }
         None => arguments.drain.clone(),
     };
-    // Finding the daemon sets takes a look at all pods.
+    // Finding the daemon sets requires a pass over all pods.
     let adds_nodes = !arguments.add.is_empty() || arguments.upgrade.is_some();
     let controllers = contents.controllers().iter().filter(|_| adds_nodes);
     let kept: Vec<PodController> = controllers.filter(is_kept).cloned().collect();
@@ -404,7 +402,7 @@ fn key(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace(), pod.name)
 }
 
-/// Adds a pod that has left a node, or is new, to the queue, and settles what it starts.
+/// Adds a pod that has left a node, or is new, to the queue, and settles its effects.
 fn enter(
     simulation: &mut Simulation,
     record: &mut Record,
@@ -418,10 +416,10 @@ fn enter(
     simulation.settle(record)
 }
 
-/// Adds pods one after the other, as a replay does, and settles what they start.
+/// Adds pods one after the other, as a replay does, and settles their effects.
 fn arrive(simulation: &mut Simulation, record: &mut Record, pods: &[Pod]) -> Result<(), Failure> {
     for pod in pods {
         enter(simulation, record, Pod { node_name: None, ..pod.clone() }, None)?;
     }
-    simulation.let_permits_end(record)
+    simulation.expire_permits(record)
 }

@@ -1,4 +1,4 @@
-//! What the simulation did with each pod.
+//! The simulation's record of each pod.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Record {
         }
     }
 
-    /// Whether the simulation has moved or tried to place no pod.
+    /// Whether the simulation has neither moved nor tried to place any pod.
     pub(super) fn is_empty(&self) -> bool {
         self.pods.is_empty()
     }
@@ -94,7 +94,7 @@ impl Record {
         self.pods.iter().filter(waits).map(|history| &history.pod)
     }
 
-    /// Notes which pods are pending without the change.
+    /// Records which pods are pending without the change.
     pub(super) fn end_of_baseline(&mut self, engine: &Engine) -> Result<(), Failure> {
         let now = engine.reader().map_err(closed)?.snapshot();
         for history in &mut self.pods {

@@ -15,7 +15,7 @@ use crate::text::{count, line};
 /// Maximum number of printed rows per list.
 const LISTED: usize = 30;
 
-/// The version of the JSON output: it rises when a field changes its meaning or goes away.
+/// The version of the JSON output: it increases when a field changes its meaning or is removed.
 const VERSION: u32 = 1;
 
 fn list<T>(text: &mut String, title: &str, items: &[T], row: impl Fn(&T) -> String) {
@@ -79,10 +79,10 @@ pub(super) fn table(answer: &Answer) -> String {
             0 => writeln!(text, "all pods can be placed\n"),
             pods => writeln!(
                 text,
-                "all pods can be placed, except {} without the change, too\n",
+                "all pods can be placed, except {} without the change\n",
                 match pods {
-                    1 => "1 pod that is pending".to_owned(),
-                    _ => format!("{pods} pods that are pending"),
+                    1 => "1 pod that is also pending".to_owned(),
+                    _ => format!("{pods} pods that are also pending"),
                 }
             ),
         },
@@ -124,7 +124,7 @@ pub(super) fn table(answer: &Answer) -> String {
     list(&mut text, "budgets", &budgets, |(name, of)| {
         let waits = match of.waits {
             0 => String::new(),
-            waits => format!(" lets pods go in turns ({})", count(waits, "wait")),
+            waits => format!(" delays evictions ({})", count(waits, "wait")),
         };
         match (of.blocked.is_empty(), of.waits) {
             (true, _) => format!("{name}{waits}"),
@@ -144,7 +144,7 @@ pub(super) fn table(answer: &Answer) -> String {
     );
     list(&mut text, "unschedulable", &rows, row);
     let rows = group(&answer.pending, |it| &it.0, |(_, why)| format!(": {why}"));
-    list(&mut text, "pending without the change, too", &rows, row);
+    list(&mut text, "also pending without the change", &rows, row);
     let rows = group(&answer.removed, |it| &it.0, |it| from(&it.1));
     list(&mut text, "removed", &rows, row);
     let rows = group(&answer.preempted, |it| &it.0, |it| from(&it.1));
@@ -169,7 +169,7 @@ pub(super) fn table(answer: &Answer) -> String {
             found.bound.nodes,
             found.bound.by,
             found.spent.as_secs_f64(),
-            if found.is_complete { "" } else { ", the time was over: raise --budget" }
+            if found.is_complete { "" } else { ", the time ran out: raise --budget" }
         );
         list(&mut text, "can be removed, drained in this order", &found.emptied, |it| {
             format!("{} ({})", it.name, count(it.pods, "pod"))

@@ -9,7 +9,7 @@ use portolan::model::{Name, Pod};
 use super::key;
 use crate::text::count;
 
-/// What makes pods identical: their controller, or their template if they have none.
+/// The key of identical pods: their controller, or their template if they have none.
 #[derive(PartialEq, Eq, Hash)]
 enum Like<'p> {
     Owner(&'p str, &'p str, &'p str),

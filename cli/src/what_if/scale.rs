@@ -32,7 +32,7 @@ pub(super) fn remove(
         let is_recreated =
             reference.kind == "ReplicaSet" && owners.into_iter().any(|it| it.controller);
         for pod in target.pods {
-            let from = take_away(&pod, simulation, record)?;
+            let from = delete_pod(&pod, simulation, record)?;
             let returns = is_recreated || (reference.kind == "Pod" && !is_bare(&pod));
             match returns {
                 true => enter(simulation, record, recreated(pod), from)?,
@@ -41,11 +41,11 @@ pub(super) fn remove(
         }
         simulation.settle(record)?;
     }
-    simulation.let_permits_end(record)
+    simulation.expire_permits(record)
 }
 
 /// Deletes a pod from its node, or from the queue. Returns its node.
-fn take_away(
+fn delete_pod(
     pod: &Pod,
     simulation: &Simulation,
     record: &mut Record,
@@ -100,16 +100,16 @@ pub(super) fn scale(
         }
         rank(of, &mut pods, facts);
         for pod in pods.drain(..from - replicas) {
-            let from = take_away(&pod, simulation, record)?;
+            let from = delete_pod(&pod, simulation, record)?;
             answer.removed.push((pod, from));
         }
         simulation.settle(record)?;
     }
-    simulation.let_permits_end(record)?;
+    simulation.expire_permits(record)?;
     Ok(new)
 }
 
-/// Orders pods by which is deleted first.
+/// Sorts pods in the order of their deletion.
 ///
 /// A stateful set deletes the highest ordinal. The other controllers rank as
 /// `ActivePodsWithRanks` of pkg/controller/controller_utils.go does: pods without a node, pods
@@ -145,8 +145,7 @@ fn ordinal(name: &str) -> Option<u64> {
     name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok())
 }
 
-/// New pods of a controller: of its template, or like one of its pods if the controller is not
-/// in the input.
+/// New pods of a controller: from its template, or copies of one of its pods if the controller is not in the input.
 fn more(
     of: &Reference,
     namespace: &Name,

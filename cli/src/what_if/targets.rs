@@ -91,7 +91,7 @@ impl Scale {
     }
 }
 
-/// What a reference names in the cluster.
+/// The objects of the cluster that a reference names.
 pub(super) struct Target<'c> {
     pub(super) namespace: Name,
     /// The controller itself, if it is in the input.

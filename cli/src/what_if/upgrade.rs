@@ -224,7 +224,7 @@ pub(super) fn upgrade(
             cordon(&simulation.engine, node, node.unschedulable)?;
         }
         simulation.settle(record)?;
-        simulation.let_permits_end(record)?;
+        simulation.expire_permits(record)?;
     }
     answer.upgrade = Some(upgrade);
     Ok(())

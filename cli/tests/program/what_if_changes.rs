@@ -580,9 +580,9 @@ fn the_first_line_counts_pods_that_are_pending_anyway() {
     };
     let large = |name: &str| pod(name, "", "9", "ReplicaSet/large");
     assert_eq!(first(&[]), "all pods can be placed");
-    let one = "all pods can be placed, except 1 pod that is pending without the change, too";
+    let one = "all pods can be placed, except 1 pod that is also pending without the change";
     assert_eq!(first(&[large("a")]), one);
-    let two = "all pods can be placed, except 2 pods that are pending without the change, too";
+    let two = "all pods can be placed, except 2 pods that are also pending without the change";
     assert_eq!(first(&[large("a"), large("b")]), two);
 }
 

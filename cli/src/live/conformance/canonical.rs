@@ -1,4 +1,4 @@
-//! Brings recorded writes and our own into one form, in which equal means the same.
+//! Converts recorded writes and our own to a canonical form, in which equivalent writes are equal.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::Write;
 
-/// The writes of one scenario: for each object, its events and its other writes, each in order. Between the two, and
-/// between objects, the order is chance.
+/// The writes of one scenario: for each object, its events and its other writes, each in order. The order between the
+/// two, and between objects, is random.
 pub(super) struct Streams {
     objects: BTreeMap<String, Stream>,
 }
@@ -43,9 +43,9 @@ impl Streams {
         Streams { objects }
     }
 
-    /// Removes the failed attempts of pods that waited for the resources of the scenario before: the recording's cluster
-    /// was still busy with it. `first` are the pods that were created before any other, which nothing of their own
-    /// scenario can delay. `ours` bound them at the first attempt.
+    /// Removes the failed attempts of pods that waited for resources of the previous scenario, whose pods still ran in
+    /// the recording's cluster. `first` are the pods that were created before any others, so their own scenario cannot
+    /// delay them. `ours` bound them at the first attempt.
     pub(super) fn forget_the_scenario_before(&mut self, first: &BTreeSet<&str>, ours: &Streams) {
         for (name, stream) in &mut self.objects {
             if let (true, Some(own)) = (first.contains(&**name), ours.objects.get(name)) {
@@ -54,8 +54,8 @@ impl Streams {
         }
     }
 
-    /// Returns what differs from `ours`. If the choice of victims is chance, the numbers in names do not count: of equal
-    /// nodes, each has pods of its own.
+    /// Returns the differences from `ours`. If there are victims, differences of numbers in names are ignored: the
+    /// choice among equal nodes is random, and each node has its own pods.
     pub(super) fn differences(&self, ours: &Streams) -> Vec<String> {
         let differences = compare(self.sorted(), ours.sorted());
         if differences.is_empty() || !self.has_victims() {
@@ -214,7 +214,7 @@ fn canonical(write: &Write, names: &HashMap<String, String>) -> String {
     format!("{verb} {resource} {} {text} {}", name(&suffix(&write.name)), write.code)
 }
 
-/// Removes what differs from run to run, and fields that are null.
+/// Removes values that vary between runs, and fields that are null.
 fn clean(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -253,7 +253,7 @@ fn suffix(name: &str) -> String {
     }
 }
 
-/// Replaces the names of nodes: which of several equal nodes is chosen is chance.
+/// Replaces the names of nodes: the choice among equal nodes is random.
 fn nodes(text: &str) -> String {
     (0..3).fold(text.to_owned(), |text, n| text.replace(&format!("hollow-{n}"), "<node>"))
 }

@@ -1,4 +1,4 @@
-//! Runs the steps of a scenario on an API server in memory, and returns what the scheduler wrote.
+//! Runs the steps of a scenario on an API server in memory, and returns the scheduler's writes.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use canonical::Streams;
 
-/// Scenarios at once. Each waits most of the time.
+/// The number of scenarios at once. Each waits most of the time.
 const AT_ONCE: usize = 8;
 
 /// The differences that a passing comparison allows.
@@ -23,9 +23,9 @@ pub(crate) const NAMED: [&str; 6] = [
     "deletions of victims name the victim's uid",
     "volumes and claims are patched with uid and resourceVersion, where kube-scheduler replaces the whole object",
     "attempts repeated with the same message count once: how often a pod is retried depends on other namespaces",
-    "attempts that failed for lack of resources because of the scenario before, or because the namespace was deleted, are \
+    "attempts that failed for lack of resources because of the previous scenario, or because the namespace was deleted, are \
      left out",
-    "of equal nodes any may be chosen, and with it the victims on it",
+    "any of several equal nodes may be chosen, and with it its victims",
 ];
 
 /// A recorded scenario.
@@ -128,7 +128,7 @@ pub(crate) fn run_all(scenarios: &[Recorded]) -> Vec<Vec<String>> {
     results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
 }
 
-/// Compares the pods at the end. Their nodes are not compared, since ties are broken by chance.
+/// Compares the pods at the end. Their nodes are not compared, since ties are broken at random.
 fn ends(theirs: &[End], ours: &[End]) -> Vec<String> {
     let plain = |name: &str| canonical::without_numbers(&canonical::name(name));
     let pods = |ends: &[End]| -> Vec<String> {

@@ -28,8 +28,8 @@ use report::Report;
 /// Compare the decisions of a running scheduler with portolan's, and write nothing to the cluster.
 ///
 /// Watches the cluster. For each pod that the scheduler binds, computes the scores of all nodes on the state right
-/// before the binding, and reports whether the node is among the best ones. Ends after SIGTERM, SIGINT, --for or --pods
-/// with a summary.
+/// before the binding, and reports whether the node is among the best ones. Prints a summary and exits on SIGTERM or
+/// SIGINT, or after --for or --pods.
 ///
 /// Exit status: 0 if each decision agrees or is explained, 1 if one is unexplained or if pods were bound and none could
 /// be compared, 2 if an argument or an input is invalid.
@@ -47,10 +47,10 @@ pub(crate) struct Arguments {
     /// Bindings that are seen within this time of each other count as concurrent (at most 60s).
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     window: Duration,
-    /// End after this time, counted from the first complete lists.
+    /// Exit after this time, counted from the first complete lists.
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     time: Option<Duration>,
-    /// End after this number of pods.
+    /// Exit after this number of pods.
     #[arg(long, value_name = "COUNT")]
     pods: Option<NonZeroU64>,
     /// Output file for one JSON object per pod, each on a line of its own.
@@ -59,11 +59,11 @@ pub(crate) struct Arguments {
     /// Output format of the summary. With a table, disagreements are printed as they are found.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
-    /// Address that serves /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication
+    /// Listen address for /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication
     /// (default: none).
     #[arg(long, value_name = "ADDRESS", default_value = "none", hide_default_value = true)]
     serve: String,
-    /// Least severe messages that are logged to the standard error: error, warn, info, debug or trace.
+    /// Lowest severity that is logged to standard error: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: tracing::Level,
 }

@@ -66,7 +66,7 @@ impl Report {
         self.observed = time;
     }
 
-    /// Takes over the numbers of pods that were not judged.
+    /// Sets the numbers of pods that were not judged.
     pub(super) fn not_judged(&mut self, figures: ShadowFigures) {
         self.figures.appeared = figures.appeared;
         self.figures.skipped = figures.skipped;
@@ -194,7 +194,7 @@ fn meaning(verdict: Verdict) -> &'static str {
         Verdict::Tied => "one of several nodes with the highest score",
         Verdict::Nominated => "explained: a failed attempt nominated the pod to the node",
         Verdict::Sampled => "explained: the best node of a possible sample, see the ranks",
-        Verdict::Concurrent => "explained: a best node if concurrent changes are counted otherwise",
+        Verdict::Concurrent => "explained: a best node if concurrent changes count differently",
         Verdict::Disagreed => "another node has a higher score",
         Verdict::Infeasible => "a filter rejects the node",
         _ => "a plugin failed, or the pod uses resource claims",

@@ -29,9 +29,9 @@ pub(in crate::perf) struct LiveSettings {
     pub(in crate::perf) seed: u64,
 }
 
-/// The longest time for which bindings in flight are waited for after a workload.
+/// The longest time to wait for bindings in flight after a workload.
 const GRACE: Duration = Duration::from_secs(5);
-/// The time between two looks at the server's record of writes.
+/// The time between two reads of the server's record of writes.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A server, and the pods that the scheduler under test has bound.
@@ -95,7 +95,7 @@ pub(super) fn with_api_server<T: Send>(
 }
 
 impl Server {
-    /// Notes the writes of the scheduler: bindings, conditions and evictions.
+    /// Reports the writes of the scheduler: bindings, conditions and evictions.
     fn follow(&self, stop: &Stop) {
         let mut seen = 0;
         loop {

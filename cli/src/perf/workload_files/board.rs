@@ -1,4 +1,4 @@
-//! How far each pod of a workload has come. Targets report changes; operations and collectors wait for counts.
+//! The stage of each pod of a workload. Targets report changes; operations and collectors wait for counts.
 //!
 //! Counts are kept as pods change, so that a waiting thread wakes up when its count is reached, and costs nothing before.
 
@@ -11,9 +11,9 @@ use super::steps::{Labels, Stage};
 /// The pods that a count concerns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Filter {
-    /// Namespaces, of which a pod has one.
+    /// Namespaces, one of which contains the pod.
     pub(super) namespaces: BTreeSet<String>,
-    /// Labels, all of which a pod has.
+    /// Labels, all of which the pod has.
     pub(super) labels: Labels,
 }
 
@@ -31,7 +31,7 @@ impl Filter {
 /// A count of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counts {
-    /// Pods that exist and have come this far.
+    /// Pods that exist and have reached this stage.
     Present(Stage),
     /// Pods that were scheduled since the counter was opened, even if they are gone.
     Scheduled,
@@ -66,7 +66,7 @@ struct State {
 /// A count that was not reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Missed {
-    /// The time is over. Has the count that was reached, and a pod that is missing.
+    /// The time ran out. Contains the count that was reached, and a pod that is missing.
     Late { have: usize, pending: Option<String> },
     /// The target no longer works.
     Failed(String),
@@ -101,7 +101,7 @@ impl Board {
         self.recount(state, namespace, old.as_ref(), Some(&new));
     }
 
-    /// Notes that a pod has come to a stage. Unknown pods and earlier stages are ignored.
+    /// Records that a pod has reached a stage. Unknown pods and earlier stages are ignored.
     pub(super) fn advance(&self, namespace: &str, name: &str, stage: Stage) {
         let mut state = self.lock();
         let known = state.pods.get_mut(namespace).and_then(|pods| pods.get_mut(name));
@@ -112,7 +112,7 @@ impl Board {
         self.recount(state, namespace, Some(&old), Some(&new));
     }
 
-    /// Notes that a pod is gone.
+    /// Records that a pod is gone.
     pub(super) fn remove(&self, namespace: &str, name: &str) {
         let mut state = self.lock();
         let old = state.pods.get_mut(namespace).and_then(|pods| pods.remove(name));
@@ -184,7 +184,7 @@ impl Board {
         self.lock().counters.retain(|counter| counter.id != id);
     }
 
-    /// Waits until this many pods that exist have come to a stage.
+    /// Waits until this many existing pods have reached a stage.
     pub(super) fn wait(
         &self,
         filter: &Filter,

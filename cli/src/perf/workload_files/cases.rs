@@ -24,7 +24,7 @@ pub(super) struct Workload {
     pub(super) line: u64,
 }
 
-/// The value that a metric must exceed, or with `expects_lower` not reach.
+/// The value that a metric must exceed or, with `expects_lower`, stay below.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Threshold {
     /// The value if the topic has none of its own. 0: no threshold.

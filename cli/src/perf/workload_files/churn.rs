@@ -1,4 +1,4 @@
-//! `churn`: creates objects in the background, or creates and deletes them in turns, until the workload ends.
+//! `churn`: creates objects in the background, or alternately creates and deletes them, until the workload ends.
 
 use serde_json::Value;
 

@@ -54,7 +54,7 @@ enum Stored {
 
 type Submitted = Result<Ticket<Outcome>, Unavailable<Event>>;
 
-/// Waits until the engine has taken an event in.
+/// Waits until the engine has applied an event.
 fn done(object: String, submitted: Submitted) -> Result<(), Refused> {
     let failed = |what: &dyn std::fmt::Display| Refused::Other(format!("{object}: {what}"));
     let ticket = submitted.map_err(|error| failed(&error))?;

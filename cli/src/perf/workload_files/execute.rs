@@ -20,7 +20,7 @@ use super::target::{Refused, Target, Update, is_namespaced, metadata, shown};
 use super::template::Place;
 use super::throughput::{Measured, collect};
 
-/// Why a workload ended before its last operation, or did not do what it should.
+/// Why a workload failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error(transparent)]
@@ -45,7 +45,7 @@ pub(super) enum Trouble {
     Panicked(&'static str),
 }
 
-/// How workloads are run.
+/// The settings for running workloads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     /// How long an operation waits for its pods.
@@ -75,7 +75,7 @@ impl Shared<'_> {
         prepared.into_iter().try_for_each(|object| self.target.create(object))
     }
 
-    /// Deletes a pod. One that is gone already, because it was preempted for instance, is no error.
+    /// Deletes a pod. It is not an error if the pod is gone already, for instance because it was preempted.
     fn delete_pod(&self, namespace: &str, name: &str, grace: Option<u64>) -> Result<(), Refused> {
         match self.target.delete("Pod", namespace, name, grace) {
             Err(Refused::NotFound(_)) => Ok(()),
@@ -102,7 +102,7 @@ struct Run<'scope, 'w> {
     shared: &'w Shared<'w>,
     workload: &'w Workload,
     settings: Settings,
-    /// For each namespace, how many pods barriers wait for.
+    /// The number of pods that barriers wait for, by namespace.
     pending: HashMap<String, usize>,
     collecting: Option<Collecting<'scope>>,
     measured: Vec<Measured>,

@@ -21,7 +21,7 @@ use super::cluster::{Cluster, Writer};
 use super::steps::Stage;
 use super::target::{Prepared, Refused, Target, Update};
 
-/// The longest time for which a thread waits before it looks whether it should stop.
+/// The longest time for which a thread waits before it checks whether to stop.
 const TICK: Duration = Duration::from_millis(100);
 
 /// An engine with running scheduling threads, which end when it is dropped.
@@ -115,7 +115,7 @@ impl Drop for InProcess {
     }
 }
 
-/// Notes that a thread has ended, unless it was told to.
+/// Reports that a thread has ended, unless it was told to.
 struct Ends {
     cluster: Arc<Cluster>,
     stops: Arc<AtomicBool>,

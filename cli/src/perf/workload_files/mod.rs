@@ -8,9 +8,9 @@
 //! |---|---|
 //! | `tree.rs`, `cases.rs`, `steps.rs`, `parameters.rs` | the reader |
 //! | `sources.rs`, `template.rs`, `objects.rs` | templates, and the objects made of them |
-//! | `plan.rs` | which workloads cannot run, and why |
+//! | `plan.rs` | finds workloads that cannot run |
 //! | `execute.rs`, `churn.rs`, `stop.rs` | the operations |
-//! | `board.rs`, `throughput.rs` | how far pods have come, and how fast |
+//! | `board.rs`, `throughput.rs` | the stages of pods, and the rate of scheduling |
 //! | `in_process.rs`, `cluster.rs`; `api_server.rs` | the two targets |
 //! | `report.rs` | the results |
 
@@ -59,7 +59,7 @@ pub(super) struct Selection {
     /// Run only this test case, or this workload of it. Repeatable.
     #[arg(long, requires = "scheduler_perf", value_name = "CASE[/WORKLOAD]")]
     case: Vec<String>,
-    /// Run only workloads with these labels of the file, separated by commas, or without those that begin with `-`
+    /// Run only workloads with these labels, separated by commas; a workload must not have a label that follows `-`
     /// (default: performance, as in scheduler_perf; with --case: any).
     #[arg(
         long,
@@ -69,7 +69,7 @@ pub(super) struct Selection {
         allow_hyphen_values = true
     )]
     label: Option<Vec<String>>,
-    /// Also run workloads with feature gates whose values portolan does not implement, as if they were not given.
+    /// Also run workloads with feature gates whose values portolan does not implement, as if the gates were not set.
     #[arg(long, requires = "scheduler_perf")]
     any_feature_gates: bool,
     /// Seconds that an operation waits for its pods before the workload fails.

@@ -36,7 +36,7 @@ impl Names {
     }
 }
 
-/// Sets the type of an object whose template may leave it out, and drops nothing else.
+/// Sets the type of an object, which its template may omit.
 fn typed(mut object: Value, kind: &str) -> Value {
     object["apiVersion"] = "v1".into();
     object["kind"] = kind.into();

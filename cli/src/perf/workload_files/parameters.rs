@@ -54,7 +54,7 @@ impl<'t> Parameters<'t> {
         Ok((text, value.clone()))
     }
 
-    /// Counts the parameters of an operation that is not read as used.
+    /// Marks the parameters of an operation that is not read as used.
     pub(super) fn use_all(&self, fields: &[Part<'t>]) {
         for field in fields {
             // Other fields have no parameters.

@@ -64,7 +64,7 @@ pub(super) enum Preparation {
         drivers: Vec<(String, Option<usize>)>,
         migrated: Vec<String>,
     },
-    /// `labelNodePrepareStrategy`: a label whose values take turns.
+    /// `labelNodePrepareStrategy`: a label whose values rotate over the nodes.
     Label {
         key: String,
         values: Vec<String>,
@@ -117,7 +117,7 @@ pub(super) enum ChurnMode {
     Recreate(usize),
 }
 
-/// How far a pod has come.
+/// The stage that a pod has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Pending,
@@ -186,7 +186,7 @@ pub(super) fn read<'t>(part: &Part<'t>, given: &Parameters<'t>) -> Result<Vec<St
     Ok(vec![step])
 }
 
-/// `count` and `countParam`, of which the second takes precedence.
+/// `count` and `countParam`; the latter takes precedence.
 fn count<'t>(fields: &mut Fields<'t>, given: &Parameters<'t>) -> Result<Option<usize>, Invalid> {
     let fixed = fields.count("count")?;
     let parameter = fields.take("countParam");

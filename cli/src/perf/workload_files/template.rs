@@ -56,7 +56,7 @@ enum Function {
     Mod,
 }
 
-/// The type of a function's result. An integer is cut off, as Go converts floats.
+/// The type of a function's result. An integer is truncated, as Go converts floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Int,
@@ -175,7 +175,7 @@ impl Expression {
                 let number = |argument: &Expression| match argument.evaluate(place)? {
                     Value::Number(number) => Ok(number),
                     Value::Text(text) => {
-                        text.parse().map_err(|_| "has an argument that is no number")
+                        text.parse().map_err(|_| "has an argument that is not a number")
                     }
                 };
                 let numbers: Result<Vec<f64>, _> = arguments.iter().map(number).collect();
@@ -300,7 +300,7 @@ mod tests {
             ("{{ AddInt (AddInt 1 2 }}", "{{AddInt (AddInt 1 2}}", "parenthesis"),
             ("{{ Mod .Index 0 }}", "{{Mod .Index 0}}", "divides by zero"),
             ("{{ DivideInt .Index }}", "{{DivideInt .Index}}", "wrong number of arguments"),
-            ("{{ AddInt \"x\" }}", "{{AddInt \"x\"}}", "no number"),
+            ("{{ AddInt \"x\" }}", "{{AddInt \"x\"}}", "not a number"),
         ] {
             let error = rendered(text, 0, 1).expect_err(text);
             assert!(error.contains(expression) && error.contains(why), "{error}");

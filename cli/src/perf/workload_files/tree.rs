@@ -45,7 +45,7 @@ pub(super) enum Why {
     Missing(&'static str),
     #[error("unknown opcode {0:?}")]
     UnknownOpcode(String),
-    #[error("{0:?} is no parameter: write $NAME")]
+    #[error("{0:?} is not a parameter: write $NAME")]
     NoParameter(String),
     #[error("the parameter {0:?} is undefined in workload {1:?}")]
     UndefinedParameter(String, String),

@@ -27,8 +27,8 @@ const COLUMNS: [&str; 10] = [
     "why",
 ];
 
-/// What became of a pod. Times are in seconds, and absent in fill mode; `placed` and `waited`
-/// are those of the first placement.
+/// The outcome of a pod. Times are in seconds, and absent in fill mode; `placed` and `waited` are those of the first
+/// placement.
 struct Row<'a> {
     pod: &'a Pod,
     fate: &'a Fate,

@@ -1,4 +1,4 @@
-//! A number of nodes below which the pods do not fit, whatever the scheduler does.
+//! A lower bound on the number of nodes on which the pods fit, however they are scheduled.
 //!
 //! For each resource, the largest nodes are added up until all requests fit. The same is done
 //! for each group of pods that may run on some nodes only, because of their node selectors,
@@ -67,10 +67,10 @@ struct Group {
     apart: usize,
 }
 
-/// What pods need, and what nodes have.
+/// The demand of pods, and the capacity of nodes.
 pub(super) struct Demand {
     resources: Vec<Name>,
-    /// What each node has for pods that can move.
+    /// The capacity of each node for pods that can move.
     capacities: Vec<Amounts>,
     fixed: Vec<bool>,
     placements: HashMap<Placement, usize>,
@@ -247,7 +247,7 @@ impl Demand {
         Bound { nodes: whole.nodes, by: whole.by }
     }
 
-    /// How many nodes of a set the pods need that may run nowhere else.
+    /// The number of nodes of a set that the pods which may run nowhere else need.
     fn need(&self, set: &Nodes) -> Need {
         let groups = self.groups.iter().filter(|group| group.nodes.is_within(set));
         let mut requested: Amounts = vec![0; self.resources.len()];

@@ -1,13 +1,12 @@
 //! Finds a small set of nodes on which all pods fit, so that the other nodes can be removed.
 //!
-//! The smallest set is a packing problem, so the search is a heuristic with a time limit, and
-//! the lower bound says how far from the smallest set the answer can be at most.
+//! The smallest set is a packing problem, so the search is a heuristic with a time limit, and the lower bound limits
+//! how far the answer can be from the smallest set.
 //!
-//! The search begins with the number of nodes that the bound leaves. All of them are cordoned at
-//! once, so no pod moves twice, and drained one after the other. The scheduler itself decides
-//! where each pod goes, so every constraint of its profile holds. When a pod fits nowhere, one
-//! of the cordoned nodes that are not drained yet is opened again. At the end each node that
-//! remains is tried once more on its own.
+//! The search begins with the number of nodes that the bound leaves. All of them are cordoned at once, so no pod moves
+//! twice, and drained one after the other. The scheduler itself decides where each pod goes, so every constraint of its
+//! profile holds. When a pod fits nowhere, one of the cordoned nodes that are not drained yet is uncordoned. At the end
+//! each node that remains is tried once more on its own.
 //!
 //! The result is the outcome of a last run, in which exactly the found nodes are cordoned and
 //! drained in the printed order. Pods move one at a time, so a budget that allows one disruption
@@ -62,7 +61,7 @@ pub(super) struct Kept {
 const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// How many nodes are opened again for one pod.
+/// The maximum number of nodes that are uncordoned for one pod.
 const MOST_OPENED: usize = 2;
 
 /// A node of the search.
@@ -74,7 +73,7 @@ struct Candidate {
     fixed: Option<String>,
     /// The largest share of a resource of an average node that its pods need.
     used: f64,
-    /// The same of its own size.
+    /// The same as a share of the node itself.
     size: f64,
 }
 
@@ -96,7 +95,7 @@ struct Run {
     is_complete: bool,
 }
 
-/// Searches for the time at most, except for the last run.
+/// Searches for at most this time, except that the last run always completes.
 pub(super) fn run(
     from: &Snapshot,
     schedulers: &Schedulers,
@@ -218,7 +217,7 @@ impl Search<'_> {
         best.unwrap_or_else(|| self.attempt(&[], None))
     }
 
-    /// Cordons these nodes and drains them in this order, as far as their pods find places.
+    /// Cordons these nodes and drains them in this order, as far as their pods fit elsewhere.
     fn attempt(&self, order: &[usize], deadline: Option<Instant>) -> Run {
         let mut run = Run {
             fork: self.from.fork(),
@@ -267,8 +266,8 @@ impl Search<'_> {
         }
     }
 
-    /// Moves all pods of a cordoned node. If one fits nowhere, nodes that still wait are opened
-    /// for it. If that does not help, the node is opened itself, as it was before.
+    /// Moves all pods of a cordoned node. If one fits nowhere, nodes that are not drained yet are uncordoned for it. If
+    /// that does not help, the node itself is uncordoned, with its pods.
     fn empty(
         &self,
         at: usize,
@@ -316,7 +315,7 @@ impl Search<'_> {
             .map(|(framework, config)| Algorithm::new(framework.clone(), config.clone(), None))
     }
 
-    /// Cordons a node, or opens it again as far as it was open.
+    /// Cordons a node, or restores its original state.
     fn cordon(&self, fork: &mut Fork, at: usize, cordon: bool) {
         let node = &self.nodes[at].node;
         let unschedulable = cordon || node.unschedulable;

@@ -1,5 +1,5 @@
-//! The client: requests with timeouts, limits and typed errors. It never repeats a request by itself, because only the
-//! caller knows whether a write may be done twice.
+//! The client: requests with timeouts, limits and typed errors. It never retries, because only the caller knows whether
+//! a write may be sent twice.
 
 use std::future::poll_fn;
 use std::num::NonZeroU32;
@@ -21,20 +21,21 @@ use super::error::{is_unsent, reasons};
 use super::pace::Pace;
 use super::{ApiError, Lines, Refusal};
 
-/// How much a client may ask of an API server.
+/// The limits on a client's requests.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Requests in flight at once, without watches. Each has a connection of its own, since requests use HTTP/1.1.
+    /// The number of requests in flight at once, not counting watches. Each has its own connection, since requests use
+    /// HTTP/1.1.
     pub in_flight: usize,
-    /// Requests a second, or `None` for no limit (`clientConnection.qps`).
+    /// The number of requests per second, or `None` for no limit (`clientConnection.qps`).
     pub qps: Option<f64>,
-    /// Requests at once after a pause, if `qps` is set (`clientConnection.burst`).
+    /// The number of requests in a burst after a pause, if `qps` is set (`clientConnection.burst`).
     pub burst: NonZeroU32,
     /// The longest time to wait for an answer.
     pub timeout: Duration,
-    /// The longest silence of a watch, after which its connection counts as broken. Servers send a bookmark about once a
-    /// minute.
+    /// The longest time without data on a watch, after which its connection counts as broken. Servers send a bookmark
+    /// about once a minute.
     pub idle: Duration,
 }
 
@@ -108,7 +109,7 @@ impl Api {
     ///
     /// The configuration cannot be used, for instance because of an invalid certificate.
     pub fn new(mut config: kube::Config, limits: Limits) -> Result<Api, ConnectError> {
-        // The client would panic.
+        // The client would panic on such a URL.
         if config.cluster_url.scheme().is_none() || config.cluster_url.host().is_none() {
             let why = "write a URL such as https://10.0.0.1:6443";
             return Err(ConnectError(format!("server address {}: {why}", config.cluster_url)));
@@ -127,12 +128,12 @@ impl Api {
         Ok(Api { client, server, limits, in_flight, pace, permission: None })
     }
 
-    /// Returns a clone whose writes need permission. Reads need none.
+    /// Returns a clone whose writes need permission. Reads do not.
     ///
-    /// - Without permission after the request has waited for its turn, the write fails with [`ApiError::NotPermitted`].
+    /// - If there is no permission when the request's turn comes, the write fails with [`ApiError::NotPermitted`].
     /// - If the permission ends while a connection is being made or the answer is awaited, the write is abandoned: it
-    ///   fails with [`ApiError::NoAnswer`], and is not sent from then on. A write must not reach the server late because
-    ///   the connection took long.
+    ///   fails with [`ApiError::NoAnswer`], and is not sent later. A slow connection must not delay a write beyond the
+    ///   permission.
     #[must_use]
     pub fn with_permission(&self, permission: impl Permission + 'static) -> Api {
         Api { permission: Some(Arc::new(permission)), ..self.clone() }
@@ -244,8 +245,8 @@ impl Api {
         };
         let Some(permission) = permission else { return send.await };
         let mut ended = permission.ended();
-        // Asked each time before the request makes progress, because a timer may be late, for instance if the process
-        // was stopped.
+        // Checked before each step of the request, because a timer may be late, for instance if the process was
+        // stopped.
         let ended = poll_fn(|context| match permission.may_write() {
             true => ended.as_mut().poll(context),
             false => Poll::Ready(()),
@@ -263,7 +264,7 @@ impl Api {
     async fn bytes(&self, response: Response<Body>) -> Result<Bytes, ApiError> {
         let mut body = response.into_body();
         let mut all = Vec::new();
-        // The time counts between parts, since a long list may take longer in all.
+        // The timeout applies to each part of the body, since a long list may take longer in total.
         loop {
             let part = timeout(self.limits.timeout, body.frame()).await;
             match part.map_err(|_| self.timed_out())? {
@@ -278,7 +279,7 @@ impl Api {
         let code = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        // The code decides what to do, so a truncated body does not change the error.
+        // Callers act on the status code, so a truncated body does not change the error.
         let body = self.bytes(response).await.unwrap_or_default();
         Refusal::read(code, &body, retry_after.map(Duration::from_secs)).into()
     }

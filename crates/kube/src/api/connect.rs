@@ -23,13 +23,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns the connection of an address without authentication, as of a server for tests.
+    /// Returns an unauthenticated connection to an address, such as that of a test server.
     #[must_use]
     pub fn unauthenticated(server: impl Into<String>) -> Connection {
         Connection { server: Some(server.into()), ..Connection::default() }
     }
 
-    /// Reads the configuration and creates a client. Sends nothing. Call it within a tokio runtime.
+    /// Reads the configuration and creates a client. Sends no request. Call it within a tokio runtime.
     ///
     /// # Errors
     ///
@@ -39,11 +39,11 @@ impl Connection {
     }
 
     /// Creates a client for the delegated authentication or authorization of requests to this process: with a
-    /// kubeconfig, or else with the service account of the pod. Returns `None` outside a pod, where there is neither.
-    /// Sends nothing. Call it within a tokio runtime.
+    /// kubeconfig, or else with the service account of the pod. Returns `None` if there is neither. Sends no request.
+    /// Call it within a tokio runtime.
     ///
-    /// The limits are those of kube-scheduler's servers, 200 requests a second and 400 at once, since the number of
-    /// questions is up to the clients.
+    /// The limits are those of kube-scheduler's servers, 200 requests a second and 400 at once, since clients determine
+    /// the number of reviews.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ pub enum ApiError {
     /// The server answered with an error.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// The request cannot be formed, for instance because a name does not fit in a path. Nothing was sent, and another
-    /// try cannot succeed.
+    /// The request cannot be built, for instance because a name is not valid in a path. Nothing was sent, and a retry
+    /// cannot succeed.
     #[error("the request is invalid: {0}")]
     Invalid(String),
     /// The server could not be reached, so the request had no effect.
@@ -23,15 +23,15 @@ pub enum ApiError {
     /// The permission to write had ended ([`Api::with_permission`](super::Api::with_permission)), so nothing was sent.
     #[error("not sent: this process may not write, since it does not hold its lease")]
     NotPermitted,
-    /// The connection broke, or the time ran out, before the answer was complete. A write may have been done.
+    /// The connection broke, or the time ran out, before the answer was complete. A write may have taken effect.
     #[error("the API server did not answer: {0}")]
     NoAnswer(String),
-    /// The answer is not what the API specifies.
+    /// The answer does not conform to the API.
     #[error("the API server's answer cannot be read: {0}")]
     Malformed(String),
 }
 
-/// An error that the API server answered with (`metav1.Status`).
+/// An error that the API server returned (`metav1.Status`).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -45,7 +45,7 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
 }
 
-/// The fields of `metav1.Status` that matter here.
+/// The fields of `metav1.Status` that are read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
@@ -110,7 +110,7 @@ impl ApiError {
         self.code() == Some(409)
     }
 
-    /// Returns whether the requested version is no longer stored (410), so that the objects have to be listed again.
+    /// Returns whether the requested version is no longer stored (410), so the objects must be listed again.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self, ApiError::Refused(refusal) if refusal.code == 410 || refusal.reason == "Expired")
@@ -125,16 +125,16 @@ impl ApiError {
         }
     }
 
-    /// Returns how long to wait before another try: the time that the server asks for, but at least the caller's `own`
-    /// wait and at most `longest`. Without a request of the server, the own wait. A server that asks for 0 s is not asked
-    /// again at once.
+    /// Returns how long to wait before a retry: the time that the server asks for, but at least the caller's `own` wait
+    /// and at most `longest`. If the server does not ask for a wait, returns `own`. A server that asks for 0 s is not
+    /// retried at once.
     #[must_use]
     pub fn wait(&self, own: Duration, longest: Duration) -> Duration {
         self.retry_after().map_or(own, |asked| asked.min(longest).max(own))
     }
 
-    /// Returns whether a write that failed in this way may have been done nevertheless: the server failed (5xx) or did
-    /// not answer.
+    /// Returns whether a write that failed in this way may have taken effect nevertheless: the server failed (5xx) or
+    /// did not answer.
     #[must_use]
     pub fn may_have_been_done(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! A response body as lines, each of which can be read while the rest is still being sent.
+//! Reads a response body line by line while the server is still sending it.
 
 use std::time::Duration;
 

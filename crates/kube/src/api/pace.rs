@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Lets `qps` requests a second pass, and `burst` at once after a pause.
+/// Allows `qps` requests per second, and a burst of `burst` requests after a pause.
 pub(super) struct Pace {
     interval: Duration,
     tolerance: Duration,

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 
-/// A `urlPrefix` in its parts.
+/// A `urlPrefix`, split into its parts.
 pub(super) struct Address {
     /// The address without credentials.
     pub(super) server: String,
@@ -15,7 +15,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Takes the credentials out of an address.
+    /// Separates an address from its credentials.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ pub(super) fn redacted(prefix: &str) -> String {
     }
 }
 
-/// Splits an address into its scheme with the slashes, its credentials, and all after them.
+/// Splits an address into the scheme with its slashes, the credentials, and the rest.
 fn split(prefix: &str) -> Option<(&str, &str, &str)> {
     let start = prefix.find("://").map_or(0, |at| at + "://".len());
     let (scheme, rest) = prefix.split_at(start);

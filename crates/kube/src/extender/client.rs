@@ -54,7 +54,7 @@ pub struct HttpExtender {
 /// Why a call failed.
 struct Failed {
     why: String,
-    /// Whether the extender may have done what it was asked for.
+    /// Whether the call may have taken effect in the extender.
     is_unknown: bool,
 }
 
@@ -65,7 +65,7 @@ impl From<Failed> for ExtenderError {
 }
 
 impl HttpExtender {
-    /// Creates a client. Connects to nothing yet. `objects` must be the store of a mirror that keeps the pods, and the
+    /// Creates a client. Does not connect yet. `objects` must be the store of a mirror that keeps the pods, and the
     /// nodes and placed pods if the extender is not `nodeCacheCapable`. `binder` confirms the bindings of the extender,
     /// and reports them.
     ///
@@ -167,7 +167,7 @@ impl HttpExtender {
                     Some(_) => {
                         format!("Post {url:?}: the answer is larger than {MAX_ANSWER} bytes")
                     }
-                    // The body broke off, which Go's decoder reports so.
+                    // The body was truncated. This is the error of Go's decoder.
                     None => "unexpected EOF".to_owned(),
                 };
                 Failed { why, is_unknown: true }
@@ -187,7 +187,7 @@ impl HttpExtender {
         };
         read(&body).map_err(|error| {
             let why = match error.is_eof() {
-                // As Go's decoder distinguishes them.
+                // Go's decoder has a different error for an empty body.
                 true if body.trim_ascii().is_empty() => "EOF".to_owned(),
                 true => "unexpected EOF".to_owned(),
                 false => error.to_string(),
@@ -224,7 +224,7 @@ impl Extender for HttpExtender {
             return true;
         }
         self.objects.names_resource(&pod.uid, managed, wire::resources).unwrap_or_else(|| {
-            // The JSON of a pod is dropped when the pod is removed or bound. The parsed pod has its requests.
+            // The JSON of a pod is dropped when the pod is removed or bound. The parsed pod still has its requests.
             let scalars = &pod.template.resources.incoming.scalars;
             managed.iter().any(|name| scalars.get(name).is_some())
         })
@@ -324,7 +324,7 @@ impl fmt::Debug for HttpExtender {
     }
 }
 
-/// Returns the way to an extender (`makeTransport`).
+/// Returns the configuration of the connection to an extender (`makeTransport`).
 fn connection(config: &ExtenderConfig, server: &str) -> Result<kube::Config, String> {
     let url: http::Uri = server.parse().map_err(|error| format!("{error}"))?;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {

@@ -1,7 +1,7 @@
 //! Scheduler extenders over HTTP (k8s.io/kube-scheduler/extender/v1), in both roles.
 //!
-//! [`HttpExtender`] is the client: it calls the services that a configuration names (`extenders`), as kube-scheduler
-//! does. [`extender_routes`] is the server: it lets a kube-scheduler ask portolan's plugins.
+//! [`HttpExtender`] is the client: it calls the `extenders` of a configuration, as kube-scheduler does.
+//! [`extender_routes`] is the server: it lets a kube-scheduler ask portolan's plugins.
 //!
 //! # The client
 //!
@@ -13,7 +13,7 @@
 //! - If the outcome of a binding is unknown, the pod is read from the API server before anything else is tried.
 //! - An answer may have at most 256 MiB.
 //! - Redirects and the proxies of the environment are not followed, and certificates are read once.
-//! - An address or a certificate that cannot be used is an error at the start, also for an ignorable extender.
+//! - An address or a certificate that cannot be used is an error at the start, even for an ignorable extender.
 
 mod address;
 mod client;

@@ -1,4 +1,4 @@
-//! The routes through which a kube-scheduler asks portolan's plugins about nodes.
+//! The routes through which a kube-scheduler calls portolan's plugins.
 //!
 //! | path | request, answer |
 //! |---|---|
@@ -8,14 +8,13 @@
 //! | `/bind` | `ExtenderBindingArgs`, `ExtenderBindingResult`: binds a pod by its uid, if bindings are allowed |
 //!
 //! Answers are computed from the newest version of the mirror. Nodes are looked up by name, even if they were sent as
-//! objects, because a Node object does not list its pods. The mirror does not know the pods that the caller
-//! has assumed and not bound yet, so these are not counted. The first profile answers for pods of schedulers that have
-//! no profile.
+//! objects, because a Node object does not list its pods. The mirror lacks the pods that the caller has assumed but not
+//! bound yet, so these are not counted. The first profile answers for pods of schedulers that have no profile.
 //!
 //! A request that cannot be read is answered with 400 and `{"Error": "…"}`, one that is too large with 413, and one
 //! that takes more than 30 s to arrive with 408. Every request is answered with 503 until the first lists are applied.
-//! The number of bodies that are read at once is limited, and so is the number of requests that are judged at once,
-//! including those whose client has gone. This bounds the memory of requests.
+//! The number of bodies that are read at once is limited, and so is the number of requests that are evaluated at once,
+//! including requests whose client has disconnected. This bounds the memory of requests.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -52,16 +51,16 @@ use crate::mirror::Readiness;
 use crate::process::LiveScheduler;
 use crate::write::ApiBinder;
 
-/// What an extender answers.
+/// The options of an extender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExtenderOptions {
-    /// Bind pods. Any client that reaches the server can then bind any pod, so restrict access to it.
+    /// Whether to bind pods. Any client that reaches the server can then bind any pod, so restrict access to it.
     pub allow_bind: bool,
-    /// The largest request, in bytes. A list of 5,000 whole nodes has some 50 MB.
+    /// The largest request, in bytes. A list of 5,000 whole nodes takes some 50 MB.
     pub max_body: usize,
-    /// Requests that are judged at once. As many further requests are read meanwhile, and the others wait, so requests
-    /// occupy up to `2 * at_once * max_body` bytes.
+    /// The number of requests that are evaluated at once. As many more are read meanwhile, and the others wait, so
+    /// requests occupy up to `2 * at_once * max_body` bytes.
     pub at_once: usize,
 }
 
@@ -71,7 +70,7 @@ impl Default for ExtenderOptions {
     }
 }
 
-/// Why a scheduler's plugins cannot be asked through an extender.
+/// Why a scheduler cannot serve as an extender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtenderServiceError {
@@ -95,9 +94,9 @@ struct Service {
 /// Limits how many requests are in memory.
 struct RequestLimits {
     max_body: usize,
-    /// Bodies that arrive, or wait to be judged.
+    /// Bodies that are being read, or wait for their evaluation.
     reads: Semaphore,
-    /// Requests that are judged.
+    /// Requests that are being evaluated.
     judged: Arc<Semaphore>,
 }
 
@@ -155,7 +154,7 @@ fn answer(code: StatusCode, value: &impl Serialize) -> Response {
     (code, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Relimits the routes that answer for this scheduler's profiles, from its mirror. The scheduler need not have begun.
+/// Returns the routes that answer for this scheduler's profiles, from its mirror. The scheduler need not have begun.
 ///
 /// # Errors
 ///
@@ -235,7 +234,7 @@ impl RequestLimits {
         let judged = move || {
             let answer = work(&bytes);
             drop(bytes);
-            // The work goes on after its client has gone, and so does its turn.
+            // The work continues if its client disconnects, and keeps its permit.
             drop(turn);
             answer
         };
@@ -383,7 +382,7 @@ impl Service {
 
 const UNKNOWN: &str = "node(s) unknown to the extender";
 
-/// Runs PreFilter. A rejection is no error: the filters contain it.
+/// Runs PreFilter. A rejection is not an error: the filters contain it.
 fn pre_filter<'a>(basis: &'a Basis, cycle: Cycle<'a>) -> Result<Filters<'a>, Status> {
     let filters = basis.framework.pre_filter(cycle);
     match filters.rejected().filter(|status| !status.code.is_rejection()) {
@@ -392,7 +391,7 @@ fn pre_filter<'a>(basis: &'a Basis, cycle: Cycle<'a>) -> Result<Filters<'a>, Sta
     }
 }
 
-/// Relimits the weighted sum of the scores of each known node.
+/// Returns the weighted sum of the scores of each known node.
 fn totals<'a>(
     basis: &'a Basis,
     cycle: Cycle<'a>,
@@ -419,7 +418,7 @@ fn totals<'a>(
     Ok(totals.collect())
 }
 
-/// Relimits whether the pod passes on the node without the victims that are still there.
+/// Returns whether the pod passes on the node without the victims that are still there.
 fn passes_without(
     snapshot: &Snapshot,
     filters: &Filters<'_>,
@@ -447,7 +446,7 @@ fn passes_without(
     }
 }
 
-/// Relimits whether a text may be a name of an object, and thus a part of a path.
+/// Returns whether a text can be the name of an object, and thus part of a path.
 fn is_name(text: &str) -> bool {
     let is_inner =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);

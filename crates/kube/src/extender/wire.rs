@@ -1,7 +1,7 @@
 //! The JSON of k8s.io/kube-scheduler/extender/v1.
 //!
-//! Names of fields are written as Go writes them, and read as Go's decoder reads them: in any case, `null` as absent,
-//! unknown ones ignored, the last of several.
+//! Field names are written as Go writes them, and read as Go's decoder reads them: case is ignored, `null` means
+//! absent, unknown fields are ignored, and the last of several equal names wins.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -147,7 +147,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 }
 
 impl<'a> Fields<'a> {
-    /// Reads the object at the start of the text. As with Go's decoder, what follows does not matter.
+    /// Reads the object at the start of the text. As in Go's decoder, text after it is ignored.
     fn read(text: &'a [u8]) -> Read<Fields<'a>> {
         Fields::deserialize(&mut serde_json::Deserializer::from_slice(text))
     }
@@ -216,7 +216,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What is read of an `ExtenderFilterResult`.
+/// The fields that are read from an `ExtenderFilterResult`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct FilterAnswer {
     /// The names in `Nodes`.
@@ -263,7 +263,7 @@ pub(super) fn read_error(text: &[u8]) -> Read<String> {
     Fields::read(text)?.text("Error")
 }
 
-/// What is read of `ExtenderArgs`.
+/// The fields that are read from `ExtenderArgs`.
 pub(super) struct ArgsOf<'a> {
     pub(super) pod: &'a RawValue,
     pub(super) names: Vec<String>,

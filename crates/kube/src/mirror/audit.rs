@@ -38,8 +38,8 @@ impl fmt::Display for Difference {
 /// Lists the kinds of the options from the server and returns the differences from the engine's published version, and
 /// from the index of pods if there is one. An object that cannot be read is a difference, since the mirror skips it.
 ///
-/// The result is meaningful when nothing changes and the mirror has caught up. An assumed pod is no difference while
-/// the server has it without a node. Kinds that the server does not serve are skipped. Lists one page at a time.
+/// The result is meaningful only while nothing changes and the mirror has caught up. An assumed pod is not a difference
+/// while the server has it without a node. Kinds that the server does not serve are skipped. Lists one page at a time.
 ///
 /// # Errors
 ///
@@ -117,7 +117,7 @@ impl Audit<'_> {
                 let node = node_from_slice(json)?;
                 let known = self.version.node(&meta.name).and_then(|known| known.kubelet_node());
                 Ok(differs(known.map(|known| {
-                    // The engine does not receive versions that differ in no other field that is read.
+                    // Updates that change no field that is read do not reach the engine.
                     let is_later = known.resource_version > node.resource_version;
                     let resource_version = known.resource_version;
                     !is_later && **known == Node { resource_version, ..node }
@@ -142,7 +142,7 @@ impl Audit<'_> {
             (Some(node), None) => return Some(format!("on node {node} on the server, unknown")),
             (Some(_), Some(known)) => {
                 let expected = (pod.resource_version, node, pod.deletion_time, pod.start_time);
-                // The engine does not receive versions that differ in no other field that is read.
+                // Updates that change no field that is read do not reach the engine.
                 let version = known.resource_version();
                 let version = version.max(pod.resource_version);
                 let node = Some(&**known.node().name());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long reflectors wait. The backoff's defaults are client-go's; the other defaults say where they come from.
+/// How long reflectors wait. The defaults of the backoff are client-go's; the other fields state the source of theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pauses {
@@ -14,15 +14,16 @@ pub struct Pauses {
     pub longest: Duration,
     /// The time without a failure after which pauses are short again.
     pub reset: Duration,
-    /// The pause after the answer that a kind is not served. A minute, since only an administrator changes that.
+    /// The pause after the server reports that it does not serve a kind: a minute, since only an administrator can
+    /// change that.
     pub slow: Duration,
-    /// The longest duration of a watch. The server ends a watch after this time, less a random part of a sixth. About
-    /// 5 minutes, the least of client-go's.
+    /// The longest duration of a watch. The server ends a watch after this time, less a random part of a sixth. About 5
+    /// minutes, client-go's minimum.
     pub watch: Duration,
-    /// A watch that ends before this time without an event has failed, so that the next one waits.
+    /// A watch that ends within this time without an event counts as failed, so there is a pause before the next one.
     pub short_watch: Duration,
-    /// The longest silence before the end of a streamed list. Then lists are paginated. As long as an API server takes to
-    /// answer a request at most.
+    /// The longest time without data before the end of a streamed list, after which lists are paginated. It is the
+    /// longest time that an API server takes to answer a request.
     pub list_silence: Duration,
     /// The duration of a watch while somebody waits for a version ([`Mirror::refresh`](super::Mirror::refresh)). The
     /// server sends a bookmark 2 s before the end of a watch, so this is twice as long.
@@ -71,7 +72,7 @@ impl Backoff {
     }
 
     /// Returns the pause after a failure now: a random time between the last step and this one, so that clients that
-    /// failed together do not come back together.
+    /// failed together do not retry together.
     pub(super) fn pause(&mut self) -> Duration {
         let now = Instant::now();
         if self.last.replace(now).is_none_or(|last| now - last > self.reset) {

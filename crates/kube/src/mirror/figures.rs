@@ -16,9 +16,9 @@ pub enum KindStatus {
     Listing,
     /// The first list has been applied, and changes follow.
     Synced,
-    /// The server does not serve the kind (404). It is asked again slowly. The mirror counts as synced without it.
+    /// The server does not serve the kind (404). It is retried rarely. The mirror counts as synced without it.
     NotServed,
-    /// The server forbids reading the kind (403). It is asked again slowly. The mirror is not synced without it.
+    /// The server forbids reading the kind (403). It is retried rarely. The mirror is not synced without it.
     Forbidden,
 }
 
@@ -34,7 +34,7 @@ pub struct KindFigures {
     pub objects: usize,
     /// The number of complete lists, including the first.
     pub relists: u64,
-    /// The number of lists and watches that failed. The end of a watch that the server announced is no failure.
+    /// The number of lists and watches that failed. A watch that the server ends in order has not failed.
     pub watch_errors: u64,
     /// The number of objects that could not be read. An object counts each time that it is received.
     pub skipped: u64,
@@ -51,7 +51,7 @@ pub struct KindFigures {
     pub last_error: Option<String>,
 }
 
-/// What a reflector reports of itself.
+/// The state that a reflector reports.
 pub(super) struct KindState {
     resource: Resource,
     board: Arc<Signal>,
@@ -154,8 +154,8 @@ impl KindState {
         }
     }
 
-    /// Returns whether the kind delays readiness no longer. Every API server has pods and nodes: 404 for them comes from
-    /// something else that answers in its place.
+    /// Returns whether the kind no longer delays readiness. Every API server has pods and nodes: a 404 for them comes
+    /// from another server at its address.
     pub(super) fn is_ready(&self) -> bool {
         match self.status() {
             KindStatus::Synced => true,
@@ -184,7 +184,7 @@ impl KindState {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Notes a version whose events and all earlier ones have been passed on.
+    /// Records a version up to which all events have been passed on.
     pub(super) fn set_version(&self, version: u64) {
         // Pairs with the Acquire in `version`.
         self.version.store(version, Ordering::Release);
@@ -201,7 +201,7 @@ impl KindState {
         }
     }
 
-    /// Asks the reflector to see this version soon.
+    /// Asks the reflector to reach this version soon.
     pub(super) fn hurry(&self, version: u64) {
         self.awaited.send_if_modified(|awaited| {
             let is_later = *awaited < version;

@@ -6,11 +6,11 @@
 //!                                                  └────▶ pod index
 //! ```
 //!
-//! - Changes of one kind keep their order. Kinds have no order among each other, as in Kubernetes: a pod may arrive
-//!   before its node, which the engine allows.
+//! - Changes of one kind keep their order. Changes of different kinds are not ordered, as in Kubernetes: a pod may
+//!   arrive before its node, which the engine allows.
 //! - Objects are parsed from the bytes of the network, one at a time, without a tree of values. Only a list of a kind
 //!   other than pods is collected before it is submitted.
-//! - Backpressure: a slow engine slows the reading from the network.
+//! - Backpressure: a slow engine slows down reading from the network.
 //!
 //! ```no_run
 //! use portolan::{Config, Engine};
@@ -89,7 +89,7 @@ use submit::Events;
 pub(crate) use submit::Observer;
 use wire::Page;
 
-/// Why a mirror cannot start, or cannot do what it was asked for.
+/// Why a mirror cannot start, or why an operation on it failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MirrorError {
@@ -143,9 +143,9 @@ struct Running {
 }
 
 impl Mirror {
-    /// Starts to list and watch all kinds, on the current tokio runtime and one thread. An engine must have at most
-    /// one mirror, and nothing else may add or remove what the mirror reads; assuming and forgetting pods is left to
-    /// schedulers. The mirror fills `pods`, which must be empty. Waits for the engine's writer once.
+    /// Starts to list and watch all kinds, on the current tokio runtime and one thread. An engine must have at most one
+    /// mirror, and nothing else may add or remove objects of the kinds that the mirror reads, except that schedulers
+    /// assume and forget pods. The mirror fills `pods`, which must be empty. Waits for the engine's writer once.
     ///
     /// The rules for pods are kube-scheduler's, so leave [`Config::godel`](portolan::Config::godel) unset.
     ///
@@ -219,7 +219,7 @@ impl Mirror {
     }
 
     /// Waits until the first list of every kind is in the published version, except for kinds that the server does not
-    /// serve. A kind that must not be read delays it until it may be.
+    /// serve. A kind that the server forbids to read delays this until reading it is allowed.
     ///
     /// # Errors
     ///
@@ -259,7 +259,7 @@ impl Mirror {
         let events = self.running().events.clone().ok_or(MirrorError::Stopped)?;
         let pods = self.board.kinds().iter().find(|kind| *kind.resource() == Resource::PODS);
         let pods = pods.ok_or(MirrorError::NotMirrored(Resource::PODS.kind))?;
-        // Without a version, the answer is as new as the store itself.
+        // A list without a resource version is as new as the server's store.
         let path = format!("{}?limit=1", Resource::PODS.collection(None));
         let body = self.api.get(&path).await?;
         let malformed = |why: String| ApiError::Malformed(format!("a list of pods: {why}"));
@@ -271,7 +271,7 @@ impl Mirror {
         if pods.version() < wanted {
             pods.hurry(wanted);
             let reached = self.board.wait_until(|| pods.version() >= wanted);
-            // The version is compared below, also after a timeout.
+            // The version is compared below, even after a timeout.
             let _ = timeout(self.options.pauses.refresh, reached).await;
         }
         let seen = pods.version();
@@ -321,7 +321,7 @@ impl Mirror {
 pub struct Readiness(Arc<Board>);
 
 impl Readiness {
-    /// Returns what [`Mirror::is_synced`] returns.
+    /// Returns the same as [`Mirror::is_synced`].
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.0.kinds().iter().all(|kind| kind.is_ready())
@@ -347,7 +347,7 @@ impl fmt::Debug for Mirror {
     }
 }
 
-/// What the reflectors share.
+/// The state that the reflectors share.
 struct Start<'a> {
     api: &'a Api,
     options: &'a Options,

@@ -106,7 +106,7 @@ pub(super) struct ObjectSink<M: Model> {
     reader: Reader,
     /// The objects of a list that is not complete.
     list: Option<Vec<Listed<M::Object>>>,
-    /// Whether the list contains an object whose name cannot be read, which could be any object.
+    /// Whether the list contains an object whose name cannot be read, and which could therefore be any object.
     is_partial: bool,
     /// The hashes of the keys of all objects, with the digests of those that the engine has. A digest covers the name,
     /// so a collision of keys has no effect on it.
@@ -127,7 +127,7 @@ impl<M: Model> ObjectSink<M> {
         self.hasher.hash_one((&*meta.namespace, &*meta.name))
     }
 
-    /// Returns whether the engine has an equal object. One that it has lost is added by its next version.
+    /// Returns whether the engine has an equal object. An object that it has lost is added again by its next version.
     fn is_known(&mut self, key: u64, digest: Option<Digest>, meta: &Meta<'_>) -> bool {
         let refused = self.kind.refusals();
         if refused != self.refused {
@@ -136,7 +136,7 @@ impl<M: Model> ObjectSink<M> {
         }
         let is_equal = digest.is_some() && self.keys.get(&key) == Some(&digest);
         let is_known = is_equal && self.model.known(&self.reader.pin(), meta).is_some();
-        // The next change may be far away.
+        // The next change may come much later.
         self.reader.release();
         is_known
     }

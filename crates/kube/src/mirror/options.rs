@@ -17,15 +17,14 @@ pub(super) const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Faile
 pub struct Options {
     /// The names of the schedulers whose pending pods the engine receives (`spec.schedulerName`).
     pub schedulers: Arc<[Name]>,
-    /// The kinds that are read. Pods and nodes among them are required for scheduling; the others are those whose
-    /// plugins are enabled.
+    /// The kinds that are read: pods and nodes, which scheduling requires, and the kinds of the enabled plugins.
     pub resources: Vec<Resource>,
     /// How long to wait between requests.
     pub pauses: Pauses,
     /// Whether nothing is read before [`Mirror::resume`](super::Mirror::resume), as in a standby with
     /// `delayCacheUntilActive`.
     pub is_delayed: bool,
-    /// Where objects are kept as the server sent them, if extenders need them.
+    /// The store of objects as the server sent them, if extenders need them.
     pub raw: Option<Arc<RawObjects>>,
 }
 

@@ -3,14 +3,14 @@
 //!
 //! | pod | event |
 //! |---|---|
-//! | on a node, whatever its scheduler | `AddPod`, which confirms an assumed pod, then `UpdatePod` |
+//! | on a node, of any scheduler | `AddPod`, which confirms an assumed pod, then `UpdatePod` |
 //! | waits for one of our schedulers | `PutPending`, which the engine ignores while the pod is assumed |
 //! | waits for one of our schedulers and terminates | `RemovePending`, once: leaves the queue, or ends the assumption |
 //! | waits for another scheduler | none, or `RemovePending` if it waited for one of ours |
 //! | deleted, or missing from a list | `RemovePod` or `RemovePending` |
 //!
 //! A version of a pod on a node that differs from the known one only in fields that scheduling does not read causes no
-//! event. Such versions, above all those that a kubelet writes, are recognized by their digests without being read.
+//! event. Such versions, mostly written by kubelets, are recognized by their digests without being parsed.
 //!
 //! A version that is not newer than the known one of the same uid is ignored. A list is compared with the index, pod by
 //! pod, so it costs one event for each difference, and the pods of a large cluster are never all in memory at once.
@@ -18,7 +18,7 @@
 //! # Deviations
 //!
 //! kube-scheduler keeps a terminating pod in its queue and skips it when it is popped. Here the pod leaves the queue at
-//! once, in the same event that would end its assumption, so no order of the two can leave it assumed.
+//! once, by the same event that ends its assumption, so it cannot remain assumed, whichever comes first.
 //!
 //! kube-scheduler replaces its object of a pod with each version. Here the engine keeps the resource version of the last
 //! event, so that of a pod on a node may be older than the server's; the index has the server's. Versions of pending
@@ -54,9 +54,9 @@ impl PodRules {
         self.index.write().begin_list();
     }
 
-    /// Takes in a version of a pod without its object. Returns `false` if the object must be [put](PodRules::put), and
-    /// otherwise `true`: no event follows from it, since it is not newer than the known one, or has the digest of the
-    /// last one that was put. O(1).
+    /// Records a version of a pod without its object. Returns `false` if the object must be [put](PodRules::put).
+    /// Returns `true` if no event follows, because the version is not newer than the known one, or has the digest of
+    /// the last one that was put. O(1).
     pub(super) fn is_known(
         &self,
         uid: &Uid,
@@ -79,8 +79,8 @@ impl PodRules {
         true
     }
 
-    /// Takes in a pod and appends the events that follow from it. `digest` is that of the text from which the pod was
-    /// read. `status` is called for a pod without a node. O(1).
+    /// Records a pod and appends the events that follow. `digest` is that of the text from which the pod was parsed.
+    /// `status` is called for a pod without a node. O(1).
     pub(super) fn put(
         &self,
         pod: Pod,
@@ -126,7 +126,7 @@ impl PodRules {
         table.put(known, is_ours, digest);
         drop(table);
         if before == Some(Standing::Placed) && !is_same_node {
-            // The API forbids a move, so this is another history of the same uid.
+            // The API forbids moving a pod to another node, so this version belongs to another history of the uid.
             events.push(Event::RemovePod { uid: pod.uid.clone(), node: None });
         }
         match (before, standing) {
@@ -143,7 +143,7 @@ impl PodRules {
         }
     }
 
-    /// Notes that the pod exists in a version that cannot be read, so that the end of a list does not remove it.
+    /// Records that the pod exists in a version that cannot be read, so that the end of a list does not remove it.
     pub(super) fn keep(&self, uid: &Uid) {
         let mut table = self.index.write();
         if let Some(number) = table.find(uid) {
@@ -151,7 +151,7 @@ impl PodRules {
         }
     }
 
-    /// Takes in the deletion of a pod. O(1).
+    /// Records the deletion of a pod. O(1).
     pub(super) fn delete(&self, uid: &Uid, version: u64, events: &mut Vec<Event>) {
         let mut table = self.index.write();
         match table.find(uid) {

@@ -16,7 +16,7 @@ use super::status::pending_status;
 use super::submit::{Events, Stopped};
 use super::wire::Meta;
 
-/// Passes pods to the rules for them.
+/// Passes pods to `PodRules`.
 pub(super) struct PodSink {
     kind: Arc<KindState>,
     rules: PodRules,
@@ -24,7 +24,7 @@ pub(super) struct PodSink {
     reader: Reader,
     /// The events that follow from a change.
     pending: Vec<Event>,
-    /// Whether the list contains a pod whose uid cannot be read, which could be any pod.
+    /// Whether the list contains a pod whose uid cannot be read, and which could therefore be any pod.
     is_partial: bool,
 }
 
@@ -38,10 +38,11 @@ impl PodSink {
         PodSink { kind, rules, events, reader, pending: Vec::new(), is_partial: false }
     }
 
-    /// Returns whether the published version has the pod. A pod that the engine has lost is added by its next version.
+    /// Returns whether the published version has the pod. A pod that the engine has lost is added again by its next
+    /// version.
     fn is_placed(&mut self, uid: &Uid) -> bool {
         let is_placed = self.reader.pin().pod(uid).is_some_and(|pod| !pod.is_assumed());
-        // The next change may be far away.
+        // The next change may come much later.
         self.reader.release();
         is_placed
     }
@@ -53,13 +54,13 @@ impl PodSink {
         Ok(())
     }
 
-    /// Removes pods from the engine that the index does not have, for instance those of an engine that was filled
-    /// otherwise before the mirror started. All earlier events are published.
-    async fn remove_strangers(&mut self) -> Result<(), Stopped> {
+    /// Removes pods from the engine that the index does not have, for instance pods that were added before the mirror
+    /// started. All earlier events are published.
+    async fn remove_unindexed(&mut self) -> Result<(), Stopped> {
         let version = self.reader.snapshot();
         self.reader.release();
         let index = self.rules.index().clone();
-        let found = tokio::task::spawn_blocking(move || strangers(&version, &index));
+        let found = tokio::task::spawn_blocking(move || unindexed(&version, &index));
         // The search does not panic, and is not aborted.
         for uid in found.await.unwrap_or_default() {
             self.pending.push(Event::RemovePod { uid, node: None });
@@ -69,7 +70,7 @@ impl PodSink {
 }
 
 /// Returns the pods of a version, without assumed ones, that are not in the index. O(pods).
-fn strangers(version: &Snapshot, index: &PodIndex) -> Vec<Uid> {
+fn unindexed(version: &Snapshot, index: &PodIndex) -> Vec<Uid> {
     let everything = LabelSelector::everything();
     let placed = version.pods(&everything, |pod| !pod.is_assumed());
     let table = index.read();
@@ -116,7 +117,7 @@ impl Sink for PodSink {
         self.submit().await?;
         self.events.flush().await?;
         if !self.is_partial {
-            self.remove_strangers().await?;
+            self.remove_unindexed().await?;
             self.events.flush().await?;
         }
         Ok(())

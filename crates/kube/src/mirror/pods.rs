@@ -1,4 +1,4 @@
-//! What is known of each pod beside what the engine keeps.
+//! The data about each pod that the engine does not keep.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -54,14 +54,14 @@ pub struct Condition {
 
 /// The pods of the cluster. The mirror writes it, and the writers of bindings, conditions and events read it.
 ///
-/// A pod is in the index before the engine receives its event. A pod with a node takes about 120 bytes and its name.
+/// A pod is in the index before the engine receives its event. A pod with a node takes about 120 bytes plus its name.
 #[derive(Default)]
 pub struct PodIndex {
     table: RwLock<Table>,
 }
 
 impl PodIndex {
-    /// Returns what is known of a pod, or `None` if the cluster does not have it. Allocates the name. O(1).
+    /// Returns a pod, or `None` if the cluster does not have it. Allocates the name. O(1).
     #[must_use]
     pub fn get(&self, uid: &Uid) -> Option<KnownPod> {
         let table = self.read();
@@ -100,7 +100,7 @@ impl PodIndex {
     }
 
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Table> {
-        // No method of the table panics between two of its changes that belong together.
+        // No method of the table panics between two related changes.
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -16,7 +16,7 @@ use super::sink::{NotPut, Sink};
 use super::submit::Stopped;
 use super::wire::Meta;
 
-/// Which objects are kept as they are. Pods that wait for one of our schedulers always are.
+/// Which objects are kept, in addition to the pods that wait for one of our schedulers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RawKinds {
@@ -41,7 +41,7 @@ struct Objects {
 
 struct RawPod {
     json: Arc<RawValue>,
-    /// The resources that the pod names, once they were asked for.
+    /// The resources that the pod names, computed on first use.
     resources: OnceLock<Box<[String]>>,
 }
 
@@ -58,8 +58,8 @@ impl RawObjects {
         self.read().pods.get(uid).map(|pod| pod.json.clone())
     }
 
-    /// Returns whether a pod names one of these resources, or `None` if it is not kept or no longer exists. `read` reads
-    /// the names from the JSON, the first time that they are asked for.
+    /// Returns whether a pod names one of these resources, or `None` if it is not kept or no longer exists. `read`
+    /// extracts the names from the JSON on first use.
     pub(crate) fn names_resource(
         &self,
         uid: &Uid,
@@ -79,7 +79,7 @@ impl RawObjects {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Objects> {
-        // Each change is one call of a map, so nothing is left half done.
+        // Each change is one call of a map, so a panic leaves no change half done.
         self.objects.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,7 +141,7 @@ impl<S> RawSink<S> {
         }
     }
 
-    /// Notes an object of the list that is being received, if any.
+    /// Records an object of the list that is being received, if any.
     fn note(&mut self, meta: &Meta<'_>) {
         if self.objects.is_some() && self.listed.is_some() {
             let key = self.key(meta).into();
@@ -149,7 +149,7 @@ impl<S> RawSink<S> {
         }
     }
 
-    /// Stores an object, or removes the stored one if it is not to be kept or cannot be read.
+    /// Stores an object, or removes the stored one if the object need not be kept or cannot be read.
     fn store(&self, objects: &RawObjects, object: &RawValue, meta: &Meta<'_>) {
         let kept = match &self.kind {
             RawKind::Pods(ours) => pod(object, ours, objects.kinds.placed_pods),
@@ -182,7 +182,7 @@ fn fields(object: &RawValue) -> Option<Fields<'_>> {
     serde_json::from_str(object.get()).ok()
 }
 
-/// Returns the pod without the fields that are left out, or `None` if it is not to be kept.
+/// Returns the pod without the fields that are left out, or `None` if it need not be kept.
 fn pod(object: &RawValue, ours: &[Name], all: bool) -> Option<Box<RawValue>> {
     let fields = fields(object)?;
     let spec: Spec = fields

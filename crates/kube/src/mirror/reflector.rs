@@ -1,4 +1,4 @@
-//! Lists and watches one kind, in the way of client-go's reflectors.
+//! Lists and watches one kind, as client-go's reflectors do.
 //!
 //! ```text
 //!          ┌── streamed list ──┐ bookmark
@@ -12,7 +12,7 @@
 //! read is reported and skipped: neither the list nor the watch fails.
 //!
 //! The first list, and each list after an expired version, is as new as the store itself. Other lists are at least as
-//! new as the last version seen, so the mirror never goes back in time.
+//! new as the last version seen, so the mirror never returns to an older state.
 
 mod lists;
 
@@ -35,13 +35,13 @@ use super::sink::{NotPut, Sink};
 use super::submit::Stopped;
 use super::wire::{Bookmark, Line, Meta, encode};
 
-/// The objects after which a task lets others run.
+/// The number of objects after which a task yields.
 const TURN: usize = 64;
-/// The streamed lists that break in a row before one is paginated.
+/// The number of consecutive broken streamed lists after which lists are paginated.
 const BROKEN: u32 = 3;
 /// The longest pause that the server may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The short watches after which a version that somebody waits for is listed instead.
+/// The number of short watches after which an awaited version is listed instead.
 const HURRIED: u32 = 3;
 
 /// Why a list or a watch ended early.
@@ -86,13 +86,13 @@ pub(super) struct Reflector<S> {
     next: Next,
     /// Whether the server can stream lists.
     streams_lists: bool,
-    /// The streamed lists in a row that broke before they were complete.
+    /// The number of consecutive streamed lists that broke before they were complete.
     broken_lists: u32,
     /// The version from which the next watch resumes; empty if a new list is needed.
     version: String,
-    /// The short watches since somebody began to wait for a version.
+    /// The number of short watches since somebody began to wait for a version.
     hurried: u32,
-    /// The objects since the task last let others run.
+    /// The number of objects since the task last yielded.
     turn: usize,
 }
 
@@ -142,7 +142,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// Waits before the next try, until somebody begins to wait for a version.
+    /// Waits before the next try, or until somebody begins to wait for a version.
     async fn pause(&mut self, pause: Duration) {
         let end = Instant::now() + pause;
         self.awaited.mark_unchanged();
@@ -235,7 +235,7 @@ impl<S: Sink> Reflector<S> {
         *self.awaited.borrow_and_update() > self.kind.version()
     }
 
-    /// Passes the changes of a watch on, until it ends, or until somebody waits for a version. Returns the number of
+    /// Passes on the changes of a watch until it ends, or until somebody waits for a version. Returns the number of
     /// lines, plus one if the end was not the server's.
     async fn follow(&mut self, mut lines: Lines) -> Result<u64, Failure> {
         let mut heard = 0;
@@ -265,7 +265,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// Notes a version up to which all changes were passed on.
+    /// Records a version up to which all changes were passed on.
     fn saw(&mut self, version: String) {
         if let Ok(number) = version.parse() {
             self.kind.set_version(number);
@@ -275,7 +275,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// Passes a change on and returns its version, or `None` if the line is of an unknown type.
+    /// Passes on a change and returns its version, or `None` if the line is of an unknown type.
     async fn change(&mut self, line: &Line<'_>) -> Result<Option<String>, Failure> {
         let meta = || Meta::of(line.object, self.kind.resource());
         let meta = match &*line.action {

@@ -24,7 +24,7 @@ impl From<Stopped> for NotPut {
 }
 
 /// Receives the changes of one kind, in order. A list is a call of `begin`, one of `put` or `keep` for each object, and
-/// one of `end`; if it breaks off, another one begins.
+/// one of `end`; if it is interrupted, another one begins.
 pub(super) trait Sink: Send + 'static {
     /// A complete list begins.
     fn begin(&mut self);
@@ -36,7 +36,7 @@ pub(super) trait Sink: Send + 'static {
         meta: &Meta<'_>,
     ) -> impl Future<Output = Result<(), NotPut>> + Send;
 
-    /// Notes that an object exists whose new version cannot be read. The old version stays.
+    /// Records that an object exists whose new version cannot be read. The old version stays.
     fn keep(&mut self, meta: &Meta<'_>);
 
     /// Removes an object.

@@ -38,8 +38,8 @@ struct WireCondition<'a> {
     observed_generation: Option<i64>,
 }
 
-/// Reads the status of a pod from its JSON. A status that cannot be read is empty, because it only saves requests: a
-/// scheduler then writes what the pod already has. O(length).
+/// Reads the status of a pod from its JSON. A status that cannot be read is treated as empty. It only saves requests:
+/// without it, a scheduler writes values that the pod already has. O(length).
 pub(super) fn pending_status(pod: &str) -> PendingStatus {
     let Ok(WirePod { status: Some(status) }) = serde_json::from_str(pod) else {
         return PendingStatus::default();

@@ -1,8 +1,8 @@
-//! Passes events from the reflectors' tasks to the engine, on a thread of its own.
+//! Passes events from the reflectors' tasks to the engine, on a separate thread.
 //!
-//! `Engine::submit` may wait for room in the log, or fold events on the calling thread, neither of which belongs on a
-//! runtime's thread. A reflector waits asynchronously when the channel is full, so a slow engine slows the reading from
-//! the network. At most [`IN_FLIGHT`] tickets are held.
+//! `Engine::submit` may wait for space in the log, or fold events on the calling thread, neither of which belongs on a
+//! runtime's thread. A reflector waits asynchronously when the channel is full, so a slow engine slows down reading
+//! from the network. At most [`IN_FLIGHT`] tickets are held.
 //!
 //! An [`Observer`] sees each event before it is submitted, when the published version contains all earlier ones and
 //! nothing else. The thread then waits for each outcome.
@@ -20,9 +20,9 @@ use tracing::warn;
 use super::figures::{Board, KindState};
 use super::pods::PodIndex;
 
-/// Events that wait for the thread.
+/// The number of events that may wait for the thread.
 const CHANNEL: usize = 1024;
-/// Events of which the outcome is not known yet. A multiple of the engine's batches, so that they fill up.
+/// The number of events whose outcome is not known yet: a multiple of the engine's batch size, so that batches fill up.
 const IN_FLIGHT: usize = 1024;
 
 /// The mirror has been stopped, or the engine accepts no more events.
@@ -60,7 +60,7 @@ impl Events {
         let (sender, receiver) = mpsc::channel(CHANNEL);
         let thread =
             thread::Builder::new().name("portolan-mirror".to_owned()).spawn(move || {
-                // Also if a callback of the engine panics.
+                // Even if a callback of the engine panics.
                 let _stopped = StopOnDrop(board);
                 Submitter { engine, pods, tickets: VecDeque::new(), observer }.run(receiver);
             })?;
@@ -173,8 +173,8 @@ impl Submitter {
     /// Handles an event that the engine refused.
     ///
     /// If the engine and the index disagree on whether a pod has been added, the other event is submitted, provided
-    /// that no later event of the pod is under way: that one would be refused for the same reason, and repaired in its
-    /// turn.
+    /// that no later event of the pod is in flight: a later event would be refused for the same reason, and repaired
+    /// then.
     fn refused(
         &mut self,
         kind: Arc<KindState>,
@@ -184,7 +184,7 @@ impl Submitter {
         let pod = match &event {
             Some(Event::AddPod(pod) | Event::UpdatePod { pod, .. }) => pod.clone(),
             _ => {
-                // Deletions are sent without asking whether the engine has the object.
+                // Deletions are sent without checking whether the engine has the object.
                 if !is_absence(why) {
                     kind.refused();
                     warn!(kind = kind.name(), %why, "the engine refused a change");

@@ -1,4 +1,4 @@
-//! Stores what is known of each pod in about 120 bytes beside its name.
+//! Stores the data of each pod in about 120 bytes plus its name.
 //!
 //! Entries are in blocks that are never moved, because a vector that doubles would waste up to half of its memory.
 //! Namespaces and nodes are numbers of interned names. The two hash tables, by uid and by name, contain numbers of
@@ -19,12 +19,12 @@ const NO_NODE: u32 = u32::MAX;
 /// The number of an entry.
 pub(super) type Number = u32;
 
-/// What is known of a pod.
+/// The data of a pod.
 pub(super) struct Entry {
     uid: Uid,
     name: Box<str>,
     pub(super) resource_version: u64,
-    /// The version of the last object that was passed on. Later ones had its digest.
+    /// The version of the last object that was passed on. Later versions had the same digest.
     pub(super) passed_on: u64,
     /// The digest of that object, if a later one with the same digest need not be passed on.
     pub(super) digest: Option<Digest>,
@@ -104,7 +104,7 @@ impl Table {
         self.list
     }
 
-    /// Notes that the pod is in the current list.
+    /// Records that the pod is in the current list.
     pub(super) fn see(&mut self, number: Number) {
         let list = self.list;
         if let Some(entry) = self.get_mut(number) {
@@ -188,7 +188,7 @@ impl Table {
         Some(entry.uid)
     }
 
-    /// Returns the pod with the names spelled out.
+    /// Returns the pod with its interned names resolved.
     pub(super) fn known(&self, number: Number) -> Option<KnownPod> {
         let entry = self.get(number)?;
         Some(KnownPod {
@@ -225,11 +225,11 @@ impl Entry {
     }
 }
 
-/// Names that many pods share, numbered while a pod uses them.
+/// Interned names that many pods share. A name has a number while a pod uses it.
 #[derive(Default)]
 struct Names {
     numbers: HashMap<Name, u32>,
-    /// Each name with the number of its uses.
+    /// Each name with its use count.
     names: Vec<(Name, u32)>,
     free: Vec<u32>,
 }

@@ -60,7 +60,7 @@ impl Bookmark {
     }
 }
 
-/// The metadata of an object that the mirror needs beside what the engine keeps.
+/// The metadata of an object that the mirror needs in addition to the data that the engine keeps.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Meta<'a> {
     pub(super) namespace: Cow<'a, str>,
@@ -72,7 +72,8 @@ pub(super) struct Meta<'a> {
 
 impl<'a> Meta<'a> {
     /// Reads the metadata of an object, up to the last field that is needed. An API server writes these fields first,
-    /// so this takes a small part of the time for the object. Fields that are missing or cannot be read are empty.
+    /// so this takes a small fraction of the time of reading the object. Fields that are missing or cannot be read are
+    /// empty.
     pub(super) fn of(object: &'a RawValue, resource: &Resource) -> Meta<'a> {
         let mut meta = Meta::default();
         let mut missing = NAME | UID | VERSION;
@@ -83,7 +84,7 @@ impl<'a> Meta<'a> {
             missing |= GENERATION;
         }
         let mut json = serde_json::Deserializer::from_str(object.get());
-        // Reading ends with an error as soon as nothing is missing. Other errors occur again when the object is read.
+        // Reading ends with an error as soon as all fields are found. Other errors occur again when the object is read.
         let _ = json.deserialize_map(Search { meta: &mut meta, missing });
         meta
     }
@@ -171,7 +172,7 @@ impl<'a> Visitor<'a> for Fields<'_, 'a> {
                 return Err(de::Error::custom("found"));
             }
         }
-        // The rest of the object does not matter.
+        // The rest of the object is not needed.
         Err(de::Error::custom("searched"))
     }
 }

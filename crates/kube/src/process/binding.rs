@@ -1,4 +1,4 @@
-//! Takes placed pods to their nodes.
+//! Binds placed pods.
 //!
 //! ```text
 //!                                ┌── nothing to wait for ──▶ requests (tasks) ──▶ thread `bind-end`
@@ -25,7 +25,7 @@ use super::shards::HandOver;
 use super::threads::{Ends, Threads, now};
 use crate::write::{Failure, Writes};
 
-/// The answers at most whose events are submitted together.
+/// The maximum number of answers whose events are submitted together.
 const BATCH: usize = 256;
 
 /// Counted with relaxed orderings, which pair with nothing: no data depends on a count.
@@ -38,7 +38,7 @@ pub(super) struct Counts {
     pub(super) handed_over: AtomicU64,
 }
 
-/// Passes placed pods on to their bindings. Its threads end after the last binding, once it is dropped.
+/// Starts the bindings of placed pods. Once it is dropped, its threads end after the last binding.
 pub(super) struct Dispatch {
     requests: Requests,
     blocking: Pool<Placement>,
@@ -92,7 +92,7 @@ impl Dispatch {
         }
     }
 
-    /// Returns what gives pods to other replicas, if there are several shards.
+    /// Returns the means to hand pods over to other replicas, if there are several shards.
     pub(super) fn hand_over(&self) -> Option<&HandOver> {
         self.hand_over.as_ref()
     }
@@ -156,7 +156,7 @@ pub(super) struct Outcomes {
     pub(super) queue: Arc<QueueFront>,
     pub(super) writes: Writes,
     pub(super) counts: Arc<Counts>,
-    /// Gives pods to other replicas, if there are several shards.
+    /// Hands pods over to other replicas, if there are several shards.
     pub(super) hand_over: Option<HandOver>,
 }
 

@@ -1,17 +1,17 @@
 //! Leader election by a Lease, with the rules of client-go (leaderelection.go), so that a kube-scheduler can be the
-//! standby of this scheduler and the other way round.
+//! standby of this scheduler, and vice versa.
 //!
 //! - A candidate reads the Lease and replaces it with its `resourceVersion`. Of two candidates that do so at once, the
 //!   API server lets one succeed.
 //! - A Lease expires a lease duration after *this* process last saw it change, even if it is deleted meanwhile. The
-//!   times that it contains are those of other clocks and are not compared.
+//!   times in it come from other clocks and are not compared.
 //! - A leader that finds its Lease deleted or without a holder has lost it: another candidate may have led meanwhile.
-//!   client-go's leaders take it again and go on.
-//! - A leader that has not renewed the Lease within the renew deadline has lost it. It must not write anything from then
-//!   on, even if it was stopped meanwhile (SIGSTOP, a frozen cgroup): the [`Fence`] is open only until the renew deadline
-//!   counted from the *beginning* of the last renewal that succeeded, and another candidate waits for the longer lease
-//!   duration from a later moment. The clock stands still while the whole machine is suspended, so a leader on a machine
-//!   that resumes may write until its next renewal fails.
+//!   client-go's leaders take it again and continue.
+//! - A leader that has not renewed the Lease within the renew deadline has lost it. It must not write anything from
+//!   then on, even if it was paused meanwhile (SIGSTOP, a frozen cgroup): the [`Fence`] is open only until the renew
+//!   deadline counted from the *beginning* of the last renewal that succeeded, and another candidate waits for the
+//!   longer lease duration from a later moment. The clock stands still while the whole machine is suspended, so a
+//!   leader on a machine that resumes may write until its next renewal fails.
 
 use std::time::Duration;
 
@@ -64,8 +64,8 @@ impl ElectionConfig {
         }
     }
 
-    /// Checks what client-go checks, and that `lease_duration` is longer than `renew_deadline` in the whole seconds that
-    /// a Lease contains: other candidates wait no longer than that.
+    /// Makes the checks of client-go, and checks that `lease_duration` is longer than `renew_deadline` in the whole
+    /// seconds that a Lease contains: other candidates wait no longer than that.
     ///
     /// # Errors
     ///
@@ -170,7 +170,7 @@ impl Election {
         self.fence.close();
     }
 
-    /// Gives the Lease back, so that another candidate need not wait for its expiry. Call it after the last write.
+    /// Releases the Lease, so that another candidate need not wait for its expiry. Call it after the last write.
     ///
     /// # Errors
     ///
@@ -180,7 +180,8 @@ impl Election {
         self.lock.release().await
     }
 
-    /// The moment at which writing must stop: a renewal that began at `since` may have been overtaken after it.
+    /// Opens the fence until the renew deadline, counted from `since`, when the renewal began: another candidate may
+    /// lead after it.
     fn open(&mut self, since: Instant) {
         self.held = Some(since);
         self.fence.open_until((since + self.lock.config().renew_deadline).into_std());

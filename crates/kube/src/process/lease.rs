@@ -1,4 +1,4 @@
-//! A Lease that candidates take, renew and give back by the rules of client-go (leaderelection.go), one request at a
+//! A Lease that candidates take, renew and release by the rules of client-go (leaderelection.go), one request at a
 //! time. [`Election`](super::Election) and the holder of shards decide when.
 
 use std::time::Duration;
@@ -31,14 +31,14 @@ pub(super) struct LeaseLock {
     declines: bool,
 }
 
-/// What a candidate knows about the holder of a Lease.
+/// A candidate's knowledge about the holder of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// This candidate.
     Us,
     /// Another candidate, whose Lease has not expired.
     Other(String),
-    /// Nobody, and this candidate has known it for this long.
+    /// Nobody, as this candidate has known for this long.
     Nobody(Duration),
 }
 
@@ -49,12 +49,12 @@ struct Observed {
     since: Instant,
 }
 
-/// What one try came to.
+/// The outcome of one try.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The Lease is ours, since this moment at the latest.
+    /// The Lease is ours. The try began at this moment.
     Held(Instant),
-    /// It is not ours. The candidate that holds it.
+    /// The Lease is not ours. Contains the candidate that holds it.
     Other(String),
 }
 
@@ -78,7 +78,7 @@ struct Metadata {
     namespace: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resource_version: Option<String>,
-    /// Labels, annotations and whatever else a replacement would remove.
+    /// Labels, annotations and other fields that a replacement would remove.
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -160,7 +160,7 @@ impl LeaseLock {
         &self.path
     }
 
-    /// Gives the Lease back, so that another candidate need not wait for its expiry, if this candidate holds it.
+    /// Releases the Lease if this candidate holds it, so that another candidate need not wait for its expiry.
     pub(super) async fn release(&mut self) -> Result<(), ApiError> {
         let Some(Observed { lease, .. }) = &self.observed else { return Ok(()) };
         if lease.spec.holder() != self.config.identity {
@@ -238,7 +238,7 @@ impl LeaseLock {
         Ok(())
     }
 
-    /// Removes the request to give the Lease up with the next renewal.
+    /// Removes the request to give up the Lease with the next renewal.
     pub(super) fn decline(&mut self) {
         self.declines = true;
     }
@@ -268,7 +268,7 @@ impl LeaseLock {
         self.observed.as_ref()?.lease.metadata.wanted_by()
     }
 
-    /// The longest time for which a request is waited for.
+    /// The longest time to wait for a request.
     fn limit(&self) -> Duration {
         self.config.renew_deadline / 2
     }
@@ -304,7 +304,7 @@ impl LeaseLock {
         Ok(Turn::Held(started))
     }
 
-    /// Notes that the Lease does not exist, and returns another candidate that held it and may not have noticed yet.
+    /// Records that the Lease does not exist, and returns another candidate that held it and may not have noticed yet.
     fn lacks(&mut self) -> Option<String> {
         if let Holder::Other(holder) = self.holder() {
             return Some(holder);
@@ -313,7 +313,7 @@ impl LeaseLock {
         None
     }
 
-    /// Notes the Lease, and the time if its holder has changed it. A change of metadata is not a renewal.
+    /// Records the Lease, and the time if its holder has changed it. A change of metadata is not a renewal.
     fn see(&mut self, lease: Lease) {
         match &mut self.observed {
             Some(observed) if observed.lease.spec == lease.spec => observed.lease = lease,
@@ -321,7 +321,7 @@ impl LeaseLock {
         }
     }
 
-    /// Returns whether the Lease has not changed for as long as its holder may take.
+    /// Returns whether the Lease has been unchanged for longer than its duration.
     fn has_expired(&self) -> bool {
         self.observed.as_ref().is_none_or(|observed| observed.since.elapsed() > observed.duration())
     }

@@ -1,4 +1,4 @@
-//! The parts of a scheduler of a cluster, from its start to its end.
+//! Starts and stops a cluster's scheduler, and connects its parts.
 //!
 //! ```text
 //!            ┌─────────── engine ◀── mirror ◀── watches ──┐
@@ -7,7 +7,7 @@
 //!            └── failures ──▶ status writer, events ─────────▶   │
 //! ```
 //!
-//! A binding that waits for an answer only is a task of the runtime. Others block, and have threads.
+//! A binding that only waits for an answer is a task of the runtime. Other bindings block, and have threads.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -40,25 +40,25 @@ use crate::write::{Fence, ShardGate, WriteOptions, Writes};
 pub struct LiveConfig {
     /// The text of a `KubeSchedulerConfiguration`, or `None` for the default profile.
     pub configuration: Option<Arc<str>>,
-    /// The threads that make decisions. One is fastest, unless decisions are expensive.
+    /// The number of threads that make decisions. One is fastest, unless decisions are expensive.
     pub scheduling_threads: NonZeroUsize,
-    /// The bindings in flight at once. Those that an extender or a plugin other than DefaultBinder performs are counted
-    /// separately, and each has a thread. No further pod is popped while as many placed pods wait, until half of these
-    /// are gone.
+    /// The number of bindings in flight at once. Bindings by an extender or by a plugin other than DefaultBinder are
+    /// counted separately, and each has a thread. When as many placed pods wait, no further pod is popped until half of
+    /// them are gone.
     pub bindings: NonZeroUsize,
-    /// The pods at most that wait at once for a permit or for their volumes. They do not count as bindings in flight.
-    /// Each has a thread.
+    /// The maximum number of pods that wait for a permit or for their volumes at once. They do not count as bindings in
+    /// flight. Each has a thread.
     pub waiting_bindings: NonZeroUsize,
     /// The seed of random choices among nodes of equal scores, or `None` for a random one.
     pub seed: Option<u64>,
-    /// What is mirrored and how. The schedulers' names are those of the profiles.
+    /// The options of the mirror. The schedulers' names are replaced by those of the profiles.
     pub mirror: mirror::Options,
-    /// How bindings, conditions and events are written.
+    /// The options of the writers of bindings, conditions and events.
     pub writes: WriteOptions,
-    /// Collect metrics ([`LiveScheduler::metrics`]).
+    /// Whether to collect metrics ([`LiveScheduler::metrics`]).
     pub metrics: bool,
-    /// Schedule only for the shards in this set, of which a [`ShardHolder`](super::ShardHolder) decides. It must be empty
-    /// at first.
+    /// Schedule only for the shards in this set, which a [`ShardHolder`](super::ShardHolder) fills. It must be empty at
+    /// first.
     pub shards: Option<ShardSet>,
 }
 
@@ -136,13 +136,13 @@ pub struct LiveScheduler {
     gate: Option<ShardGate>,
 }
 
-/// The longest time for which a thread waits before it looks whether it should stop.
+/// The longest time for which a thread waits before it checks whether to stop.
 pub(super) const TICK: Duration = Duration::from_millis(200);
 
-/// The objects that are freed in a tick at most.
+/// The maximum number of objects that are freed per tick.
 const FREED: usize = 512;
 
-/// The longest time for which the last conditions and events are waited for.
+/// The longest time to wait for the last conditions and events.
 const FLUSH: Duration = Duration::from_secs(2);
 
 impl LiveScheduler {
@@ -322,8 +322,8 @@ impl LiveScheduler {
         Ok(())
     }
 
-    /// Waits until the scheduler no longer works although nobody stopped it: a thread has panicked, the mirror has ended
-    /// or the engine was closed. Another process should take over.
+    /// Waits until the scheduler fails: a thread has panicked, the mirror has ended or the engine was closed. Another
+    /// process should take over.
     pub async fn failed(&self) {
         tokio::select! {
             () = self.threads.alarm().sounded() => {}
@@ -331,8 +331,8 @@ impl LiveScheduler {
         }
     }
 
-    /// Lets the queue take events in while nobody pops pods, as in a standby, so that they do not pile up. Frees what the
-    /// engine's old versions held, if no event does. Notices that the engine was closed.
+    /// Lets the queue process events while nobody pops pods, as in a standby, so that events do not pile up. Frees the
+    /// memory of old versions, which otherwise only events do. Detects that the engine was closed.
     fn tend(&self) -> Result<(), StartError> {
         let (queue, alarm) = (self.schedulers.queue().clone(), self.threads.alarm().clone());
         let engine = self.schedulers.engine().clone();
@@ -348,9 +348,9 @@ impl LiveScheduler {
     }
 
     /// Stops scheduling, finishes the bindings in flight, writes the conditions and events that wait, and stops the
-    /// mirror. Bindings that take longer than `grace`, for instance because a volume is being provisioned, are given up:
-    /// the fence is closed, and pods that wait for a permit are rejected. Conditions and events have what is left of
-    /// `grace`, and 2 s at most.
+    /// mirror. Bindings that take longer than `grace`, for instance because a volume is being provisioned, are
+    /// abandoned: the fence is closed, and pods that wait for a permit are rejected. Conditions and events have the
+    /// rest of `grace`, and 2 s at most.
     ///
     /// Returns whether all bindings ended in time. If not, a binding may still be applied, so the lease must not be given
     /// back.
@@ -382,7 +382,7 @@ impl LiveScheduler {
         is_in_time
     }
 
-    /// Ends the waits for permits, which end only at their own timeouts otherwise.
+    /// Ends the waits for permits, which would otherwise last until their timeouts.
     fn reject_waiting(&self) {
         for framework in self.schedulers.profiles().iter() {
             for waiting in framework.handle().waiting_pods().all() {

@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_secs(30);
 
 /// A job of a [`Pool`].
 pub(super) trait Job: Send + 'static {
-    /// Whether the job may take minutes, so that scheduling goes on however many such jobs wait.
+    /// Whether the job may take minutes. Scheduling continues regardless of the number of such jobs that wait.
     fn is_long(&self) -> bool;
 }
 
@@ -32,7 +32,7 @@ impl Job for Placement {
 /// Runs jobs, each on a thread of its own, up to a limit. Dropping it lets the threads end after the jobs that wait.
 pub(super) struct Pool<J: Job>(Arc<Shared<J>>);
 
-/// Does jobs. Each thread has its own.
+/// Runs jobs. Each thread has its own.
 pub(super) type Work<J> = Box<dyn FnMut(J) + Send>;
 
 struct Shared<J> {
@@ -48,11 +48,11 @@ struct Shared<J> {
 
 struct State<J> {
     jobs: VecDeque<J>,
-    /// The threads that wait for a job, those included that were notified of one and have not taken it.
+    /// The number of threads that wait for a job, including threads that were notified of one and have not taken it.
     idle: usize,
     running: usize,
     is_closed: bool,
-    /// The jobs among `jobs` that are not long.
+    /// The number of jobs in `jobs` that are not long.
     short: usize,
     level: Level,
 }

@@ -21,8 +21,8 @@ use crate::write::Writes;
 const NAME: &str = "DynamicResources";
 
 /// Returns the registry of a cluster's schedulers: the in-tree plugins, with kube-scheduler's default profile.
-/// DynamicResources comes before DefaultPreemption. GangScheduling is behind a feature gate that is off there, and its
-/// PodGroups are not mirrored; PodLauncher is Gödel's.
+/// DynamicResources comes before DefaultPreemption. The profile lacks GangScheduling, whose feature gate is off in
+/// kube-scheduler and whose PodGroups are not mirrored, and Gödel's PodLauncher.
 pub(crate) fn registry() -> Registry {
     let mut registry = Registry::in_tree();
     let make = |_: PluginArgs<'_>, _: &Handle| Ok(Box::new(DynamicResources) as Box<dyn Plugin>);
@@ -37,8 +37,8 @@ pub(crate) fn registry() -> Registry {
     registry
 }
 
-/// Returns the text of a configuration as it may be served without authentication: a comment in its place if it
-/// contains a private key (`keyData`) or the credentials of an address.
+/// Returns the text of a configuration for serving without authentication, or a comment in its place if it contains a
+/// private key (`keyData`) or the credentials of an address.
 pub(crate) fn shown(text: &Arc<str>, extenders: &[ExtenderConfig]) -> Arc<str> {
     let has_secret = |of: &ExtenderConfig| {
         of.tls.as_ref().is_some_and(|tls| tls.key_data.is_some()) || of.url_prefix.contains('@')

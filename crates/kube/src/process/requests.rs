@@ -1,4 +1,4 @@
-//! Bindings that wait for nothing but an answer: tasks of the runtime, of which a limited number runs at once.
+//! Bindings that only wait for an answer: tasks of the runtime, a limited number of which run at once.
 //!
 //! A task takes the next request as soon as it has an answer, so waiting requests need no further wake-ups. If as many
 //! wait as may be in flight, no further pod is popped (see `pressure.rs`), because requests are sent in their order. The
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::pressure::Level;
 use super::threads::Alarm;
 
-/// Why a request is given up.
+/// Why a request is abandoned.
 const ENDED: &str = "the tokio runtime of the API server's client has ended: keep it until the scheduler has stopped";
 
 /// The requests that wait or are in flight. The receiver of the answers is disconnected when this and all requests have
@@ -98,8 +98,8 @@ impl State {
     }
 }
 
-/// A task that sends one request after the other. If it is dropped before its end, its request and those that wait are
-/// given up.
+/// A task that sends one request after the other. If it is dropped early, its request and the waiting requests are
+/// abandoned.
 struct Flight {
     shared: Arc<Shared>,
     request: Option<BindRequest>,
@@ -165,7 +165,7 @@ mod tests {
         Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
     }
 
-    /// Starts a request for each of this many pods, of which two at most are in flight.
+    /// Starts a request for each of this many pods, with at most two in flight.
     fn start(
         runtime: &Runtime,
         pods: usize,

@@ -123,7 +123,7 @@ mod tests {
         bound: Receiver<String>,
     }
 
-    /// A scheduling thread's work, with two bindings in flight at most.
+    /// A scheduling thread's work, with at most two bindings in flight.
     fn world(runtime: &Runtime) -> World {
         let permits = Arc::new(Semaphore::new(0));
         let ((begin, begun), (bind, bound)) = (channel(), channel());

@@ -1,4 +1,4 @@
-//! What a scheduler or a shadow answers over HTTP: whether it is alive and ready, its metrics, and its configuration.
+//! Serves the health, readiness, metrics and configuration of a scheduler or a shadow over HTTP.
 //!
 //! | path | answer |
 //! |---|---|
@@ -71,7 +71,7 @@ impl Answers {
 }
 
 impl Served {
-    /// Starts to answer. Port 0 takes a free port.
+    /// Starts the server. Port 0 selects a free port.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Served {
         Served::answer(address, routes(Answers::of(scheduler)).merge(further)).await
     }
 
-    /// Starts to answer for a shadow, which is alive as long as it answers. Port 0 takes a free port.
+    /// Starts the server of a shadow, which is alive as long as it answers. Port 0 selects a free port.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl Served {
         Served { address, tasks }
     }
 
-    /// The address, with the port that was taken.
+    /// The address, with the port that was selected.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

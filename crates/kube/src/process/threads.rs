@@ -1,5 +1,5 @@
 //! The threads of a scheduler, and the state that they share: whether they should stop, whether one of them has ended
-//! although nothing told it to, and whether too many placed pods wait.
+//! unexpectedly, and whether too many placed pods wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use super::pressure::Pressure;
 
-/// Tells that the scheduler no longer works, unless it is stopping, and that too many placed pods wait. Clones share
-/// their state.
+/// Signals that the scheduler has failed, unless it is stopping, and that too many placed pods wait. Clones share their
+/// state.
 #[derive(Clone)]
 pub(super) struct Alarm {
     /// Relaxed: the flag guards no data, and each thread reads it again after a short time at the latest.
@@ -108,7 +108,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until all threads have ended, those included that are started meanwhile.
+    /// Waits until all threads have ended, including threads that are started meanwhile.
     pub(super) fn join(&self) {
         loop {
             let handles = std::mem::take(&mut *self.handles());

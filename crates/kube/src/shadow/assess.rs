@@ -114,9 +114,9 @@ pub(super) fn assess(
 /// Returns whether a sample of `enough` feasible nodes exists in which no node has a higher score than `node`. Which
 /// nodes kube-scheduler samples depends on the timing of its threads, so any sample counts.
 ///
-/// Scores are normalized over the sample, and thus differ from those over all nodes. The sample that is most likely to
-/// do, the node with those of the lowest scores, is therefore scored by itself if the scores over all nodes do not
-/// suffice.
+/// Scores are normalized over the sample, and thus differ from those over all nodes. If the scores over all nodes do
+/// not suffice, the most promising sample is therefore scored separately: the node and the nodes with the lowest
+/// scores.
 fn is_best_of_sample(
     framework: &Framework,
     cycle: Cycle<'_>,

@@ -1,4 +1,4 @@
-//! What a shadow counts, as figures and as metrics.
+//! The counters of a shadow, as figures and as metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

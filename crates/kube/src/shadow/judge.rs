@@ -19,8 +19,8 @@ use super::verdict::{Judgement, Verdict};
 /// The longest time for which the thread waits without looking at the clock.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The changes and bindings that are kept at most. Each holds a version, so the windows of a very busy cluster end
-/// earlier.
+/// The maximum number of changes and bindings that are kept. Each holds a version, so the windows of a very busy
+/// cluster end earlier.
 pub(super) const KEPT: usize = 10_000;
 
 /// One of the observed schedulers.
@@ -42,7 +42,7 @@ pub(super) struct Judge {
     pub(super) incoming: Receiver<Seen>,
     /// The next one, if it was received early for its version.
     pub(super) ahead: Option<Seen>,
-    /// What was seen, for as long as a binding may need it.
+    /// The changes and bindings so far, for as long as a binding may need them.
     pub(super) seen: VecDeque<Seen>,
     /// Bindings whose window is not over.
     pub(super) open: VecDeque<(Arc<Binding>, Judgement)>,
@@ -51,7 +51,7 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Judges until the channel is closed, and then what remains.
+    /// Judges until the channel is closed, and then the remaining bindings.
     pub(super) fn run(mut self) {
         loop {
             let next = match self.ahead.take() {
@@ -62,7 +62,7 @@ impl Judge {
                 Ok(next) => {
                     let at = next.at();
                     self.take(next);
-                    // What happened until now may still be in the channel.
+                    // Earlier changes may still be in the channel.
                     let is_last = self.ahead.is_none() && self.incoming.is_empty();
                     if is_last { Instant::now() } else { at }
                 }
@@ -92,7 +92,8 @@ impl Judge {
         }
     }
 
-    /// Settles the older half of the open bindings on what has been seen, and drops the oldest quarter.
+    /// Settles the older half of the open bindings with the entries so far, and drops the oldest quarter of the
+    /// entries.
     fn drop_oldest(&mut self) {
         let Some(half) = self.seen.get(KEPT / 2).map(Seen::at) else { return };
         self.close_windows(|binding, _| binding.at <= half);
@@ -156,14 +157,14 @@ impl Judge {
         judgement
     }
 
-    /// Takes portolan's own decision, as its scheduler would, and returns the time that it takes.
+    /// Makes portolan's own decision, as its scheduler would, and returns the time that it takes.
     fn decide(&mut self, binding: &Binding) -> Duration {
         let Some(Observed { algorithm, .. }) = self.schedulers.get_mut(&binding.scheduler) else {
             return Duration::ZERO;
         };
         let begun = Instant::now();
         let state = algorithm.state();
-        // Only the time matters: which of several equal nodes it chooses is random.
+        // Only the time is used: the choice among equal nodes is random.
         let _ = algorithm.decide_as_it_is(Cycle::new(&binding.version, &binding.pod, &state));
         begun.elapsed()
     }
@@ -211,7 +212,7 @@ impl Judge {
         };
         let after: Vec<&Seen> = self.seen.iter().skip(at + 1).take_while(is_near).collect();
         // This thread may lag behind, so the newest version may be from after the window. The version at its end is the
-        // one before the next thing that was seen.
+        // one before the next change.
         let last = match self.seen.get(at + 1 + after.len()) {
             Some(beyond) => beyond.version().clone(),
             None => {
@@ -241,7 +242,7 @@ impl Judge {
         }
     }
 
-    /// Drops what no binding can need any more.
+    /// Drops entries that no binding can need any more.
     fn forget(&mut self, now: Instant) {
         let oldest = self.open.front().map_or(now, |(binding, _)| binding.at);
         let window = self.window;
@@ -256,7 +257,7 @@ impl Judge {
 
     fn report(&self, judgement: Judgement) {
         self.counts.judged(&judgement);
-        // Nobody may listen any more.
+        // The receiver may be gone.
         let _ = self.judgements.send(judgement);
     }
 }

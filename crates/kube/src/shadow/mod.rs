@@ -11,19 +11,19 @@
 //! recorder takes a version: the cluster with all earlier bindings and without this one. The judge evaluates the pod on
 //! this version and gives a [`Verdict`].
 //!
-//! That version is not always the state that the other scheduler saw. It decides on pods one after the other and binds
-//! them in parallel, so bindings become visible in another order than that of the decisions, and its own watches may
-//! have been ahead or behind. A pod whose node is not among the best ones is therefore judged again when the window is
-//! over, on states that the scheduler may have seen ([`OtherState`]):
+//! That version is not always the state that the other scheduler saw. A scheduler decides on pods one after the other
+//! and binds them in parallel, so bindings become visible in a different order from the decisions, and its own watches
+//! may have been ahead or behind. A pod whose node is not among the best ones is therefore judged again when the window
+//! is over, on states that the scheduler may have seen ([`OtherState`]):
 //!
 //! 1. the pods bound within the window are counted in the order of the queue: by priority, then by the time since which
 //!    they wait;
-//! 2. versions from before recent changes that are no bindings;
-//! 3. the last bindings before it left out, or the next ones after it put in, one and several at a time;
+//! 2. versions from before recent changes other than bindings;
+//! 3. the last bindings before it are left out, or the next ones after it put in, one or several at a time;
 //! 4. nodes and other objects as they were at the end of the window.
 //!
 //! If the node is among the best ones on one of these states, the verdict is [`Verdict::Concurrent`], and the judgement
-//! names the state. This shows that the decision is explicable, and not that the scheduler saw this state. All feasible
+//! names the state. This shows that the decision can be explained, not that the scheduler saw this state. All feasible
 //! nodes are scored on these states: samples ([`Verdict::Sampled`]) are considered only on the state right before the
 //! binding.
 //!

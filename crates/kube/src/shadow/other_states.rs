@@ -11,13 +11,13 @@ use portolan::{Fork, Generation, Snapshot};
 use super::recorder::{Binding, Rank, Seen, Since};
 use super::verdict::OtherState;
 
-/// The bindings before and after one binding, at most this many each, that are left out or put in.
+/// The maximum number of bindings before a binding that are left out, and of those after it that are put in.
 const NEAREST: usize = 32;
-/// The changes before which a version is tried.
+/// The maximum number of changes before which a version is tried.
 const CHANGES: usize = 16;
-/// The changes before which a version is tried with each of the less likely orders.
+/// The same with each of the less likely orders.
 const FEW: usize = 4;
-/// The orders between the one by rank and the one by time, at most. Even.
+/// The maximum number of orders between the one by rank and the one by time. Even.
 const BETWEEN: usize = 16;
 
 /// An order in which a scheduler may decide on pods.
@@ -27,7 +27,7 @@ enum Order {
     ByRank,
     /// By the time alone.
     ByTime,
-    /// Pods for which the two disagree precede if they entered the queue by this time.
+    /// Where the two disagree, a pod comes first if it entered the queue by this time.
     Until(Since),
 }
 
@@ -62,7 +62,7 @@ impl<'a> State<'a> {
         is_changed || self.earlier.is_some() || self.is_later
     }
 
-    /// Returns what identifies the state among those of one binding.
+    /// Returns the key of the state among those of one binding.
     fn key(&self) -> (Generation, bool, Vec<&'a Uid>, Vec<&'a Uid>) {
         let uids = |bindings: &[&'a Binding]| bindings.iter().map(|one| &one.pod.uid).collect();
         (self.version.generation(), self.is_later, uids(&self.put_in), uids(&self.left_out))
@@ -85,12 +85,12 @@ fn name(binding: &Binding) -> Name {
     format!("{}/{}", binding.pod.namespace(), binding.pod.name).into()
 }
 
-/// What was seen around a binding.
+/// The changes and bindings around a binding.
 pub(super) struct Around<'a> {
     pub(super) binding: &'a Binding,
-    /// What was seen before it, the latest first, up to the beginning of the window.
+    /// Those before it, the latest first, up to the beginning of the window.
     pub(super) before: Vec<&'a Seen>,
-    /// What was seen after it, the earliest first, up to the end of the window.
+    /// Those after it, the earliest first, up to the end of the window.
     pub(super) after: Vec<&'a Seen>,
     /// The version at the end of the window.
     pub(super) last: &'a Arc<Snapshot>,
@@ -140,9 +140,10 @@ impl<'a> Around<'a> {
     /// Returns the orders in which the scheduler may have decided on the pods of the window: by priority and then by time
     /// in the queue, as with a backlog; by time alone, as without one; and at most 16 orders between the two.
     ///
-    /// A pod of higher priority that entered the queue later precedes this one if it did so before this one was
-    /// decided on, and one of lower priority that entered earlier if it was decided on before this one entered. Neither
-    /// time is known, so such pods are counted up to the time of each of them that was bound shortly before or after.
+    /// A pod of higher priority that entered the queue later precedes this one if it entered before the decision on
+    /// this one. A pod of lower priority that entered earlier precedes it if the decision on that pod came before this
+    /// one entered. Neither time is known, so each such pod that was bound shortly before or after gives an order: all
+    /// such pods up to its time precede.
     fn orders(&self, earlier: &[&Binding], later: &[&Binding]) -> Vec<Order> {
         let Rank { priority, since } = self.binding.rank;
         let is_open = |one: &&&Binding| {

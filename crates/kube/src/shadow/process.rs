@@ -36,7 +36,7 @@ pub struct ShadowConfig {
     /// Bindings that are seen within this time of each other count as concurrent. At most
     /// [`ShadowConfig::LONGEST_WINDOW`], because a version of the cluster is kept for each change within it.
     pub window: Duration,
-    /// What is mirrored and how. The schedulers' names are those of the profiles.
+    /// The options of the mirror. The schedulers' names are replaced by those of the profiles.
     pub mirror: mirror::Options,
 }
 
@@ -149,7 +149,7 @@ impl Shadow {
             let percentage = own.unwrap_or(percentage_of_nodes);
             observed.insert(name.clone(), Observed { algorithm, percentage });
         }
-        // Without a thread of its own: the mirror's thread folds each event that it submits at once.
+        // The engine needs no thread: the mirror's thread folds each event when it submits it.
         let engine = Engine::shared(Config::default());
         let reader = engine.reader().map_err(|_| MirrorError::Stopped)?;
         let counts = Arc::new(Counts::new());
@@ -213,7 +213,7 @@ impl Shadow {
         self.judgements.recv().await
     }
 
-    /// Stops the mirror, and judges the bindings whose windows are not over on what has been seen.
+    /// Stops the mirror, and judges the bindings whose windows are not over with the changes so far.
     pub async fn stop(&mut self) {
         self.mirror.stop().await;
         if let Some(judge) = self.judge.take() {
@@ -247,8 +247,8 @@ impl Shadow {
         self.counts.figures()
     }
 
-    /// Returns what writes the metrics in Prometheus' text format: those of the shadow, of its own decisions and of
-    /// the engine.
+    /// Returns a function that writes the metrics in Prometheus' text format: those of the shadow, of its own decisions
+    /// and of the engine.
     pub(crate) fn metrics(&self) -> Box<dyn Fn() -> String + Send + Sync> {
         let mut registry = Registry::default();
         self.counts.register(&mut registry);

@@ -62,7 +62,7 @@ impl Binding {
     }
 }
 
-/// What the judge receives, in the order of the mirror's events.
+/// An entry that the judge receives. Entries have the order of the mirror's events.
 #[derive(Clone, Debug)]
 pub(super) enum Seen {
     /// A binding of a pod of one of the schedulers.
@@ -98,7 +98,7 @@ struct Waiting {
     pod: Arc<Pod>,
     appeared: Option<Instant>,
     rank: Rank,
-    /// The condition `PodScheduled`, as far as it is known.
+    /// The condition `PodScheduled`, if it is known.
     condition: Option<Condition>,
     was_nominated: bool,
 }
@@ -121,7 +121,7 @@ pub(super) struct Recorder {
     reader: Reader,
     schedulers: Arc<[Name]>,
     statuses: Statuses,
-    /// Whether the mirror is synced. Earlier bindings are not judged. Relaxed: a binding more or less is judged.
+    /// Whether the mirror is synced. Earlier bindings are not judged. Relaxed: one binding more or less may be judged.
     is_synced: Arc<AtomicBool>,
     waiting: HashMap<Uid, Waiting>,
     nominated: Nominated,
@@ -131,7 +131,7 @@ pub(super) struct Recorder {
     counts: Arc<Counts>,
 }
 
-/// The bindings and changes that may wait for the judge. Each holds a version.
+/// The number of bindings and changes that may wait for the judge. Each holds a version.
 const BACKLOG: usize = 10_000;
 
 impl Recorder {
@@ -157,8 +157,8 @@ impl Recorder {
         }
     }
 
-    /// Notes a pod that waits. A changed condition reports a failed attempt, which puts the pod at the end of the queue
-    /// among the pods of its priority. It keeps its place with other updates.
+    /// Records a pod that waits. A changed condition reports a failed attempt, which puts the pod at the end of the
+    /// queue among the pods of its priority. It keeps its place with other updates.
     ///
     /// kube-scheduler writes the nomination for a preemption together with the condition. It also writes the node that
     /// it has chosen before it waits for permission or binds volumes, without the condition, and such a nomination is
@@ -196,7 +196,7 @@ impl Recorder {
         }
     }
 
-    /// Notes that a pod no longer waits.
+    /// Records that a pod no longer waits.
     fn leave(&mut self, uid: &Uid) -> Option<Waiting> {
         let left = self.waiting.remove(uid)?;
         if left.pod.nominated_node_name.is_some() {

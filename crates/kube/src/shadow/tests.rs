@@ -92,7 +92,7 @@ impl World {
         self.event(Event::add_pod(self.pod(name).on(node)));
     }
 
-    /// What the recorder has sent since the last call, as if it had been seen after this time.
+    /// The entries that the recorder has sent since the last call, as if they had been seen after this time.
     fn seen(&self, after: Duration) -> Vec<Seen> {
         let at = |seen| match seen {
             Seen::Binding(binding) => {

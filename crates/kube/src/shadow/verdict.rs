@@ -12,15 +12,15 @@ use portolan::model::{Name, Uid};
 pub enum Verdict {
     /// The node is the only one with the highest score.
     Agreed,
-    /// The node is one of several with the highest score. Which of them is chosen is random in kube-scheduler.
+    /// The node is one of several with the highest score. kube-scheduler chooses one of them at random.
     Tied,
     /// Another node has a higher score, but a failed attempt had nominated the pod to its node, where it passes the
     /// filters, so nodes were not scored.
     Nominated,
     /// Another node has a higher score, but the scheduler scores a part of the nodes (`percentageOfNodesToScore`), and
     /// on the state right before the binding, a part of this size exists in which the node is the best one. This does
-    /// not show that the scheduler scored such a part. It holds for each feasible node that is not among the last
-    /// ones, so compare [`Judgement::rank`].
+    /// not show that the scheduler scored such a part. Such a part exists for each feasible node that is not among the
+    /// last ones, so compare [`Judgement::rank`].
     Sampled,
     /// The node is among the best ones on another state, which the scheduler may have seen: [`Judgement::state`].
     Concurrent,
@@ -105,7 +105,7 @@ pub struct OtherState {
     pub left_out: Vec<Name>,
 }
 
-/// The pods that are written of each list.
+/// The number of pods of each list that are named.
 const WRITTEN: usize = 3;
 
 impl fmt::Display for OtherState {

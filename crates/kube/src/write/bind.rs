@@ -60,7 +60,7 @@ pub struct ApiBinder {
     pub(super) waits: Waits,
 }
 
-/// The waits between tries, which double up to a longest one. The server may ask for longer waits.
+/// The waits between tries, which double up to a maximum. The server may ask for longer waits.
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
     pub(super) first: Duration,
@@ -150,8 +150,8 @@ impl ApiBinder {
         Ok(())
     }
 
-    /// Lets another component bind the pod, which `bind` asks for it when it is polled. If the outcome is unknown, the
-    /// pod is read.
+    /// Lets another component bind the pod: polling `bind` sends the request. If the outcome is unknown, the pod is
+    /// read.
     pub(crate) async fn bind_through(
         &self,
         pod: &Pod,
@@ -317,8 +317,8 @@ impl Binder for ApiBinder {
         Some(Box::pin(async move { Box::pin(binder.bind_pod(&pod, &node)).await }))
     }
 
-    /// Patches `status.nominatedNodeName`. Like kube-scheduler, the binding cycle goes on if this fails, unless the pod
-    /// no longer exists.
+    /// Patches `status.nominatedNodeName`. As in kube-scheduler, the binding cycle continues if this fails, unless the
+    /// pod no longer exists.
     fn nominate(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
         let nominated = self.blocking.run(self.status.nominate(pod, node));
         match nominated.map_err(|ended| BinderError::Failed(ended.to_string()))? {

@@ -28,7 +28,7 @@ impl Blocking {
         let (alive, ended) = watch::channel(());
         runtime.spawn(async move {
             tokio::select! {
-                // Nobody asks any more.
+                // All users are gone.
                 () = alive.closed() => {}
                 () = pending() => {}
             }
@@ -59,7 +59,7 @@ impl Blocking {
         let run = AssertUnwindSafe(|| self.runtime.block_on(guarded));
         match catch_unwind(run) {
             Ok(output) => output,
-            // The runtime ended between the look at the channel and the use of a timer.
+            // The runtime ended between the check of the channel and the use of a timer.
             Err(_) if self.check().is_err() => Err(RuntimeEnded),
             Err(panic) => resume_unwind(panic),
         }

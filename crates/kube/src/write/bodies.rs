@@ -1,5 +1,5 @@
-//! The bodies of requests, and the fields of answers that are read. Only what a scheduler writes is here, so that a
-//! request costs one pass over a small struct.
+//! The bodies of requests, and the fields of answers that are read. They have only the fields that a scheduler writes,
+//! so that a request is serialized in one pass over a small struct.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ pub(super) struct StatusPatch<'a> {
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StatusChange<'a> {
-    /// The types of all conditions in the order that they shall have, if the pod has conditions already.
+    /// The types of all conditions in their new order, if the pod has conditions already.
     #[serde(rename = "$setElementOrder/conditions", skip_serializing_if = "Option::is_none")]
     pub(super) order: Option<Vec<ConditionType<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]

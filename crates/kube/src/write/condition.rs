@@ -1,5 +1,5 @@
-//! The difference between the condition that a pod has and the one that it shall have (`podutil.UpdatePodCondition` and
-//! the two-way merge patch made of it).
+//! The difference between the current condition of a pod and the desired one (`podutil.UpdatePodCondition` and its
+//! two-way merge patch).
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ use super::bodies::ConditionChange;
 use super::times;
 use crate::mirror::Condition;
 
-/// A condition that a pod shall have.
+/// The desired condition of a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) kind: &'static str,

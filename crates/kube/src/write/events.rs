@@ -1,10 +1,9 @@
 //! Records events of pods (events.k8s.io/v1) by the rules of client-go.
 //!
 //! Recording never blocks: occurrences wait in a bounded queue, and are dropped if it is full. A few are written at
-//! once. A write that did not reach the API server is repeated 12 times, 10 s apart, and delays no other event
-//! meanwhile. An event that the server refuses is dropped.
-//! The client of the sink may have its own limits ([`Limits`](crate::api::Limits)), so that events do not take requests
-//! from bindings.
+//! once. A write that did not reach the API server is tried up to 12 times, 10 s apart, and delays no other event
+//! meanwhile. An event that the server refuses is dropped. The client of the sink may have its own limits
+//! ([`Limits`](crate::api::Limits)), so that events do not take requests from bindings.
 //!
 //! Differences from client-go:
 //!
@@ -31,18 +30,18 @@ use crate::api::{Api, ApiError, Patch, Resource};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventLimits {
-    /// Events that are written at once.
+    /// The number of events that are written at once.
     pub at_once: usize,
-    /// Occurrences that may wait to be written for the first time. A further one is dropped.
+    /// The number of occurrences that may wait to be written for the first time. Further ones are dropped.
     pub queue: usize,
-    /// Events that may wait to be written again. A further one is dropped.
+    /// The number of events that may wait to be written again. Further ones are dropped.
     pub retries: usize,
-    /// Events that are kept for 6 minutes to recognize repetitions. Repetitions of further events are not counted; each
-    /// is an event of its own.
+    /// The number of events that are kept for 6 minutes to recognize repetitions. A repetition of any other event is a
+    /// new event.
     pub known: usize,
     /// The time between tries of a write that did not reach the server, to which up to a quarter is added at random.
     pub retry: Duration,
-    /// Tries of a write.
+    /// The maximum number of tries of a write.
     pub tries: u32,
 }
 
@@ -67,7 +66,7 @@ pub struct EventFigures {
     pub sent: u64,
     /// Occurrences that were dropped because the queue was full or the writer had stopped.
     pub dropped: u64,
-    /// Events that the server refused, or that it could not be sent.
+    /// Events that the server refused, or that could not be sent.
     pub failed: u64,
     /// Occurrences that were added to the count of a series without a write.
     pub counted: u64,
@@ -138,7 +137,7 @@ impl EventRecorder {
 
     /// Records an occurrence. Never blocks. If the queue is full, the occurrence is dropped.
     pub fn record(&self, occurrence: Occurrence) {
-        // Counted first, so that a worker that is quick does not count below 0.
+        // Counted first, so that a fast worker does not count below 0.
         self.open.send_modify(|open| *open += 1);
         if self.queue.try_send(occurrence).is_err() {
             self.open.send_modify(|open| *open -= 1);
@@ -183,7 +182,7 @@ struct Sink {
     counters: Arc<Counters>,
 }
 
-/// What to do after a try.
+/// The result of a try.
 enum Tried {
     Sent,
     /// The server refused the event.
@@ -196,7 +195,7 @@ impl Sink {
     async fn work(self: &Arc<Sink>, occurrences: &mut mpsc::Receiver<Occurrence>) {
         loop {
             let Some(write) = self.next(occurrences).await else { return };
-            // Further occurrences wait in the queue until this one may be sent, so that the tasks are few.
+            // Further occurrences wait in the queue until this one may be sent, which limits the number of tasks.
             let Ok(turn) = self.at_once.clone().acquire_owned().await else { return };
             let sink = self.clone();
             tokio::spawn(async move {
@@ -309,7 +308,7 @@ impl Sink {
     }
 }
 
-/// The server refuses for good, unless it asks to wait. Anything else may pass.
+/// A refusal is final, unless the server asks to wait. Other errors may be temporary.
 fn tried(error: ApiError) -> Tried {
     match &error {
         ApiError::Refused(refusal) if refusal.retry_after.is_none() => Tried::Refused(error),

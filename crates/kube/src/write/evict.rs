@@ -5,8 +5,8 @@
 //! last victim stays and the preemptor is retried, which decides again.
 //!
 //! If the node belongs to the shard of another replica, the preemptor is nominated to it after the last deletion: the
-//! other replica then finds the victims terminating and waits for them. If nominated earlier, that replica would preempt again. A
-//! preemptor that was handed over a short time ago stays here until the victims are gone.
+//! other replica then finds the victims terminating and waits for them. If the nomination came earlier, that replica
+//! would preempt again. A preemptor that was handed over a short time ago stays here until the victims are gone.
 //!
 //! Differences from kube-scheduler 1.36:
 //!
@@ -35,9 +35,9 @@ use super::{Fence, HandOverPace, NO_LEASE};
 use crate::api::{Api, ApiError};
 
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
-/// Evictions at once.
+/// The number of evictions at once.
 const AT_ONCE: usize = 16;
-/// Victims of one eviction that are evicted at once (`parallelism`).
+/// The number of victims of one eviction that are evicted at once (`parallelism`).
 const VICTIMS_AT_ONCE: usize = 16;
 
 /// Evicts victims through an API server, on tasks of the runtime. Never blocks the caller.
@@ -52,7 +52,7 @@ struct Shared {
     fence: Fence,
     status: StatusWriter,
     events: EventRecorder,
-    /// Of the hand-overs, if there are several shards.
+    /// The pace of hand-overs, if there are several shards.
     pace: Option<HandOverPace>,
     at_once: Semaphore,
 }
@@ -200,9 +200,9 @@ impl Shared {
         Ok(is_victim.then_some(found))
     }
 
-    /// Judges the refusal of a write to a victim, which is no error if the victim is gone. A conflict may also come from
-    /// a concurrent update, after which the victim still exists: the preemptor would wait for a deletion that nobody
-    /// asked for.
+    /// Interprets the refusal of a write to a victim: it is not an error if the victim is gone. A conflict may also
+    /// come from a concurrent update, after which the victim still exists: the preemptor would then wait for a deletion
+    /// that was never requested.
     async fn refused(&self, path: &str, uid: &str, error: ApiError) -> Result<(), String> {
         let is_gone =
             is_gone(&error) || (error.is_conflict() && self.find(path, uid).await?.is_none());
@@ -210,8 +210,8 @@ impl Shared {
     }
 }
 
-/// Requests an attempt for the preemptor, since a victim is gone whose deletion may have been reported too early to queue
-/// it. Returns `false`.
+/// Requests an attempt for the preemptor: a victim is gone, and its deletion may have been reported too early to
+/// requeue the preemptor. Returns `false`.
 fn gone(eviction: &Eviction) -> bool {
     eviction.retry();
     false

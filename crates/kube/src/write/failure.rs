@@ -1,4 +1,4 @@
-//! The report of a failed attempt, as the pod's status shows it (schedule_one.go `handleSchedulingFailure`).
+//! The report of a failed attempt in the pod's status (schedule_one.go `handleSchedulingFailure`).
 
 use portolan::framework::{FitError, Nomination, ScheduleError};
 use portolan::scheduler::{BindError, CycleError};
@@ -9,7 +9,7 @@ use portolan::scheduler::{BindError, CycleError};
 pub enum Reason {
     /// Plugins rejected the pod.
     Unschedulable,
-    /// The attempt failed, which says nothing about the pod.
+    /// The attempt failed because of an error. The pod may fit.
     SchedulerError,
 }
 
@@ -30,7 +30,7 @@ impl Reason {
 pub struct Failure {
     /// The reason.
     pub reason: Reason,
-    /// The message, in full length.
+    /// The message, not truncated.
     pub message: String,
     /// How the pod's nomination changes.
     pub nomination: Nomination,

@@ -18,17 +18,17 @@ const NOT_YET: u64 = 1;
 /// Open without a deadline.
 const ALWAYS: u64 = u64::MAX;
 
-/// Permission to write, which leader election gives for a limited time and takes away for good.
+/// Permission to write, which leader election grants for a limited time and revokes for good.
 ///
 /// The permission is a deadline and not a flag. A process that was stopped, or whose timers are late, therefore finds
 /// the fence closed when it resumes, even if no other task has run yet. The deadline must lie before the end of the
-/// lease by the time that a request may take on the network: the fence is checked before a request is sent, also while
+/// lease by the time that a request may take on the network: the fence is checked before a request is sent, and while
 /// its connection is being made, and a request that has been sent cannot be recalled.
 ///
 /// Ordering: [`Fence::open_until`], [`Fence::open`] and [`Fence::close`] are release operations, and
 /// [`Fence::may_write`] is an acquire operation. A thread that may write therefore sees everything that was done before
 /// the permission was given, such as the first complete mirror of a new leader. Once `close` has returned, `may_write`
-/// returns `false` on every thread that learns of the return. Clones share the permission.
+/// returns `false` on every thread that synchronizes with the return. Clones share the permission.
 #[derive(Clone)]
 pub struct Fence(Arc<Inner>);
 
@@ -87,7 +87,7 @@ impl Fence {
         self.left().is_some()
     }
 
-    /// Returns for how long requests may be sent, if the fence is open.
+    /// Returns how long requests may still be sent, if the fence is open.
     fn left(&self) -> Option<Duration> {
         match self.0.deadline.load(Ordering::Acquire) {
             LOST => None,

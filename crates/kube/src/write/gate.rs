@@ -9,7 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 /// The requests of all pods that wait or are in flight.
 ///
 /// Requests leave in the order in which their pods first waited. A pod that is in flight is skipped until its request
-/// ends. The limit bounds the number of waiting pods, and with it the memory.
+/// ends. The limit bounds the number of waiting pods, and thus the memory.
 pub(super) struct Gate<T> {
     state: Mutex<State<T>>,
     /// One permit for each entry of the order.
@@ -68,7 +68,7 @@ impl<T> Held<'_, T> {
     pub(super) async fn wanted(&self) {
         loop {
             let mut changed = std::pin::pin!(self.gate.changed.notified());
-            // Registered before the check, like in `hold`.
+            // Registered before the check, as in `hold`.
             changed.as_mut().enable();
             if self.gate.state().pods.get(&self.uid).is_none_or(|slot| slot.is_wanted) {
                 return;
@@ -86,12 +86,11 @@ impl<T> Gate<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        // Every critical section leaves a valid state, whatever its callers do.
+        // Every critical section leaves a valid state, regardless of its callers.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request. A waiting one of the same pod is replaced by what `merge` makes of it and the new one. Never
-    /// blocks.
+    /// Adds a request. If a request of the same pod waits, it is replaced by the result of `merge`. Never blocks.
     pub(super) fn put(&self, uid: &Uid, request: T, merge: impl FnOnce(T, T) -> T) -> Put {
         let mut state = self.state();
         let is_full = state.waiting >= self.limit;
@@ -147,7 +146,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Replaces the pod's waiting request by what `amend` makes of it, waits until the request in flight has ended, and
+    /// Replaces the pod's waiting request by the result of `amend`, waits until the request in flight has ended, and
     /// takes its turn. The waiting request passes after that.
     pub(super) async fn hold(&self, uid: &Uid, amend: impl FnOnce(T) -> Option<T>) -> Held<'_, T> {
         // Requests that are added while this one waits are newer, and stay as they are.

@@ -1,4 +1,4 @@
-//! Compares requests with those that a kube-scheduler 1.36.2 sent (`live.jsonl.gz` of the golden vectors).
+//! Compares requests with the requests of a kube-scheduler 1.36.2 (`live.jsonl.gz` of the golden vectors).
 //!
 //! Each recorded decision is repeated through the writers, and the bodies are compared. Two differences are expected
 //! and taken out: the uid in patches and deletions, which kube-scheduler lacks, and the merge patches of volumes, which
@@ -270,7 +270,7 @@ fn evictions_are_those_of_kube_scheduler() {
     }
 }
 
-/// Kube-scheduler sends the whole object, and we send what changes.
+/// Kube-scheduler sends the whole object, and portolan only the changes.
 #[test]
 fn volumes_are_written_with_the_changes_of_kube_scheduler() {
     for scenario in scenarios() {

@@ -1,8 +1,8 @@
 //! How often a pod may be handed over to the replica of a node, by a nomination.
 //!
-//! Replicas may disagree on the free resources of a node, because each knows only its own pods in flight and nominations.
-//! A pod could then bounce between replicas as fast as watches deliver. So a replica hands a pod over again only after a pause that
-//! doubles each time.
+//! Replicas may disagree on the free resources of a node, because each knows only its own pods in flight and
+//! nominations. A pod could then bounce between replicas as fast as watches deliver events. Therefore a replica hands a
+//! pod over again only after a pause that doubles each time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,14 +18,14 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The time after which a hand-over is forgotten.
 const KEPT: Duration = Duration::from_secs(120);
 
-/// The pace of the hand-overs to the replicas that hold the other shards. Clones share what they remember.
+/// The pace of the hand-overs to the replicas that hold the other shards. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct HandOverPace {
     shards: ShardSet,
     recent: Arc<Mutex<Recent>>,
 }
 
-/// The pods that were handed over lately.
+/// The pods that were handed over recently.
 #[derive(Debug, Default)]
 struct Recent {
     by_uid: HashMap<Uid, Last>,
@@ -54,7 +54,7 @@ impl HandOverPace {
         !self.shards.holds_node(node)
     }
 
-    /// Returns whether the pod may be handed over now, and notes that it is.
+    /// Returns whether the pod may be handed over now, and records the hand-over.
     pub(crate) fn try_acquire(&self, uid: &Uid) -> bool {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.try_acquire(uid, Instant::now())
@@ -62,7 +62,7 @@ impl HandOverPace {
 }
 
 impl Recent {
-    /// Returns whether the pod may be handed over now, and notes that it is.
+    /// Returns whether the pod may be handed over now, and records the hand-over.
     fn try_acquire(&mut self, uid: &Uid, now: Instant) -> bool {
         let pause = match self.by_uid.get(uid) {
             Some(last) if now.duration_since(last.at) < last.pause => return false,

@@ -1,4 +1,4 @@
-//! What a scheduler writes to the API server: bindings, conditions and nominations, events, evictions, volumes.
+//! Writes a scheduler's decisions to the API server: bindings, conditions and nominations, events, evictions, volumes.
 //!
 //! [`Writes`] starts all writers on one client. [`ApiBinder`], [`ApiEvictor`] and [`ApiVolumeBinder`] implement the
 //! traits through which the engine's schedulers act, and block their callers, except for the evictor. [`StatusWriter`]
@@ -7,13 +7,13 @@
 //! Every write follows three rules:
 //!
 //! - It is sent only while the [`Fence`] is open, which leader election closes.
-//! - It names the uid of its object, so that it cannot reach another object of the same name.
+//! - It contains the uid of its object, so it cannot reach another object of the same name.
 //! - It is repeated only if repeating is harmless. The client itself repeats nothing.
 //!
 //! The bodies equal those of kube-scheduler 1.36. Each file lists where they differ.
 //!
-//! Bindings go first: statuses are limited to a few requests at once ([`StatusLimits::in_flight`]), and events may have
-//! a client of their own with a limited rate ([`WriteOptions::events`]).
+//! Bindings have priority: statuses are limited to a few requests at once ([`StatusLimits::in_flight`]), and events may
+//! have a separate client with a limited rate ([`WriteOptions::events`]).
 
 mod bind;
 #[cfg(test)]
@@ -82,9 +82,9 @@ const NO_LEASE: &str = "this scheduler does not hold its lease";
 const NO_SHARD: &str =
     "another replica holds the shard of the node, or held it after the pod was placed";
 
-/// What is known of the cluster's pods. Implemented by the index that the mirror writes.
+/// Looks up the cluster's pods. Implemented by the index that the mirror writes.
 pub trait KnownPods: Send + Sync {
-    /// Returns what is known of a pod, or `None` if the cluster does not have it.
+    /// Returns a pod, or `None` if the cluster does not have it.
     fn known(&self, uid: &Uid) -> Option<KnownPod>;
 }
 
@@ -98,8 +98,8 @@ impl KnownPods for PodIndex {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WriteOptions {
-    /// The client of events; `None` is the client of all other writes. A client of its own keeps events from delaying
-    /// bindings, and its rate may be limited.
+    /// The client for events, or `None` to use the client of all other writes. A separate client keeps events from
+    /// delaying bindings, and its rate may be limited.
     pub events: Option<Api>,
     /// The name of this host, which events report after the scheduler's name.
     pub host: String,
@@ -136,7 +136,7 @@ impl Writes {
         options: WriteOptions,
     ) -> Writes {
         let WriteOptions { events, host, event_limits, status_limits, gate } = options;
-        // A request may wait for its turn until after the deadline, so the fence is asked again then.
+        // A request may wait for its turn until after the deadline, so the fence is checked again then.
         let fenced = |api: Api| api.with_permission(fence.clone());
         let api = fenced(api);
         let events_api = events.map_or_else(|| api.clone(), fenced);

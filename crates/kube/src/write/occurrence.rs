@@ -1,4 +1,4 @@
-//! What happened to a pod, and the body of the event that reports it.
+//! Occurrences, such as a binding or a failed attempt, and the bodies of the events that report them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ pub(super) const SCHEDULED: &str = "Scheduled";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Type {
-    /// Something expected happened.
+    /// An expected occurrence.
     Normal,
-    /// Something went wrong.
+    /// A failure.
     Warning,
 }
 
-/// Something that happened to a pod.
+/// An occurrence that concerns a pod.
 #[derive(Debug)]
 pub struct Occurrence {
     recorded: Recorded,

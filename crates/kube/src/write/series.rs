@@ -1,8 +1,8 @@
 //! Counts events that repeat (client-go `events/event_broadcaster.go`).
 //!
 //! The first occurrence creates an event. The second turns the event into a series by a patch. Later ones are only
-//! counted, and the count is written when the series is refreshed or ends. Occurrences are the same if they have the
-//! same type, action, reason, controller and object, where the version of the object counts and the note does not.
+//! counted, and the count is written when the series is refreshed or ends. Occurrences are the same if their type,
+//! action, reason, controller and object are equal, including the object's version. Notes are not compared.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,8 +61,8 @@ pub(super) struct Write {
     pub(super) series: Option<Series>,
 }
 
-/// The events of the last minutes, at most a given number. A further event is created, but its repetitions are events
-/// of their own.
+/// The events of the last minutes, at most a given number. A further event is created, but its repetitions are separate
+/// events.
 pub(super) struct EventCache {
     events: Mutex<HashMap<Arc<Key>, Write>>,
     limit: usize,
@@ -120,7 +120,7 @@ impl EventCache {
     }
 }
 
-/// What a sweep does.
+/// The action of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sweep {
     /// Ends events and series that are over.

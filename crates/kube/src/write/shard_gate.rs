@@ -1,5 +1,5 @@
-//! Lets bindings pass to the nodes of the shards that this process holds, and knows when the last one of a shard that is
-//! given up has ended.
+//! Allows bindings to the nodes of the shards that this process holds, and reports when the last binding of a shard
+//! that is given up has ended.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,8 +14,8 @@ use tokio::time::Instant;
 /// Permission to bind to the nodes of some shards. Clones share it.
 ///
 /// A process gives a shard up in two steps: no further binding to its nodes begins, and those that have begun end. Only
-/// then may another process bind to these nodes, so no two processes ever count on the same room. A pod that was placed
-/// before the process took the shard is refused once: the previous holder may have used the room since.
+/// then may another process bind to these nodes, so no two processes ever use the same free capacity. A pod that was
+/// placed before the process took the shard is refused once: the previous holder may have used the capacity since.
 #[derive(Clone)]
 pub struct ShardGate(Arc<Inner>);
 
@@ -45,7 +45,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Notes that the binding is applied, or never will be.
+    /// Records that the binding is applied, or never will be.
     pub(super) fn settle(&mut self) {
         self.is_settled = true;
     }
@@ -66,7 +66,7 @@ impl ShardGate {
         &self.0.shards
     }
 
-    /// Sets how long a binding whose outcome is not known is waited for. The first call counts.
+    /// Sets how long to wait for a binding whose outcome is not known. Only the first call has an effect.
     pub(crate) fn set_doubt(&self, doubt: Duration) {
         // Set already.
         let _ = self.0.doubt.set(doubt);
@@ -108,7 +108,7 @@ impl ShardGate {
         bindings.in_flight == 0 && !is_doubtful
     }
 
-    /// Waits until the last binding of one of these shards has ended and it is drained. Does not notice that the time
+    /// Waits until the last binding of one of these shards has ended and it is drained. Does not wake up when the time
     /// for which a binding may still be applied is over.
     pub(crate) async fn drained(&self, shards: &[u32]) {
         loop {

@@ -1,4 +1,4 @@
-//! Writes what a scheduler reports in the status of pods: the condition `PodScheduled` and the nominated node.
+//! Writes a scheduler's reports to the status of pods: the condition `PodScheduled` and the nominated node.
 //!
 //! Reports are written by background tasks and never block the scheduling thread. Requests of one pod never overlap,
 //! and a newer report replaces one that still waits: see [`StatusWriter::report_failure`].
@@ -8,7 +8,7 @@
 //! - The patch has `metadata.uid` as a precondition, so that it cannot reach a pod of the same name that was created
 //!   meanwhile.
 //! - The patch is made against the newest known status of the pod, not against the status that the attempt saw. It is
-//!   left out if this status is as reported.
+//!   omitted if the status already matches the report.
 //! - `$setElementOrder/conditions` lists `PodScheduled` alone, since other conditions of pending pods are not kept. The
 //!   API server keeps conditions that the list does not name.
 //! - Nothing is written if the pod is known to be gone, or to have a node.
@@ -47,9 +47,10 @@ const WAITS: [Duration; 3] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StatusLimits {
-    /// Statuses in flight at once. Far fewer than the client allows, so that bindings go first.
+    /// The number of statuses in flight at once. Far lower than the client's limit, so that bindings have priority.
     pub in_flight: usize,
-    /// Pods whose status may wait. A report of a further pod is dropped; the pod's next attempt reports again.
+    /// The number of pods whose status may wait. A report of a further pod is dropped; the pod's next attempt reports
+    /// again.
     pub waiting: usize,
 }
 
@@ -71,7 +72,7 @@ pub struct StatusFigures {
     pub replaced: u64,
     /// Reports that were dropped because too many pods waited.
     pub dropped: u64,
-    /// Patches that failed, those of nominations and of victims' conditions included.
+    /// Patches that failed, including patches of nominations and of victims' conditions.
     pub failed: u64,
     /// Reports that wait now.
     pub waiting: u64,
@@ -87,7 +88,7 @@ struct Shared {
     fence: Fence,
     events: EventRecorder,
     gate: Gate<Report>,
-    /// What was written and may not have come back through the mirror yet.
+    /// The written statuses that the mirror may not have seen yet.
     written: Mutex<Written>,
     counters: Counters,
 }
@@ -104,7 +105,7 @@ struct Counters {
 #[derive(Default)]
 struct Written {
     by_uid: HashMap<Uid, (u64, PendingStatus)>,
-    /// The size after the last removal of statuses that have come back.
+    /// The size after the last removal of statuses that the mirror has seen.
     kept: usize,
 }
 
@@ -202,7 +203,7 @@ impl StatusWriter {
         let strip = |mut report: Report| {
             let stays = match &report.failure.nomination {
                 Nomination::Node(waiting) => !outdated(waiting),
-                // It clears any nomination, also a newer one that stays now.
+                // The report clears any nomination, even a newer one that stays now.
                 Nomination::Clear => node.is_none(),
                 _ => false,
             };
@@ -231,7 +232,7 @@ impl StatusWriter {
         Ok(())
     }
 
-    /// Patches a pod's status at once, whatever waits for the pod.
+    /// Patches a pod's status at once, even if a report of the pod waits.
     pub(super) async fn patch(
         &self,
         pod: &Target,

@@ -266,7 +266,7 @@ async fn connection(mut stream: TcpStream, script: Arc<Script>, log: Arc<Log>) -
     }
 }
 
-/// Replaces what differs between two runs, as the recorded writes have it.
+/// Replaces values that differ between two runs, as in the recorded writes.
 pub(super) fn normalized(mut body: Value) -> Value {
     fn walk(value: &mut Value) {
         match value {

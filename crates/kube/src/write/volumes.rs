@@ -2,16 +2,16 @@
 //!
 //! Volumes are reserved in the engine, as [`InMemoryVolumeBinder`] does. Binding writes the decision: an existing
 //! volume gets its claim (`spec.claimRef`), and a claim to be provisioned gets its node (annotation
-//! `volume.kubernetes.io/selected-node`). Then the persistent volume controller and the provisioner do their part, and
-//! [`super::volume_checks`] looks every second whether they have. Writes are not undone if binding fails, and a later
-//! attempt finds them.
+//! `volume.kubernetes.io/selected-node`). Then the persistent volume controller and the provisioner bind the claims,
+//! and [`super::volume_checks`] checks every second whether they have. Writes are not undone if binding fails, and a
+//! later attempt finds them.
 //!
 //! Differences from kube-scheduler 1.36:
 //!
 //! - A JSON merge patch with `metadata.uid` and `metadata.resourceVersion` replaces the update of the whole object, of
 //!   which only a part is kept. The API server refuses it for the same conflicts.
-//! - The object is read first, for its version. If what scheduling reads of it has changed since the decision, binding
-//!   fails with the text of a conflict. If it is as decided already, nothing is written.
+//! - The object is read first, for its version. If a field that scheduling reads has changed since the decision,
+//!   binding fails with the text of a conflict. If the object already matches the decision, nothing is written.
 //! - The checks read objects from the API server, where kube-scheduler reads its informers.
 //! - Node affinities of in-tree volumes are not translated to those of their CSI drivers for the checks.
 

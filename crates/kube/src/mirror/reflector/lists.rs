@@ -10,11 +10,11 @@ use crate::mirror::sink::Sink;
 use crate::mirror::submit::Stopped;
 use crate::mirror::wire::{Meta, Page, encode};
 
-/// The objects of a page, as in client-go.
+/// The number of objects per page, as in client-go.
 pub(crate) const PAGE: usize = 500;
 
 impl<S: Sink> Reflector<S> {
-    /// Lists all objects, and watches on if the list was streamed.
+    /// Lists all objects, and continues with the watch if the list was streamed.
     pub(super) async fn list(&mut self) -> Result<(), Failure> {
         if self.streams_lists && self.broken_lists < BROKEN {
             let path = format!(
@@ -47,7 +47,7 @@ impl<S: Sink> Reflector<S> {
         loop {
             let Ok(line) = timeout(self.pauses.list_silence, lines.next()).await else {
                 if is_first {
-                    let why = "nothing of a list arrived in time".to_owned();
+                    let why = "no part of the list arrived in time".to_owned();
                     return Err(ApiError::NoAnswer(why).into());
                 }
                 // A server that ignores the parameter never ends the list.
@@ -88,7 +88,7 @@ impl<S: Sink> Reflector<S> {
             }
             let body = match self.api.get(&path).await {
                 Err(error) if error.is_gone() && !next.is_empty() => {
-                    // The pages are of a version that has expired, so the list starts anew as one page.
+                    // The version of the pages has expired, so the list starts again as a single page.
                     self.sink.begin();
                     next.clear();
                     limit = "limit=0".to_owned();
@@ -125,7 +125,7 @@ impl<S: Sink> Reflector<S> {
     }
 }
 
-/// Returns whether the server refuses a streamed list as such, rather than the client or the kind.
+/// Returns whether the server refuses streamed lists, rather than the client or the kind.
 fn refuses_streams(error: &ApiError) -> bool {
     let is_other = matches!(error.code(), Some(401 | 403 | 404 | 408 | 410 | 429));
     matches!(error.code(), Some(400..500)) && !is_other && !error.is_gone()

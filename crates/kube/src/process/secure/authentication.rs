@@ -1,4 +1,4 @@
-//! Finds out who makes a request: by a front proxy, a client certificate or a bearer token, in this order.
+//! Authenticates the user of a request by a front proxy, a client certificate or a bearer token, in this order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -92,7 +92,7 @@ impl Authentication {
         if !chain.is_empty() {
             if let Some(proxies) = &trust.proxies {
                 match proxies.verify(chain) {
-                    // A proxy whose headers are invalid does not make the request itself.
+                    // If the proxy's headers are invalid, the proxy is not taken for the user.
                     Ok(()) => {
                         if let Some(user) = proxies.user(headers)? {
                             return Ok(user.authenticated());
@@ -132,11 +132,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     token.filter(|_| scheme.eq_ignore_ascii_case("bearer"))
 }
 
-/// Asks the API server whose a token is.
+/// Asks the API server for the user of a token.
 struct Tokens {
     api: Api,
     ttl: Duration,
-    /// By the codes of tokens, so that no token is in memory after its request.
+    /// Keyed by the tokens' authentication codes, so that no token is in memory after its request.
     cache: Cache<[u8; SHA256_OUTPUT_LEN], Option<User>>,
     /// Known to this process alone.
     key: hmac::Key,
@@ -161,7 +161,7 @@ impl Tokens {
         Ok(Tokens { api, ttl, cache: Cache::new(), key })
     }
 
-    /// Returns the code under which the answer to a token is kept.
+    /// Returns the authentication code that is the token's key in the cache.
     fn code(&self, token: &str) -> [u8; SHA256_OUTPUT_LEN] {
         let mut code = [0; SHA256_OUTPUT_LEN];
         // SHA-256 has this length.

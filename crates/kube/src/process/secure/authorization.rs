@@ -12,7 +12,7 @@ use crate::api::{Api, ApiError, Resource};
 
 /// A group whose members may do anything.
 const PRIVILEGED: &str = "system:masters";
-/// The longest question whose answer is kept: its size is up to the client.
+/// The longest path and verb, in bytes, whose decision is kept: clients determine their length.
 const LONGEST: usize = 10_000;
 
 /// The decision on a request.
@@ -105,7 +105,7 @@ impl Authorization {
         Ok(decision)
     }
 
-    /// Returns whether a path needs no decision. A path that ends with `*` stands for all that begin like it.
+    /// Returns whether a path needs no decision. A path that ends with `*` matches every path with this prefix.
     fn always_allows(&self, path: &str) -> bool {
         let path = path.trim_start_matches('/');
         self.allowed_paths.iter().any(|allowed| match allowed.strip_suffix('*') {

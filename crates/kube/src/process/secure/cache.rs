@@ -10,8 +10,8 @@ use tokio::time::Instant;
 /// The number of answers that are kept, as in kube-scheduler.
 const LIMIT: usize = 8_192;
 
-/// Answers by question, each with the moment at which it expires. The questions come from clients, so their number is
-/// limited: the answer that expires first makes way for a new one.
+/// Answers by question, each with the moment at which it expires. The questions come from clients, so the number of
+/// answers is limited: a new answer replaces the one that expires first.
 pub(super) struct Cache<K, V> {
     entries: Mutex<Entries<K, V>>,
     limit: usize,
@@ -46,7 +46,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         }
     }
 
-    /// Keeps an answer for this long, and drops the expired ones once in such a time. O(1) on average, or O(answers) if
+    /// Keeps an answer for `ttl`, and drops expired answers at most once per `ttl`. O(1) on average, or O(answers) if
     /// the cache is full.
     pub(super) fn put(&self, key: K, value: V, ttl: Duration) {
         if ttl.is_zero() {
@@ -113,7 +113,7 @@ mod tests {
         cache.put("b", 2, TTL);
         cache.put("c", 3, TTL);
         assert_eq!((cache.get(&"a"), cache.get(&"b"), cache.get(&"c")), (None, Some(2), Some(3)));
-        // A known question needs no room.
+        // A new answer to a known question replaces no other.
         cache.put("b", 4, TTL);
         assert_eq!((cache.get(&"b"), cache.get(&"c")), (Some(4), Some(3)));
     }

@@ -16,7 +16,7 @@ use rustls::sign::CertifiedKey;
 
 use super::ServeError;
 
-/// Where the certificate of the server comes from.
+/// The source of the server's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CertificateSource {
@@ -74,8 +74,8 @@ impl ServingCertificate {
         Ok(ServingCertificate { current, files: Some((certificate, key)), provider })
     }
 
-    /// Reads the files again. The certificate stays if they are invalid, for instance because only one of them has been
-    /// replaced so far.
+    /// Reads the files again. The certificate stays in use if they are invalid, for instance because only one of them
+    /// has been replaced so far.
     pub(super) fn reload(&self) -> Result<(), ServeError> {
         let Some((certificate, key)) = &self.files else { return Ok(()) };
         let read = read(certificate, key, &self.provider)?;
@@ -106,13 +106,13 @@ fn read(
     CertifiedKey::from_der(chain, private, provider).map_err(|error| failed(key, &error))
 }
 
-/// Reads the certificates of a PEM file, of which there must be one at least.
+/// Reads the certificates of a PEM file, which must contain at least one.
 pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ServeError> {
     let text = fs::read(file).map_err(|error| ServeError::file(file, &error))?;
     parse(&text).map_err(|why| ServeError::file(file, &why))
 }
 
-/// Reads the certificates of PEM text, of which there must be one at least.
+/// Reads the certificates of PEM text, which must contain at least one.
 pub(super) fn parse(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     match read {
@@ -135,7 +135,7 @@ fn self_signed(address: IpAddr) -> Result<(rcgen::Certificate, String), ServeErr
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     let today = now.to_zoned(TimeZone::UTC).date();
-    // A clock that is slow, and time zones, make a day of difference at most.
+    // A slow clock and time zones make a difference of at most a day.
     let days = [today.saturating_sub(1.day()), today.saturating_add(366.days())];
     let [before, after] = days.map(|day| {
         // Each part of a valid date is in range.

@@ -1,8 +1,8 @@
 //! HTTPS with delegated authentication and authorization, as kube-scheduler serves it on its port 10259.
 //!
-//! A request is answered if its user may make it. Users are found by client certificates and TokenReviews, and their
-//! rights by SubjectAccessReviews, so that the cluster's roles decide: a rule of `nonResourceURLs` grants `/metrics`.
-//! Answers of the API server are kept for 10 s. A request without credentials is that of `system:anonymous`, and paths
+//! A request is answered if its user may make it. Users are authenticated by client certificates and TokenReviews, and
+//! authorized by SubjectAccessReviews, so the cluster's roles decide: a rule of `nonResourceURLs` grants `/metrics`.
+//! Answers of the API server are kept for 10 s. A request without credentials comes from `system:anonymous`, and paths
 //! of probes need no rights.
 //!
 //! | answer | meaning |
@@ -62,19 +62,20 @@ use crate::api::{Api, ApiError};
 
 /// How often files and the ConfigMap are read again.
 const REFRESH: Duration = Duration::from_secs(60);
-/// How often the ConfigMap is read while it never could be.
+/// How often the ConfigMap is read until it was read for the first time.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Whether the authorities that no file gives are looked up in the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lookup {
-    /// They are, and a failure is tried again (kube-scheduler's default).
+    /// Authorities are looked up, and failures are retried (kube-scheduler's default).
     #[default]
     Tolerant,
-    /// They are, and a failure at the start is an error (`--authentication-tolerate-lookup-failure=false`).
+    /// Authorities are looked up, and a failure at the start is an error
+    /// (`--authentication-tolerate-lookup-failure=false`).
     Strict,
-    /// They are not (`--authentication-skip-lookup`).
+    /// Authorities are not looked up (`--authentication-skip-lookup`).
     Skip,
 }
 
@@ -82,7 +83,7 @@ pub enum Lookup {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SecureConfig {
-    /// The address to listen on. Port 0 takes a free port, and an unspecified address stands for all addresses.
+    /// The address to listen on. Port 0 selects a free port, and an unspecified address means all addresses.
     pub address: SocketAddr,
     /// The server's certificate.
     pub certificate: CertificateSource,
@@ -100,7 +101,7 @@ pub struct SecureConfig {
     /// The client that reviews accesses. Without one, only `always_allow_paths` and the group `system:masters` are
     /// allowed.
     pub authorization: Option<Api>,
-    /// Paths that need no rights. One that ends with `*` stands for all that begin like it.
+    /// Paths that need no rights. One that ends with `*` matches every path with this prefix.
     pub always_allow_paths: Vec<String>,
     /// How long the permission to make a request is kept.
     pub authorized_ttl: Duration,
@@ -167,7 +168,7 @@ impl ServeError {
 }
 
 impl Served {
-    /// Starts to answer over HTTPS, to users who have the right.
+    /// Starts to serve HTTPS to authorized users.
     ///
     /// # Errors
     ///
@@ -211,8 +212,8 @@ impl Served {
     }
 }
 
-/// Listens on an address. Any unspecified address, such as `0.0.0.0`, stands for all addresses of both families, as in
-/// kube-scheduler, unless the system keeps IPv6 sockets from IPv4 (`net.ipv6.bindv6only`).
+/// Listens on an address. Any unspecified address, such as `0.0.0.0`, means all addresses of both families, as in
+/// kube-scheduler, unless the system restricts IPv6 sockets to IPv6 (`net.ipv6.bindv6only`).
 async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     if address.ip().is_unspecified() {
         let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()));
@@ -238,7 +239,8 @@ fn tls(
     Ok(config)
 }
 
-/// Reads files and the ConfigMap again, so that certificates can be replaced. What was read before stays if this fails.
+/// Reads files and the ConfigMap again, so that certificates can be replaced. If this fails, the previous contents stay
+/// in use.
 async fn refresh(
     certificate: Arc<ServingCertificate>,
     sources: Sources,
@@ -258,7 +260,7 @@ async fn refresh(
         let read = match sources.read_files() {
             Ok(mut trust) => match sources.look_up(&mut trust).await {
                 Ok(()) => Ok(trust),
-                // The files count without the cluster, too.
+                // The authorities of the files are used even if the look-up fails.
                 Err(error) => Err((ServeError::Lookup(error), (!is_complete).then_some(trust))),
             },
             Err(error) => Err((error, None)),
@@ -325,18 +327,18 @@ async fn admit(
             response
         }
     };
-    // Nothing between here and the client may keep what another user must not see.
+    // No cache on the way to the client may keep an answer that other users must not see.
     let private = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(CACHE_CONTROL).or_insert(private);
     response
 }
 
-/// Replaces the characters of HTML, so that no browser takes an error for a page.
+/// Escapes HTML, so that no browser renders an error as a page.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// An error as the API server answers it (`metav1.Status`).
+/// An error in the API server's format (`metav1.Status`).
 fn refusal(code: StatusCode, reason: &str, message: &str) -> Response {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

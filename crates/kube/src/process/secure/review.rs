@@ -12,7 +12,7 @@ use crate::api::{Api, ApiError, Resource};
 const LIMIT: Duration = Duration::from_secs(10);
 /// Tries of a review.
 const TRIES: u32 = 5;
-/// The time between the first two tries. Each later one is half as long again.
+/// The time between the first two tries. Each later pause is 1.5 times as long.
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Serialize)]

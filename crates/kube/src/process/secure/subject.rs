@@ -1,4 +1,4 @@
-//! The subject of a client's certificate: who it is, and the groups it belongs to.
+//! The subject of a client's certificate: the user and its groups.
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;

@@ -1,4 +1,4 @@
-//! Which client certificates are trusted, and for what.
+//! The authorities of client certificates: those of clients, and those of front proxies.
 //!
 //! A certificate authenticates its owner if it is signed by the clients' authority. If it is signed by the authority of
 //! front proxies, it authenticates a proxy, which names the user in headers of the request.
@@ -26,7 +26,7 @@ use super::subject::Subject;
 use super::validity::Validity;
 use crate::api::{Api, ApiError};
 
-/// Where the API server publishes how it authenticates clients.
+/// The ConfigMap in which the API server publishes how it authenticates clients.
 pub(super) const CONFIG_MAP: &str =
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
@@ -38,13 +38,13 @@ pub struct RequestHeaders {
     pub client_ca: Option<PathBuf>,
     /// Common names of the proxies' certificates. Empty trusts every certificate of the authority.
     pub allowed_names: Vec<String>,
-    /// Headers with the user's name, of which the first that is present counts.
+    /// Headers with the user's name. The first that is present is used.
     pub username_headers: Vec<String>,
-    /// Headers with the user's uid, of which the first that is present counts.
+    /// Headers with the user's uid. The first that is present is used.
     pub uid_headers: Vec<String>,
     /// Headers with a group each.
     pub group_headers: Vec<String>,
-    /// Beginnings of headers with further attributes of the user.
+    /// Prefixes of headers with further attributes of the user.
     pub extra_prefixes: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Trust {
     pub(super) proxies: Option<FrontProxies>,
 }
 
-/// Certificates that sign those of clients, each with the time in which it is valid.
+/// Certificates that sign those of clients, each with its validity period.
 pub(super) struct Authority(Vec<(Validity, Arc<dyn ClientCertVerifier>)>);
 
 impl Authority {
@@ -92,7 +92,7 @@ impl Authority {
     pub(super) fn verify(&self, chain: &[CertificateDer<'static>]) -> Result<Subject, String> {
         let (own, rest) = chain.split_first().ok_or("no certificate")?;
         let now = UnixTime::now();
-        // webpki does not check the validity of an authority's own certificate, which Go does.
+        // webpki does not check the validity period of an authority's own certificate, but Go does.
         let valid = self.0.iter().filter(|(validity, _)| validity.contains(now));
         let mut why = "no certificate of the authority is valid at this time".to_owned();
         for (_, verifier) in valid {
@@ -163,7 +163,7 @@ fn text(name: &str, value: &HeaderValue) -> Result<String, String> {
     text.map(str::to_owned).map_err(|_| format!("front proxy: header {name:?} is not UTF-8"))
 }
 
-/// Decodes `%2f` and its like in the key of an attribute. Invalid text stays as it is.
+/// Decodes percent escapes, such as `%2f`, in the key of an attribute. Invalid text stays as it is.
 fn unescape(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -185,11 +185,11 @@ fn unescape(key: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
 }
 
-/// What to read trust from.
+/// The sources of trusted authorities.
 pub(super) struct Sources {
     pub(super) client_ca: Option<PathBuf>,
     pub(super) headers: RequestHeaders,
-    /// The client that looks up what no file gives.
+    /// The client that looks up the authorities that no file provides.
     pub(super) lookup: Option<Api>,
     pub(super) provider: Arc<CryptoProvider>,
 }
@@ -213,7 +213,7 @@ impl Sources {
         Ok(Trust { clients, proxies })
     }
 
-    /// Looks up what no file gives. A cluster without the ConfigMap publishes nothing.
+    /// Looks up the authorities that no file provides. A cluster without the ConfigMap publishes none.
     pub(super) async fn look_up(&self, trust: &mut Trust) -> Result<(), ApiError> {
         let Some(api) = &self.lookup else { return Ok(()) };
         if trust.clients.is_some() && trust.proxies.is_some() {

@@ -1,4 +1,4 @@
-//! The time in which a certificate is valid.
+//! The validity period of a certificate.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -11,7 +11,7 @@ const GENERALIZED_TIME: u8 = 0x18;
 /// The version, which certificates of version 1 do not have.
 const VERSION: u8 = 0xa0;
 
-/// The seconds since 1970 in which a certificate is valid, both ends included.
+/// The validity period of a certificate in seconds since 1970, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
     from: i64,
@@ -19,7 +19,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Reads the validity of a certificate (RFC 5280, 4.1).
+    /// Reads the validity period of a certificate (RFC 5280, 4.1).
     pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<Validity> {
         let mut input = &**certificate;
         let mut certificate = element(&mut input, SEQUENCE)?;

@@ -1,4 +1,4 @@
-//! Accepts connections, and bounds how many there are and how long each may be idle.
+//! Accepts connections, and limits their number and their idle time.
 //!
 //! Each connection is a task, from its TLS handshake to its end. If there are too many, the oldest one without a
 //! request is closed for a new one, so clients that connect and send nothing delay no probe.
@@ -29,14 +29,14 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 /// The certificates that a client has presented, its own first. They are not verified yet, except that the client has
-/// the key of the first one.
+/// proved to hold the key of the first one.
 #[derive(Clone)]
 pub(in crate::process) struct Peer(pub(in crate::process) Arc<[CertificateDer<'static>]>);
 
 /// Limits of connections.
 #[derive(Clone, Copy)]
 pub(in crate::process) struct Bounds {
-    /// Connections at once.
+    /// The maximum number of connections.
     connections: usize,
     /// The time that a client has for its handshake.
     handshake: Duration,
@@ -55,8 +55,8 @@ impl Default for Bounds {
     }
 }
 
-/// Answers connections until the future is dropped. Requests that are being answered then are answered to their end.
-/// With encryption, requests have a [`ConnectInfo`] with a [`Peer`].
+/// Answers connections until the future is dropped. Requests in progress are still answered. With encryption, requests
+/// have a [`ConnectInfo`] with a [`Peer`].
 pub(in crate::process) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -71,7 +71,7 @@ pub(in crate::process) async fn serve(
                 // The client may have gone already.
                 if error.kind() != ErrorKind::ConnectionAborted {
                     tracing::warn!(%error, "a connection was not accepted");
-                    // The process is out of file descriptors, which passes.
+                    // The process may be out of file descriptors, which is temporary.
                     sleep(Duration::from_millis(100)).await;
                 }
                 continue;
@@ -137,7 +137,7 @@ async fn connection(
     bounds: Bounds,
     is_busy: Arc<AtomicBool>,
 ) {
-    // It only delays small answers.
+    // A failure only delays small answers.
     let _ = stream.set_nodelay(true);
     let Some(tls) = tls else { return answer(stream, None, router, bounds, is_busy).await };
     match timeout(bounds.handshake, tls.accept(stream)).await {

@@ -1,4 +1,4 @@
-//! Gives pods to the replicas that hold the shards of their nodes.
+//! Hands pods over to the replicas that hold the shards of their nodes.
 //!
 //! A hand-over is one patch of `status.nominatedNodeName`, without a condition or an event. The pod returns to the queue
 //! and backs off, so it is not decided again before the watch shows the nomination, which parks it. If the patch fails,
@@ -9,7 +9,7 @@ use portolan::model::{Name, Pod};
 
 use crate::write::{ApiBinder, Failure, HandOverPace};
 
-/// Hands pods over. Clones share what they remember.
+/// Hands pods over. Clones share their state.
 #[derive(Clone)]
 pub(in crate::process) struct HandOver {
     pace: HandOverPace,
@@ -31,8 +31,8 @@ impl HandOver {
         !self.pace.shards().holds_pod(pod)
     }
 
-    /// Leaves the nomination of a preemptor to a node of another replica out of its report. The evictor writes it when
-    /// the victims are terminating: the other replica would preempt too if it received the pod before. If the victims
+    /// Removes the nomination to a node of another replica from a preemptor's report. The evictor writes it when the
+    /// victims are terminating: if the other replica received the pod earlier, it would preempt, too. If the victims
     /// were terminating already, the pod is handed over when they are gone.
     pub(in crate::process) fn withhold(&self, failure: &mut Failure) {
         if matches!(&failure.nomination, Nomination::Node(node) if self.is_foreign(node)) {

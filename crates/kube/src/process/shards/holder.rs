@@ -1,9 +1,9 @@
-//! Keeps the Leases of the shards that a replica holds, and takes, asks for and gives up others.
+//! Renews the Leases of the shards that a replica holds, and takes, asks for and gives up Leases.
 //!
-//! A round sends one request, or a pair of them, for each Lease, all at once: held ones are renewed, others are read.
-//! What follows from the [plan](super::plan) is sent in a second round, which renews the held ones again. While answers
-//! about the others are waited for, the held ones are renewed in each retry period, so the others delay no renewal. A
-//! shard that was taken is used when the mirror contains all pods that the API server had after it was taken: the last
+//! A round sends one or two requests for each Lease, all at once: held Leases are renewed, and others are read. The
+//! actions of the [plan](super::plan) are sent in a second round, which renews the held Leases again. While answers
+//! about other Leases are pending, the held Leases are renewed in each retry period, so other Leases delay no renewal.
+//! A replica uses a shard when its mirror contains all pods that the API server had after the shard was taken: the last
 //! bindings of the previous holder are then counted.
 
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ use crate::api::Api;
 use crate::mirror::MirrorError;
 use crate::write::{Fence, ShardGate};
 
-/// Holds a replica's part of the shards.
+/// Holds a replica's shards.
 ///
 /// Its fence is open until the first of the held Leases ends, and closed while none is held. It is closed for good when a
 /// Lease is lost.
@@ -37,7 +37,7 @@ pub struct ShardHolder {
     lease_duration: Duration,
     renew_deadline: Duration,
     retry_period: Duration,
-    /// The shard with which this replica begins to take shards.
+    /// The first shard that this replica tries to take.
     first: usize,
     gate: ShardGate,
     fence: Fence,
@@ -142,8 +142,9 @@ impl ShardHolder {
         self.fence.close();
     }
 
-    /// Gives all Leases back, so that the other replicas need not wait for their expiry. Call it after the last write.
-    /// Those that cannot be given back, or to whose nodes a binding may still be applied, expire by themselves.
+    /// Releases all Leases, so that the other replicas need not wait for their expiry. Call it after the last write.
+    /// Leases that cannot be released, and Leases of shards to whose nodes a binding may still be applied, expire by
+    /// themselves.
     pub async fn release(&mut self) {
         self.fence.close();
         let all = self.slots.iter_mut().enumerate();
@@ -158,7 +159,7 @@ impl ShardHolder {
         self.gate.shards().held().count()
     }
 
-    /// Renews and reads the Leases, and does what follows.
+    /// Renews and reads the Leases, and carries out the plan.
     async fn rounds(&mut self, scheduler: &LiveScheduler) -> Result<(), Lost> {
         for at in self.indices_in(State::Ending) {
             if self.gate.is_drained(at as u32) {

@@ -1,11 +1,13 @@
-//! What a replica does next about the Leases of the shards: a pure function of the Leases as the replica sees them.
+//! Decides a replica's next actions on the Leases of the shards: a pure function of the Leases as the replica sees
+//! them.
 //!
 //! - A shard that nobody holds is taken at once by a replica that has fewer than its share, and by any other replica one
 //!   lease duration later. A shard of a dead replica is thus always taken over.
 //! - A replica with at least 2 shards fewer than another one asks for as many as make both equal, by an annotation.
-//! - The holder gives a shard up if the replica that asks still has at least 2 fewer, and removes the request otherwise.
-//!   A shard that was given up is reserved for the replica that asked, for one lease duration. The next one is given up
-//!   to this replica after it has taken the first: if it has died, one shard at a time is held by nobody.
+//! - The holder gives a shard up if the replica that asks still has at least 2 fewer, and removes the request
+//!   otherwise. A shard that was given up is reserved for the replica that asked, for one lease duration. The next one
+//!   is given up for this replica only after it has taken the first, so a replica that has died leaves at most one
+//!   shard at a time without a holder.
 //!
 //! Each shard that is given up reduces the sum of the squares of the counts, so shards do not go back and forth. At rest,
 //! the counts of any two replicas differ by at most 1.
@@ -25,15 +27,15 @@ pub(super) struct View {
     pub(super) is_ending: bool,
     /// Whether this replica could not use the shard and leaves it to others for a time. Meanwhile it asks for none.
     pub(super) is_avoided: bool,
-    /// Whether this replica recently failed to take the Lease, and ignores the shard for a while: a Lease that cannot be
-    /// taken must not keep it from asking for others.
+    /// Whether this replica recently failed to take the Lease, and ignores the shard for a while: a Lease that cannot
+    /// be taken must not keep the replica from asking for others.
     pub(super) has_failed: bool,
 }
 
-/// Something to do about the shard of this index.
+/// An action on the shard with this index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Take a shard that nobody holds, or whose Lease is this replica's although it does not know why.
+    /// Take a shard that nobody holds, or whose Lease unexpectedly names this replica.
     Take(usize),
     /// Ask the holder for the shard.
     Ask(usize),
@@ -63,8 +65,8 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// Returns what the replica `me` does next. `first` is the shard with which it begins: replicas that begin with different
-/// shards rarely try to take the same one. O(shards²).
+/// Returns the next actions of the replica `me`. `first` is the shard with which it begins: replicas that begin with
+/// different shards rarely try to take the same one. O(shards²).
 pub(super) fn plan(
     me: &str,
     views: &[View],
@@ -114,8 +116,8 @@ fn take(me: &str, views: &[View], first: usize, lease_duration: Duration) -> Vec
     taken
 }
 
-/// Answers the requests for this replica's shards. Requests of a replica that has not taken a shard yet that was given
-/// up for it remain.
+/// Answers the requests for this replica's shards. Requests remain if their replica has not yet taken a shard that was
+/// given up for it.
 fn give_up(me: &str, views: &[View]) -> Vec<Action> {
     let mut counts = Counts::default();
     for view in views {
@@ -148,7 +150,7 @@ fn give_up(me: &str, views: &[View]) -> Vec<Action> {
     answers
 }
 
-/// Asks for shards as if every request that others made was granted.
+/// Asks for shards as if every request of another replica had been granted.
 fn ask(me: &str, views: &[View], first: usize) -> Vec<Action> {
     let mut counts = Counts::default();
     for view in views {

@@ -106,7 +106,7 @@ struct Stored {
     renewals: u64,
 }
 
-/// A replica, with what it saw of each Lease and when.
+/// A replica, with its last view of each Lease and the time.
 #[derive(Clone)]
 struct Replica {
     seen: Vec<(u64, u64)>,
@@ -152,8 +152,8 @@ impl Simulation {
         View { holder, wanted_by, is_ending, is_avoided: false, has_failed: false }
     }
 
-    /// Runs a round of a replica: it renews, gives back, looks, and acts on what it saw. Actions on a Lease that has
-    /// changed meanwhile fail, as a replacement with an old version does, here at random.
+    /// Runs a round of a replica: it renews and releases Leases, reads them, and acts on the results. Actions on a
+    /// Lease that has changed meanwhile fail, as a replacement with an old version does, here at random.
     fn round(&mut self, index: usize) {
         let Some(mut replica) = self.replicas[index].clone() else { return };
         for at in 0..self.leases.len() {

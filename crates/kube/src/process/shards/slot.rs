@@ -1,4 +1,4 @@
-//! A shard's Lease, and what this replica does with the shard.
+//! A shard's Lease, and the state of the shard in this replica.
 
 use tokio::time::{Instant, timeout};
 
@@ -15,20 +15,20 @@ pub(super) struct Slot {
     pub(super) since: Instant,
     /// When the Lease was taken last.
     pub(super) taken_at: Instant,
-    /// When the Lease was given back because the mirror did not become current.
+    /// When the Lease was released because the mirror did not become current.
     unused_at: Option<Instant>,
     /// When a try to take the Lease ended with an error.
     failed_at: Option<Instant>,
 }
 
-/// The retry periods for which a Lease is not tried again after an error. Longer than a round, which takes at most 2.2 of
-/// them, so the next plan still sees the failure.
+/// The number of retry periods for which a Lease is not tried again after an error. Longer than a round, which takes at
+/// most 2.2 of them, so the next plan still sees the failure.
 const PERIODS_AFTER_ERROR: u32 = 3;
 
-/// What this replica does with a shard.
+/// The state of a shard in this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It does not hold the Lease.
+    /// This replica does not hold the Lease.
     Away,
     /// It tries to take the Lease, and may hold it already.
     Taking,
@@ -36,14 +36,14 @@ pub(super) enum State {
     Taken,
     /// It schedules.
     Held,
-    /// It schedules no longer, and bindings may be in flight.
+    /// It no longer schedules, and bindings may be in flight.
     Ending,
     /// Nothing is in flight, and the Lease is being released. It is not renewed: if only the answer was lost, another
     /// replica may hold it already.
     Releasing,
 }
 
-/// What a round does about a shard.
+/// A round's step for a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Look,
@@ -69,13 +69,13 @@ impl Slot {
         }
     }
 
-    /// Whether the shard was taken 2 lease durations ago and could not begin. Another replica may be able to use it.
+    /// Whether the shard was taken 2 lease durations ago and is not in use yet. Another replica may be able to use it.
     pub(super) fn is_unused(&self) -> bool {
         self.state == State::Taken
             && self.taken_at.elapsed() >= 2 * self.lock.config().lease_duration
     }
 
-    /// Gives back a shard that could not begin, and avoids it for a lease duration.
+    /// Releases a shard that could not be used, and avoids it for a lease duration.
     pub(super) fn leave_unused(&mut self) {
         tracing::error!(lease = self.lock.path(), "the pods did not become up to date");
         (self.state, self.unused_at) = (State::Releasing, Some(Instant::now()));
@@ -103,7 +103,7 @@ impl Slot {
         }
     }
 
-    /// What a round does about the shard unless the plan says otherwise.
+    /// A round's step for the shard, unless the plan has another one.
     pub(super) fn usual(&self) -> Step {
         match self.state {
             // The answer to an earlier try was lost.
@@ -166,7 +166,7 @@ impl Slot {
                     Ok(Turn::Other(_)) => self.state = State::Away,
                     // Another replica was faster.
                     Err(error) if error.is_conflict() => {}
-                    // The Lease may be taken all the same. The next look shows it.
+                    // The Lease may have been taken nevertheless. The next read shows it.
                     Err(_) => self.failed_at = Some(Instant::now()),
                 }
                 tried.map(drop)
