@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that the declared rust-version covers all dependencies, and builds the library and the crates beside it with that
-# toolchain, which is installed if possible.
+# toolchain, which is installed if possible. `ci/msrv.sh quick` builds nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(cargo metadata --format-version 1 --locked | python3 -c '
@@ -19,6 +19,7 @@ assert not newer, f"rust-version {ours} is older than these dependencies require
 print(ours)
 ')
 echo "rust-version $version covers the edition and all dependencies that declare one"
+[ "${1:-}" != quick ] || exit 0
 if ! rustup run "$version" rustc --version >/dev/null 2>&1; then
     timeout 300 rustup toolchain install "$version" --profile minimal --no-self-update >/dev/null 2>&1 || true
 fi

@@ -3,7 +3,9 @@
 # order. A failing step does not prevent the others from running; the exit status is 1 if any step failed.
 #
 #   real       a scheduler on a real kube-apiserver and etcd, if KUBEBUILDER_ASSETS names their folder
-#   features   the program with features that its tests leave out
+#   release    the README's first command and the golden vectors, with a release build
+#   features   clippy, documentation and the program with all features
+#   targets    the declared Rust version, and other targets
 #   cost       cost of publishing at a million nodes, and load and latency at that size
 #   benchmarks every measurement of ci/benchmarks.sh, on small clusters
 #   miri       Miri with many seeds
@@ -16,12 +18,17 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(real features cost benchmarks miri thread live fuzz soak mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(real release features targets cost benchmarks miri thread live fuzz soak mutants); fi
 
 run_step() {
     case $1 in
     real) cargo test -p portolan-kube --test real -- --nocapture ;;
-    features) cargo test -p portolan-cli --features parquet --bin portolan ;;
+    release) bash ci/first-five-minutes.sh && bash ci/vectors.sh ;;
+    features)
+        bash ci/clippy.sh all && bash ci/docs.sh all &&
+            cargo test -p portolan-cli --features parquet --bin portolan
+        ;;
+    targets) bash ci/msrv.sh && bash ci/targets.sh ;;
     cost)
         bash ci/cost.sh && cargo run --release -p portolan-cli -- perf cache --nodes 1000000
         ;;
@@ -33,7 +40,7 @@ run_step() {
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of real, features, cost, benchmarks, miri, thread, live, fuzz, soak, mutants"
+        echo "unknown step $1: use one of real, release, features, targets, cost, benchmarks, miri, thread, live, fuzz, soak, mutants"
         return 1
         ;;
     esac

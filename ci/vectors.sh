@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Compares portolan's answers with golden vectors, which contain kube-scheduler's answers. `ci/vectors.sh DIR` compares
 # the vectors in DIR; by default those in tests/vectors, and the recorded ones in ../shared/vectors if that directory
-# exists.
+# exists. The program is built in release mode, unless PORTOLAN is the path of another build.
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "$0")/.."
 shopt -s nullglob
+if [ -n "${PORTOLAN:-}" ]; then portolan=("$PORTOLAN"); else portolan=(cargo run --release --quiet --); fi
 
 # Compares every file of a directory. Recordings of writes (live.*) run a scheduler against an API server in memory.
 compare() {
@@ -14,7 +15,7 @@ compare() {
         echo "$1: no vectors found (*.jsonl, *.jsonl.gz)"
         return 1
     fi
-    cargo run --release --quiet -- conformance "${files[@]}"
+    "${portolan[@]}" conformance "${files[@]}"
 }
 
 case $# in

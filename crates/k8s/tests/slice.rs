@@ -366,7 +366,7 @@ fn mutate(json: &mut Json, mutation: &Mutation) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn mutated_objects_read_the_same(
