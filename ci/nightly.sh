@@ -3,7 +3,7 @@
 # order. A failing step does not prevent the others from running; the exit status is 1 if any step failed.
 #
 #   real       a scheduler on a real kube-apiserver and etcd, if KUBEBUILDER_ASSETS names their folder
-#   release    the README's first command and the golden vectors, with a release build
+#   release    the README's first command, the golden vectors and all their objects, with a release build
 #   features   clippy, documentation and the program with all features
 #   targets    the declared Rust version, and other targets
 #   cost       cost of publishing at a million nodes, and load and latency at that size
@@ -23,7 +23,10 @@ if [ ${#steps[@]} = 0 ]; then steps=(real release features targets cost benchmar
 run_step() {
     case $1 in
     real) cargo test -p portolan-kube --test real -- --nocapture ;;
-    release) bash ci/first-five-minutes.sh && bash ci/vectors.sh ;;
+    release)
+        bash ci/first-five-minutes.sh && bash ci/vectors.sh &&
+            cargo test --release -p portolan-k8s --test objects golden_vector -- --nocapture
+        ;;
     features)
         bash ci/clippy.sh all && bash ci/docs.sh all &&
             cargo test -p portolan-cli --features parquet --bin portolan
@@ -35,7 +38,7 @@ run_step() {
     benchmarks) bash ci/benchmarks.sh --quick ;;
     miri) bash ci/miri.sh 64 ;;
     thread) bash ci/sanitizers.sh address && bash ci/sanitizers.sh thread ;;
-    live) PORTOLAN_SCHEDULES=2000 cargo test --release -p portolan-kube --test live ;;
+    live) PORTOLAN_SCHEDULES=2000 cargo test --release -p portolan-kube --test live schedules:: ;;
     fuzz) bash ci/fuzz.sh --seconds "${PORTOLAN_FUZZ_SECONDS:-900}" ;;
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     mutants) bash ci/machine-mutants.sh ;;

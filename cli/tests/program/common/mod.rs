@@ -27,7 +27,9 @@ pub(crate) fn portolan(arguments: &[&str]) -> Run {
 
 /// Writes a file into the test's own folder and returns its path.
 pub(crate) fn file(test: &str, name: &str, content: &[u8]) -> String {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
+    // Tests run at once, so the folder of two tests must not have the same name.
+    let caller = std::thread::current().name().unwrap_or_default().replace("::", "-");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(caller).join(test);
     std::fs::create_dir_all(&folder).expect("the folder can be made");
     let path = folder.join(name);
     std::fs::write(&path, content).expect("the file can be written");

@@ -2,18 +2,16 @@
 //!
 //! `PORTOLAN_SCHEDULES` sets the number of random workloads.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::support::{self, PATIENCE, Process, client, node, pod, server, until};
 use fastrand::Rng;
 use portolan_apiserver::ApiServer;
 use portolan_kube::api::{Limits, Resource};
 use portolan_kube::process::Served;
 use portolan_kube::shadow::{Judgement, NodeTotal, Shadow, ShadowConfig, ShadowError, Verdict};
 use serde_json::{Value, json};
-use support::{PATIENCE, Process, client, node, pod, server, until};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use portolan_apiserver::ApiServer;
 
-use crate::stub::{Answer, Service, extender};
+use super::stub::{Answer, Service, extender};
+use super::world::{condition, node_of, portolan, post, runtime, schedule, stop};
 use crate::support::{self, applied, node, pod, until};
-use crate::world::{condition, node_of, portolan, post, runtime, schedule, stop};
 
 fn backlog(server: &ApiServer) {
     for at in 0..5 {

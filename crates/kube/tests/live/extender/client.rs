@@ -7,9 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::stub::{Answer, Service, extender};
+use super::stub::{Answer, Service, extender};
+use super::world::{find, node_of, outcome, runtime, schedule, stop};
 use crate::support::{self, node, pod, until};
-use crate::world::{find, node_of, outcome, runtime, schedule, stop};
 
 #[test]
 fn names_or_whole_nodes_are_sent_and_failures_have_kube_schedulers_message() {

@@ -4,18 +4,16 @@
 //! of the node's shard at that moment. `PORTOLAN_SCHEDULES` sets the number of random schedules, and
 //! `PORTOLAN_SEED` runs one of them.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::support::{TIMEOUT, applied, client, limits, live_config, node, pod, server, until};
 use portolan::framework::ShardSet;
 use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind, Write};
 use portolan_kube::process::{ElectionConfig, LiveFigures, LiveScheduler, ShardHolder};
 use portolan_kube::write::Fence;
 use serde_json::{Value, json};
-use support::{TIMEOUT, applied, client, limits, live_config, node, pod, server, until};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 

@@ -1,10 +1,9 @@
 //! A whole scheduler and one fault at a time. The tests of the crate's modules have every answer to each request; these
 //! show that the parts agree on what an answer means.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::{PATIENCE, Process, TIMEOUT, client, limits, node, pod, server, until};
 use futures_util::FutureExt;
 use portolan::model::Uid;
 use portolan_apiserver::{ApiServer, Effect, Fault, Write};
@@ -13,7 +12,6 @@ use portolan_kube::mirror::KindFigures;
 use portolan_kube::process::{LiveConfig, LiveScheduler};
 use portolan_kube::write::Fence;
 use serde_json::{Value, json};
-use support::{PATIENCE, Process, TIMEOUT, client, limits, node, pod, server, until};
 use tokio::runtime::Runtime;
 
 /// A server with nodes, and a scheduler that leads.

@@ -3,18 +3,16 @@
 //! Times are compared by the `renewTime` of what was written, which is taken before a request is sent and after the
 //! expiry of the previous leader's Lease was noticed. They do not depend on how busy the machine is.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::{self, applied, client, limits, server, until};
 use jiff::Timestamp;
 use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind, Write};
 use portolan_kube::process::{Election, ElectionConfig};
 use portolan_kube::write::Fence;
 use serde_json::{Value, json};
-use support::{applied, client, limits, server, until};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 

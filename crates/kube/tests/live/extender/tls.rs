@@ -11,9 +11,9 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 
-use crate::stub::extender;
+use super::stub::extender;
+use super::world::{outcome, runtime};
 use crate::support::{self, Process, limits};
-use crate::world::{outcome, runtime};
 
 /// A certificate for this name, with its key, both as PEM.
 struct Identity {

@@ -1,7 +1,5 @@
 //! HTTPS with authentication and authorization by an API server.
 
-mod support;
-
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::support;
 use portolan_apiserver::{ApiServer, Effect, Fault, Options, User};
 use portolan_kube::api::{Api, Connection, Limits};
 use portolan_kube::process::{

@@ -1,8 +1,5 @@
 //! Servers, clients and waits that the tests share.
 
-// Each test crate uses a part of this module.
-#![allow(dead_code, reason = "each test crate uses a part")]
-
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 

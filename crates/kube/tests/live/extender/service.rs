@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::world::{answering, ask, portolan, post, runtime, stop, unready};
 use crate::support::{self, node, pod};
-use crate::world::{answering, ask, portolan, post, runtime, stop, unready};
 
 #[test]
 fn the_service_answers_nothing_before_the_first_lists_are_applied() {

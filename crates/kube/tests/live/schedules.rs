@@ -14,19 +14,17 @@
 //! A third has pods of two priorities. `PORTOLAN_SCHEDULES` sets the number of schedules, and `PORTOLAN_SEED` runs one of
 //! them.
 
-mod support;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::{self, Process, node, pod, server};
 use fastrand::Rng;
 use portolan::model::Uid;
 use portolan_apiserver::{ApiServer, Effect, Fault};
 use serde_json::{Value, json};
-use support::{Process, node, pod, server};
 use tokio::runtime::Runtime;
 
 /// The schedules that run by default. `ci/nightly.sh` runs many more.

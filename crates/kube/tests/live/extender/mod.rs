@@ -1,8 +1,5 @@
 //! Extenders over real sockets: the client against services that misbehave, and against portolan's own.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod client;
 mod pair;
 mod service;

@@ -1,15 +1,13 @@
 //! What a process does at its edges: a permission that ends, a stop, a runtime that ends too early, a delayed start.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::{self, Process, client, limits, node, pod, server, until};
 use portolan_apiserver::{ApiServer, Effect, Fault};
 use portolan_kube::api::{Api, ApiError, Limits};
 use portolan_kube::process::{LiveConfig, LiveScheduler};
 use portolan_kube::write::Fence;
 use serde_json::json;
-use support::{Process, client, limits, node, pod, server, until};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};

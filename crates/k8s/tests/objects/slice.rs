@@ -1,16 +1,15 @@
 //! Reading bytes gives the same result as reading the value that they encode: the same object, or the same error.
 
-use std::io::Read;
-use std::path::PathBuf;
-
 use portolan_k8s::{node, node_from_slice, object, object_from_slice, pod, pod_from_slice};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::Value;
 
-const POD: &str = include_str!("../benches/pod.json");
+use super::vectors;
+
+const POD: &str = include_str!("../../benches/pod.json");
 /// Objects of most kinds, with every field that is read.
-const CATALOGUE: &str = include_str!("../../../fuzz/targets/input/objects.json");
+const CATALOGUE: &str = include_str!("../../../../fuzz/targets/input/objects.json");
 
 /// Kinds that have stores, in addition to those of the catalogue.
 const MORE: [&str; 7] = [
@@ -147,54 +146,12 @@ fn skipped_fields_are_only_checked_for_syntax() {
     assert!(pod_from_slice(b"{\"metadata\":{\"x\":[1,]}}").is_err());
 }
 
-/// Reads the objects of the golden vectors. The folder may be absent.
 #[test]
 fn golden_vector_objects_read_the_same() {
-    const LISTS: [(&str, &str); 15] = [
-        ("pods", "Pod"),
-        ("nodes", "Node"),
-        ("namespaces", "Namespace"),
-        ("services", "Service"),
-        ("replicationControllers", "ReplicationController"),
-        ("replicaSets", "ReplicaSet"),
-        ("statefulSets", "StatefulSet"),
-        ("persistentVolumes", "PersistentVolume"),
-        ("persistentVolumeClaims", "PersistentVolumeClaim"),
-        ("storageClasses", "StorageClass"),
-        ("csiNodes", "CSINode"),
-        ("volumeAttachments", "VolumeAttachment"),
-        ("csiDrivers", "CSIDriver"),
-        ("csiStorageCapacities", "CSIStorageCapacity"),
-        ("pdbs", "PodDisruptionBudget"),
-    ];
-    for file in ["scheduling", "scheduling-large", "profiles", "volumes", "preemption", "cache"] {
-        let folder = std::env::var_os("PORTOLAN_VECTORS").map(PathBuf::from);
-        let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vectors");
-        let path = folder.unwrap_or_else(beside).join(format!("{file}.jsonl.gz"));
-        let Ok(found) = std::fs::File::open(&path) else {
-            println!("skipped: {} does not exist", path.display());
-            continue;
-        };
-        let mut text = String::new();
-        flate2::read::GzDecoder::new(found).read_to_string(&mut text).expect("gzip");
-        let mut count = 0;
-        for line in text.lines() {
-            let scenario: Value = serde_json::from_str(line).expect("JSON");
-            let list = |field: &str| scenario[field].as_array().into_iter().flatten();
-            let listed = LISTS.iter().flat_map(|(field, kind)| list(field).map(|it| (*kind, it)));
-            let cases = list("cases").map(|case| ("Pod", &case["pod"]));
-            let ops = list("ops").flat_map(|op| {
-                [("Pod", "pod"), ("Pod", "old"), ("Node", "node"), ("Node", "oldNode")]
-                    .map(|(kind, field)| (kind, &op[field]))
-            });
-            for (kind, value) in listed.chain(cases).chain(ops).filter(|(_, it)| it.is_object()) {
-                assert!(same(kind, value.to_string().as_bytes()), "{file}: {value}");
-                count += 1;
-            }
-        }
-        println!("{file}: {count} objects");
-        assert!(count > 100, "{file}");
-    }
+    vectors::each_object(|kind, value| {
+        assert!(same(kind, value.to_string().as_bytes()), "{value}");
+        true
+    });
 }
 
 /// A JSON tree in which a key can be repeated.
