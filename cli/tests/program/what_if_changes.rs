@@ -542,7 +542,7 @@ fn nodes_are_named_and_selected_as_by_kubectl() {
     let mut other = node("n2");
     other["metadata"]["labels"]["pool"] = json!("b");
     let items = [node("n0"), node("n1"), other, pod("web-0", "n0", "200m", "ReplicaSet/web")];
-    let from = cluster("names", &items);
+    let from = cluster("kubectl-names", &items);
     for name in ["n0", "node/n0", "nodes/n0", "no/n0"] {
         let (code, answer) = ask(&["-f", &from, "--drain", name]);
         assert_eq!((code, &answer["drained"]), (0, &json!(["n0"])), "{name}");

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The exit status and the output of a run.
 pub(crate) struct Run {
@@ -25,11 +26,19 @@ pub(crate) fn portolan(arguments: &[&str]) -> Run {
     }
 }
 
-/// Writes a file into the test's own folder and returns its path.
+std::thread_local! {
+    /// The number of the test that runs on this thread.
+    static NUMBER: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+/// Writes a file into the test's own folder and returns its path. Tests run at once, so two tests never share a folder,
+/// even if they use the same name.
 pub(crate) fn file(test: &str, name: &str, content: &[u8]) -> String {
-    // Tests run at once, so the folder of two tests must not have the same name.
-    let caller = std::thread::current().name().unwrap_or_default().replace("::", "-");
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(caller).join(test);
+    let number = NUMBER.with(usize::to_string);
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(number).join(test);
     std::fs::create_dir_all(&folder).expect("the folder can be made");
     let path = folder.join(name);
     std::fs::write(&path, content).expect("the file can be written");
