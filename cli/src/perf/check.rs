@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::perf::cache::make_node;
-    use crate::perf::cycles::{Work, work};
+    use crate::perf::cycles::{Supply, Work, work};
     use crate::perf::sched::submit;
     use crate::perf::workloads::{Pods, Shape};
 
@@ -221,7 +221,8 @@ mod tests {
         let shapes = [Shape::Basic, Shape::AntiAffinity];
         let pods: Vec<Arc<Pod>> = (0..10).map(|n| pods.make(shapes[n % 2])).collect();
         let mut of = Work { gang: None, batch: BATCH, by_nodes: false, keep: true, changes: None };
-        let outcomes = work(&mut scheduler, &pods, &mut of).unwrap().outcomes;
+        let supply = Supply::new(pods.clone());
+        let outcomes = work(&mut scheduler, &supply, &mut of).unwrap().outcomes;
         assert_eq!(outcomes.iter().filter(|(_, outcome)| outcome.is_err()).count(), 1);
         (engine, before, pods, outcomes)
     }

@@ -1,6 +1,7 @@
 //! The measured cycles of one scheduler of `perf sched`: pods one by one, in batches, or in gangs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -27,6 +28,26 @@ pub(super) struct Work {
     pub(super) changes: Option<Changes>,
 }
 
+/// The pods to place. Several schedulers take pods from it, as from a queue, so that all of them work until the end.
+pub(super) struct Supply {
+    pods: Vec<Arc<Pod>>,
+    taken: AtomicUsize,
+}
+
+impl Supply {
+    pub(super) fn new(pods: Vec<Arc<Pod>>) -> Supply {
+        Supply { pods, taken: AtomicUsize::new(0) }
+    }
+
+    /// Returns the next pods: `most` of them, or those that are left.
+    fn take(&self, most: usize) -> Option<&[Arc<Pod>]> {
+        // Relaxed: the counter only divides the pods, which do not change.
+        let from = self.taken.fetch_add(most, Ordering::Relaxed);
+        let taken = self.pods.get(from..)?;
+        (!taken.is_empty()).then(|| &taken[..most.min(taken.len())])
+    }
+}
+
 /// A pod with the outcome of its cycle.
 pub(super) type Outcome = (Arc<Pod>, Result<Decision, CycleError>);
 
@@ -41,10 +62,10 @@ pub(super) struct Measured {
     pub(super) outcomes: Vec<Outcome>,
 }
 
-/// Schedules the pods.
+/// Schedules pods until none is left.
 pub(super) fn work(
     scheduler: &mut Scheduler,
-    pods: &[Arc<Pod>],
+    pods: &Supply,
     work: &mut Work,
 ) -> Result<Measured, Failure> {
     let mut measured = Measured {
@@ -53,12 +74,12 @@ pub(super) fn work(
         conflicts: 0,
         spent: Duration::ZERO,
         differences: Vec::new(),
-        outcomes: Vec::with_capacity(if work.keep { pods.len() } else { 0 }),
+        outcomes: Vec::with_capacity(if work.keep { pods.pods.len() } else { 0 }),
     };
     let before = scheduler.figures().conflicts;
     let started = Instant::now();
     match work {
-        Work { gang: Some(gang), .. } => place_gangs(scheduler, pods.chunks(*gang), &mut measured),
+        Work { gang: Some(gang), .. } => place_gangs(scheduler, pods, *gang, &mut measured),
         Work { batch: 1, .. } => place_singles(scheduler, pods, work, &mut measured)?,
         _ => place_batches(scheduler, pods, work, &mut measured)?,
     }
@@ -69,11 +90,11 @@ pub(super) fn work(
 
 fn place_singles(
     scheduler: &mut Scheduler,
-    pods: &[Arc<Pod>],
+    pods: &Supply,
     work: &mut Work,
     measured: &mut Measured,
 ) -> Result<(), Failure> {
-    for pod in pods {
+    while let Some([pod]) = pods.take(1) {
         if let Some(changes) = &mut work.changes {
             changes.next()?;
         }
@@ -129,12 +150,8 @@ fn after_preemption(
     Some(Arc::new(Pod { nominated_node_name: Some(node), ..Pod::clone(pod) }))
 }
 
-fn place_gangs<'a>(
-    scheduler: &mut Scheduler,
-    gangs: impl Iterator<Item = &'a [Arc<Pod>]>,
-    measured: &mut Measured,
-) {
-    for gang in gangs {
+fn place_gangs(scheduler: &mut Scheduler, pods: &Supply, gang: usize, measured: &mut Measured) {
+    while let Some(gang) = pods.take(gang) {
         let from = Instant::now();
         let placed = scheduler.schedule_gang(gang, gang.len(), Timestamp(0));
         measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
@@ -144,11 +161,11 @@ fn place_gangs<'a>(
 
 fn place_batches(
     scheduler: &mut Scheduler,
-    pods: &[Arc<Pod>],
+    pods: &Supply,
     work: &mut Work,
     measured: &mut Measured,
 ) -> Result<(), Failure> {
-    for batch in pods.chunks(work.batch) {
+    while let Some(batch) = pods.take(work.batch) {
         if let Some(changes) = &mut work.changes {
             changes.next()?;
         }
@@ -176,5 +193,20 @@ pub(super) fn retry(
         if let Some(again) = after_preemption(scheduler, pod, placed) {
             *placed = scheduler.schedule(&again, Timestamp(0));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pod_is_taken_once() {
+        let pod = |n: usize| Arc::new(portolan::model::pod(format!("p{n}")).build());
+        let supply = Supply::new((0..7).map(pod).collect());
+        let taken: Vec<usize> =
+            std::iter::from_fn(|| supply.take(3)).map(<[Arc<Pod>]>::len).collect();
+        assert_eq!(taken, [3, 3, 1]);
+        assert!(supply.take(1).is_none());
     }
 }

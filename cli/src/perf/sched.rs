@@ -7,7 +7,6 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
-use std::time::Instant;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Evictor, Framework, Handle, Partition};
 use portolan::log::Event;
@@ -26,7 +25,7 @@ use crate::{Output, print};
 
 use super::cache::make_node;
 use super::check::{self, Before, Reference, Report};
-use super::cycles::{Measured, Work, work};
+use super::cycles::{Measured, Supply, Work, work};
 use super::nofit::Changes;
 use super::results::{combine, cycle_us, ratios, table};
 use super::workload_files::{self, Place, Selection};
@@ -80,8 +79,9 @@ pub(crate) struct Arguments {
     /// Number of processes that measure at once, for comparison with the engine of this one.
     ///
     /// Each process has an engine, a cluster and a scheduler of its own, and measures as many pods as this one does.
-    /// The row of the processes has the sum of their cycles per second; below the table is the ratio of the engine to
-    /// them. Repeated measurements alternate between the two.
+    /// With --partition, each process has the nodes and the pods of one part. The row of the processes has the sum of
+    /// their cycles per second; below the table is the ratio of the engine to them. Repeated measurements alternate
+    /// between the two.
     #[arg(
         long,
         value_name = "COUNT",
@@ -189,19 +189,21 @@ impl Arguments {
             repeat: _,
             processes: _,
             wait: _,
-            schedulers: _,
-            partition: _,
+            schedulers,
+            partition,
             check: _,
             output: _,
             metrics: _,
             scheduler_perf: _,
             selection: _,
         } = self;
+        let parts = if *partition { usize::from(*schedulers) } else { 1 };
+        let of_part = |count: usize| count.div_ceil(parts).to_string();
         let values = [
             ("--workload", shape.name()),
-            ("--nodes", nodes.to_string()),
-            ("--init", self.init().to_string()),
-            ("--pods", self.pods(shape).to_string()),
+            ("--nodes", of_part(*nodes)),
+            ("--init", of_part(self.init())),
+            ("--pods", of_part(self.pods(shape))),
             ("--percentage-of-nodes", percentage_of_nodes.to_string()),
             ("--gang", gang.to_string()),
             ("--batch", batch.to_string()),
@@ -437,10 +439,7 @@ fn measure(
     let (schedulers, count) = (usize::from(arguments.schedulers), pods_to_place.len());
     let gang = (shape == Shape::Gang).then_some(arguments.gang as usize);
     let batch = usize::from(arguments.batch);
-    let mut shares: Vec<Vec<Arc<Pod>>> = vec![Vec::new(); schedulers];
-    for (n, pods) in pods_to_place.chunks(gang.unwrap_or(1)).enumerate() {
-        shares[n % schedulers].extend_from_slice(pods);
-    }
+    let supply = Supply::new(pods_to_place.clone());
     let mut others = Vec::with_capacity(schedulers);
     for index in 1..arguments.schedulers {
         others.push(bench.scheduler(index)?);
@@ -465,25 +464,21 @@ fn measure(
     if arguments.wait {
         processes::wait()?;
     }
-    let started = Instant::now();
     let measured: Vec<Result<Measured, Failure>> = match &mut workers[..] {
-        [one] => vec![work(one, &shares[0], &mut works[0])],
+        [one] => vec![work(one, &supply, &mut works[0])],
         all => std::thread::scope(|scope| {
-            let barrier = &barrier;
-            let of_each = all.iter_mut().zip(&shares).zip(&mut works);
-            let run = |((scheduler, share), of): ((_, &Vec<Arc<Pod>>), _)| {
-                let (scheduler, share): (&mut Scheduler, _) = (scheduler, share.clone());
+            let (barrier, supply) = (&barrier, &supply);
+            let run = |(scheduler, of)| {
                 scope.spawn(move || {
                     barrier.wait();
-                    work(scheduler, &share, of)
+                    work(scheduler, supply, of)
                 })
             };
-            let threads: Vec<_> = of_each.map(run).collect();
+            let threads: Vec<_> = all.iter_mut().zip(&mut works).map(run).collect();
             let broke = || Failure::Panicked("a scheduler thread");
             threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
         }),
     };
-    let wall = started.elapsed();
     let mut all: Option<Measured> = None;
     for one in measured {
         let one = one?;
@@ -524,8 +519,7 @@ fn measure(
         }
     }
     let overcommitted = overcommitted(&bench.engine)?;
-    let spent = if schedulers == 1 { all.spent } else { wall };
-    let per_second = (count as f64 / spent.as_secs_f64().max(1e-9)).round();
+    let per_second = (count as f64 / all.spent.as_secs_f64().max(1e-9)).round();
     let mut result = json!({
         "workload": shape.name(),
         "nodes": arguments.nodes,

@@ -142,6 +142,10 @@ fn processes_are_measured_beside_the_engine() {
             assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
         }
     }
+    let found = measure(&[&small[..], &["--processes", "2", "--partition"]].concat());
+    for (key, whole) in [("nodes", 20), ("init", 10), ("pods", 50)] {
+        assert_eq!((&found[0][key], &found[1][key]), (&whole.into(), &(whole / 2).into()), "{key}");
+    }
     let run = portolan(&[&["perf", "sched", "--processes", "2"][..], &small].concat());
     assert_eq!(run.code, 0, "{}", run.err);
     assert!(run.out.contains("\n 2 processes "), "{}", run.out);
