@@ -27,10 +27,10 @@ struct Rejected<'a> {
     lanes: u64,
 }
 
-/// Which verdict rejects some lanes.
+/// What rejects some lanes.
 #[derive(Clone, Copy)]
 enum By {
-    /// That of the filter at this position.
+    /// The filter at this position.
     Filter(usize),
     /// A status with the code [`Code::Unschedulable`]. Lanes with other statuses are not stored.
     Unschedulable,

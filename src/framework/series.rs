@@ -1,9 +1,9 @@
-//! Decisions on a plan, one after the other, and series of pods with one template among them.
+//! Decides on several pods on a plan, one after the other. Consecutive pods of one template form a series.
 //!
-//! The replicas of a Deployment share a template, and mostly all plugins that take part in their decisions are local or
-//! have nothing to say. Then only the nodes on which pods were placed differ from one decision to the next. A series
-//! therefore prepares filters and scores once, and each decision examines the chunks in its reach whose cached verdicts
-//! are outdated.
+//! The replicas of a Deployment share a template, and usually every plugin that takes part in their decisions is local
+//! or skips them. Then one decision differs from the next only in the nodes on which pods were placed. A series
+//! therefore prepares filters and scores once, and each decision evaluates only those chunks that its search reaches
+//! and whose cached verdicts are outdated.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Planned {
     }
 }
 
-/// What the decisions of a series have in common.
+/// The data that all decisions of a series share.
 struct Series<'a> {
     framework: &'a Framework,
     filters: &'a Filters<'a>,
@@ -56,7 +56,7 @@ struct Series<'a> {
 
 impl Algorithm {
     /// Decides on the pods in order and places them on the plan, up to the first one that cannot be placed. PostFilter
-    /// does not run, and the state is as if there had been no cycle for that pod.
+    /// does not run, and the state of the algorithm is the same as if that pod had had no cycle.
     pub(crate) fn plan(&mut self, plan: &mut Plan, pods: &[Arc<Pod>]) -> Vec<Planned> {
         let mut all = Vec::with_capacity(pods.len());
         while let [next, ..] = &pods[all.len()..] {
@@ -90,8 +90,8 @@ impl Algorithm {
         planned
     }
 
-    /// Places pods of one template on the plan, up to the first one that cannot be placed. Places none of a single pod
-    /// or of a template that is not one for a series.
+    /// Places pods of one template on the plan, up to the first one that cannot be placed. Places nothing if there is
+    /// only one pod, or if the template does not allow a series.
     fn plan_series(&mut self, plan: &mut Plan, pods: &[Arc<Pod>]) -> Vec<Planned> {
         let framework = &*self.framework().clone();
         if pods.len() < 2

@@ -168,7 +168,7 @@ impl Write for Fnv {
 }
 
 impl PartialEq for ShardSet {
-    /// Returns whether both are the same set, and not whether they contain the same shards.
+    /// Returns whether both are handles to the same set. Does not compare the shards in them.
     fn eq(&self, other: &ShardSet) -> bool {
         Arc::ptr_eq(&self.held, &other.held)
     }

@@ -129,8 +129,7 @@ pub enum CycleError {
     /// No feasible node was found, or a plugin failed or rejected the node after the decision.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// The engine refused the pod on its node, or the pod met [conflicts](CycleFigures::conflicts) on too many
-    /// attempts.
+    /// The engine refused the pod on its node, or too many attempts ended in [conflicts](CycleFigures::conflicts).
     #[error(transparent)]
     Assume(EventError),
     /// The pod names a scheduler that has no profile here.

@@ -6,7 +6,7 @@
 //! are one count, and the old tally of the changed chunk still holds for the other lanes. Nothing here is computed
 //! before it is requested, so writers do no work for it.
 //!
-//! A tally lies in the version, where all readers share it, and an old one still serves the unchanged lanes of its
+//! A tally is stored in the version, where all readers share it, and an old one still serves the unchanged lanes of its
 //! chunk; a [`PerChunk`](super::PerChunk) belongs to one reader and forgets whole chunks, so the two stay apart.
 
 use std::collections::HashMap;

@@ -5,16 +5,15 @@
 //!
 //! 1. *Looking up* the node, the template and the uid of each pod changes nothing, so all threads do it.
 //! 2. *Numbers* of new templates depend on the order of the pods, so one thread assigns them.
-//! 3. *Writing.* Pods on different chunks do not meet, so each chunk is written by one thread, in the order of the
+//! 3. *Writing.* Pods on different chunks share no data, so each chunk is written by one thread, in the order of the
 //!    pods. At the same time another thread enters the pods in the index of uids, sorted by hash, and in the counts of
 //!    claims and groups.
 //!
 //! On one thread, this is still faster than placing the pods one by one, because each chunk and each part of the index of
 //! uids is visited once.
 //!
-//! Only pods about which nothing can go wrong are placed in this way. The first pod that could be refused, that is
-//! known, or whose node is unknown ends the run, and the caller applies it alone. Nothing is changed for the pods after
-//! it.
+//! Only pods that cannot be refused are placed in this way. The first pod that could be refused, that is known, or
+//! whose node is unknown ends the run, and the caller applies it alone. Nothing is changed for the pods after it.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -60,7 +59,7 @@ impl Generations {
     }
 }
 
-/// What is known about a cluster to which many pods are added.
+/// The data that is kept about a cluster while many pods are added to it.
 pub(crate) struct Filling {
     threads: Threads,
     /// No sum of any node exceeds this amount. It grows by each pod, as if all pods were on one node.
@@ -102,7 +101,7 @@ impl Nodes {
     }
 }
 
-/// What the lookups found out about a pod.
+/// The results of looking up a pod.
 struct Found {
     slot: NodeSlot,
     place: Place,
