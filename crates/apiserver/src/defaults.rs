@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_go_except_those_that_kubernetes_writes() {
+    fn nulls_are_dropped_except_those_that_kubernetes_writes() {
         let mut object = json!({"a": null, "lastProbeTime": null, "b": [{"c": null, "d": 1}]});
         drop_nulls(&mut object);
         assert_eq!(object, json!({"lastProbeTime": null, "b": [{"d": 1}]}));

@@ -175,9 +175,9 @@ fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], ApiError> {
         .ok_or_else(|| ApiError::bad_request(format!("{key}: expected a list")))
 }
 
-/// Merges the list `patch` into the field, and orders it: elements that `order` names (or, without `order`, those of
-/// the patch) in that order, and the server's other elements at their old places between them, as far as these are
-/// known.
+/// Merges the list `patch` into the field, and orders it: first come the elements in `order` (or, without `order`,
+/// those of the patch) in that order. The other elements of the stored list keep their positions between them, as far
+/// as those positions are known.
 fn merge_list(
     object: &mut Map<String, Value>,
     patch: Option<&Value>,

@@ -312,7 +312,7 @@ async fn start_watch(
 /// A stream of one error.
 async fn error_alone(error: &ApiError) -> mpsc::Receiver<Bytes> {
     let (sender, receiver) = mpsc::channel(1);
-    // The receiver is here, and there is room for one piece.
+    // Cannot fail or wait: the receiver exists, and the channel has room for one piece.
     let _ = sender.send(format!("{}\n", watch::error_line(error)).into()).await;
     receiver
 }
