@@ -1,8 +1,8 @@
-//! Finds the values of an input that consists of several: concatenated JSON, newline-delimited JSON, and what
-//! `kubectl cluster-info dump` prints, which has the logs of containers between the lists.
+//! Finds the values of an input that consists of several: concatenated JSON, newline-delimited JSON, and the output of
+//! `kubectl cluster-info dump`, which has the logs of containers between the lists.
 //!
-//! The values are not searched first: each is read where the one before it ends, so an input of one value costs the same
-//! as without framing.
+//! The values are not located in advance: each is read where the one before it ends, so an input of one value costs the
+//! same as without framing.
 
 use std::borrow::Cow;
 
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_a_kind_is_no_export() {
+    fn an_object_with_a_kind_is_not_an_export() {
         let text = r#"{"nodes":[{"metadata":{"name":"n"}}],"pods":[]}"#;
         assert_eq!(nodes(text), 1);
         assert_eq!(

@@ -280,7 +280,7 @@ impl WireConfiguration {
         match (&*self.api_version.value, &*self.kind.value) {
             (V1, KIND) => {
                 if let Some((name, given)) = { addresses }.next() {
-                    return Err(at(given, format!("unknown field `{name}`: {V1} has none")));
+                    return Err(at(given, format!("unknown field `{name}`: {V1} does not have it")));
                 }
             }
             (beta, KIND) if BETAS.contains(&beta) => {

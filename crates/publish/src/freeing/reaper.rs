@@ -1,4 +1,5 @@
-//! A background thread, one per process, that frees what owners leave. It runs while there is something to free.
+//! A background thread, one per process, that frees the parts that owners leave behind. It runs while there is
+//! something to free.
 //!
 //! This file has the only lock of the module. Owners that drop a version or a fork take it. The writer never does: what
 //! its steps free goes to its backlog.

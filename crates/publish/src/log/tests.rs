@@ -197,7 +197,7 @@ fn a_panic_in_the_fold_closes_the_log_and_hangs_nobody() {
                 .extend([1, POISON, 2].map(|event| log.try_submit(event).expect("there is room")))
         })
     }));
-    assert!(panicked.is_err(), "the panic goes on in the thread that held the token");
+    assert!(panicked.is_err(), "the panic resumes in the thread that held the token");
     for ticket in tickets {
         assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
     }

@@ -143,7 +143,7 @@ impl<F: Fold> Log<F> {
         Ok(self.paced(ticket))
     }
 
-    /// Tells an unanswered ticket how to wait.
+    /// Configures how an unanswered ticket waits.
     fn paced(&self, ticket: Ticket<F::Outcome>) -> Ticket<F::Outcome> {
         if ticket.is_answered() {
             ticket
