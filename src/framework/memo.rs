@@ -140,7 +140,7 @@ impl Memo {
         (cluster, chunks): (&Cluster, usize),
         template: &Arc<Template>,
     ) -> &mut VerdictCache {
-        let bytes = PerChunk::<Verdict>::bytes(chunks, cluster.most_chunks());
+        let bytes = PerChunk::<Verdict>::bytes(chunks, cluster.chunk_bound());
         let most = (MAX_BYTES / bytes.max(1)).clamp(1, 4096);
         let (cache, is_new) = self.caches.get(template, most);
         if is_new {

@@ -139,7 +139,7 @@ impl<'a> Rejections<'a> {
     /// Returns the lanes whose status is [`Code::Unschedulable`], by chunk number.
     fn resolvable(&self, filters: &Filters<'_>) -> Vec<u64> {
         let cluster = filters.cycle.cluster;
-        let mut found = vec![0; cluster.most_chunks()];
+        let mut found = vec![0; cluster.chunk_bound()];
         for rejected in &self.lanes {
             let Rejected { chunk, lanes, .. } = *rejected;
             found[rejected.id as usize] |= match rejected.by {

@@ -61,10 +61,10 @@ impl Algorithm {
         let mut all = Vec::with_capacity(pods.len());
         while let [next, ..] = &pods[all.len()..] {
             let rest = &pods[all.len()..];
-            let (alike, _) =
-                rest.split_at(rest.iter().take_while(|pod| is_alike(pod, next)).count());
-            let series = self.plan_series(plan, alike);
-            let others = &alike[series.len()..];
+            let (run, _) =
+                rest.split_at(rest.iter().take_while(|pod| are_in_series(pod, next)).count());
+            let series = self.plan_series(plan, run);
+            let others = &run[series.len()..];
             all.extend(series);
             for pod in others {
                 match self.plan_one(plan, pod) {
@@ -125,7 +125,7 @@ impl Algorithm {
         for pod in pods {
             let before = self.progress();
             let state = self.state();
-            let decision = self.decide_alike(&series, Cycle::new(plan, pod, &state));
+            let decision = self.decide_in_series(&series, Cycle::new(plan, pod, &state));
             match decision.and_then(|decision| Planned::new(plan, pod, decision, state)) {
                 Some(planned) => all.push(planned),
                 None => {
@@ -138,7 +138,7 @@ impl Algorithm {
     }
 
     /// Decides on a pod of a series. `None` if no node is feasible or a plugin fails.
-    fn decide_alike(&mut self, series: &Series<'_>, cycle: Cycle<'_>) -> Option<Decision> {
+    fn decide_in_series(&mut self, series: &Series<'_>, cycle: Cycle<'_>) -> Option<Decision> {
         let Series { framework, filters, scores, plugins } = *series;
         let seed = self.config().seed;
         let (found, cache) = self.find(framework, cycle, filters).ok()?;
@@ -173,6 +173,6 @@ impl Algorithm {
     }
 }
 
-fn is_alike(pod: &Pod, other: &Pod) -> bool {
+fn are_in_series(pod: &Pod, other: &Pod) -> bool {
     pod.node_name.is_none() && pod.template == other.template
 }

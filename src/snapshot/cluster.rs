@@ -417,7 +417,7 @@ impl Cluster {
     }
 
     /// Returns an exclusive upper bound of the chunk numbers.
-    pub(crate) fn most_chunks(&self) -> usize {
+    pub(crate) fn chunk_bound(&self) -> usize {
         self.rest.next_chunk as usize
     }
 

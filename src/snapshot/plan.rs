@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_adopted_as_it_is_if_nothing_else_happened() {
+    fn a_plan_is_adopted_unchanged_if_nothing_else_happened() {
         let mut writer = writer();
         let since = writer.cluster().generation();
         let (plan, pods) = plan(&writer, &["a", "b", "a"]);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_with_a_pod_that_is_known_by_now_is_not_taken_over() {
+    fn a_chunk_with_a_pod_that_has_become_known_is_not_taken_over() {
         let mut writer = writer();
         let since = writer.cluster().generation();
         let (plan, pods) = plan(&writer, &["a", "a"]);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_templates_that_left_are_used_again() {
+    fn numbers_of_removed_templates_are_reused() {
         let mut writer = writer();
         for round in 0..40 {
             writer.publish();

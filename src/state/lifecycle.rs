@@ -150,7 +150,7 @@ impl State {
         let mut applied = Applied { generation: self.generation, ..Applied::default() };
         let outcome = self.counted(|state| {
             let outcome = state.fold(event, &mut applied, observer);
-            state.tell_effects(observer);
+            state.report_effects(observer);
             outcome
         });
         outcome.map(|()| applied)

@@ -26,7 +26,7 @@ use crate::model::{Generation, Name, Pod, Template, hash_of, key_hash};
 
 use super::super::chunk::{Chunk, NodeSlot, Place, lanes};
 use super::super::cluster::Cluster;
-use super::super::pod_index::{MOST_SLOTS, short};
+use super::super::pod_index::{MAX_SLOTS, short};
 use super::super::table::Interned;
 use super::super::tree::{Threads, Tree};
 use super::Draft;
@@ -34,12 +34,12 @@ use super::pods::{LONGEST, add, amounts, check_amounts};
 
 /// The largest number of pods that [`Draft::place_many`] places at once. Larger runs would share more cache lines, but
 /// the caller holds the objects of a run in memory.
-pub(crate) const MOST: usize = 1 << 17;
+pub(crate) const MAX_RUN: usize = 1 << 17;
 
 /// The numbers that one run may take from any table. Room for as many is left in each.
-const MOST_NUMBERS: usize = 1 << 17;
+const MAX_NUMBERS: usize = 1 << 17;
 
-const _: () = assert!(MOST_SLOTS as usize + MOST_NUMBERS < 1 << 31);
+const _: () = assert!(MAX_SLOTS as usize + MAX_NUMBERS < 1 << 31);
 
 /// The generations of the pods of a run.
 #[derive(Clone, Copy)]
@@ -157,10 +157,10 @@ impl Draft {
         generations: Generations,
         filling: &mut Filling,
     ) -> Vec<NodeSlot> {
-        if pods.len() > MOST || !self.places_many() || !self.has_room() {
+        if pods.len() > MAX_RUN || !self.places_many() || !self.has_room() {
             return Vec::new();
         }
-        if filling.nodes.is_none() && pods.len() >= MOST.min(self.cluster.counts.nodes) {
+        if filling.nodes.is_none() && pods.len() >= MAX_RUN.min(self.cluster.counts.nodes) {
             filling.nodes = Some(Nodes::of(&self.cluster));
         }
         let found = self.look_up(pods, filling);
@@ -244,7 +244,7 @@ impl Draft {
         for (at, found) in found[..end].iter().enumerate() {
             numbers += found.numbers;
             match bound.checked_add(found.amount) {
-                Some(sum) if numbers <= MOST_NUMBERS => bound = sum,
+                Some(sum) if numbers <= MAX_NUMBERS => bound = sum,
                 _ => {
                     end = at;
                     break;

@@ -14,7 +14,7 @@ use crate::sync::contain;
 type Left = Vec<Box<dyn Part>>;
 
 /// At most this many owners queue work; others free in place. Without a limit, fast droppers exhaust memory.
-const MOST: usize = 64;
+const MAX_OWNERS: usize = 64;
 
 struct Queue {
     left: Vec<Left>,
@@ -48,7 +48,7 @@ pub(crate) fn hand_over(parts: Left) {
     HANDED_OVER.set(HANDED_OVER.get() + 1);
     let mut mine = Some(parts);
     let start = queue(|queue| {
-        if queue.left.len() < MOST {
+        if queue.left.len() < MAX_OWNERS {
             queue.left.extend(mine.take());
             return !mem::replace(&mut queue.running, true);
         }
