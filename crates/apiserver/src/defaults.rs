@@ -298,7 +298,7 @@ mod tests {
     use crate::resources;
 
     #[test]
-    fn a_request_that_is_absent_equals_the_limit() {
+    fn an_absent_request_defaults_to_the_limit() {
         let mut pod = json!({"spec": {"containers": [{"name": "c", "image": "a/b:1",
             "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}}]}});
         fill(resources::pods(), &mut pod);

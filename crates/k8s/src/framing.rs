@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn values_may_be_separated_by_anything_that_is_written_between_them() {
+    fn values_may_be_separated_in_every_usual_way() {
         for separator in ["", " ", "\n", "\r\n\r\n", "\n---\n", "\n---\n---\n"] {
             assert_eq!(nodes(&[NODE; 3].join(separator)), 3, "{separator:?}");
         }

@@ -21,7 +21,7 @@ fn running(server: &ApiServer, name: &str, grace: u64) -> Value {
 }
 
 #[test]
-fn a_node_becomes_ready_and_keeps_what_it_has() {
+fn a_node_becomes_ready_and_keeps_its_existing_fields() {
     let server = server();
     let mut n = node("n");
     n["metadata"]["labels"] = json!({"zone": "z"});

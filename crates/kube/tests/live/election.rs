@@ -342,7 +342,7 @@ async fn a_leader_in_go_keeps_its_lease_while_it_renews_it_and_hands_it_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_label_does_not_prolong_the_lease_of_a_dead_leader() {
+async fn a_label_does_not_extend_the_lease_of_a_dead_leader() {
     let server = server();
     server.create(&written_by_go("node-1_3f0e", LEASE.as_secs(), 3)).expect("created");
     let standby = Candidate::start(&server, "b", config("b"));

@@ -89,7 +89,7 @@ fn cluster(pods: usize) -> ApiServer {
 }
 
 #[test]
-fn a_stop_writes_the_events_and_conditions_that_wait() {
+fn a_stop_writes_the_pending_events_and_conditions() {
     let (server, runtime) = (cluster(20), runtime());
     let slow =
         |resource: &str| Fault::new(Effect::Delay(Duration::from_millis(100))).resource(resource);

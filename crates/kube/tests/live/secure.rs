@@ -233,7 +233,7 @@ impl Drop for Folder {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn probes_are_open_and_metrics_need_the_right() {
+async fn probes_are_open_and_metrics_need_a_permission() {
     let world = World::start(|_, _| {}).await;
     for path in ["/livez", "/healthz"] {
         assert_eq!(world.get(path, "").await.code, 200, "{path}");
@@ -262,7 +262,7 @@ async fn probes_are_open_and_metrics_need_the_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_of_the_api_server_are_kept() {
+async fn answers_of_the_api_server_are_cached() {
     let world = World::start(|_, config| config.unauthorized_ttl = Duration::ZERO).await;
     let (token, denied) = (bearer("token-of-prometheus"), bearer("token-of-eva"));
     for _ in 0..3 {
@@ -273,7 +273,7 @@ async fn answers_of_the_api_server_are_kept() {
         assert_eq!(world.get("/metrics", &denied).await.code, 403);
         assert_eq!(world.reviews(), (2, 1 + n));
     }
-    // A rejected token is not cached either, because the answer may change.
+    // The rejection of a token is never cached, because the answer may change.
     for n in 3..=5 {
         assert_eq!(world.get("/metrics", &bearer("stolen")).await.code, 401);
         assert_eq!(world.reviews().0, n);
@@ -281,7 +281,7 @@ async fn answers_of_the_api_server_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_api_server_is_neither_a_permission_nor_a_refusal() {
+async fn a_failing_api_server_neither_grants_nor_denies_access() {
     let world = World::start(|_, _| {}).await;
     let failing = |resource: &str| Fault::new(Effect::conflict()).verb("create").resource(resource);
     world.server.set_faults(0, vec![failing("subjectaccessreviews")]);
@@ -431,7 +431,7 @@ async fn a_folder_without_a_certificate_gets_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_is_slow_to_shake_hands_delays_no_other() {
+async fn a_slow_tls_handshake_delays_no_other_client() {
     let world = World::start(|_, _| {}).await;
     let mut idle = Vec::new();
     for _ in 0..20 {

@@ -190,7 +190,7 @@ async fn two_replicas_bind_all_pods_each_to_its_own_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_a_full_shard_are_handed_over_without_a_word() {
+async fn pods_of_a_full_shard_are_handed_over_without_a_report() {
     let server = server();
     let shards = shard_set(2);
     // Nodes of shard 0 are too small for any of the pods.
@@ -460,7 +460,7 @@ async fn a_replica_that_loses_one_lease_stops_writing_for_all_shards() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shard_that_a_dead_replica_asked_for_is_taken_back() {
+async fn a_shard_that_a_dead_replica_requested_is_acquired_again() {
     let server = server();
     let replica = Replica::start(&server, "a", 2);
     balanced(&[&replica]).await;
@@ -609,7 +609,7 @@ async fn random_schedule(seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_come_and_go_while_requests_fail_lose_no_pod() {
+async fn replicas_that_start_and_stop_while_requests_fail_lose_no_pod() {
     let given = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|text| text.parse().ok());
     let one = std::env::var("PORTOLAN_SEED").ok().and_then(|text| text.parse().ok());
     let seeds: Vec<u64> = match one {
