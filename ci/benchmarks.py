@@ -224,7 +224,7 @@ def cache(runner):
 
 
 def noise(runner):
-    """Returns the table of the program compared with itself, in turns."""
+    """Returns the table of the program compared with itself, in alternating runs."""
     turns = 3 if runner.quick else 9
     sched = ["perf", "sched", *runner.size]
     cached = ["perf", "cache", "--nodes", "300" if runner.quick else "5000"]

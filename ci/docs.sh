@@ -7,7 +7,8 @@ export RUSTDOCFLAGS="-D warnings"
 libraries=(-p portolan -p portolan-publish -p portolan-k8s -p portolan-kube -p portolan-apiserver)
 cargo doc "${libraries[@]}" --all-features --no-deps
 if [ "${1:-}" = all ]; then
-    # The program's pages and the library's have the same place, so they are built one after the other.
+    # The pages of the program and of the library are written to the same directory, so they are built one after the
+    # other.
     cargo doc -p portolan-cli --bin portolan --all-features --no-deps
     cargo doc -p portolan-testkit -p loom-tests -p loom-tests-engine --all-features --no-deps
     cargo doc -p portolan -p portolan-publish -p portolan-k8s --no-deps

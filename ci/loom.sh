@@ -36,7 +36,7 @@ for binary in "${binaries[@]}"; do
     ran=$((ran + $(grep -cE 'MODEL [a-z_]+: [0-9]+ executions' "$scratch/run")))
 done
 if [ "$ran" -ne "$expected" ]; then
-    echo "the source contains $expected models but $ran ran"
+    echo "the source contains $expected models but only $ran ran"
     exit 1
 fi
 echo "$ran models passed"

@@ -37,7 +37,7 @@ BUILT_IN = {
 
 
 class Fault(Exception):
-    """The files are not as they should be."""
+    """A file cannot be checked because it is invalid."""
 
 
 class Loader(yaml.SafeLoader):
@@ -204,7 +204,7 @@ def requests(found, lease):
                         if rule.get("resourceNames") != names:
                             problems.append(f"{name}: {full} {verb} is not limited to the names {names}")
                         if name == "portolan-reader" and verb not in ("list", "watch"):
-                            problems.append(f"{name}: {verb} is more than reading")
+                            problems.append(f"{name}: {verb} exceeds list and watch")
     return granted, problems
 
 
@@ -302,7 +302,7 @@ FAULTS = [
     (f"{MANIFESTS}/deployment.yaml", "--config=", "--configuration=", "does not have the flag --configuration"),
     (f"{MANIFESTS}/rbac.yaml", "[delete, get]", "[delete, get, update]", "lacks pods update"),
     (f"{MANIFESTS}/rbac.yaml", "verbs: [list, watch]", 'verbs: ["*"]', "a wildcard: pods *"),
-    (f"{MANIFESTS}/rbac.yaml", "verbs: [list, watch]", "verbs: [get, list, watch]", "get is more than reading"),
+    (f"{MANIFESTS}/rbac.yaml", "verbs: [list, watch]", "verbs: [get, list, watch]", "get exceeds list and watch"),
     (f"{MANIFESTS}/rbac.yaml", "  resourceNames: [portolan]\n", "", "get is not limited to the names ['portolan']"),
     (f"{MANIFESTS}/rbac.yaml", "resources: [leases]", "resources: [pods]", "pods.coordination.k8s.io create belongs in a ClusterRole"),
     (f"{MANIFESTS}/rbac.yaml", "  kind: Role\n", "  kind: ClusterRole\n", "its role does not exist"),

@@ -86,7 +86,7 @@ pub use model::Generation;
 pub use snapshot::{Cluster, Fork, GodelConfig, NodeInfo, PodInfo, Snapshot};
 pub use state::CommitPolicy;
 
-/// What the loom models reach beyond the public face. Not for anybody else.
+/// Items that only the loom models use. Not part of the public API.
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod __model {
@@ -94,7 +94,7 @@ pub mod __model {
     pub use portolan_publish::__model::*;
 }
 
-/// Tests the code of the README, whose images and links would lead nowhere in the crate's documentation.
+/// Tests the code of the README, whose images and links would be broken in the crate's documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

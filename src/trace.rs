@@ -1,8 +1,8 @@
 //! Spans and events for the crate `tracing` (feature `tracing`).
 //!
 //! One line per call site, and no code without the feature: the macros then expand to nothing, arguments included. With
-//! the feature and no subscriber, a call site costs one load and one compare, because arguments are evaluated only if
-//! somebody wants the span or event.
+//! the feature and no subscriber, a call site costs one load and one compare, because arguments are evaluated only if a
+//! subscriber has enabled the span or event.
 //!
 //! Call sites are at the edges of rooms (a batch, a publish, a cycle), never per node or per chunk.
 

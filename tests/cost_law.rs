@@ -55,7 +55,8 @@ const SIZES: &[usize] =
 const SAMPLES: usize = 64;
 
 /// One node in `SHARE` is suggested by a movement of its own, and has a pod that preempts others. One node in `SHARE`
-/// is suggested by a movement that they share. One node in `16 * SHARE` has a reservation, all for the same pods.
+/// is suggested by a movement that they share. One node in `16 * SHARE` has a reservation. All reservations are for the
+/// same pods.
 const SHARE: usize = 4;
 
 /// The number of disruption budgets and of workloads. They all are in one namespace other than that of the pods,

@@ -148,13 +148,13 @@ impl Writer {
         #[cfg(feature = "tracing")]
         trace_relist(event, &outcome);
         if matches!(event, Event::Expire(_)) {
-            self.tell_swept();
+            self.notify_swept();
         }
         outcome
     }
 
     /// Calls the sweep observer, as kube-scheduler's `cleanupAssumedPods` updates its metrics (backend/cache/cache.go).
-    fn tell_swept(&mut self) {
+    fn notify_swept(&mut self) {
         if let Some(mut observer) = self.sweep_observer.take() {
             observer.swept(&self.figures(), self.cluster());
             self.sweep_observer = Some(observer);

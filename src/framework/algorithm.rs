@@ -176,14 +176,14 @@ impl Algorithm {
         self.framework.state(self.cycles)
     }
 
-    /// Returns how far the algorithm has come: the number of cycles, and where in each list the next search starts.
+    /// Returns the progress of the algorithm: the number of cycles, and where in each list the next search starts.
     pub(crate) fn progress(&self) -> Progress {
         let mut starts = [Start::default(); 2];
         starts.iter_mut().zip(&self.orders).for_each(|(start, order)| *start = order.next());
         Progress { cycles: self.cycles, starts }
     }
 
-    /// Undoes the progress of cycles that came to nothing, so that later decisions are as if they had not been.
+    /// Restores an earlier progress. Later decisions are then the same as if the cycles after it had not run.
     pub(crate) fn go_back(&mut self, to: &Progress) {
         self.cycles = to.cycles;
         self.orders.iter_mut().zip(&to.starts).for_each(|(order, next)| order.start_at(*next));
@@ -305,7 +305,7 @@ impl Algorithm {
             })?,
         };
         if found.feasible == 0 && keep == Keep::FromSecondPod {
-            // The pod will come back.
+            // The pod will be retried.
             memo.keep(of, template);
         }
         let chosen = chosen.and_then(|of| Some((cycle.cluster.node_in(of.chunk, of.lane)?, of)));
@@ -316,7 +316,7 @@ impl Algorithm {
     }
 }
 
-/// How far an [`Algorithm`] has come.
+/// The progress of an [`Algorithm`].
 pub(crate) struct Progress {
     cycles: u64,
     /// There are at most two lists.

@@ -185,7 +185,7 @@ dispatched! {
         let mut out_of_range = 0;
         for (total, score) in totals.iter_mut().zip(scores) {
             *total = total.wrapping_add(score.wrapping_mul(weight));
-            // Negative if the score or what is left to 100 is.
+            // Negative if the score is negative or above 100.
             out_of_range |= *score | 100_i64.wrapping_sub(*score);
         }
         out_of_range >= 0

@@ -249,7 +249,7 @@ pub struct ClusterEvent<'a> {
 
 impl<'a> ClusterEvent<'a> {
     /// Iterates over the events that correspond to a change: one event, or one for each changed property if a pod or
-    /// node was updated. An update of a node without such a property is no event; an update of a pod is then
+    /// node was updated. An update of a node without such a property causes no event; an update of a pod is then
     /// [`Actions::UPDATE_OTHER`].
     pub fn of(change: &'a Change) -> impl Iterator<Item = ClusterEvent<'a>> + use<'a> {
         let (resource, actions) = match change {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preemptor_that_may_have_missed_the_end_of_its_victim_is_tried_again() {
+    fn a_preemptor_that_may_have_missed_the_end_of_its_victim_is_retried() {
         assert!(!is_retried(|_| {}), "the victim's end queues it");
         assert!(is_retried(|in_pre_bind| in_pre_bind.begin_forget()));
     }

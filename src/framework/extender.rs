@@ -2,8 +2,8 @@
 //! and the places of schedule_one.go and preemption.go that call them).
 //!
 //! All profiles of a scheduler share the extenders of its [`Handle`]. They are called after the plugins: filters one
-//! after the other, each with the nodes that the ones before left; scores all at once. Ignorable extenders come last.
-//! Calls block the deciding thread. Commit checks run in the writer and call no extender.
+//! after the other, each with the nodes that the previous ones passed; scores all at once. Ignorable extenders come
+//! last. Calls block the deciding thread. Commit checks run in the writer and call no extender.
 //!
 //! Deviations from kube-scheduler: a node that an extender passes must be one that it was sent, also if the extender
 //! answers with whole nodes. Totals of scores saturate, where Go's wrap around. Nodes that were not examined because
@@ -84,7 +84,7 @@ pub trait Extender: Send + Sync {
         true
     }
 
-    /// Returns whether decisions go on without the extender if it fails.
+    /// Returns whether decisions continue without the extender if it fails.
     fn is_ignorable(&self) -> bool {
         false
     }
@@ -109,7 +109,7 @@ pub trait Extender: Send + Sync {
         None
     }
 
-    /// Scores nodes from 0 to [`MAX_EXTENDER_SCORE`]. Scores outside this range count as they are. Nodes that are
+    /// Scores nodes from 0 to [`MAX_EXTENDER_SCORE`]. Scores outside this range are used unchanged. Nodes that are
     /// missing score 0.
     ///
     /// # Errors
@@ -362,7 +362,7 @@ pub(super) fn scores(handle: &Handle, pod: &Pod, nodes: &[NodeInfo<'_>]) -> Hash
             let answers = calls.into_iter().map(|(extender, call)| match call {
                 // Panics of extenders are caught by the guard.
                 Ok(call) => call.join().unwrap_or_default(),
-                // The system starts no further thread.
+                // The system cannot start another thread.
                 Err(_) => ask(extender),
             });
             answers.collect()
@@ -387,7 +387,7 @@ pub(super) fn supports_preemption(handle: &Handle, pod: &Pod) -> bool {
         .any(|extender| extender.supports_preemption() && is_interested(handle, &**extender, pod))
 }
 
-/// Returns the candidates that the extenders leave (`callExtenders`), in the given order. Nodes that only an extender
+/// Returns the candidates that the extenders keep (`callExtenders`), in the given order. Nodes that only an extender
 /// named come last.
 ///
 /// # Errors

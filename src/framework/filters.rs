@@ -225,7 +225,7 @@ impl<'a> Filters<'a> {
             .only
             .get_or_insert_with(|| Only { plugins: BTreeSet::new(), names: names.clone() });
         only.plugins.insert(plugin);
-        // Each name is taken out once, so that a node that is named twice remains once.
+        // Each name is removed from the set once, so a node that is named twice is kept once.
         let mut names: BTreeSet<&Name> = names.iter().collect();
         only.names.retain(|name| names.remove(name));
         if only.names.is_empty() {

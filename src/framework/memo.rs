@@ -76,22 +76,22 @@ impl VerdictCache {
 pub(super) enum Keep {
     /// It does not, because this pod's verdicts are not those of its template.
     Never,
-    /// It does if the template was met before. If each pod has a template of its own, all cycles use the same memory,
-    /// and the caches of other templates stay.
+    /// It does if the template has been seen before. If each pod has a template of its own, all cycles use the same
+    /// memory, and the caches of other templates stay.
     FromSecondPod,
     Always,
 }
 
-/// The number of templates that are remembered as met once, a power of two.
-const MET: usize = 1024;
+/// The number of templates that are remembered as seen once, a power of two.
+const SEEN: usize = 1024;
 
 /// The caches of all templates.
 pub(super) struct Memo {
     caches: ByTemplate<VerdictCache>,
     /// The cache for pods that are not cached. Only its memory is reused.
     uncached: VerdictCache,
-    /// Hashes of templates that were met once. Each has one place, and the last one stays.
-    met: Box<[u64; MET]>,
+    /// Hashes of templates that were seen once. Several templates share a place, which holds the latest one.
+    seen: Box<[u64; SEEN]>,
 }
 
 impl Default for Memo {
@@ -99,7 +99,7 @@ impl Default for Memo {
         Memo {
             caches: ByTemplate::default(),
             uncached: VerdictCache::default(),
-            met: Box::new([0; MET]),
+            seen: Box::new([0; SEEN]),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Memo {
     ) -> &mut VerdictCache {
         let is_kept = match keep {
             Keep::Never => false,
-            Keep::FromSecondPod => self.caches.knows(template) || self.was_met(template),
+            Keep::FromSecondPod => self.caches.knows(template) || self.was_seen(template),
             Keep::Always => true,
         };
         if !is_kept {
@@ -134,13 +134,13 @@ impl Memo {
         }
     }
 
-    /// Returns the cache of a template, which lives on.
+    /// Returns the cache of a template, which outlives the cycle.
     fn kept(
         &mut self,
         (cluster, chunks): (&Cluster, usize),
         template: &Arc<Template>,
     ) -> &mut VerdictCache {
-        let bytes = PerChunk::<Verdict>::bytes(chunks, cluster.most_chunks());
+        let bytes = PerChunk::<Verdict>::bytes(chunks, cluster.chunk_bound());
         let most = (MAX_BYTES / bytes.max(1)).clamp(1, 4096);
         let (cache, is_new) = self.caches.get(template, most);
         if is_new {
@@ -156,9 +156,9 @@ impl Memo {
         cache
     }
 
-    /// Returns whether the template was met before and remembers it. May have forgotten it.
-    fn was_met(&mut self, template: &Template) -> bool {
+    /// Returns whether the template was seen before, and remembers it. An earlier sighting may have been forgotten.
+    fn was_seen(&mut self, template: &Template) -> bool {
         let hash = template.hash64();
-        std::mem::replace(&mut self.met[hash as usize % MET], hash) == hash
+        std::mem::replace(&mut self.seen[hash as usize % SEEN], hash) == hash
     }
 }

@@ -86,7 +86,7 @@ struct State {
     is_finished: bool,
     /// Whether the event that frees the pod's resources may have been submitted.
     is_forgetting: bool,
-    /// Of the tasks that wait in [`PodInPreBind::cancelled`].
+    /// The wakers of the tasks that wait in [`PodInPreBind::cancelled`].
     wakers: Vec<Waker>,
 }
 

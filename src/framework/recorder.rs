@@ -213,7 +213,7 @@ impl Watch<'_> {
     }
 
     /// Calls a plugin that returns nothing.
-    pub(super) fn tell(self, (plugin, step): (&'static str, Step), work: impl FnOnce()) {
+    pub(super) fn notify(self, (plugin, step): (&'static str, Step), work: impl FnOnce()) {
         // The panic, if any, has been recorded.
         let _ = self.ask(
             (plugin, step),

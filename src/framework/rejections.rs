@@ -27,10 +27,10 @@ struct Rejected<'a> {
     lanes: u64,
 }
 
-/// Which verdict rejects some lanes.
+/// What rejects some lanes.
 #[derive(Clone, Copy)]
 enum By {
-    /// That of the filter at this position.
+    /// The filter at this position.
     Filter(usize),
     /// A status with the code [`Code::Unschedulable`]. Lanes with other statuses are not stored.
     Unschedulable,
@@ -139,7 +139,7 @@ impl<'a> Rejections<'a> {
     /// Returns the lanes whose status is [`Code::Unschedulable`], by chunk number.
     fn resolvable(&self, filters: &Filters<'_>) -> Vec<u64> {
         let cluster = filters.cycle.cluster;
-        let mut found = vec![0; cluster.most_chunks()];
+        let mut found = vec![0; cluster.chunk_bound()];
         for rejected in &self.lanes {
             let Rejected { chunk, lanes, .. } = *rejected;
             found[rejected.id as usize] |= match rejected.by {

@@ -475,7 +475,7 @@ impl Framework {
             || {
                 for plugin in self.at(Point::Reserve).rev() {
                     let asked = (plugin.name(), Step::Unreserve);
-                    watch.tell(asked, || plugin.unreserve(cycle, node));
+                    watch.notify(asked, || plugin.unreserve(cycle, node));
                 }
             },
         );
@@ -540,7 +540,7 @@ impl Framework {
 
     /// Returns whether a plugin requires that the pods of a group be tried together.
     #[must_use]
-    pub fn gathers_groups(&self) -> bool {
+    pub(crate) fn gathers_groups(&self) -> bool {
         self.plugins().any(Plugin::gathers_groups)
     }
 
@@ -642,7 +642,7 @@ impl Framework {
             || {
                 for plugin in self.at(Point::PostBind) {
                     let asked = (plugin.name(), Step::PostBind);
-                    watch.tell(asked, || plugin.post_bind(cycle, node));
+                    watch.notify(asked, || plugin.post_bind(cycle, node));
                 }
             },
         );

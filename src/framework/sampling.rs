@@ -221,7 +221,7 @@ impl Order {
                     0 => least,
                     feasible => missing.saturating_mul(found.looked_at) / feasible,
                 };
-                // Nearly as many as the share of feasible nodes so far suggests.
+                // Slightly fewer than the share of feasible nodes so far suggests.
                 let most = (least + likely.saturating_sub(least) / 4 * 3).min(left);
                 for step in [most, least] {
                     self.positions(index + step, &mut to);
@@ -231,7 +231,7 @@ impl Order {
                         (index, found.looked_at) = (index + step, found.looked_at + step);
                         break;
                     }
-                    // The range may end after the last node that is needed.
+                    // The range may be too long, so it is removed again.
                     self.reach((&from, &to), &mut reached, &mut judge);
                 }
                 std::mem::swap(&mut from, &mut to);

@@ -198,7 +198,7 @@ impl<'a> Search<'a, '_> {
         Ok(found)
     }
 
-    /// Returns whether only the local filters have a say.
+    /// Returns whether the verdicts depend on the local filters alone.
     fn is_local(&self) -> bool {
         !self.filters.has(Scope::Global) && self.filters.nominated().next().is_none()
     }

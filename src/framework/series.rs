@@ -1,9 +1,9 @@
-//! Decisions on a plan, one after the other, and series of pods with one template among them.
+//! Decides on several pods on a plan, one after the other. Consecutive pods of one template form a series.
 //!
-//! The replicas of a Deployment share a template, and mostly all plugins that take part in their decisions are local or
-//! have nothing to say. Then only the nodes on which pods were placed differ from one decision to the next. A series
-//! therefore prepares filters and scores once, and each decision examines the chunks in its reach whose cached verdicts
-//! are outdated.
+//! The replicas of a Deployment share a template, and usually every plugin that takes part in their decisions is local
+//! or skips them. Then one decision differs from the next only in the nodes on which pods were placed. A series
+//! therefore prepares filters and scores once, and each decision evaluates only those chunks that its search reaches
+//! and whose cached verdicts are outdated.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Planned {
     }
 }
 
-/// What the decisions of a series have in common.
+/// The data that all decisions of a series share.
 struct Series<'a> {
     framework: &'a Framework,
     filters: &'a Filters<'a>,
@@ -56,15 +56,15 @@ struct Series<'a> {
 
 impl Algorithm {
     /// Decides on the pods in order and places them on the plan, up to the first one that cannot be placed. PostFilter
-    /// does not run, and the state is as if there had been no cycle for that pod.
+    /// does not run, and the state of the algorithm is the same as if that pod had had no cycle.
     pub(crate) fn plan(&mut self, plan: &mut Plan, pods: &[Arc<Pod>]) -> Vec<Planned> {
         let mut all = Vec::with_capacity(pods.len());
         while let [next, ..] = &pods[all.len()..] {
             let rest = &pods[all.len()..];
-            let (alike, _) =
-                rest.split_at(rest.iter().take_while(|pod| is_alike(pod, next)).count());
-            let series = self.plan_series(plan, alike);
-            let others = &alike[series.len()..];
+            let (run, _) =
+                rest.split_at(rest.iter().take_while(|pod| are_in_series(pod, next)).count());
+            let series = self.plan_series(plan, run);
+            let others = &run[series.len()..];
             all.extend(series);
             for pod in others {
                 match self.plan_one(plan, pod) {
@@ -90,8 +90,8 @@ impl Algorithm {
         planned
     }
 
-    /// Places pods of one template on the plan, up to the first one that cannot be placed. Places none of a single pod
-    /// or of a template that is not one for a series.
+    /// Places pods of one template on the plan, up to the first one that cannot be placed. Places nothing if there is
+    /// only one pod, or if the template does not allow a series.
     fn plan_series(&mut self, plan: &mut Plan, pods: &[Arc<Pod>]) -> Vec<Planned> {
         let framework = &*self.framework().clone();
         if pods.len() < 2
@@ -125,7 +125,7 @@ impl Algorithm {
         for pod in pods {
             let before = self.progress();
             let state = self.state();
-            let decision = self.decide_alike(&series, Cycle::new(plan, pod, &state));
+            let decision = self.decide_in_series(&series, Cycle::new(plan, pod, &state));
             match decision.and_then(|decision| Planned::new(plan, pod, decision, state)) {
                 Some(planned) => all.push(planned),
                 None => {
@@ -138,7 +138,7 @@ impl Algorithm {
     }
 
     /// Decides on a pod of a series. `None` if no node is feasible or a plugin fails.
-    fn decide_alike(&mut self, series: &Series<'_>, cycle: Cycle<'_>) -> Option<Decision> {
+    fn decide_in_series(&mut self, series: &Series<'_>, cycle: Cycle<'_>) -> Option<Decision> {
         let Series { framework, filters, scores, plugins } = *series;
         let seed = self.config().seed;
         let (found, cache) = self.find(framework, cycle, filters).ok()?;
@@ -173,6 +173,6 @@ impl Algorithm {
     }
 }
 
-fn is_alike(pod: &Pod, other: &Pod) -> bool {
+fn are_in_series(pod: &Pod, other: &Pod) -> bool {
     pod.node_name.is_none() && pod.template == other.template
 }

@@ -22,12 +22,12 @@ pub struct ShardSet {
 
 impl ShardSet {
     /// The largest number of shards.
-    pub const MOST: u32 = u64::BITS;
+    pub const MAX: u32 = u64::BITS;
 
-    /// Creates an empty set of `count` shards, or returns `None` if there are more than [`ShardSet::MOST`].
+    /// Creates an empty set of `count` shards, or returns `None` if there are more than [`ShardSet::MAX`].
     #[must_use]
     pub fn new(count: NonZeroU32) -> Option<ShardSet> {
-        (count.get() <= ShardSet::MOST).then(|| ShardSet { count, held: Arc::default() })
+        (count.get() <= ShardSet::MAX).then(|| ShardSet { count, held: Arc::default() })
     }
 
     /// The number of shards, held or not.
@@ -168,7 +168,7 @@ impl Write for Fnv {
 }
 
 impl PartialEq for ShardSet {
-    /// Returns whether both are the same set, and not whether they contain the same shards.
+    /// Returns whether both are handles to the same set. Does not compare the shards in them.
     fn eq(&self, other: &ShardSet) -> bool {
         Arc::ptr_eq(&self.held, &other.held)
     }

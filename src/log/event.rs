@@ -233,9 +233,9 @@ pub enum Event {
 
 const _: () = assert!(size_of::<Event>() <= 64);
 
-/// The state that the placements of an [`Event::AssumeEach`] lead to, if its sender knows it: a scheduler that decided
-/// on them in turn has computed it on the way. It spares the writer work and never changes an outcome. It is empty by
-/// default and after deserialization.
+/// The state that results from the placements of an [`Event::AssumeEach`], if its sender knows it: a scheduler that
+/// decided on them one after the other has computed it already. It saves work in the writer and never changes an
+/// outcome. It is empty by default and after deserialization.
 #[derive(Clone, Default)]
 pub struct Prepared(Option<Arc<Mutex<AnyState>>>);
 
@@ -248,7 +248,7 @@ impl Prepared {
         Prepared(Some(Arc::new(Mutex::new(Some(Box::new(state))))))
     }
 
-    /// Takes the state, if it is of this type and nobody has taken it.
+    /// Takes the state, if it is of this type and has not been taken yet.
     pub(crate) fn take<T: Any + Send>(&self) -> Option<Box<T>> {
         lock(self.0.as_ref()?).take()?.downcast().ok()
     }

@@ -37,7 +37,7 @@ impl InTreePlugin {
     /// Returns `true` if the plugin is migrated on every node, without an annotation: Portworx's migration cannot be
     /// turned off (1.36).
     #[must_use]
-    pub fn is_always_migrated(self) -> bool {
+    pub(crate) fn is_always_migrated(self) -> bool {
         self.name == "kubernetes.io/portworx-volume"
     }
 }

@@ -82,7 +82,7 @@ impl PodDisruptionBudget {
 
     /// Returns `true` if the disruption of this pod of the budget's namespace is in progress and already counted.
     #[must_use]
-    pub fn is_disrupted(&self, name: &str) -> bool {
+    pub(crate) fn is_disrupted(&self, name: &str) -> bool {
         self.disrupted_pods.iter().any(|known| **known == *name)
     }
 }

@@ -394,7 +394,7 @@ mod tests {
         };
         let sums = requests.compute();
         assert!(sums.placed.is_zero());
-        assert_eq!(sums.placed_non_zero, NonZero { cpu: MilliCpu(200), memory: Bytes::mebi(400) });
+        assert_eq!(sums.placed_non_zero, NonZero { cpu: MilliCpu(200), memory: Bytes(400 << 20) });
     }
 
     #[test]
@@ -423,7 +423,7 @@ mod tests {
         let sums = requests.compute();
         assert_eq!(sums.incoming.cpu, MilliCpu(310));
         assert_eq!(sums.scored.cpu, MilliCpu(710));
-        assert_eq!(sums.placed_non_zero.memory, Bytes::mebi(200));
+        assert_eq!(sums.placed_non_zero.memory, Bytes(200 << 20));
     }
 
     #[test]
@@ -450,7 +450,7 @@ mod tests {
         let zero = ResourceList::new([("cpu", Quantity::default())]);
         let containers = vec![Container { requests: zero, ..Container::default() }];
         let sums = Requests { containers, ..Requests::default() }.compute();
-        assert_eq!(sums.placed_non_zero, NonZero { cpu: MilliCpu(0), memory: Bytes::mebi(200) });
+        assert_eq!(sums.placed_non_zero, NonZero { cpu: MilliCpu(0), memory: Bytes(200 << 20) });
         assert_eq!(sums.scored.cpu, MilliCpu(0));
     }
 
@@ -463,7 +463,7 @@ mod tests {
         ];
         let sums = Requests { containers, ..Requests::default() }.compute();
         // The sidecar runs with the main container, and before that with the init container: two defaults at a time.
-        assert_eq!(sums.placed_non_zero.memory, Bytes::mebi(400));
+        assert_eq!(sums.placed_non_zero.memory, Bytes(400 << 20));
         assert_eq!(sums.placed.memory, Bytes(0));
     }
 
@@ -474,7 +474,7 @@ mod tests {
             pod_level: Some(ResourceList::new([("cpu", Quantity::milli(300))])),
             ..Requests::default()
         };
-        let non_zero = NonZero { cpu: MilliCpu(300), memory: Bytes::mebi(400) };
+        let non_zero = NonZero { cpu: MilliCpu(300), memory: Bytes(400 << 20) };
         assert_eq!(requests.compute().placed_non_zero, non_zero);
         // The overhead names memory, so it is not missing.
         requests.overhead = memory(1);

@@ -18,14 +18,6 @@ pub struct MilliCpu(pub i64);
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bytes(pub i64);
 
-impl Bytes {
-    /// Converts mebibytes to bytes.
-    #[must_use]
-    pub const fn mebi(n: i64) -> Bytes {
-        Bytes(n * 1024 * 1024)
-    }
-}
-
 /// The error for a sum of resources that exceeds the range of a 64-bit integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sum of requested resources exceeds 64 bits")]

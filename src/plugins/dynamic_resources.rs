@@ -1,14 +1,14 @@
 //! Pods with resource claims (dynamicresources/dynamicresources.go): not scheduled here.
 //!
-//! The plugin refuses such pods with a message that says so. For other pods it does what kube-scheduler's plugin does
-//! for a pod without claims, which is one thing that people see: its PostFilter runs before preemption and finds nothing
-//! to deallocate, so its message precedes preemption's in the condition of every pod that could not be placed.
+//! The plugin refuses such pods with a message that says so. For other pods it behaves like kube-scheduler's plugin for
+//! a pod without claims. This has one visible effect: its PostFilter runs before preemption and finds nothing to
+//! deallocate, so its message precedes that of preemption in the condition of every pod that could not be placed.
 
 use crate::framework::{Code, Cycle, Diagnosis, Nomination, Plugin, Point, PreFilter, Status};
 use crate::model::Pod;
 
 /// Refuses pods with resource claims. Not in the [default profile](crate::framework::Framework::default_profile): an
-/// engine refuses such pods by itself, and without an API server nobody reads conditions.
+/// engine refuses such pods by itself, and without an API server there are no conditions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DynamicResources;
 
@@ -39,8 +39,8 @@ impl Plugin for DynamicResources {
         }
     }
 
-    /// If an earlier plugin has ended PreFilter, kube-scheduler's plugin does not find its state, which is an error that
-    /// ends PostFilter, so preemption is not tried.
+    /// If an earlier plugin has ended PreFilter, kube-scheduler's plugin does not find its state. This error ends
+    /// PostFilter, so preemption is not tried.
     fn post_filter(&self, cycle: Cycle<'_>, _: &Diagnosis<'_>) -> (Nomination, Option<Status>) {
         let status = match cycle.state.read::<()>(NAME) {
             Ok(_) => Status::new(Code::Unschedulable, NAME, "no new claims to deallocate"),

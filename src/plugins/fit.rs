@@ -152,7 +152,7 @@ fn exceeds(request: i64, allocatable: i64, requested: i64) -> bool {
     request > 0 && request > allocatable.saturating_sub(requested)
 }
 
-/// Returns the reason of a node that has not enough of a resource.
+/// Returns the reason for rejecting a node that does not have enough of a resource.
 fn insufficient(name: &str) -> Cow<'static, str> {
     match name {
         "cpu" => "Insufficient cpu".into(),

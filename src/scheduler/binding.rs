@@ -45,7 +45,7 @@ pub struct BindRequest {
 }
 
 impl BindRequest {
-    /// Gives the request up. If it was sent, it is not known whether the pod is bound. Returns `None` if the future has
+    /// Abandons the request. If it was sent, it is not known whether the pod is bound. Returns `None` if the future has
     /// returned the answer.
     pub fn abandon(self, why: &str) -> Option<Answered> {
         let bound = match self.request.is_started() {
@@ -297,7 +297,7 @@ impl BindingCycle {
             }
             Ok(Bind::Conflict(why)) => BindError::Conflict(why),
             Ok(Bind::Refused(why)) => BindError::Refused(why),
-            // Whoever frees the resources of a pod that is bound after all overcommits its node.
+            // The pod may be bound, so freeing its resources could overcommit the node.
             Ok(Bind::Unknown(why)) => return Err(BindError::Unknown(why)),
             Err(status) => status.into(),
         };
@@ -317,7 +317,7 @@ impl BindingCycle {
         framework.post_bind(Cycle::new(self.reader.refresh(), pod, state), placement.node());
     }
 
-    /// Gives a placement up before its cycle: releases the pod's reservations and forgets the pod.
+    /// Withdraws a placement before its binding cycle: releases the pod's reservations and forgets the pod.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ use super::Profiles;
 /// How often a pod is decided again before the conflict becomes its error. Normally each conflict means that another
 /// pod was placed. The limit matters if the commit check runs other plugins than the cycle does, because the retries
 /// would never end.
-pub(super) const MOST_CONFLICTS: usize = 64;
+pub(super) const MAX_CONFLICTS: usize = 64;
 
 /// Decides on a node for one pod after the other and assumes the pods there.
 ///
@@ -129,8 +129,7 @@ pub enum CycleError {
     /// No feasible node was found, or a plugin failed or rejected the node after the decision.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// The engine refused the pod on its node, or the pod met [conflicts](CycleFigures::conflicts) on too many
-    /// attempts.
+    /// The engine refused the pod on its node, or too many attempts ended in [conflicts](CycleFigures::conflicts).
     #[error(transparent)]
     Assume(EventError),
     /// The pod names a scheduler that has no profile here.
@@ -317,7 +316,7 @@ impl Scheduler {
             let event = Event::AssumePod { pod: assumed.clone(), decided_on: Some(decided_on) };
             match self.engine.submit(event)?.wait()? {
                 Ok(_) => {}
-                Err(EventError::Conflict { .. }) if conflicts < MOST_CONFLICTS => {
+                Err(EventError::Conflict { .. }) if conflicts < MAX_CONFLICTS => {
                     conflicts += 1;
                     self.figures.conflicts += 1;
                     trace_event!(DEBUG, node = %decision.node, %decided_on, conflicts, "conflict");
@@ -348,7 +347,7 @@ impl Scheduler {
         match permitted {
             Ok(Permit::Allow) => {}
             Ok(_) => {
-                tell_waits(framework, Cycle::new(&self.reader.pin(), pod, state));
+                notify_waiting(framework, Cycle::new(&self.reader.pin(), pod, state));
                 placed.waits = true;
             }
             Err(status) => {
@@ -364,7 +363,7 @@ impl Scheduler {
 /// Notifies plugins that a pod waits for a permit, and gives them the newest version. A thread that deleted the pod
 /// after it was assumed may have searched the waiting pods before this pod was added to them. In that case the pod is
 /// missing from the version, and it is rejected here.
-pub(super) fn tell_waits(framework: &Framework, cycle: Cycle<'_>) {
+pub(super) fn notify_waiting(framework: &Framework, cycle: Cycle<'_>) {
     framework.waits(cycle);
     if cycle.cluster.pod(&cycle.pod.uid).is_none() {
         framework.handle().waiting_pods().reject(&cycle.pod.uid);

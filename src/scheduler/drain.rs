@@ -80,7 +80,7 @@ impl Budgets {
     /// # Errors
     ///
     /// Returns the name of the first budget that allows no disruption; no budget is charged then.
-    pub fn take(&mut self, pod: &PodInfo<'_>) -> Result<(), Name> {
+    pub fn charge(&mut self, pod: &PodInfo<'_>) -> Result<(), Name> {
         let labels = &pod.template().labels;
         let counts =
             |budget: &PodDisruptionBudget| budget.counts(pod.namespace(), pod.name(), labels);
@@ -94,8 +94,8 @@ impl Budgets {
         Ok(())
     }
 
-    /// Takes back the charge for an evicted pod, once a replacement with the same labels is ready.
-    pub fn give_back(&mut self, pod: &Pod) {
+    /// Refunds the charge for an evicted pod, once a replacement with the same labels is ready.
+    pub fn refund(&mut self, pod: &Pod) {
         let labels = &pod.template.labels;
         let counts =
             |budget: &PodDisruptionBudget| budget.counts(pod.namespace(), &pod.name, labels);
@@ -161,7 +161,7 @@ impl WhatIf {
             for pod in pods {
                 let why = stays(&pod, options).or_else(|| match pod.deletion_time() {
                     Some(_) => None,
-                    None => budgets.take(&pod).err().map(Stays::Budget),
+                    None => budgets.charge(&pod).err().map(Stays::Budget),
                 });
                 match why {
                     Some(why) => drained.stays.push((pod.to_pod(), why)),

@@ -30,7 +30,7 @@ use crate::plugins::gang_scheduling::{WAITING, unknown};
 use crate::snapshot::Cluster;
 use crate::snapshot::draft::check_supported;
 
-use super::cycle::{MOST_CONFLICTS, tell_waits};
+use super::cycle::{MAX_CONFLICTS, notify_waiting};
 use super::{CycleError, Placement, Profiles, Scheduler};
 
 /// The result of placing a gang.
@@ -241,7 +241,7 @@ impl Scheduler {
                 return Err(Refused { why, members: left_over });
             }
             if let Some(conflict) = self.assume_all(&members, snapshot.generation())? {
-                if conflicts == MOST_CONFLICTS {
+                if conflicts == MAX_CONFLICTS {
                     return Err(GangError::from(CycleError::Assume(conflict)).into());
                 }
                 conflicts += 1;
@@ -375,7 +375,7 @@ impl Scheduler {
         for Placement { pod, state, framework, .. } in
             placed.iter().filter(|placement| placement.waits)
         {
-            tell_waits(framework, Cycle::new(self.reader.refresh(), pod, state));
+            notify_waiting(framework, Cycle::new(self.reader.refresh(), pod, state));
         }
         Ok((placed, refused))
     }

@@ -217,7 +217,7 @@ impl SchedulingLoop {
         Ok(attempts)
     }
 
-    /// Attempts pods that stand alone, and removes them from the list.
+    /// Attempts single pods in one batch, and removes them from the list.
     fn attempt_each(
         &mut self,
         pods: &mut Vec<Arc<Pod>>,
@@ -261,7 +261,7 @@ impl SchedulingLoop {
                 Attempt::Placed(placement)
             }
             Err(error) => {
-                let place = self.give_back(pod, &error, now);
+                let place = self.return_to_queue(pod, &error, now);
                 Attempt::Failed { pod: Pod::clone(pod), error, place }
             }
         }
@@ -271,7 +271,7 @@ impl SchedulingLoop {
         let (placed, left_over) = match self.scheduler.schedule_group(pods, now) {
             Ok(gang) => (gang.placed, gang.left_over),
             Err(refused) => {
-                let failed = self.give_back_group(pods, &refused, now);
+                let failed = self.return_group_to_queue(pods, &refused, now);
                 return Attempt::Gang { placed: Vec::new(), failed };
             }
         };
@@ -279,7 +279,7 @@ impl SchedulingLoop {
         // The group does not need these pods, so each fails with its own error.
         let failed = left_over.into_iter().map(|(position, error)| {
             let pod = Pod::clone(&pods[position]);
-            let place = self.give_back(&pod, &error, now);
+            let place = self.return_to_queue(&pod, &error, now);
             Unplaced { pod, error, place }
         });
         let failed = failed.collect();
@@ -298,7 +298,7 @@ impl SchedulingLoop {
     }
 
     /// Returns all pods of a group to the queue at once, each with its own error or with the group's error.
-    fn give_back_group(
+    fn return_group_to_queue(
         &self,
         pods: &[Arc<Pod>],
         refused: &Refused,
@@ -330,7 +330,7 @@ impl SchedulingLoop {
 
     /// Returns a pod to the queue. A pod that the engine already has, or whose scheduler has no profile here, is not
     /// retried.
-    fn give_back(&self, pod: &Pod, error: &CycleError, now: Timestamp) -> Option<Place> {
+    fn return_to_queue(&self, pod: &Pod, error: &CycleError, now: Timestamp) -> Option<Place> {
         let uid = &pod.uid;
         if is_over(error) {
             self.queue.with(|queue, _| queue.done(uid));
@@ -470,7 +470,7 @@ impl BindingLoop {
         }
     }
 
-    /// Gives a placement up without binding the pod: releases its reservations, forgets the pod and returns it to the
+    /// Withdraws a placement without binding the pod: releases its reservations, forgets the pod and returns it to the
     /// queue, where it backs off as after an error. Returns its place, or `None` if it is not retried.
     pub fn withdraw(
         &mut self,

@@ -8,7 +8,7 @@ use crate::model::{Bytes, MilliCpu, NonZero, PodClass, PodResources, Resources, 
 
 use super::chunk::{Chunk, Column, LANES, ResourceId};
 use super::cluster::Cluster;
-use super::pod_index::MOST_SLOTS;
+use super::pod_index::MAX_SLOTS;
 
 /// The bit set in the numbers of the best-effort account's columns.
 const BEST_EFFORT: ResourceId = 1 << 31;
@@ -32,7 +32,7 @@ impl Amount {
     }
 }
 
-const _: () = assert!(MOST_SLOTS < BEST_EFFORT && Amount::NonZeroMemory.number() > BEST_EFFORT);
+const _: () = assert!(MAX_SLOTS < BEST_EFFORT && Amount::NonZeroMemory.number() > BEST_EFFORT);
 
 /// Returns whether a column belongs to the best-effort account.
 pub(crate) fn is_best_effort(column: ResourceId) -> bool {

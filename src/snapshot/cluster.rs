@@ -417,7 +417,7 @@ impl Cluster {
     }
 
     /// Returns an exclusive upper bound of the chunk numbers.
-    pub(crate) fn most_chunks(&self) -> usize {
+    pub(crate) fn chunk_bound(&self) -> usize {
         self.rest.next_chunk as usize
     }
 
@@ -656,7 +656,7 @@ impl std::fmt::Debug for Cluster {
 }
 
 /// A sequence of versions: that of an engine's writer, or of one of its forks. A [`Plan`](super::Plan) belongs to the
-/// lineage of the writer, with which it has everything in common that placing pods does not change.
+/// lineage of the writer, with which it shares all state that placing pods does not change.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
     /// Each engine has its own. Holding the `Arc` keeps another engine from reusing its address.

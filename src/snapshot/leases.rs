@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_reused_only_when_nobody_counts_in_it() {
+    fn a_counter_is_reused_only_when_no_lease_counts_in_it() {
         let (leases, mut epochs) = epochs();
         // Every fourth fork is held for ten epochs.
         let mut forks = VecDeque::new();

@@ -4,7 +4,6 @@
 //! that last changed it determine its contents. A value that depends only on the contents therefore stays valid until
 //! that generation changes, and caching it cannot affect any result. A tally (`src/snapshot/tally.rs`) also caches a
 //! value per chunk, but stores it in the chunk itself, so that all readers share it.
-
 //!
 //! A [`Plan`](super::Plan) belongs to the writer's lineage, but its generations are its own until the writer adopts it.
 //! When another version is followed, the values of a plan that was not adopted are dropped, except for chunks that the

@@ -1,9 +1,9 @@
-//! Plans: what follows from a version if the placements that a scheduler has decided on are accepted.
+//! Plans: the state that follows from a version if the placements that a scheduler has decided on are accepted.
 //!
-//! A scheduler that decides on several pods in turn shows each of them the pods before it. It does so on a plan, which
-//! is a fork that the writer can adopt: if no other event came in between, the plan's tree is the next version, and the
-//! writer does not place the pods again. Each placement of a plan takes the generation that its event will take, so an
-//! adopted plan equals the version that the same events lead to one by one, generations included.
+//! A scheduler that decides on several pods one after the other shows each of them the pods before it. It does so on a
+//! plan, which is a fork that the writer can adopt: if no other event came in between, the plan's tree is the next
+//! version, and the writer does not place the pods again. Each placement of a plan takes the generation that its event
+//! will take, so an adopted plan equals the version that the same events lead to one by one, generations included.
 //!
 //! If other events did come in between, the writer takes over the chunks of the plan that these events left alone, and
 //! places the other pods again.
@@ -25,7 +25,7 @@ use super::cluster::{Cluster, Snapshot};
 use super::draft::{Draft, node_of};
 use super::lane::TemplateId;
 
-/// Identifies a plan, and says what became of it.
+/// Identifies a plan, and records its outcome.
 #[derive(Debug)]
 pub(crate) struct PlanId {
     /// The generation of the version that the plan starts at.
@@ -33,7 +33,7 @@ pub(crate) struct PlanId {
     outcome: OnceLock<PlanOutcome>,
 }
 
-/// What the writer made of a plan.
+/// The outcome of a plan in the writer.
 #[derive(Debug)]
 enum PlanOutcome {
     /// The generations of the plan are the writer's.
@@ -207,7 +207,7 @@ impl Draft {
         let is_same_line = Arc::ptr_eq(&own.rest.leases, &other.rest.leases)
             && own.layout() == other.layout()
             && plan.placed.len() == pods.len();
-        // Taking a chunk over must not fail halfway for want of numbers.
+        // Taking a chunk over must not fail halfway because no numbers are left.
         if !is_same_line || own.custom.is_some() || self.check_room().is_err() {
             return Err(plan);
         }
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_adopted_as_it_is_if_nothing_else_happened() {
+    fn a_plan_is_adopted_unchanged_if_nothing_else_happened() {
         let mut writer = writer();
         let since = writer.cluster().generation();
         let (plan, pods) = plan(&writer, &["a", "b", "a"]);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_with_a_pod_that_is_known_by_now_is_not_taken_over() {
+    fn a_chunk_with_a_pod_that_has_become_known_is_not_taken_over() {
         let mut writer = writer();
         let since = writer.cluster().generation();
         let (plan, pods) = plan(&writer, &["a", "a"]);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_templates_that_left_are_used_again() {
+    fn numbers_of_removed_templates_are_reused() {
         let mut writer = writer();
         for round in 0..40 {
             writer.publish();

@@ -46,7 +46,7 @@ const FREED: u64 = u64::MAX - 1;
 const DEPARTED: u64 = 1 << 31;
 
 /// Exclusive upper bound of slots, which ensures that an entry never equals one of the marks above.
-pub(crate) const MOST_SLOTS: u32 = (1 << 31) - (1 << 18);
+pub(crate) const MAX_SLOTS: u32 = (1 << 31) - (1 << 18);
 
 /// The pod index of one version.
 #[derive(Clone)]

@@ -6,7 +6,7 @@
 //! are one count, and the old tally of the changed chunk still holds for the other lanes. Nothing here is computed
 //! before it is requested, so writers do no work for it.
 //!
-//! A tally lies in the version, where all readers share it, and an old one still serves the unchanged lanes of its
+//! A tally is stored in the version, where all readers share it, and an old one still serves the unchanged lanes of its
 //! chunk; a [`PerChunk`](super::PerChunk) belongs to one reader and forgets whole chunks, so the two stay apart.
 
 use std::collections::HashMap;
@@ -200,7 +200,7 @@ struct Counted {
 type VictimLanes = Column<OnceLock<Arc<VictimIndex>>>;
 
 /// If more lanes than this have changed, updating an older tally is no cheaper than a new count.
-const MOST_CHANGED: u32 = LANES as u32 / 2;
+const MAX_CHANGED: u32 = LANES as u32 / 2;
 
 /// Returns the cell's value, and computes it if the cell is empty. No thread blocks another: two threads may both
 /// compute the value, and one of the results is stored.
@@ -245,7 +245,7 @@ impl Tallied {
         }
         if let Some((_, changed)) = &mut self.older {
             *changed |= 1 << lane;
-            if changed.count_ones() > MOST_CHANGED {
+            if changed.count_ones() > MAX_CHANGED {
                 self.older = None;
             }
         }

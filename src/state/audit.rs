@@ -1,11 +1,11 @@
-//! The deep audit: all derived data is derived again and compared.
+//! The audit: derives all data that follows from the objects again, and compares it.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::model::ObjectKind;
 use crate::snapshot::draft::Draft;
-use crate::snapshot::{Cluster, Dump, balanced};
+use crate::snapshot::{Cluster, Dump, NodeInfo, balanced};
 
 /// A difference between a version and the data derived from its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,8 +53,25 @@ impl Cluster {
     #[must_use]
     pub fn audit(&self) -> Vec<Difference> {
         let found = self.dump();
-        let mut differences = Differences::default();
         let expected = self.rebuild(&found);
+        let mut differences = Differences::default();
+        self.compare_dumps(&found, &expected, &mut differences);
+        self.everything().for_each(|node| self.audit_node(node, &mut differences));
+        self.audit_reservations(&found, &mut differences);
+        self.audit_counts(&found, &mut differences);
+        self.audit_custom_stores(&expected, &mut differences);
+        self.audit_objects(&mut differences);
+        differences.0
+    }
+
+    fn rebuild(&self, found: &Dump) -> Dump {
+        let (draft, _) = Draft::renewed(self, self.generation());
+        let mut dump = draft.cluster.dump();
+        dump.order.retain(|name| found.nodes.contains_key(name));
+        dump
+    }
+
+    fn compare_dumps(&self, found: &Dump, expected: &Dump, differences: &mut Differences) {
         differences.note("order of nodes", &found.order, &expected.order);
         differences.note("assumed pods", &found.assumed, &expected.assumed);
         differences.note("used claims", &found.used_claims, &expected.used_claims);
@@ -74,7 +91,7 @@ impl Cluster {
         let nodes_of = |dump: &Dump| -> Vec<(String, usize)> {
             dump.images.iter().map(|(name, (_, nodes))| (name.clone(), *nodes)).collect()
         };
-        differences.note("images", &nodes_of(&found), &nodes_of(&expected));
+        differences.note("images", &nodes_of(found), &nodes_of(expected));
         let names: BTreeSet<&String> = found.nodes.keys().chain(expected.nodes.keys()).collect();
         for name in names {
             let (mut ours, mut theirs) =
@@ -84,66 +101,66 @@ impl Cluster {
             }
             differences.note(format_args!("node {name}"), &ours, &theirs);
         }
-        for node in self.everything() {
-            let reached = self.any_node(node.name()).map(|n| n.slot());
-            differences.note(
-                format_args!("name of node {}", node.name()),
-                &reached,
-                &Some(node.slot()),
-            );
-            for pod in node.pods() {
-                let slot = self.pod(&pod.uid()).map(|p| p.node().slot());
-                differences.note(
-                    format_args!("uid of pod {}", pod.uid()),
-                    &slot,
-                    &Some(node.slot()),
-                );
-            }
-            let (chunk, at) = node.place();
-            let bits = [
-                chunk.with_affinity(),
-                chunk.with_required_anti_affinity(),
-                chunk.with_claims(),
-                chunk.with_ports(),
-            ]
-            .map(|mask| mask >> at & 1 == 1);
-            let derived = [
-                node.pods().any(|p| p.template().traits().affinity),
-                node.pods().any(|p| p.template().traits().required_anti_affinity),
-                node.pods().any(|p| p.template().traits().claims),
-                node.pods().any(|p| !p.template().host_ports.is_empty()),
-            ];
-            differences.note(format_args!("marks of node {}", node.name()), &bits, &derived);
-            let (requested, allocatable) = (node.requested(), node.allocatable());
-            let balance = balanced(
-                (requested.cpu.0, allocatable.cpu.0),
-                (requested.memory.0, allocatable.memory.0),
-            );
-            let columns = (
-                node.pod_count(),
-                i64::from(chunk.balance()[at]),
-                node.generation() <= self.generation(),
-            );
-            let expected = (node.pods().len(), balance, true);
-            differences.note(format_args!("columns of node {}", node.name()), &columns, &expected);
+    }
+
+    /// Checks the indexes by which a node and its pods are found, and its columns.
+    fn audit_node(&self, node: NodeInfo<'_>, differences: &mut Differences) {
+        let name = node.name();
+        let reached = self.any_node(name).map(|n| n.slot());
+        differences.note(format_args!("name of node {name}"), &reached, &Some(node.slot()));
+        for pod in node.pods() {
+            let slot = self.pod(&pod.uid()).map(|p| p.node().slot());
+            differences.note(format_args!("uid of pod {}", pod.uid()), &slot, &Some(node.slot()));
         }
-        if let Some(places) = self.reservations() {
-            let available = places.iter().filter(|place| place.is_available());
-            let reserved: BTreeSet<(String, String)> = available
-                .map(|place| (place.node().to_owned(), place.pod.uid.to_string()))
-                .collect();
-            let pods = self.everything().flat_map(|node| node.pods());
-            let placed: BTreeSet<(String, String)> = pods
-                .map(|pod| (pod.node().name().to_string(), pod.uid().to_string()))
-                .filter(|key| reserved.contains(key))
-                .collect();
-            differences.note("reserved places", &reserved, &placed);
-            let all: Vec<_> = places.iter().collect();
-            differences.note("index of places", &found.reservations.len(), &all.len());
-            let available: usize = found.available_places.values().map(Vec::len).sum();
-            let expected = all.iter().filter(|place| place.is_available()).count();
-            differences.note("index of available places", &available, &expected);
-        }
+        let (chunk, at) = node.place();
+        let bits = [
+            chunk.with_affinity(),
+            chunk.with_required_anti_affinity(),
+            chunk.with_claims(),
+            chunk.with_ports(),
+        ]
+        .map(|mask| mask >> at & 1 == 1);
+        let derived = [
+            node.pods().any(|p| p.template().traits().affinity),
+            node.pods().any(|p| p.template().traits().required_anti_affinity),
+            node.pods().any(|p| p.template().traits().claims),
+            node.pods().any(|p| !p.template().host_ports.is_empty()),
+        ];
+        differences.note(format_args!("marks of node {name}"), &bits, &derived);
+        let (requested, allocatable) = (node.requested(), node.allocatable());
+        let balance = balanced(
+            (requested.cpu.0, allocatable.cpu.0),
+            (requested.memory.0, allocatable.memory.0),
+        );
+        let columns = (
+            node.pod_count(),
+            i64::from(chunk.balance()[at]),
+            node.generation() <= self.generation(),
+        );
+        let expected = (node.pods().len(), balance, true);
+        differences.note(format_args!("columns of node {name}"), &columns, &expected);
+    }
+
+    fn audit_reservations(&self, found: &Dump, differences: &mut Differences) {
+        let Some(places) = self.reservations() else { return };
+        let available = places.iter().filter(|place| place.is_available());
+        let reserved: BTreeSet<(String, String)> =
+            available.map(|place| (place.node().to_owned(), place.pod.uid.to_string())).collect();
+        let pods = self.everything().flat_map(|node| node.pods());
+        let placed: BTreeSet<(String, String)> = pods
+            .map(|pod| (pod.node().name().to_string(), pod.uid().to_string()))
+            .filter(|key| reserved.contains(key))
+            .collect();
+        differences.note("reserved places", &reserved, &placed);
+        let all: Vec<_> = places.iter().collect();
+        differences.note("index of places", &found.reservations.len(), &all.len());
+        let available: usize = found.available_places.values().map(Vec::len).sum();
+        let expected = all.iter().filter(|place| place.is_available()).count();
+        differences.note("index of available places", &available, &expected);
+    }
+
+    /// Checks the users of interned values, and the counts of nodes and pods.
+    fn audit_counts(&self, found: &Dump, differences: &mut Differences) {
         for (what, counted, follows) in self.uses() {
             differences.note(format_args!("users of {what}"), &counted, &follows);
         }
@@ -155,6 +172,9 @@ impl Cluster {
             &(self.len(), self.node_count(), self.pod_count(), self.assumed_count()),
             &(listed, all, pods, found.assumed.len()),
         );
+    }
+
+    fn audit_custom_stores(&self, expected: &Dump, differences: &mut Differences) {
         // Two stores may have the same name, so they are matched by position.
         for ((name, found), (_, expected)) in self.store_dumps().zip(&expected.stores) {
             let place = format!("store {name}");
@@ -164,7 +184,10 @@ impl Cluster {
                 Ok(found) => differences.note(place, &found, expected),
             }
         }
-        let parts = [ObjectKind::NmNode, ObjectKind::CustomNodeResource];
+    }
+
+    /// Checks the indexes of the object stores, and the counts of node parts.
+    fn audit_objects(&self, differences: &mut Differences) {
         for kind in ObjectKind::ALL.iter().filter(|kind| !kind.is_node_part()) {
             let keys = self.objects().keys(*kind);
             let reached = keys
@@ -173,18 +196,11 @@ impl Cluster {
             let place = format!("index of {kind} objects", kind = kind.as_str());
             differences.note(place, &reached.count(), &keys.len());
         }
+        let parts = [ObjectKind::NmNode, ObjectKind::CustomNodeResource];
         differences.note(
             "parts of nodes",
             &[self.objects().nm_nodes.len(), self.objects().custom_node_resources.len()],
             &parts.map(|kind| self.object_keys(kind).len()),
         );
-        differences.0
-    }
-
-    fn rebuild(&self, found: &Dump) -> Dump {
-        let (draft, _) = Draft::renewed(self, self.generation());
-        let mut dump = draft.cluster.dump();
-        dump.order.retain(|name| found.nodes.contains_key(name));
-        dump
     }
 }

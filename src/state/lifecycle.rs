@@ -150,7 +150,7 @@ impl State {
         let mut applied = Applied { generation: self.generation, ..Applied::default() };
         let outcome = self.counted(|state| {
             let outcome = state.fold(event, &mut applied, observer);
-            state.tell_effects(observer);
+            state.report_effects(observer);
             outcome
         });
         outcome.map(|()| applied)
@@ -344,7 +344,7 @@ impl State {
         let mut trial = Draft::fork(self.cluster());
         for pod in pods {
             self.check_assume(&trial, pod, age).map_err(together)?;
-            // Caches of checks rely on it that each change has a generation.
+            // The caches of checks require a separate generation for each change.
             trial.begin(trial.cluster.generation().next());
             trial.place(pod, node_of(pod)?, None, true);
         }
@@ -356,7 +356,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes a plan the current state, if it leads from the state before this event to just these placements.
+    /// Makes a plan the current state, if it starts at the state before this event and has exactly these placements.
     fn adopt(
         &mut self,
         plan: Box<Plan>,

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use crate::log::{Applied, Event};
 use crate::model::Pod;
-use crate::snapshot::draft::{Filling, Generations, MOST, Threads};
+use crate::snapshot::draft::{Filling, Generations, MAX_RUN, Threads};
 
 use super::lifecycle::{Observer, State};
 
 /// The largest number of pods that are placed at once.
-pub(crate) const LONGEST_RUN: usize = MOST;
+pub(crate) const LONGEST_RUN: usize = MAX_RUN;
 
 /// The length of the first run, and of the one after a run that ended early. Shorter runs are not worth it.
 const SHORTEST_RUN: usize = 256;

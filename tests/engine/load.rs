@@ -145,7 +145,7 @@ fn after(pods: &[Arc<Pod>]) -> Vec<Event> {
     events
 }
 
-/// Adds everything one by one, as [`Writer::load`] says it does.
+/// Adds everything one by one, as the documentation of [`Writer::load`] specifies.
 fn one_by_one(
     writer: &mut Writer,
     objects: Vec<Object>,
@@ -244,7 +244,7 @@ proptest! {
         let applied = other.writer.relist(Relist::Pods(listed)).unwrap();
         prop_assert_eq!(applied.added, added);
         prop_assert_eq!(other.writer.cluster().audit(), []);
-        // A relist is one event, and takes pods that are listed twice from their last place in the list.
+        // A relist is one event. Of a pod that is listed twice, it uses the last entry.
         let (found, expected) = (other.writer.dump(), one.writer.dump());
         if trouble == 0 {
             prop_assert_eq!(found.nodes.len(), expected.nodes.len());

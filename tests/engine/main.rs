@@ -6,8 +6,8 @@
 //! - `cost_law`, `freeing`, `memory` and `read_path` replace the allocator by one that counts for each thread;
 //! - `engine_end` replaces it by one that counts for the process, and contains a single test;
 //! - `threads` has the stress tests of threads, which sanitizers run and which need the cores for themselves;
-//! - `fuzz_corpus` mounts the bodies of the fuzz targets and runs under a name that `ci/fuzz-replay.sh` shares between
-//!   packages.
+//! - `fuzz_corpus` includes the bodies of the fuzz targets and runs under a name that `ci/fuzz-replay.sh` shares
+//!   between packages.
 //!
 //! Tests of plugins and of the scheduling cycle are in `framework`, those of queues and schedulers in `scheduler`.
 

@@ -500,7 +500,7 @@ fn measurements_are_removed_with_their_custom_node_resource() {
 }
 
 /// `SetNodeInPartition` and `SetNodeOutOfPartition` set the flags of Node and NMNode. An update of either object sets
-/// its own flag anew.
+/// its own flag again.
 #[test]
 fn an_assigned_node_is_in_the_partition_until_its_next_update() {
     let mine = Partition::Scheduler("mine".into());

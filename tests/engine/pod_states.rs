@@ -294,7 +294,7 @@ fn in_the_binder_assumed_pods_expire_from_their_assume() {
 }
 
 #[test]
-fn without_that_rule_an_unfinished_binding_never_expires() {
+fn without_an_unfinished_ttl_an_unfinished_binding_never_expires() {
     let mut writer = writer();
     writer.assume_pod(pod("p").on("n1").build()).unwrap();
     assert_eq!(writer.expire(Timestamp::from_secs(0)), Ok(0));

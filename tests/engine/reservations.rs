@@ -626,7 +626,7 @@ fn a_reservation_object_is_not_matched_to_a_pod_of_another_namespace() {
 }
 
 #[test]
-fn of_two_successors_the_lower_uid_has_taken_the_reservation() {
+fn the_successor_with_the_lower_uid_has_taken_the_reservation() {
     for order in [["b", "c"], ["c", "b"]] {
         let mut writer = writer();
         for name in order {

@@ -1,4 +1,4 @@
-//! Scores of whole chunks: only the feasible nodes' count, and each chunk is asked for once.
+//! Scores of whole chunks: only the scores of feasible nodes count, and each chunk is scored once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

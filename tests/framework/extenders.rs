@@ -122,7 +122,7 @@ fn filter(name: &'static str, filters: Filters) -> Service {
     Service { name, filters: Some(filters), ..Service::default() }
 }
 
-/// Evicts nothing, and keeps what it was asked for.
+/// Evicts nothing, and records the requested evictions.
 #[derive(Default)]
 struct Asked(Mutex<Vec<(Name, Vec<String>)>>);
 
@@ -203,7 +203,7 @@ fn web() -> Pod {
 const FOUR: [(&str, i64); 4] = [("n1", 1_000), ("n2", 1_000), ("n3", 1_000), ("n4", 10)];
 
 #[test]
-fn extenders_are_called_in_order_with_the_nodes_that_are_left() {
+fn extenders_are_called_in_order_with_the_remaining_nodes() {
     let first = Arc::new(filter("first", |node| if node == "n1" { Fail("taken") } else { Pass }));
     let ignorable = Service { is_ignorable: true, ..filter("ignorable", |_| Pass) };
     let (ignorable, last) = (Arc::new(ignorable), Arc::new(filter("last", |_| Pass)));
@@ -333,7 +333,7 @@ fn scores_are_weighted_and_scaled_to_those_of_plugins() {
 }
 
 #[test]
-fn an_extender_that_scores_is_asked_also_without_score_plugins() {
+fn an_extender_that_scores_is_called_even_without_score_plugins() {
     let service = Service { name: "s", scores: Some((1, vec![("n3", 1)])), ..Service::default() };
     let service = Arc::new(service);
     let mut setup = setup(&FOUR, []);
@@ -418,7 +418,7 @@ fn a_preemption_that_an_extender_prevents_has_kube_schedulers_message() {
 
 #[test]
 fn preemption_is_tried_on_nodes_that_an_extender_rejects_as_resolvable() {
-    // As in kube-scheduler, removing no pod suffices for the plugins, which is an error.
+    // As in kube-scheduler, it is an error if the plugins pass the node without the removal of any pod.
     let fails = Arc::new(filter("e", |_| Fail("busy")));
     let setup_with = |service: &Arc<Service>| {
         let mut setup = setup(&[("n1", 1_000), ("n2", 1_000)], [service]);
@@ -450,7 +450,7 @@ fn nodes_that_were_not_examined_count_in_the_message() {
 }
 
 #[test]
-fn a_search_that_samples_nodes_goes_on_with_the_nodes_that_extenders_leave() {
+fn a_sampled_search_continues_with_the_nodes_that_extenders_pass() {
     let nodes: Vec<(String, i64)> = (0..300).map(|at| (format!("m{at}"), 1_000)).collect();
     let nodes: Vec<(&str, i64)> = nodes.iter().map(|(name, cpu)| (&**name, *cpu)).collect();
     let service = Arc::new(filter("e", |node| if node.ends_with('7') { Pass } else { Silence }));

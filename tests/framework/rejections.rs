@@ -1,5 +1,5 @@
 //! The error of a pod that fits nowhere, and the nodes on which preemption is tried, are computed 64 nodes at a time.
-//! They equal what the nodes' statuses give one by one.
+//! Both must equal the results computed from the statuses of single nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,7 +96,7 @@ struct ByNodes {
     by_chunk: BTreeSet<Name>,
     /// Those that are candidates, each with whether it needs no victims.
     candidates: BTreeMap<Name, bool>,
-    /// Why the other nodes are none.
+    /// Why the other nodes are not candidates.
     not_helped: BTreeMap<String, usize>,
 }
 

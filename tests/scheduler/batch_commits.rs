@@ -1,5 +1,5 @@
-//! Commits of batches beside other writers: whatever the plan spares the writer, the outcome is that of pods that come
-//! one by one.
+//! Commits of batches beside other writers. A plan saves the writer work, but the outcome is the same as for pods that
+//! are scheduled one by one.
 
 use std::sync::{Arc, Mutex};
 
@@ -48,10 +48,10 @@ impl Plugin for Meddler {
     }
 }
 
-/// Checks placements with the filters of the default profile, and says of none that it depends on its node alone.
-struct EachAnew(FilterCheck);
+/// Checks placements with the filters of the default profile, and never reports that a check depends on the node alone.
+struct NeverLocal(FilterCheck);
 
-impl CommitCheck for EachAnew {
+impl CommitCheck for NeverLocal {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
         self.0.check(cluster, pod, node)
     }
@@ -61,7 +61,7 @@ fn filter_check() -> FilterCheck {
     FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())))
 }
 
-/// A scheduler beside which other events come in during its decisions.
+/// A scheduler with other events submitted during its decisions.
 struct Meddled {
     engine: Engine,
     scheduler: Scheduler,
@@ -73,7 +73,7 @@ impl Meddled {
     fn new(takes_over: bool, config: AlgorithmConfig) -> Meddled {
         let commit_check = match takes_over {
             true => filter_check().into(),
-            false => EachAnew(filter_check()).into(),
+            false => NeverLocal(filter_check()).into(),
         };
         let engine = Engine::shared(Config { commit_check, ..Config::default() });
         let events = Arc::new(Mutex::new((0, Vec::new())));
@@ -141,21 +141,21 @@ fn a_pod_is_not_checked_beside_pods_that_come_after_it() {
     let mut meddled = one_rack_of_nodes();
     let seed = pod("seed").label("app", "x").on("n3").build();
     submit(&meddled.engine, Event::add_pod(seed.clone())).unwrap();
-    // The second pod needs the seed. By itself, the third one is placed later than the second, and has its template.
+    // The affinity of the second pod requires the seed. The third pod, which also matches, is placed after the second.
     let pods = [
         only_on("first", "n1").build(),
         only_on("near", "n2").pod_affinity(one_rack(LabelSelector::Nothing)).build(),
         only_on("late", "n1").label("app", "x").build(),
     ];
-    // A pod without a rack keeps the template of the third pod known.
+    // A pod on a node without a rack keeps the template of the third pod in use.
     let elsewhere = node("n4").zone("n4").cpu(1_000).pods(10).build();
     submit(&meddled.engine, Event::add_node(elsewhere)).unwrap();
-    let alike = Pod { uid: Uid::new("default/alike"), ..pods[2].clone() }.on("n4");
-    submit(&meddled.engine, Event::add_pod(alike)).unwrap();
+    let identical = Pod { uid: Uid::new("default/identical"), ..pods[2].clone() }.on("n4");
+    submit(&meddled.engine, Event::add_pod(identical)).unwrap();
     let gone = Event::remove_pod(&seed);
     let placed = meddled.batch(&pods.map(Arc::new), 2, vec![gone]);
     assert_eq!(placed, ["n1", "n2", "n1"].map(|node| Ok(node.into())));
-    // Decided again, it follows the third pod.
+    // The second pod is decided again, after the third one.
     assert_eq!(meddled.figures().conflicts, 1);
 }
 
@@ -255,7 +255,7 @@ fn a_check_counts_the_pods_before_it_in_the_batch() {
 }
 
 #[test]
-fn one_pod_of_a_series_takes_a_claim_for_one_pod() {
+fn only_one_pod_of_a_series_gets_a_claim_for_one_pod() {
     let engine = Engine::shared(Config::default());
     for name in ["n1", "n2"] {
         submit(&engine, Event::add_node(node(name).cpu(1_000).pods(10).build())).unwrap();
@@ -269,7 +269,7 @@ fn one_pod_of_a_series_takes_a_claim_for_one_pod() {
         ..PersistentVolumeClaim::default()
     };
     submit(&engine, Event::PutObject(claim.into())).unwrap();
-    // Without the plugins that ask where the volume is.
+    // Without the plugins that check where the volume is accessible.
     let plugins: Vec<(Box<dyn Plugin>, i64)> =
         vec![(Box::new(VolumeRestrictions), 0), (Box::new(NodeResourcesFit::default()), 1)];
     let framework = Framework::new(plugins).unwrap();
@@ -280,8 +280,8 @@ fn one_pod_of_a_series_takes_a_claim_for_one_pod() {
     assert_eq!(placed.iter().filter(|placed| placed.is_ok()).count(), 1, "{placed:?}");
 }
 
-/// Compares a scheduler whose chunks are taken over with one whose placements are checked one by one. Chunks that are
-/// taken over from a plan stand for checks whose outcome is known.
+/// Compares an engine that takes over chunks of plans with one that checks each placement. A chunk is taken over from a
+/// plan only if the checks of its pods would succeed.
 fn takes_over_as_it_checks(
     bits: u64,
     nodes: usize,
@@ -358,7 +358,7 @@ fn takes_over_as_it_checks(
 
 /// The check of a pod between two pods of a chunk counts the chunk's pods while the numbers of some are not known yet.
 #[test]
-fn counts_of_a_chunk_that_is_partly_taken_over_do_not_stay() {
+fn counts_of_a_partly_taken_over_chunk_are_discarded() {
     takes_over_as_it_checks(6_223_625_775_216_304_180, 67, 8, 3, 0).unwrap();
 }
 
@@ -366,7 +366,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_taken_over_would_have_passed_its_checks(
+    fn placements_that_are_taken_over_would_have_passed_their_checks(
         bits in any::<u64>(),
         nodes in 1..100_usize,
         batch in 2..16_usize,

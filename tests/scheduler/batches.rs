@@ -430,13 +430,13 @@ fn beside_nominated(pods: &[Arc<Pod>], nominated: &Pod, to: &str) -> Vec<String>
 }
 
 #[test]
-fn a_pod_that_was_placed_counts_no_more_as_nominated() {
+fn a_placed_pod_no_longer_counts_as_nominated() {
     let pods = pods(0..3, 600);
     assert_eq!(beside_nominated(&pods, &pods[1], "small"), ["large", "large", "small"]);
 }
 
 #[test]
-fn room_for_a_nominated_pod_is_kept_from_all_pods_of_a_batch() {
+fn no_pod_of_a_batch_gets_the_resources_of_a_nominated_pod() {
     let other = pod("other").cpu(600).build();
     assert_eq!(beside_nominated(&pods(0..2, 600), &other, "large"), ["large", "small"]);
 }

@@ -154,7 +154,7 @@ fn a_queue_follows_the_dispatcher() {
     assert_eq!(put(annotated(pod("p").build(), Some(godel("", None)))), None);
     assert_eq!(put(annotated(pod("p").build(), Some(godel("dispatched", Some("n"))))), None);
     assert_eq!(put(annotated(pod("p").build(), Some(godel("assumed", Some("n"))))), None);
-    // The binder rejects the pod, and it is queued again.
+    // The binder rejects the pod, and it is requeued.
     assert_eq!(put(dispatched("p", "s-0")), Some(Place::Active));
 }
 

@@ -21,7 +21,7 @@ use portolan::{Config, Engine};
 /// Delays pods whose name starts with `low`.
 struct Delays {
     point: Point,
-    /// Tells that a pod is in PreBind.
+    /// Signals that a pod is in PreBind.
     entered: Mutex<Sender<()>>,
     /// Ends PreBind.
     end: Mutex<Receiver<()>>,
@@ -58,7 +58,7 @@ impl Plugin for Delays {
         })
     }
 
-    /// Succeeds even if the pod is cancelled, as a plugin may that does not look.
+    /// Succeeds even if the pod is cancelled, like a plugin that does not check for it.
     fn pre_bind(&self, _: Cycle<'_>, _: &Name) -> Result<(), Status> {
         self.entered.lock().unwrap().send(()).unwrap();
         self.end.lock().unwrap().recv().unwrap();
@@ -99,7 +99,7 @@ fn clock() -> Timestamp {
 }
 
 impl Bench {
-    /// A node that has room for one pod.
+    /// A bench with one node, on which one pod fits.
     fn new(point: Point) -> Bench {
         let engine = Engine::shared(Config::default());
         let keeps = Arc::new(Keeps::default());
@@ -232,9 +232,9 @@ fn another_attempt_does_not_delete_a_victim_that_is_about_to_be_forgotten() {
     assert_eq!(bench.keeps.deleted.load(Ordering::Relaxed), 0);
 }
 
-/// All binding threads may be taken, so that nobody runs the victim's binding cycle for a long time.
+/// All binding threads may be taken, so that the victim's binding cycle does not run for a long time.
 #[test]
-fn a_preemptor_is_not_tried_again_before_its_withdrawn_victim_has_left() {
+fn a_preemptor_is_not_retried_before_its_withdrawn_victim_has_left() {
     let mut bench = Bench::new(Point::Permit);
     let (placement, mut binding) = bench.place_low();
     bench.pending("high", 9);

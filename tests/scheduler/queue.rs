@@ -564,7 +564,7 @@ impl Plugin for Silent {
 }
 
 #[test]
-fn a_plugin_that_names_no_events_gets_all_and_a_failing_gate_gates() {
+fn a_plugin_without_events_gets_all_and_a_failing_gate_gates_the_pod() {
     let plugins: Vec<(Box<dyn Plugin>, i64)> =
         vec![(Box::new(PrioritySort), 0), (Box::new(Silent), 0)];
     let framework = Framework::new(plugins).unwrap();

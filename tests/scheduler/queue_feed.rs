@@ -50,7 +50,7 @@ fn words(note: &Note) -> String {
 }
 
 #[test]
-fn a_follower_beyond_its_limit_overflows_and_blocks_nobody() {
+fn a_follower_beyond_its_limit_overflows_and_blocks_no_thread() {
     let (mut writer, _reader) = Engine::inline(Config::default());
     let limit = std::num::NonZeroUsize::new(3).unwrap();
     let (limited, unlimited) = (writer.follow_at_most(limit), writer.follow());

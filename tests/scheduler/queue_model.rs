@@ -1,5 +1,5 @@
 //! The queue compared with a model: vectors and linear scans, in which events are kept forever and the rules are
-//! written down a second time. Both pop the same pods in the same order, and every pod is in exactly one place at all
+//! implemented a second time. Both pop the same pods in the same order, and every pod is in exactly one place at all
 //! times.
 
 use std::collections::{BTreeMap, BTreeSet};

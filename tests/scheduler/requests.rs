@@ -216,7 +216,7 @@ fn a_request_has_the_outcome_of_the_binding_that_blocks() {
 }
 
 #[test]
-fn a_binding_that_may_block_is_no_request_and_asks_nothing_twice() {
+fn a_binding_that_may_block_is_not_a_request_and_asks_no_plugin_twice() {
     for before in
         [Before::Nothing, Before::Permit, Before::PreBind, Before::FailedPreFlight, Before::Bind]
     {
@@ -277,7 +277,7 @@ fn an_extender_binds_the_pods_that_it_is_interested_in_on_a_thread() {
 }
 
 #[test]
-fn a_request_that_is_given_up_is_unknown_once_it_was_sent() {
+fn an_abandoned_request_is_unknown_once_it_was_sent() {
     let mut unsent = Bench::with(Both::new(Answer::Never));
     let answered = unsent.request().abandon("ended").expect("no answer yet");
     assert!(matches!(unsent.finish(answered), Err(BindError::Failed(_))));

@@ -141,7 +141,7 @@ fn a_pod_that_fits_on_no_node_waits_for_a_suitable_node() {
 }
 
 #[test]
-fn a_pod_that_cannot_be_bound_is_tried_again() {
+fn a_pod_that_cannot_be_bound_is_retried() {
     let bench = Bench::new();
     let mut scheduling = bench.scheduling(1);
     bench.node("n", 1_000);
@@ -366,7 +366,7 @@ impl portolan::framework::Evictor for Keeping {
 }
 
 #[test]
-fn a_preemptor_is_tried_again_when_its_victims_are_deleted_or_cannot_be() {
+fn a_preemptor_is_retried_when_its_victims_are_deleted_or_cannot_be_deleted() {
     for fails in [false, true] {
         let schedulers = portolan::scheduler::Schedulers::builder()
             .evictor(move |engine| Keeping {
@@ -450,7 +450,7 @@ fn an_update_does_not_restore_a_withdrawn_nomination() {
 }
 
 #[test]
-fn a_pod_that_changes_while_it_is_bound_is_tried_again_as_it_is_then() {
+fn a_pod_that_changes_during_its_binding_is_retried_with_its_new_object() {
     let bench = Bench::new();
     bench.node("n", 1_000);
     let uid = bench.pending(cpu("p", 100));
@@ -483,7 +483,7 @@ impl Evictor for Ending {
 }
 
 #[test]
-fn a_preemptor_is_tried_again_unless_its_eviction_succeeds_without_a_request() {
+fn a_preemptor_is_retried_unless_its_eviction_succeeds_without_a_retry_request() {
     let is_retried = |end: fn(&Eviction)| {
         let builder = portolan::scheduler::Schedulers::builder();
         let schedulers = builder.evictor(move |_| Ending(end)).build().unwrap();
@@ -546,7 +546,7 @@ fn victims_that_are_terminating_already_are_not_evicted_again() {
 }
 
 #[test]
-fn a_nominated_pod_that_is_bound_elsewhere_frees_the_room_that_it_reserved() {
+fn a_nominated_pod_that_is_bound_elsewhere_frees_the_resources_that_it_reserved() {
     let bench = Bench::new();
     bench.node("n", 1_000);
     bench.node("small", 10);
@@ -556,7 +556,7 @@ fn a_nominated_pod_that_is_bound_elsewhere_frees_the_room_that_it_reserved() {
     let mut scheduling = bench.scheduling(1);
     let (_, failed) = bench.attempt(&mut scheduling).unwrap().into_parts();
     assert_eq!(failed.len(), 1);
-    // The nominated pod must not take the room itself while the other one is tried.
+    // The nominated pod must not take the resources itself while the other one is tried.
     let taken = bench.queue.pop(Some(Instant::now()), bench.clock());
     let other = bench.pending(cpu("other", 500).priority(5));
     let (placed, failed) = bench.attempt(&mut scheduling).unwrap().into_parts();

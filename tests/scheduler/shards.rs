@@ -1,4 +1,4 @@
-//! A scheduler that holds some of the shards of nodes and pods, which may change at any time.
+//! A scheduler that holds some of the shards of nodes and pods. The set of shards may change at any time.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ fn clock() -> Timestamp {
     Timestamp::from_secs(1)
 }
 
-/// A scheduler with two shards of which it holds none at first, and a node of each.
+/// A scheduler with two shards, neither of which it holds at first, and a node in each.
 struct World {
     shards: ShardSet,
     schedulers: Schedulers,
@@ -62,7 +62,7 @@ impl World {
         self.reassign();
     }
 
-    fn give_up(&self, shard: u32) {
+    fn release(&self, shard: u32) {
         self.shards.remove(shard);
         self.reassign();
     }
@@ -106,7 +106,7 @@ fn pods_enter_and_leave_the_queue_with_their_shard_without_a_newer_object() {
     world.hold(1);
     assert_eq!((places(), world.parked()), ([None, Some(Place::Active)], 1));
     world.hold(0);
-    world.give_up(1);
+    world.release(1);
     assert_eq!((places(), world.parked()), ([Some(Place::Active), None], 1));
     // A nomination moves a pod to the shard of the node.
     world.submit(Event::put_pending(nominated(&pods[0], &world.node_in(1))));
@@ -115,7 +115,7 @@ fn pods_enter_and_leave_the_queue_with_their_shard_without_a_newer_object() {
 }
 
 #[test]
-fn parked_pods_that_are_gone_or_bound_do_not_return() {
+fn parked_pods_that_were_deleted_or_bound_are_dropped() {
     let world = World::new();
     let pods = [world.pod_in(0, 100), world.pod_in(1, 100)];
     pods.iter().for_each(|pod| world.submit(Event::put_pending(pod.clone())));
@@ -129,7 +129,7 @@ fn parked_pods_that_are_gone_or_bound_do_not_return() {
 }
 
 #[test]
-fn a_pod_whose_binding_is_in_flight_keeps_its_room_when_its_shard_is_given_up() {
+fn a_pod_whose_binding_is_in_flight_keeps_its_resources_when_its_shard_is_released() {
     let mut world = World::new();
     world.hold(0);
     world.hold(1);
@@ -139,7 +139,7 @@ fn a_pod_whose_binding_is_in_flight_keeps_its_room_when_its_shard_is_given_up() 
     assert_eq!(**placement.node(), *world.node_in(0));
     // The nomination is gone, so the pod belongs to shard 1 again.
     world.submit(Event::put_pending(Pod { nominated_node_name: None, ..pod.clone() }));
-    world.give_up(1);
+    world.release(1);
     assert!(world.is_assumed(&pod.uid) && world.parked() == 1);
     world.scheduling.bind(&placement, clock).unwrap();
     world.hold(1);
@@ -147,7 +147,7 @@ fn a_pod_whose_binding_is_in_flight_keeps_its_room_when_its_shard_is_given_up() 
 }
 
 #[test]
-fn a_parked_pod_that_is_not_bound_is_tried_again_when_its_shard_returns() {
+fn a_parked_pod_that_is_not_bound_is_retried_when_its_shard_is_held_again() {
     for is_back_before in [false, true] {
         let mut world = World::new();
         world.hold(0);
@@ -155,7 +155,7 @@ fn a_parked_pod_that_is_not_bound_is_tried_again_when_its_shard_returns() {
         let pod = world.pod_in(1, 800);
         world.submit(Event::put_pending(pod.clone()));
         let placement = world.placed();
-        world.give_up(1);
+        world.release(1);
         assert_eq!((world.parked(), world.is_assumed(&pod.uid)), (1, true));
         let mut binding = world.schedulers.binding_loop().unwrap();
         if is_back_before {
@@ -174,7 +174,7 @@ fn a_parked_pod_that_is_not_bound_is_tried_again_when_its_shard_returns() {
 }
 
 #[test]
-fn a_pod_that_was_placed_on_a_node_of_another_shard_backs_off_when_it_is_withdrawn() {
+fn a_withdrawn_pod_on_a_node_of_another_shard_backs_off() {
     let mut world = World::new();
     world.hold(0);
     let fill = pod("fill").cpu(1_000).build().on(world.node_in(0));
@@ -186,7 +186,7 @@ fn a_pod_that_was_placed_on_a_node_of_another_shard_backs_off_when_it_is_withdra
     let mut binding = world.schedulers.binding_loop().unwrap();
     assert_eq!(binding.withdraw(&placement, clock), Some(Place::ErrorBackoff));
     assert!(!world.is_assumed(&pod.uid));
-    // Nothing is ready: the pod is not tried in a loop.
+    // The pod is not retried in a loop.
     assert!(world.scheduling.schedule_one(Some(std::time::Instant::now()), clock).is_err());
     world.submit(Event::put_pending(nominated(&pod, placement.node())));
     assert_eq!((world.place(&pod.uid), world.parked()), (None, 1), "handed over");
@@ -199,7 +199,7 @@ fn a_pod_that_lost_its_nomination_is_not_parked_before_its_object_shows_it() {
     let pod = nominated(&world.pod_in(1, 5_000), &world.node_in(0));
     world.submit(Event::put_pending(pod.clone()));
     assert_eq!(world.rejected(), Nomination::Clear);
-    // The holder of shard 1 has parked it too, if the cluster still has the nomination.
+    // If the cluster still has the nomination, the holder of shard 1 has parked the pod, too.
     world.reassign();
     assert_eq!((world.place(&pod.uid), world.parked()), (Some(Place::Unschedulable), 0));
     world.submit(Event::put_pending(Pod { nominated_node_name: None, ..pod.clone() }));
@@ -207,7 +207,7 @@ fn a_pod_that_lost_its_nomination_is_not_parked_before_its_object_shows_it() {
 }
 
 #[test]
-fn a_pod_that_preempts_on_another_node_than_its_nominated_one_is_nominated_there() {
+fn a_pod_that_preempts_on_a_node_other_than_its_nominated_one_is_nominated_there() {
     let mut world = World::new();
     world.hold(0);
     world.hold(1);
@@ -220,10 +220,10 @@ fn a_pod_that_preempts_on_another_node_than_its_nominated_one_is_nominated_there
     assert_eq!(world.rejected(), Nomination::Node(world.node_in(1).into()));
 }
 
-/// A preemptor whose victims were terminating already is nominated here alone.
+/// If all victims are terminating already, the nomination is not written to the cluster.
 #[test]
-fn a_pod_that_was_nominated_here_is_parked_as_the_cluster_knows_it_when_no_shard_of_it_is_held() {
-    for gives_up in [0, 1] {
+fn a_pod_that_only_this_scheduler_nominated_is_parked_without_the_nomination() {
+    for released in [0, 1] {
         let mut world = World::new();
         world.hold(0);
         world.hold(1);
@@ -234,9 +234,9 @@ fn a_pod_that_was_nominated_here_is_parked_as_the_cluster_knows_it_when_no_shard
         let high = pod(&*world.pod_in(1, 0).name).cpu(500).priority(5).build();
         world.submit(Event::put_pending(high.clone()));
         assert_eq!(world.rejected(), Nomination::Node(world.node_in(0).into()));
-        world.give_up(gives_up);
-        assert_eq!(world.parked(), 0, "the other of its shards is held");
-        world.give_up(1 - gives_up);
+        world.release(released);
+        assert_eq!(world.parked(), 0, "its other shard is still held");
+        world.release(1 - released);
         assert_eq!((world.place(&high.uid), world.parked()), (None, 1));
         world.hold(0);
         assert_eq!(world.parked(), 1, "its nomination is not known to the cluster");

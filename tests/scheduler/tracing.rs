@@ -94,7 +94,7 @@ impl Subscriber for Listener {
     }
 }
 
-/// Hears nothing, and keeps all spans and events enabled for others. Without it, a span that a thread without a
+/// Ignores all spans and events, and keeps them enabled for others. Without it, a span that a thread without a
 /// subscriber reaches first may be turned off for all threads.
 struct Deaf;
 

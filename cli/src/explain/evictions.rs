@@ -123,7 +123,7 @@ fn objections(cluster: &Cluster, victims: &[Pod], mut budgets: Budgets) -> Vec<S
             }
             _ => {}
         }
-        if let Err(budget) = budgets.take(&pod) {
+        if let Err(budget) = budgets.charge(&pod) {
             objections.push(format!("{name}: disruption budget {budget} allows no eviction now"));
         }
     }

@@ -183,7 +183,7 @@ impl<'c> Drains<'c> {
         self.charged.retain(|(pod, _)| {
             let is_ready = now.pod(&pod.uid).is_some();
             if is_ready {
-                budgets.give_back(pod);
+                budgets.refund(pod);
             }
             !is_ready
         });
@@ -225,7 +225,7 @@ impl<'c> Drains<'c> {
         if budgets.len() > 1 {
             return Err(Stays::SeveralBudgets);
         }
-        self.budgets.take(pod).map_err(Stays::Budget)?;
+        self.budgets.charge(pod).map_err(Stays::Budget)?;
         Ok(budgets.first().map(|budget| format!("{}/{}", budget.namespace, budget.name)))
     }
 

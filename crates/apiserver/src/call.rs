@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_verbs_on_resources() {
+    fn paths_map_to_verbs_on_resources() {
         for (method, path, verb, resource, namespace, name) in [
             ("GET", "/api/v1/pods", "list", "pods", "", ""),
             ("GET", "/api/v1/pods?watch=1", "watch", "pods", "", ""),

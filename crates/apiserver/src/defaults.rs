@@ -298,7 +298,7 @@ mod tests {
     use crate::resources;
 
     #[test]
-    fn a_request_that_is_absent_equals_the_limit() {
+    fn an_absent_request_defaults_to_the_limit() {
         let mut pod = json!({"spec": {"containers": [{"name": "c", "image": "a/b:1",
             "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}}]}});
         fill(resources::pods(), &mut pod);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_go_except_those_that_kubernetes_writes() {
+    fn nulls_are_dropped_except_those_that_kubernetes_writes() {
         let mut object = json!({"a": null, "lastProbeTime": null, "b": [{"c": null, "d": 1}]});
         drop_nulls(&mut object);
         assert_eq!(object, json!({"lastProbeTime": null, "b": [{"d": 1}]}));

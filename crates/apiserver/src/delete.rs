@@ -66,7 +66,7 @@ pub(crate) fn delete(
     if gone && resource.kind == "Pod" {
         store.of(resource).change(&store.clock, key, |marked| {
             let marked = marked.filter(|marked| text(marked, "uid") == text(&object.value, "uid"));
-            // Somebody else may have removed it meanwhile.
+            // Another client may have removed it meanwhile.
             Ok(marked.map_or(Change::Keep, |marked| Change::Remove(marked.clone())))
         })?;
     }

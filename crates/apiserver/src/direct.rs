@@ -1,4 +1,4 @@
-//! The calls of a test in the server's process. They follow the same rules as HTTP, without faults and delays.
+//! Calls for tests in the server's process. They follow the same rules as HTTP requests, but without faults and delays.
 
 use serde_json::{Value, json};
 

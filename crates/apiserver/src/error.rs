@@ -13,11 +13,11 @@ pub struct ApiError {
     pub code: u16,
     /// The machine-readable reason: `Conflict`, `NotFound`, `Expired`. Empty if kube-apiserver gives none.
     pub reason: &'static str,
-    /// The message for people. Messages of bindings and conflicts equal those of Kubernetes.
+    /// The human-readable message. Messages of bindings and conflicts equal those of Kubernetes.
     pub message: String,
     /// The field `details`, or null.
     pub details: Value,
-    /// The token by which an expired list can go on at the latest version.
+    /// The token by which an expired list can continue at the latest version.
     pub next: Option<String>,
 }
 

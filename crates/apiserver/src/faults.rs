@@ -244,7 +244,7 @@ impl Plan {
         *self.lock() = (seed, rules);
     }
 
-    /// How often each rule fired.
+    /// The number of times each rule has fired.
     pub(crate) fn fired(&self) -> Vec<u64> {
         self.lock().1.iter().map(|rule| rule.fired).collect()
     }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn effects_of_events_do_not_meet_requests() {
+    fn effects_on_events_do_not_apply_to_requests() {
         let plan = Plan::default();
         plan.set(0, vec![Fault::new(Effect::EndStream), Fault::new(Effect::HangAfter)]);
         assert_eq!(plan.of_request(BIND), Some(Effect::HangAfter));

@@ -83,7 +83,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn objects_that_come_and_go_are_reported_even_if_events_were_forgotten() {
+    fn created_and_deleted_objects_are_reported_even_if_events_were_dropped() {
         let store = Store::new(0, 10);
         let nodes = resources::nodes();
         let names = |keys: BTreeSet<Key>| keys.into_iter().map(|key| key.name).collect::<Vec<_>>();

@@ -94,7 +94,7 @@ enum Due {
     Stop { killed: bool },
 }
 
-/// The actions after which the task lets the server's other tasks run.
+/// The number of actions after which the task yields to the server's other tasks.
 const AT_ONCE: usize = 32;
 
 /// The longest time until an action: a year.

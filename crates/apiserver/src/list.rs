@@ -69,7 +69,7 @@ impl List<'_> {
         };
         let limit = if self.limit == 0 { usize::MAX } else { self.limit };
         let at = match &from {
-            // A list that goes on although its version has expired.
+            // A list that continues although its version has expired.
             Some(from) => Some(from.version).filter(|version| *version != LATEST),
             None => self.at,
         };

@@ -175,9 +175,9 @@ fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], ApiError> {
         .ok_or_else(|| ApiError::bad_request(format!("{key}: expected a list")))
 }
 
-/// Merges the list `patch` into the field, and orders it: elements that `order` names (or, without `order`, those of
-/// the patch) in that order, and the server's other elements at their old places between them, as far as these are
-/// known.
+/// Merges the list `patch` into the field, and orders it: first come the elements in `order` (or, without `order`,
+/// those of the patch) in that order. The other elements of the stored list keep their positions between them, as far
+/// as those positions are known.
 fn merge_list(
     object: &mut Map<String, Value>,
     patch: Option<&Value>,
@@ -263,20 +263,32 @@ fn merge_list(
         }
         named = wanted;
     }
-    let first_of =
-        |items: &[Value], item: &Value| identity(item).ok().and_then(|id| position(items, &id));
     let (mut ours, theirs): (Vec<Value>, Vec<Value>) =
         merged.into_iter().partition(|item| identity(item).is_ok_and(|id| named.contains(&id)));
     ours.sort_by_key(|item| {
         identity(item).ok().and_then(|id| named.iter().position(|name| *name == id))
     });
+    let position_before =
+        |item: &Value| identity(item).ok().and_then(|id| position(&original, &id));
+    let result = interleave(ours, theirs, position_before);
+    object.insert(field.to_owned(), Value::Array(result));
+    Ok(())
+}
+
+/// Interleaves two lists, each of which keeps its order. An element of `theirs` precedes an element of `ours` only if
+/// both had a position before, and its position was the lower one.
+fn interleave(
+    ours: Vec<Value>,
+    theirs: Vec<Value>,
+    position_before: impl Fn(&Value) -> Option<usize>,
+) -> Vec<Value> {
     let mut result = Vec::with_capacity(ours.len() + theirs.len());
     let (mut ours, mut theirs) = (ours.into_iter().peekable(), theirs.into_iter().peekable());
     loop {
         match (theirs.peek(), ours.peek()) {
-            (None, None) => break,
+            (None, None) => return result,
             (Some(their), Some(our)) => {
-                let before = match (first_of(&original, their), first_of(&original, our)) {
+                let before = match (position_before(their), position_before(our)) {
                     (Some(their), Some(our)) => their < our,
                     _ => false,
                 };
@@ -286,8 +298,6 @@ fn merge_list(
             (None, Some(_)) => result.extend(ours.next()),
         }
     }
-    object.insert(field.to_owned(), Value::Array(result));
-    Ok(())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::list::List;
 use crate::patch::PatchKind;
 use crate::server::Shared;
-use crate::store::Key;
+use crate::store::{Key, Store};
 use crate::verbs::{self, Part};
 use crate::watch::{self, Watch};
 
@@ -50,36 +50,7 @@ pub(crate) async fn perform(
     let whole = |code: u16, value: Value| (Answer::Whole(code, value.to_string().into()), None);
     match call.verb {
         "get" => Ok((object(200, &verbs::get(store, resource, key)?), None)),
-        "list" => {
-            check_list_options(call)?;
-            let version = wait_for_version(shared, call, call.version()?).await?;
-            // A list without a version is a quorum read. All others may come from the watch cache.
-            let version = (!call.parameter("resourceVersion").is_empty()).then_some(version);
-            let at = match version {
-                Some(_) if call.parameter("resourceVersionMatch") == "Exact" => version,
-                Some(_) => store.of(resource).stalled(),
-                None => None,
-            };
-            let list = List {
-                resource,
-                selection: call.selection()?,
-                limit: match call.parameter("limit") {
-                    // A list at version 0 ignores the limit, as one from kube-apiserver's cache does.
-                    _ if version == Some(0) => 0,
-                    "" => 0,
-                    text => {
-                        let limit = text.parse::<i64>().map_err(|_| {
-                            ApiError::bad_request(format!("limit: Invalid value: {text:?}"))
-                        })?;
-                        // A negative limit means no limit.
-                        usize::try_from(limit).unwrap_or(0)
-                    }
-                },
-                continuation: call.parameter("continue"),
-                at,
-            };
-            Ok((Answer::Whole(200, list.body(store)?), None))
-        }
+        "list" => Ok((Answer::Whole(200, list(shared, call).await?), None)),
         "watch" => {
             start_watch(shared, peer, call).await.map(|pieces| (Answer::Stream(pieces), None))
         }
@@ -130,37 +101,61 @@ pub(crate) async fn perform(
             let deleted = delete(store, resource, key, &options)?;
             Ok(whole(200, deleted.shown(resource)))
         }
-        "deletecollection" => {
-            let selection = call.selection()?;
-            let options = if body.is_empty() { Value::Null } else { parse_map(body)? };
-            let select = |object: &crate::store::Version| selection.selects(object);
-            let listed = store.of(resource).list(
-                &store.clock,
-                &key.namespace,
-                None,
-                usize::MAX,
-                None,
-                select,
-            );
-            let (read, _) = listed.map_err(|_| ApiError::expired("the list is no longer known"))?;
-            let mut items = Vec::new();
-            for item in &read.items {
-                match delete(store, resource, &item.key, &options) {
-                    Ok(deleted) => items.push((*deleted.object.value).clone()),
-                    // The object was deleted in the meantime.
-                    Err(error) if error.code == 404 => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            let metadata = json!({"resourceVersion": read.version.to_string()});
-            let kind = format!("{}List", resource.kind);
-            let version = resource.api_version();
-            let list =
-                json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items});
-            Ok(whole(200, list))
-        }
+        "deletecollection" => Ok(whole(200, delete_collection(store, call, body)?)),
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// Returns the body of a list.
+async fn list(shared: &Shared, call: &Call) -> Result<Bytes, ApiError> {
+    check_list_options(call)?;
+    let (store, resource) = (&shared.store, call.resource);
+    let version = wait_for_version(shared, call, call.version()?).await?;
+    // A list without a version is a quorum read. All others may come from the watch cache.
+    let version = (!call.parameter("resourceVersion").is_empty()).then_some(version);
+    let at = match version {
+        Some(_) if call.parameter("resourceVersionMatch") == "Exact" => version,
+        Some(_) => store.of(resource).stalled(),
+        None => None,
+    };
+    let selection = call.selection()?;
+    let limit = match call.parameter("limit") {
+        // A list at version 0 ignores the limit, as one from kube-apiserver's cache does.
+        _ if version == Some(0) => 0,
+        "" => 0,
+        text => {
+            let limit = text
+                .parse::<i64>()
+                .map_err(|_| ApiError::bad_request(format!("limit: Invalid value: {text:?}")))?;
+            // A negative limit means no limit.
+            usize::try_from(limit).unwrap_or(0)
+        }
+    };
+    List { resource, selection, limit, continuation: call.parameter("continue"), at }.body(store)
+}
+
+/// Deletes the selected objects of a collection, and returns the list of them.
+fn delete_collection(store: &Store, call: &Call, body: &[u8]) -> Result<Value, ApiError> {
+    let resource = call.resource;
+    let selection = call.selection()?;
+    let options = if body.is_empty() { Value::Null } else { parse_map(body)? };
+    let select = |object: &crate::store::Version| selection.selects(object);
+    let listed =
+        store.of(resource).list(&store.clock, &call.key.namespace, None, usize::MAX, None, select);
+    let (read, _) = listed.map_err(|_| ApiError::expired("the list is no longer known"))?;
+    let mut items = Vec::new();
+    for item in &read.items {
+        match delete(store, resource, &item.key, &options) {
+            Ok(deleted) => items.push((*deleted.object.value).clone()),
+            // The object was deleted in the meantime.
+            Err(error) if error.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let metadata = json!({"resourceVersion": read.version.to_string()});
+    let kind = format!("{}List", resource.kind);
+    let version = resource.api_version();
+    Ok(json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items}))
 }
 
 fn content_type(headers: &HeaderMap) -> &str {
@@ -312,7 +307,7 @@ async fn start_watch(
 /// A stream of one error.
 async fn error_alone(error: &ApiError) -> mpsc::Receiver<Bytes> {
     let (sender, receiver) = mpsc::channel(1);
-    // The receiver is here, and there is room for one piece.
+    // Cannot fail or wait: the receiver exists, and the channel has room for one piece.
     let _ = sender.send(format!("{}\n", watch::error_line(error)).into()).await;
     receiver
 }

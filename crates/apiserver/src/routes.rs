@@ -171,26 +171,29 @@ async fn serve(
             break_off(&peer).await
         }
         effect => match answer {
-            Ok((Answer::Whole(code, body), _)) => match effect {
-                Some(Effect::SlowBody(size, pause)) => {
-                    respond(code, "application/json", slow(body, size, pause))
-                }
-                Some(Effect::CutBody(size)) => {
-                    respond(code, "application/json", cut(body, size, peer))
-                }
-                _ => respond_json(code, body),
-            },
-            Ok((Answer::Stream(pieces), _)) => {
-                let pieces = stream::unfold(pieces, |mut pieces| async {
-                    pieces
-                        .recv()
-                        .await
-                        .map(|piece| (Ok::<_, std::convert::Infallible>(piece), pieces))
-                });
-                respond(200, "application/json", Body::from_stream(pieces))
-            }
+            Ok((answer, _)) => send(answer, effect, peer),
             Err(error) => respond_error(&error),
         },
+    }
+}
+
+/// Sends an answer. The effect may slow down or cut off the body of a whole answer.
+fn send(answer: Answer, effect: Option<Effect>, peer: Peer) -> Response {
+    match (answer, effect) {
+        (Answer::Whole(code, body), Some(Effect::SlowBody(size, pause))) => {
+            respond(code, "application/json", slow(body, size, pause))
+        }
+        (Answer::Whole(code, body), Some(Effect::CutBody(size))) => {
+            respond(code, "application/json", cut(body, size, peer))
+        }
+        (Answer::Whole(code, body), _) => respond_json(code, body),
+        (Answer::Stream(pieces), _) => {
+            let pieces = stream::unfold(pieces, |mut pieces| async {
+                let piece = pieces.recv().await?;
+                Some((Ok::<_, std::convert::Infallible>(piece), pieces))
+            });
+            respond(200, "application/json", Body::from_stream(pieces))
+        }
     }
 }
 

@@ -28,10 +28,10 @@ use crate::verbs;
 /// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The port on 127.0.0.1; 0 takes a free one.
+    /// The port on 127.0.0.1; 0 chooses a free one.
     pub port: u16,
-    /// The time that each write takes, as in etcd. Writes wait side by side. A client that hangs up in the meantime
-    /// cancels its write.
+    /// The time that each write takes, as in etcd. Concurrent writes wait in parallel. A client that disconnects in the
+    /// meantime cancels its write.
     pub write_delay: Duration,
     /// The number of events in the watch cache of each kind. A watch from an older version gets 410.
     pub watch_cache: usize,
@@ -358,7 +358,7 @@ async fn run(
         match listen_again(address).await {
             Ok(again) => {
                 listener = again;
-                // The caller may have given up.
+                // The caller may have stopped waiting.
                 let _ = done.send(Ok(()));
             }
             Err(error) => {
@@ -369,7 +369,8 @@ async fn run(
     }
 }
 
-/// The number of connections that may wait to be accepted. A client beyond it waits a second before it tries again.
+/// The number of connections that may wait to be accepted. A client beyond this limit waits a second before it tries
+/// again.
 const BACKLOG: u32 = 4096;
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {

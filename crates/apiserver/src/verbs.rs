@@ -253,7 +253,11 @@ fn lease_errors(lease: &Value) -> Result<Vec<(&'static str, String)>, ApiError> 
                     wrong.push((path, format!("Invalid value: {number}: {why}")));
                 }
                 Some(_) => {}
-                None => return Err(ApiError::bad_request(format!("{path}: {value} is no number"))),
+                None => {
+                    return Err(ApiError::bad_request(format!(
+                        "{path}: {value} is not an integer"
+                    )));
+                }
             },
         }
     }

@@ -75,10 +75,10 @@ pub struct BudgetLimit {
 
 impl BudgetLimit {
     /// Returns how many pods may be disrupted, which is negative if too few are healthy. Pods that the budget does not
-    /// cover are ignored, and `healthy` tells whether a pod is ready and not terminating. O(pods).
+    /// cover are ignored, and `healthy` returns whether a pod is ready and not terminating. O(pods).
     ///
-    /// Returns `None` if no disruption is allowed whatever pods are healthy: the budget has no limit or covers no pods,
-    /// or the scale of a controller cannot be known.
+    /// Returns `None` if no disruption is allowed, regardless of which pods are healthy: the budget has no limit or
+    /// covers no pods, or the scale of a controller cannot be known.
     pub fn margin<'p>(
         &self,
         pods: impl IntoIterator<Item = (&'p Template, bool)>,

@@ -153,7 +153,7 @@ fn fields<T: Deserialize<'static>>() -> &'static [&'static str] {
     fields
 }
 
-/// Takes the names of the fields that a struct asks for.
+/// Collects the names of the fields that a struct requests.
 struct Names<'n>(&'n mut &'static [&'static str]);
 
 impl Deserializer<'static> for Names<'_> {

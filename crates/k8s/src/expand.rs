@@ -6,7 +6,7 @@ use super::Objects;
 use super::workloads::{ControllerKind, PodController};
 use portolan::model::{Name, Node, Object, ObjectKind, PersistentVolumeClaim, Pod};
 
-/// What belongs to controllers: kind, namespace and name of the controller.
+/// The kind, namespace and name of a controller.
 type Key = (String, Name, Name);
 
 /// The pods that exist, by their controllers.

@@ -1,8 +1,8 @@
-//! Finds the values of an input that consists of several: concatenated JSON, newline-delimited JSON, and what
-//! `kubectl cluster-info dump` prints, which has the logs of containers between the lists.
+//! Finds the values of an input that consists of several: concatenated JSON, newline-delimited JSON, and the output of
+//! `kubectl cluster-info dump`, which has the logs of containers between the lists.
 //!
-//! The values are not searched first: each is read where the one before it ends, so an input of one value costs the same
-//! as without framing.
+//! The values are not located in advance: each is read where the one before it ends, so an input of one value costs the
+//! same as without framing.
 
 use std::borrow::Cow;
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn values_may_be_separated_by_anything_that_is_written_between_them() {
+    fn values_may_be_separated_in_every_usual_way() {
         for separator in ["", " ", "\n", "\r\n\r\n", "\n---\n", "\n---\n---\n"] {
             assert_eq!(nodes(&[NODE; 3].join(separator)), 3, "{separator:?}");
         }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_a_kind_is_no_export() {
+    fn an_object_with_a_kind_is_not_an_export() {
         let text = r#"{"nodes":[{"metadata":{"name":"n"}}],"pods":[]}"#;
         assert_eq!(nodes(text), 1);
         assert_eq!(

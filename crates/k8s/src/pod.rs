@@ -13,7 +13,7 @@ use super::node::{labels, name, optional, resource_list, resource_version, times
 use super::pod_group;
 use super::storage::ClaimTemplate;
 use super::volume;
-use super::wire::Metadata;
+use super::wire::{Annotations, Metadata};
 use super::wire_pod as wire;
 use portolan::model::{
     Container, ContainerKind, ContainerStatus, HostPort, Launcher, MicroTopology, Name,
@@ -168,17 +168,7 @@ pub(super) fn template(
         ..PodSpec::default()
     };
     if let Some(annotations) = &meta.annotations {
-        model.class =
-            PodClass::of(annotations.qos_level.as_deref(), annotations.resource_type.as_deref());
-        model.numa_binding = annotations.qos_level.as_deref() == Some("dedicated_cores")
-            && binds_numa(&annotations.memory_enhancement);
-        model.launcher = Launcher::of(annotations.launcher.as_deref());
-        let given = MicroTopology::parse(&annotations.micro_topology).map_err(|_| {
-            let path = path.key("metadata").key("annotations").key(MICRO_TOPOLOGY).to_string();
-            let expected = "of the form NUMA:RESOURCE=QUANTITY,…;…";
-            ReadError::value(&Path::Key(&Path::Root, &path), &annotations.micro_topology, expected)
-        })?;
-        model.micro_topology = (!given.is_empty()).then(|| Box::new(given));
+        read_annotations(annotations, &mut model, path)?;
     }
     model.namespace = namespace;
     model.labels = labels;
@@ -210,6 +200,26 @@ pub(super) fn template(
         finished: false,
         claims,
     })
+}
+
+/// Reads the annotations that set a pod's resource class, launcher and NUMA nodes.
+fn read_annotations(
+    annotations: &Annotations<'_>,
+    model: &mut PodSpec,
+    path: &Path<'_>,
+) -> Result<(), ReadError> {
+    let qos_level = annotations.qos_level.as_deref();
+    model.class = PodClass::of(qos_level, annotations.resource_type.as_deref());
+    model.numa_binding =
+        qos_level == Some("dedicated_cores") && binds_numa(&annotations.memory_enhancement);
+    model.launcher = Launcher::of(annotations.launcher.as_deref());
+    let given = MicroTopology::parse(&annotations.micro_topology).map_err(|_| {
+        let path = path.key("metadata").key("annotations").key(MICRO_TOPOLOGY).to_string();
+        let expected = "of the form NUMA:RESOURCE=QUANTITY,…;…";
+        ReadError::value(&Path::Key(&Path::Root, &path), &annotations.micro_topology, expected)
+    })?;
+    model.micro_topology = (!given.is_empty()).then(|| Box::new(given));
+    Ok(())
 }
 
 /// Parses a preemption policy. Returns `None` if the text is empty.

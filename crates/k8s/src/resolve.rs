@@ -98,7 +98,9 @@ pub(super) fn resolve<const N: usize>(mut inputs: [Collected; N]) -> [Objects; N
             }
         }
     }
-    inputs.each_mut().map(|read| one(std::mem::take(read), &classes, &storage, &mut generated))
+    inputs
+        .each_mut()
+        .map(|read| resolve_input(std::mem::take(read), &classes, &storage, &mut generated))
 }
 
 /// Whether an object of the input needs a name.
@@ -113,7 +115,8 @@ fn needs_names(read: &Collected) -> bool {
         || controllers.any(|it| it.generate_name.is_some() || it.of_generated.is_some())
 }
 
-fn one(
+/// Resolves the references of one input.
+fn resolve_input(
     mut read: Collected,
     classes: &Classes<'_>,
     storage: &Storage,
@@ -127,19 +130,7 @@ fn one(
         pods.push(match entry {
             Entry::Done(pod) => pod,
             Entry::Open(mut draft) => {
-                if let Some(base) = draft.generate_name.take() {
-                    draft.name = generated.name(&draft.spec.namespace, &base);
-                    let about = object("Pod", &draft.spec.namespace, &draft.name);
-                    let mut note = |field: &str, value: String| {
-                        let (object, field) = (about.clone(), field.to_owned());
-                        report.push(Defaulted { object, field, value });
-                    };
-                    note("metadata.name", draft.name.to_string());
-                    if draft.uid.is_empty() {
-                        draft.uid = format!("{}/{}", draft.spec.namespace, draft.name);
-                        note("metadata.uid", draft.uid.clone());
-                    }
-                }
+                name_pod(&mut draft, generated, &mut report);
                 let about = object("Pod", &draft.spec.namespace, &draft.name);
                 classes.complete(&mut draft, &about, &mut report, &mut missing);
                 // The claims of placed pods exist, whether or not they are in the input.
@@ -174,18 +165,7 @@ fn one(
             storage.complete(claims, field, &about, &mut report, &mut missing);
         }
     }
-    for at in std::mem::take(&mut read.classless) {
-        let (Some(class), Object::PersistentVolumeClaim(claim)) =
-            (&storage.default, &read.objects[at])
-        else {
-            continue;
-        };
-        let field = "spec.storageClassName".to_owned();
-        let object = object("PersistentVolumeClaim", &claim.namespace, &claim.name);
-        report.push(Defaulted { object, field, value: class.to_string() });
-        let claim = PersistentVolumeClaim::clone(claim);
-        read.objects[at] = PersistentVolumeClaim { class: class.clone(), ..claim }.into();
-    }
+    set_default_class(&mut read, storage, &mut report);
     for found in &read.objects {
         if let Object::PersistentVolumeClaim(claim) = found {
             let about = || object("PersistentVolumeClaim", &claim.namespace, &claim.name);
@@ -210,6 +190,37 @@ fn one(
         budget_limits: read.budget_limits,
         facts: read.facts,
         ephemeral_claims,
+    }
+}
+
+/// Generates the name of a pod that has only a base for it, and a uid if it has none.
+fn name_pod(draft: &mut PodDraft, generated: &mut Generated, report: &mut Vec<Defaulted>) {
+    let Some(base) = draft.generate_name.take() else { return };
+    draft.name = generated.name(&draft.spec.namespace, &base);
+    let about = object("Pod", &draft.spec.namespace, &draft.name);
+    let mut note = |field: &str, value: String| {
+        report.push(Defaulted { object: about.clone(), field: field.to_owned(), value });
+    };
+    note("metadata.name", draft.name.to_string());
+    if draft.uid.is_empty() {
+        draft.uid = format!("{}/{}", draft.spec.namespace, draft.name);
+        note("metadata.uid", draft.uid.clone());
+    }
+}
+
+/// Sets the storage class of the claims that name none.
+fn set_default_class(read: &mut Collected, storage: &Storage, report: &mut Vec<Defaulted>) {
+    for at in std::mem::take(&mut read.classless) {
+        let (Some(class), Object::PersistentVolumeClaim(claim)) =
+            (&storage.default, &read.objects[at])
+        else {
+            continue;
+        };
+        let field = "spec.storageClassName".to_owned();
+        let object = object("PersistentVolumeClaim", &claim.namespace, &claim.name);
+        report.push(Defaulted { object, field, value: class.to_string() });
+        let claim = PersistentVolumeClaim::clone(claim);
+        read.objects[at] = PersistentVolumeClaim { class: class.clone(), ..claim }.into();
     }
 }
 

@@ -183,7 +183,7 @@ impl PodController {
         self.numbered(self.ordinals())
     }
 
-    /// Creates the pods with these numbers of a controller that is no daemon set.
+    /// Creates the pods with these numbers of a controller that is not a daemon set.
     pub(super) fn numbered(&self, numbers: impl Iterator<Item = usize>) -> Vec<Pod> {
         let owned = self.owned(self.draft.clone());
         if self.kind == ControllerKind::StatefulSet {

@@ -86,7 +86,7 @@ fn reclaiming_some_ends_after_a_round_that_finds_nothing<C: Cell<Version> + 'sta
     }
 }
 
-fn a_version_that_is_not_newer_is_given_back<C: Cell<Version> + 'static>() {
+fn a_version_that_is_not_newer_is_returned<C: Cell<Version> + 'static>() {
     let mut publisher = Publisher::<Version, C>::new(Version::new(5));
     let error = publisher.publish(Version::new(5)).expect_err("not newer");
     assert_eq!((error.version.version(), error.published, publisher.published()), (5, 5, 5));
@@ -271,7 +271,7 @@ fn the_last_holder_frees_when_the_publisher_is_gone<C: Cell<Version> + 'static>(
     assert_eq!(seen.try_iter().count(), 1);
 }
 
-fn a_reader_may_come_and_go_during_publishes<C: Cell<Version> + 'static>() {
+fn readers_may_be_created_and_dropped_during_publishes<C: Cell<Version> + 'static>() {
     let mut publisher = Publisher::<Version, C>::new(Version::new(0));
     let rounds = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -445,7 +445,7 @@ macro_rules! over_every_cell {
 
 over_every_cell! {
     held_snapshot_survives_two_publishes
-    a_version_that_is_not_newer_is_given_back
+    a_version_that_is_not_newer_is_returned
     guards_nest_beyond_the_fast_slots
     a_reader_that_only_pins_holds_nothing
     refresh_keeps_one_version_until_there_is_a_newer_one
@@ -455,7 +455,7 @@ over_every_cell! {
     at_least_reads_ones_own_writes
     at_least_ends_by_the_deadline_or_with_the_publisher
     the_last_holder_frees_when_the_publisher_is_gone
-    a_reader_may_come_and_go_during_publishes
+    readers_may_be_created_and_dropped_during_publishes
     a_pin_outlives_the_publisher
     readers_on_many_versions_each_hold_their_own
     reclaiming_some_ends_after_a_round_that_finds_nothing
@@ -476,7 +476,7 @@ mod of_rcu {
     }
 
     #[test]
-    fn a_version_pinned_twice_is_kept_until_the_reader_rests() {
+    fn a_version_pinned_twice_is_kept_until_the_reader_is_released() {
         let mut publisher = publisher();
         let mut reader = publisher.subscribe();
         (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
@@ -507,7 +507,7 @@ mod of_rcu {
     }
 
     #[test]
-    fn a_guard_holds_one_version_and_two_hold_what_comes_between() {
+    fn a_guard_holds_one_version_and_two_guards_hold_all_versions_in_between() {
         let mut publisher = publisher();
         let reader = publisher.subscribe();
         let outer = reader.pin();
@@ -524,7 +524,7 @@ mod of_rcu {
     }
 
     #[test]
-    fn a_forgotten_guard_holds_one_version_until_the_reader_rests() {
+    fn a_forgotten_guard_holds_one_version_until_the_reader_is_released() {
         let mut publisher = publisher();
         let mut reader = publisher.subscribe();
         std::mem::forget(reader.pin());
@@ -539,7 +539,7 @@ mod of_rcu {
     }
 
     #[test]
-    fn a_forgotten_reader_costs_one_version_and_stops_nobody() {
+    fn a_forgotten_reader_costs_one_version_and_blocks_no_thread() {
         let mut publisher = publisher();
         let reader = publisher.subscribe();
         std::mem::forget(reader.pin());

@@ -57,7 +57,7 @@ pub struct DryRun<'a> {
     sums: Option<Sums<'a>>,
 }
 
-/// Why a node is no candidate.
+/// Why a node is not a candidate.
 enum NotFound<R> {
     /// The node has no pods of lower priority.
     NoVictims,

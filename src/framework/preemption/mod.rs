@@ -27,9 +27,9 @@ const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
 /// The result of a search for candidates.
 pub(crate) struct Search {
-    /// The best candidate found, of those that the extenders left.
+    /// The best candidate found, among those that the extenders kept.
     pub(crate) best: Option<Candidate>,
-    /// Whether there were candidates and the extenders left none.
+    /// Whether there were candidates and the extenders kept none of them.
     pub(crate) is_emptied: bool,
     /// The reasons why other nodes are not candidates, with the number of nodes for each.
     pub(crate) reasons: Reasons,

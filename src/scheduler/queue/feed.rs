@@ -11,7 +11,7 @@ use super::figures::Cause;
 use super::{QueueError, SchedulingQueue};
 
 impl SchedulingQueue {
-    /// Takes in the effect of an event. Pods that are on no node are added, updated and deleted at once; changes that
+    /// Applies the effect of an event. Pods that are on no node are added, updated and deleted at once; changes that
     /// may make other pods schedulable are left to [`SchedulingQueue::step`]. `cluster` must be a version that contains
     /// the event, which holds for any version that a reader loads after receiving the note. O(log n).
     ///

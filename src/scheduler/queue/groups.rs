@@ -390,7 +390,7 @@ impl SchedulingQueue {
         }
     }
 
-    /// Removes a pod that is in no place any more from its group. `is_placed` tells whether the pod is on a node.
+    /// Removes a pod that is in no place any more from its group. `is_placed` is `true` if the pod is on a node.
     pub(super) fn leave_group(&mut self, slot: Slot, is_placed: bool) {
         let Some(entry) = self.pods.get_mut(slot) else { return };
         entry.queued.group_first = None;

@@ -124,7 +124,7 @@ impl SchedulingQueue {
         }
         (entry.deleted, entry.on_node) = (false, false);
         if std::mem::replace(&mut entry.profile, profile) != profile {
-            // The plugins of the old profile have no say any more.
+            // The rejections by plugins of the old profile no longer apply.
             let queued = &mut entry.queued;
             queued.unschedulable_plugins = PluginSet::EMPTY;
             queued.pending_plugins = PluginSet::EMPTY;

@@ -5,16 +5,15 @@
 //!
 //! 1. *Looking up* the node, the template and the uid of each pod changes nothing, so all threads do it.
 //! 2. *Numbers* of new templates depend on the order of the pods, so one thread assigns them.
-//! 3. *Writing.* Pods on different chunks do not meet, so each chunk is written by one thread, in the order of the
+//! 3. *Writing.* Pods on different chunks share no data, so each chunk is written by one thread, in the order of the
 //!    pods. At the same time another thread enters the pods in the index of uids, sorted by hash, and in the counts of
 //!    claims and groups.
 //!
 //! On one thread, this is still faster than placing the pods one by one, because each chunk and each part of the index of
 //! uids is visited once.
 //!
-//! Only pods about which nothing can go wrong are placed in this way. The first pod that could be refused, that is
-//! known, or whose node is unknown ends the run, and the caller applies it alone. Nothing is changed for the pods after
-//! it.
+//! Only pods that cannot be refused are placed in this way. The first pod that could be refused, that is known, or
+//! whose node is unknown ends the run, and the caller applies it alone. Nothing is changed for the pods after it.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ use crate::model::{Generation, Name, Pod, Template, hash_of, key_hash};
 
 use super::super::chunk::{Chunk, NodeSlot, Place, lanes};
 use super::super::cluster::Cluster;
-use super::super::pod_index::{MOST_SLOTS, short};
+use super::super::pod_index::{MAX_SLOTS, short};
 use super::super::table::Interned;
 use super::super::tree::{Threads, Tree};
 use super::Draft;
@@ -35,12 +34,12 @@ use super::pods::{LONGEST, add, amounts, check_amounts};
 
 /// The largest number of pods that [`Draft::place_many`] places at once. Larger runs would share more cache lines, but
 /// the caller holds the objects of a run in memory.
-pub(crate) const MOST: usize = 1 << 17;
+pub(crate) const MAX_RUN: usize = 1 << 17;
 
 /// The numbers that one run may take from any table. Room for as many is left in each.
-const MOST_NUMBERS: usize = 1 << 17;
+const MAX_NUMBERS: usize = 1 << 17;
 
-const _: () = assert!(MOST_SLOTS as usize + MOST_NUMBERS < 1 << 31);
+const _: () = assert!(MAX_SLOTS as usize + MAX_NUMBERS < 1 << 31);
 
 /// The generations of the pods of a run.
 #[derive(Clone, Copy)]
@@ -60,7 +59,7 @@ impl Generations {
     }
 }
 
-/// What is known about a cluster to which many pods are added.
+/// The data that is kept about a cluster while many pods are added to it.
 pub(crate) struct Filling {
     threads: Threads,
     /// No sum of any node exceeds this amount. It grows by each pod, as if all pods were on one node.
@@ -102,7 +101,7 @@ impl Nodes {
     }
 }
 
-/// What the lookups found out about a pod.
+/// The results of looking up a pod.
 struct Found {
     slot: NodeSlot,
     place: Place,
@@ -158,10 +157,10 @@ impl Draft {
         generations: Generations,
         filling: &mut Filling,
     ) -> Vec<NodeSlot> {
-        if pods.len() > MOST || !self.places_many() || !self.has_room() {
+        if pods.len() > MAX_RUN || !self.places_many() || !self.has_room() {
             return Vec::new();
         }
-        if filling.nodes.is_none() && pods.len() >= MOST.min(self.cluster.counts.nodes) {
+        if filling.nodes.is_none() && pods.len() >= MAX_RUN.min(self.cluster.counts.nodes) {
             filling.nodes = Some(Nodes::of(&self.cluster));
         }
         let found = self.look_up(pods, filling);
@@ -245,7 +244,7 @@ impl Draft {
         for (at, found) in found[..end].iter().enumerate() {
             numbers += found.numbers;
             match bound.checked_add(found.amount) {
-                Some(sum) if numbers <= MOST_NUMBERS => bound = sum,
+                Some(sum) if numbers <= MAX_NUMBERS => bound = sum,
                 _ => {
                     end = at;
                     break;

@@ -11,7 +11,7 @@ mod pods;
 mod renewed;
 
 pub(crate) use super::godel::draft::Effect;
-pub(crate) use bulk::{Filling, Generations, MOST};
+pub(crate) use bulk::{Filling, Generations, MAX_RUN};
 pub use parts::PartCount;
 pub(crate) use pods::{check_amounts, check_supported, node_of};
 #[cfg(test)]
@@ -155,7 +155,7 @@ impl Draft {
 
     /// Returns whether every table has enough numbers left for one event.
     fn has_room(&self) -> bool {
-        const ENOUGH: u32 = super::pod_index::MOST_SLOTS;
+        const ENOUGH: u32 = super::pod_index::MAX_SLOTS;
         let rest = &self.cluster.rest;
         [
             rest.next_slot,

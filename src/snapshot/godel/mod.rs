@@ -142,7 +142,7 @@ impl Cluster {
         self.godel.as_ref().map(|stores| &*stores.config)
     }
 
-    /// Returns the reservations for pods that have yet to come, or `None` if [`GodelConfig::reservations`] is not set.
+    /// Returns the reservations for future pods, or `None` if [`GodelConfig::reservations`] is not set.
     #[must_use]
     pub fn reservations(&self) -> Option<&Reservations> {
         self.godel.as_ref()?.reservations.as_ref()

@@ -85,7 +85,7 @@ impl State {
     }
 
     /// Reports the placeholder pods that appeared or disappeared because reservations were made or released.
-    pub(in crate::state) fn tell_effects(&mut self, observer: &mut impl Observer) {
+    pub(in crate::state) fn report_effects(&mut self, observer: &mut impl Observer) {
         let generation = self.cluster().generation();
         for effect in self.draft.take_effects() {
             let diff = match effect {

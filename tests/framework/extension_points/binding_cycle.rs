@@ -18,7 +18,7 @@ fn in_binding<R>(framework: &Framework, work: impl FnOnce(Cycle<'_>, &Name) -> R
 }
 
 #[test]
-fn a_failed_reserve_is_the_last_and_all_are_undone_in_reverse_order() {
+fn a_failed_reserve_ends_the_step_and_all_are_undone_in_reverse_order() {
     let log = Log::default();
     for (code, message) in [
         (Code::Unschedulable, "b says no"),

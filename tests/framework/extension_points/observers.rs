@@ -1,4 +1,4 @@
-//! What observes a cycle: recorders and AfterFilter; and that threads change nothing.
+//! Observers of a cycle: recorders and AfterFilter. Also tests that the number of threads changes nothing.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

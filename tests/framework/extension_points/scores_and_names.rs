@@ -1,4 +1,4 @@
-//! Which names plugins see: those of scored nodes, failures and sub-clusters.
+//! The node names that plugins see when they score or fail, and in sub-clusters.
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Cycle, CycleState, Feasible, Filter, Framework, MAX_NODE_SCORE,
@@ -91,7 +91,7 @@ impl Filter for FailsOnEachNode {
 }
 
 #[test]
-fn of_several_failures_the_first_in_list_order_is_reported() {
+fn the_first_of_several_failures_in_list_order_is_reported() {
     let (mut writer, _) = Engine::inline(Config::default());
     for n in 0..3 {
         let zone = format!("z{n}");

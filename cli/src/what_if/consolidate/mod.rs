@@ -165,9 +165,9 @@ fn candidates(from: &Cluster, schedulers: &Schedulers, options: DrainOptions) ->
                 None if from.budgets_for(pod.namespace(), &pod.template.labels).len() > 1 => {
                     Some(Stays::SeveralBudgets.to_string())
                 }
-                None => match budgets.take(&info) {
+                None => match budgets.charge(&info) {
                     Ok(()) => {
-                        budgets.give_back(&pod);
+                        budgets.refund(&pod);
                         None
                     }
                     Err(budget) => Some(Stays::Budget(budget).to_string()),

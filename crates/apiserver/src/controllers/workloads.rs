@@ -21,7 +21,7 @@ pub(super) struct Changes<'a> {
     pub(super) replication_controllers: BTreeSet<Key>,
 }
 
-/// Which controller owns which objects, by uid.
+/// The owning controllers of objects, by uid.
 #[derive(Debug, Default)]
 pub(super) struct Workloads {
     pods: Owned,

@@ -142,7 +142,7 @@ fn a_binding_in_a_terminating_namespace_is_forbidden() {
 }
 
 #[test]
-fn of_bindings_at_the_same_time_one_wins() {
+fn one_of_several_concurrent_bindings_wins() {
     let server = server();
     let a = server.create(&pod("a")).unwrap();
     let address = server.address();

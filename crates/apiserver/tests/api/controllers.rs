@@ -21,7 +21,7 @@ fn pods(server: &ApiServer) -> usize {
 }
 
 #[test]
-fn a_deployment_has_its_pods() {
+fn a_deployment_creates_its_pods() {
     let server = server();
     server.create(&workload("Deployment", 5)).unwrap();
     eventually("5 pods", || pods(&server) == 5);
@@ -82,7 +82,7 @@ fn a_replica_set_replaces_lost_pods() {
 }
 
 #[test]
-fn a_replication_controller_has_its_pods() {
+fn a_replication_controller_creates_its_pods() {
     let server = server();
     let mut controller = workload("ReplicationController", 2);
     controller["apiVersion"] = "v1".into();
@@ -184,7 +184,7 @@ fn a_claim_that_a_pod_uses_is_not_removed() {
 }
 
 #[test]
-fn a_provisioner_is_told_of_a_claim() {
+fn a_claim_is_annotated_for_its_provisioner() {
     let server = server();
     server.create(&class("dyn", "example.com/prov", "WaitForFirstConsumer")).unwrap();
     server.create(&claim("dyn")).unwrap();
@@ -199,7 +199,7 @@ fn a_provisioner_is_told_of_a_claim() {
 }
 
 #[test]
-fn a_deleted_namespace_is_emptied_and_goes() {
+fn a_deleted_namespace_is_emptied_and_removed() {
     let server = server();
     server
         .create(&json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x"}}))

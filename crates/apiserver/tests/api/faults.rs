@@ -34,7 +34,7 @@ fn is_bound(server: &ApiServer) -> bool {
 }
 
 #[test]
-fn errors_are_answered_in_place_of_a_write() {
+fn an_error_replaces_a_write() {
     for (effect, code, reason) in [
         (Effect::too_many_requests(3), 429, "TooManyRequests"),
         (Effect::internal_error(), 500, "InternalError"),
@@ -56,7 +56,7 @@ fn errors_are_answered_in_place_of_a_write() {
 }
 
 #[test]
-fn errors_are_answered_after_a_write_was_done() {
+fn an_error_is_returned_after_a_write_was_done() {
     for (effect, code) in [(Effect::timeout_after(), 504), (Effect::internal_error_after(), 500)] {
         let server = with_fault(on_bind(effect));
         let mut client = client(&server);
@@ -69,7 +69,7 @@ fn errors_are_answered_after_a_write_was_done() {
 }
 
 #[test]
-fn an_answer_never_comes_and_the_write_is_done_or_not() {
+fn a_response_is_withheld_before_or_after_the_write() {
     for (effect, done) in [(Effect::HangBefore, false), (Effect::HangAfter, true)] {
         let server = with_fault(on_bind(effect));
         let mut waiting = client(&server);
@@ -84,7 +84,7 @@ fn an_answer_never_comes_and_the_write_is_done_or_not() {
 }
 
 #[test]
-fn a_connection_is_reset_and_the_write_is_done_or_not() {
+fn a_connection_is_reset_before_or_after_the_write() {
     for (effect, done) in [(Effect::ResetBefore, false), (Effect::ResetAfter, true)] {
         let server = with_fault(on_bind(effect));
         assert_eq!(
@@ -108,7 +108,7 @@ fn a_request_is_delayed() {
 }
 
 #[test]
-fn a_body_comes_slowly_but_whole() {
+fn a_slow_body_arrives_completely() {
     let pause = Duration::from_millis(10);
     let server = with_fault(Fault::new(Effect::SlowBody(256, pause)).verb("list").nth(1));
     let mut client = client(&server);
@@ -119,7 +119,7 @@ fn a_body_comes_slowly_but_whole() {
 }
 
 #[test]
-fn a_body_breaks_off() {
+fn a_body_is_cut_off() {
     let server = with_fault(Fault::new(Effect::CutBody(100)).verb("list").nth(1));
     let error = client(&server).request("GET", "/api/v1/pods", "", "").unwrap_err();
     assert!(
@@ -135,7 +135,7 @@ fn watch(server: &ApiServer) -> Stream {
         .unwrap()
 }
 
-/// A watch that sees pods b, c and d, of which the second event is hit.
+/// A watch that sees pods b, c and d, of which the fault affects the second event.
 fn hit(effect: Effect) -> (ApiServer, Stream) {
     let server = with_fault(Fault::new(effect).verb("watch").resource("pods").nth(2));
     let mut watch = watch(&server);
@@ -159,14 +159,14 @@ fn a_stream_is_reset_before_an_event() {
 }
 
 #[test]
-fn an_event_comes_twice() {
+fn an_event_is_sent_twice() {
     let (_server, mut watch) = hit(Effect::DuplicateEvent);
     let names: Vec<String> = (0..3).map(|_| watch.brief().1).collect();
     assert_eq!(names, ["c", "c", "d"]);
 }
 
 #[test]
-fn an_event_comes_late_and_those_after_it_too() {
+fn a_delayed_event_delays_all_later_events() {
     let delay = Duration::from_millis(80);
     let start = Instant::now();
     let (_server, mut watch) = hit(Effect::DelayEvent(delay));
@@ -178,7 +178,7 @@ fn an_event_comes_late_and_those_after_it_too() {
 #[test]
 fn a_line_is_cut_in_half() {
     let (_server, mut watch) = hit(Effect::TruncateEvent);
-    let Next::End(rest) = watch.next() else { panic!("the stream goes on") };
+    let Next::End(rest) = watch.next() else { panic!("the stream has not ended") };
     assert!(rest.starts_with("{\"type\":\"ADDED\",\"object\":{"), "{rest}");
     assert!(serde_json::from_str::<Value>(&rest).is_err());
 }
@@ -240,7 +240,7 @@ fn a_server_that_restarts_refuses_connections() {
 }
 
 #[test]
-fn a_paused_server_answers_later() {
+fn a_paused_server_answers_after_it_resumes() {
     let server = server();
     server.create(&pod("a")).unwrap();
     let mut running = watch(&server);
@@ -261,7 +261,7 @@ fn a_paused_server_answers_later() {
 }
 
 #[test]
-fn too_many_requests_at_a_time_are_refused() {
+fn too_many_concurrent_requests_are_refused() {
     let server =
         server_with(Options { max_in_flight: 1, controllers: false, ..Options::default() });
     server.set_faults(0, vec![Fault::new(Effect::HangBefore).verb("create")]);
@@ -281,7 +281,7 @@ fn too_many_requests_at_a_time_are_refused() {
 }
 
 #[test]
-fn writes_take_their_time_side_by_side() {
+fn concurrent_writes_are_delayed_in_parallel() {
     let write_delay = Duration::from_millis(300);
     let server = server_with(Options { write_delay, controllers: false, ..Options::default() });
     let address = server.address();

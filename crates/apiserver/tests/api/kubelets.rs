@@ -21,7 +21,7 @@ fn running(server: &ApiServer, name: &str, grace: u64) -> Value {
 }
 
 #[test]
-fn a_node_becomes_ready_and_keeps_what_it_has() {
+fn a_node_becomes_ready_and_keeps_its_existing_fields() {
     let server = server();
     let mut n = node("n");
     n["metadata"]["labels"] = json!({"zone": "z"});
@@ -120,7 +120,7 @@ fn pods_of_other_nodes_do_not_run() {
 }
 
 #[test]
-fn a_deleted_pod_stops_and_then_goes() {
+fn a_deleted_pod_stops_and_is_then_removed() {
     let server = server();
     server.create(&node("n")).unwrap();
     let _kubelet = Kubelet::start(&server, KubeletOptions::default());
@@ -135,7 +135,7 @@ fn a_deleted_pod_stops_and_then_goes() {
 }
 
 #[test]
-fn containers_stop_in_their_time_or_are_killed() {
+fn containers_are_killed_when_their_grace_period_ends() {
     let server = server();
     server.create(&node("n")).unwrap();
     let stop_after = Duration::from_secs(7200);

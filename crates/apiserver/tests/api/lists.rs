@@ -53,7 +53,7 @@ fn lists_are_selected_by_fields_and_labels() {
 }
 
 #[test]
-fn pages_of_a_list_are_of_the_first_page_s_version() {
+fn all_pages_of_a_list_have_the_version_of_the_first() {
     let server = server();
     for name in ["a", "b", "c", "d", "e"] {
         server.create(&node(name)).unwrap();
@@ -79,7 +79,7 @@ fn pages_of_a_list_are_of_the_first_page_s_version() {
 }
 
 #[test]
-fn a_list_may_be_of_an_exact_version() {
+fn a_list_can_request_an_exact_version() {
     let server = server();
     server.create(&node("a")).unwrap();
     let then = server.version();

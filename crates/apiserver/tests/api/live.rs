@@ -60,7 +60,7 @@ impl Play<'_> {
         self.server.get(kind, namespace, name).unwrap_or_default()
     }
 
-    /// Fills in uids and versions of the object that a part of a body is about.
+    /// Fills in the uid and version of the object that a part of a body describes.
     fn refer(&mut self, part: &mut Value, kind: &str) {
         let name = self.our_name(kind, part["name"].as_str().unwrap_or_default());
         let object = self.object(kind, &name);

@@ -9,7 +9,7 @@ use portolan_apiserver::{Kubelet, KubeletOptions, Options};
 use crate::support::{Client, binding, eventually, node, pod, server_with};
 
 #[test]
-fn pods_bound_side_by_side_are_bound_once_and_seen_once() {
+fn pods_bound_concurrently_are_bound_once_and_seen_once() {
     let write_delay = Duration::from_millis(1);
     let server = server_with(Options { write_delay, ..Options::default() });
     let _kubelet = Kubelet::start(&server, KubeletOptions::default());

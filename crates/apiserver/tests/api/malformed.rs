@@ -1,4 +1,4 @@
-//! Bodies of wrong types.
+//! Bodies with values of the wrong types.
 
 use portolan_apiserver::{Kubelet, Options};
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ fn malformed_bodies_do_not_harm_the_server() {
     let send = |client: &mut Client, method: &str, path: &str, kind: &str, body: &Value| {
         let reply = client.request(method, path, kind, &body.to_string()).unwrap();
         assert!(
-            // A refusal without a reason is one of kube-apiserver's, too.
+            // kube-apiserver also answers some of these requests with 500 and no reason.
             reply.code < 500 || path.ends_with("binding") || reply.body["reason"].is_null(),
             "{method} {path} {body}: {}",
             reply.body
@@ -103,7 +103,7 @@ fn malformed_bodies_do_not_harm_the_server() {
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "w"}}, "template": template}});
     let workloads = "/apis/apps/v1/namespaces/default/deployments";
     for mut body in distorted(&web) {
-        // Creating 2^64 pods would not end.
+        // Creating 2^64 pods would never end.
         if body["spec"]["replicas"].as_u64().is_some_and(|replicas| replicas > 10) {
             continue;
         }

@@ -72,7 +72,7 @@ fn priority_comes_from_the_class() {
 }
 
 #[test]
-fn a_pod_created_on_a_node_takes_its_topology_labels() {
+fn a_pod_created_on_a_node_gets_its_topology_labels() {
     let server = server();
     let mut zone = node("n");
     zone["metadata"]["labels"] =
@@ -111,7 +111,7 @@ fn volumes_and_claims_have_their_first_fields() {
 }
 
 #[test]
-fn refused_creations_say_why() {
+fn refused_creations_name_the_reason() {
     let server = server();
     let mut client = client(&server);
     server.create(&pod("a")).unwrap();
@@ -186,7 +186,7 @@ fn an_update_needs_the_latest_version() {
 }
 
 #[test]
-fn a_lease_is_updated_with_its_version_only_and_created_by_put() {
+fn a_lease_update_requires_its_version_and_put_creates_a_lease() {
     let server = server();
     let mut client = client(&server);
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/s";
@@ -205,7 +205,7 @@ fn a_lease_is_updated_with_its_version_only_and_created_by_put() {
 }
 
 #[test]
-fn the_status_is_written_by_its_subresource_alone() {
+fn the_status_is_written_only_through_its_subresource() {
     let server = server();
     let mut client = client(&server);
     let a = server.create(&pod("a")).unwrap();
@@ -257,7 +257,7 @@ fn a_patch_that_changes_nothing_gets_no_version() {
 }
 
 #[test]
-fn the_fixed_fields_of_a_pod_stay() {
+fn changes_of_immutable_pod_fields_are_refused() {
     let server = server();
     let mut client = client(&server);
     let mut tolerant = pod("a");
@@ -282,7 +282,7 @@ fn the_fixed_fields_of_a_pod_stay() {
 }
 
 #[test]
-fn a_pod_without_a_node_goes_at_once_and_a_bound_one_has_its_grace_period() {
+fn a_pod_without_a_node_is_removed_at_once_and_a_bound_one_gets_its_grace_period() {
     let server = server();
     let mut client = client(&server);
     server.create(&pod("a")).unwrap();
@@ -348,7 +348,7 @@ fn deletions_have_preconditions() {
 }
 
 #[test]
-fn a_deletion_answers_the_object_or_a_status() {
+fn a_deletion_returns_the_object_or_a_status() {
     let server = server();
     let mut client = client(&server);
     server.create(&pod("a")).unwrap();
@@ -393,7 +393,7 @@ fn events_of_both_groups_are_the_same_objects() {
 }
 
 #[test]
-fn reviews_know_the_users() {
+fn reviews_use_the_configured_users() {
     let user =
         |token: &str, name: &str, allowed| User { token: token.into(), name: name.into(), allowed };
     let users = vec![user("t1", "alice", true), user("t2", "bob", false)];
@@ -446,7 +446,7 @@ fn every_write_of_a_client_is_recorded() {
 }
 
 #[test]
-fn health_version_and_discovery_answer() {
+fn health_version_and_discovery_are_served() {
     let server = server();
     let mut client = client(&server);
     for path in ["/healthz", "/livez", "/readyz"] {

@@ -34,7 +34,7 @@ fn types(pod: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_preempted_pod_makes_room() {
+fn a_preempted_pod_frees_its_node_for_the_preemptor() {
     let (server, _kubelet, mut client) = cluster();
     for (name, value) in [("high", 1000), ("low", 10)] {
         let class = json!({"kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name},

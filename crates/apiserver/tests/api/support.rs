@@ -12,7 +12,7 @@ pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -81,7 +81,7 @@ impl Client {
         Ok((size > 0).then_some(piece))
     }
 
-    /// Sends a request and reads the answer.
+    /// Sends a request and reads the response.
     pub(crate) fn request(
         &mut self,
         method: &str,
@@ -160,7 +160,7 @@ pub(crate) struct Stream {
     rest: Vec<u8>,
 }
 
-/// How a stream went on.
+/// The next item of a stream.
 #[derive(Debug)]
 pub(crate) enum Next {
     Event(Value),
@@ -234,11 +234,11 @@ pub(crate) fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-/// Waits until something holds that other threads bring about.
+/// Waits until a condition holds that another thread brings about.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what} never came");
+        assert!(start.elapsed() < Duration::from_secs(30), "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

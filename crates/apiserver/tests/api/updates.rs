@@ -1,4 +1,4 @@
-//! Updates of whole objects, as programs send them that keep manifests and no resourceVersion.
+//! Updates of whole objects, as sent by programs that store manifests without a resourceVersion.
 
 use portolan_apiserver::{AdmissionPlugin, Options};
 use serde_json::{Value, json};

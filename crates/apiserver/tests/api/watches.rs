@@ -36,7 +36,7 @@ fn a_watch_continues_after_its_version() {
     );
     assert_eq!(bound["object"]["metadata"]["resourceVersion"], (version + 1).to_string());
     assert_eq!(watch.brief(), brief("ADDED", "b"));
-    // Marked first, in a version of its own.
+    // The pod is marked as terminating first, in a version of its own.
     assert_eq!(watch.brief().0, "MODIFIED");
     let deleted = watch.event();
     assert_eq!(deleted["type"], "DELETED");
@@ -80,7 +80,7 @@ fn a_streaming_list_ends_with_a_bookmark() {
 }
 
 #[test]
-fn the_parameters_of_a_streaming_list_belong_together() {
+fn invalid_parameters_of_a_streaming_list_are_refused() {
     let server = server();
     let code = |query: &str| {
         client(&server)
@@ -94,7 +94,7 @@ fn the_parameters_of_a_streaming_list_belong_together() {
     assert_eq!(code("resourceVersion=x"), Some(400));
     assert_eq!(code("fieldSelector=x"), Some(400));
     let future = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=1000000";
-    // Its answer has begun by then, so the error is in the stream.
+    // The response has begun by then, so the error is in the stream.
     assert_eq!(code(future), None);
 }
 
@@ -284,7 +284,7 @@ fn watches_see_concurrent_writes_once_and_in_order() {
 }
 
 #[test]
-fn a_stalled_cache_serves_the_past_until_it_catches_up() {
+fn a_stalled_cache_serves_old_versions_until_it_catches_up() {
     let server = server();
     server.create(&pod("a")).unwrap();
     let mut running = watch(&server, &format!("resourceVersion={}", server.version()));

@@ -105,7 +105,7 @@ fn is_content(line: &str) -> bool {
 
 const CONFIG_MAP: &str = "ConfigMap";
 
-/// The fields that tell what a document is.
+/// The fields that identify the type of a document.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Probe {

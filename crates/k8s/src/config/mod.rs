@@ -280,7 +280,10 @@ impl WireConfiguration {
         match (&*self.api_version.value, &*self.kind.value) {
             (V1, KIND) => {
                 if let Some((name, given)) = { addresses }.next() {
-                    return Err(at(given, format!("unknown field `{name}`: {V1} has none")));
+                    return Err(at(
+                        given,
+                        format!("unknown field `{name}`: {V1} does not have it"),
+                    ));
                 }
             }
             (beta, KIND) if BETAS.contains(&beta) => {
@@ -416,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_plugins_are_ignored_if_the_registry_says_so() {
+    fn unknown_plugins_are_ignored_if_the_registry_allows_it() {
         let text = "profiles:\n- plugins:\n    queueSort: {enabled: [{name: Mine}], disabled: [{name: '*'}]}\n    \
                     bind: {enabled: [{name: Mine}], disabled: [{name: DefaultBinder}]}\n    score: {enabled: \
                     [{name: Other, weight: 5}]}\n  pluginConfig: [{name: Third, args: {a: 1}}]\n";

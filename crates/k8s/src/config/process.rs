@@ -137,7 +137,7 @@ impl ProcessSettings {
     ///
     /// The text is not a configuration.
     pub fn completed(&self, text: &str) -> Result<Value, ConfigError> {
-        // The error of a text that is no configuration has a line.
+        // Reports the line if the text is not a configuration.
         parse(text)?;
         let document::Found { text, .. } = document::find(text)?;
         let options = crate::yaml::options(text.len());

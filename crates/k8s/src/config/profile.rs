@@ -225,8 +225,8 @@ impl<'a> Plugins<'a> {
 /// The plugin whose arguments name the resources that it ignores.
 const FIT: &str = "NodeResourcesFit";
 
-/// Replaces the ignored resources in the arguments of NodeResourcesFit. Arguments that are no object stay, and are
-/// rejected when they are read.
+/// Replaces the ignored resources in the arguments of NodeResourcesFit. Arguments that are not an object are kept, and
+/// are rejected when they are read.
 fn ignoring<'a>(args: Option<Cow<'a, Value>>, ignored: &[String]) -> Option<Cow<'a, Value>> {
     let mut args = args.map_or(Value::Null, Cow::into_owned);
     if args.is_null() {

@@ -414,7 +414,7 @@ pub(super) fn replication_controller(found: &core::v1::ReplicationController, si
     template(spec.template.as_ref(), None, &place(&["spec", "template"]), sink);
 }
 
-/// Checks a job. `has_default` tells whether the policy of restarts may be absent.
+/// Checks a job. If `has_default` is set, the restart policy may be absent.
 fn job_spec(spec: &batch::v1::JobSpec, has_default: bool, at: &[Step], sink: &mut Sink<'_>) {
     not_negative(spec.parallelism, &key(at, &["parallelism"]), sink);
     not_negative(spec.completions, &key(at, &["completions"]), sink);

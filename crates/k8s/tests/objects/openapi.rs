@@ -361,7 +361,7 @@ fn namespace_selectors_of_affinity_terms_are_read() {
         let pod = pod(with_selector(selector));
         pod.template.pod_anti_affinity.as_ref().expect("anti-affinity").preferred[0].term.clone()
     };
-    // Without a selector the term is about the pod's own namespace; an empty one selects all.
+    // Without a selector the term applies to the pod's own namespace; an empty selector selects all namespaces.
     assert_eq!(&*term(Value::Null).namespaces[0], "n");
     let every = term(json!({}));
     assert!(every.namespaces.is_empty() && every.namespace_selector.is_empty());
@@ -455,7 +455,7 @@ fn fields_of_later_versions_of_kubernetes_are_read() {
 }
 
 #[test]
-fn numbers_and_texts_of_other_fields_do_not_matter() {
+fn values_of_other_fields_do_not_matter() {
     for number in [json!(1), json!("50%")] {
         let budget =
             json!({"metadata": {"name": "b"}, "spec": {"maxUnavailable": number, "selector": {}}});

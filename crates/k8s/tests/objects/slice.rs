@@ -88,7 +88,7 @@ fn items_of_a_list_have_the_given_kind() {
 }
 
 #[test]
-fn the_kind_may_stand_anywhere() {
+fn the_kind_may_be_in_any_position() {
     let late = br#"{"metadata":{"name":"a"},"spec":{"minMember":2},"kind":"PodGroup",
         "apiVersion":"scheduling.x-k8s.io/v1alpha1"}"#;
     assert!(same("Service", late));

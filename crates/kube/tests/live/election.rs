@@ -75,8 +75,8 @@ impl Watchdog {
         let fences: Vec<Fence> = fences.iter().map(|fence| (*fence).clone()).collect();
         let watch = move || {
             while !stopped.load(Ordering::SeqCst) {
-                // A fence that was open before and after the others were asked was open meanwhile: leaders do not come
-                // back.
+                // A fence that is open before and after the other fences are read was open in between: a former leader
+                // never leads again.
                 let open: Vec<bool> = fences.iter().map(Fence::may_write).collect();
                 let again =
                     fences.iter().zip(&open).filter(|(fence, open)| **open && fence.may_write());
@@ -110,13 +110,13 @@ fn vacancy(server: &ApiServer, before: &str, after: &str) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_candidates_one_leads() {
+async fn one_of_several_candidates_leads() {
     let server = server();
     let names = ["a", "b", "c", "d"];
     let all: Vec<_> = names.map(|name| Candidate::start(&server, name, config(name))).into();
     let fences: Vec<&Fence> = all.iter().map(|candidate| &candidate.fence).collect();
     let watchdog = Watchdog::start(&fences);
-    // Longer than the lease: it is renewed, and nobody else takes it.
+    // Longer than the lease: it is renewed, and no other candidate acquires it.
     let renewals = || server.writes().iter().filter(|write| write.applied).count();
     let began = Instant::now();
     until("renewals", || began.elapsed() > LEASE * 2 && renewals() > 5).await;
@@ -139,7 +139,7 @@ async fn a_killed_leader_is_replaced_after_the_lease_duration_and_not_before() {
     first.task.abort();
     second.led().await;
     watchdog.check();
-    // Nobody closed the fence of the process that was killed.
+    // The killed process did not close its fence.
     assert!(!first.fence.may_write() && !first.fence.is_lost());
     let vacancy = vacancy(&server, "a", "b");
     assert!(vacancy > LEASE, "{vacancy:?}");
@@ -342,7 +342,7 @@ async fn a_leader_in_go_keeps_its_lease_while_it_renews_it_and_hands_it_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_label_does_not_prolong_the_lease_of_a_dead_leader() {
+async fn a_label_does_not_extend_the_lease_of_a_dead_leader() {
     let server = server();
     server.create(&written_by_go("node-1_3f0e", LEASE.as_secs(), 3)).expect("created");
     let standby = Candidate::start(&server, "b", config("b"));

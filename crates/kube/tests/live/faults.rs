@@ -1,5 +1,5 @@
-//! A whole scheduler and one fault at a time. The tests of the crate's modules have every answer to each request; these
-//! show that the parts agree on what an answer means.
+//! A whole scheduler and one fault at a time. The tests of the crate's modules cover every answer to each request.
+//! These tests show that the modules interpret an answer in the same way.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ impl World {
     fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds() {
-            assert!(Instant::now() < deadline, "not in time: {what}");
+            assert!(Instant::now() < deadline, "timed out: {what}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -86,7 +86,7 @@ impl World {
         self.server.writes().into_iter().filter(is_ours).collect()
     }
 
-    /// The nodes to which a pod was sent, in order, and whether it was bound by that.
+    /// The nodes that bindings of a pod named, in order, and whether each binding was applied.
     fn sent(&self, name: &str) -> Vec<(String, bool)> {
         let sent = self.writes("pods/binding").into_iter().filter(|write| write.name == name);
         let target = |write: &Write| write.body["target"]["name"].as_str().map(str::to_owned);
@@ -154,7 +154,7 @@ fn a_binding_that_was_not_done_is_repeated_on_the_same_node() {
 }
 
 #[test]
-fn a_binding_that_fails_three_times_is_reported_and_tried_anew() {
+fn a_binding_that_fails_three_times_is_reported_and_the_pod_is_retried() {
     let world = World::start(1);
     world.fault(bindings(Effect::internal_error()).limit(3));
     world.create("a", 100);
@@ -165,7 +165,7 @@ fn a_binding_that_fails_three_times_is_reported_and_tried_anew() {
 }
 
 #[test]
-fn a_pod_whose_binding_must_wait_keeps_its_place() {
+fn a_pod_whose_binding_is_delayed_stays_assumed() {
     let world = World::start(1);
     world.fault(bindings(Effect::too_many_requests(1)).limit(1));
     let first = world.create("a", 600);
@@ -181,7 +181,7 @@ fn a_pod_whose_binding_must_wait_keeps_its_place() {
 }
 
 #[test]
-fn a_pod_that_another_scheduler_binds_meanwhile_frees_its_place() {
+fn a_pod_that_another_scheduler_binds_meanwhile_frees_its_resources() {
     let world = World::start(1);
     let mut elsewhere = node("elsewhere", 1_000);
     elsewhere["spec"]["unschedulable"] = json!(true);
@@ -198,7 +198,7 @@ fn a_pod_that_another_scheduler_binds_meanwhile_frees_its_place() {
 }
 
 #[test]
-fn a_pod_that_is_deleted_during_its_binding_frees_its_place() {
+fn a_pod_that_is_deleted_during_its_binding_frees_its_resources() {
     let world = World::start(1);
     world.fault(bindings(Effect::Delay(Duration::from_millis(200))).name("a"));
     let first = world.create("a", 1_000);

@@ -1,4 +1,4 @@
-//! What a process does at its edges: a permission that ends, a stop, a runtime that ends too early, a delayed start.
+//! Edge cases of a process: a permission that expires, a stop, a runtime that ends too early, a delayed start.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ async fn a_write_whose_connection_takes_longer_than_the_lease_is_never_sent() {
         let (mut stream, _) = accepted.expect("accepted");
         let left = end.saturating_duration_since(Instant::now());
         let mut sent = Vec::new();
-        // A connection that is silent until the end carries nothing, either.
+        // A connection on which nothing arrives before the deadline carries no write, either.
         let _ = timeout(left, stream.read_to_end(&mut sent)).await;
         assert_eq!(String::from_utf8_lossy(&sent), "");
     }
@@ -89,7 +89,7 @@ fn cluster(pods: usize) -> ApiServer {
 }
 
 #[test]
-fn a_stop_writes_the_events_and_conditions_that_wait() {
+fn a_stop_writes_the_pending_events_and_conditions() {
     let (server, runtime) = (cluster(20), runtime());
     let slow =
         |resource: &str| Fault::new(Effect::Delay(Duration::from_millis(100))).resource(resource);

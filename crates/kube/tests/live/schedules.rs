@@ -9,7 +9,7 @@
 //! - The mirror equals the server, and the engine assumes no pod that the server does not have on the node.
 //! - Nothing was written before the fence was opened or after it was closed.
 //!
-//! A quarter of the schedules replaces the leader by a standby. The former leader goes on without its fence.
+//! A quarter of the schedules replaces the leader by a standby. The former leader continues without its fence.
 //!
 //! A third has pods of two priorities. `PORTOLAN_SCHEDULES` sets the number of schedules, and `PORTOLAN_SEED` runs one of
 //! them.
@@ -27,9 +27,9 @@ use portolan_apiserver::{ApiServer, Effect, Fault};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// The schedules that run by default. `ci/nightly.sh` runs many more.
+/// The number of schedules that run by default. `ci/nightly.sh` runs many more.
 const SCHEDULES: u64 = 80;
-/// The schedules that run at once. They wait most of the time.
+/// The number of schedules that run at once. They wait most of the time.
 const AT_ONCE: usize = 16;
 /// The time between the end of a leader and the start of the next one, as the lease duration leaves it.
 const VACANCY: Duration = Duration::from_millis(500);
@@ -195,7 +195,7 @@ impl Schedule {
         let mut faults = Vec::new();
         let mut add = |effects: &[Effect], verb: &str, resource: &str, rarity: u64| {
             let effect = random.choice(effects).expect("effects").clone();
-            // A streamed list that breaks off starts anew, so an event in nine must not end each of them.
+            // A streamed list that is interrupted starts again, so one event in nine must not interrupt every attempt.
             let limit = if rarity > 2 { 5 } else { u64::MAX };
             let fault = Fault::new(effect).verb(verb).resource(resource).limit(limit);
             let often = random.u64(2..=6) * rarity;
@@ -380,7 +380,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// Takes in that a pod is about to be deleted.
+    /// Records that a pod is about to be deleted.
     fn free(&mut self, uid: &str, requests: &HashMap<String, u64>) {
         if self.gone.insert(uid.to_owned())
             && let Some(node) = self.nodes.get(uid)
@@ -390,7 +390,7 @@ impl Ledger {
         }
     }
 
-    /// Takes in a binding, and returns the CPU that is bound on the node.
+    /// Records a binding, and returns the CPU that is bound on the node.
     fn bind(&mut self, uid: &str, node: &str, requests: &HashMap<String, u64>) -> u64 {
         self.nodes.insert(uid.to_owned(), node.to_owned());
         let used = self.used.entry(node.to_owned()).or_default();
@@ -413,7 +413,7 @@ fn run(seed: u64) {
     (0..early).for_each(|_| schedule.create_pod());
     let mut leader = Process::start(&runtime, &schedule.server, "first", seed);
     if seed % 4 == 1 {
-        // Decides, and may not write.
+        // The leader decides, but may not write.
         leader.begin(&runtime);
         schedule.create_pod();
         runtime.block_on(support::until("an attempt", || leader.live.figures().not_bound > 0));
@@ -455,7 +455,7 @@ fn run(seed: u64) {
     schedule.disturb(steps / 2);
     schedule.end_faults();
     schedule.settle(&runtime, &leader);
-    // One more change, which the scheduler must notice through the watches that it has by now.
+    // One more change, which the scheduler must receive through its current watches.
     schedule.create_pod();
     schedule.settle(&runtime, &leader);
     schedule.check_writes();

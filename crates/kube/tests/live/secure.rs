@@ -102,7 +102,7 @@ async fn get(address: SocketAddr, tls: &Arc<ClientConfig>, path: &str, headers: 
         format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut text = String::new();
-    // A server may close the connection without a farewell.
+    // A server may close the connection without a `close_notify`.
     let _ = stream.read_to_string(&mut text).await;
     let (head, body) = text.split_once("\r\n\r\n").expect("an answer");
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code");
@@ -233,7 +233,7 @@ impl Drop for Folder {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn probes_are_open_and_metrics_need_the_right() {
+async fn probes_are_open_and_metrics_need_a_permission() {
     let world = World::start(|_, _| {}).await;
     for path in ["/livez", "/healthz"] {
         assert_eq!(world.get(path, "").await.code, 200, "{path}");
@@ -262,7 +262,7 @@ async fn probes_are_open_and_metrics_need_the_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_of_the_api_server_are_kept() {
+async fn answers_of_the_api_server_are_cached() {
     let world = World::start(|_, config| config.unauthorized_ttl = Duration::ZERO).await;
     let (token, denied) = (bearer("token-of-prometheus"), bearer("token-of-eva"));
     for _ in 0..3 {
@@ -273,7 +273,7 @@ async fn answers_of_the_api_server_are_kept() {
         assert_eq!(world.get("/metrics", &denied).await.code, 403);
         assert_eq!(world.reviews(), (2, 1 + n));
     }
-    // Nobody is refused for long because of an answer that may change.
+    // The rejection of a token is never cached, because the answer may change.
     for n in 3..=5 {
         assert_eq!(world.get("/metrics", &bearer("stolen")).await.code, 401);
         assert_eq!(world.reviews().0, n);
@@ -281,7 +281,7 @@ async fn answers_of_the_api_server_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_api_server_is_neither_a_permission_nor_a_refusal() {
+async fn a_failing_api_server_neither_grants_nor_denies_access() {
     let world = World::start(|_, _| {}).await;
     let failing = |resource: &str| Fault::new(Effect::conflict()).verb("create").resource(resource);
     world.server.set_faults(0, vec![failing("subjectaccessreviews")]);
@@ -291,7 +291,7 @@ async fn a_failing_api_server_is_neither_a_permission_nor_a_refusal() {
     assert_eq!(world.get("/livez", "").await.code, 200);
     world.server.set_faults(0, vec![failing("tokenreviews")]);
     assert_eq!(world.get("/metrics", &bearer("token-of-eva")).await.code, 401);
-    // A failure that may pass is tried again.
+    // A transient failure is retried.
     let once = Fault::new(Effect::internal_error()).verb("create").resource("subjectaccessreviews");
     world.server.set_faults(0, vec![once.limit(1)]);
     assert_eq!(world.get("/metrics", &bearer("token-of-prometheus")).await.code, 200);
@@ -376,7 +376,7 @@ async fn the_authorities_of_the_cluster_are_looked_up() {
     assert_eq!(denied.message(), "forbidden: User \"eva\" cannot get path \"/metrics\"");
     // Headers count only if a front proxy sent them.
     assert_eq!(world.get("/metrics", &user("prometheus")).await.code, 403);
-    // A proxy is no user: its certificate is not signed by the clients' authority.
+    // A proxy is not a user: its certificate is not signed by the clients' authority.
     assert_eq!(get(at, &proxy, "/livez", "").await.code, 401);
 }
 
@@ -393,7 +393,7 @@ async fn a_lookup_that_fails_is_tolerated_unless_it_must_succeed() {
         config.lookup = Lookup::Strict;
     });
     assert!(matches!(strict.await.err(), Some(ServeError::Lookup(_))));
-    // A cluster that publishes nothing is no failure.
+    // It is not a failure if the cluster publishes nothing.
     let world = World::start(|_, config| config.lookup = Lookup::Strict).await;
     assert_eq!(world.get("/livez", "").await.code, 200);
     world.scheduler.stop(Duration::ZERO).await;
@@ -431,7 +431,7 @@ async fn a_folder_without_a_certificate_gets_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_is_slow_to_shake_hands_delays_no_other() {
+async fn a_slow_tls_handshake_delays_no_other_client() {
     let world = World::start(|_, _| {}).await;
     let mut idle = Vec::new();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! What a scheduler answers over HTTP.
+//! The HTTP responses of a scheduler.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -138,7 +138,7 @@ async fn bindings_in_another_order_than_the_decisions_are_explained() {
 }
 
 #[tokio::test]
-async fn a_decision_before_a_change_that_is_no_binding_is_explained() {
+async fn a_decision_before_a_change_that_is_not_a_binding_is_explained() {
     let server = server();
     for (name, cpu) in [("n1", 8_000), ("n2", 7_000)] {
         server.create(&node(name, cpu)).expect("created");

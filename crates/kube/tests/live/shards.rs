@@ -61,7 +61,7 @@ impl Replica {
         self.shards.held().count()
     }
 
-    /// Ends the replica as a crash does: it writes nothing more and gives nothing back.
+    /// Ends the replica as a crash does: it writes nothing more and releases nothing.
     fn kill(self) {
         self.fence.close();
         self.task.abort();
@@ -185,12 +185,12 @@ async fn two_replicas_bind_all_pods_each_to_its_own_nodes() {
         replica.stop().await;
     }
     for lease in server.objects("Lease") {
-        assert_eq!(lease["spec"]["holderIdentity"], "", "given back");
+        assert_eq!(lease["spec"]["holderIdentity"], "", "released");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_a_full_shard_are_handed_over_without_a_word() {
+async fn pods_of_a_full_shard_are_handed_over_without_a_report() {
     let server = server();
     let shards = shard_set(2);
     // Nodes of shard 0 are too small for any of the pods.
@@ -241,7 +241,7 @@ async fn a_third_replica_gets_its_share_and_no_pod_is_lost_or_bound_twice() {
     for n in 0..60 {
         server.create(&node(&format!("node-{n}"), 8_000)).expect("created");
     }
-    // Bindings are in flight whenever a shard is given up.
+    // Bindings are in flight whenever a shard is released.
     let slow = Fault::new(Effect::Delay(Duration::from_millis(60)));
     server.set_faults(0, vec![slow.verb("create").resource("pods/binding")]);
     let [first, second] = ["a", "b"].map(|name| Replica::start(&server, name, 6));
@@ -262,7 +262,7 @@ async fn a_third_replica_gets_its_share_and_no_pod_is_lost_or_bound_twice() {
     }
     all_bound(&server).await;
     check(&server, &shard_set(6));
-    // One that ends in order is replaced without waiting for its leases.
+    // A replica that shuts down in order is replaced without waiting for its leases to expire.
     third.stop().await;
     balanced(&[&first, &second]).await;
     server.create(&pod("last", 500)).expect("created");
@@ -281,7 +281,7 @@ async fn a_pod_that_fits_nowhere_is_reported_by_one_replica() {
     }
     let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
     balanced(&[&replicas[0], &replicas[1]]).await;
-    // The node does not exist, so the pod belongs to the shard that the name would have.
+    // The node does not exist, so the pod belongs to the shard of a node of that name.
     let mut large = server.create(&pod("large", 2_000)).expect("created");
     large["status"]["nominatedNodeName"] = json!("gone");
     server.update_status(&large).expect("nominated");
@@ -389,8 +389,8 @@ async fn a_preemptor_is_handed_over_after_the_deletion_of_its_victims() {
     }
 }
 
-/// Starts a replica that holds shard 0 of 2, while another one that does nothing holds shard 1.
-async fn beside_an_idle_one(server: &ApiServer) -> Replica {
+/// Starts a replica that holds shard 0 of 2, beside an idle replica that holds shard 1.
+async fn start_beside_idle_replica(server: &ApiServer) -> Replica {
     let idle = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "kube-scheduler-shard-1", "namespace": "kube-system"},
         "spec": {"holderIdentity": "idle", "leaseDurationSeconds": 3_600}});
@@ -403,7 +403,7 @@ async fn beside_an_idle_one(server: &ApiServer) -> Replica {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preemptor_whose_victims_stay_is_reported_again() {
     let server = server();
-    let replica = beside_an_idle_one(&server).await;
+    let replica = start_beside_idle_replica(&server).await;
     let fault = |verb| Fault::new(Effect::internal_error()).verb(verb);
     // The first report is lost, with its repetitions.
     let lost = fault("patch").resource("pods/status").name("preemptor").limit(4);
@@ -420,7 +420,7 @@ async fn a_preemptor_whose_victims_stay_is_reported_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_hand_overs_that_were_written_are_counted() {
     let server = server();
-    let mut replica = beside_an_idle_one(&server).await;
+    let mut replica = start_beside_idle_replica(&server).await;
     let lost = Fault::new(Effect::internal_error()).verb("patch").resource("pods/status");
     // Two hand-overs, with their repetitions.
     server.set_faults(0, vec![lost.limit(8)]);
@@ -450,17 +450,17 @@ async fn a_replica_that_loses_one_lease_stops_writing_for_all_shards() {
     until("another holder", || {
         let mut stolen = lease(&server, 1);
         stolen["spec"]["holderIdentity"] = json!("thief");
-        // A renewal at the same moment wins.
+        // Fails if a renewal comes first.
         server.update(&stolen).is_ok()
     })
     .await;
-    until("the replica notices", || replica.fence.is_lost()).await;
-    assert!(replica.task.await.expect("no panic"), "its process ends");
-    assert_eq!(lease(&server, 0)["spec"]["holderIdentity"], "a", "not given back");
+    until("the replica notices the loss", || replica.fence.is_lost()).await;
+    assert!(replica.task.await.expect("no panic"), "the lease was lost");
+    assert_eq!(lease(&server, 0)["spec"]["holderIdentity"], "a", "not released");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shard_that_a_dead_replica_asked_for_is_taken_back() {
+async fn a_shard_that_a_dead_replica_requested_is_acquired_again() {
     let server = server();
     let replica = Replica::start(&server, "a", 2);
     balanced(&[&replica]).await;
@@ -470,11 +470,11 @@ async fn a_shard_that_a_dead_replica_asked_for_is_taken_back() {
     server
         .patch("Lease", "kube-system", "kube-scheduler-shard-0", PatchKind::Merge, &wanted)
         .expect("patched");
-    until("the shard is given up", || replica.held() == 1).await;
-    until("the shard is taken back", || replica.held() == 2).await;
+    until("the shard is released", || replica.held() == 1).await;
+    until("the shard is acquired again", || replica.held() == 2).await;
     let annotations = lease(&server, 0)["metadata"]["annotations"].clone();
     assert_eq!(annotations, json!({"example.com/other": "stays", "portolan.dev/shards": "2"}));
-    // A request of a replica that would then have more than this one is removed.
+    // A request is removed if its replica would then hold more shards than this one.
     let wanted = json!({"metadata": {"annotations": {"portolan.dev/wanted-by": "a"}}});
     server
         .patch("Lease", "kube-system", "kube-scheduler-shard-1", PatchKind::Merge, &wanted)
@@ -499,7 +499,7 @@ async fn a_replica_with_another_number_of_shards_takes_none_until_the_others_hav
     server.set_faults(0, vec![read.name("kube-scheduler-shard-1")]);
     let replica = Replica::start(&server, "a", 2);
     until("rounds", || server.faults_fired()[0] > 10).await;
-    assert_eq!(applied(&server, "a").len(), 0, "it takes nothing and asks for nothing");
+    assert_eq!(applied(&server, "a").len(), 0, "it acquires nothing and requests nothing");
     let mut released = lease(&server, 0);
     released["spec"]["holderIdentity"] = json!("");
     server.update(&released).expect("released");
@@ -537,7 +537,7 @@ async fn bindings_of_the_previous_holder_count_although_the_watch_is_late() {
 /// The names of the replicas of a random schedule.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// The random schedules that run at once. They wait most of the time.
+/// The number of random schedules that run at once. They wait most of the time.
 const AT_ONCE: usize = 3;
 
 /// Sets faults of requests that the replicas must survive.
@@ -572,7 +572,7 @@ fn set_faults(server: &ApiServer, seed: u64) {
 async fn random_schedule(seed: u64) {
     let (server, mut random) = (server(), fastrand::Rng::with_seed(seed));
     let shards = random.u32(2..=8);
-    // About as much room as the pods need, so that shards get full.
+    // About as much CPU as the pods request, so that shards become full.
     for n in 0..32 {
         server.create(&node(&format!("node-{n}"), random.u64(2..=6) * 1_000)).expect("created");
     }
@@ -595,7 +595,7 @@ async fn random_schedule(seed: u64) {
         tokio::time::sleep(Duration::from_millis(random.u64(0..40))).await;
     }
     server.set_faults(0, Vec::new());
-    // A replica that was not heard for too long has ended, as its process would.
+    // A replica whose requests failed for too long has lost a lease and ended, as its process would.
     replicas.retain(|replica| !replica.fence.is_lost());
     if replicas.is_empty() {
         replicas.push(Replica::start(&server, "last", shards));
@@ -609,7 +609,7 @@ async fn random_schedule(seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_come_and_go_while_requests_fail_lose_no_pod() {
+async fn replicas_that_start_and_stop_while_requests_fail_lose_no_pod() {
     let given = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|text| text.parse().ok());
     let one = std::env::var("PORTOLAN_SEED").ok().and_then(|text| text.parse().ok());
     let seeds: Vec<u64> = match one {

@@ -1,4 +1,4 @@
-//! What two servers' answers have in common: uids, versions and times are replaced by their role.
+//! Makes the answers of two servers comparable: replaces uids, versions and times by placeholders.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::script::Step;
 const IGNORED: [&str; 4] = [
     // Who wrote which field; the server in memory has no server-side apply.
     "managedFields",
-    // Of lists; optional, and an estimate.
+    // A field of lists; optional, and an estimate.
     "remainingItemCount",
-    // Of nodes; kubelets fill them in.
+    // Fields of nodes, which kubelets fill in.
     "daemonEndpoints",
     "nodeInfo",
 ];
@@ -23,7 +23,7 @@ struct Canon {
     uids: BTreeMap<String, String>,
 }
 
-/// Returns the steps in a form that is equal for two servers that behave alike.
+/// Returns the steps in a form that is equal for two servers that behave the same.
 pub(crate) fn canonical(steps: &[Step]) -> Vec<Step> {
     let mut canon = Canon::default();
     let canonical = |step: &Step| {
@@ -38,7 +38,7 @@ pub(crate) fn canonical(steps: &[Step]) -> Vec<Step> {
 }
 
 /// The bookmark at the end of a list carries an empty object of the kind, of which only the metadata means anything.
-/// Other bookmarks come when the server sees fit.
+/// The server may send other bookmarks at any time.
 fn shorten_bookmarks(lines: &mut Vec<Value>) {
     lines.retain(|line| {
         let annotations = &line["object"]["metadata"]["annotations"];
@@ -127,14 +127,13 @@ impl Canon {
     }
 }
 
-/// Whether an error quotes what a decoder of Go says of bytes or of a parameter: that a request cannot be read, or a patch not
-/// be applied.
+/// Whether an error quotes the message of a Go decoder: a request cannot be read, or a patch cannot be applied.
 fn quotes_a_decoder(status: &Map<String, Value>) -> bool {
     let is = |code: u16| status.get("code") == Some(&json!(code));
     is(400) || is(415) || is(500)
 }
 
-/// Returns the form of a time, or `None` if the text is none.
+/// Returns the form of a time, or `None` if the text is not a time.
 fn time(text: &str) -> Option<&'static str> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit() || b"-T:.Z".contains(&byte));
     let has = |at: usize, byte: u8| text.as_bytes().get(at) == Some(&byte);
@@ -162,7 +161,7 @@ fn without_versions(text: &str) -> String {
     out + rest
 }
 
-/// Describes where two values differ, a line for each place.
+/// Describes the differences between two values, one per line.
 pub(crate) fn differences(path: &str, real: &Value, fake: &Value, out: &mut Vec<String>) {
     match (real, fake) {
         (Value::Object(real), Value::Object(fake)) => {

@@ -24,17 +24,17 @@ const ASSETS: &str = "KUBEBUILDER_ASSETS";
 /// The longest time for a server to start, and for any condition to become true.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The user that the scheduler is: the service account of `deploy/manifests`.
+/// The user of the scheduler: the service account of `deploy/manifests`.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:kube-system:portolan";
 
 /// A user of the cluster, by its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum User {
-    /// May do everything.
+    /// Has all permissions.
     Admin,
     /// The service account of `deploy/manifests`.
     Scheduler,
-    /// May do nothing but what every authenticated user may.
+    /// Has only the permissions of every authenticated user.
     Nobody,
 }
 
@@ -59,7 +59,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -87,7 +87,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // The files are of no use to anybody else; the system removes them later.
+        // Failure is harmless: the system removes temporary files later.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -189,12 +189,12 @@ impl Cluster {
         ok("/readyz") && namespaces.iter().all(|name| ok(&format!("/api/v1/namespaces/{name}")))
     }
 
-    /// Kills the API server. Nobody answers until [`Cluster::revive`].
+    /// Kills the API server. No request is answered until [`Cluster::revive`].
     pub(crate) fn kill(&mut self) {
         self.apiserver = None;
     }
 
-    /// Starts the API server again on its port, with the objects of before, and waits until it is ready.
+    /// Starts the API server again on its port, with the same objects as before, and waits until it is ready.
     pub(crate) fn revive(&mut self) {
         self.start_apiserver();
     }
@@ -354,7 +354,7 @@ fn start_etcd(assets: &Path, folder: &Folder, port: u16, peer_port: u16) -> Proc
     ];
     let mut command = Command::new(assets.join("etcd"));
     command.args(options.map(|(name, value)| format!("--{name}={value}")));
-    // Nothing has to survive the machine.
+    // The data need not survive a crash of the machine.
     command.arg("--unsafe-no-fsync");
     spawn(command, folder, "etcd.log")
 }
@@ -368,7 +368,7 @@ fn spawn(mut command: Command, folder: &Folder, log: &str) -> Process {
     Process(command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display())))
 }
 
-/// Returns ports that nobody listens on.
+/// Returns free ports.
 fn free_ports<const N: usize>() -> [u16; N] {
     // All are bound at once, so that they differ.
     let bound = [(); N].map(|()| TcpListener::bind(("127.0.0.1", 0)).expect("a free port"));

@@ -1,7 +1,7 @@
 //! Whole schedulers on a real API server.
 //!
 //! The scheduler is the service account of `deploy/manifests`, with the roles of its `rbac.yaml` and no others. The
-//! test acts as the kubelet, and as the controller of volumes, where the scheduler waits for one.
+//! test acts as the kubelet, and as the volume controller that the scheduler waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -66,7 +66,7 @@ fn prepared() -> Option<Cluster> {
     Some(cluster)
 }
 
-/// A scheduler that leads, or is about to.
+/// A scheduler that is the leader, or about to become it.
 struct Scheduler {
     live: LiveScheduler,
     fence: Fence,
@@ -111,7 +111,7 @@ impl Scheduler {
         Scheduler { live, fence, leads }
     }
 
-    /// Ends the scheduler without giving the Lease back.
+    /// Stops the scheduler without releasing the Lease.
     fn stop(self, cluster: &Cluster) {
         self.leads.abort();
         self.fence.close();
@@ -140,7 +140,7 @@ fn wait<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = find() {
             return found;
         }
-        assert!(Instant::now() < deadline, "not in time: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -439,7 +439,7 @@ fn a_backlog_survives_a_restart_of_the_server_and_another_scheduler() {
         let (_, placed) = backlog(&cluster, "b")?;
         (placed > 0).then_some(())
     });
-    // The Lease is not given back, so that it has to expire.
+    // The Lease is not released, so it has to expire.
     leader.stop(&cluster);
     let second = Scheduler::start(&cluster, "second");
     all_bound(&cluster, "a", COUNT as usize, 65);

@@ -1,4 +1,5 @@
-//! A background thread, one per process, that frees what owners leave. It runs while there is something to free.
+//! A background thread, one per process, that frees the parts that owners leave behind. It runs while there is
+//! something to free.
 //!
 //! This file has the only lock of the module. Owners that drop a version or a fork take it. The writer never does: what
 //! its steps free goes to its backlog.
@@ -13,7 +14,7 @@ use crate::sync::contain;
 type Left = Vec<Box<dyn Part>>;
 
 /// At most this many owners queue work; others free in place. Without a limit, fast droppers exhaust memory.
-const MOST: usize = 64;
+const MAX_OWNERS: usize = 64;
 
 struct Queue {
     left: Vec<Left>,
@@ -47,7 +48,7 @@ pub(crate) fn hand_over(parts: Left) {
     HANDED_OVER.set(HANDED_OVER.get() + 1);
     let mut mine = Some(parts);
     let start = queue(|queue| {
-        if queue.left.len() < MOST {
+        if queue.left.len() < MAX_OWNERS {
             queue.left.extend(mine.take());
             return !mem::replace(&mut queue.running, true);
         }

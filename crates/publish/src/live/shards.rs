@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_empties_gives_its_memory_back() {
+    fn a_shard_that_empties_returns_its_memory() {
         let mut shards = filled(400_000);
         let full = shards.allocated();
         for number in 0..400_000_u64 {

@@ -15,7 +15,7 @@ use crate::sync::{AtomicU64, Ordering};
 pub(super) const SLEEP: Duration = Duration::from_micros(50);
 
 /// The longest spin. A holder that takes longer has been descheduled.
-const MOST: Duration = Duration::from_micros(200);
+const MAX_SPIN: Duration = Duration::from_micros(200);
 
 /// The number of batches a waiter spins for: its event may have missed the current batch, and batches vary.
 const BATCHES: u64 = 4;
@@ -44,7 +44,7 @@ impl Pace {
         if batch >= SLEEP.as_nanos() as u64 {
             return Duration::ZERO;
         }
-        Duration::from_nanos(batch * BATCHES).clamp(SLEEP, MOST)
+        Duration::from_nanos(batch * BATCHES).clamp(SLEEP, MAX_SPIN)
     }
 
     /// Begins a batch. Returns the time if this batch is to be timed.
@@ -87,7 +87,7 @@ mod tests {
         let long = after_batches_of(Duration::from_micros(30));
         assert!(long > SLEEP * 2 && long <= Duration::from_micros(120), "{long:?}");
         let longest = after_batches_of(Duration::from_micros(49));
-        assert!(longest > long && longest <= MOST, "{longest:?}");
+        assert!(longest > long && longest <= MAX_SPIN, "{longest:?}");
     }
 
     #[test]

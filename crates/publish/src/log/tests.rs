@@ -151,7 +151,7 @@ fn with_finds_ones_own_events_folded() {
 }
 
 #[test]
-fn closing_answers_what_was_accepted_and_refuses_the_rest() {
+fn closing_answers_accepted_events_and_refuses_later_ones() {
     for attended in [false, true] {
         let (log, _) = journal(16);
         let attendant = attended.then(|| {
@@ -188,7 +188,7 @@ fn closing_answers_what_was_accepted_and_refuses_the_rest() {
 }
 
 #[test]
-fn a_panic_in_the_fold_closes_the_log_and_hangs_nobody() {
+fn a_panic_in_the_fold_closes_the_log_and_blocks_no_thread() {
     let (log, _) = journal(16);
     let mut tickets = Vec::new();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -197,7 +197,7 @@ fn a_panic_in_the_fold_closes_the_log_and_hangs_nobody() {
                 .extend([1, POISON, 2].map(|event| log.try_submit(event).expect("there is room")))
         })
     }));
-    assert!(panicked.is_err(), "the panic goes on in the thread that held the token");
+    assert!(panicked.is_err(), "the panic resumes in the thread that held the token");
     for ticket in tickets {
         assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
     }
@@ -287,7 +287,7 @@ fn an_attendant_ticks_on_its_own_thread() {
 }
 
 #[test]
-fn an_attendant_whose_fold_panics_leaves_nobody_waiting() {
+fn an_attendant_whose_fold_panics_leaves_no_thread_waiting() {
     let (log, _) = journal(4);
     let attendant =
         Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
@@ -323,7 +323,7 @@ fn ends<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Option<
 }
 
 #[test]
-fn a_period_of_max_means_no_ticks_and_hangs_nobody() {
+fn a_period_of_max_means_no_ticks_and_blocks_no_thread() {
     let (log, _) = journal(4);
     let attendant = Attendant::spawn(Arc::clone(&log), Duration::MAX).expect("a thread");
     assert_eq!(ends(move || log.submit(1).expect("open").wait().ok()), Some(Some(1)));

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_gives_its_outcome_once_it_is_there() {
+    fn a_ticket_returns_its_outcome_when_it_is_available() {
         let (ticket, answer) = ticket();
         let Err(TryWaitError::Pending(ticket)) = ticket.try_outcome() else {
             panic!("answered too early")
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_in_the_past_gives_the_ticket_back() {
+    fn a_deadline_in_the_past_returns_the_ticket() {
         let (ticket, answer) = ticket();
         let past = Instant::now() - Duration::from_secs(1);
         let Err(TryWaitError::Pending(ticket)) = ticket.wait_deadline(past) else {

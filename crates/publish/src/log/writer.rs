@@ -23,7 +23,7 @@ use crate::sync::{self, AtomicBool, Ordering, contain, fenced, mutated, spin_unt
 const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
 
 /// The maximum capacity of a log, in events.
-const MOST_CAPACITY: usize = 1 << 20;
+const MAX_CAPACITY: usize = 1 << 20;
 
 /// The state of the single writer, which the log feeds with events.
 ///
@@ -103,7 +103,7 @@ impl<F: Fold> Log<F> {
     /// Creates a log over `fold`. The `capacity` is clamped to between 1 and 2^20 events, and is allocated at once.
     pub fn new(fold: F, capacity: usize) -> Self {
         Self {
-            queue: Queue::new(capacity.clamp(1, MOST_CAPACITY)),
+            queue: Queue::new(capacity.clamp(1, MAX_CAPACITY)),
             token: Token::new(State {
                 fold,
                 outcomes: Vec::new(),
@@ -143,7 +143,7 @@ impl<F: Fold> Log<F> {
         Ok(self.paced(ticket))
     }
 
-    /// Tells an unanswered ticket how to wait.
+    /// Configures how an unanswered ticket waits.
     fn paced(&self, ticket: Ticket<F::Outcome>) -> Ticket<F::Outcome> {
         if ticket.is_answered() {
             ticket

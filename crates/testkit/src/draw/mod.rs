@@ -34,11 +34,6 @@ impl<'a> Draw<'a> {
         Draw { bytes, state: seed, zones: 3 }
     }
 
-    /// Returns whether any bytes are left.
-    pub fn has_bytes(&self) -> bool {
-        !self.bytes.is_empty()
-    }
-
     /// Draws a number below `n`.
     ///
     /// # Panics

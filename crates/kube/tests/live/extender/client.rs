@@ -95,7 +95,7 @@ fn a_service_that_misbehaves_fails_the_attempt_unless_it_is_ignorable() {
         assert!(outcome(&ignorable).is_ok(), "{what}");
         assert_eq!(service.requests("filter").len(), 1);
     }
-    // Nobody listens.
+    // No service listens there.
     let unused =
         TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound");
     let (_, message) = outcome(&extender(unused, "filterVerb: filter")).expect_err("failed");
@@ -127,7 +127,7 @@ fn scores_decide_and_failures_are_left_out() {
         )
     };
     assert_eq!(scored(10).as_deref(), Ok("n2"));
-    // Scores out of the range count as they are.
+    // Scores out of range are used unchanged.
     assert_eq!(scored(i64::MAX).as_deref(), Ok("n2"));
     assert_eq!(scored(-1).as_deref(), Ok("n1"));
     let service = Service::start(|_, _| Answer::Text("200 OK", "{}".to_owned()));
@@ -145,7 +145,7 @@ fn only_pods_with_a_managed_resource_are_sent() {
     let process = schedule(&runtime, &server, &service.extender(&fields));
     server.create(&pod("plain", 100)).expect("created");
     let mut wanting = pod("wanting", 100);
-    // The node has none, but the resource is the extender's affair.
+    // No node has the resource, but only the extender decides about it.
     wanting["spec"]["containers"][0]["resources"]["limits"] = json!({"example.com/gpu": "1"});
     wanting["spec"]["containers"][0]["resources"]["requests"]["example.com/gpu"] = json!("1");
     server.create(&wanting).expect("created");

@@ -1,4 +1,4 @@
-//! An extender that answers as a test says.
+//! An extender whose answers a test determines.
 
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ pub(crate) enum Answer {
     Text(&'static str, String),
     /// Closes the connection after a part of the answer.
     Break(&'static str),
-    /// Sends a part of the answer, and the rest never.
+    /// Sends a part of the answer, and never the rest.
     Stall,
     /// Answers after the client has given up.
     Hang,

@@ -14,7 +14,7 @@ pub(super) fn run(to: &mut Script) {
     to.prepare("/api/v1/nodes", &node("deletions-1"));
     let other = "00000000-0000-0000-0000-000000000000";
 
-    // Without a node, a pod goes at once.
+    // A pod without a node is removed at once.
     let pending = to.post(&pods, &pod("pending"));
     let path = format!("{pods}/pending");
     to.delete(&path, &only(other));
@@ -32,7 +32,7 @@ pub(super) fn run(to: &mut Script) {
         to.catch_up(&bound);
         created
     };
-    // With a node, it gets its grace period, which a later deletion may shorten.
+    // A pod on a node gets its grace period, which a later deletion may shorten.
     let graceful = bound(to, "graceful", &|_| {});
     let path = format!("{pods}/graceful");
     to.delete(&path, &only(other));
@@ -46,7 +46,7 @@ pub(super) fn run(to: &mut Script) {
     to.delete(&path, &json!({"gracePeriodSeconds": 0}));
     to.get(&path);
 
-    // A period of its own, and one by the query.
+    // A grace period in the pod, and one in the query.
     bound(to, "brief", &|pod| pod["spec"]["terminationGracePeriodSeconds"] = json!(3));
     to.delete(&format!("{pods}/brief"), &Value::Null);
     bound(to, "asked", &|_| {});
@@ -54,7 +54,7 @@ pub(super) fn run(to: &mut Script) {
     bound(to, "none", &|pod| pod["spec"]["terminationGracePeriodSeconds"] = json!(0));
     to.delete(&format!("{pods}/none"), &Value::Null);
     to.get(&format!("{pods}/none"));
-    // A pod that has ended needs none.
+    // A pod that has ended needs no grace period.
     bound(to, "ended", &|_| {});
     let ended =
         to.patch(&format!("{pods}/ended/status"), &json!({"status": {"phase": "Succeeded"}}));

@@ -34,7 +34,7 @@ pub(super) fn run(to: &mut Script) {
     to.patch(&format!("{events}/missing"), &series(2));
     to.patch(&format!("{events}/a.1"), &json!({"series": {"count": 1, "lastObservedTime": null}}));
 
-    // What validation refuses.
+    // Fields that validation refuses.
     let refused = |to: &mut Script, name: &str, field: &str, value: Value| {
         let mut event = event(namespace, name);
         event[field] = value;
@@ -64,10 +64,10 @@ pub(super) fn run(to: &mut Script) {
     refused(to, "b.17", "regarding", json!({"kind": "Pod", "namespace": "default", "name": "a"}));
     refused(to, "b.18", "regarding", json!({"kind": "Node", "name": "n1"}));
     refused(to, "b.19", "related", json!({"kind": "Node", "name": "n1"}));
-    refused(to, "B.20", "note", json!("a name that is none"));
+    refused(to, "B.20", "note", json!("an invalid name"));
     refused(to, "b.21", "eventTime", json!("yesterday"));
 
-    // Other namespaces: another than the path's, one that does not exist, one that is terminating.
+    // Other namespaces: one that differs from the path's, one that does not exist, one that is terminating.
     to.post("/apis/events.k8s.io/v1/namespaces/default/events", &event(namespace, "c.1"));
     to.post("/apis/events.k8s.io/v1/namespaces/nowhere/events", &event("nowhere", "c.2"));
     let ends =

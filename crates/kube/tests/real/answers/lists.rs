@@ -24,7 +24,7 @@ pub(super) fn run(to: &mut Script) {
     to.get(&format!("{pods}?limit=-1"));
     to.get(&format!("{pods}?limit=many"));
     to.get(&format!("{pods}?continue=nonsense"));
-    // The pages of a list are of one version.
+    // All pages of a list have the same version.
     to.post(&pods, &pod("bb"));
     to.get(&format!("{pods}?limit=9&continue={}", token(&page)));
 
@@ -63,7 +63,7 @@ pub(super) fn run(to: &mut Script) {
     to.merge(&format!("{pods}/a"), &json!({"metadata": {"labels": {"a": "b"}}}));
     to.forget();
     let gone = to.get(&format!("{pods}?limit=2&continue={}", token(&page)));
-    // The answer has a token, by which the list goes on at a later version.
+    // The answer has a token with which the list can continue at a later version.
     to.get(&format!("{pods}?limit=2&continue={}", token(&gone)));
     to.get(&format!("{pods}?resourceVersion={before}&resourceVersionMatch=Exact"));
     to.get(&format!("{pods}?resourceVersion={before}"));

@@ -1,8 +1,8 @@
 //! The same requests to kube-apiserver and to the server in memory.
 //!
-//! A series of requests is one function, which runs on each server in turn. It uses what that server answered, so that
-//! both get a request with their own uids and versions. The answers are compared afterwards, without uids, versions and
-//! times.
+//! A series of requests is one function, which runs on each server in turn. It uses the answers of that server, so that
+//! each request has that server's own uids and versions. The answers are compared afterwards, without uids, versions
+//! and times.
 
 mod access;
 mod bindings;

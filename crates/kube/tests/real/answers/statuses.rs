@@ -70,7 +70,7 @@ pub(super) fn run(to: &mut Script) {
     to.patch(&status, &more);
     to.patch(&status, &json!({"metadata": {"name": "b"}, "status": {}}));
     to.merge(&status, &json!({"status": {"conditions": []}}));
-    // Labels and annotations are not of the specification.
+    // Labels and annotations are not part of the specification.
     to.merge(
         &format!("{pods}/a"),
         &json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}),
@@ -80,7 +80,7 @@ pub(super) fn run(to: &mut Script) {
         &json!({"spec": {"schedulingGates": [{"name": "example.com/late"}]}}),
     );
 
-    // Gates that go one by one.
+    // Gates that are removed one by one.
     let mut gated = pod("gated");
     gated["spec"]["schedulingGates"] =
         json!([{"name": "example.com/a"}, {"name": "example.com/b"}]);

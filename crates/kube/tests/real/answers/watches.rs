@@ -57,7 +57,7 @@ pub(super) fn run(to: &mut Script) {
     to.watch(&format!("{pods}?watch=true&resourceVersion=0"), |lines| lines.len() >= 2);
     to.watch(&format!("{pods}?watch=true"), |lines| lines.len() >= 2);
 
-    // An end that the client asks for, with a bookmark before it.
+    // A timeout that the client requests, with a bookmark before it.
     let never = |_: &[Value]| false;
     to.watch(&format!("{pods}?watch=true&resourceVersion={start}&timeoutSeconds=1"), never);
     let path = format!("{pods}?watch=true&allowWatchBookmarks=true&resourceVersion={start}");
@@ -65,13 +65,13 @@ pub(super) fn run(to: &mut Script) {
     to.watch(&format!("{pods}?{initial}&timeoutSeconds=1"), never);
     to.watch(&format!("{pods}?watch=true&timeoutSeconds=soon"), never);
 
-    // A version that nobody has any more.
+    // A version that no cache has any more.
     to.forget();
     to.watch(&format!("{pods}?watch=true&resourceVersion=1&timeoutSeconds=2"), bookmarked);
     to.watch(
         &format!("{pods}?watch=true&allowWatchBookmarks=true&resourceVersion=1&timeoutSeconds=2"),
         bookmarked,
     );
-    // A version that is still to come.
+    // A future version.
     to.watch(&format!("{pods}?watch=true&resourceVersion=9999999999&timeoutSeconds=1"), never);
 }
