@@ -150,9 +150,18 @@ pub(crate) fn reader(
     Ok(reader)
 }
 
-/// The pods of the files, including those of their controllers.
-pub(crate) fn pods(files: &[PathBuf]) -> Result<Vec<Pod>, Failure> {
-    let mut objects = read(files)?;
+/// The pods of a file that is read apart from the cluster, including the pods of its controllers.
+///
+/// References are not checked, because they may name objects of the cluster.
+pub(crate) fn pods(
+    file: &PathBuf,
+    strict: Strict,
+    intake: &mut Intake,
+) -> Result<Vec<Pod>, Failure> {
+    let mut objects = reader(std::slice::from_ref(file), strict, intake)?.finish();
+    objects.missing.clear();
+    intake.count(&objects);
+    strict.check(intake)?;
     objects.expand();
     Ok(objects.pods)
 }

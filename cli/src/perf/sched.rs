@@ -148,6 +148,8 @@ pub(crate) struct Arguments {
     /// one by one. With several schedulers, decisions depend on time and are not compared. In all cases each pod must be
     /// on the node that it was placed on and on no other, no node may be overcommitted, the generation must be the
     /// number of events, and data derived from pods and nodes must be correct. The exit status is 1 otherwise.
+    ///
+    /// Not available with --queue, --processes or the workload gang.
     #[arg(long)]
     check: bool,
     /// Output format.

@@ -308,10 +308,12 @@ impl Replay<'_> {
         let snapshot = self.reader.snapshot();
         self.outcome.usage = usage(&snapshot);
         self.outcome.end = snapshot;
+        let is_timed = self.outcome.waits.is_some();
         for usage in &mut self.outcome.usage {
             usage.peak = usage.requested.max(self.meter.peak(&usage.resource));
             usage.mean = self.meter.mean(&usage.resource);
-            if usage.resource == "cpu" && usage.peak.saturating_mul(10) < usage.allocatable {
+            let is_idle = usage.peak.saturating_mul(10) < usage.allocatable;
+            if is_timed && usage.resource == "cpu" && is_idle {
                 let share = usage.peak as f64 * 100.0 / usage.allocatable as f64;
                 self.outcome.notes.push(format!(
                     "the cluster is nearly idle: at most {share:.1} % of its cpu is requested at \

@@ -287,7 +287,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
         of.or_else(|| record.profiles.iter().next()).cloned()
     };
     if let Some(file) = &arguments.fit_more {
-        let pods = cluster::pods(std::slice::from_ref(file))?;
+        let pods = cluster::pods(file, arguments.from.strict, &mut answer.intake)?;
         let like = pods.into_iter().next().ok_or_else(|| Failure::File {
             file: file.clone(),
             what: "no pods found: pass a file with a pod".to_owned(),

@@ -483,6 +483,18 @@ fn a_removed_daemon_set_runs_on_no_new_node() {
 }
 
 #[test]
+fn fit_more_warns_about_unknown_fields_of_its_pod() {
+    let from = cluster("fit-more-typo", &[node("n0")]);
+    let mut like = pod("like", "", "500m", "");
+    like["spec"]["nodeSelctor"] = json!({ "disk": "ssd" });
+    let like = file("what-if-fit-more-typo", "like.json", like.to_string().as_bytes());
+    let (_, answer) = ask(&["--cluster", &from, "--fit-more", &like]);
+    let warnings = answer["input"]["warnings"].to_string();
+    assert!(warnings.contains("spec.nodeSelctor: unknown field"), "{answer}");
+    assert_eq!(answer["input"]["read"]["Pod"], 1, "{answer}");
+}
+
+#[test]
 fn pods_that_are_placed_without_the_change_count_for_their_budget() {
     // Pods of a manifest: pending in the input, and placed before the drain.
     let web = |n: usize| pod(&format!("web-{n}"), "", "400m", "ReplicaSet/web");
