@@ -61,20 +61,21 @@ pub(super) fn measure(
             ended.collect::<Result<_, _>>()
         })?,
     };
-    let spent = started.elapsed();
+    let ended = done.iter().map(|driven: &Driven| driven.ended).max().unwrap_or(started);
+    let spent = ended.duration_since(started);
     bench.record_engine()?;
     if let Some(metrics) = bench.metrics {
         queue.with(|queue, _| metrics.queue(queue));
-        for (number, (.., figures)) in done.iter().enumerate() {
-            metrics.cycles(&number.to_string(), *figures);
+        for (number, driven) in done.iter().enumerate() {
+            metrics.cycles(&number.to_string(), driven.figures);
         }
     }
     let mut cycles = histogram()?;
     let (mut failed, mut conflicts) = (0, 0);
-    for (of, tried, figures) in &done {
-        let _ = cycles.add(of);
-        failed += tried;
-        conflicts += figures.conflicts;
+    for driven in &done {
+        let _ = cycles.add(&driven.cycles);
+        failed += driven.failed;
+        conflicts += driven.figures.conflicts;
     }
     let per_second = |time: Duration| (count as f64 / time.as_secs_f64().max(1e-9)).round();
     let mut result = json!({
@@ -97,16 +98,27 @@ pub(super) fn measure(
     Ok(result)
 }
 
-/// Schedules until no pod is left; returns the nanoseconds of each cycle, the failed
-/// attempts and the cycle figures.
+/// What one scheduler did.
+struct Driven {
+    /// The nanoseconds of each cycle.
+    cycles: Histogram<u64>,
+    /// The failed attempts.
+    failed: u64,
+    figures: CycleFigures,
+    /// The end of the last attempt, after which the scheduler may have waited for a pod in vain.
+    ended: Instant,
+}
+
+/// Schedules until no pod is left.
 fn drive(
     scheduling: &mut SchedulingLoop,
     left: &AtomicUsize,
     batch: NonZeroUsize,
     clock: impl Fn() -> Timestamp + Copy,
-) -> Result<(Histogram<u64>, u64, CycleFigures), Failure> {
+) -> Result<Driven, Failure> {
     let mut cycles = histogram()?;
     let mut failed = 0;
+    let mut ended = Instant::now();
     // The timeout ends the run if the remaining pods are unschedulable.
     let patience = Duration::from_millis(500);
     // Relaxed: the counter orders no other memory.
@@ -138,6 +150,7 @@ fn drive(
         if let Some(each) = (from.elapsed().as_nanos() as u64).checked_div(done) {
             cycles.saturating_record_n(each, done);
         }
+        ended = Instant::now();
     }
-    Ok((cycles, failed, scheduling.figures()))
+    Ok(Driven { cycles, failed, figures: scheduling.figures(), ended })
 }
