@@ -177,10 +177,15 @@ impl<'a> Choice<'a, '_> {
         }
         let mut scored = Ok(());
         for (n, (of, _)) in self.found.nodes.iter().enumerate() {
-            let Some(verdict) = cache.unscored(of.id, of.at) else { continue };
-            if let Some((next, _)) = self.found.nodes.get(n + 1) {
+            if cache.unscored(of.id, of.at).is_none() {
+                continue;
+            }
+            if let Some((next, _)) = self.found.nodes.get(n + 1)
+                && cache.unscored(next.id, next.at).is_some()
+            {
                 prefetch_for_scores(next.chunk);
             }
+            let Some(verdict) = cache.unscored(of.id, of.at) else { continue };
             verdict.totals.fill(0);
             let lanes = (of.chunk, verdict.mask);
             // As on several threads, an error does not keep the other chunks from being scored.
