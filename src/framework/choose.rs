@@ -177,15 +177,10 @@ impl<'a> Choice<'a, '_> {
         }
         let mut scored = Ok(());
         for (n, (of, _)) in self.found.nodes.iter().enumerate() {
-            if cache.unscored(of.id, of.at).is_none() {
-                continue;
-            }
-            if let Some((next, _)) = self.found.nodes.get(n + 1)
-                && cache.unscored(next.id, next.at).is_some()
-            {
+            let Some(verdict) = cache.unscored(of.id, of.at) else { continue };
+            if let Some((next, _)) = self.found.nodes.get(n + 1) {
                 prefetch_for_scores(next.chunk);
             }
-            let Some(verdict) = cache.unscored(of.id, of.at) else { continue };
             verdict.totals.fill(0);
             let lanes = (of.chunk, verdict.mask);
             // As on several threads, an error does not keep the other chunks from being scored.

@@ -126,7 +126,14 @@ impl<'a> Search<'a, '_> {
         let found = order.sample(enough, |id, next| {
             // The list was refreshed for this version, so the chunk exists.
             let Some(of) = self.listed(id) else { return (None, 0) };
-            let judged = match self.cached(of, next) {
+            // In a large cluster, waiting for columns takes longer than judging them.
+            if let Some(next) = next
+                && self.cache.get(id, of.at).is_none()
+                && let Some(next) = self.listed(next)
+            {
+                prefetch_for_filters(next.chunk);
+            }
+            let judged = match self.cached(of) {
                 Ok(mask) if !is_local => self.judge_globally(of.chunk, mask),
                 judged => judged,
             };
@@ -204,17 +211,10 @@ impl<'a> Search<'a, '_> {
         !self.filters.has(Scope::Global) && self.filters.nominated().next().is_none()
     }
 
-    /// Returns the lanes of a chunk that pass the local filters, from the cache if it knows them. `next` is the chunk
-    /// that is probably judged next.
-    fn cached(&mut self, of: Listed<'_>, next: Option<u32>) -> Result<u64, Status> {
+    /// Returns the lanes of a chunk that pass the local filters, from the cache if it knows them.
+    fn cached(&mut self, of: Listed<'_>) -> Result<u64, Status> {
         if let Some(known) = self.cache.get(of.id, of.at) {
             return Ok(known.mask);
-        }
-        // In a large cluster, waiting for columns takes longer than judging them.
-        if let Some(next) = next.and_then(|next| self.listed(next))
-            && self.cache.get(next.id, next.at).is_none()
-        {
-            prefetch_for_filters(next.chunk);
         }
         let mask = self.judge_locally(of.chunk, of.chunk.live())?;
         self.cache.set_mask(of.id, of.at, mask);
