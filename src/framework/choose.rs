@@ -176,11 +176,8 @@ impl<'a> Choice<'a, '_> {
             return Ok(());
         }
         let mut scored = Ok(());
-        for (n, (of, _)) in self.found.nodes.iter().enumerate() {
+        for (of, _) in &self.found.nodes {
             let Some(verdict) = cache.unscored(of.id, of.at) else { continue };
-            if let Some((next, _)) = self.found.nodes.get(n + 1) {
-                prefetch_for_scores(next.chunk);
-            }
             verdict.totals.fill(0);
             let lanes = (of.chunk, verdict.mask);
             // As on several threads, an error does not keep the other chunks from being scored.
@@ -305,16 +302,6 @@ impl<'a> Choice<'a, '_> {
         }
         None
     }
-}
-
-/// Starts to load the columns that the scores of most pods read, except for those that the filters have read.
-fn prefetch_for_scores(chunk: &Chunk) {
-    dispatch::prefetch(chunk.non_zero_cpu());
-    dispatch::prefetch(chunk.non_zero_memory());
-    let (cpu, memory) = chunk.reciprocals();
-    dispatch::prefetch(cpu);
-    dispatch::prefetch(memory);
-    dispatch::prefetch(chunk.balance());
 }
 
 /// Appends the values of the lanes in `mask`.

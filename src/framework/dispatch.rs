@@ -137,23 +137,6 @@ fn floor<const ISA: u8>(value: f64) -> f64 {
     nearest - if nearest > value { 1.0 } else { 0.0 }
 }
 
-/// Starts to load a column, or another value, into the cache. Does nothing on targets without a stable intrinsic.
-#[inline]
-pub(crate) fn prefetch<T>(of: &T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        const LINE: usize = 64;
-        let start = std::ptr::from_ref(of).cast::<i8>();
-        for at in (0..size_of::<T>()).step_by(LINE) {
-            // SAFETY: the address is within `of`, and a prefetch has no effect that a program can observe.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.add(at)) }
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = of;
-}
-
 dispatched! {
     /// Returns the lanes in which `request` is at most the free amount. The difference saturates if it does not fit in
     /// 64 bits.

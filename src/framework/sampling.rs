@@ -197,12 +197,11 @@ impl Order {
     /// Examines the nodes in list order, from where the last sample ended and wrapping around, until `enough` nodes are
     /// feasible. `judge` is called with a chunk's number, once for each chunk that is reached and perhaps for some that
     /// follow, so the result does not depend on how chunks are judged. It returns a value and the chunk's feasible lanes.
-    /// The values are returned with the feasible lanes that were reached, in list order. `judge` is also called with the
-    /// number of the chunk that is probably next.
+    /// The values are returned with the feasible lanes that were reached, in list order.
     pub(super) fn sample<T>(
         &mut self,
         enough: usize,
-        mut judge: impl FnMut(u32, Option<u32>) -> (T, u64),
+        mut judge: impl FnMut(u32) -> (T, u64),
     ) -> Found<(T, u64)> {
         let (start, nodes) = (self.start(self.nodes), self.nodes);
         // A range of a zone may begin and end within a chunk.
@@ -252,7 +251,7 @@ impl Order {
         &mut self,
         (from, to): (&[usize], &[usize]),
         reached: &mut Vec<(Reached, T)>,
-        judge: &mut impl FnMut(u32, Option<u32>) -> (T, u64),
+        judge: &mut impl FnMut(u32) -> (T, u64),
     ) -> usize {
         let mut feasible = 0;
         for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(to)) {
@@ -265,9 +264,7 @@ impl Order {
                 let last = (*to - chunk.before).min(chunk.nodes);
                 let lanes = lane_range(chunk.live, position - chunk.before, last);
                 if self.reached[at] == 0 {
-                    let is_last = chunk.before + last >= *to;
-                    let next = self.chunks.get(at + 1).filter(|_| !is_last);
-                    let (value, verdict) = judge(chunk.id, next.map(|next| next.id));
+                    let (value, verdict) = judge(chunk.id);
                     reached.push((Reached { chunk: at, verdict, mask: 0 }, value));
                     self.reached[at] = reached.len() as u32;
                 }
@@ -357,7 +354,7 @@ mod tests {
                 }
             }
             order.next = Start::At(start);
-            let sample = order.sample(enough, |id, _| {
+            let sample = order.sample(enough, |id| {
                 let feasible = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])
                 });

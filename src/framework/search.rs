@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use crate::model::Generation;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::dispatch;
 use super::extender::ExtenderVerdicts;
 use super::filters::{Filters, Scope, nodes_of};
 use super::memo::VerdictCache;
@@ -123,16 +122,9 @@ impl<'a> Search<'a, '_> {
     fn find_enough(&mut self, order: &mut Order, enough: usize) -> Result<FoundChunks<'a>, Status> {
         let mut failed = None;
         let is_local = self.is_local();
-        let found = order.sample(enough, |id, next| {
+        let found = order.sample(enough, |id| {
             // The list was refreshed for this version, so the chunk exists.
             let Some(of) = self.listed(id) else { return (None, 0) };
-            // In a large cluster, waiting for columns takes longer than judging them.
-            if let Some(next) = next
-                && self.cache.get(id, of.at).is_none()
-                && let Some(next) = self.listed(next)
-            {
-                prefetch_for_filters(next.chunk);
-            }
             let judged = match self.cached(of) {
                 Ok(mask) if !is_local => self.judge_globally(of.chunk, mask),
                 judged => judged,
@@ -236,15 +228,4 @@ impl<'a> Search<'a, '_> {
         let (at, chunk) = self.cycle.cluster.listed_chunk(id)?;
         Some(Listed { id, at, chunk })
     }
-}
-
-/// Starts to load the columns that the filters of most pods read.
-fn prefetch_for_filters(chunk: &Chunk) {
-    dispatch::prefetch(&chunk.fixed.unschedulable);
-    dispatch::prefetch(chunk.allowed_pods());
-    dispatch::prefetch(chunk.pods());
-    dispatch::prefetch(chunk.allocatable_cpu());
-    dispatch::prefetch(chunk.requested_cpu());
-    dispatch::prefetch(chunk.allocatable_memory());
-    dispatch::prefetch(chunk.requested_memory());
 }
