@@ -322,6 +322,13 @@ impl CommitCheck for LateCheck {
             None => RoomCheck.check(cluster, pod, node),
         }
     }
+
+    fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
+        match self.0.get() {
+            Some(check) => check.is_local(cluster, pod),
+            None => RoomCheck.is_local(cluster, pod),
+        }
+    }
 }
 
 impl fmt::Debug for Schedulers {

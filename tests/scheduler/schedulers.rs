@@ -1,21 +1,24 @@
 //! Schedulers from one builder: engine, commit check, queue, profiles, binder and evictor.
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Framework, FrameworkError, Handle, Partition, Plugin, Point,
+    Algorithm, AlgorithmConfig, Cycle, Filter, Framework, FrameworkError, Handle, Partition,
+    Plugin, Point, PreFilter, Status,
 };
 use portolan::log::Event;
-use portolan::model::{EventError, Name, Pod, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::model::{EventError, Labels, Name, Pod, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::queue::{PopError, QueueError};
 use portolan::scheduler::{
     Attempt, BuildError, InMemoryBinder, NewSchedulerError, Profiles, Scheduler, Schedulers,
     SchedulingLoop,
 };
-use portolan::{CommitPolicy, Config, Engine};
+use portolan::snapshot::{Chunk, Cluster};
+use portolan::{CommitPolicy, Config, Engine, NodeInfo};
 
 fn clock() -> Timestamp {
     Timestamp::from_secs(1)
@@ -242,4 +245,84 @@ fn build_errors_are_typed() {
         broken,
         Err(BuildError::Framework { error: FrameworkError::Duplicate(_), .. })
     ));
+}
+
+/// A local plugin that counts the nodes that are examined alone, as a commit check does, and that calls a function once,
+/// during the first decision.
+#[derive(Clone, Default)]
+struct CountsChecks {
+    checks: Arc<AtomicU64>,
+    beside: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+}
+
+impl Plugin for CountsChecks {
+    fn name(&self) -> &'static str {
+        "CountsChecks"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn is_by_template(&self, _: &Pod) -> bool {
+        true
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let beside = self.beside.lock().unwrap().take();
+        if let Some(beside) = beside {
+            beside();
+        }
+        Ok(PreFilter::Filter(Box::new(self.clone())))
+    }
+}
+
+impl Filter for CountsChecks {
+    fn filter(&self, _: NodeInfo<'_>) -> Option<Status> {
+        self.checks.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    fn filter_chunk(&self, _: &Cluster, _: &Chunk, mask: u64) -> Result<u64, Status> {
+        Ok(mask)
+    }
+}
+
+#[test]
+fn a_batch_beside_other_events_is_checked_only_in_the_chunks_that_they_changed() {
+    let plugin = CountsChecks::default();
+    let (own, beside) = (plugin.clone(), plugin.beside.clone());
+    let profile = move |handle: &Handle| {
+        let mut plugins = default_plugins(handle);
+        plugins.push((Box::new(own), 0));
+        Framework::new(plugins)
+    };
+    let schedulers = Schedulers::builder().profile("default-scheduler", profile).build().unwrap();
+    let engine = schedulers.engine();
+    // A zone has chunks of its own.
+    for zone in ["a", "b"] {
+        let node = node(zone).zone(zone).hostname().cpu(1_000).memory(1 << 30).pods(110);
+        engine.submit(Event::add_node(node.build())).unwrap().wait().unwrap().unwrap();
+    }
+    for (at, zone) in ["a", "a", "a", "b"].into_iter().enumerate() {
+        let only = Labels::new([("kubernetes.io/hostname", zone)]);
+        put(engine, pod(format!("p{at}")).cpu(100).node_selector(only).build());
+    }
+    let other = engine.clone();
+    *beside.lock().unwrap() = Some(Box::new(move || {
+        let added = Event::add_pod(pod("beside").cpu(100).on("b").build());
+        other.submit(added).unwrap().wait().unwrap().unwrap();
+    }));
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let batch = NonZeroUsize::new(4).unwrap();
+    let attempts = scheduling.schedule_batch(batch, Some(Instant::now()), clock).unwrap();
+    assert!(attempts.iter().all(|attempt| matches!(attempt, Attempt::Placed(_))));
+    assert_eq!(attempts.len(), 4);
+    assert!(beside.lock().unwrap().is_none(), "no event came in between");
+    assert_eq!(plugin.checks.load(Ordering::Relaxed), 1);
+    assert_eq!(engine.with_writer(|writer| writer.cluster().audit()).unwrap(), vec![]);
 }
