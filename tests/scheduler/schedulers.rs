@@ -247,12 +247,15 @@ fn build_errors_are_typed() {
     ));
 }
 
+/// A function that is called once.
+type Beside = Box<dyn FnOnce() + Send>;
+
 /// A local plugin that counts the nodes that are examined alone, as a commit check does, and that calls a function once,
 /// during the first decision.
 #[derive(Clone, Default)]
 struct CountsChecks {
     checks: Arc<AtomicU64>,
-    beside: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    beside: Arc<Mutex<Option<Beside>>>,
 }
 
 impl Plugin for CountsChecks {
