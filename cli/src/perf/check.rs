@@ -221,7 +221,7 @@ mod tests {
         let shapes = [Shape::Basic, Shape::AntiAffinity];
         let pods: Vec<Arc<Pod>> = (0..10).map(|n| pods.make(shapes[n % 2])).collect();
         let mut of = Work { gang: None, batch: BATCH, by_nodes: false, keep: true, changes: None };
-        let supply = Supply::new(pods.clone());
+        let supply = Supply::new(&pods);
         let outcomes = work(&mut scheduler, &supply, &mut of).unwrap().outcomes;
         assert_eq!(outcomes.iter().filter(|(_, outcome)| outcome.is_err()).count(), 1);
         (engine, before, pods, outcomes)

@@ -29,18 +29,18 @@ pub(super) struct Work {
 }
 
 /// The pods to place. Several schedulers take pods from it, as from a queue, so that all of them work until the end.
-pub(super) struct Supply {
-    pods: Vec<Arc<Pod>>,
+pub(super) struct Supply<'p> {
+    pods: &'p [Arc<Pod>],
     taken: AtomicUsize,
 }
 
-impl Supply {
-    pub(super) fn new(pods: Vec<Arc<Pod>>) -> Supply {
+impl<'p> Supply<'p> {
+    pub(super) fn new(pods: &'p [Arc<Pod>]) -> Supply<'p> {
         Supply { pods, taken: AtomicUsize::new(0) }
     }
 
     /// Returns the next pods: `most` of them, or those that are left.
-    fn take(&self, most: usize) -> Option<&[Arc<Pod>]> {
+    fn take(&self, most: usize) -> Option<&'p [Arc<Pod>]> {
         // Relaxed: the counter only divides the pods, which do not change.
         let from = self.taken.fetch_add(most, Ordering::Relaxed);
         let taken = self.pods.get(from..)?;
@@ -65,7 +65,7 @@ pub(super) struct Measured {
 /// Schedules pods until none is left.
 pub(super) fn work(
     scheduler: &mut Scheduler,
-    pods: &Supply,
+    pods: &Supply<'_>,
     work: &mut Work,
 ) -> Result<Measured, Failure> {
     let mut measured = Measured {
@@ -90,7 +90,7 @@ pub(super) fn work(
 
 fn place_singles(
     scheduler: &mut Scheduler,
-    pods: &Supply,
+    pods: &Supply<'_>,
     work: &mut Work,
     measured: &mut Measured,
 ) -> Result<(), Failure> {
@@ -150,7 +150,7 @@ fn after_preemption(
     Some(Arc::new(Pod { nominated_node_name: Some(node), ..Pod::clone(pod) }))
 }
 
-fn place_gangs(scheduler: &mut Scheduler, pods: &Supply, gang: usize, measured: &mut Measured) {
+fn place_gangs(scheduler: &mut Scheduler, pods: &Supply<'_>, gang: usize, measured: &mut Measured) {
     while let Some(gang) = pods.take(gang) {
         let from = Instant::now();
         let placed = scheduler.schedule_gang(gang, gang.len(), Timestamp(0));
@@ -161,7 +161,7 @@ fn place_gangs(scheduler: &mut Scheduler, pods: &Supply, gang: usize, measured: 
 
 fn place_batches(
     scheduler: &mut Scheduler,
-    pods: &Supply,
+    pods: &Supply<'_>,
     work: &mut Work,
     measured: &mut Measured,
 ) -> Result<(), Failure> {
@@ -203,7 +203,8 @@ mod tests {
     #[test]
     fn each_pod_is_taken_once() {
         let pod = |n: usize| Arc::new(portolan::model::pod(format!("p{n}")).build());
-        let supply = Supply::new((0..7).map(pod).collect());
+        let pods: Vec<Arc<Pod>> = (0..7).map(pod).collect();
+        let supply = Supply::new(&pods);
         let taken: Vec<usize> =
             std::iter::from_fn(|| supply.take(3)).map(<[Arc<Pod>]>::len).collect();
         assert_eq!(taken, [3, 3, 1]);

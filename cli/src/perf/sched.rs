@@ -441,7 +441,7 @@ fn measure(
     let (schedulers, count) = (usize::from(arguments.schedulers), pods_to_place.len());
     let gang = (shape == Shape::Gang).then_some(arguments.gang as usize);
     let batch = usize::from(arguments.batch);
-    let supply = Supply::new(pods_to_place.clone());
+    let supply = Supply::new(&pods_to_place);
     let mut others = Vec::with_capacity(schedulers);
     for index in 1..arguments.schedulers {
         others.push(bench.scheduler(index)?);

@@ -1,5 +1,5 @@
 //! Answers to requests that are not authenticated, or not allowed. The server in memory has neither authentication nor
-//! authorization, so the form of these answers is compared with that of its other errors.
+//! authorization. These answers are therefore compared with the form of its other errors.
 
 use http::Method;
 use serde_json::{Value, json};
