@@ -1,6 +1,6 @@
 //! The engine that any number of threads write through the log.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use crate::log::{
 };
 use crate::model::Timestamp;
 use crate::state::CommitPolicy;
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 use super::reader::Reader;
 use super::writer::Writer;
@@ -50,24 +50,38 @@ pub struct Engine {
     pub(super) log: Arc<Log<Core>>,
     /// The dedicated writing thread of a spawned engine, which is joined when the last handle is dropped.
     pub(super) attendant: Option<Arc<Attendant<Core>>>,
-    pub(super) schedulers: SchedulerCount,
+    pub(super) schedulers: RegisteredSchedulers,
 }
 
-/// The number of schedulers of an engine.
+/// The schedulers of an engine.
 #[derive(Clone)]
-pub(super) struct SchedulerCount {
-    count: Arc<AtomicUsize>,
+pub(super) struct RegisteredSchedulers {
+    /// A bit for each of the first 64.
+    seats: Arc<AtomicU64>,
     /// Whether placements are not checked, so that a second scheduler is refused.
     one_at_most: bool,
 }
 
 /// Registers a scheduler until it is dropped.
-pub(crate) struct Registration(Arc<AtomicUsize>);
+pub(crate) struct Registration {
+    seats: Arc<AtomicU64>,
+    /// The scheduler's bit, or 0 if all were taken.
+    seat: u64,
+}
+
+impl Registration {
+    /// Returns the position of the scheduler among those registered now, counted from 0, and their number.
+    pub(crate) fn position(&self) -> (u32, NonZeroU32) {
+        // Relaxed suffices, here and below, because the seats guard no other data.
+        let seats = self.seats.load(Ordering::Relaxed);
+        let before = seats & self.seat.wrapping_sub(1);
+        (before.count_ones(), NonZeroU32::new(seats.count_ones()).unwrap_or(NonZeroU32::MIN))
+    }
+}
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Relaxed suffices, here and below, because the count guards no other data.
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.seats.fetch_and(!self.seat, Ordering::Relaxed);
     }
 }
 
@@ -119,10 +133,10 @@ impl Fold for Core {
     }
 }
 
-impl SchedulerCount {
-    fn of(config: &Config) -> SchedulerCount {
+impl RegisteredSchedulers {
+    fn none(config: &Config) -> RegisteredSchedulers {
         let one_at_most = matches!(config.commit_check, CommitPolicy::Unchecked);
-        SchedulerCount { count: Arc::new(AtomicUsize::new(0)), one_at_most }
+        RegisteredSchedulers { seats: Arc::new(AtomicU64::new(0)), one_at_most }
     }
 }
 
@@ -133,7 +147,7 @@ impl Engine {
     #[must_use]
     pub fn shared(config: Config) -> Engine {
         trace_event!(DEBUG, ?config, "shared engine opened");
-        let schedulers = SchedulerCount::of(&config);
+        let schedulers = RegisteredSchedulers::none(&config);
         Engine { log: Arc::new(Engine::log(config)), attendant: None, schedulers }
     }
 
@@ -147,7 +161,7 @@ impl Engine {
     pub fn spawned(config: Config) -> Result<Engine, SpawnError> {
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD);
         trace_event!(DEBUG, ?config, ?period, "spawned engine opened");
-        let schedulers = SchedulerCount::of(&config);
+        let schedulers = RegisteredSchedulers::none(&config);
         let log = Arc::new(Engine::log(config));
         let attendant = Attendant::spawn(log.clone(), period)?;
         Ok(Engine { log, attendant: Some(Arc::new(attendant)), schedulers })
@@ -155,10 +169,14 @@ impl Engine {
 
     /// Registers a scheduler. Returns `None` if the engine does not check placements and already has a scheduler.
     pub(crate) fn register_scheduler(&self) -> Option<Registration> {
-        let SchedulerCount { count, one_at_most } = &self.schedulers;
-        let registration = Registration(count.clone());
-        let others = count.fetch_add(1, Ordering::Relaxed);
-        (others == 0 || !one_at_most).then_some(registration)
+        let RegisteredSchedulers { seats, one_at_most } = &self.schedulers;
+        let with_next = |seats: u64| {
+            let is_refused = *one_at_most && seats != 0;
+            // The lowest bit that is 0, or none.
+            (!is_refused).then_some(seats | seats.wrapping_add(1))
+        };
+        let before = seats.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_next).ok()?;
+        Some(Registration { seats: seats.clone(), seat: !before & before.wrapping_add(1) })
     }
 
     fn log(config: Config) -> Log<Core> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::log::{Attendant, Log};
 
 use super::Engine;
-use super::shared::{Core, SchedulerCount};
+use super::shared::{Core, RegisteredSchedulers};
 
 /// A weak handle to an engine.
 ///
@@ -26,7 +26,7 @@ use super::shared::{Core, SchedulerCount};
 pub struct WeakEngine {
     log: Weak<Log<Core>>,
     attendant: Option<Weak<Attendant<Core>>>,
-    schedulers: SchedulerCount,
+    schedulers: RegisteredSchedulers,
 }
 
 impl Engine {

@@ -1,5 +1,6 @@
 //! Decides on a node for a pod: filter, score, choose (schedule_one.go `schedulePod`).
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::model::Pod;
@@ -14,7 +15,7 @@ use super::memo::{Keep, Memo};
 use super::parallel::Threads;
 use super::preemption::has_terminating_victim;
 use super::recorder::{Step, timed_step};
-use super::sampling::{Order, Start};
+use super::sampling::{Order, Section};
 use super::search::{Chosen, Search};
 use super::stages::Stages;
 use super::status::code;
@@ -47,8 +48,7 @@ pub struct Algorithm {
     /// One list of all nodes, or of those of the sub-cluster. With a partition, two lists: the partition's own nodes,
     /// and the other nodes.
     orders: Vec<Order>,
-    /// Where the first search starts.
-    first_start: Start,
+    section: Section,
 }
 
 impl Algorithm {
@@ -89,22 +89,28 @@ impl Algorithm {
             partition: None,
             admission: None,
             orders: vec![Order::default()],
-            first_start: Start::default(),
+            section: Section::default(),
         }
     }
 
-    /// Makes this the algorithm of one of several schedulers on one engine, counted from 0: the first search of each
-    /// starts elsewhere in the list of nodes. The one with index 0 starts at the first node, as kube-scheduler does; 1
-    /// starts at one half of the list, 2 at one quarter, 3 at three quarters, and so on.
+    /// Makes this the algorithm of one of `of` schedulers on one engine, counted from 0: each begins its searches in a
+    /// section of the list of nodes of its own. [`Scheduler`](crate::scheduler::Scheduler) calls this by itself.
     ///
-    /// A search that ends when enough nodes are feasible examines the nodes after those of the search before it.
-    /// Schedulers that start at the same node therefore examine and choose the same nodes, and their placements
-    /// conflict.
-    #[must_use]
-    pub fn with_index(mut self, index: u32) -> Algorithm {
-        self.first_start = Start::Share(index.reverse_bits());
-        self.orders.iter_mut().for_each(|order| order.start_at(self.first_start));
-        self
+    /// A search that ends when enough nodes are feasible examines the nodes after those of the search before it, and
+    /// leaves the section only if too few of its nodes are feasible. Schedulers without sections examine and change the
+    /// same nodes, so that their placements conflict and their caches are of little use. The sections change hands after
+    /// some thousand events, so that all nodes are used if one scheduler places most of the pods. A search that examines
+    /// all nodes is not affected, nor are the nodes of a [`Partition::Share`].
+    pub fn set_section(&mut self, index: u32, of: NonZeroU32) {
+        self.section = Section { index: index % of, of };
+    }
+
+    /// Returns the section of the list with this index.
+    pub(super) fn section(&self, list: usize) -> Section {
+        match self.partition {
+            Some(Partition::Share { .. }) if list == 0 => Section::default(),
+            _ => self.section,
+        }
     }
 
     /// Sets the partition, whose nodes are searched before all other nodes.
@@ -124,7 +130,7 @@ impl Algorithm {
     #[must_use]
     pub fn with_partition(mut self, partition: Partition) -> Algorithm {
         self.partition = Some(partition);
-        self.orders = [(); 2].map(|()| Order::starting_at(self.first_start)).into();
+        self.orders = vec![Order::default(), Order::default()];
         self
     }
 
@@ -135,7 +141,7 @@ impl Algorithm {
     pub fn with_sub_cluster(mut self, sub_cluster: SubCluster) -> Algorithm {
         self.admission = Some(Admission::new(sub_cluster));
         // An earlier cycle may have listed the nodes without this restriction.
-        self.orders.fill_with(|| Order::starting_at(self.first_start));
+        self.orders.fill_with(Order::default);
         self
     }
 
@@ -178,7 +184,7 @@ impl Algorithm {
 
     /// Returns the progress of the algorithm: the number of cycles, and where in each list the next search starts.
     pub(crate) fn progress(&self) -> Progress {
-        let mut starts = [Start::default(); 2];
+        let mut starts = [0; 2];
         starts.iter_mut().zip(&self.orders).for_each(|(start, order)| *start = order.next());
         Progress { cycles: self.cycles, starts }
     }
@@ -239,8 +245,9 @@ impl Algorithm {
         // Read once, so that each node is in exactly one of the lists.
         let selection = partition.map_or(0, Partition::selection);
         let sub_cluster = self.admission.as_ref().map(|admission| &admission.sub_cluster);
-        for (at, order) in self.orders.iter_mut().enumerate() {
-            order.refresh(cluster, selection, |chunk| {
+        let sections = [self.section(0), self.section(1)];
+        for (at, (order, section)) in self.orders.iter_mut().zip(sections).enumerate() {
+            order.refresh(cluster, section, selection, |chunk| {
                 let live = chunk.live();
                 let all = sub_cluster.map_or(live, |of| of.lanes(cluster, chunk, live));
                 let Some(own) = partition else { return all };
@@ -320,7 +327,7 @@ impl Algorithm {
 pub(crate) struct Progress {
     cycles: u64,
     /// There are at most two lists.
-    starts: [Start; 2],
+    starts: [usize; 2],
 }
 
 /// Returns the chunk and lane of the only feasible node.

@@ -90,20 +90,20 @@ impl Algorithm {
         Ok(Decision::of(*node, best, count, looked_at))
     }
 
-    /// Returns the nodes of each list, rotated to the list's next start.
+    /// Returns the nodes of each list in the order in which the next search examines them.
     fn lists<'a>(&self, cluster: &'a Cluster) -> Vec<Vec<NodeInfo<'a>>> {
         let is_own = |node: &NodeInfo<'_>| self.partition().is_none_or(|own| own.includes(*node));
         let is_within =
             |node: &NodeInfo<'_>| self.sub_cluster().is_none_or(|of| of.includes(*node));
         let nodes = cluster.nodes().filter(is_within);
         let (own, others) = nodes.partition(is_own);
-        let lists = [own, others].into_iter().zip(self.orders());
-        let turned = lists.map(|(mut list, order): (Vec<NodeInfo<'_>>, _)| {
-            let start = order.start(list.len());
-            list.rotate_left(start);
-            list
+        let lists = [own, others].into_iter().zip(self.orders()).enumerate();
+        let in_order = lists.map(|(at, (list, order)): (_, (Vec<NodeInfo<'_>>, _))| {
+            let section = self.section(at).positions(cluster, list.len());
+            let ranges = order.ranges(section, list.len());
+            ranges.into_iter().flat_map(|range| list[range].to_vec()).collect()
         });
-        turned.collect()
+        in_order.collect()
     }
 }
 

@@ -1,5 +1,8 @@
 //! Which nodes a cycle examines: all of them, or in rotating list order until enough nodes are feasible.
 
+use std::num::NonZeroU32;
+use std::ops::Range;
+
 use crate::snapshot::{Chunk, Cluster, LANES, Lineage};
 
 /// Returns the number of feasible nodes after which the search stops (`schedule_one.go` `numFeasibleNodesToFind`).
@@ -44,28 +47,51 @@ impl<T> Default for Found<T> {
 #[derive(Default)]
 pub(crate) struct Order {
     layout: Option<(Lineage, (u64, u64))>,
-    next: Start,
+    /// The section in which the next sample starts, at `next` modulo the section's length.
+    section: Range<usize>,
+    next: usize,
     nodes: usize,
     zones: Vec<Zone>,
     chunks: Vec<Listed>,
     /// For each chunk, 1 plus its index among the chunks reached so far, or 0. All zeros between samples.
     reached: Vec<u32>,
     /// The start and end of the current range in each zone. Kept between samples only to reuse the memory.
-    ranges: (Vec<usize>, Vec<usize>),
+    bounds: (Vec<usize>, Vec<usize>),
 }
 
-/// Where in a list of nodes a sample starts.
-#[derive(Clone, Copy)]
-pub(crate) enum Start {
-    /// At this position, taken modulo the list's length.
-    At(usize),
-    /// After this share of the list, in units of 2^-32.
-    Share(u32),
+/// The part of a list that a sample examines first: one of `of` equal parts, or the whole list if `of` is 1.
+///
+/// Schedulers with different sections examine and change different chunks, so their placements rarely conflict and the
+/// caches of each stay valid. The sections are handed on in turn, so that each scheduler comes to all nodes even if the
+/// others have nothing to do. A turn lasts for as many events as the list has nodes, times [`EVENTS_PER_NODE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Section {
+    pub(crate) index: u32,
+    pub(crate) of: NonZeroU32,
 }
 
-impl Default for Start {
-    fn default() -> Start {
-        Start::At(0)
+/// Few enough that the nodes of different sections differ by few pods, and many enough that refilling the caches costs
+/// little.
+const EVENTS_PER_NODE: u64 = 2;
+
+impl Default for Section {
+    fn default() -> Section {
+        Section { index: 0, of: NonZeroU32::MIN }
+    }
+}
+
+impl Section {
+    /// Returns the section's positions in a list of `nodes` nodes of this version. With fewer nodes than sections, this is
+    /// the whole list.
+    pub(crate) fn positions(self, cluster: &Cluster, nodes: usize) -> Range<usize> {
+        let (nodes, of) = (nodes as u64, u64::from(self.of.get()));
+        if nodes < of {
+            return 0..nodes as usize;
+        }
+        let turn = cluster.generation().0 / (EVENTS_PER_NODE * nodes);
+        let index = (u64::from(self.index) + turn % of) % of;
+        let at = |index: u64| (nodes * index / of) as usize;
+        at(index)..at(index + 1)
     }
 }
 
@@ -95,27 +121,27 @@ struct Reached {
 }
 
 impl Order {
-    /// Creates an empty list.
-    pub(crate) fn starting_at(start: Start) -> Order {
-        Order { next: start, ..Order::default() }
-    }
-
     /// Rebuilds the order for the nodes of this version that `within` selects in each chunk. `selection` differs if
     /// `within` selects other nodes than before. O(1) if the version has the same layout as the last one and the selection
     /// is the same, and O(chunks) otherwise.
     pub(crate) fn refresh(
         &mut self,
         cluster: &Cluster,
+        section: Section,
         selection: u64,
         within: impl Fn(&Chunk) -> u64,
     ) {
         let layout = (cluster.layout(), selection);
-        if let Some((lineage, known)) = &self.layout
-            && *known == layout
-            && lineage.includes(cluster)
-        {
-            return;
+        let is_known = |(lineage, known): &(Lineage, (u64, u64))| {
+            *known == layout && lineage.includes(cluster)
+        };
+        if !self.layout.as_ref().is_some_and(is_known) {
+            self.list(cluster, layout, within);
         }
+        self.section = section.positions(cluster, self.nodes);
+    }
+
+    fn list(&mut self, cluster: &Cluster, layout: (u64, u64), within: impl Fn(&Chunk) -> u64) {
         self.layout = Some((cluster.lineage(), layout));
         self.zones.clear();
         self.chunks.clear();
@@ -149,28 +175,28 @@ impl Order {
         self.chunks.iter().map(|chunk| (chunk.id, chunk.live))
     }
 
-    /// Returns the position at which the next sample of a list of `nodes` nodes starts.
-    pub(crate) fn start(&self, nodes: usize) -> usize {
-        match self.next {
-            Start::At(position) => position % nodes.max(1),
-            Start::Share(share) => ((nodes as u64 * u64::from(share)) >> 32) as usize,
-        }
+    /// Returns the ranges of a list of `nodes` nodes in the order in which the next sample examines them: the section from
+    /// the start of the sample, the rest of the section, and the nodes after and before the section.
+    pub(crate) fn ranges(&self, section: Range<usize>, nodes: usize) -> [Range<usize>; 4] {
+        let start = section.start + self.next % section.len().max(1);
+        [start..section.end, section.start..start, section.end..nodes, 0..section.start]
     }
 
-    /// Returns where the next sample starts, for [`Order::start_at`].
-    pub(crate) fn next(&self) -> Start {
+    /// Returns where in the section the next sample starts, for [`Order::start_at`].
+    pub(crate) fn next(&self) -> usize {
         self.next
     }
 
     /// Lets the next sample start here.
-    pub(crate) fn start_at(&mut self, next: Start) {
+    pub(crate) fn start_at(&mut self, next: usize) {
         self.next = next;
     }
 
-    /// Moves the start past the nodes that the last sample examined. It wraps around at the list's current length,
+    /// Moves the start past the nodes that the last sample examined. It wraps around at the section's current length,
     /// which may differ from the length at the next sample (kube-scheduler `schedule_one.go`, `nextStartNodeIndex`).
     pub(crate) fn go_on(&mut self, looked_at: usize) {
-        self.next = Start::At((self.start(self.nodes) + looked_at) % self.nodes.max(1));
+        let length = self.section.len().max(1);
+        self.next = (self.next % length + looked_at) % length;
     }
 
     /// Computes how many nodes of each zone are among the first `index` nodes of the list.
@@ -203,14 +229,13 @@ impl Order {
         enough: usize,
         mut judge: impl FnMut(u32) -> (T, u64),
     ) -> Found<(T, u64)> {
-        let (start, nodes) = (self.start(self.nodes), self.nodes);
         // A range of a zone may begin and end within a chunk.
         let likely = (enough / LANES + 2 * self.zones.len()).min(self.chunks.len());
         let mut reached: Vec<(Reached, T)> = Vec::with_capacity(likely);
         let mut found = Found::default();
-        let (mut from, mut to) = std::mem::take(&mut self.ranges);
-        for (first, end) in [(start, nodes), (0, start)] {
-            let mut index = first;
+        let (mut from, mut to) = std::mem::take(&mut self.bounds);
+        for Range { start, end } in self.ranges(self.section.clone(), self.nodes) {
+            let mut index = start;
             self.positions(index, &mut from);
             while index < end && found.feasible < enough {
                 let (missing, left) = (enough - found.feasible, end - index);
@@ -237,7 +262,7 @@ impl Order {
                 std::mem::swap(&mut from, &mut to);
             }
         }
-        self.ranges = (from, to);
+        self.bounds = (from, to);
         reached.sort_unstable_by_key(|(reached, _)| reached.chunk);
         reached.iter().for_each(|(reached, _)| self.reached[reached.chunk] = 0);
         let with_feasible = reached.into_iter().filter(|(reached, _)| reached.mask != 0);
@@ -332,7 +357,7 @@ mod tests {
         }
         let cluster = writer.cluster();
         let mut order = Order::default();
-        order.refresh(cluster, 0, Chunk::live);
+        order.refresh(cluster, Section::default(), 0, Chunk::live);
         let chunk = |id: u32| cluster.listed_chunk(id).map(|(_, chunk)| chunk).unwrap();
         // The feasible nodes are spread evenly, or are few at first and many later.
         let evenly: fn(i64) -> bool = |cpu| cpu % 3 != 1;
@@ -353,7 +378,7 @@ mod tests {
                     expected.insert(node.slot());
                 }
             }
-            order.next = Start::At(start);
+            order.next = start;
             let sample = order.sample(enough, |id| {
                 let feasible = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])

@@ -79,6 +79,7 @@ impl Scheduler {
     fn place_batch(&mut self, pods: &[Arc<Pod>], now: Timestamp, results: &mut Results) {
         trace_span!(_span, DEBUG, "batch", pods = pods.len());
         let snapshot = self.reader.snapshot();
+        self.take_section();
         let mut plan = Plan::new(&snapshot);
         let planned = match (self.profiles.get_mut(&pods[0]), &mut plan) {
             (Some(algorithm), Some(plan)) => algorithm.plan(plan, pods),

@@ -6,8 +6,6 @@
 //! queue, all schedulers and the commit check share the state of its plugins.
 
 use std::fmt;
-use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::engine::{Config, Engine, WeakEngine};
@@ -44,7 +42,6 @@ pub struct SchedulersBuilder {
     evictor: Option<Make<dyn Evictor>>,
     extenders: Vec<Arc<dyn Extender>>,
     shards: Option<ShardSet>,
-    shares: Option<NonZeroU32>,
 }
 
 /// An engine with a queue and profiles. Any number of threads may each run a [`SchedulingLoop`] on it; the
@@ -56,9 +53,6 @@ pub struct Schedulers {
     algorithm: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
     shards: Option<ShardSet>,
-    shares: Option<NonZeroU32>,
-    /// The number of scheduling loops so far.
-    loops: AtomicU32,
 }
 
 /// Why [`SchedulersBuilder::build`] failed.
@@ -103,7 +97,6 @@ impl Schedulers {
             evictor: None,
             extenders: Vec::new(),
             shards: None,
-            shares: None,
         }
     }
 
@@ -125,24 +118,20 @@ impl Schedulers {
         &self.profiles
     }
 
-    /// Creates a scheduling loop for one thread. Any number of loops may run at once; each starts its first search
-    /// elsewhere in the list of nodes ([`Algorithm::with_index`]), or in its share ([`SchedulersBuilder::shares`]).
+    /// Creates a scheduling loop for one thread. Any number of loops may run at once; each begins its searches in a section
+    /// of the nodes of its own ([`Algorithm::set_section`]).
     ///
     /// # Errors
     ///
     /// Returns an error if the engine is unavailable, or if its commit policy is [`CommitPolicy::Unchecked`] and it
     /// already has a scheduler.
     pub fn scheduling_loop(&self) -> Result<SchedulingLoop, NewSchedulerError> {
-        // Relaxed suffices: the loops share nothing but these numbers.
-        let index = self.loops.fetch_add(1, Ordering::Relaxed);
         let scheduler = |framework: &Arc<Framework>| {
             let algorithm =
-                Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone())
-                    .with_index(index);
-            match (&self.shards, self.shares) {
-                (Some(shards), _) => algorithm.with_partition(Partition::Shards(shards.clone())),
-                (None, Some(of)) => algorithm.with_partition(Partition::Share { index, of }),
-                (None, None) => algorithm,
+                Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone());
+            match &self.shards {
+                Some(shards) => algorithm.with_partition(Partition::Shards(shards.clone())),
+                None => algorithm,
             }
         };
         SchedulingLoop::new(self.engine.clone(), self.queue.clone(), self.profiles.map(scheduler))
@@ -236,15 +225,6 @@ impl SchedulersBuilder {
         SchedulersBuilder { shards: Some(shards), ..self }
     }
 
-    /// Lets each scheduling loop search one of `of` shares of the nodes first ([`Partition::Share`]): the loop created
-    /// first has share 0. Use as many shares as there are loops. A loop then rarely examines a node that another loop
-    /// has just changed, so several loops that take pods in batches ([`SchedulingLoop::schedule_batch`]) place more pods
-    /// than one. A pod gets a node with the highest score among those of one share, not of the cluster. Has no effect
-    /// beside [`SchedulersBuilder::shards`].
-    pub fn shares(self, of: NonZeroU32) -> Self {
-        SchedulersBuilder { shares: Some(of), ..self }
-    }
-
     /// Builds all parts.
     ///
     /// # Errors
@@ -304,9 +284,8 @@ impl SchedulersBuilder {
         let queue = Arc::new(QueueFront::new(queue, follower, reader));
         let profiles = Profiles::by_name(frameworks);
         check.0.get_or_init(|| FilterCheck::new(profiles.clone()));
-        let SchedulersBuilder { algorithm, pool, shards, shares, .. } = self;
-        let loops = AtomicU32::new(0);
-        Ok(Schedulers { engine, queue, profiles, algorithm, pool, shards, shares, loops })
+        let SchedulersBuilder { algorithm, pool, shards, .. } = self;
+        Ok(Schedulers { engine, queue, profiles, algorithm, pool, shards })
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) const MAX_CONFLICTS: usize = 64;
 /// ```
 pub struct Scheduler {
     pub(super) engine: Engine,
-    _registration: Registration,
+    registration: Registration,
     pub(super) reader: Reader,
     pub(super) profiles: Profiles<Algorithm>,
     pub(super) figures: CycleFigures,
@@ -208,8 +208,8 @@ impl Scheduler {
         profiles: Profiles<Algorithm>,
     ) -> Result<Scheduler, NewSchedulerError> {
         let (reader, figures) = (engine.reader()?, CycleFigures::default());
-        let _registration = engine.register_scheduler().ok_or(NewSchedulerError::Unchecked)?;
-        Ok(Scheduler { engine, _registration, reader, profiles, figures })
+        let registration = engine.register_scheduler().ok_or(NewSchedulerError::Unchecked)?;
+        Ok(Scheduler { engine, registration, reader, profiles, figures })
     }
 
     /// The engine.
@@ -235,6 +235,13 @@ impl Scheduler {
     #[must_use]
     pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Option<Result<Decision, ScheduleError>> {
         self.profiles.get(cycle.pod).map(|scheduler| scheduler.decide_by_nodes(cycle))
+    }
+
+    /// Lets the searches of this scheduler begin in another section of the nodes than those of the engine's other
+    /// schedulers. Called before each decision, because schedulers come and go.
+    pub(super) fn take_section(&mut self) {
+        let (index, of) = self.registration.position();
+        self.profiles.iter_mut().for_each(|algorithm| algorithm.set_section(index, of));
     }
 
     /// Counts the outcomes of the cycles so far.
@@ -282,6 +289,7 @@ impl Scheduler {
         if self.engine.is_within_writer() {
             return Err(CycleError::OwnThread);
         }
+        self.take_section();
         let Some(scheduler) = self.profiles.get_mut(pod) else {
             let name = pod.template.scheduler_name.as_deref().unwrap_or_default();
             return Err(CycleError::NoProfile(name.to_owned()));

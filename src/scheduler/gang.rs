@@ -265,6 +265,7 @@ impl Scheduler {
         pods: &[Arc<Pod>],
         order: &[usize],
     ) -> Result<(Vec<Member>, LeftOver), Refused> {
+        self.take_section();
         let mut fork = snapshot.fork();
         let (mut members, mut left_over) = (Vec::new(), Vec::new());
         for position in order {

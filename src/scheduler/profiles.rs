@@ -39,6 +39,10 @@ impl<T> Profiles<T> {
         self.0.iter().map(|(_, value)| value)
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().map(|(_, value)| value)
+    }
+
     /// Applies a function to each value and keeps the names.
     pub fn map<U>(&self, make: impl FnMut(&T) -> U) -> Profiles<U> {
         let mut make = make;

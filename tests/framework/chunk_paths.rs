@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition};
-use portolan::model::{LabelSelector, Pod, node, pod};
+use portolan::model::{LabelSelector, Pod, Timestamp, node, pod};
 use portolan::{Config, Engine};
 use portolan_testkit::checks::{
     chunk_and_node_calls_agree, decided_by_nodes, incremental_filters_equal_rebuilt,
@@ -78,8 +78,8 @@ proptest! {
         let writer = cluster(&mut draw, nodes);
         let (cluster, framework) = (writer.cluster(), Framework::default_profile());
         let config = AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
-        let mut scheduler =
-            Algorithm::new(Framework::default_profile(), config, None).with_index(part);
+        let mut scheduler = Algorithm::new(Framework::default_profile(), config, None);
+        scheduler.set_section(part, NonZeroU32::new(1 + part / 2 * 3).unwrap());
         if let Some(part) = partition(part) {
             scheduler = scheduler.with_partition(part);
         }
@@ -112,7 +112,10 @@ proptest! {
     }
 
     #[test]
-    fn schedulers_of_one_engine_start_evenly_spread_over_the_nodes(nodes in 800..1200_usize) {
+    fn each_scheduler_of_an_engine_begins_in_a_section_of_the_nodes_of_its_own(
+        nodes in 800..1200_usize,
+        of in 1..5_u32,
+    ) {
         let (mut writer, _) = Engine::inline(Config::default());
         // Later nodes are larger, so each search chooses the last node that it examines.
         for n in 0..nodes {
@@ -122,19 +125,27 @@ proptest! {
         }
         let config = AlgorithmConfig { percentage_of_nodes: 1, ..AlgorithmConfig::default() };
         let pod = pod("p").cpu(1_000_000).build();
-        for (index, share) in [0.0, 0.5, 0.25, 0.75, 0.125].into_iter().enumerate() {
-            let mut scheduler =
-                Algorithm::new(Framework::default_profile(), config.clone(), None)
-                    .with_index(index as u32);
-            let start = (nodes as f64 * share) as usize;
-            for cycle in 0..2 {
-                let decision = decided_by_nodes(&mut scheduler, writer.cluster(), &pod).unwrap();
-                let examined = start + cycle * 100..start + (cycle + 1) * 100;
+        let mut schedulers: Vec<Algorithm> = (0..of)
+            .map(|_| Algorithm::new(Framework::default_profile(), config.clone(), None))
+            .collect();
+        for turn in 0..of as usize {
+            let mut starts = Vec::new();
+            for (index, scheduler) in schedulers.iter_mut().enumerate() {
+                scheduler.set_section(index as u32, NonZeroU32::new(of).unwrap());
+                let decision = decided_by_nodes(scheduler, writer.cluster(), &pod).unwrap();
                 let chosen: usize = decision.node[1..].parse().unwrap();
-                prop_assert!(
-                    examined.contains(&chosen) || examined.end > nodes,
-                    "{index} {cycle}: {chosen} of {examined:?}"
-                );
+                let section = (index + turn) % of as usize;
+                let (start, end) =
+                    (nodes * section / of as usize, nodes * (section + 1) / of as usize);
+                prop_assert!((start..end).contains(&chosen), "{index} {turn}: {chosen}");
+                starts.push(start);
+            }
+            starts.sort_unstable();
+            starts.dedup();
+            prop_assert_eq!(starts.len(), of as usize);
+            // Sections change hands after two events for each node.
+            for _ in 0..2 * nodes {
+                writer.expire(Timestamp::from_secs(1)).unwrap();
             }
         }
     }

@@ -1,16 +1,16 @@
 //! Schedulers from one builder: engine, commit check, queue, profiles, binder and evictor.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, Filter, Framework, FrameworkError, Handle, Partition,
-    Plugin, Point, PreFilter, Status,
+    Algorithm, AlgorithmConfig, Cycle, Filter, Framework, FrameworkError, Handle, Plugin, Point,
+    PreFilter, Status,
 };
 use portolan::log::Event;
-use portolan::model::{EventError, Labels, Name, Pod, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::model::{EventError, Labels, Pod, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::queue::{PopError, QueueError};
 use portolan::scheduler::{
@@ -72,45 +72,46 @@ fn schedulers_on_two_threads_do_not_overcommit_a_node() {
 }
 
 #[test]
-fn loops_with_shares_use_the_nodes_of_others_last() {
-    let of = NonZeroU32::new(2).unwrap();
-    let schedulers = Schedulers::builder().shares(of).build().unwrap();
+fn each_loop_begins_in_a_section_of_its_own_and_the_last_one_has_all_nodes() {
+    let algorithm = AlgorithmConfig { percentage_of_nodes: 10, ..AlgorithmConfig::default() };
+    let schedulers = Schedulers::builder().algorithm(algorithm).build().unwrap();
     let engine = schedulers.engine();
-    for at in 0..256 {
+    for at in 0..600 {
         add_node(engine, &format!("n{at}"));
     }
-    let snapshot = engine.reader().unwrap().snapshot();
-    let size = |index: u32| {
-        let share = Partition::Share { index, of };
-        snapshot.nodes().filter(|node| share.includes(*node)).count()
-    };
-    assert_eq!((size(0), size(1)), (128, 128));
-    for index in 0..2 {
-        let mut scheduling = schedulers.scheduling_loop().unwrap();
-        let share = Partition::Share { index, of };
-        // Each pod fills a node; the last one fits only outside of the share.
-        let own = size(index) + usize::from(index == 0);
-        let mut nodes = Vec::new();
-        for at in 0..own - usize::from(index == 1) {
-            put(engine, pod(format!("p{index}-{at}")).cpu(1_000).build());
+    let place = |scheduling: &mut SchedulingLoop, pods: usize| {
+        for _ in 0..pods {
+            // The pod fills a node.
+            let name = engine.figures().unwrap().published.to_string();
+            put(engine, pod(name).cpu(1_000).build());
         }
-        while let Ok(attempts) = scheduling.schedule_batch(
-            NonZeroUsize::MIN.saturating_add(15),
-            Some(Instant::now()),
-            clock,
-        ) {
+        let (batch, mut positions) = (NonZeroUsize::new(16).unwrap(), Vec::new());
+        while let Ok(attempts) = scheduling.schedule_batch(batch, Some(Instant::now()), clock) {
             for attempt in attempts {
                 let Attempt::Placed(placement) = attempt else { panic!("not placed") };
-                nodes.push(placement.node().clone());
+                positions.push(placement.node()[1..].parse::<usize>().unwrap());
                 scheduling.bind(&placement, clock).map_err(|(error, _)| error).unwrap();
             }
         }
-        let includes = |name: &Name| share.includes(snapshot.node(name).unwrap());
-        let (inside, outside) = nodes.split_at(size(index) - usize::from(index == 1));
-        assert!(inside.iter().all(includes));
-        assert_eq!(outside.len(), usize::from(index == 0));
-        assert!(!outside.iter().any(includes));
-    }
+        assert_eq!(positions.len(), pods);
+        positions
+    };
+    let mut first = schedulers.scheduling_loop().unwrap();
+    let mut second = schedulers.scheduling_loop().unwrap();
+    // A turn of the sections has 1,200 events, which only the last pods of this test exceed.
+    assert!(place(&mut first, 20).iter().all(|at| *at < 300));
+    assert!(place(&mut second, 20).iter().all(|at| *at >= 300));
+    let mut third = schedulers.scheduling_loop().unwrap();
+    assert!(place(&mut second, 10).iter().all(|at| (200..400).contains(at)));
+    assert!(place(&mut third, 10).iter().all(|at| *at >= 400));
+    // The next loop takes the place of one that has ended.
+    drop(first);
+    assert!(place(&mut second, 10).iter().all(|at| *at < 300));
+    let mut fourth = schedulers.scheduling_loop().unwrap();
+    assert!(place(&mut fourth, 10).iter().all(|at| *at < 200));
+    drop((second, third));
+    let rest = place(&mut fourth, 520);
+    assert!(rest.iter().any(|at| *at < 300) && rest.iter().any(|at| *at >= 300));
 }
 
 /// A plugin that lives as long as its framework.

@@ -12,8 +12,7 @@ use portolan::log::Event;
 use portolan::model::{Pod, PodBuilder, Timestamp, Uid, node, pod};
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
-    Attempt, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, Profiles, Schedulers,
-    SchedulingLoop,
+    Attempt, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, Profiles, SchedulingLoop,
 };
 use portolan::{Config, Engine, Snapshot};
 use proptest::prelude::*;
@@ -222,24 +221,6 @@ fn loops_of_several_threads_share_a_queue() {
     let after = bench.snapshot();
     assert_eq!(after.pod_count(), 60);
     assert!(after.nodes().all(|node| node.requested().cpu <= node.allocatable().cpu));
-}
-
-#[test]
-fn loops_start_at_different_nodes() {
-    let algorithm = AlgorithmConfig { percentage_of_nodes: 10, ..AlgorithmConfig::default() };
-    let schedulers = Schedulers::builder().algorithm(algorithm).build().unwrap();
-    let submit = |event| drop(schedulers.engine().submit(event).unwrap().wait().unwrap().unwrap());
-    for n in 0..1_000 {
-        submit(Event::add_node(node(format!("n{n}")).cpu(1_000).memory(GI).pods(10).build()));
-    }
-    for start in [0, 500, 250] {
-        submit(Event::put_pending(cpu(format!("p{start}"), 100).build()));
-        let mut scheduling = schedulers.scheduling_loop().unwrap();
-        let attempt = scheduling.schedule_one(None, || Timestamp(0)).unwrap();
-        let Attempt::Placed(placement) = attempt else { panic!("not placed") };
-        let chosen: usize = placement.node()[1..].parse().unwrap();
-        assert!((start..start + 100).contains(&chosen), "{chosen} is not in reach of {start}");
-    }
 }
 
 proptest! {

@@ -264,8 +264,7 @@ impl<'a> Bench<'a> {
     }
 
     fn decider(&self, index: u16) -> Algorithm {
-        let scheduler =
-            Algorithm::new(self.framework(), self.config.clone(), None).with_index(index.into());
+        let scheduler = Algorithm::new(self.framework(), self.config.clone(), None);
         match self.shares {
             Some(of) => scheduler.with_partition(Partition::Share { index: index.into(), of }),
             None => scheduler,
