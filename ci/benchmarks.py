@@ -164,29 +164,21 @@ def scheduling(runner):
 
 
 def sharing(runner):
-    """Returns the table of two schedulers on one engine beside two processes."""
+    """Returns the table of one scheduler, two schedulers on one engine, and two processes."""
+
+    def span(ratio):
+        return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
+
     rows, commands = [], []
-    ways = [
-        ("", []),
-        ("batches of 64: ", ["--batch", "64"]),
-        ("batches of 64, partitions: ", ["--batch", "64", "--partition"]),
-    ]
-    for prefix, more in ways:
-        arguments = ["--workload", "basic,distinct,affinity", "--schedulers", "2", "--processes", "2", *more]
+    for prefix, more in [("", []), ("batches of 64: ", ["--batch", "64"])]:
+        arguments = ["--workload", "basic,distinct,affinity", "--schedulers", "1,2", "--processes", "2", *more]
         results, command = runner.sched(*arguments)
         commands.append(f"`{command}`")
-        for engine, processes in zip(results[::2], results[1::2]):
-            ratio = processes["engine_to_processes"]
-            rows.append(
-                [
-                    prefix + engine["workload"],
-                    digits(engine["cycles_per_second"]),
-                    digits(processes["cycles_per_second"]),
-                    f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})",
-                    digits(engine["conflicts"]),
-                ]
-            )
-    header = ["figure", "two schedulers/s", "two processes/s", "ratio (min to max)", "conflicts"]
+        for one, two, processes in zip(results[::3], results[1::3], results[2::3]):
+            rates = [digits(of["cycles_per_second"]) for of in (one, two, processes)]
+            ratios = [span(two["compared_with"]["ratio"]), span(processes["engine_to_processes"])]
+            rows.append([prefix + one["workload"], *rates, *ratios, digits(two["conflicts"])])
+    header = ["figure", "one/s", "two/s", "two processes/s", "two to one", "two to processes", "conflicts"]
     return f"{table(header, rows)}\n\nCommands: {', '.join(commands)}."
 
 
@@ -232,6 +224,8 @@ def noise(runner):
         ("cycles/s, basic", sched, lambda of: of["cycles_per_second"]),
         ("assume a pod and publish, p50", cached, lambda of: of["assume_publish_us"]["p50"]),
     ]
+    print("  pauses", file=sys.stderr, flush=True)
+    longest, long, seconds = pauses(0.5 if runner.quick else 10)
     rows = []
     for name, command, figure in kinds:
         pairs = []
@@ -240,7 +234,27 @@ def noise(runner):
             pairs.append(first / second if turn % 2 == 0 else second / first)
         command = "portolan " + " ".join(command)
         rows.append([name, f"{median(pairs):.3f}", f"{min(pairs):.3f}", f"{max(pairs):.3f}", f"`{command}`"])
-    return table(["the program relative to itself", "median", "min", "max", "command"], rows)
+    idle = (
+        f"A thread that only read the clock was interrupted for more than 100 µs {long} times in {seconds:g} s, at most "
+        f"for {digits(longest)} µs. The longest cycles below contain such pauses."
+    )
+    return table(["the program relative to itself", "median", "min", "max", "command"], rows) + "\n\n" + idle
+
+
+def pauses(seconds):
+    """Reads the clock for a time. Returns the longest pause in microseconds, the number of pauses of more than 100, and
+    the time."""
+    longest, long = 0, 0
+    last = time.perf_counter_ns()
+    end = last + int(seconds * 1e9)
+    while last < end:
+        now = time.perf_counter_ns()
+        if now - last > longest:
+            longest = now - last
+        if now - last > 100_000:
+            long += 1
+        last = now
+    return longest / 1000, long, seconds
 
 
 def program(runner):

@@ -102,22 +102,6 @@ fn sum(results: &[Value]) -> Value {
     })
 }
 
-/// The cycles per second of an engine relative to processes, measured alternately: median, smallest and largest ratio
-/// of neighbouring runs. `None` without runs, or if a process did nothing.
-pub(super) fn ratio(engine: &[Value], processes: &[Value]) -> Option<Value> {
-    let mut ratios: Vec<f64> =
-        engine.iter().zip(processes).map(|(one, sum)| rate(one) / rate(sum)).collect();
-    ratios.sort_by(f64::total_cmp);
-    let (min, max) = (*ratios.first()?, *ratios.last()?);
-    let half = ratios.len() / 2;
-    let median = if ratios.len().is_multiple_of(2) {
-        ratios[half - 1].midpoint(ratios[half])
-    } else {
-        ratios[half]
-    };
-    max.is_finite().then(|| json!({ "median": median, "min": min, "max": max }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,16 +122,5 @@ mod tests {
             "overcommitted": 0,
         });
         assert_eq!(sum(&[result(10.0, 3), result(20.0, 4)]), expected);
-    }
-
-    #[test]
-    fn ratios_are_those_of_neighbouring_runs() {
-        let rates = |all: &[f64]| -> Vec<Value> { all.iter().map(|r| result(*r, 0)).collect() };
-        let found = ratio(&rates(&[10.0, 30.0, 20.0]), &rates(&[20.0, 20.0, 20.0]));
-        assert_eq!(found, Some(json!({ "median": 1.0, "min": 0.5, "max": 1.5 })));
-        let found = ratio(&rates(&[10.0, 30.0]), &rates(&[20.0, 20.0]));
-        assert_eq!(found, Some(json!({ "median": 1.0, "min": 0.5, "max": 1.5 })));
-        assert_eq!(ratio(&rates(&[10.0]), &rates(&[0.0])), None);
-        assert_eq!(ratio(&[], &[]), None);
     }
 }

@@ -23,14 +23,12 @@ use super::workloads::Shape;
 
 pub(super) fn measure(
     bench: &Bench<'_>,
-    shape: Shape,
+    (shape, schedulers): (Shape, u16),
     arguments: &Arguments,
     pods: Vec<Arc<Pod>>,
 ) -> Result<Value, Failure> {
-    let (schedulers, count) = (arguments.schedulers, pods.len());
-    let queue = bench.queue()?;
-    let loops: Result<Vec<_>, _> =
-        (0..schedulers).map(|index| bench.scheduling_loop(&queue, index)).collect();
+    let (count, queue) = (pods.len(), bench.queue()?);
+    let loops: Result<Vec<_>, _> = (0..schedulers).map(|_| bench.scheduling_loop(&queue)).collect();
     let started = Instant::now();
     for pod in pods {
         // The outcome is not needed: the queue receives the pod.

@@ -43,6 +43,46 @@ pub(super) fn combine(mut repeats: Vec<Value>) -> Option<Value> {
     Some(result)
 }
 
+/// Combines the repeats of engines, which differ in the number of schedulers, and those of processes. Adds the ratios of
+/// the other engines to the first one, and of the last one to the processes.
+pub(super) fn compare(engines: Vec<Vec<Value>>, processes: Vec<Value>) -> Vec<Value> {
+    let to_first: Vec<Option<Value>> =
+        engines.iter().map(|of| ratio(of, engines.first()?)).collect();
+    let to_processes = engines.last().and_then(|of| ratio(of, &processes));
+    let first = engines.first().and_then(|of| Some(of.first()?["schedulers"].clone()));
+    let mut results = Vec::new();
+    for (n, (repeats, to_first)) in engines.into_iter().zip(to_first).enumerate() {
+        let Some(mut result) = combine(repeats) else { continue };
+        if let (1.., Some(ratio)) = (n, to_first) {
+            result["compared_with"] = json!({ "schedulers": first, "ratio": ratio });
+        }
+        results.push(result);
+    }
+    if let Some(mut sum) = combine(processes) {
+        if let Some(ratio) = to_processes {
+            sum["engine_to_processes"] = ratio;
+        }
+        results.push(sum);
+    }
+    results
+}
+
+/// The cycles per second relative to those of another measurement, made alternately: median, smallest and largest ratio
+/// of neighbouring runs. `None` without runs, or if the other one did nothing.
+fn ratio(repeats: &[Value], others: &[Value]) -> Option<Value> {
+    let mut ratios: Vec<f64> =
+        repeats.iter().zip(others).map(|(one, other)| rate(one) / rate(other)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let (min, max) = (*ratios.first()?, *ratios.last()?);
+    let half = ratios.len() / 2;
+    let median = if ratios.len().is_multiple_of(2) {
+        ratios[half - 1].midpoint(ratios[half])
+    } else {
+        ratios[half]
+    };
+    max.is_finite().then(|| json!({ "median": median, "min": min, "max": max }))
+}
+
 /// A table with a row per result. The columns of the range are left out if nothing was repeated.
 pub(super) fn table(results: &[Value]) -> String {
     let repeated =
@@ -64,19 +104,31 @@ pub(super) fn table(results: &[Value]) -> String {
 }
 
 fn name(of: &Value) -> String {
-    match of["processes"].as_u64() {
-        Some(1) => "1 process".to_owned(),
-        Some(count) => format!("{count} processes"),
-        None => text(&of["workload"]),
+    let count = |key: &str| of[key].as_u64();
+    match (count("processes"), count("schedulers")) {
+        (Some(1), _) => "1 process".to_owned(),
+        (Some(count), _) => format!("{count} processes"),
+        (None, Some(count @ 2..)) => format!("{}, {count} schedulers", text(&of["workload"])),
+        (None, _) => text(&of["workload"]),
     }
 }
 
-/// A line for each comparison of an engine with processes.
+/// A line for each comparison: of an engine with the first one, and of the last one with processes.
 pub(super) fn ratios(results: &[Value]) -> String {
     let line = |of: &Value| {
-        let ratio = &of["engine_to_processes"];
+        let first = &of["compared_with"];
+        let (names, ratio) = match first["schedulers"].as_u64() {
+            Some(count) => {
+                let unit = if count == 1 { "scheduler" } else { "schedulers" };
+                (format!("{} / {count} {unit}", name(of)), &first["ratio"])
+            }
+            None => {
+                let names = format!("{}: engine / {}", text(&of["workload"]), name(of));
+                (names, &of["engine_to_processes"])
+            }
+        };
         let [median, min, max] = ["median", "min", "max"].map(|key| ratio[key].as_f64());
-        let line = format!("{}: engine / {} = {:.2}", text(&of["workload"]), name(of), median?);
+        let line = format!("{names} = {:.2}", median?);
         let repeated = of["repeats"].as_array().is_some_and(|all| all.len() > 1);
         Some(if repeated { format!("{line} ({:.2} to {:.2})", min?, max?) } else { line })
     };
@@ -174,5 +226,39 @@ mod tests {
         let found = cells(&two);
         assert!(two.contains("median"), "{two}");
         assert_eq!(found[1], ["basic", "200", "200", "300", "4", "9", "50", "12.5", "0", "0", "0"]);
+    }
+
+    #[test]
+    fn ratios_are_those_of_neighbouring_runs() {
+        let rates =
+            |all: &[f64]| -> Vec<Value> { all.iter().map(|r| repeat(*r, 1.0, 0)).collect() };
+        let found = ratio(&rates(&[10.0, 30.0, 20.0]), &rates(&[20.0, 20.0, 20.0]));
+        assert_eq!(found, Some(json!({ "median": 1.0, "min": 0.5, "max": 1.5 })));
+        let found = ratio(&rates(&[10.0, 30.0]), &rates(&[20.0, 20.0]));
+        assert_eq!(found, Some(json!({ "median": 1.0, "min": 0.5, "max": 1.5 })));
+        assert_eq!(ratio(&rates(&[10.0]), &rates(&[0.0])), None);
+        assert_eq!(ratio(&[], &[]), None);
+    }
+
+    #[test]
+    fn engines_are_compared_with_the_first_one_and_the_last_one_with_processes() {
+        let with = |schedulers: u64, rates: [f64; 2]| {
+            let one = |rate| {
+                let mut result = repeat(rate, 1.0, 0);
+                result["schedulers"] = json!(schedulers);
+                result
+            };
+            rates.map(one).to_vec()
+        };
+        let mut sum = repeat(30.0, 1.0, 0);
+        sum["processes"] = json!(2);
+        let engines = vec![with(1, [10.0, 10.0]), with(2, [15.0, 20.0])];
+        let results = compare(engines, vec![sum.clone(), sum]);
+        let names: Vec<String> = results.iter().map(name).collect();
+        assert_eq!(names, ["basic", "basic, 2 schedulers", "2 processes"]);
+        let expected = "basic, 2 schedulers / 1 scheduler = 1.75 (1.50 to 2.00)\n\
+                        basic: engine / 2 processes = 0.58 (0.50 to 0.67)";
+        assert_eq!(ratios(&results), expected);
+        assert_eq!(compare(vec![Vec::new()], Vec::new()), Vec::<Value>::new());
     }
 }

@@ -3,12 +3,11 @@
 //! if no node fits; without queue and binding.
 
 use std::ffi::OsString;
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Evictor, Framework, Handle, Partition};
+use portolan::framework::{Algorithm, AlgorithmConfig, Evictor, Framework, Handle};
 use portolan::log::Event;
 use portolan::metrics::Metrics;
 use portolan::model::{Pod, Timestamp};
@@ -27,7 +26,7 @@ use super::cache::make_node;
 use super::check::{self, Before, Reference, Report};
 use super::cycles::{Measured, Supply, Work, work};
 use super::nofit::Changes;
-use super::results::{combine, cycle_us, ratios, table};
+use super::results::{compare, cycle_us, ratios, table};
 use super::workload_files::{self, Place, Selection};
 use super::workloads::{Pods, Shape};
 use super::{nofit, processes, queued};
@@ -44,7 +43,7 @@ pub(crate) struct Arguments {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "workload", "nodes", "init", "pods", "repeat", "processes", "percentage_of_nodes", "gang", "partition", "spawned",
+            "workload", "nodes", "init", "pods", "repeat", "processes", "percentage_of_nodes", "gang", "spawned",
             "queue", "check", "metrics_file",
         ],
     )]
@@ -78,10 +77,9 @@ pub(crate) struct Arguments {
     repeat: u16,
     /// Number of processes that measure at once, for comparison with the engine of this one.
     ///
-    /// Each process has an engine, a cluster and a scheduler of its own, and measures as many pods as this one does.
-    /// With --partition, each process has the nodes and the pods of one part. The row of the processes has the sum of
-    /// their cycles per second; below the table is the ratio of the engine to them. Repeated measurements alternate
-    /// between the two.
+    /// Each process has an engine, a cluster and a scheduler of its own, and measures as many pods as this one does. The
+    /// row of the processes has the sum of their cycles per second; below the table is the ratio of the engine to them,
+    /// with the last of several numbers of schedulers. Repeated measurements alternate between the two.
     #[arg(
         long,
         value_name = "COUNT",
@@ -121,17 +119,19 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u16).range(1..),
     )]
     pub(super) batch: u16,
-    /// Number of schedulers on one engine, each on its own thread.
+    /// Number of schedulers on one engine, each on its own thread; or several numbers to
+    /// compare, separated by commas.
+    ///
+    /// Below the table are the ratios of the other numbers to the first one. Repeated measurements alternate between
+    /// them.
     #[arg(
         long,
         value_name = "COUNT",
-        default_value_t = 1,
+        value_delimiter = ',',
+        default_value = "1",
         value_parser = clap::value_parser!(u16).range(1..=256),
     )]
-    pub(super) schedulers: u16,
-    /// Partition the nodes: each scheduler tries its own share first.
-    #[arg(long)]
-    partition: bool,
+    schedulers: Vec<u16>,
     /// Apply events on a dedicated thread instead of the schedulers' threads.
     #[arg(long)]
     spawned: bool,
@@ -191,21 +191,18 @@ impl Arguments {
             repeat: _,
             processes: _,
             wait: _,
-            schedulers,
-            partition,
+            schedulers: _,
             check: _,
             output: _,
             metrics: _,
             scheduler_perf: _,
             selection: _,
         } = self;
-        let parts = if *partition { usize::from(*schedulers) } else { 1 };
-        let of_part = |count: usize| count.div_ceil(parts).to_string();
         let values = [
             ("--workload", shape.name()),
-            ("--nodes", of_part(*nodes)),
-            ("--init", of_part(self.init())),
-            ("--pods", of_part(self.pods(shape))),
+            ("--nodes", nodes.to_string()),
+            ("--init", self.init().to_string()),
+            ("--pods", self.pods(shape).to_string()),
             ("--percentage-of-nodes", percentage_of_nodes.to_string()),
             ("--gang", gang.to_string()),
             ("--batch", batch.to_string()),
@@ -229,8 +226,6 @@ pub(super) struct Bench<'a> {
     pub(super) engine: Engine,
     handle: Handle,
     config: AlgorithmConfig,
-    /// The number of node shares, one per scheduler, if nodes are partitioned.
-    shares: Option<NonZeroU32>,
     pub(super) metrics: Option<&'a Metrics>,
 }
 
@@ -253,9 +248,8 @@ impl<'a> Bench<'a> {
         let handle =
             shared.with_evictor(evictor).with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
         let Arguments { percentage_of_nodes, seed, .. } = *arguments;
-        let shares = NonZeroU32::new(arguments.schedulers.into()).filter(|_| arguments.partition);
         let config = AlgorithmConfig { percentage_of_nodes, seed };
-        Ok(Bench { engine, handle, config, shares, metrics })
+        Ok(Bench { engine, handle, config, metrics })
     }
 
     fn framework(&self) -> Framework {
@@ -263,16 +257,12 @@ impl<'a> Bench<'a> {
         metrics::record(framework, self.metrics, "default-scheduler")
     }
 
-    fn decider(&self, index: u16) -> Algorithm {
-        let scheduler = Algorithm::new(self.framework(), self.config.clone(), None);
-        match self.shares {
-            Some(of) => scheduler.with_partition(Partition::Share { index: index.into(), of }),
-            None => scheduler,
-        }
+    fn decider(&self) -> Algorithm {
+        Algorithm::new(self.framework(), self.config.clone(), None)
     }
 
-    fn scheduler(&self, index: u16) -> Result<Scheduler, Failure> {
-        Scheduler::new(self.engine.clone(), Profiles::one(self.decider(index))).map_err(closed)
+    fn scheduler(&self) -> Result<Scheduler, Failure> {
+        Scheduler::new(self.engine.clone(), Profiles::one(self.decider())).map_err(closed)
     }
 
     /// Records the engine's state in the metrics.
@@ -294,16 +284,19 @@ impl<'a> Bench<'a> {
     pub(super) fn scheduling_loop(
         &self,
         queue: &Arc<QueueFront>,
-        index: u16,
     ) -> Result<SchedulingLoop, Failure> {
-        let profiles = Profiles::one(self.decider(index));
+        let profiles = Profiles::one(self.decider());
         SchedulingLoop::new(self.engine.clone(), queue.clone(), profiles).map_err(closed)
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !arguments.scheduler_perf.is_empty() {
-        let Arguments { schedulers, seed, output, .. } = *arguments;
+        let Arguments { seed, output, .. } = *arguments;
+        let [schedulers] = arguments.schedulers[..] else {
+            let why = "--scheduler-perf runs with one number of schedulers: give --schedulers one";
+            return Err(Failure::Usage(why.to_owned()));
+        };
         let place = Place::InProcess { schedulers, seed };
         return workload_files::run(
             &arguments.scheduler_perf,
@@ -332,35 +325,33 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut results = Vec::new();
     let mut differ = 0;
     for shape in &arguments.workload {
-        let (mut engine, mut processes) = (Vec::new(), Vec::new());
+        let counts = &arguments.schedulers;
+        let mut engines: Vec<Vec<Value>> = vec![Vec::new(); counts.len()];
+        let mut processes = Vec::new();
         for repeat in 0..arguments.repeat {
-            let compare = |processes: &mut Vec<Value>| -> Result<(), Failure> {
-                if let Some(count) = arguments.processes {
+            // One more than the engines if there are processes. The order alternates, so that a drift of the machine's
+            // speed affects all of them.
+            let mut turns: Vec<usize> =
+                (0..counts.len() + usize::from(arguments.processes.is_some())).collect();
+            if repeat % 2 == 1 {
+                turns.reverse();
+            }
+            for turn in turns {
+                let Some(schedulers) = counts.get(turn) else {
+                    let count = arguments.processes.unwrap_or_default();
                     processes.push(processes::measure(count, &arguments.of_process(*shape))?);
+                    continue;
+                };
+                let (result, differences) =
+                    measure((*shape, *schedulers), arguments, metrics::of(&sink))?;
+                for difference in differences.iter().take(5) {
+                    eprintln!("{}: {difference}", shape.name());
                 }
-                Ok(())
-            };
-            // The order alternates, so that a drift of the machine's speed affects both.
-            let processes_first = repeat % 2 == 1;
-            if processes_first {
-                compare(&mut processes)?;
+                differ += differences.len();
+                engines[turn].push(result);
             }
-            let (result, differences) = measure(*shape, arguments, metrics::of(&sink))?;
-            if !processes_first {
-                compare(&mut processes)?;
-            }
-            for difference in differences.iter().take(5) {
-                eprintln!("{}: {difference}", shape.name());
-            }
-            differ += differences.len();
-            engine.push(result);
         }
-        let ratio = processes::ratio(&engine, &processes);
-        let mut sum = combine(processes);
-        if let (Some(sum), Some(ratio)) = (&mut sum, ratio) {
-            sum["engine_to_processes"] = ratio;
-        }
-        for result in combine(engine).into_iter().chain(sum) {
+        for result in compare(engines, processes) {
             if arguments.output == Output::Json {
                 print(&result.to_string())?;
             }
@@ -406,7 +397,7 @@ impl<'a> Start<'a> {
         for n in 0..nodes {
             submit(engine, Event::add_node(make_node(&format!("node-{n:07}"), n)))?;
         }
-        let mut first = bench.scheduler(0)?;
+        let mut first = bench.scheduler()?;
         nofit::fill(engine, shape, nodes, &mut pods)?;
         for _ in (0..arguments.init()).filter(|_| shape != Shape::Preemption) {
             // If the cluster is too small, the remaining pods are left out.
@@ -428,23 +419,25 @@ impl<'a> Start<'a> {
 }
 
 fn measure(
-    shape: Shape,
+    (shape, schedulers): (Shape, u16),
     arguments: &Arguments,
     metrics: Option<&Metrics>,
 ) -> Result<(Value, Vec<String>), Failure> {
     let Start { bench, first, measured: pods_to_place, mut pods } =
         Start::new(shape, arguments, metrics)?;
     if arguments.queue {
-        return Ok((queued::measure(&bench, shape, arguments, pods_to_place)?, Vec::new()));
+        // Otherwise it would count as one more scheduler of the engine.
+        drop(first);
+        let of = (shape, schedulers);
+        return Ok((queued::measure(&bench, of, arguments, pods_to_place)?, Vec::new()));
     }
-    let (schedulers, count) = (usize::from(arguments.schedulers), pods_to_place.len());
+    let count = pods_to_place.len();
     let gang = (shape == Shape::Gang).then_some(arguments.gang as usize);
     let batch = usize::from(arguments.batch);
     let supply = Supply::new(&pods_to_place);
-    let mut others = Vec::with_capacity(schedulers);
-    for index in 1..arguments.schedulers {
-        others.push(bench.scheduler(index)?);
-    }
+    let others: Vec<Scheduler> =
+        (1..schedulers).map(|_| bench.scheduler()).collect::<Result<_, _>>()?;
+    let schedulers = usize::from(schedulers);
     let work_of = |index| Work {
         gang,
         batch,

@@ -105,7 +105,7 @@ fn decisions_and_states_are_checked() {
         &["--batch", "7", "--percentage-of-nodes", "30", "--spawned", "--seed", "2"],
         &["--schedulers", "2"],
         &["--schedulers", "3", "--batch", "4"],
-        &["--schedulers", "2", "--batch", "4", "--spawned", "--partition"],
+        &["--schedulers", "2", "--batch", "4", "--spawned"],
     ];
     for with in variants {
         let found = measure(&[&small[..], with].concat());
@@ -142,14 +142,26 @@ fn processes_are_measured_beside_the_engine() {
             assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
         }
     }
-    let found = measure(&[&small[..], &["--processes", "2", "--partition"]].concat());
-    for (key, whole) in [("nodes", 20), ("init", 10), ("pods", 50)] {
-        assert_eq!((&found[0][key], &found[1][key]), (&whole.into(), &(whole / 2).into()), "{key}");
-    }
     let run = portolan(&[&["perf", "sched", "--processes", "2"][..], &small].concat());
     assert_eq!(run.code, 0, "{}", run.err);
     assert!(run.out.contains("\n 2 processes "), "{}", run.out);
     assert!(run.out.contains("\nbasic: engine / 2 processes = "), "{}", run.out);
+}
+
+#[test]
+fn several_numbers_of_schedulers_are_measured_beside_each_other() {
+    let small = ["--nodes", "20", "--init", "10", "--pods", "50", "--schedulers", "1,3"];
+    let found = measure(&[&small[..], &["--repeat", "3", "--processes", "1"]].concat());
+    let [one, three, process] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((&one["schedulers"], &three["schedulers"]), (&1.into(), &3.into()));
+    assert_eq!((one.get("compared_with"), process.get("compared_with")), (None, None));
+    assert_eq!(three["compared_with"]["schedulers"], 1);
+    assert_eq!(three["repeats"].as_array().map(Vec::len), Some(3));
+    let run = portolan(&[&["perf", "sched"][..], &small].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.out.contains("\nbasic, 3 schedulers / 1 scheduler = "), "{}", run.out);
+    let file = ["--scheduler-perf", "none.yaml", "--schedulers", "1,2"];
+    refused(&file, "runs with one number of schedulers");
 }
 
 #[test]
