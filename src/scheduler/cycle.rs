@@ -233,7 +233,8 @@ impl Scheduler {
     /// Returns the decision that the pod's next cycle would make, found node by node: see
     /// [`Algorithm::decide_by_nodes`]. `None` if no profile serves the pod.
     #[must_use]
-    pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Option<Result<Decision, ScheduleError>> {
+    pub fn decide_by_nodes(&mut self, cycle: Cycle<'_>) -> Option<Result<Decision, ScheduleError>> {
+        self.take_section();
         self.profiles.get(cycle.pod).map(|scheduler| scheduler.decide_by_nodes(cycle))
     }
 
