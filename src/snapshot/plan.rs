@@ -418,6 +418,23 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_for_more_pods_is_neither_adopted_nor_taken_over() {
+        for is_changed in [false, true] {
+            let mut writer = writer();
+            let since = writer.cluster().generation();
+            let (plan, mut pods) = plan(&writer, &["a", "a"]);
+            pods.pop();
+            if is_changed {
+                writer.add_pod(pod("other").on("b").build()).unwrap();
+            }
+            let (applied, left, _) = commit(&mut writer, since, (plan, pods));
+            assert!(applied.added == 1 && left.is_some());
+            let node = writer.cluster().node("a").unwrap();
+            assert_eq!((node.pod_count(), node.requested().cpu.0), (1, 100));
+        }
+    }
+
+    #[test]
     fn amounts_of_a_chunk_that_is_taken_over_belong_to_the_resources_of_its_pods() {
         // The nodes need not have what the pods request.
         let mut writer = writer_with(CommitPolicy::Unchecked);
