@@ -418,6 +418,31 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_from_before_an_adopted_plan_sees_none_of_its_values() {
+        let mut writer = writer();
+        let since = writer.cluster().generation();
+        let (old, _) = plan(&writer, &["b"]);
+        let (adopted, pods) = plan(&writer, &["a"]);
+        let mut values = PerChunk::default();
+        values.follow(writer.cluster());
+        values.follow(&adopted);
+        let (a, at) = chunk_of(&adopted, "a");
+        values.renew(a, at, || "adopted");
+        commit(&mut writer, since, (adopted, pods));
+        assert_eq!(values.follow(writer.cluster()), Followed::All);
+        assert_eq!(values.get(a, at), Some(&"adopted"));
+        let mut later = Plan::new(writer.cluster()).unwrap();
+        later.assume(&pod("q").cpu(100).on("b").build()).unwrap();
+        assert_eq!(values.follow(&later), Followed::All);
+        let (b, planned) = chunk_of(&later, "b");
+        values.renew(b, planned, || "planned");
+        // The generation is also that of the old plan's pod.
+        assert_eq!(chunk_of(&old, "b").1, at);
+        assert_eq!(values.follow(&old), Followed::Until(since, vec![b, a]));
+        assert_eq!((values.get(a, at), values.get(b, planned)), (None, None));
+    }
+
+    #[test]
     fn a_plan_for_more_pods_is_neither_adopted_nor_taken_over() {
         for is_changed in [false, true] {
             let mut writer = writer();
