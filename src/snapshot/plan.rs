@@ -442,6 +442,49 @@ mod tests {
         assert_eq!((values.get(a, at), values.get(b, planned)), (None, None));
     }
 
+    /// Counts the pods that are placed.
+    #[derive(Clone, Default)]
+    struct Count(usize);
+
+    impl super::super::Store for Count {
+        type Event = ();
+
+        const NAME: &'static str = "count";
+
+        fn check(&self, (): &(), _: &Cluster) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn apply(&mut self, (): &(), _: Generation) {}
+
+        fn tracks(&self, _: &super::super::PlacedPod<'_>) -> bool {
+            true
+        }
+
+        fn pod_placed(&mut self, _: &super::super::PlacedPod<'_>, _: Generation) {
+            self.0 += 1;
+        }
+
+        fn pod_removed(&mut self, _: &super::super::PlacedPod<'_>, _: Generation) {
+            self.0 -= 1;
+        }
+    }
+
+    #[test]
+    fn custom_stores_track_the_pods_of_a_plan_beside_other_events() {
+        let (mut writer, _) = Engine::inline(Config::default().with_store(Count::default()));
+        for name in ["a", "b"] {
+            let node = node(name).zone(name).cpu(1_000).memory(1 << 30).pods(110).build();
+            writer.add_node(node).unwrap();
+        }
+        let since = writer.cluster().generation();
+        let planned = plan(&writer, &["a", "a"]);
+        writer.add_pod(pod("other").on("b").build()).unwrap();
+        let (applied, ..) = commit(&mut writer, since, planned);
+        assert_eq!(applied.added, 2);
+        assert_eq!(writer.cluster().store::<Count>().unwrap().0, 3);
+    }
+
     #[test]
     fn a_plan_for_more_pods_is_neither_adopted_nor_taken_over() {
         for is_changed in [false, true] {
