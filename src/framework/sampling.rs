@@ -393,4 +393,88 @@ mod tests {
             assert_eq!((sample.looked_at, sample.feasible), (looked_at, found.len()));
         }
     }
+
+    /// Returns the positions in the list of the nodes that a sample finds, and the number of nodes examined.
+    fn positions_found(
+        order: &mut Order,
+        cluster: &Cluster,
+        enough: usize,
+        good: impl Fn(usize) -> bool,
+    ) -> (Vec<usize>, usize) {
+        let slots: Vec<_> = cluster.nodes().map(|node| node.slot()).collect();
+        let chunk = |id: u32| cluster.listed_chunk(id).map(|(_, chunk)| chunk).unwrap();
+        let position = |id, at: usize| {
+            let slot = chunk(id).slot()[at];
+            slots.iter().position(|other| *other == slot).unwrap()
+        };
+        let sample = order.sample(enough, |id| {
+            (id, super::super::plugin::each_lane(chunk(id).live(), |at| good(position(id, at))))
+        });
+        let mut found = Vec::new();
+        for (id, mask) in &sample.nodes {
+            found.extend((0..LANES).filter(|at| mask >> at & 1 != 0).map(|at| position(*id, at)));
+        }
+        found.sort_unstable();
+        (found, sample.looked_at)
+    }
+
+    fn section(index: u32, of: u32) -> Section {
+        Section { index, of: NonZeroU32::new(of).unwrap() }
+    }
+
+    #[test]
+    fn a_sample_goes_on_in_its_section_and_then_after_and_before_it() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for n in 0..103 {
+            writer.add_node(node(format!("n{n}")).zone(format!("z{}", n % 2)).build()).unwrap();
+        }
+        let cluster = writer.cluster();
+        let mut order = Order::default();
+        let all = |_| true;
+        let range = |of: Range<usize>| of.collect::<Vec<_>>();
+        order.refresh(cluster, section(1, 3), 0, Chunk::live);
+        assert_eq!(positions_found(&mut order, cluster, 20, all), (range(34..54), 20));
+        order.go_on(20);
+        // The rest of the section comes before all other nodes.
+        let wrapped = [range(34..40), range(54..68)].concat();
+        assert_eq!(positions_found(&mut order, cluster, 20, all), (wrapped, 20));
+        order.go_on(20);
+        assert_eq!(order.next(), 6);
+        assert_eq!(positions_found(&mut order, cluster, 20, all), (range(40..60), 20));
+        // The nodes after the section come before those in front of it.
+        let outside = |at: usize| !(34..68).contains(&at);
+        assert_eq!(positions_found(&mut order, cluster, 20, outside), (range(68..88), 54));
+        let before = positions_found(&mut order, cluster, 3, |at| at < 34);
+        assert_eq!(before, (range(0..3), 72));
+        assert_eq!(positions_found(&mut order, cluster, 1, |_| false), (Vec::new(), 103));
+        // A section that has become shorter is entered where the start falls in it.
+        order.go_on(24);
+        order.refresh(cluster, section(3, 6), 0, Chunk::live);
+        assert_eq!(positions_found(&mut order, cluster, 3, all), (range(64..67), 3));
+    }
+
+    #[test]
+    fn the_sections_of_a_version_divide_the_list() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for _ in 0..30 {
+            for nodes in 0..24 {
+                for of in 1..9 {
+                    let sections =
+                        (0..of).map(|n| section(n, of).positions(writer.cluster(), nodes));
+                    let mut sections: Vec<_> = sections.collect();
+                    if nodes < of as usize {
+                        assert!(sections.iter().all(|section| *section == (0..nodes)));
+                        continue;
+                    }
+                    sections.sort_by_key(|section| section.start);
+                    assert_eq!((sections[0].start, sections[of as usize - 1].end), (0, nodes));
+                    assert!(sections.windows(2).all(|two| two[0].end == two[1].start));
+                    let lengths = || sections.iter().map(|section| section.len());
+                    let (least, most) = (lengths().min(), lengths().max());
+                    assert!(least >= most.map(|most| most - 1), "{nodes} nodes, {of} sections");
+                }
+            }
+            writer.expire(crate::model::Timestamp::from_secs(1)).unwrap();
+        }
+    }
 }

@@ -418,6 +418,91 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_from_before_an_adopted_plan_sees_none_of_its_values() {
+        let mut writer = writer();
+        let since = writer.cluster().generation();
+        let (old, _) = plan(&writer, &["b"]);
+        let (adopted, pods) = plan(&writer, &["a"]);
+        let mut values = PerChunk::default();
+        values.follow(writer.cluster());
+        values.follow(&adopted);
+        let (a, at) = chunk_of(&adopted, "a");
+        values.renew(a, at, || "adopted");
+        commit(&mut writer, since, (adopted, pods));
+        assert_eq!(values.follow(writer.cluster()), Followed::All);
+        assert_eq!(values.get(a, at), Some(&"adopted"));
+        let mut later = Plan::new(writer.cluster()).unwrap();
+        later.assume(&pod("q").cpu(100).on("b").build()).unwrap();
+        assert_eq!(values.follow(&later), Followed::All);
+        let (b, planned) = chunk_of(&later, "b");
+        values.renew(b, planned, || "planned");
+        // The generation is also that of the old plan's pod.
+        assert_eq!(chunk_of(&old, "b").1, at);
+        assert_eq!(values.follow(&old), Followed::Until(since, vec![b, a]));
+        assert_eq!((values.get(a, at), values.get(b, planned)), (None, None));
+    }
+
+    /// Counts the pods that are placed.
+    #[derive(Clone, Default)]
+    struct Count(usize);
+
+    impl super::super::Store for Count {
+        type Event = ();
+
+        const NAME: &'static str = "count";
+
+        fn check(&self, (): &(), _: &Cluster) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn apply(&mut self, (): &(), _: Generation) {}
+
+        fn tracks(&self, _: &super::super::PlacedPod<'_>) -> bool {
+            true
+        }
+
+        fn pod_placed(&mut self, _: &super::super::PlacedPod<'_>, _: Generation) {
+            self.0 += 1;
+        }
+
+        fn pod_removed(&mut self, _: &super::super::PlacedPod<'_>, _: Generation) {
+            self.0 -= 1;
+        }
+    }
+
+    #[test]
+    fn custom_stores_track_the_pods_of_a_plan_beside_other_events() {
+        let (mut writer, _) = Engine::inline(Config::default().with_store(Count::default()));
+        for name in ["a", "b"] {
+            let node = node(name).zone(name).cpu(1_000).memory(1 << 30).pods(110).build();
+            writer.add_node(node).unwrap();
+        }
+        let since = writer.cluster().generation();
+        let planned = plan(&writer, &["a", "a"]);
+        writer.add_pod(pod("other").on("b").build()).unwrap();
+        let (applied, ..) = commit(&mut writer, since, planned);
+        assert_eq!(applied.added, 2);
+        assert_eq!(writer.cluster().store::<Count>().unwrap().0, 3);
+    }
+
+    #[test]
+    fn a_plan_for_more_pods_is_neither_adopted_nor_taken_over() {
+        for is_changed in [false, true] {
+            let mut writer = writer();
+            let since = writer.cluster().generation();
+            let (plan, mut pods) = plan(&writer, &["a", "a"]);
+            pods.pop();
+            if is_changed {
+                writer.add_pod(pod("other").on("b").build()).unwrap();
+            }
+            let (applied, left, _) = commit(&mut writer, since, (plan, pods));
+            assert!(applied.added == 1 && left.is_some());
+            let node = writer.cluster().node("a").unwrap();
+            assert_eq!((node.pod_count(), node.requested().cpu.0), (1, 100));
+        }
+    }
+
+    #[test]
     fn amounts_of_a_chunk_that_is_taken_over_belong_to_the_resources_of_its_pods() {
         // The nodes need not have what the pods request.
         let mut writer = writer_with(CommitPolicy::Unchecked);

@@ -196,6 +196,27 @@ proptest! {
     }
 }
 
+#[test]
+fn verdicts_for_a_pod_that_names_its_node_are_not_kept_for_its_template() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for name in ["n0", "n1"] {
+        writer.add_node(node(name).cpu(1_000).memory(1 << 30).pods(110).build()).unwrap();
+    }
+    let config = AlgorithmConfig::default();
+    let mut scheduler = Algorithm::new(Framework::default_profile(), config, None);
+    let free = pod("p").cpu(100).build();
+    let of = |node: &str| Pod { node_name: Some(node.into()), ..free.clone() };
+    for _ in 0..2 {
+        assert!(decided_by_nodes(&mut scheduler, writer.cluster(), &of("missing")).is_err());
+        for name in ["n0", "n1"] {
+            let decision = decided_by_nodes(&mut scheduler, writer.cluster(), &of(name)).unwrap();
+            assert_eq!((&*decision.node, decision.feasible), (name, 1));
+        }
+    }
+    let decision = decided_by_nodes(&mut scheduler, writer.cluster(), &free).unwrap();
+    assert_eq!(decision.feasible, 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 

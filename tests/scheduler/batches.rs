@@ -10,8 +10,8 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{
-    EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, Uid,
-    WeightedPodAffinityTerm, node, pod,
+    EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Taint, TaintEffect, Timestamp,
+    Uid, WeightedPodAffinityTerm, node, pod,
 };
 use portolan::plugins::default_plugins;
 use portolan::scheduler::{
@@ -553,4 +553,42 @@ fn a_loop_takes_what_is_ready_and_waits_only_for_the_first_pod() {
     assert_eq!(seen, expected.collect::<Vec<_>>());
     let past = Some(std::time::Instant::now());
     assert!(scheduling.schedule_batch(most, past, clock).is_err());
+}
+
+#[test]
+fn a_batch_within_the_writer_places_nothing() {
+    let engine = Engine::shared(Config::default());
+    submit(&engine, Event::add_node(node("n1").cpu(1_000).pods(20).build())).unwrap();
+    let mut scheduler =
+        scheduler(&engine, Framework::default_profile(), AlgorithmConfig::default());
+    let pods = ["a", "b"].map(|name| Arc::new(pod(name).cpu(100).build()));
+    let results = engine.with_writer(|_| scheduler.schedule_batch(&pods, NOW)).unwrap();
+    assert!(results.iter().all(|result| matches!(result, Err(CycleError::OwnThread))));
+    assert_eq!(engine.reader().unwrap().snapshot().pod_count(), 0);
+}
+
+#[test]
+fn each_pod_of_a_batch_is_decided_by_its_own_profile() {
+    let handle = Handle::default();
+    let tolerant = default_plugins(&handle)
+        .into_iter()
+        .filter(|(plugin, _)| plugin.name() != "TaintToleration")
+        .collect();
+    let algorithm =
+        |framework: Framework| Algorithm::new(framework, AlgorithmConfig::default(), None);
+    let profiles = Profiles::by_name([
+        ("tolerant".to_owned(), algorithm(Framework::new(tolerant).unwrap())),
+        ("default-scheduler".to_owned(), algorithm(Framework::default_profile())),
+    ]);
+    let engine = Engine::shared(Config::default());
+    let taint = Taint { key: "k".into(), value: "v".into(), effect: TaintEffect::NoSchedule };
+    submit(&engine, Event::add_node(node("n1").cpu(1_000).pods(20).taint(taint).build())).unwrap();
+    let mut scheduler = Scheduler::new(engine, profiles).unwrap();
+    let of = |name: &str, scheduler: &str| {
+        let built = pod(name).cpu(100);
+        Arc::new(built.spec(|spec| spec.scheduler_name = Some(scheduler.into())).build())
+    };
+    let pods = [of("a", "tolerant"), of("b", "default-scheduler"), of("c", "default-scheduler")];
+    let placed = scheduler.schedule_batch(&pods, NOW);
+    assert_eq!(placed.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, false]);
 }

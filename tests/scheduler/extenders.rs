@@ -1,5 +1,6 @@
 //! Extenders in the loops of a scheduler: pods that they reject are retried after any event, and they bind pods.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
@@ -68,6 +69,44 @@ fn any_event_retries_a_pod_that_an_extender_rejected() {
     let class = StorageClass { name: "fast".into(), ..StorageClass::default() };
     submit(schedulers.engine(), Event::put_object(Object::from(class)));
     assert!(matches!(attempt(120), Ok(Attempt::Placed(_))));
+}
+
+/// Prefers one node.
+struct Prefers(&'static str);
+
+impl Extender for Prefers {
+    fn name(&self) -> &str {
+        "prefers"
+    }
+
+    fn weight(&self) -> Option<i64> {
+        Some(1_000)
+    }
+
+    fn prioritize(&self, _: &Pod, _: &[NodeInfo<'_>]) -> Result<Vec<(Name, i64)>, ExtenderError> {
+        Ok(vec![(self.0.into(), 10)])
+    }
+}
+
+#[test]
+fn extenders_score_the_nodes_for_each_pod_of_a_batch() {
+    let schedulers =
+        Schedulers::builder().extenders([Arc::new(Prefers("n2")) as _]).build().unwrap();
+    for (name, cpu) in [("n1", 64_000), ("n2", 1_000), ("n3", 64_000)] {
+        let node = node(name).cpu(cpu).memory(1 << 30).pods(110).build();
+        submit(schedulers.engine(), Event::add_node(node));
+    }
+    for n in 0..4 {
+        submit(schedulers.engine(), Event::put_pending(pod(format!("p{n}")).cpu(100).build()));
+    }
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let most = NonZeroUsize::new(4).unwrap();
+    let attempts = scheduling.schedule_batch(most, Some(Instant::now()), clock(1)).unwrap();
+    assert_eq!(attempts.len(), 4);
+    for attempt in attempts {
+        let Attempt::Placed(placement) = attempt else { panic!("not placed") };
+        assert_eq!(&**placement.node(), "n2");
+    }
 }
 
 /// Binds in the engine, or answers with an error.

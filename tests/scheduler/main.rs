@@ -17,6 +17,7 @@ mod queue_model;
 mod requests;
 mod schedulers;
 mod scheduling_loop;
+mod sections;
 mod shards;
 mod steps;
 #[cfg(feature = "tracing")]
