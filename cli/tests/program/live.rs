@@ -199,6 +199,11 @@ fn a_leader_that_was_suspended_writes_nothing_when_it_resumes() {
     create(&server, "a");
     until("bound by the first", || is_bound(&server, "a"));
     signal("-STOP", first.0.id());
+    // Otherwise the first may still read and bind pod b. Only Linux tells.
+    let state = format!("/proc/{}/stat", first.0.id());
+    until("the first is stopped", || {
+        std::fs::read_to_string(&state).map_or(true, |state| state.contains(") T "))
+    });
     create(&server, "b");
     until("bound by the second", || is_bound(&server, "b"));
     let successor = holder(&server);
