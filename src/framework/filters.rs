@@ -452,6 +452,32 @@ impl<'a> Filters<'a> {
             && self.nominated.is_none()
     }
 
+    /// Returns which of these nodes still pass, if each passed all filters when a placement on it was decided and nothing
+    /// has happened to it since. Local filters are not asked again. `None` if a verdict may change when a pod of the
+    /// same template is placed on another of these nodes, or if a plugin failed.
+    pub(crate) fn still_pass(&self, nodes: &[NodeInfo<'_>]) -> Option<Vec<bool>> {
+        if self.rejected.is_some() || self.only.is_some() || self.nominated.is_some() {
+            return None;
+        }
+        let passed = self.together(|plugin| {
+            let global = || self.each.iter().filter(|judge| judge.scope == Scope::Global);
+            for judge in global() {
+                plugin.set(judge.plugin);
+                if !judge.filter.get().keeps_passing() {
+                    return Ok(None);
+                }
+            }
+            let passes = |node: &NodeInfo<'_>| {
+                global().all(|judge| {
+                    plugin.set(judge.plugin);
+                    judge.filter.get().filter(*node).is_none()
+                })
+            };
+            Ok(Some(nodes.iter().map(passes).collect()))
+        });
+        passed.unwrap_or(None)
+    }
+
     /// Iterates over the nodes to which pods are nominated that take precedence over this one.
     pub(super) fn nominated(&self) -> impl Iterator<Item = NodeInfo<'a>> {
         self.nominated.iter().flat_map(|nodes| nodes.iter()).map(|(node, _)| *node)

@@ -599,6 +599,16 @@ pub trait Filter: Send + Sync {
         Ok(passed)
     }
 
+    /// Returns whether a node that passes keeps passing while pods for which this is also true are placed on other
+    /// nodes. The default is `false`. Not asked if the plugin is [local](super::Plugin::is_local), because this always
+    /// holds then.
+    ///
+    /// The placements of a batch then need not be checked one after the other when they are committed
+    /// ([`FilterCheck`](crate::scheduler::FilterCheck)). Kube-scheduler has no counterpart.
+    fn keeps_passing(&self) -> bool {
+        false
+    }
+
     /// Returns the filter as [`Incremental`] if it implements that trait. Preemption then need not try every node on a
     /// fork.
     fn incremental(&self) -> Option<&dyn Incremental> {

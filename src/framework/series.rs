@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::model::Pod;
-use crate::snapshot::{Cluster, Plan};
+use crate::snapshot::{Cluster, NodeInfo, Plan};
 
 use super::choose::{Choice, PluginScores};
 use super::extender::ExtenderVerdicts;
@@ -21,11 +21,17 @@ use super::stages::Stages;
 use super::{Algorithm, Cycle, CycleState, Decision, Feasible, Framework, Status};
 
 impl Framework {
-    /// Returns whether the verdicts of the filters on pods of this pod's template depend only on the template and on
-    /// the node, also after more such pods are placed.
-    pub(crate) fn filters_locally(&self, cluster: &Cluster, pod: &Pod) -> bool {
+    /// Returns which of these nodes still pass the filters for pods of this pod's template, if each passed when a
+    /// placement on it was decided and nothing has happened to it since ([`Filters::still_pass`]).
+    pub(crate) fn still_pass(
+        &self,
+        cluster: &Cluster,
+        pod: &Pod,
+        nodes: &[NodeInfo<'_>],
+    ) -> Option<Vec<bool>> {
         let state = CycleState::default();
-        self.is_by_template(pod) && self.pre_filter(Cycle::new(cluster, pod, &state)).are_local()
+        let filters = || self.pre_filter(Cycle::new(cluster, pod, &state));
+        self.is_by_template(pod).then(filters)?.still_pass(nodes)
     }
 }
 

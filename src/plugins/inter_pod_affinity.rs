@@ -484,6 +484,12 @@ impl Filter for Rules<'_> {
         Ok(passed)
     }
 
+    /// Pods without anti-affinity exclude no node, and a placed pod only adds to the pods that match the affinity. But
+    /// before the first one matches, all nodes may pass, and after that only those of its domains.
+    fn keeps_passing(&self) -> bool {
+        self.apart.terms.is_empty() && (self.near.terms.is_empty() || self.companions > 0)
+    }
+
     fn incremental(&self) -> Option<&dyn Incremental> {
         Some(self)
     }

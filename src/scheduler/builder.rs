@@ -15,7 +15,7 @@ use crate::framework::{
 };
 use crate::log::{SpawnError, Unavailable};
 use crate::model::{DEFAULT_SCHEDULER, Name, Pod};
-use crate::snapshot::Cluster;
+use crate::snapshot::{Cluster, NodeInfo};
 use crate::state::{CommitCheck, CommitPolicy, RoomCheck};
 
 use super::queue::{QueueConfig, QueueError, QueueFront, SchedulingQueue};
@@ -302,10 +302,15 @@ impl CommitCheck for LateCheck {
         }
     }
 
-    fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
+    fn check_unchanged(
+        &self,
+        cluster: &Cluster,
+        pod: &Pod,
+        nodes: &[NodeInfo<'_>],
+    ) -> Option<Vec<bool>> {
         match self.0.get() {
-            Some(check) => check.is_local(cluster, pod),
-            None => RoomCheck.is_local(cluster, pod),
+            Some(check) => check.check_unchanged(cluster, pod, nodes),
+            None => RoomCheck.check_unchanged(cluster, pod, nodes),
         }
     }
 }

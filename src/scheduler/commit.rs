@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::framework::Framework;
 use crate::model::Pod;
-use crate::snapshot::Cluster;
+use crate::snapshot::{Cluster, NodeInfo};
 use crate::state::{CommitCheck, RoomCheck};
 
 use super::Profiles;
@@ -42,9 +42,19 @@ impl CommitCheck for FilterCheck {
         }
     }
 
-    fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
-        let Some(framework) = self.0.get(pod) else { return RoomCheck.is_local(cluster, pod) };
-        framework.filters_locally(cluster, &Pod { node_name: None, ..pod.clone() })
+    fn check_unchanged(
+        &self,
+        cluster: &Cluster,
+        pod: &Pod,
+        nodes: &[NodeInfo<'_>],
+    ) -> Option<Vec<bool>> {
+        match self.0.get(pod) {
+            Some(framework) => {
+                let pod = Pod { node_name: None, ..pod.clone() };
+                framework.still_pass(cluster, &pod, nodes)
+            }
+            None => RoomCheck.check_unchanged(cluster, pod, nodes),
+        }
     }
 }
 

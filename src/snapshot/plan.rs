@@ -24,6 +24,7 @@ use super::chunk::{NodeSlot, Place};
 use super::cluster::{Cluster, Snapshot};
 use super::draft::{Draft, node_of};
 use super::lane::TemplateId;
+use super::node_info::NodeInfo;
 
 /// Identifies a plan, and records its outcome.
 #[derive(Debug)]
@@ -195,13 +196,14 @@ impl Draft {
     }
 
     /// Finds the chunks of a plan that can be taken over, although other events came in between: those that these events
-    /// did not change, and all of whose pods are unknown and come before the first one for whose template `is_local`
-    /// returns `false`. The plan must be for these pods. O(pods × log n).
+    /// did not change, and all of whose pods are unknown and still valid. The plan must be for these pods. `check`
+    /// returns which placements of pods of one template are still valid, or `None` if each must be checked after those
+    /// before it. O(pods × log n).
     pub(crate) fn grafts(
         &self,
         plan: Box<Plan>,
         pods: &[Arc<Pod>],
-        mut is_local: impl FnMut(&Pod) -> bool,
+        mut check: impl FnMut(&Pod, &[NodeInfo<'_>]) -> Option<Vec<bool>>,
     ) -> Result<Grafts, Box<Plan>> {
         let (own, other) = (&self.cluster, &plan.draft.cluster);
         let is_same_line = Arc::ptr_eq(&own.rest.leases, &other.rest.leases)
@@ -216,22 +218,28 @@ impl Draft {
             newest.is_some_and(|newest| newest <= plan.id.since || mutated!("graft-over-changes"))
         };
         let is_new = |uid| self.pod(uid).is_none() || mutated!("graft-twice");
-        // Pods of one template are mostly next to each other.
-        let mut last: Option<(&Arc<Template>, bool)> = None;
-        // The check of a pod that is not local sees all pods before it and none after it, and may affect those after it.
-        let mut were_local = true;
+        // Each chunk, and whether it cannot be taken over because of a pod.
         let mut chunks: Vec<(u32, bool)> = Vec::with_capacity(pods.len());
-        for (pod, (slot, _)) in pods.iter().zip(&plan.placed) {
-            let Some(place) = own.rest.places.get(slot.0) else { return Err(plan) };
-            let known = last.filter(|(template, _)| **template == pod.template);
-            let (_, has_numbers) = known.unwrap_or_else(|| {
-                were_local = were_local && is_local(pod);
-                (&pod.template, has_equal_numbers(own, other, &pod.template))
-            });
-            last = Some((&pod.template, has_numbers));
-            let can_be_taken =
-                were_local && has_numbers && is_unchanged(place.chunk) && is_new(&pod.uid);
-            chunks.push((place.chunk, !can_be_taken));
+        // A pod that must be checked after those before it may also affect the checks of those after it.
+        let mut are_independent = true;
+        let mut placed = plan.placed.iter();
+        for run in pods.chunk_by(|a, b| a.template == b.template) {
+            let has_numbers = has_equal_numbers(own, other, &run[0].template);
+            let start = chunks.len();
+            let mut nodes = Vec::with_capacity(run.len());
+            for (pod, (slot, _)) in run.iter().zip(&mut placed) {
+                let Some(place) = own.rest.places.get(slot.0) else { return Err(plan) };
+                let is_unchanged = has_numbers && is_unchanged(place.chunk) && is_new(&pod.uid);
+                let node = own.node_by_slot(*slot).filter(|_| is_unchanged);
+                chunks.push((place.chunk, node.is_none()));
+                nodes.extend(node);
+            }
+            let valid = if are_independent { check(&run[0], &nodes) } else { None };
+            are_independent = valid.is_some();
+            let mut valid = valid.unwrap_or_default().into_iter();
+            for (_, is_excluded) in chunks[start..].iter_mut().filter(|(_, excluded)| !excluded) {
+                *is_excluded = valid.next() != Some(true);
+            }
         }
         // A chunk is taken over with all of its pods or not at all.
         chunks.sort_unstable_by_key(|(chunk, is_excluded)| (*chunk, !is_excluded));

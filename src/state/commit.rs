@@ -14,12 +14,19 @@ pub trait CommitCheck: Send + Sync {
     /// Returns a human-readable reason if the pod does not fit.
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String>;
 
-    /// Returns whether, in this state, the result for each pod of this pod's template depends only on the template and
-    /// on the node, and does not change on other nodes when such pods are placed. A placement that a scheduler has
-    /// checked then still holds as long as nothing else happens to its node, and is not checked again. The default is
-    /// `false`.
-    fn is_local(&self, _cluster: &Cluster, _pod: &Pod) -> bool {
-        false
+    /// Checks placements of pods of this pod's template on several nodes at once. A scheduler has checked each of them
+    /// on an earlier version, and nothing has happened to the nodes since. Returns for each node whether the placement
+    /// is still valid. `None` if each placement must be checked after those before it, which is the default.
+    ///
+    /// Must return `None` if any of the results could change when such a pod, or a pod of another template for which
+    /// this returns results, is placed on another node.
+    fn check_unchanged(
+        &self,
+        _cluster: &Cluster,
+        _pod: &Pod,
+        _nodes: &[NodeInfo<'_>],
+    ) -> Option<Vec<bool>> {
+        None
     }
 }
 
@@ -44,11 +51,16 @@ pub enum CommitPolicy {
 }
 
 impl CommitPolicy {
-    /// Returns whether placements of pods of this template remain valid while nothing happens to their nodes.
-    pub(super) fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
+    /// Returns which placements of pods of this template are still valid, see [`CommitCheck::check_unchanged`].
+    pub(super) fn check_unchanged(
+        &self,
+        cluster: &Cluster,
+        pod: &Pod,
+        nodes: &[NodeInfo<'_>],
+    ) -> Option<Vec<bool>> {
         match self {
-            CommitPolicy::Room | CommitPolicy::Unchecked => true,
-            CommitPolicy::Check(check) => check.is_local(cluster, pod),
+            CommitPolicy::Room | CommitPolicy::Unchecked => Some(vec![true; nodes.len()]),
+            CommitPolicy::Check(check) => check.check_unchanged(cluster, pod, nodes),
         }
     }
 
@@ -95,8 +107,8 @@ impl CommitCheck for RoomCheck {
         has_room(cluster.node(node), pod, node)
     }
 
-    fn is_local(&self, _: &Cluster, _: &Pod) -> bool {
-        true
+    fn check_unchanged(&self, _: &Cluster, _: &Pod, nodes: &[NodeInfo<'_>]) -> Option<Vec<bool>> {
+        Some(vec![true; nodes.len()])
     }
 }
 

@@ -13,7 +13,9 @@ use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::{Draft, node_of};
 use crate::snapshot::godel::Leaving;
-use crate::snapshot::{Cluster, CustomStores, GodelConfig, NodeSlot, Plan, PodRef, Snapshot};
+use crate::snapshot::{
+    Cluster, CustomStores, GodelConfig, NodeInfo, NodeSlot, Plan, PodRef, Snapshot,
+};
 use crate::sync::mutated;
 
 use super::commit::CommitPolicy;
@@ -379,8 +381,10 @@ impl State {
     ) -> Option<Box<Plan>> {
         let (mut grafts, mut refused) = (None, None);
         if let Some(plan) = plan {
-            let is_local = |pod: &Pod| self.commit_policy.is_local(&self.draft.cluster, pod);
-            match self.draft.grafts(plan, pods, is_local) {
+            let check = |pod: &Pod, nodes: &[NodeInfo<'_>]| {
+                self.commit_policy.check_unchanged(&self.draft.cluster, pod, nodes)
+            };
+            match self.draft.grafts(plan, pods, check) {
                 Ok(found) => grafts = Some(found),
                 Err(plan) => refused = Some(plan),
             }

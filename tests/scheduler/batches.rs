@@ -17,6 +17,8 @@ use portolan::plugins::default_plugins;
 use portolan::scheduler::{
     Attempt, CycleError, FilterCheck, InMemoryEvictor, Profiles, Scheduler, Schedulers,
 };
+use portolan::snapshot::{Cluster, NodeInfo};
+use portolan::state::{CommitCheck, CommitPolicy};
 use portolan::{Config, Engine};
 use portolan_testkit::draw::Draw;
 use portolan_testkit::random::Random;
@@ -253,14 +255,7 @@ fn placements_that_still_hold_are_taken_over_with_their_templates() {
 
 /// A pod that shares a rack with no other pod of its kind.
 fn apart(name: &str) -> Arc<Pod> {
-    let term = PodAffinityTerm {
-        topology_key: "rack".into(),
-        selector: LabelSelector::from_labels([("app", "x")]),
-        namespaces: Box::new(["default".into()]),
-        namespace_selector: LabelSelector::Nothing,
-    };
-    let apart = PodAffinity { required: Box::new([term]), ..PodAffinity::default() };
-    Arc::new(pod(name).cpu(100).label("app", "x").pod_anti_affinity(apart).build())
+    Arc::new(pod(name).cpu(100).label("app", "x").pod_anti_affinity(in_rack()).build())
 }
 
 #[test]
@@ -287,6 +282,96 @@ fn a_placement_that_depends_on_other_nodes_is_checked_even_if_its_own_node_did_n
     assert_eq!(scheduler.figures().conflicts, 1);
     let end = engine.reader().unwrap().snapshot();
     assert_eq!(end.node("n2").unwrap().pod_count(), 0);
+}
+
+/// Counts the placements that [`FilterCheck`] checks one by one.
+struct Counting(FilterCheck, Arc<AtomicUsize>);
+
+impl CommitCheck for Counting {
+    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.check(cluster, pod, node)
+    }
+
+    fn check_unchanged(
+        &self,
+        cluster: &Cluster,
+        pod: &Pod,
+        nodes: &[NodeInfo<'_>],
+    ) -> Option<Vec<bool>> {
+        self.0.check_unchanged(cluster, pod, nodes)
+    }
+}
+
+/// Requires the pods of one kind to be in one rack, or to be in different racks as anti-affinity.
+fn in_rack() -> PodAffinity {
+    let term = PodAffinityTerm {
+        topology_key: "rack".into(),
+        selector: LabelSelector::from_labels([("app", "x")]),
+        namespaces: Box::new(["default".into()]),
+        namespace_selector: LabelSelector::Nothing,
+    };
+    PodAffinity { required: Box::new([term]), ..PodAffinity::default() }
+}
+
+/// Schedules two pods, which must be in a rack with others of their kind, in a batch. The nodes n1 and n2 are in one rack
+/// and n3 in another one; `before` happens first, and `meanwhile` during the second decision. Returns the racks of the
+/// pods, the number of conflicts and the number of placements that were checked one by one.
+fn near_others(before: &[Event], meanwhile: Vec<Event>) -> (Vec<Option<String>>, u64, usize) {
+    let checked = Arc::new(AtomicUsize::new(0));
+    let check = FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())));
+    let commit_check = CommitPolicy::from(Counting(check, checked.clone()));
+    let engine = Engine::shared(Config { commit_check, ..Config::default() });
+    for (name, rack) in [("n1", "r1"), ("n2", "r1"), ("n3", "r2")] {
+        let node = node(name).zone(name).label("rack", rack).cpu(1_000).pods(10);
+        submit(&engine, Event::add_node(node.build())).unwrap();
+    }
+    for event in before {
+        submit(&engine, event.clone()).unwrap();
+    }
+    let (calls, submitter) = (AtomicUsize::new(0), engine.clone());
+    let meddler = Meddler(Arc::new(move || {
+        if calls.fetch_add(1, Ordering::Relaxed) == 1 {
+            meanwhile.iter().for_each(|event| submit(&submitter, event.clone()).unwrap());
+        }
+    }));
+    let mut scheduler = scheduler(&engine, with_plugin(meddler), AlgorithmConfig::default());
+    let near =
+        |name: &str| Arc::new(pod(name).cpu(100).label("app", "x").pod_affinity(in_rack()).build());
+    let placed = scheduler.schedule_batch(&[near("a"), near("b")], NOW);
+    let end = engine.reader().unwrap().snapshot();
+    assert_eq!(end.audit(), vec![]);
+    let rack = |node: &str| end.node(node)?.node()?.labels.get("rack").map(str::to_owned);
+    let racks = placed.iter().map(|placed| rack(placed.as_ref().ok()?.node()));
+    (racks.collect(), scheduler.figures().conflicts, checked.load(Ordering::Relaxed))
+}
+
+#[test]
+fn placements_near_other_pods_are_taken_over_if_they_are_still_near() {
+    let on = |name: &str, node: &str| Event::add_pod(pod(name).label("app", "x").on(node).build());
+    let first = [on("first", "n1")];
+    let gone = || Event::RemovePod { uid: Uid::new("default/first"), node: None };
+    let (r1, r2) = (Some("r1".to_owned()), Some("r2".to_owned()));
+
+    // Another pod of the kind, elsewhere.
+    let (racks, conflicts, checked) = near_others(&first, vec![on("other", "n3")]);
+    assert_eq!((racks, conflicts, checked), (vec![r1.clone(), r1.clone()], 0, 0));
+    // The kind is in the other rack only.
+    let (racks, conflicts, _) = near_others(&first, vec![gone(), on("other", "n3")]);
+    assert_eq!((racks, conflicts), (vec![r2.clone(), r2.clone()], 2));
+    // Pods without others of their kind fit on every node, but no longer after one of them has been placed.
+    let (racks, conflicts, checked) = near_others(&first, vec![gone()]);
+    assert_eq!((&racks[0], conflicts), (&racks[1], 0));
+    assert!(checked > 0);
+    // Such a pod was placed on a node that is not in the rack of another one that has been placed since.
+    for (node, rack) in [("n1", &r1), ("n3", &r2)] {
+        let (racks, _, _) = near_others(&[], vec![on("other", node)]);
+        assert_eq!(racks, [rack.clone(), rack.clone()]);
+    }
+    // A pod that shares its rack with none of the kind.
+    let alone = pod("alone").pod_anti_affinity(in_rack()).on("n2").build();
+    let (racks, conflicts, _) = near_others(&first, vec![Event::add_pod(alone)]);
+    assert_eq!((racks, conflicts), (vec![None, None], 2));
 }
 
 #[test]
