@@ -35,7 +35,7 @@ pub struct AlgorithmConfig {
 /// Decides on a node for one pod after another.
 ///
 /// Which nodes are examined, their scores and the choice among nodes of equal score depend only on the cluster, the
-/// pods decided before and the seed, never on the number of threads.
+/// pods decided before, the seed and the section ([`Algorithm::set_section`]), never on the number of threads.
 pub struct Algorithm {
     framework: Arc<Framework>,
     config: AlgorithmConfig,

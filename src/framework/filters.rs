@@ -452,9 +452,9 @@ impl<'a> Filters<'a> {
             && self.nominated.is_none()
     }
 
-    /// Returns which of these nodes still pass, if each passed all filters when a placement on it was decided and nothing
-    /// has happened to it since. Local filters are not asked again. `None` if a verdict may change when a pod of the
-    /// same template is placed on another of these nodes, or if a plugin failed.
+    /// Returns for each of these nodes whether it still passes. Each passed all filters when a placement on it was decided,
+    /// and nothing has happened to it since, so local filters are not called. `None` if placing a pod of the same template
+    /// on one of the nodes may change the verdict on another, or if a plugin failed.
     pub(crate) fn still_pass(&self, nodes: &[NodeInfo<'_>]) -> Option<Vec<bool>> {
         if self.rejected.is_some() || self.only.is_some() || self.nominated.is_some() {
             return None;

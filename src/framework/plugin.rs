@@ -599,11 +599,11 @@ pub trait Filter: Send + Sync {
         Ok(passed)
     }
 
-    /// Returns whether a node that passes keeps passing while pods for which this is also true are placed on other
-    /// nodes. The default is `false`. Not asked if the plugin is [local](super::Plugin::is_local), because this always
-    /// holds then.
+    /// Returns whether a node that passes still passes after pods are placed on other nodes, if this method returns
+    /// `true` for those pods too. The default is `false`. Not called for [local](super::Plugin::is_local) plugins, for
+    /// which it always holds.
     ///
-    /// The placements of a batch then need not be checked one after the other when they are committed
+    /// The writer then need not check the placements of a batch one by one
     /// ([`FilterCheck`](crate::scheduler::FilterCheck)). Kube-scheduler has no counterpart.
     fn keeps_passing(&self) -> bool {
         false

@@ -484,8 +484,8 @@ impl Filter for Rules<'_> {
         Ok(passed)
     }
 
-    /// Pods without anti-affinity exclude no node, and a placed pod only adds to the pods that match the affinity. But
-    /// before the first one matches, all nodes may pass, and after that only those of its domains.
+    /// A pod without anti-affinity excludes no node, and a placed pod can only add to the pods that satisfy the affinity.
+    /// The exception is the first of them: before it, every node may pass; after it, only the nodes of its domains.
     fn keeps_passing(&self) -> bool {
         self.apart.terms.is_empty() && (self.near.terms.is_empty() || self.companions > 0)
     }
