@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, Victims, lanes};
+use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, NodeSlot, Victims, lanes};
 
 use super::nominator::OnNode;
 use super::recorder::{Step, Watch, timed_step};
@@ -452,10 +452,13 @@ impl<'a> Filters<'a> {
             && self.nominated.is_none()
     }
 
-    /// Returns for each of these nodes whether it still passes. Each passed all filters when a placement on it was decided,
-    /// and nothing has happened to it since, so local filters are not called. `None` if placing a pod of the same template
-    /// on one of the nodes may change the verdict on another, or if a plugin failed.
-    pub(crate) fn still_pass(&self, nodes: &[NodeInfo<'_>]) -> Option<Vec<bool>> {
+    /// Returns for each of these nodes whether it still passes. Each passed all filters when a placement on it was
+    /// decided, and nothing has happened to it since, so local filters are not called. `None` if placing a pod of the
+    /// same template on one of the nodes may change the verdict on another, or if a plugin failed.
+    pub(crate) fn still_pass(&self, nodes: &[NodeSlot]) -> Option<Vec<bool>> {
+        if self.are_local() {
+            return Some(vec![true; nodes.len()]);
+        }
         if self.rejected.is_some() || self.only.is_some() || self.nominated.is_some() {
             return None;
         }
@@ -467,10 +470,13 @@ impl<'a> Filters<'a> {
                     return Ok(None);
                 }
             }
-            let passes = |node: &NodeInfo<'_>| {
-                global().all(|judge| {
-                    plugin.set(judge.plugin);
-                    judge.filter.get().filter(*node).is_none()
+            let passes = |node: &NodeSlot| {
+                let node = self.cycle.cluster.node_by_slot(*node);
+                node.is_some_and(|node| {
+                    global().all(|judge| {
+                        plugin.set(judge.plugin);
+                        judge.filter.get().filter(node).is_none()
+                    })
                 })
             };
             Ok(Some(nodes.iter().map(passes).collect()))

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::model::Pod;
-use crate::snapshot::{Cluster, NodeInfo, Plan};
+use crate::snapshot::{Cluster, NodeSlot, Plan};
 
 use super::choose::{Choice, PluginScores};
 use super::extender::ExtenderVerdicts;
@@ -27,7 +27,7 @@ impl Framework {
         &self,
         cluster: &Cluster,
         pod: &Pod,
-        nodes: &[NodeInfo<'_>],
+        nodes: &[NodeSlot],
     ) -> Option<Vec<bool>> {
         let state = CycleState::default();
         let filters = || self.pre_filter(Cycle::new(cluster, pod, &state));

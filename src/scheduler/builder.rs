@@ -15,7 +15,7 @@ use crate::framework::{
 };
 use crate::log::{SpawnError, Unavailable};
 use crate::model::{DEFAULT_SCHEDULER, Name, Pod};
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::snapshot::{Cluster, NodeSlot};
 use crate::state::{CommitCheck, CommitPolicy, RoomCheck};
 
 use super::queue::{QueueConfig, QueueError, QueueFront, SchedulingQueue};
@@ -306,7 +306,7 @@ impl CommitCheck for LateCheck {
         &self,
         cluster: &Cluster,
         pod: &Pod,
-        nodes: &[NodeInfo<'_>],
+        nodes: &[NodeSlot],
     ) -> Option<Vec<bool>> {
         match self.0.get() {
             Some(check) => check.check_unchanged(cluster, pod, nodes),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::framework::Framework;
 use crate::model::Pod;
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::snapshot::{Cluster, NodeSlot};
 use crate::state::{CommitCheck, RoomCheck};
 
 use super::Profiles;
@@ -46,7 +46,7 @@ impl CommitCheck for FilterCheck {
         &self,
         cluster: &Cluster,
         pod: &Pod,
-        nodes: &[NodeInfo<'_>],
+        nodes: &[NodeSlot],
     ) -> Option<Vec<bool>> {
         match self.0.get(pod) {
             Some(framework) => {

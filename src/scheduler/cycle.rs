@@ -239,8 +239,7 @@ impl Scheduler {
     }
 
     /// Lets the searches of this scheduler begin in another section of the nodes than those of the engine's other
-    /// schedulers. Called before each cycle, batch and
-    /// gang, because schedulers are created and dropped.
+    /// schedulers. Called before each cycle, batch and gang, because schedulers are created and dropped.
     pub(super) fn take_section(&mut self) {
         let (index, of) = self.registration.position();
         self.profiles.iter_mut().for_each(|algorithm| algorithm.set_section(index, of));

@@ -24,7 +24,7 @@ pub trait CommitCheck: Send + Sync {
         &self,
         _cluster: &Cluster,
         _pod: &Pod,
-        _nodes: &[NodeInfo<'_>],
+        _nodes: &[NodeSlot],
     ) -> Option<Vec<bool>> {
         None
     }
@@ -56,7 +56,7 @@ impl CommitPolicy {
         &self,
         cluster: &Cluster,
         pod: &Pod,
-        nodes: &[NodeInfo<'_>],
+        nodes: &[NodeSlot],
     ) -> Option<Vec<bool>> {
         match self {
             CommitPolicy::Room | CommitPolicy::Unchecked => Some(vec![true; nodes.len()]),
@@ -107,7 +107,7 @@ impl CommitCheck for RoomCheck {
         has_room(cluster.node(node), pod, node)
     }
 
-    fn check_unchanged(&self, _: &Cluster, _: &Pod, nodes: &[NodeInfo<'_>]) -> Option<Vec<bool>> {
+    fn check_unchanged(&self, _: &Cluster, _: &Pod, nodes: &[NodeSlot]) -> Option<Vec<bool>> {
         Some(vec![true; nodes.len()])
     }
 }

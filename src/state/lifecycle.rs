@@ -13,9 +13,7 @@ use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::{Draft, node_of};
 use crate::snapshot::godel::Leaving;
-use crate::snapshot::{
-    Cluster, CustomStores, GodelConfig, NodeInfo, NodeSlot, Plan, PodRef, Snapshot,
-};
+use crate::snapshot::{Cluster, CustomStores, GodelConfig, NodeSlot, Plan, PodRef, Snapshot};
 use crate::sync::mutated;
 
 use super::commit::CommitPolicy;
@@ -381,7 +379,7 @@ impl State {
     ) -> Option<Box<Plan>> {
         let (mut grafts, mut refused) = (None, None);
         if let Some(plan) = plan {
-            let check = |pod: &Pod, nodes: &[NodeInfo<'_>]| {
+            let check = |pod: &Pod, nodes: &[NodeSlot]| {
                 self.commit_policy.check_unchanged(&self.draft.cluster, pod, nodes)
             };
             match self.draft.grafts(plan, pods, check) {

@@ -17,7 +17,7 @@ use portolan::plugins::default_plugins;
 use portolan::scheduler::{
     Attempt, CycleError, FilterCheck, InMemoryEvictor, Profiles, Scheduler, Schedulers,
 };
-use portolan::snapshot::{Cluster, NodeInfo};
+use portolan::snapshot::{Cluster, NodeSlot};
 use portolan::state::{CommitCheck, CommitPolicy};
 use portolan::{Config, Engine};
 use portolan_testkit::draw::Draw;
@@ -297,7 +297,7 @@ impl CommitCheck for Counting {
         &self,
         cluster: &Cluster,
         pod: &Pod,
-        nodes: &[NodeInfo<'_>],
+        nodes: &[NodeSlot],
     ) -> Option<Vec<bool>> {
         self.0.check_unchanged(cluster, pod, nodes)
     }
@@ -318,8 +318,16 @@ fn in_rack() -> PodAffinity {
 /// and n3 in another one; `before` happens first, and `meanwhile` during the second decision. Returns the racks of the
 /// pods, the number of conflicts and the number of placements that were checked one by one.
 fn near_others(before: &[Event], meanwhile: Vec<Event>) -> (Vec<Option<String>>, u64, usize) {
+    near_others_checked_by(Framework::default_profile(), before, meanwhile)
+}
+
+fn near_others_checked_by(
+    framework: Framework,
+    before: &[Event],
+    meanwhile: Vec<Event>,
+) -> (Vec<Option<String>>, u64, usize) {
     let checked = Arc::new(AtomicUsize::new(0));
-    let check = FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())));
+    let check = FilterCheck::new(Profiles::one(Arc::new(framework)));
     let commit_check = CommitPolicy::from(Counting(check, checked.clone()));
     let engine = Engine::shared(Config { commit_check, ..Config::default() });
     for (name, rack) in [("n1", "r1"), ("n2", "r1"), ("n3", "r2")] {
@@ -372,6 +380,25 @@ fn placements_near_other_pods_are_taken_over_if_they_are_still_near() {
     let alone = pod("alone").pod_anti_affinity(in_rack()).on("n2").build();
     let (racks, conflicts, _) = near_others(&first, vec![Event::add_pod(alone)]);
     assert_eq!((racks, conflicts), (vec![None, None], 2));
+}
+
+#[test]
+fn placements_are_checked_one_by_one_if_more_than_the_template_matters() {
+    let other = |node: &str| pod("other").label("app", "x").on(node).build();
+    let first = [Event::add_pod(Pod { uid: Uid::new("default/first"), ..other("n1") })];
+    let checked = |framework| {
+        let (racks, conflicts, checked) =
+            near_others_checked_by(framework, &first, vec![Event::add_pod(other("n3"))]);
+        assert_eq!((&racks[0], conflicts), (&Some("r1".to_owned()), 0));
+        checked
+    };
+    assert_eq!(checked(Framework::default_profile()), 0);
+    // A plugin of which it is not known whether it treats all pods of a template alike.
+    assert_eq!(checked(with_plugin(Meddler(Arc::new(|| ())))), 2);
+    // A pod that takes precedence is nominated to a node.
+    let handle = Handle::default();
+    handle.nominator().add(pod("nominated").priority(1).cpu(100).build(), "n2".into());
+    assert_eq!(checked(Framework::default_profile_with(&handle)), 2);
 }
 
 #[test]
