@@ -456,9 +456,6 @@ impl<'a> Filters<'a> {
     /// decided, and nothing has happened to it since, so local filters are not called. `None` if placing a pod of the
     /// same template on one of the nodes may change the verdict on another, or if a plugin failed.
     pub(crate) fn still_pass(&self, nodes: &[NodeSlot]) -> Option<Vec<bool>> {
-        if self.are_local() {
-            return Some(vec![true; nodes.len()]);
-        }
         if self.rejected.is_some() || self.only.is_some() || self.nominated.is_some() {
             return None;
         }

@@ -529,7 +529,7 @@ impl Framework {
 
     /// Returns whether all plugins that take part in decisions treat the pods of this pod's template alike
     /// ([`Plugin::is_by_template`]).
-    pub(super) fn is_by_template(&self, pod: &Pod) -> bool {
+    pub(crate) fn is_by_template(&self, pod: &Pod) -> bool {
         let filters = self.pre_filter_order().map(|(plugin, _)| plugin);
         let scores = self.pre_score_order().map(|(plugin, _, _)| plugin);
         let panics = self.handle.panics();

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::model::Pod;
-use crate::snapshot::{Cluster, NodeSlot, Plan};
+use crate::snapshot::Plan;
 
 use super::choose::{Choice, PluginScores};
 use super::extender::ExtenderVerdicts;
@@ -19,21 +19,6 @@ use super::scores::Scores;
 use super::search::{Chosen, FoundChunks, Search};
 use super::stages::Stages;
 use super::{Algorithm, Cycle, CycleState, Decision, Feasible, Framework, Status};
-
-impl Framework {
-    /// Returns which of these nodes still pass the filters for pods of this pod's template, if each passed when a
-    /// placement on it was decided and nothing has happened to it since ([`Filters::still_pass`]).
-    pub(crate) fn still_pass(
-        &self,
-        cluster: &Cluster,
-        pod: &Pod,
-        nodes: &[NodeSlot],
-    ) -> Option<Vec<bool>> {
-        let state = CycleState::default();
-        let filters = || self.pre_filter(Cycle::new(cluster, pod, &state));
-        self.is_by_template(pod).then(filters)?.still_pass(nodes)
-    }
-}
 
 /// A pod that was placed on a plan.
 pub(crate) struct Planned {

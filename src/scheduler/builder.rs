@@ -16,7 +16,7 @@ use crate::framework::{
 use crate::log::{SpawnError, Unavailable};
 use crate::model::{DEFAULT_SCHEDULER, Name, Pod};
 use crate::snapshot::{Cluster, NodeSlot};
-use crate::state::{CommitCheck, CommitPolicy, RoomCheck};
+use crate::state::{CommitCheck, CommitPolicy, Recheck, RoomCheck};
 
 use super::queue::{QueueConfig, QueueError, QueueFront, SchedulingQueue};
 use super::{
@@ -302,12 +302,7 @@ impl CommitCheck for LateCheck {
         }
     }
 
-    fn check_unchanged(
-        &self,
-        cluster: &Cluster,
-        pod: &Pod,
-        nodes: &[NodeSlot],
-    ) -> Option<Vec<bool>> {
+    fn check_unchanged(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeSlot]) -> Recheck {
         match self.0.get() {
             Some(check) => check.check_unchanged(cluster, pod, nodes),
             None => RoomCheck.check_unchanged(cluster, pod, nodes),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::framework::Framework;
+use crate::framework::{Cycle, CycleState, Framework};
 use crate::model::Pod;
 use crate::snapshot::{Cluster, NodeSlot};
-use crate::state::{CommitCheck, RoomCheck};
+use crate::state::{CommitCheck, Recheck, RoomCheck};
 
 use super::Profiles;
 
@@ -42,18 +42,19 @@ impl CommitCheck for FilterCheck {
         }
     }
 
-    fn check_unchanged(
-        &self,
-        cluster: &Cluster,
-        pod: &Pod,
-        nodes: &[NodeSlot],
-    ) -> Option<Vec<bool>> {
-        match self.0.get(pod) {
-            Some(framework) => {
-                let pod = Pod { node_name: None, ..pod.clone() };
-                framework.still_pass(cluster, &pod, nodes)
-            }
-            None => RoomCheck.check_unchanged(cluster, pod, nodes),
+    fn check_unchanged(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeSlot]) -> Recheck {
+        let Some(framework) = self.0.get(pod) else {
+            return RoomCheck.check_unchanged(cluster, pod, nodes);
+        };
+        let pod = Pod { node_name: None, ..pod.clone() };
+        if !framework.is_by_template(&pod) {
+            return Recheck::OneByOne;
+        }
+        let state = CycleState::default();
+        let filters = framework.pre_filter(Cycle::new(cluster, &pod, &state));
+        match filters.are_local() {
+            true => Recheck::Valid,
+            false => filters.still_pass(nodes).map_or(Recheck::OneByOne, Recheck::Each),
         }
     }
 }

@@ -25,7 +25,7 @@ mod node_info;
 mod object_store;
 mod objects;
 mod per_chunk;
-mod plan;
+pub(crate) mod plan;
 mod pod_index;
 mod stores;
 mod table;

@@ -25,6 +25,19 @@ use super::cluster::{Cluster, Snapshot};
 use super::draft::{Draft, node_of};
 use super::lane::TemplateId;
 
+/// The result of [`CommitCheck::check_unchanged`](crate::state::CommitCheck::check_unchanged).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Recheck {
+    /// All placements are still valid, because the check reads only the node and the pod's template.
+    Valid,
+    /// Whether the placement on each node is still valid, in order. A valid placement must remain valid when pods for
+    /// which the check returns this or [`Recheck::Valid`] are placed on other nodes.
+    Each(Vec<bool>),
+    /// Each placement must be checked after those before it.
+    OneByOne,
+}
+
 /// Identifies a plan, and records its outcome.
 #[derive(Debug)]
 pub(crate) struct PlanId {
@@ -195,14 +208,13 @@ impl Draft {
     }
 
     /// Finds the chunks of a plan that can be taken over, although other events came in between: those that these events
-    /// did not change, and whose pods are all unknown and still fit. The plan must be for these pods. `check` returns
-    /// which placements of pods of one template are still valid, or `None` if each must be checked after those before
-    /// it. O(pods × log n).
+    /// did not change, whose pods are all unknown and still fit, and that no check of an earlier pod sees. The plan must
+    /// be for these pods. `check` checks the placements of pods of one template. O(pods × log n).
     pub(crate) fn grafts(
         &self,
         plan: Box<Plan>,
         pods: &[Arc<Pod>],
-        mut check: impl FnMut(&Pod, &[NodeSlot]) -> Option<Vec<bool>>,
+        mut check: impl FnMut(&Pod, &[NodeSlot]) -> Recheck,
     ) -> Result<Grafts, Box<Plan>> {
         let (own, other) = (&self.cluster, &plan.draft.cluster);
         let is_same_line = Arc::ptr_eq(&own.rest.leases, &other.rest.leases)
@@ -217,36 +229,50 @@ impl Draft {
             newest.is_some_and(|newest| newest <= plan.id.since || mutated!("graft-over-changes"))
         };
         let is_new = |uid| self.pod(uid).is_none() || mutated!("graft-twice");
-        // Each chunk, and whether it cannot be taken over because of a pod.
-        let mut chunks: Vec<(u32, bool)> = Vec::with_capacity(pods.len());
-        // A pod that must be checked after those before it may also affect the checks of those after it.
-        let mut are_independent = true;
+        let mut candidates: Vec<Candidate> = Vec::with_capacity(pods.len());
         let mut placed = plan.placed.iter();
         let mut nodes = Vec::with_capacity(pods.len());
+        // Once a pod is checked at its turn, all later ones are.
+        let mut is_one_by_one = false;
         for run in pods.chunk_by(|a, b| a.template == b.template) {
             let has_numbers = has_equal_numbers(own, other, &run[0].template);
-            let start = chunks.len();
+            let start = candidates.len();
             nodes.clear();
-            for (pod, (slot, _)) in run.iter().zip(&mut placed) {
+            for (pod, (slot, number)) in run.iter().zip(&mut placed) {
                 let Some(place) = own.rest.places.get(slot.0) else { return Err(plan) };
-                let may_be_taken = has_numbers && is_unchanged(place.chunk) && is_new(&pod.uid);
-                chunks.push((place.chunk, !may_be_taken));
+                let can_be_taken = has_numbers
+                    && is_unchanged(place.chunk)
+                    && is_new(&pod.uid)
+                    && !could_be_mistaken(own, *number, &pod.template);
                 // The node itself is not read: that would cost a cache miss for each pod.
-                nodes.extend(may_be_taken.then_some(*slot));
+                nodes.extend(can_be_taken.then_some(*slot));
+                candidates.push(Candidate {
+                    chunk: place.chunk,
+                    last: candidates.len(),
+                    first_dependent: usize::MAX,
+                    can_be_taken,
+                });
             }
-            let valid = if are_independent { check(&run[0], &nodes) } else { None };
-            are_independent = valid.is_some();
-            let mut valid = valid.unwrap_or_default().into_iter();
-            for (_, is_excluded) in chunks[start..].iter_mut().filter(|(_, excluded)| !excluded) {
-                *is_excluded = valid.next() != Some(true);
+            let result = match is_one_by_one {
+                true => Recheck::OneByOne,
+                false => check(&run[0], &nodes),
+            };
+            let valid = match result {
+                Recheck::Valid => continue,
+                Recheck::Each(valid) => valid,
+                Recheck::OneByOne => {
+                    is_one_by_one = true;
+                    Vec::new()
+                }
+            };
+            let mut valid = valid.into_iter();
+            for pod in &mut candidates[start..] {
+                pod.first_dependent = pod.last;
+                pod.can_be_taken = pod.can_be_taken && valid.next() == Some(true);
             }
         }
-        // A chunk is taken over with all of its pods or not at all.
-        chunks.sort_unstable_by_key(|(chunk, is_excluded)| (*chunk, !is_excluded));
-        chunks.dedup_by_key(|(chunk, _)| *chunk);
-        let chunks = chunks.into_iter().filter(|(_, is_excluded)| !is_excluded);
-        let chunks = chunks.map(|(chunk, _)| (chunk, None)).collect();
-        Ok(Grafts { plan, chunks })
+        let chunks = Candidate::chosen(candidates).into_iter().map(|chunk| (chunk, None));
+        Ok(Grafts { plan, chunks: chunks.collect() })
     }
 
     /// Places the `n`-th pod of the plan by taking over its chunk, and returns its node. `None` if the chunk cannot be
@@ -281,6 +307,59 @@ impl Draft {
         self.count_placed(pod, slot, true);
         Some(slot)
     }
+}
+
+/// A chunk that may be taken over. A pod is known by its position in the plan.
+#[derive(Clone, Copy)]
+struct Candidate {
+    chunk: u32,
+    /// The last pod that was placed in the chunk.
+    last: usize,
+    /// The first one whose check also reads other chunks; `usize::MAX` if there is none.
+    first_dependent: usize,
+    can_be_taken: bool,
+}
+
+impl Candidate {
+    /// Returns the numbers of the chunks to take over, sorted. A chunk is taken over with all of its pods, at the turn of
+    /// the first one. If a pod is checked at its own turn and its check reads other chunks, it must not see the pods
+    /// after it, so their chunks are not taken over. O(pods × log pods).
+    fn chosen(mut pods: Vec<Candidate>) -> Vec<u32> {
+        pods.sort_unstable_by_key(|pod| pod.chunk);
+        pods.dedup_by(|pod, all| {
+            let is_same = pod.chunk == all.chunk;
+            if is_same {
+                all.last = all.last.max(pod.last);
+                all.first_dependent = all.first_dependent.min(pod.first_dependent);
+                all.can_be_taken &= pod.can_be_taken;
+            }
+            is_same
+        });
+        let mut chunks = pods;
+        let dependent = chunks.iter().filter(|of| !of.can_be_taken).map(|of| of.first_dependent);
+        let mut first_checked = dependent.min().unwrap_or(usize::MAX);
+        // A chunk that is not taken over may have an earlier pod of this kind, so the latest chunks come first.
+        chunks.sort_unstable_by_key(|chunk| std::cmp::Reverse(chunk.last));
+        for chunk in &mut chunks {
+            if chunk.last <= first_checked {
+                break;
+            }
+            chunk.can_be_taken = false;
+            first_checked = first_checked.min(chunk.first_dependent);
+        }
+        let mut chosen: Vec<u32> =
+            chunks.iter().filter(|of| of.can_be_taken).map(|of| of.chunk).collect();
+        chosen.sort_unstable();
+        chosen
+    }
+}
+
+/// Returns whether another pod's check could take a pod of this template for one of another template: a plan numbers
+/// templates by itself, and the numbers of a chunk are corrected at each pod's turn. Only the templates of pods with
+/// affinity are looked up then.
+fn could_be_mistaken(own: &Cluster, number: TemplateId, template: &Template) -> bool {
+    let has_affinity = template.pod_affinity.is_some() || template.pod_anti_affinity.is_some();
+    has_affinity && own.template(number).is_none_or(|known| **known != *template)
 }
 
 /// Returns whether the resources that pods of this template request have the same numbers in both states. The amounts of

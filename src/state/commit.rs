@@ -1,6 +1,7 @@
 //! Commit checks, which decide whether a placement is still valid when the writer is about to assume it.
 
 use crate::model::Pod;
+use crate::snapshot::plan::Recheck;
 use crate::snapshot::{Cluster, NodeInfo, NodeSlot};
 
 /// Decides whether a placement still fits when the writer is about to assume it. The caller supplies the
@@ -15,18 +16,9 @@ pub trait CommitCheck: Send + Sync {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String>;
 
     /// Checks placements of pods of this pod's template on several nodes at once. A scheduler has checked each of them
-    /// on an earlier version, and nothing has happened to the nodes since. Returns for each node whether the placement
-    /// is still valid. `None` if each placement must be checked after those before it, which is the default.
-    ///
-    /// Must return `None` if any of the results could change when such a pod, or a pod of another template for which
-    /// this returns results, is placed on another node.
-    fn check_unchanged(
-        &self,
-        _cluster: &Cluster,
-        _pod: &Pod,
-        _nodes: &[NodeSlot],
-    ) -> Option<Vec<bool>> {
-        None
+    /// on an earlier version, and nothing has happened to the nodes since. The default is [`Recheck::OneByOne`].
+    fn check_unchanged(&self, _cluster: &Cluster, _pod: &Pod, _nodes: &[NodeSlot]) -> Recheck {
+        Recheck::OneByOne
     }
 }
 
@@ -57,9 +49,9 @@ impl CommitPolicy {
         cluster: &Cluster,
         pod: &Pod,
         nodes: &[NodeSlot],
-    ) -> Option<Vec<bool>> {
+    ) -> Recheck {
         match self {
-            CommitPolicy::Room | CommitPolicy::Unchecked => Some(vec![true; nodes.len()]),
+            CommitPolicy::Room | CommitPolicy::Unchecked => Recheck::Valid,
             CommitPolicy::Check(check) => check.check_unchanged(cluster, pod, nodes),
         }
     }
@@ -107,8 +99,8 @@ impl CommitCheck for RoomCheck {
         has_room(cluster.node(node), pod, node)
     }
 
-    fn check_unchanged(&self, _: &Cluster, _: &Pod, nodes: &[NodeSlot]) -> Option<Vec<bool>> {
-        Some(vec![true; nodes.len()])
+    fn check_unchanged(&self, _: &Cluster, _: &Pod, _: &[NodeSlot]) -> Recheck {
+        Recheck::Valid
     }
 }
 

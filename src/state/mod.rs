@@ -12,6 +12,7 @@ mod rebuild;
 mod relist;
 
 pub(crate) use crate::snapshot::draft::Threads;
+pub use crate::snapshot::plan::Recheck;
 pub use audit::Difference;
 pub use commit::{CommitCheck, CommitPolicy, RoomCheck};
 pub(crate) use lifecycle::{Observer, State};

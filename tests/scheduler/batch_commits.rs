@@ -159,6 +159,75 @@ fn a_pod_is_not_checked_beside_pods_that_come_after_it() {
     assert_eq!(meddled.figures().conflicts, 1);
 }
 
+/// Nodes n1 and n2 in one rack and n3 in another one, each in a zone of its own, and a pod of the app x on n2 and on n3.
+fn two_racks(takes_over: bool) -> Meddled {
+    let meddled = Meddled::new(takes_over, AlgorithmConfig::default());
+    for (name, rack) in [("n1", "r1"), ("n2", "r1"), ("n3", "r2")] {
+        let node = node(name).hostname().zone(name).label("rack", rack).cpu(10_000).pods(100);
+        submit(&meddled.engine, Event::add_node(node.build())).unwrap();
+    }
+    for (name, node) in [("seed", "n2"), ("elsewhere", "n3")] {
+        let pod = pod(name).label("app", "x").on(node).build();
+        submit(&meddled.engine, Event::add_pod(pod)).unwrap();
+    }
+    meddled
+}
+
+/// Pods on n3, each of another template. They get the numbers that a plan gives to its templates.
+fn numbered(template: impl Fn(PodBuilder) -> PodBuilder) -> impl Iterator<Item = Event> {
+    (0..6).map(move |n| {
+        let other = pod(format!("other-{n}")).label("n", &n.to_string());
+        Event::add_pod(template(other).on("n3").build())
+    })
+}
+
+/// Schedules the pods in a batch, with these events before the decision after the first `decisions` ones, with and
+/// without taking chunks over. Returns the results, which must be equal.
+fn either_way(
+    pods: [PodBuilder; 3],
+    decisions: usize,
+    events: &[Event],
+) -> Vec<Result<Name, CycleError>> {
+    let pods = pods.map(|pod| Arc::new(pod.build()));
+    let ways = [true, false].map(|takes_over| {
+        let mut meddled = two_racks(takes_over);
+        let placed = meddled.batch(&pods, decisions, events.to_vec());
+        let end = meddled.engine.reader().unwrap().snapshot();
+        assert_eq!(end.audit(), vec![]);
+        (placed, meddled.figures(), end.dump())
+    });
+    assert_eq!(ways[0], ways[1]);
+    let [(placed, ..), _] = ways;
+    placed
+}
+
+#[test]
+fn a_check_sees_no_later_pod_of_the_batch_that_could_be_taken_over() {
+    let near = || one_rack(LabelSelector::Nothing);
+    let gone = || Event::RemovePod { uid: Uid::new("default/seed"), node: None };
+    let late = |app: &str| only_on("late", "n1").label("app", app);
+
+    // The only pod that meets the affinity comes after the check.
+    let pods = [only_on("first", "n1"), only_on("near", "n2").pod_affinity(near()), late("x")];
+    let known = Pod { uid: Uid::new("default/known"), ..late("x").build() };
+    either_way(pods, 2, &[Event::add_pod(known.on("n3")), gone()]);
+
+    // A later pod has the number of a template that meets the affinity.
+    let pods = [only_on("first", "n1"), only_on("near", "n2").pod_affinity(near()), late("y")];
+    let events: Vec<Event> =
+        std::iter::once(gone()).chain(numbered(|pod| pod.label("app", "x"))).collect();
+    let placed = either_way(pods, 2, &events);
+    assert!(matches!(&placed[1], Err(CycleError::Schedule(_))), "{placed:?}");
+
+    // A later pod has the number of a template whose anti-affinity excludes the checked pod.
+    let plain = only_on("plain", "n2").label("app", "x");
+    let pods = [only_on("first", "n1"), plain, late("y").pod_affinity(near())];
+    let beside = Event::add_pod(pod("beside").on("n2").build());
+    let apart = numbered(|pod| pod.pod_anti_affinity(one_rack(LabelSelector::Nothing)));
+    let placed = either_way(pods, 1, &std::iter::once(beside).chain(apart).collect::<Vec<_>>());
+    assert!(placed.iter().all(Result::is_ok), "{placed:?}");
+}
+
 #[test]
 fn a_pod_is_checked_against_the_anti_affinity_of_pods_before_it_in_the_batch() {
     let mut meddled = one_rack_of_nodes();
@@ -342,7 +411,9 @@ fn takes_over_as_it_checks(
                 }
             })
             .collect();
-        let after = draw.below(batch as u64) as usize;
+        // An early change leaves more pods to be checked in the current state.
+        let decisions = if draw.one_in(2) { batch as u64 } else { 3.min(batch as u64) };
+        let after = draw.below(decisions) as usize;
         let placed = worlds.each_mut().map(|world| world.batch(&pods, after, events.clone()));
         prop_assert_eq!(&placed[0], &placed[1]);
         prop_assert_eq!(worlds[0].figures(), worlds[1].figures());

@@ -2,11 +2,11 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Feasible, Framework, Handle, Partition, Plugin, Point,
-    PreFilter, PreScore, Status,
+    Algorithm, AlgorithmConfig, Code, Cycle, Feasible, Filter, Framework, Handle, Partition,
+    Plugin, Point, PreFilter, PreScore, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -17,8 +17,8 @@ use portolan::plugins::default_plugins;
 use portolan::scheduler::{
     Attempt, CycleError, FilterCheck, InMemoryEvictor, Profiles, Scheduler, Schedulers,
 };
-use portolan::snapshot::{Cluster, NodeSlot};
-use portolan::state::{CommitCheck, CommitPolicy};
+use portolan::snapshot::{Cluster, NodeInfo, NodeSlot};
+use portolan::state::{CommitCheck, CommitPolicy, Recheck};
 use portolan::{Config, Engine};
 use portolan_testkit::draw::Draw;
 use portolan_testkit::random::Random;
@@ -293,12 +293,7 @@ impl CommitCheck for Counting {
         self.0.check(cluster, pod, node)
     }
 
-    fn check_unchanged(
-        &self,
-        cluster: &Cluster,
-        pod: &Pod,
-        nodes: &[NodeSlot],
-    ) -> Option<Vec<bool>> {
+    fn check_unchanged(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeSlot]) -> Recheck {
         self.0.check_unchanged(cluster, pod, nodes)
     }
 }
@@ -312,6 +307,11 @@ fn in_rack() -> PodAffinity {
         namespace_selector: LabelSelector::Nothing,
     };
     PodAffinity { required: Box::new([term]), ..PodAffinity::default() }
+}
+
+/// A pod that must share a rack with another one of its kind.
+fn near(name: &str) -> Pod {
+    pod(name).cpu(100).label("app", "x").pod_affinity(in_rack()).build()
 }
 
 /// Schedules two pods, which must be in a rack with others of their kind, in a batch. The nodes n1 and n2 are in one rack
@@ -344,9 +344,7 @@ fn near_others_checked_by(
         }
     }));
     let mut scheduler = scheduler(&engine, with_plugin(meddler), AlgorithmConfig::default());
-    let near =
-        |name: &str| Arc::new(pod(name).cpu(100).label("app", "x").pod_affinity(in_rack()).build());
-    let placed = scheduler.schedule_batch(&[near("a"), near("b")], NOW);
+    let placed = scheduler.schedule_batch(&[near("a"), near("b")].map(Arc::new), NOW);
     let end = engine.reader().unwrap().snapshot();
     assert_eq!(end.audit(), vec![]);
     let rack = |node: &str| end.node(node)?.node()?.labels.get("rack").map(str::to_owned);
@@ -357,7 +355,8 @@ fn near_others_checked_by(
 #[test]
 fn placements_near_other_pods_are_taken_over_if_they_are_still_near() {
     let on = |name: &str, node: &str| Event::add_pod(pod(name).label("app", "x").on(node).build());
-    let first = [on("first", "n1")];
+    // A template with affinity that the writer does not know yet is not taken over.
+    let first = [Event::add_pod(near("first").on("n1"))];
     let gone = || Event::RemovePod { uid: Uid::new("default/first"), node: None };
     let (r1, r2) = (Some("r1".to_owned()), Some("r2".to_owned()));
 
@@ -385,7 +384,7 @@ fn placements_near_other_pods_are_taken_over_if_they_are_still_near() {
 #[test]
 fn placements_are_checked_one_by_one_if_more_than_the_template_matters() {
     let other = |node: &str| pod("other").label("app", "x").on(node).build();
-    let first = [Event::add_pod(Pod { uid: Uid::new("default/first"), ..other("n1") })];
+    let first = [Event::add_pod(near("first").on("n1"))];
     let checked = |framework| {
         let (racks, conflicts, checked) =
             near_others_checked_by(framework, &first, vec![Event::add_pod(other("n3"))]);
@@ -399,6 +398,129 @@ fn placements_are_checked_one_by_one_if_more_than_the_template_matters() {
     let handle = Handle::default();
     handle.nominator().add(pod("nominated").priority(1).cpu(100).build(), "n2".into());
     assert_eq!(checked(Framework::default_profile_with(&handle)), 2);
+}
+
+/// What the plugin of a check does, but not that of the scheduler.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    RejectsPods,
+    AllowsOnlyN3,
+    MayReject,
+    RejectsNodes,
+    Panics,
+}
+
+impl Plugin for Fault {
+    fn name(&self) -> &'static str {
+        "Fault"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
+    fn is_by_template(&self, _: &Pod) -> bool {
+        true
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        match self {
+            Fault::RejectsPods => Err(Status::new(Code::Unschedulable, "Fault", "rejected")),
+            Fault::AllowsOnlyN3 => Ok(PreFilter::Only(vec!["n3".into()], Box::new(*self))),
+            _ => Ok(PreFilter::Filter(Box::new(*self))),
+        }
+    }
+}
+
+impl Filter for Fault {
+    fn filter(&self, _: NodeInfo<'_>) -> Option<Status> {
+        match self {
+            Fault::RejectsNodes => Some(Status::new(Code::Unschedulable, "Fault", "rejected")),
+            Fault::Panics => panic!("a fault"),
+            _ => None,
+        }
+    }
+
+    fn keeps_passing(&self) -> bool {
+        !matches!(self, Fault::MayReject)
+    }
+}
+
+#[test]
+fn each_filter_takes_part_when_placements_are_checked_together() {
+    let first = [Event::add_pod(near("first").on("n1"))];
+    let other = || Event::add_pod(pod("other").on("n3").build());
+    for (fault, conflicts) in [
+        (Fault::RejectsPods, 2),
+        (Fault::AllowsOnlyN3, 2),
+        (Fault::MayReject, 0),
+        (Fault::RejectsNodes, 2),
+        (Fault::Panics, 2),
+    ] {
+        let (racks, found, checked) =
+            near_others_checked_by(with_plugin(fault), &first, vec![other()]);
+        assert_eq!((found, checked), (conflicts, 2), "{fault:?}");
+        // Decided again on the current version, the placements are not checked.
+        assert!(racks.iter().all(|rack| rack.as_deref() == Some("r1")), "{fault:?}: {racks:?}");
+    }
+}
+
+/// Refuses a node, once it is set.
+#[derive(Clone, Default)]
+struct Refusing(Arc<OnceLock<String>>);
+
+impl CommitCheck for Refusing {
+    fn check(&self, _: &Cluster, _: &Pod, node: &str) -> Result<(), String> {
+        match self.0.get() {
+            Some(refused) if *refused == *node => Err("refused".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_unchanged(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeSlot]) -> Recheck {
+        let nodes = nodes.iter().map(|slot| cluster.node_by_slot(*slot).unwrap().name());
+        Recheck::Each(nodes.map(|node| self.check(cluster, pod, node).is_ok()).collect())
+    }
+}
+
+#[test]
+fn each_placement_has_its_own_result() {
+    // Which of the pods have a template of their own, and on whose node another event happens.
+    for (cpu, changed) in [([600, 601, 601], None), ([600; 3], Some(0)), ([600; 3], None)] {
+        let run = |event: Option<String>, refused: Option<&str>| {
+            let check = Refusing::default();
+            let engine =
+                Engine::shared(Config { commit_check: check.clone().into(), ..Config::default() });
+            for name in ["n1", "n2", "n3"] {
+                let node = node(name).zone(name).cpu(1_000).pods(10).build();
+                submit(&engine, Event::add_node(node)).unwrap();
+            }
+            let (calls, submitter) = (AtomicUsize::new(0), engine.clone());
+            let meddler = Meddler(Arc::new(move || {
+                if calls.fetch_add(1, Ordering::Relaxed) == 1 {
+                    let event = event.as_ref().map_or_else(
+                        || Event::put_pending(pod("pending").build()),
+                        |node| Event::add_pod(pod("beside").on(node.clone()).build()),
+                    );
+                    submit(&submitter, event).unwrap();
+                }
+            }));
+            if let Some(refused) = refused {
+                check.0.set(refused.to_owned()).unwrap();
+            }
+            let mut scheduler =
+                scheduler(&engine, with_plugin(meddler), AlgorithmConfig::default());
+            let pods: Vec<Arc<Pod>> = (0..3).flat_map(|n| pods([n], cpu[n])).collect();
+            let placed = scheduler.schedule_batch(&pods, NOW);
+            let nodes = placed.iter().map(|placed| placed.as_ref().unwrap().node().to_string());
+            (nodes.collect::<Vec<_>>(), scheduler.figures().conflicts)
+        };
+        let (nodes, conflicts) = run(None, None);
+        assert_eq!(conflicts, 0);
+        let event = changed.map(|pod: usize| nodes[pod].clone());
+        let (_, conflicts) = run(event, Some(&nodes[1]));
+        assert_eq!(conflicts, 1, "{cpu:?}, {changed:?}");
+    }
 }
 
 #[test]
