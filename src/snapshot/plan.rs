@@ -429,6 +429,32 @@ mod tests {
         (chunk, newest)
     }
 
+    /// Returns the chosen chunks. Each pod is given with its chunk, whether its check reads other chunks, and whether it
+    /// can be taken over.
+    fn chosen(pods: &[(u32, bool, bool)]) -> Vec<u32> {
+        let candidates = pods.iter().enumerate().map(|(n, (chunk, is_dependent, can_be_taken))| {
+            let first_dependent = if *is_dependent { n } else { usize::MAX };
+            Candidate { chunk: *chunk, last: n, first_dependent, can_be_taken: *can_be_taken }
+        });
+        Candidate::chosen(candidates.collect())
+    }
+
+    #[test]
+    fn no_chunk_is_chosen_that_has_a_pod_after_one_that_is_checked_and_reads_other_chunks() {
+        let (local, dependent) = (false, true);
+        assert_eq!(chosen(&[(2, local, true), (1, dependent, true), (2, local, true)]), [1, 2]);
+        assert_eq!(chosen(&[(1, local, true), (1, local, false), (2, dependent, true)]), [2]);
+        assert_eq!(chosen(&[(1, local, true), (2, dependent, false), (3, local, true)]), [1]);
+        assert_eq!(chosen(&[(1, local, true), (2, dependent, false), (1, local, true)]), []);
+        let pods = [(2, local, false), (1, local, true), (2, dependent, true), (1, local, true)];
+        assert_eq!(chosen(&pods), []);
+        // Chunk 2 has a pod after the checked one, so its earlier pod is checked, too, and chunk 1 has one after that.
+        let pods =
+            [(1, local, true), (2, dependent, true), (1, local, true), (3, dependent, false)];
+        assert_eq!(chosen(&pods), [1, 2]);
+        assert_eq!(chosen(&[&pods[..], &[(2, local, true)]].concat()), []);
+    }
+
     #[test]
     fn a_plan_is_adopted_unchanged_if_nothing_else_happened() {
         let mut writer = writer();

@@ -188,9 +188,19 @@ fn either_way(
     decisions: usize,
     events: &[Event],
 ) -> Vec<Result<Name, CycleError>> {
+    beside_nodes(&[], pods, decisions, events)
+}
+
+fn beside_nodes(
+    nodes: &[Event],
+    pods: [PodBuilder; 3],
+    decisions: usize,
+    events: &[Event],
+) -> Vec<Result<Name, CycleError>> {
     let pods = pods.map(|pod| Arc::new(pod.build()));
     let ways = [true, false].map(|takes_over| {
         let mut meddled = two_racks(takes_over);
+        nodes.iter().for_each(|node| submit(&meddled.engine, node.clone()).unwrap());
         let placed = meddled.batch(&pods, decisions, events.to_vec());
         let end = meddled.engine.reader().unwrap().snapshot();
         assert_eq!(end.audit(), vec![]);
@@ -224,7 +234,15 @@ fn a_check_sees_no_later_pod_of_the_batch_that_could_be_taken_over() {
     let pods = [only_on("first", "n1"), plain, late("y").pod_affinity(near())];
     let beside = Event::add_pod(pod("beside").on("n2").build());
     let apart = numbered(|pod| pod.pod_anti_affinity(one_rack(LabelSelector::Nothing)));
-    let placed = either_way(pods, 1, &std::iter::once(beside).chain(apart).collect::<Vec<_>>());
+    let placed = either_way(pods.clone(), 1, &[vec![beside.clone()], apart.collect()].concat());
+    assert!(placed.iter().all(Result::is_ok), "{placed:?}");
+    // The same, but pods of that template are only on a node without a rack, so that they exclude nothing.
+    let node = Event::add_node(node("n4").zone("n4").cpu(1_000).pods(10).build());
+    let apart = (0..6).map(|n| {
+        let other = pod(format!("other-{n}")).label("n", &n.to_string()).on("n4");
+        Event::add_pod(other.pod_anti_affinity(one_rack(LabelSelector::Nothing)).build())
+    });
+    let placed = beside_nodes(&[node], pods, 1, &[vec![beside], apart.collect()].concat());
     assert!(placed.iter().all(Result::is_ok), "{placed:?}");
 }
 
