@@ -63,16 +63,14 @@ pub(crate) struct Order {
 ///
 /// Schedulers with different sections examine and change different chunks, so their placements rarely conflict and the
 /// caches of each stay valid. The sections are handed on in turn, so that each scheduler comes to all nodes even if the
-/// others have nothing to do. A turn lasts for as many events as the list has nodes, times [`EVENTS_PER_NODE`].
+/// others have nothing to do. A turn lasts for as many events as the list has nodes, rounded up to a power of two: few
+/// enough that the nodes of different sections differ by few pods, and many enough that refilling the caches costs little.
+/// It is rounded so that a few more or fewer nodes rarely move the sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) index: u32,
     pub(crate) of: NonZeroU32,
 }
-
-/// Few enough that the nodes of different sections differ by few pods, and many enough that refilling the caches costs
-/// little.
-const EVENTS_PER_NODE: u64 = 2;
 
 impl Default for Section {
     fn default() -> Section {
@@ -88,7 +86,7 @@ impl Section {
         if nodes < of {
             return 0..nodes as usize;
         }
-        let turn = cluster.generation().0 / (EVENTS_PER_NODE * nodes);
+        let turn = cluster.generation().0 / nodes.next_power_of_two();
         let index = (u64::from(self.index) + turn % of) % of;
         let at = |index: u64| (nodes * index / of) as usize;
         at(index)..at(index + 1)
@@ -476,5 +474,19 @@ mod tests {
             }
             writer.expire(crate::model::Timestamp::from_secs(1)).unwrap();
         }
+    }
+
+    #[test]
+    fn sections_stay_in_place_when_a_few_nodes_are_added() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..1_000 {
+            let positions = |nodes| section(0, 8).positions(writer.cluster(), nodes);
+            let eighth = 8 * positions(128).start / 128;
+            assert!((65..128).all(|nodes| positions(nodes).start == nodes * eighth / 8));
+            seen.insert(eighth);
+            writer.expire(crate::model::Timestamp::from_secs(1)).unwrap();
+        }
+        assert_eq!(seen.len(), 1_000_usize.div_ceil(128));
     }
 }

@@ -1,6 +1,7 @@
 //! Pods move from the queue to nodes, and return to the queue if they fail.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
@@ -137,6 +138,21 @@ fn a_pod_that_fits_on_no_node_waits_for_a_suitable_node() {
     assert_eq!(bench.settle(&mut scheduling), 1);
     assert_eq!(&**bench.snapshot().pod(&uid).unwrap().node().name(), "large");
     assert_eq!(bench.place(&uid), None);
+}
+
+#[test]
+fn a_batch_contains_the_pods_of_a_burst() {
+    let bench = Bench::new();
+    let mut scheduling = bench.scheduling(1);
+    bench.node("n1", 1_000);
+    for n in 0..60 {
+        bench.pending(cpu(format!("p{n}"), 10));
+    }
+    let mut batch = |most| {
+        let most = NonZeroUsize::new(most).unwrap();
+        scheduling.schedule_batch(most, Some(Instant::now()), bench.clock()).unwrap().len()
+    };
+    assert_eq!([batch(50), batch(50)], [50, 10]);
 }
 
 #[test]

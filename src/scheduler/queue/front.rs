@@ -164,7 +164,8 @@ impl QueueFront {
         self.wait_for(deadline, clock, SchedulingQueue::pop_together)
     }
 
-    /// Pops up to `most` more pods that are ready, each with its siblings, and appends them to `popped`. Does not wait.
+    /// Pops up to `most` more pods that are ready, each with its siblings, and appends them to `popped`. Processes about
+    /// as many waiting events first, because they may bring the pods. Does not wait.
     pub(crate) fn pop_ready(
         &self,
         most: usize,
@@ -175,6 +176,14 @@ impl QueueFront {
             return;
         }
         let mut shared = lock(&self.shared);
+        for _ in 0..most.div_ceil(NOTES) {
+            if !shared.work(clock()) {
+                break;
+            }
+            // Releases the lock so that other threads can return pods.
+            drop(shared);
+            shared = lock(&self.shared);
+        }
         let now = clock();
         let ready = std::iter::from_fn(|| shared.queue.pop_together(now)).take(most);
         popped.extend(ready);
