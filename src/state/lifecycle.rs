@@ -174,17 +174,8 @@ impl State {
             }
             Event::AssumeEach { pods, decided_on, prepared } => {
                 let plan = prepared.take::<Plan>();
-                match plan.map(|plan| self.adopt(plan, pods, observer)) {
-                    Some(Ok(())) => applied.added = pods.len(),
-                    other => {
-                        let age = self.age(*decided_on);
-                        let plan = other.and_then(Result::err);
-                        if let Some(plan) = self.assume_each(pods, (age, plan), applied, observer) {
-                            prepared.put_back(plan);
-                        }
-                    }
-                }
-                applied.generation = self.generation;
+                let plan = self.assume_batch(pods, *decided_on, plan, applied, observer);
+                plan.into_iter().for_each(|plan| prepared.put_back(plan));
             }
             Event::Preempt { pod, victims, decided_on } => {
                 let age = self.age(*decided_on);
@@ -211,14 +202,7 @@ impl State {
                 applied.updated = 1;
             }
             Event::RemovePod { uid, node } => {
-                // With Gödel semantics, the stored node is authoritative, because the object may be older.
-                let node = node.as_ref().filter(|_| !self.has_pod_states());
-                let known = self.check_known(uid, node, |uid| EventError::NotFound { uid })?;
-                if self.assumed(uid).is_some() {
-                    // The scheduler is still binding the pod and must learn that it was deleted.
-                    self.not_pending(uid, observer);
-                }
-                self.displace(uid, known, Leaving::Deleted, observer);
+                self.remove_pod(uid, node.as_ref(), observer)?;
                 applied.removed = 1;
             }
             Event::PutPending(pod) if self.has_pod_states() => {
@@ -226,14 +210,7 @@ impl State {
             }
             Event::PutPending(pod) => self.put_pending(pod, observer)?,
             Event::RemovePending(uid) => {
-                if uid.is_empty() {
-                    return Err(EventError::EmptyUid);
-                }
-                self.not_pending(uid, observer);
-                if let Some(pod_ref) = self.assumed(uid) {
-                    self.displace(uid, pod_ref, Leaving::Deleted, observer);
-                    applied.removed = 1;
-                }
+                applied.removed = usize::from(self.remove_pending(uid, observer)?);
             }
             Event::AddNode(node) | Event::UpdateNode(node) => {
                 self.draft.check_node(node)?;
@@ -368,6 +345,29 @@ impl State {
         Ok(())
     }
 
+    /// Assumes each pod after those before it, by adopting the plan if possible. Returns what is left of the plan.
+    fn assume_batch(
+        &mut self,
+        pods: &[Arc<Pod>],
+        decided_on: Option<Generation>,
+        plan: Option<Box<Plan>>,
+        applied: &mut Applied,
+        observer: &mut impl Observer,
+    ) -> Option<Box<Plan>> {
+        let left = match plan.map(|plan| self.adopt(plan, pods, observer)) {
+            Some(Ok(())) => {
+                applied.added = pods.len();
+                None
+            }
+            other => {
+                let plan = other.and_then(Result::err);
+                self.assume_each(pods, (self.age(decided_on), plan), applied, observer)
+            }
+        };
+        applied.generation = self.generation;
+        left
+    }
+
     /// Assumes the pods one by one, each as an event of its own. Where a plan for them still holds, takes over its
     /// placements without checking them again. Returns what is left of the plan.
     fn assume_each(
@@ -413,6 +413,38 @@ impl State {
             }
         }
         grafts.map(|grafts| grafts.finish(&self.draft)).or(refused)
+    }
+
+    fn remove_pod(
+        &mut self,
+        uid: &Uid,
+        node: Option<&Name>,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
+        // With Gödel semantics, the stored node is authoritative, because the object may be older.
+        let node = node.filter(|_| !self.has_pod_states());
+        let known = self.check_known(uid, node, |uid| EventError::NotFound { uid })?;
+        if self.assumed(uid).is_some() {
+            // The scheduler is still binding the pod and must learn that it was deleted.
+            self.not_pending(uid, observer);
+        }
+        self.displace(uid, known, Leaving::Deleted, observer);
+        Ok(())
+    }
+
+    /// Removes a pending pod, and returns `true` if it was assumed.
+    fn remove_pending(
+        &mut self,
+        uid: &Uid,
+        observer: &mut impl Observer,
+    ) -> Result<bool, EventError> {
+        if uid.is_empty() {
+            return Err(EventError::EmptyUid);
+        }
+        self.not_pending(uid, observer);
+        let Some(pod_ref) = self.assumed(uid) else { return Ok(false) };
+        self.displace(uid, pod_ref, Leaving::Deleted, observer);
+        Ok(true)
     }
 
     fn finish_binding(
