@@ -6,6 +6,7 @@
 //! object that the counting reads changes, or if the version belongs to another lineage.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::framework::ByTemplate;
@@ -114,16 +115,35 @@ impl Ledger {
 /// The largest number of templates to cache values for.
 const MAX_TEMPLATES: usize = 64;
 
+/// The number of threads that rarely wait for each other.
+const THREADS: usize = 8;
+
 /// Values that a plugin caches for the pods of each template from one cycle to the next. Decisions never depend on
 /// whether a value is cached.
-pub(super) struct Remembered<T>(Mutex<ByTemplate<T>>);
+///
+/// Schedulers on several threads may share a plugin. Each thread has values of its own, because it would otherwise wait
+/// for the others, and the threads' plans start at different versions, so each would have to count again what another
+/// has counted for its plan.
+pub(super) struct Remembered<T>([Mutex<ByTemplate<T>>; THREADS]);
+
+/// Returns the number of this thread among those that have called this function.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        // Relaxed: only the numbers must differ.
+        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
 
 impl<T: Default> Remembered<T> {
-    /// Calls `work` with the value cached for this template. Holds the lock meanwhile, so other threads wait.
+    /// Calls `work` with the value cached for this template. Holds a lock meanwhile. More than [`THREADS`] threads may
+    /// wait for each other.
     pub(super) fn with<R>(&self, template: &Arc<Template>, work: impl FnOnce(&mut T) -> R) -> R {
-        let mut all = self.0.lock().unwrap_or_else(|poisoned| {
+        let own = &self.0[thread_number() % THREADS];
+        let mut all = own.lock().unwrap_or_else(|poisoned| {
             // A panic may have left a value half updated.
-            self.0.clear_poison();
+            own.clear_poison();
             let mut all = poisoned.into_inner();
             *all = ByTemplate::default();
             all
@@ -138,7 +158,7 @@ impl<T: Default> Remembered<T> {
 
 impl<T> Default for Remembered<T> {
     fn default() -> Remembered<T> {
-        Remembered(Mutex::default())
+        Remembered(Default::default())
     }
 }
 
@@ -152,5 +172,30 @@ impl<T> Clone for Remembered<T> {
 impl<T> fmt::Debug for Remembered<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Remembered")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pod;
+
+    #[test]
+    fn threads_remember_values_of_their_own() {
+        let remembered = Remembered::<usize>::default();
+        let template = pod("p").build().template.clone();
+        let add = || {
+            remembered.with(&template, |value| {
+                *value += 1;
+                *value
+            })
+        };
+        assert_eq!(add(), 1);
+        // Of many threads, some have the number of this one.
+        let firsts = (0..4 * THREADS).filter(|_| {
+            std::thread::scope(|scope| scope.spawn(|| (add(), add())).join().unwrap() == (1, 2))
+        });
+        assert!(firsts.count() > 0);
+        assert!(add() > 1);
     }
 }
