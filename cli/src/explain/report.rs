@@ -37,7 +37,9 @@ impl fmt::Display for Shortfall<'_> {
         let [low, middle, high] = amounts(resource, [least, median, most]);
         match least == most {
             true => write!(f, "{resource} short by {low}"),
-            false => write!(f, "{resource} short by at least {low}, at most {high}, median {middle}"),
+            false => {
+                write!(f, "{resource} short by at least {low}, at most {high}, median {middle}")
+            }
         }
     }
 }

@@ -27,7 +27,8 @@ const MOST: usize = 1_000_000;
 
 impl Copies {
     pub(super) fn parse(text: &str) -> Result<Copies, String> {
-        const FORM: &str = "pass COUNTxFILE, such as 3xnode.yaml for 3 copies of the node in node.yaml";
+        const FORM: &str =
+            "pass COUNTxFILE, such as 3xnode.yaml for 3 copies of the node in node.yaml";
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         match text.split_once('x') {
             Some((count, file)) if is_number(count) && !file.is_empty() => {
@@ -65,7 +66,8 @@ impl Copies {
         (notes, intake): (&mut Vec<String>, &mut Intake),
     ) -> Result<usize, Failure> {
         let mut reader = engine.reader().map_err(closed)?;
-        let objects = cluster::read(std::slice::from_ref(&self.file)).map_err(|it| self.explained(it))?;
+        let objects =
+            cluster::read(std::slice::from_ref(&self.file)).map_err(|it| self.explained(it))?;
         intake.count(&objects);
         let others = objects.read.iter().filter(|(kind, _)| **kind != "Node" && **kind != "Pod");
         others.for_each(|(kind, number)| intake.unread(kind, *number, "not used by --add"));
@@ -74,7 +76,10 @@ impl Copies {
         intake.unread("Node", more, "--add copies the first node of a file");
         let like = objects.nodes.first().ok_or_else(|| Failure::File {
             file: self.file.clone(),
-            what: format!("no nodes found: --add {}xFILE copies the first node of FILE", self.count),
+            what: format!(
+                "no nodes found: --add {}xFILE copies the first node of FILE",
+                self.count
+            ),
         })?;
         let mut placed = 0;
         for n in 1..=self.count {
