@@ -771,8 +771,8 @@ fn questions() -> Vec<(Vec<&'static str>, Vec<&'static str>)> {
             ],
         ),
         (
-            vec!["--add", "2x/dev/null"],
-            vec!["/dev/null: no nodes found: --add 2xFILE copies the first node of FILE"],
+            vec!["--add", "2xexamples/pods.yaml"],
+            vec!["pods.yaml: no nodes found: --add 2xFILE copies the first node of FILE"],
         ),
         (
             vec!["--pods", "missing.yaml"],
