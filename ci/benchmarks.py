@@ -176,7 +176,7 @@ def sharing(runner):
         commands.append(f"`{command}`")
         for one, two, processes in zip(results[::3], results[1::3], results[2::3]):
             rates = [digits(of["cycles_per_second"]) for of in (one, two, processes)]
-            ratios = [span(two["compared_with"]["ratio"]), span(processes["engine_to_processes"])]
+            ratios = [span(two[key]["ratio"]) for key in ("compared_with", "compared_with_processes")]
             rows.append([prefix + one["workload"], *rates, *ratios, digits(two["conflicts"])])
     header = ["figure", "one/s", "two/s", "two processes/s", "two to one", "two to processes", "conflicts"]
     return f"{table(header, rows)}\n\nCommands: {', '.join(commands)}."

@@ -57,30 +57,39 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     }
 }
 
-/// An amount of a resource as a Kubernetes quantity, rounded to one decimal place
-/// if no unit divides it.
-pub(crate) fn amount(resource: &str, value: i64) -> String {
+/// Amounts of a resource as Kubernetes quantities in one unit, so that they can be compared at sight: cpu in cores, and
+/// bytes in the largest unit that is short and exact for all of them. If no unit is, bytes are rounded down to two
+/// decimal places.
+pub(crate) fn amounts<const N: usize>(resource: &str, values: [i64; N]) -> [String; N] {
     match resource {
-        "cpu" if value % 1000 == 0 => (value / 1000).to_string(),
-        "cpu" => format!("{value}m"),
-        "memory" | "ephemeral-storage" => bytes(value),
-        name if name.starts_with("hugepages-") => bytes(value),
-        _ => value.to_string(),
+        "cpu" => values.map(cores),
+        "memory" | "ephemeral-storage" => bytes(values),
+        name if name.starts_with("hugepages-") => bytes(values),
+        _ => values.map(|value| value.to_string()),
     }
 }
 
-fn bytes(value: i64) -> String {
-    for (unit, shift) in [("Gi", 30), ("Mi", 20), ("Ki", 10)] {
-        if value >= 1 << shift && value % (1 << shift) == 0 {
-            return format!("{}{unit}", value >> shift);
-        }
+const UNITS: [(&str, u32); 3] = [("Gi", 30), ("Mi", 20), ("Ki", 10)];
+
+/// The largest number that is short, as the number of a quantity.
+const SHORT: i64 = 99_999;
+
+fn bytes<const N: usize>(values: [i64; N]) -> [String; N] {
+    let largest = values.into_iter().max().unwrap_or(0);
+    let smallest = values.into_iter().filter(|value| *value > 0).min().unwrap_or(0);
+    let is_exact = |(_, shift): &&(&str, u32)| {
+        values.iter().all(|value| value % (1 << shift) == 0) && largest >> shift <= SHORT
+    };
+    if let Some((unit, shift)) = UNITS.iter().find(is_exact).filter(|_| smallest > 0) {
+        return values.map(|value| format!("{}{unit}", value >> shift));
     }
-    for (unit, shift) in [("Gi", 30), ("Mi", 20), ("Ki", 10)] {
-        if value >= 1 << shift {
-            return format!("{:.1}{unit}", value as f64 / (1_i64 << shift) as f64);
-        }
+    match UNITS.iter().find(|(_, shift)| smallest >= 1 << shift) {
+        Some((unit, shift)) => values.map(|value| {
+            let hundredths = i128::from(value) * 100 >> shift;
+            format!("{}{unit}", shortest(format!("{:.2}", hundredths as f64 / 100.0)))
+        }),
+        None => values.map(|value| value.to_string()),
     }
-    value.to_string()
 }
 
 /// A requirement on a label as `kubectl --selector` reads it.
@@ -156,12 +165,19 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_kubernetes_quantities() {
-        assert_eq!(amount("cpu", 2000), "2");
-        assert_eq!(amount("cpu", 250), "250m");
-        assert_eq!(amount("memory", 3 << 30), "3Gi");
-        assert_eq!(amount("memory", (1 << 30) + 1), "1.0Gi");
-        assert_eq!(amount("example.com/gpu", 3), "3");
+    fn amounts_are_kubernetes_quantities_in_one_unit() {
+        let of = |resource, values: [i64; 2]| amounts(resource, values).join(" ");
+        assert_eq!(of("cpu", [2000, 250]), "2 0.25");
+        assert_eq!(of("example.com/gpu", [3, 1]), "3 1");
+        assert_eq!(of("memory", [3 << 30, 1 << 30]), "3Gi 1Gi");
+        // The unit that is exact for both.
+        assert_eq!(of("memory", [10_000 << 20, 7 << 30]), "10000Mi 7168Mi");
+        assert_eq!(of("hugepages-2Mi", [64 << 20, 512 << 10]), "65536Ki 512Ki");
+        // Exact numbers would be long: rounded down.
+        assert_eq!(of("memory", [32 << 30, (31 << 30) + 1]), "32Gi 31Gi");
+        assert_eq!(of("ephemeral-storage", [(2 << 30) - (1 << 10), 1 << 20]), "2047.99Mi 1Mi");
+        assert_eq!(of("memory", [2 << 30, 5]), "2147483648 5");
+        assert_eq!(of("memory", [0, 0]), "0 0");
     }
 
     #[test]

@@ -53,8 +53,14 @@ pub(crate) struct Arguments {
     /// Time limit for trying evictions and pairs of changes, in seconds.
     ///
     /// Pairs are tried if no single change helps.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = arguments::seconds)]
-    budget: f64,
+    #[arg(
+        long,
+        alias = "budget",
+        value_name = "SECONDS",
+        default_value_t = 0.2,
+        value_parser = arguments::seconds,
+    )]
+    time_limit: f64,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Form::Table)]
     output: Form,
@@ -149,7 +155,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         false => {
             let only = arguments.node.as_deref();
             let trial = Trial { framework: &framework, cluster: &fork, pod: &pod, only };
-            changes::find(trial, Instant::now() + Duration::from_secs_f64(arguments.budget))
+            changes::find(trial, Instant::now() + Duration::from_secs_f64(arguments.time_limit))
         }
     };
     let explained = Explained { cluster: &fork, pod: &pod, evaluation, changes, notes, intake };

@@ -9,7 +9,7 @@ use super::changes::Change;
 use super::{Explained, Group, INSUFFICIENT, by_reason, resource};
 use crate::error::Failure;
 use crate::table::{plain, row};
-use crate::text::{amount, count, line};
+use crate::text::{amounts, count, line};
 
 /// Maximum number of nodes listed in a table.
 const LISTED: usize = 10;
@@ -34,11 +34,13 @@ struct Shortfall<'r> {
 impl fmt::Display for Shortfall<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shortfall { resource, least, median, most } = *self;
-        write!(f, "{resource} short by {}", amount(resource, least))?;
-        if least == most {
-            return Ok(());
+        let [low, middle, high] = amounts(resource, [least, median, most]);
+        match least == most {
+            true => write!(f, "{resource} short by {low}"),
+            false => {
+                write!(f, "{resource} short by at least {low}, at most {high}, median {middle}")
+            }
         }
-        write!(f, " to {}, median {}", amount(resource, most), amount(resource, median))
     }
 }
 
@@ -177,7 +179,7 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
                 "No single change of those known to this command makes the pod fit, nor do two together."
             }
             false => {
-                "No single change of those known to this command makes the pod fit; not all pairs were tried in the time of --budget."
+                "No single change of those known to this command makes the pod fit; not all pairs were tried in the time of --time-limit."
             }
         };
         let _ = writeln!(text, "{tried}\n");

@@ -9,7 +9,7 @@ use super::changes::Change;
 use super::steps::changed;
 use super::trial::{Rejection, Trial};
 use super::{INSUFFICIENT, of, resource};
-use crate::text::amount;
+use crate::text::amounts;
 
 /// Maximum number of sets of resources for which reductions are tried. The sets that most nodes lack come first.
 const SETS: usize = 20;
@@ -107,8 +107,9 @@ fn reduced(pod: &Pod, names: &[&str], by: &[i64]) -> Pod {
 
 fn text(pod: &Pod, names: &[&str], by: &[i64]) -> String {
     let parts = names.iter().zip(by).map(|(name, by)| {
-        let left = of(&pod.template.resources.incoming, name) - by;
-        format!("the {name} request by {} to {}", amount(name, *by), amount(name, left))
+        let request = of(&pod.template.resources.incoming, name);
+        let [from, to] = amounts(name, [request, request - by]);
+        format!("the {name} request from {from} to {to}")
     });
     format!("lower {}", parts.collect::<Vec<_>>().join(" and "))
 }

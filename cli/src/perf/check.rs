@@ -12,8 +12,38 @@ use portolan::{Engine, NodeInfo};
 use crate::error::Failure;
 
 use super::cycles::{Outcome, retry};
+use super::measure::{closed, is_overcommitted};
 use super::nofit::Changes;
-use super::sched::{closed, is_overcommitted};
+
+/// The decisions that those of a measurement are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    /// Those made node by node on the same snapshots.
+    NodeByNode,
+    /// Those for the same pods one by one, on another engine.
+    OneByOne,
+    /// None: decisions of several schedulers depend on time.
+    None,
+}
+
+impl Comparison {
+    pub(super) fn of(schedulers: usize, batch: u16) -> Comparison {
+        match (schedulers, batch) {
+            (1, 1) => Comparison::NodeByNode,
+            (1, _) => Comparison::OneByOne,
+            _ => Comparison::None,
+        }
+    }
+
+    /// The name in results; `None` if nothing is compared.
+    pub(super) fn name(self) -> Option<&'static str> {
+        match self {
+            Comparison::NodeByNode => Some("node by node"),
+            Comparison::OneByOne => Some("one by one"),
+            Comparison::None => None,
+        }
+    }
+}
 
 /// The nodes of all pods. Pods on two nodes have their last one.
 fn places(snapshot: &Snapshot) -> HashMap<Uid, Name> {
@@ -57,7 +87,6 @@ pub(super) fn state(
     before: &Before,
     report: &Report<'_>,
 ) -> Result<Vec<String>, Failure> {
-    let Report { pods, outcomes, conflicts, alone } = *report;
     let mut wrong = Vec::new();
     let figures = engine.figures().map_err(closed)?;
     let snapshot = engine.reader().map_err(closed)?.snapshot();
@@ -68,13 +97,29 @@ pub(super) fn state(
             generation.0, figures.generation.0, figures.published.0
         ));
     }
-
-    let measured: HashSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
-    let mut attempts: HashMap<&Uid, usize> = HashMap::new();
-    pods.iter().for_each(|pod| *attempts.entry(&pod.uid).or_default() += 1);
     let found = places(&snapshot);
-    let mut placed: HashMap<&Uid, &Name> = HashMap::new();
-    for (pod, outcome) in outcomes {
+    let placed = outcomes(report, &found, &mut wrong);
+    pods(report, (before, &found), &placed, &mut wrong);
+    counts(&snapshot, found.len(), &mut wrong);
+    for node in snapshot.nodes().filter(is_overcommitted) {
+        wrong.push(format!("node {} is overcommitted", node.name()));
+    }
+    events(report, (before, generation), placed.len(), &mut wrong);
+    changes(&snapshot, before, &placed, &mut wrong);
+    wrong.extend(snapshot.audit().iter().map(ToString::to_string));
+    Ok(wrong)
+}
+
+/// Each attempt has one outcome, and each placed pod is on the node of its outcome. Returns the nodes of placed pods.
+fn outcomes<'r>(
+    report: &Report<'r>,
+    found: &HashMap<Uid, Name>,
+    wrong: &mut Vec<String>,
+) -> HashMap<&'r Uid, &'r Name> {
+    let mut attempts: HashMap<&Uid, usize> = HashMap::new();
+    report.pods.iter().for_each(|pod| *attempts.entry(&pod.uid).or_default() += 1);
+    let mut placed = HashMap::new();
+    for (pod, outcome) in report.outcomes {
         match attempts.get_mut(&pod.uid) {
             Some(left @ 1..) => *left -= 1,
             _ => wrong.push(format!("pod {} has more outcomes than cycles", pod.name)),
@@ -93,51 +138,73 @@ pub(super) fn state(
     if missing > 0 {
         wrong.push(format!("{missing} cycles have no outcome"));
     }
-    for (uid, node) in &found {
+    placed
+}
+
+/// Measured pods are on nodes only if they were placed, and the other pods are where they were before.
+fn pods(
+    report: &Report<'_>,
+    (before, found): (&Before, &HashMap<Uid, Name>),
+    placed: &HashMap<&Uid, &Name>,
+    wrong: &mut Vec<String>,
+) {
+    let measured: HashSet<&Uid> = report.pods.iter().map(|pod| &pod.uid).collect();
+    for (uid, node) in found {
         let expected = match measured.contains(uid) {
             true => placed.contains_key(uid),
-            false => !alone || before.places.get(uid) == Some(node),
+            false => !report.alone || before.places.get(uid) == Some(node),
         };
         if !expected {
             wrong.push(format!("pod {uid} is on {node}, where nothing placed it"));
         }
     }
     let stayed = |uid: &&Uid| !found.contains_key(uid);
-    if let Some(lost) = before.places.keys().find(stayed).filter(|_| alone) {
+    if let Some(lost) = before.places.keys().find(stayed).filter(|_| report.alone) {
         wrong.push(format!("pod {lost} is on no node, but was not removed"));
     }
+}
+
+/// Each pod is on one node, and the cluster counts it once.
+fn counts(snapshot: &Snapshot, pods: usize, wrong: &mut Vec<String>) {
     let on_nodes: usize = snapshot.nodes().map(|node| node.pod_count()).sum();
-    if (on_nodes, snapshot.pod_count()) != (found.len(), found.len()) {
-        let count = snapshot.pod_count();
-        wrong.push(format!(
-            "{} pods are on {on_nodes} places, and {count} are counted",
-            found.len()
-        ));
+    let count = snapshot.pod_count();
+    if (on_nodes, count) != (pods, pods) {
+        wrong.push(format!("{pods} pods are on {on_nodes} places, and {count} are counted"));
     }
+}
 
-    for node in snapshot.nodes().filter(is_overcommitted) {
-        wrong.push(format!("node {} is overcommitted", node.name()));
-    }
-
-    let events = generation.0.saturating_sub(before.generation.0);
+/// The generation has counted one event for each placement and each conflict.
+fn events(
+    report: &Report<'_>,
+    (before, now): (&Before, Generation),
+    placed: usize,
+    wrong: &mut Vec<String>,
+) {
+    let Report { outcomes, conflicts, alone, .. } = *report;
+    let events = now.0.saturating_sub(before.generation.0);
     let decided = |outcome: &Outcome| !matches!(outcome.1, Err(CycleError::Assume(_)));
-    let expected = placed.len() as u64 + conflicts;
+    let expected = placed as u64 + conflicts;
     if alone && outcomes.iter().all(decided) && events != expected {
-        let count = placed.len();
         wrong.push(format!(
-            "{count} pods were placed after {conflicts} conflicts, but {events} events happened"
+            "{placed} pods were placed after {conflicts} conflicts, but {events} events happened"
         ));
     }
-    if let ChangedSince::Changes(changes) = snapshot.changed_since(before.generation) {
-        let changed: HashSet<&str> = changes.iter().map(|change| &*change.name).collect();
-        for (uid, node) in placed {
-            if !changed.contains(&**node) {
-                wrong.push(format!("node {node} did not change, but pod {uid} was placed there"));
-            }
+}
+
+/// The nodes of placed pods are reported as changed.
+fn changes(
+    snapshot: &Snapshot,
+    before: &Before,
+    placed: &HashMap<&Uid, &Name>,
+    wrong: &mut Vec<String>,
+) {
+    let ChangedSince::Changes(changes) = snapshot.changed_since(before.generation) else { return };
+    let changed: HashSet<&str> = changes.iter().map(|change| &*change.name).collect();
+    for (uid, node) in placed {
+        if !changed.contains(&***node) {
+            wrong.push(format!("node {node} did not change, but pod {uid} was placed there"));
         }
     }
-    wrong.extend(snapshot.audit().iter().map(ToString::to_string));
-    Ok(wrong)
 }
 
 /// The engine that batches are compared with: it has the same cluster, and its pods are scheduled one by one.
@@ -194,7 +261,7 @@ mod tests {
     use super::*;
     use crate::perf::cache::make_node;
     use crate::perf::cycles::{Supply, Work, work};
-    use crate::perf::sched::submit;
+    use crate::perf::measure::submit;
     use crate::perf::workloads::{Pods, Shape};
 
     fn cluster(nodes: usize) -> (Engine, Scheduler) {

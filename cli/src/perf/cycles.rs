@@ -62,6 +62,19 @@ pub(super) struct Measured {
     pub(super) outcomes: Vec<Outcome>,
 }
 
+impl Measured {
+    /// Adds the measurements of a scheduler that ran at the same time.
+    pub(super) fn add(&mut self, other: Measured) {
+        // Both histograms have the same range.
+        let _ = self.cycles.add(&other.cycles);
+        self.failed += other.failed;
+        self.conflicts += other.conflicts;
+        self.spent = self.spent.max(other.spent);
+        self.differences.extend(other.differences);
+        self.outcomes.extend(other.outcomes);
+    }
+}
+
 /// Schedules pods until none is left.
 pub(super) fn work(
     scheduler: &mut Scheduler,

@@ -4,6 +4,7 @@ pub(crate) mod cache;
 mod check;
 mod cycles;
 pub(crate) mod live;
+mod measure;
 mod nofit;
 mod processes;
 mod queued;

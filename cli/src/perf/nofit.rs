@@ -8,7 +8,7 @@ use portolan::model::{Node, Pod, Taint, TaintEffect};
 use crate::error::Failure;
 
 use super::cache::node_builder;
-use super::sched::submit;
+use super::measure::submit;
 use super::workloads::{Pods, Shape};
 
 /// The number of pods that are retried in rotation.

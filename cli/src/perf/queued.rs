@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 use crate::error::Failure;
 use crate::histogram;
 
+use super::measure::{Bench, closed, overcommitted};
 use super::processes;
 use super::results::cycle_us;
-use super::sched::{Arguments, Bench, closed, overcommitted};
+use super::sched::Arguments;
 use super::workloads::Shape;
 
 pub(super) fn measure(

@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::table::{plain, right};
+use crate::text::count;
 
 /// The cycles per second of a result.
 pub(super) fn rate(result: &Value) -> f64 {
@@ -43,27 +44,28 @@ pub(super) fn combine(mut repeats: Vec<Value>) -> Option<Value> {
     Some(result)
 }
 
-/// Combines the repeats of engines, which differ in the number of schedulers, and those of processes. Adds the ratios of
-/// the other engines to the first one, and of the last one to the processes.
+/// Combines the repeats of engines, which differ in the number of schedulers, and those of processes. Adds to the result
+/// of each engine its ratio to the first one, and its ratio to the processes.
 pub(super) fn compare(engines: Vec<Vec<Value>>, processes: Vec<Value>) -> Vec<Value> {
     let to_first: Vec<Option<Value>> =
         engines.iter().map(|of| ratio(of, engines.first()?)).collect();
-    let to_processes = engines.last().and_then(|of| ratio(of, &processes));
-    let first = engines.first().and_then(|of| Some(of.first()?["schedulers"].clone()));
+    let to_processes: Vec<Option<Value>> = engines.iter().map(|of| ratio(of, &processes)).collect();
+    let of_first = |results: &[Value], key: &str| results.first().map(|one| one[key].clone());
+    let schedulers = engines.first().and_then(|of| of_first(of, "schedulers"));
+    let count = of_first(&processes, "processes");
     let mut results = Vec::new();
-    for (n, (repeats, to_first)) in engines.into_iter().zip(to_first).enumerate() {
+    let ratios = to_first.into_iter().zip(to_processes);
+    for (n, (repeats, (to_first, to_processes))) in engines.into_iter().zip(ratios).enumerate() {
         let Some(mut result) = combine(repeats) else { continue };
         if let (1.., Some(ratio)) = (n, to_first) {
-            result["compared_with"] = json!({ "schedulers": first, "ratio": ratio });
+            result["compared_with"] = json!({ "schedulers": schedulers, "ratio": ratio });
+        }
+        if let Some(ratio) = to_processes {
+            result["compared_with_processes"] = json!({ "processes": count, "ratio": ratio });
         }
         results.push(result);
     }
-    if let Some(mut sum) = combine(processes) {
-        if let Some(ratio) = to_processes {
-            sum["engine_to_processes"] = ratio;
-        }
-        results.push(sum);
-    }
+    results.extend(combine(processes));
     results
 }
 
@@ -85,8 +87,7 @@ fn ratio(repeats: &[Value], others: &[Value]) -> Option<Value> {
 
 /// A table with a row per result. The columns of the range are left out if nothing was repeated.
 pub(super) fn table(results: &[Value]) -> String {
-    let repeated =
-        results.iter().any(|of| of["repeats"].as_array().is_some_and(|all| all.len() > 1));
+    let repeated = results.iter().any(|of| runs(of) > 1);
     let rates: &[&str] = if repeated { &["min", "median", "max"] } else { &["cycles/s"] };
     let times = ["p50 µs", "p99 µs", "max µs", "max/p50", "failed", "conflicts", "overcommitted"];
     let header = [&["workload"], rates, &times].concat();
@@ -113,26 +114,70 @@ fn name(of: &Value) -> String {
     }
 }
 
-/// A line for each comparison: of an engine with the first one, and of the last one with processes.
+/// A line for each comparison of an engine with the first one, and with processes.
 pub(super) fn ratios(results: &[Value]) -> String {
-    let line = |of: &Value| {
-        let first = &of["compared_with"];
-        let (names, ratio) = match first["schedulers"].as_u64() {
-            Some(count) => {
-                let unit = if count == 1 { "scheduler" } else { "schedulers" };
-                (format!("{} / {count} {unit}", name(of)), &first["ratio"])
-            }
-            None => {
-                let names = format!("{}: engine / {}", text(&of["workload"]), name(of));
-                (names, &of["engine_to_processes"])
-            }
+    let mut lines = Vec::new();
+    for of in results {
+        let number = |value: &Value| value.as_u64().and_then(|it| usize::try_from(it).ok());
+        let schedulers = count(number(&of["schedulers"]).unwrap_or(1), "scheduler");
+        let mut line = |other: String, ratio: &Value| {
+            let [median, min, max] = ["median", "min", "max"].map(|key| ratio[key].as_f64());
+            let (Some(median), Some(min), Some(max)) = (median, min, max) else { return };
+            let workload = text(&of["workload"]);
+            let range = match runs(of) {
+                1 => String::new(),
+                runs => format!(" ({min:.2} to {max:.2} in {runs} runs)"),
+            };
+            lines.push(format!(
+                "{workload}, cycles/s: {schedulers} on one engine / {other} = {median:.2}{range}"
+            ));
         };
-        let [median, min, max] = ["median", "min", "max"].map(|key| ratio[key].as_f64());
-        let line = format!("{names} = {:.2}", median?);
-        let repeated = of["repeats"].as_array().is_some_and(|all| all.len() > 1);
-        Some(if repeated { format!("{line} ({:.2} to {:.2})", min?, max?) } else { line })
+        let [engine, processes] = ["compared_with", "compared_with_processes"].map(|key| &of[key]);
+        if let Some(first) = number(&engine["schedulers"]) {
+            line(format!("{} on one engine", count(first, "scheduler")), &engine["ratio"]);
+        }
+        match number(&processes["processes"]) {
+            None => {}
+            Some(1) => line("1 process with 1 scheduler".to_owned(), &processes["ratio"]),
+            Some(many) => {
+                line(format!("{many} processes with 1 scheduler each"), &processes["ratio"]);
+            }
+        }
+    }
+    lines.join("\n")
+}
+
+/// A line for each checked result: what was checked, and the number of differences.
+pub(super) fn checks(results: &[Value]) -> String {
+    let line = |of: &Value| {
+        let number = |key: &str| of[key].as_u64().and_then(|it| usize::try_from(it).ok());
+        let decisions = count(number("checked")?, "decision");
+        let checked = match of["compared"].as_str() {
+            Some("one by one") => {
+                format!(
+                    "{decisions}, against the same pods scheduled one by one, and the final state"
+                )
+            }
+            Some(how) => format!("{decisions}, against decisions made {how}, and the final state"),
+            None => format!("the state after {decisions}, but not the decisions themselves"),
+        };
+        let found = match (number("different")?, runs(of)) {
+            (0, _) => "no differences".to_owned(),
+            (some, 1) => count(some, "difference"),
+            (some, _) => format!("{} in the worst run", count(some, "difference")),
+        };
+        let each = match runs(of) {
+            1 => String::new(),
+            runs => format!(" in each of {runs} runs"),
+        };
+        Some(format!("{}: checked{each} {checked}: {found}", name(of)))
     };
     results.iter().filter_map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The number of repeats of a result.
+fn runs(of: &Value) -> usize {
+    of["repeats"].as_array().map_or(1, Vec::len)
 }
 
 fn text(value: &Value) -> String {
@@ -196,19 +241,43 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_is_compared_with_the_processes_below_the_table() {
+    fn an_engine_is_compared_with_processes_below_the_table() {
         let ratio = json!({ "median": 0.5, "min": 0.25, "max": 0.75 });
-        let with = |repeats: &[f64]| {
+        let with = |processes: u64, repeats: &[f64]| {
             json!({
-                "workload": "basic", "processes": 2, "repeats": repeats,
-                "engine_to_processes": ratio,
+                "workload": "basic", "schedulers": 3, "repeats": repeats,
+                "compared_with_processes": { "processes": processes, "ratio": ratio },
             })
         };
-        let found = ratios(&[repeat(1.0, 1.0, 0), with(&[1.0]), with(&[1.0, 2.0])]);
-        let once = "basic: engine / 2 processes = 0.50";
-        assert_eq!(found, format!("{once}\n{once} (0.25 to 0.75)"));
+        let found = ratios(&[repeat(1.0, 1.0, 0), with(2, &[1.0]), with(1, &[1.0, 2.0])]);
+        let engine = "basic, cycles/s: 3 schedulers on one engine";
+        let expected = format!(
+            "{engine} / 2 processes with 1 scheduler each = 0.50\n\
+             {engine} / 1 process with 1 scheduler = 0.50 (0.25 to 0.75 in 2 runs)"
+        );
+        assert_eq!(found, expected);
         assert_eq!(ratios(&[repeat(1.0, 1.0, 0)]), "");
-        assert!(table(&[with(&[1.0])]).contains("2 processes"));
+        assert!(table(&[json!({ "processes": 2 })]).contains("2 processes"));
+    }
+
+    #[test]
+    fn a_check_names_what_was_checked() {
+        let checked = |compared: Value, different: u64, repeats: &[f64]| {
+            json!({
+                "workload": "basic", "schedulers": 1, "repeats": repeats,
+                "checked": 45, "compared": compared, "different": different,
+            })
+        };
+        let results = [
+            repeat(1.0, 1.0, 0),
+            checked(json!("node by node"), 0, &[1.0]),
+            checked(json!("one by one"), 1, &[1.0]),
+            checked(Value::Null, 2, &[1.0, 2.0]),
+        ];
+        let expected = "basic: checked 45 decisions, against decisions made node by node, and the final state: no differences\n\
+            basic: checked 45 decisions, against the same pods scheduled one by one, and the final state: 1 difference\n\
+            basic: checked in each of 2 runs the state after 45 decisions, but not the decisions themselves: 2 differences in the worst run";
+        assert_eq!(checks(&results), expected);
     }
 
     #[test]
@@ -241,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_are_compared_with_the_first_one_and_the_last_one_with_processes() {
+    fn engines_are_compared_with_the_first_one_and_with_processes() {
         let with = |schedulers: u64, rates: [f64; 2]| {
             let one = |rate| {
                 let mut result = repeat(rate, 1.0, 0);
@@ -256,8 +325,16 @@ mod tests {
         let results = compare(engines, vec![sum.clone(), sum]);
         let names: Vec<String> = results.iter().map(name).collect();
         assert_eq!(names, ["basic", "basic, 2 schedulers", "2 processes"]);
-        let expected = "basic, 2 schedulers / 1 scheduler = 1.75 (1.50 to 2.00)\n\
-                        basic: engine / 2 processes = 0.58 (0.50 to 0.67)";
+        let of_processes =
+            [0, 1, 2].map(|n: usize| &results[n]["compared_with_processes"]["processes"]);
+        assert_eq!(of_processes, [&json!(2), &json!(2), &Value::Null]);
+        let (one, two) = ("1 scheduler on one engine", "2 schedulers on one engine");
+        let processes = "2 processes with 1 scheduler each";
+        let expected = format!(
+            "basic, cycles/s: {one} / {processes} = 0.33 (0.33 to 0.33 in 2 runs)\n\
+             basic, cycles/s: {two} / {one} = 1.75 (1.50 to 2.00 in 2 runs)\n\
+             basic, cycles/s: {two} / {processes} = 0.58 (0.50 to 0.67 in 2 runs)"
+        );
         assert_eq!(ratios(&results), expected);
         assert_eq!(compare(vec![Vec::new()], Vec::new()), Vec::<Value>::new());
     }

@@ -108,7 +108,11 @@ pub(crate) struct Arguments {
     /// Also drain pods with local data, which would be lost.
     #[arg(long)]
     delete_emptydir_data: bool,
-    /// Add COUNT copies of the node in FILE, such as 3xnode.yaml.
+    /// Add COUNT copies of the node in FILE: 3xnode.yaml adds three copies of the node in node.yaml.
+    ///
+    /// The letter x separates the two, and COUNT is also written for one copy: 1xnode.yaml. FILE is read like a file of
+    /// --cluster; its first node is copied, and other objects are ignored. The copies of the node n are named n-1, n-2
+    /// and so on.
     #[arg(long, value_parser = nodes::Copies::parse, num_args = 1.., value_name = "COUNTxFILE")]
     add: Vec<nodes::Copies>,
     /// Additional pods to schedule: files or directories of pods or of their controllers, or
@@ -125,8 +129,14 @@ pub(crate) struct Arguments {
     #[arg(long)]
     consolidate: bool,
     /// Time limit of the search of --consolidate, in seconds.
-    #[arg(long, default_value_t = 10.0, value_parser = arguments::seconds, value_name = "SECONDS")]
-    budget: f64,
+    #[arg(
+        long,
+        alias = "budget",
+        default_value_t = 10.0,
+        value_parser = arguments::seconds,
+        value_name = "SECONDS",
+    )]
+    time_limit: f64,
     #[command(flatten)]
     config: ConfigFile,
     /// Seed for breaking ties.
@@ -299,7 +309,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
         }
     }
     if arguments.consolidate {
-        let time = Duration::from_secs_f64(arguments.budget);
+        let time = Duration::from_secs_f64(arguments.time_limit);
         answer.consolidated = Some(consolidate::run(&snapshot, &record.profiles, options, time));
     }
     answer.nodes = snapshot.len();

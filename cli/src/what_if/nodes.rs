@@ -1,7 +1,7 @@
 //! Adds nodes, with the pods that daemon sets create on them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use portolan::framework::Framework;
 use portolan::log::Event;
@@ -14,7 +14,7 @@ use crate::cluster;
 use crate::error::Failure;
 use crate::intake::Intake;
 use crate::simulation::{closed, event};
-use crate::text::count;
+use crate::text::{count, shortened};
 
 /// A number of copies of the node in a file.
 #[derive(Clone, Debug)]
@@ -27,12 +27,35 @@ const MOST: usize = 1_000_000;
 
 impl Copies {
     pub(super) fn parse(text: &str) -> Result<Copies, String> {
-        let (count, file) = text.split_once('x').ok_or("pass COUNTxFILE, such as 3xnode.yaml")?;
-        let count = count.parse().ok().filter(|count| (1..=MOST).contains(count));
-        let count = count.ok_or_else(|| {
-            format!("COUNT must be 1 to {MOST}: pass COUNTxFILE, such as 3xnode.yaml")
-        })?;
-        Ok(Copies { count, file: file.into() })
+        const FORM: &str =
+            "pass COUNTxFILE, such as 3xnode.yaml for 3 copies of the node in node.yaml";
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        match text.split_once('x') {
+            Some((count, file)) if is_number(count) && !file.is_empty() => {
+                let count = count.parse().ok().filter(|count| (1..=MOST).contains(count));
+                let count = count.ok_or_else(|| format!("COUNT must be 1 to {MOST}: {FORM}"))?;
+                Ok(Copies { count, file: file.into() })
+            }
+            _ if Path::new(text).is_file() => {
+                Err(format!("COUNT is missing: pass 1x{text} for one copy of the node in {text}"))
+            }
+            _ => Err(FORM.to_owned()),
+        }
+    }
+
+    /// The error for a file that cannot be read, whose name may have been meant to begin with the count.
+    fn explained(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Open { file, error } => Failure::File {
+                what: format!(
+                    "{error}: check the path and its permissions; --add {}x{} reads the node from this file",
+                    self.count,
+                    shortened(&file.display().to_string(), 60),
+                ),
+                file,
+            },
+            other => other,
+        }
     }
 
     /// Adds the nodes; returns their number.
@@ -43,7 +66,8 @@ impl Copies {
         (notes, intake): (&mut Vec<String>, &mut Intake),
     ) -> Result<usize, Failure> {
         let mut reader = engine.reader().map_err(closed)?;
-        let objects = cluster::read(std::slice::from_ref(&self.file))?;
+        let objects =
+            cluster::read(std::slice::from_ref(&self.file)).map_err(|it| self.explained(it))?;
         intake.count(&objects);
         let others = objects.read.iter().filter(|(kind, _)| **kind != "Node" && **kind != "Pod");
         others.for_each(|(kind, number)| intake.unread(kind, *number, "not used by --add"));
@@ -52,7 +76,10 @@ impl Copies {
         intake.unread("Node", more, "--add copies the first node of a file");
         let like = objects.nodes.first().ok_or_else(|| Failure::File {
             file: self.file.clone(),
-            what: "no nodes found: pass a file with a node".to_owned(),
+            what: format!(
+                "no nodes found: --add {}xFILE copies the first node of FILE",
+                self.count
+            ),
         })?;
         let mut placed = 0;
         for n in 1..=self.count {

@@ -169,7 +169,7 @@ pub(super) fn table(answer: &Answer) -> String {
             found.bound.nodes,
             found.bound.by,
             found.spent.as_secs_f64(),
-            if found.is_complete { "" } else { ", the time ran out: raise --budget" }
+            if found.is_complete { "" } else { ", the time ran out: raise --time-limit" }
         );
         list(&mut text, "can be removed, drained in this order", &found.emptied, |it| {
             format!("{} ({})", it.name, count(it.pods, "pod"))

@@ -11,7 +11,7 @@ use crate::names::did_you_mean;
 
 use super::record::Record;
 
-/// The kinds that can be named, with the names that kubectl accepts for them.
+/// The kinds that can be named, with the names that kubectl accepts for them: singular, plural, short.
 const KINDS: [(&str, &[&str]); 7] = [
     ("Pod", &["pod", "pods", "po"]),
     ("Deployment", &["deployment", "deployments", "deploy"]),
@@ -26,6 +26,8 @@ const KINDS: [(&str, &[&str]); 7] = [
 #[derive(Clone, Debug)]
 pub(super) struct Reference {
     pub(super) kind: &'static str,
+    /// kubectl's name of the kind, in the plural.
+    resource: &'static str,
     pub(super) name: Name,
     /// The text of the option.
     text: String,
@@ -40,11 +42,11 @@ impl Reference {
         // kubectl also accepts a resource with its group, such as deployments.apps.
         let resource = kind.split('.').next().unwrap_or(kind).to_lowercase();
         let known = KINDS.iter().find(|(_, names)| names.contains(&&*resource));
-        let Some((kind, _)) = known else {
+        let Some((kind, [_, resource, ..])) = known else {
             let names: Vec<&str> = KINDS.iter().map(|(_, names)| names[0]).collect();
             return Err(format!("unknown kind {kind:?}: pass one of {}", names.join(", ")));
         };
-        Ok(Reference { kind, name: name.into(), text: text.to_owned() })
+        Ok(Reference { kind, resource, name: name.into(), text: text.to_owned() })
     }
 
     pub(super) fn is_same(&self, other: &Reference) -> bool {
@@ -156,12 +158,27 @@ impl<'c> Finder<'c> {
                 pods.sort_by(|a, b| a.name.cmp(&b.name));
                 Ok(Target { namespace, controller, pods })
             }
-            None => Err(Failure::Usage(format!(
-                "{option} {text}: not found{}: {}",
-                self.namespace.map(|it| format!(" in namespace {it}")).unwrap_or_default(),
-                did_you_mean(&reference.name, names.iter().map(|name| &**name))
-            ))),
+            None => Err(self.not_found(option, reference, &names)),
         }
+    }
+
+    /// The error for a reference to none of the names.
+    fn not_found(&self, option: &str, reference: &Reference, names: &BTreeSet<Name>) -> Failure {
+        let Reference { kind, resource, name, text } = reference;
+        let near = did_you_mean(name, names.iter().map(|name| &**name));
+        let is_of_kind = |it: &PodController| it.kind.as_str() == *kind;
+        let is_kind_missing = *kind != "Pod" && !self.controllers.iter().any(is_of_kind);
+        let why = match is_kind_missing && !near.starts_with("did") {
+            true => format!(
+                "the input has no {kind}s: save them with `kubectl get {resource} -A -o yaml > FILE`, and add FILE to \
+                 --cluster"
+            ),
+            false => {
+                let namespace = self.namespace.map(|it| format!(" in namespace {it}"));
+                format!("not found{}: {near}", namespace.unwrap_or_default())
+            }
+        };
+        Failure::Usage(format!("{option} {text}: {why}"))
     }
 
     /// The name of the object of this kind that a pod is, or belongs to.

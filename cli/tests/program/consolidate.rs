@@ -274,8 +274,8 @@ fn the_report_says_what_remains_and_why() {
     let line = "0 of 3 nodes can be removed, 3 remain; at least 2 needed: cpu (";
     assert!(run.out.contains(line), "{}", run.out);
     assert!(run.out.contains("Insufficient cpu"), "{}", run.out);
-    let run = portolan(&["what-if", "--cluster", &from, "--consolidate", "--budget", "0"]);
-    assert!(run.out.contains(", the time ran out: raise --budget)"), "{}", run.out);
+    let run = portolan(&["what-if", "--cluster", &from, "--consolidate", "--time-limit", "0"]);
+    assert!(run.out.contains(", the time ran out: raise --time-limit)"), "{}", run.out);
     let run = portolan(&["what-if", "--cluster", &from, "--consolidate", "--budget", "long"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("seconds from 0 to 86400"), "{}", run.err);

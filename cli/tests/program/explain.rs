@@ -50,7 +50,7 @@ fn an_unschedulable_pod_gets_reasons_and_helpful_changes() {
         [
             ("toleration", "tolerate gpu=yes:NoSchedule"),
             ("label", "label a node disktype=ssd, or remove disktype from the nodeSelector"),
-            ("request", "lower the cpu request by 1 to 1"),
+            ("request", "lower the cpu request from 2 to 1"),
             ("evict", "evict d/p1 from node a1"),
         ]
     );

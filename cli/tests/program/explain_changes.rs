@@ -55,7 +55,7 @@ fn run(test: &str, items: &[Value], more: &[&str]) -> Run {
 }
 
 fn explain(test: &str, items: &[Value]) -> Value {
-    let run = run(test, items, &["--output", "json", "--budget", "60"]);
+    let run = run(test, items, &["--output", "json", "--time-limit", "60"]);
     assert_eq!(run.code, 0, "{}", run.err);
     serde_json::from_str(&run.out).expect("one JSON object")
 }
@@ -104,16 +104,20 @@ fn two_changes_are_proposed_together_if_none_helps_alone() {
     ];
     let found = explain("pair", &items);
     // The reduction that makes the pod fit on half of the nodes, which is one node.
-    let pair = ("tolerate gpu:NoSchedule; and lower the cpu request by 1 to 3", 1);
+    let pair = ("tolerate gpu:NoSchedule; and lower the cpu request from 4 to 3", 1);
     assert_eq!(changes(&found), named(&[pair]));
     let kinds: Vec<&Value> =
         found["changes"][0]["steps"].as_array().unwrap().iter().map(|step| &step["kind"]).collect();
     assert_eq!(kinds, ["toleration", "request"]);
-    let table = run("pair", &items, &["--budget", "60"]).out;
+    let table = run("pair", &items, &["--time-limit", "60"]).out;
     let title = "No single change makes the pod fit, but two together would:\n  - tolerate";
     assert!(table.contains(title), "{table}");
-    let hurried = run("pair", &items, &["--budget", "0"]).out;
-    assert!(hurried.contains("not all pairs were tried"), "{hurried}");
+    // The second name is an earlier one.
+    for option in ["--time-limit", "--budget"] {
+        let hurried = run("pair", &items, &[option, "0"]).out;
+        let says = "not all pairs were tried in the time of --time-limit";
+        assert!(hurried.contains(says), "{hurried}");
+    }
     let three = [
         node("a", "3", tainted("gpu")),
         pod(
@@ -124,7 +128,7 @@ fn two_changes_are_proposed_together_if_none_helps_alone() {
             }),
         ),
     ];
-    let none = run("three", &three, &["--budget", "60"]).out;
+    let none = run("three", &three, &["--time-limit", "60"]).out;
     assert!(none.contains("nor do two together"), "{none}");
 }
 
@@ -143,8 +147,8 @@ fn the_change_that_helps_most_nodes_comes_first() {
         ],
     );
     let expected = [
-        ("lower the cpu request by 2 to 2", 4),
-        ("lower the cpu request by 1 to 3", 1),
+        ("lower the cpu request from 4 to 2", 4),
+        ("lower the cpu request from 4 to 3", 1),
         ("tolerate gpu:NoSchedule", 1),
     ];
     let mut all = changes(&found);
@@ -504,8 +508,28 @@ fn a_reduction_for_half_of_the_nodes_covers_each_resource() {
     let nodes = [sized("a", "2", "3Gi"), sized("b", "3", "1Gi"), sized("c", "100m", "100Mi"), new];
     let found = explain("half", &nodes);
     let expected = [
-        ("lower the cpu request by 2 to 2 and the memory request by 3Gi to 1Gi", 2),
-        ("lower the cpu request by 2 to 2 and the memory request by 1Gi to 3Gi", 1),
+        ("lower the cpu request from 4 to 2 and the memory request from 4Gi to 1Gi", 2),
+        ("lower the cpu request from 4 to 2 and the memory request from 4Gi to 3Gi", 1),
     ];
     assert_eq!(changes(&found), named(&expected));
+}
+
+#[test]
+fn the_amounts_of_a_sentence_have_one_unit() {
+    let sized = |name: &str, cpu: &str, memory: &str| {
+        let mut node = node(name, cpu, json!({}));
+        node["status"]["allocatable"]["memory"] = json!(memory);
+        node
+    };
+    let mut new = pod("new", "5500m", json!({}));
+    new["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("10000Mi");
+    let items = [sized("a", "4", "8Gi"), sized("b", "1750m", "1Gi"), new];
+    let text = run("units", &items, &[]).out;
+    for line in [
+        "cpu short by at least 1.5, at most 3.75, median 3.75 ",
+        "memory short by at least 1808Mi, at most 8976Mi, median 8976Mi ",
+        "  - lower the cpu request from 5.5 to 4 and the memory request from 10000Mi to 8192Mi (1 node)\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
 }

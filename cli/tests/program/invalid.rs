@@ -752,11 +752,27 @@ fn questions() -> Vec<(Vec<&'static str>, Vec<&'static str>)> {
         (vec!["--upgrade", "all", "--max-surge", "0"], vec!["are both 0: raise one of them"]),
         (vec!["--upgrade", "all", "--max-surge", "10x"], vec!["pass a number such as 2, or 25%"]),
         (vec!["--max-surge", "2"], vec!["--upgrade <SELECTOR>"]),
-        (vec!["--add", "node.yaml"], vec!["pass COUNTxFILE, such as 3xnode.yaml"]),
-        (vec!["--add", "0xnode.yaml"], vec!["COUNT must be 1 to 1000000"]),
+        (
+            vec!["--add", "node.yaml"],
+            vec!["pass COUNTxFILE, such as 3xnode.yaml for 3 copies of the node in node.yaml"],
+        ),
+        (vec!["--add", "node.yamlx3"], vec!["pass COUNTxFILE, such as 3xnode.yaml"]),
+        (vec!["--add", "3x"], vec!["pass COUNTxFILE, such as 3xnode.yaml"]),
+        (
+            vec!["--add", "Cargo.toml"],
+            vec!["COUNT is missing: pass 1xCargo.toml for one copy of the node in Cargo.toml"],
+        ),
+        (vec!["--add", "0xnode.yaml"], vec!["COUNT must be 1 to 1000000: pass COUNTxFILE"]),
         (
             vec!["--add", "2xmissing.yaml"],
-            vec!["missing.yaml: ", "check the path and its permissions"],
+            vec![
+                "portolan: missing.yaml: ",
+                "check the path and its permissions; --add 2xmissing.yaml reads the node from this file",
+            ],
+        ),
+        (
+            vec!["--add", "2xexamples/pods.yaml"],
+            vec!["pods.yaml: no nodes found: --add 2xFILE copies the first node of FILE"],
         ),
         (
             vec!["--pods", "missing.yaml"],
@@ -766,7 +782,7 @@ fn questions() -> Vec<(Vec<&'static str>, Vec<&'static str>)> {
             vec!["--fit-more", "missing.yaml"],
             vec!["missing.yaml: ", "check the path and its permissions"],
         ),
-        (vec!["--budget", "soon"], vec!["pass a number of seconds from 0 to 86400"]),
+        (vec!["--time-limit", "soon"], vec!["pass a number of seconds from 0 to 86400"]),
         (vec!["--seed", "x"], vec!["--seed <SEED>"]),
         (vec!["--output", "xml"], vec!["[possible values: table, json]"]),
         (vec!["--config", "missing.yaml"], vec!["missing.yaml: "]),

@@ -99,21 +99,37 @@ fn decisions_and_states_are_checked() {
     let shapes = "basic,distinct,nodeaffinity,spread,prefspread,affinity,antiaffinity,\
         prefaffinity,preemption,nofit-resources,nofit-taints,nofit-antiaffinity,mixed";
     let small = ["--nodes", "20", "--init", "50", "--pods", "45", "--check", "--workload", shapes];
-    let variants: [&[&str]; 6] = [
-        &[],
-        &["--batch", "8"],
-        &["--batch", "7", "--percentage-of-nodes", "30", "--spawned", "--seed", "2"],
-        &["--schedulers", "2"],
-        &["--schedulers", "3", "--batch", "4"],
-        &["--schedulers", "2", "--batch", "4", "--spawned"],
+    let (nodes, single) = (Value::from("node by node"), Value::from("one by one"));
+    let variants: [(&[&str], &Value); 6] = [
+        (&[], &nodes),
+        (&["--batch", "8"], &single),
+        (&["--batch", "7", "--percentage-of-nodes", "30", "--spawned", "--seed", "2"], &single),
+        (&["--schedulers", "2"], &Value::Null),
+        (&["--schedulers", "3", "--batch", "4"], &Value::Null),
+        (&["--schedulers", "2", "--batch", "4", "--spawned"], &Value::Null),
     ];
-    for with in variants {
+    for (with, compared) in variants {
         let found = measure(&[&small[..], with].concat());
         assert_eq!(found.len(), 13);
         for of in found {
             let counts = ["checked", "different", "overcommitted"].map(|key| of[key].as_u64());
             assert_eq!(counts, [Some(45), Some(0), Some(0)], "{with:?}: {of}");
+            assert_eq!(of.get("compared"), Some(compared), "{with:?}: {of}");
         }
+    }
+    let small = ["perf", "sched", "--nodes", "20", "--pods", "45", "--check"];
+    for (with, line) in [
+        (
+            &[][..],
+            "basic: checked 45 decisions, against decisions made node by node, and the final state",
+        ),
+        (
+            &["--schedulers", "2", "--repeat", "2"],
+            "basic, 2 schedulers: checked in each of 2 runs the state after 45 decisions, but not the decisions themselves",
+        ),
+    ] {
+        let run = portolan(&[&small[..], with].concat());
+        assert!(run.out.ends_with(&format!("\n\n{line}: no differences\n")), "{}", run.out);
     }
 }
 
@@ -137,7 +153,8 @@ fn processes_are_measured_beside_the_engine() {
             rates(engine).iter().zip(rates(processes)).map(|(one, sum)| one / sum).collect();
         ratios.sort_by(f64::total_cmp);
         for (key, expected) in [("min", ratios[0]), ("max", ratios[1])] {
-            let found = processes["engine_to_processes"][key].as_f64().expect("a ratio");
+            let ratio = &engine["compared_with_processes"]["ratio"];
+            let found = ratio[key].as_f64().expect("a ratio");
             // Numbers are rounded when they are printed and read.
             assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
         }
@@ -145,7 +162,9 @@ fn processes_are_measured_beside_the_engine() {
     let run = portolan(&[&["perf", "sched", "--processes", "2"][..], &small].concat());
     assert_eq!(run.code, 0, "{}", run.err);
     assert!(run.out.contains("\n 2 processes "), "{}", run.out);
-    assert!(run.out.contains("\nbasic: engine / 2 processes = "), "{}", run.out);
+    let line =
+        "\nbasic, cycles/s: 2 schedulers on one engine / 2 processes with 1 scheduler each = ";
+    assert!(run.out.contains(line), "{}", run.out);
 }
 
 #[test]
@@ -156,10 +175,13 @@ fn several_numbers_of_schedulers_are_measured_beside_each_other() {
     assert_eq!((&one["schedulers"], &three["schedulers"]), (&1.into(), &3.into()));
     assert_eq!((one.get("compared_with"), process.get("compared_with")), (None, None));
     assert_eq!(three["compared_with"]["schedulers"], 1);
+    let with_processes = [one, three].map(|of| &of["compared_with_processes"]["processes"]);
+    assert_eq!(with_processes, [1, 1]);
     assert_eq!(three["repeats"].as_array().map(Vec::len), Some(3));
     let run = portolan(&[&["perf", "sched"][..], &small].concat());
     assert_eq!(run.code, 0, "{}", run.err);
-    assert!(run.out.contains("\nbasic, 3 schedulers / 1 scheduler = "), "{}", run.out);
+    let line = "\nbasic, cycles/s: 3 schedulers on one engine / 1 scheduler on one engine = ";
+    assert!(run.out.contains(line), "{}", run.out);
     let file = ["--scheduler-perf", "none.yaml", "--schedulers", "1,2"];
     refused(&file, "runs with one number of schedulers");
 }

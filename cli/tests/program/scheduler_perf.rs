@@ -258,15 +258,18 @@ fn a_steady_state_recreates_its_pods_until_the_time_is_over() {
 
 #[test]
 fn a_workload_that_cannot_finish_fails_and_names_a_pod() {
-    let few = ["--case", "Basic/full", "--patience", "1"];
-    let (code, result) = run("perf_files_full", SCHED, &few);
-    let reason = result["workloads"][0]["reason"].as_str().expect("a reason");
-    assert_eq!((outcomes(&result)[0].1, code), ("failed", 1));
-    // 2 cores hold 20 of the 30 pods.
-    assert!(
-        reason.starts_with("20 of 30 pods were scheduled after 1 s; namespace-1/pod-"),
-        "{reason}"
-    );
+    // The second name is an earlier one.
+    for option in ["--time-limit", "--patience"] {
+        let few = ["--case", "Basic/full", option, "1"];
+        let (code, result) = run("perf_files_full", SCHED, &few);
+        let reason = result["workloads"][0]["reason"].as_str().expect("a reason");
+        assert_eq!((outcomes(&result)[0].1, code), ("failed", 1));
+        // 2 cores hold 20 of the 30 pods.
+        assert!(
+            reason.starts_with("20 of 30 pods were scheduled after 1 s; namespace-1/pod-"),
+            "{reason}"
+        );
+    }
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn invalid_nodes_and_counts_are_refused_with_the_remedy() {
     assert!(error.ends_with(": did you mean n0 or n1?\n"), "{error}");
     let run = portolan(&["what-if", "--cluster", &cluster, "--add", "0xnode.json"]);
     assert_eq!(run.code, 2);
-    let says = "COUNT must be 1 to 1000000: pass COUNTxFILE, such as 3xnode.yaml";
+    let says = "COUNT must be 1 to 1000000: pass COUNTxFILE, such as 3xnode.yaml for 3 copies";
     assert!(run.err.contains(says), "{}", run.err);
 }
 

@@ -252,7 +252,7 @@ fn unknown_names_are_refused_with_similar_ones() {
         ("--fail-node", "Worker-1", "node Worker-1 does not exist: did you mean worker-1?"),
         ("--scale", "rs/wen=3", "--scale rs/wen: not found: did you mean web?"),
         ("--remove", "po/web0", "--remove po/web0: not found: did you mean web-0?"),
-        ("--remove", "deploy/api", "--remove deploy/api: not found: check the spelling"),
+        ("--remove", "po/api", "--remove po/api: not found: check the spelling"),
         ("--remove", "widget/a", "unknown kind \"widget\": pass one of pod, deployment"),
         ("--scale", "ds/agent=3", "a DaemonSet has no number of replicas"),
         ("--scale", "rs/web", "pass KIND/NAME=N, such as deployment/web=5"),
@@ -268,6 +268,36 @@ fn unknown_names_are_refused_with_similar_ones() {
     let run = portolan(&[&["what-if", "--cluster", &from][..], &both].concat());
     assert_eq!(run.code, 2);
     assert!(run.err.contains("are both 0"), "{}", run.err);
+}
+
+#[test]
+fn a_kind_that_the_input_lacks_is_named_with_the_command_that_saves_it() {
+    let web = controller("Deployment", "web", 0, "1m");
+    let items = [node("n0"), pod("db-0", "n0", "1m", "StatefulSet/db"), web];
+    let from = cluster("kinds", &items);
+    let lacks = |option: &str, kinds: &str, resource: &str| {
+        format!(
+            "{option}: the input has no {kinds}: save them with `kubectl get {resource} -A -o yaml > FILE`, and add \
+             FILE to --cluster"
+        )
+    };
+    let other = "not found: check the spelling";
+    for (option, value, says) in [
+        ("--scale", "sts/cache=3", lacks("--scale sts/cache", "StatefulSets", "statefulsets")),
+        ("--scale", "job/once=3", lacks("--scale job/once", "Jobs", "jobs")),
+        ("--remove", "rs/cache", lacks("--remove rs/cache", "ReplicaSets", "replicasets")),
+        // The input has Deployments, and a pod of a StatefulSet with a similar name.
+        ("--scale", "deploy/cache=3", format!("--scale deploy/cache: {other}")),
+        ("--scale", "sts/dbs=3", "--scale sts/dbs: not found: did you mean db?".to_owned()),
+    ] {
+        let run = portolan(&["what-if", "--cluster", &from, option, value]);
+        assert_eq!((run.code, run.err), (2, format!("portolan: {says}\n")), "{option} {value}");
+    }
+    // The saved objects are accepted as another file.
+    let without = cluster("kinds-without", &[node("n0")]);
+    let saved = cluster("kinds-saved", &[controller("Deployment", "web", 0, "1m")]);
+    let (code, answer) = ask(&["--cluster", &without, &saved, "--scale", "deploy/web=2"]);
+    assert_eq!((code, pods(&answer, "placed").len()), (0, 2), "{answer}");
 }
 
 #[test]

@@ -190,10 +190,10 @@ impl Board {
         filter: &Filter,
         stage: Stage,
         want: usize,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<(), Missed> {
         let id = self.open(filter, Counts::Present(stage), want);
-        let waited = self.wait_for(id, want, Instant::now() + patience);
+        let waited = self.wait_for(id, want, Instant::now() + time_limit);
         let pending = || {
             let state = self.lock();
             let mut pods = matching(&state, filter);

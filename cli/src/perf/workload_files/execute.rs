@@ -49,7 +49,7 @@ pub(super) enum Trouble {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     /// How long an operation waits for its pods.
-    pub(super) patience: Duration,
+    pub(super) time_limit: Duration,
     /// The time between two samples of the throughput.
     pub(super) sample_every: Duration,
 }
@@ -270,14 +270,14 @@ impl<'scope, 'w> Run<'scope, 'w> {
     }
 
     fn wait(&self, filter: &Filter, stage: Stage, want: usize) -> Result<(), Trouble> {
-        let patience = self.settings.patience;
-        match self.shared.target.board().wait(filter, stage, want, patience) {
+        let time_limit = self.settings.time_limit;
+        match self.shared.target.board().wait(filter, stage, want, time_limit) {
             Ok(()) => Ok(()),
             Err(Missed::Failed(why)) => Err(Trouble::Ended(why)),
             Err(Missed::Late { have, pending }) => {
                 let stage = if stage == Stage::Scheduled { "scheduled" } else { "attempted" };
                 let pending = pending.map_or(String::new(), |pod| format!("; {pod} was not"));
-                Err(Trouble::Late { have, want, stage, seconds: patience.as_secs(), pending })
+                Err(Trouble::Late { have, want, stage, seconds: time_limit.as_secs(), pending })
             }
         }
     }

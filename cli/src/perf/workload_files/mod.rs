@@ -72,9 +72,15 @@ pub(super) struct Selection {
     /// Also run workloads with feature gates whose values portolan does not implement, as if the gates were not set.
     #[arg(long, requires = "scheduler_perf")]
     any_feature_gates: bool,
-    /// Seconds that an operation waits for its pods before the workload fails.
-    #[arg(long, requires = "scheduler_perf", value_name = "SECONDS", default_value = "600")]
-    patience: NonZeroU64,
+    /// Time limit of each operation that waits for pods, in seconds. The workload fails if it runs out.
+    #[arg(
+        long,
+        alias = "patience",
+        requires = "scheduler_perf",
+        value_name = "SECONDS",
+        default_value = "600"
+    )]
+    time_limit: NonZeroU64,
     /// Milliseconds between two samples of the throughput.
     #[arg(long, requires = "scheduler_perf", value_name = "MILLISECONDS", default_value = "1000")]
     sample_interval: NonZeroU64,
@@ -180,7 +186,7 @@ impl Selection {
 
     fn settings(&self) -> Settings {
         Settings {
-            patience: Duration::from_secs(self.patience.get()),
+            time_limit: Duration::from_secs(self.time_limit.get()),
             sample_every: Duration::from_millis(self.sample_interval.get()),
         }
     }
