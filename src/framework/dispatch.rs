@@ -137,6 +137,20 @@ fn floor<const ISA: u8>(value: f64) -> f64 {
     nearest - if nearest > value { 1.0 } else { 0.0 }
 }
 
+/// Begins to load a value into the core's second-level cache, on x86-64.
+#[inline]
+pub(crate) fn prefetch<T>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for at in (0..size_of::<T>()).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        let line = std::ptr::from_ref(value).cast::<i8>().wrapping_add(at);
+        // SAFETY: every CPU of this architecture has the instruction, and it reads nothing for the program.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = value;
+}
+
 dispatched! {
     /// Returns the lanes in which `request` is at most the free amount. The difference saturates if it does not fit in
     /// 64 bits.

@@ -221,11 +221,12 @@ impl Order {
     /// Examines the nodes in list order, from where the last sample ended and wrapping around, until `enough` nodes are
     /// feasible. `judge` is called with a chunk's number, once for each chunk that is reached and perhaps for some that
     /// follow, so the result does not depend on how chunks are judged. It returns a value and the chunk's feasible lanes.
-    /// The values are returned with the feasible lanes that were reached, in list order.
+    /// It also gets the numbers of the next two chunks in the list, which it will probably be called with next. The values
+    /// are returned with the feasible lanes that were reached, in list order.
     pub(super) fn sample<T>(
         &mut self,
         enough: usize,
-        mut judge: impl FnMut(u32) -> (T, u64),
+        mut judge: impl FnMut(u32, [Option<u32>; 2]) -> (T, u64),
     ) -> Found<(T, u64)> {
         // A range of a zone may begin and end within a chunk.
         let likely = (enough / LANES + 2 * self.zones.len()).min(self.chunks.len());
@@ -274,7 +275,7 @@ impl Order {
         &mut self,
         (from, to): (&[usize], &[usize]),
         reached: &mut Vec<(Reached, T)>,
-        judge: &mut impl FnMut(u32) -> (T, u64),
+        judge: &mut impl FnMut(u32, [Option<u32>; 2]) -> (T, u64),
     ) -> usize {
         let mut feasible = 0;
         for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(to)) {
@@ -287,7 +288,8 @@ impl Order {
                 let last = (*to - chunk.before).min(chunk.nodes);
                 let lanes = lane_range(chunk.live, position - chunk.before, last);
                 if self.reached[at] == 0 {
-                    let (value, verdict) = judge(chunk.id);
+                    let next = [1, 2].map(|n| self.chunks.get(at + n).map(|chunk| chunk.id));
+                    let (value, verdict) = judge(chunk.id, next);
                     reached.push((Reached { chunk: at, verdict, mask: 0 }, value));
                     self.reached[at] = reached.len() as u32;
                 }
@@ -377,7 +379,7 @@ mod tests {
                 }
             }
             order.next = start;
-            let sample = order.sample(enough, |id| {
+            let sample = order.sample(enough, |id, _| {
                 let feasible = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])
                 });
@@ -405,7 +407,7 @@ mod tests {
             let slot = chunk(id).slot()[at];
             slots.iter().position(|other| *other == slot).unwrap()
         };
-        let sample = order.sample(enough, |id| {
+        let sample = order.sample(enough, |id, _| {
             (id, super::super::plugin::each_lane(chunk(id).live(), |at| good(position(id, at))))
         });
         let mut found = Vec::new();
