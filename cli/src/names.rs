@@ -3,6 +3,11 @@
 /// How an error about an unknown name ends: the most similar names, or advice if none is
 /// similar.
 pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
+    similar(name, known).unwrap_or_else(|| "check the spelling".to_owned())
+}
+
+/// A question with the most similar names, if there are any.
+pub(crate) fn similar<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<String> {
     let lower = name.to_lowercase();
     let mut near: Vec<(usize, &str)> = known
         .into_iter()
@@ -13,13 +18,13 @@ pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n s
     near.dedup();
     near.truncate(3);
     match &near[..] {
-        [] => "check the spelling".to_owned(),
+        [] => None,
         [rest @ .., (_, last)] => {
             let rest: Vec<&str> = rest.iter().map(|(_, it)| *it).collect();
-            match rest.is_empty() {
+            Some(match rest.is_empty() {
                 true => format!("did you mean {last}?"),
                 false => format!("did you mean {} or {last}?", rest.join(", ")),
-            }
+            })
         }
     }
 }

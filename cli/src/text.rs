@@ -57,24 +57,35 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     }
 }
 
-/// Amounts of a resource as Kubernetes quantities in one unit, so that they can be compared at sight: cpu in cores, and
-/// bytes in the largest unit that is short and exact for all of them. If no unit is, bytes are rounded down to two
-/// decimal places.
-pub(crate) fn amounts<const N: usize>(resource: &str, values: [i64; N]) -> [String; N] {
+/// Amounts of a resource as Kubernetes quantities in one unit, so that they can be compared at a glance: cpu in cores, and
+/// bytes in the largest unit that is short and exact for all of them. If no unit is, bytes are rounded to two decimal
+/// places of the largest unit that no amount is smaller than.
+pub(crate) fn amounts<const N: usize>(
+    resource: &str,
+    values: [i64; N],
+    rounding: Rounding,
+) -> [String; N] {
     match resource {
         "cpu" => values.map(cores),
-        "memory" | "ephemeral-storage" => bytes(values),
-        name if name.starts_with("hugepages-") => bytes(values),
+        "memory" | "ephemeral-storage" => bytes(values, rounding),
+        name if name.starts_with("hugepages-") => bytes(values, rounding),
         _ => values.map(|value| value.to_string()),
     }
 }
 
+/// How [`amounts`] rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rounding {
+    Down,
+    Up,
+}
+
 const UNITS: [(&str, u32); 3] = [("Gi", 30), ("Mi", 20), ("Ki", 10)];
 
-/// The largest number that is short, as the number of a quantity.
+/// The largest number of an exact quantity; longer ones are rounded in a larger unit.
 const SHORT: i64 = 99_999;
 
-fn bytes<const N: usize>(values: [i64; N]) -> [String; N] {
+fn bytes<const N: usize>(values: [i64; N], rounding: Rounding) -> [String; N] {
     let largest = values.into_iter().max().unwrap_or(0);
     let smallest = values.into_iter().filter(|value| *value > 0).min().unwrap_or(0);
     let is_exact = |(_, shift): &&(&str, u32)| {
@@ -85,7 +96,8 @@ fn bytes<const N: usize>(values: [i64; N]) -> [String; N] {
     }
     match UNITS.iter().find(|(_, shift)| smallest >= 1 << shift) {
         Some((unit, shift)) => values.map(|value| {
-            let hundredths = i128::from(value) * 100 >> shift;
+            let rest = if rounding == Rounding::Up { (1_i128 << shift) - 1 } else { 0 };
+            let hundredths = (i128::from(value) * 100 + rest) >> shift;
             format!("{}{unit}", shortest(format!("{:.2}", hundredths as f64 / 100.0)))
         }),
         None => values.map(|value| value.to_string()),
@@ -166,15 +178,17 @@ mod tests {
 
     #[test]
     fn amounts_are_kubernetes_quantities_in_one_unit() {
-        let of = |resource, values: [i64; 2]| amounts(resource, values).join(" ");
+        let of = |resource, values: [i64; 2]| amounts(resource, values, Rounding::Down).join(" ");
         assert_eq!(of("cpu", [2000, 250]), "2 0.25");
         assert_eq!(of("example.com/gpu", [3, 1]), "3 1");
         assert_eq!(of("memory", [3 << 30, 1 << 30]), "3Gi 1Gi");
         // The unit that is exact for both.
         assert_eq!(of("memory", [10_000 << 20, 7 << 30]), "10000Mi 7168Mi");
         assert_eq!(of("hugepages-2Mi", [64 << 20, 512 << 10]), "65536Ki 512Ki");
-        // Exact numbers would be long: rounded down.
+        // Exact numbers would be long, so they are rounded.
         assert_eq!(of("memory", [32 << 30, (31 << 30) + 1]), "32Gi 31Gi");
+        let up = amounts("memory", [32 << 30, (31 << 30) + 1], Rounding::Up);
+        assert_eq!(up, ["32Gi", "31.01Gi"]);
         assert_eq!(of("ephemeral-storage", [(2 << 30) - (1 << 10), 1 << 20]), "2047.99Mi 1Mi");
         assert_eq!(of("memory", [2 << 30, 5]), "2147483648 5");
         assert_eq!(of("memory", [0, 0]), "0 0");

@@ -1,5 +1,5 @@
-//! Kernels over a chunk's columns. Each is compiled for several sets of CPU features, and the variant is chosen at run
-//! time.
+//! Code that uses particular instructions of the CPU: kernels over a chunk's columns, and [`prefetch`]. Each kernel is
+//! compiled for several sets of CPU features, and the variant is chosen at run time.
 //!
 //! A kernel is plain code over arrays of [`LANES`] elements, written so that compilers vectorize it. Its variants
 //! differ only in the instructions they may use, and all give bit-identical results: no kernel lets the compiler
@@ -137,14 +137,15 @@ fn floor<const ISA: u8>(value: f64) -> f64 {
     nearest - if nearest > value { 1.0 } else { 0.0 }
 }
 
-/// Begins to load a value into the core's second-level cache, on x86-64.
+/// Begins to load a value into the core's second-level cache, on x86-64. The last of its cache lines may be left out.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for at in (0..size_of::<T>()).step_by(64) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         let line = std::ptr::from_ref(value).cast::<i8>().wrapping_add(at);
-        // SAFETY: every CPU of this architecture has the instruction, and it reads nothing for the program.
+        // SAFETY: the instruction is part of SSE, which every x86-64 CPU has. It does not access memory as far as the
+        // program can tell, so any address is allowed.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(line) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -453,8 +453,9 @@ impl<'a> Filters<'a> {
     }
 
     /// Returns for each of these nodes whether it still passes. Each passed all filters when a placement on it was
-    /// decided, and nothing has happened to it since, so local filters are not called. `None` if placing a pod of the
-    /// same template on one of the nodes may change the verdict on another, or if a plugin failed.
+    /// decided, and nothing has happened to it since, so local filters are not called. `None` if a filter does not
+    /// promise [`Filter::keeps_passing`](super::Filter::keeps_passing), if PreFilter rejected the pod or named nodes, if
+    /// pods are nominated, or if a plugin failed.
     pub(crate) fn still_pass(&self, nodes: &[NodeSlot]) -> Option<Vec<bool>> {
         if self.rejected.is_some() || self.only.is_some() || self.nominated.is_some() {
             return None;

@@ -599,9 +599,9 @@ pub trait Filter: Send + Sync {
         Ok(passed)
     }
 
-    /// Returns whether a node that passes still passes after pods are placed on other nodes, if this method returns
-    /// `true` for those pods too. The default is `false`. Not called for [local](super::Plugin::is_local) plugins, for
-    /// which it always holds.
+    /// Returns whether a node that passes still passes after pods are placed on other nodes, if each of these pods has
+    /// only local filters and filters that return `true` here. The default is `false`. Not called for
+    /// [local](super::Plugin::is_local) plugins, for which it always holds.
     ///
     /// The writer then need not check the placements of a batch one by one
     /// ([`FilterCheck`](crate::scheduler::FilterCheck)). Kube-scheduler has no counterpart.

@@ -221,8 +221,8 @@ impl Order {
     /// Examines the nodes in list order, from where the last sample ended and wrapping around, until `enough` nodes are
     /// feasible. `judge` is called with a chunk's number, once for each chunk that is reached and perhaps for some that
     /// follow, so the result does not depend on how chunks are judged. It returns a value and the chunk's feasible lanes.
-    /// It also gets the numbers of the next two chunks in the list, which it will probably be called with next. The values
-    /// are returned with the feasible lanes that were reached, in list order.
+    /// It also gets the numbers of the two chunks that follow in the list, which are often judged next. The values are
+    /// returned with the feasible lanes that were reached, in list order.
     pub(super) fn sample<T>(
         &mut self,
         enough: usize,
@@ -481,14 +481,14 @@ mod tests {
     #[test]
     fn sections_stay_in_place_when_a_few_nodes_are_added() {
         let (mut writer, _) = Engine::inline(Config::default());
-        let mut seen = std::collections::BTreeSet::new();
+        let (mut last, mut changes) = (None, 0);
         for _ in 0..1_000 {
             let positions = |nodes| section(0, 8).positions(writer.cluster(), nodes);
             let eighth = 8 * positions(128).start / 128;
             assert!((65..128).all(|nodes| positions(nodes).start == nodes * eighth / 8));
-            seen.insert(eighth);
+            changes += usize::from(last.replace(eighth) != Some(eighth));
             writer.expire(crate::model::Timestamp::from_secs(1)).unwrap();
         }
-        assert_eq!(seen.len(), 1_000_usize.div_ceil(128));
+        assert_eq!(changes, 1_000_usize.div_ceil(128));
     }
 }

@@ -71,8 +71,8 @@ impl<'a> FoundChunks<'a> {
     }
 }
 
-/// Begins to load the columns that the default profile reads of each chunk. In a large cluster, they are not in the caches
-/// of the core, and loading them takes longer than judging them.
+/// Begins to load the columns that most searches read: resources and numbers of pods. In a large cluster, they are not in
+/// the caches of the core, and loading them takes longer than judging them.
 fn prefetch(chunk: &Chunk) {
     dispatch::prefetch(&chunk.fixed.unschedulable);
     dispatch::prefetch(chunk.allowed_pods());
@@ -90,6 +90,7 @@ fn prefetch(chunk: &Chunk) {
     let (cpu, memory) = chunk.reciprocals();
     dispatch::prefetch(cpu);
     dispatch::prefetch(memory);
+    dispatch::prefetch(chunk.balance());
 }
 
 /// The search for one pod.

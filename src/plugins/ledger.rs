@@ -112,19 +112,19 @@ impl Ledger {
     }
 }
 
-/// The largest number of templates to cache values for.
+/// The largest number of templates to cache values for, in each slot.
 const MAX_TEMPLATES: usize = 64;
 
-/// The number of threads that rarely wait for each other.
-const THREADS: usize = 8;
+/// The number of slots for the values of different threads.
+const SLOTS: usize = 8;
 
 /// Values that a plugin caches for the pods of each template from one cycle to the next. Decisions never depend on
 /// whether a value is cached.
 ///
-/// Schedulers on several threads may share a plugin. Each thread has values of its own, because it would otherwise wait
-/// for the others, and the threads' plans start at different versions, so each would have to count again what another
-/// has counted for its plan.
-pub(super) struct Remembered<T>([Mutex<ByTemplate<T>>; THREADS]);
+/// Schedulers on several threads may share a plugin. With the same values they would wait for each other, and their plans
+/// start at different versions, so each would count again what another has counted for its plan. A thread therefore uses
+/// the slot of its number, modulo [`SLOTS`]; two threads may share one, and then wait for each other.
+pub(super) struct Remembered<T>([Mutex<ByTemplate<T>>; SLOTS]);
 
 /// Returns the number of this thread among those that have called this function.
 fn thread_number() -> usize {
@@ -137,10 +137,9 @@ fn thread_number() -> usize {
 }
 
 impl<T: Default> Remembered<T> {
-    /// Calls `work` with the value cached for this template. Holds a lock meanwhile. More than [`THREADS`] threads may
-    /// wait for each other.
+    /// Calls `work` with the value cached for this template. Holds the lock of the thread's slot meanwhile.
     pub(super) fn with<R>(&self, template: &Arc<Template>, work: impl FnOnce(&mut T) -> R) -> R {
-        let own = &self.0[thread_number() % THREADS];
+        let own = &self.0[thread_number() % SLOTS];
         let mut all = own.lock().unwrap_or_else(|poisoned| {
             // A panic may have left a value half updated.
             own.clear_poison();
@@ -191,8 +190,8 @@ mod tests {
             })
         };
         assert_eq!(add(), 1);
-        // Of many threads, some have the number of this one.
-        let firsts = (0..4 * THREADS).filter(|_| {
+        // Some threads share a slot with this one, but not all.
+        let firsts = (0..4 * SLOTS).filter(|_| {
             std::thread::scope(|scope| scope.spawn(|| (add(), add())).join().unwrap() == (1, 2))
         });
         assert!(firsts.count() > 0);

@@ -309,7 +309,7 @@ impl Draft {
     }
 }
 
-/// A chunk that may be taken over. A pod is known by its position in the plan.
+/// The pods of a plan in one chunk, which may be taken over together. Pods are identified by their position in the plan.
 #[derive(Clone, Copy)]
 struct Candidate {
     chunk: u32,
@@ -354,9 +354,9 @@ impl Candidate {
     }
 }
 
-/// Returns whether another pod's check could take a pod of this template for one of another template: a plan numbers
-/// templates by itself, and the numbers of a chunk are corrected at each pod's turn. Only the templates of pods with
-/// affinity are looked up then.
+/// Returns whether the check of another pod could take a pod of this template for one of another template. A plan numbers
+/// templates by itself, and a chunk that is taken over has the plan's numbers until each pod's turn. Checks look up only
+/// the templates of pods with affinity.
 fn could_be_mistaken(own: &Cluster, number: TemplateId, template: &Template) -> bool {
     let has_affinity = template.pod_affinity.is_some() || template.pod_anti_affinity.is_some();
     has_affinity && own.template(number).is_none_or(|known| **known != *template)

@@ -175,7 +175,9 @@ impl State {
             Event::AssumeEach { pods, decided_on, prepared } => {
                 let plan = prepared.take::<Plan>();
                 let plan = self.assume_batch(pods, *decided_on, plan, applied, observer);
-                plan.into_iter().for_each(|plan| prepared.put_back(plan));
+                if let Some(plan) = plan {
+                    prepared.put_back(plan);
+                }
             }
             Event::Preempt { pod, victims, decided_on } => {
                 let age = self.age(*decided_on);

@@ -128,7 +128,9 @@ proptest! {
         let mut schedulers: Vec<Algorithm> = (0..of)
             .map(|_| Algorithm::new(Framework::default_profile(), config.clone(), None))
             .collect();
-        for turn in 0..of as usize {
+        let lasts = nodes.next_power_of_two() as u64;
+        for _ in 0..of {
+            let turn = (writer.cluster().generation().0 / lasts) as usize;
             let mut starts = Vec::new();
             for (index, scheduler) in schedulers.iter_mut().enumerate() {
                 scheduler.set_section(index as u32, NonZeroU32::new(of).unwrap());
@@ -143,8 +145,8 @@ proptest! {
             starts.sort_unstable();
             starts.dedup();
             prop_assert_eq!(starts.len(), of as usize);
-            // Sections change hands after two events for each node.
-            for _ in 0..2 * nodes {
+            // Sections change hands after as many events as there are nodes, rounded up to a power of two.
+            for _ in 0..lasts {
                 writer.expire(Timestamp::from_secs(1)).unwrap();
             }
         }

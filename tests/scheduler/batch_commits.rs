@@ -448,7 +448,7 @@ fn takes_over_as_it_checks(
 /// The check of a pod between two pods of a chunk counts the chunk's pods while the numbers of some are not known yet.
 #[test]
 fn counts_of_a_partly_taken_over_chunk_are_discarded() {
-    takes_over_as_it_checks(6_223_625_775_216_304_180, 67, 8, 3, 0).unwrap();
+    takes_over_as_it_checks(3_964_132_250_934_566_802, 80, 13, 3, 0).unwrap();
 }
 
 proptest! {

@@ -400,7 +400,7 @@ fn placements_are_checked_one_by_one_if_more_than_the_template_matters() {
     assert_eq!(checked(Framework::default_profile_with(&handle)), 2);
 }
 
-/// What the plugin of a check does, but not that of the scheduler.
+/// A fault of the commit check's plugin. The scheduler's profile lacks the plugin.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     RejectsPods,
@@ -485,7 +485,7 @@ impl CommitCheck for Refusing {
 
 #[test]
 fn each_placement_has_its_own_result() {
-    // Which of the pods have a template of their own, and on whose node another event happens.
+    // The cpu request of each pod, by which pods share a template, and the pod whose node another event changes.
     for (cpu, changed) in [([600, 601, 601], None), ([600; 3], Some(0)), ([600; 3], None)] {
         let run = |event: Option<String>, refused: Option<&str>| {
             let check = Refusing::default();

@@ -9,7 +9,7 @@ use super::changes::Change;
 use super::{Explained, Group, INSUFFICIENT, by_reason, resource};
 use crate::error::Failure;
 use crate::table::{plain, row};
-use crate::text::{amounts, count, line};
+use crate::text::{Rounding, amounts, count, line};
 
 /// Maximum number of nodes listed in a table.
 const LISTED: usize = 10;
@@ -34,7 +34,7 @@ struct Shortfall<'r> {
 impl fmt::Display for Shortfall<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shortfall { resource, least, median, most } = *self;
-        let [low, middle, high] = amounts(resource, [least, median, most]);
+        let [low, middle, high] = amounts(resource, [least, median, most], Rounding::Up);
         match least == most {
             true => write!(f, "{resource} short by {low}"),
             false => {
@@ -179,7 +179,7 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
                 "No single change of those known to this command makes the pod fit, nor do two together."
             }
             false => {
-                "No single change of those known to this command makes the pod fit; not all pairs were tried in the time of --time-limit."
+                "No single change of those known to this command makes the pod fit; not all pairs were tried within --time-limit."
             }
         };
         let _ = writeln!(text, "{tried}\n");

@@ -9,7 +9,7 @@ use super::changes::Change;
 use super::steps::changed;
 use super::trial::{Rejection, Trial};
 use super::{INSUFFICIENT, of, resource};
-use crate::text::amounts;
+use crate::text::{Rounding, amounts};
 
 /// Maximum number of sets of resources for which reductions are tried. The sets that most nodes lack come first.
 const SETS: usize = 20;
@@ -108,7 +108,7 @@ fn reduced(pod: &Pod, names: &[&str], by: &[i64]) -> Pod {
 fn text(pod: &Pod, names: &[&str], by: &[i64]) -> String {
     let parts = names.iter().zip(by).map(|(name, by)| {
         let request = of(&pod.template.resources.incoming, name);
-        let [from, to] = amounts(name, [request, request - by]);
+        let [from, to] = amounts(name, [request, request - by], Rounding::Down);
         format!("the {name} request from {from} to {to}")
     });
     format!("lower {}", parts.collect::<Vec<_>>().join(" and "))

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::cluster::{self, Loaded};
 use crate::error::Failure;
 use crate::table::{plain, row};
-use crate::text::{amounts, count, line};
+use crate::text::{Rounding, amounts, count, line};
 use crate::{Output, print};
 
 /// Find conflicts and dangling references in a cluster, and check the engine's sums and
@@ -132,7 +132,7 @@ fn overcommitted(node: NodeInfo<'_>, class: PodClass) -> Vec<(String, (String, S
 
 /// Two amounts for people, exact if rounding would make them equal.
 fn distinct(resource: &str, takes: i64, has: i64) -> (String, String) {
-    match amounts(resource, [takes, has]) {
+    match amounts(resource, [takes, has], Rounding::Down) {
         [a, b] if a == b => (takes.to_string(), has.to_string()),
         [takes, has] => (takes, has),
     }

@@ -22,8 +22,8 @@ pub(super) enum Comparison {
     NodeByNode,
     /// Those for the same pods one by one, on another engine.
     OneByOne,
-    /// None: decisions of several schedulers depend on time.
-    None,
+    /// None, only the final state is checked: decisions of several schedulers depend on time.
+    StateOnly,
 }
 
 impl Comparison {
@@ -31,7 +31,7 @@ impl Comparison {
         match (schedulers, batch) {
             (1, 1) => Comparison::NodeByNode,
             (1, _) => Comparison::OneByOne,
-            _ => Comparison::None,
+            _ => Comparison::StateOnly,
         }
     }
 
@@ -40,7 +40,7 @@ impl Comparison {
         match self {
             Comparison::NodeByNode => Some("node by node"),
             Comparison::OneByOne => Some("one by one"),
-            Comparison::None => None,
+            Comparison::StateOnly => None,
         }
     }
 }

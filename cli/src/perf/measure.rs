@@ -156,12 +156,12 @@ pub(super) fn measure(
     let mut workers = vec![first];
     workers.extend(others?);
     let compared = arguments.check.then(|| Comparison::of(workers.len(), arguments.batch));
-    let mut works = works(workers.len(), (shape, compared), arguments, (&bench, &mut source));
+    let mut tasks = tasks(workers.len(), (shape, compared), arguments, (&bench, &mut source));
     let before = arguments.check.then(|| Before::of(&bench.engine)).transpose()?;
     if arguments.wait {
         processes::wait()?;
     }
-    let mut all = place(&mut workers, &mut works, &Supply::new(&pods))?;
+    let mut all = place(&mut workers, &mut tasks, &Supply::new(&pods))?;
     if let Some(before) = before {
         if compared == Some(Comparison::OneByOne) {
             all.differences.extend(one_by_one(shape, arguments, (&bench.engine, &all.outcomes))?);
@@ -206,8 +206,8 @@ pub(super) fn measure(
     Ok((result, all.differences))
 }
 
-/// How each of the schedulers processes its pods.
-fn works(
+/// The task of each scheduler.
+fn tasks(
     schedulers: usize,
     (shape, compared): (Shape, Option<Comparison>),
     arguments: &Arguments,

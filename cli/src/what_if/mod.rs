@@ -110,8 +110,8 @@ pub(crate) struct Arguments {
     delete_emptydir_data: bool,
     /// Add COUNT copies of the node in FILE: 3xnode.yaml adds three copies of the node in node.yaml.
     ///
-    /// The letter x separates the two, and COUNT is also written for one copy: 1xnode.yaml. FILE is read like a file of
-    /// --cluster; its first node is copied, and other objects are ignored. The copies of the node n are named n-1, n-2
+    /// The letter x separates the two, and COUNT is required, even for one copy: 1xnode.yaml. FILE is read like a file
+    /// of --cluster; its first node is copied, and other objects are ignored. The copies of the node n are named n-1, n-2
     /// and so on.
     #[arg(long, value_parser = nodes::Copies::parse, num_args = 1.., value_name = "COUNTxFILE")]
     add: Vec<nodes::Copies>,

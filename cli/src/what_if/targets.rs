@@ -7,7 +7,7 @@ use portolan::model::{Name, Pod, Template};
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::Failure;
-use crate::names::did_you_mean;
+use crate::names::similar;
 
 use super::record::Record;
 
@@ -165,20 +165,18 @@ impl<'c> Finder<'c> {
     /// The error for a reference to none of the names.
     fn not_found(&self, option: &str, reference: &Reference, names: &BTreeSet<Name>) -> Failure {
         let Reference { kind, resource, name, text } = reference;
-        let near = did_you_mean(name, names.iter().map(|name| &**name));
         let is_of_kind = |it: &PodController| it.kind.as_str() == *kind;
         let is_kind_missing = *kind != "Pod" && !self.controllers.iter().any(is_of_kind);
-        let why = match is_kind_missing && !near.starts_with("did") {
-            true => format!(
-                "the input has no {kind}s: save them with `kubectl get {resource} -A -o yaml > FILE`, and add FILE to \
-                 --cluster"
+        let advice = match similar(name, names.iter().map(|name| &**name)) {
+            Some(names) => names,
+            None if is_kind_missing => format!(
+                "the input has no {kind}s. Check the spelling, or save the cluster's with `kubectl get {resource} -A -o \
+                 yaml > FILE` and add FILE to --cluster"
             ),
-            false => {
-                let namespace = self.namespace.map(|it| format!(" in namespace {it}"));
-                format!("not found{}: {near}", namespace.unwrap_or_default())
-            }
+            None => "check the spelling".to_owned(),
         };
-        Failure::Usage(format!("{option} {text}: {why}"))
+        let namespace = self.namespace.map(|it| format!(" in namespace {it}")).unwrap_or_default();
+        Failure::Usage(format!("{option} {text}: not found{namespace}: {advice}"))
     }
 
     /// The name of the object of this kind that a pod is, or belongs to.

@@ -115,7 +115,7 @@ fn two_changes_are_proposed_together_if_none_helps_alone() {
     // The second name is an earlier one.
     for option in ["--time-limit", "--budget"] {
         let hurried = run("pair", &items, &[option, "0"]).out;
-        let says = "not all pairs were tried in the time of --time-limit";
+        let says = "not all pairs were tried within --time-limit";
         assert!(hurried.contains(says), "{hurried}");
     }
     let three = [

@@ -277,8 +277,8 @@ fn a_kind_that_the_input_lacks_is_named_with_the_command_that_saves_it() {
     let from = cluster("kinds", &items);
     let lacks = |option: &str, kinds: &str, resource: &str| {
         format!(
-            "{option}: the input has no {kinds}: save them with `kubectl get {resource} -A -o yaml > FILE`, and add \
-             FILE to --cluster"
+            "{option}: not found: the input has no {kinds}. Check the spelling, or save the cluster's with `kubectl \
+             get {resource} -A -o yaml > FILE` and add FILE to --cluster"
         )
     };
     let other = "not found: check the spelling";

@@ -3,7 +3,7 @@
 //!
 //! A pop takes a pod that is active now. Events wait in the follower's channel, and the thread that holds the queue
 //! processes a few of them in steps small enough to hold the queue only for microseconds. [`QueueFront::pop`] does so
-//! before it pops, so that a thread that only pops keeps up with the log. [`QueueFront::tend`] is for a thread that
+//! before it pops, and a batch before it takes further pods, so that threads that only pop keep up with the log. [`QueueFront::tend`] is for a thread that
 //! does nothing else.
 //!
 //! # No wake-up is lost
@@ -164,8 +164,8 @@ impl QueueFront {
         self.wait_for(deadline, clock, SchedulingQueue::pop_together)
     }
 
-    /// Pops up to `most` more pods that are ready, each with its siblings, and appends them to `popped`. Processes about
-    /// as many waiting events first, because they may bring the pods. Does not wait.
+    /// Pops up to `most` more pods that are ready, each with its siblings, and appends them to `popped`. First takes in
+    /// about as many waiting events, which may add pods. Does not wait, and pops nothing if the queue is closed.
     pub(crate) fn pop_ready(
         &self,
         most: usize,
@@ -185,8 +185,10 @@ impl QueueFront {
             shared = lock(&self.shared);
         }
         let now = clock();
-        let ready = std::iter::from_fn(|| shared.queue.pop_together(now)).take(most);
-        popped.extend(ready);
+        if !shared.closed {
+            let ready = std::iter::from_fn(|| shared.queue.pop_together(now)).take(most);
+            popped.extend(ready);
+        }
         self.wake_others(&shared);
     }
 
