@@ -197,4 +197,25 @@ mod tests {
         assert!(firsts.count() > 0);
         assert!(add() > 1);
     }
+
+    #[test]
+    fn a_panic_discards_the_values_of_its_thread_once() {
+        let remembered = Remembered::<usize>::default();
+        let template = pod("p").build().template.clone();
+        let add = |by: usize| {
+            remembered.with(&template, |value| {
+                *value += by;
+                *value
+            })
+        };
+        assert_eq!(add(1), 1);
+        let panic = || {
+            remembered.with(&template, |value| {
+                *value += 100;
+                panic!("halfway")
+            })
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panic)).is_err());
+        assert_eq!([add(1), add(1)], [1, 2]);
+    }
 }

@@ -465,3 +465,129 @@ proptest! {
         takes_over_as_it_checks(bits, nodes, batch, zones, percentage)?;
     }
 }
+
+/// A pod whose labels, affinity, anti-affinity and spread are about the pods of two apps.
+fn related(draw: &mut Draw, name: &str) -> Pod {
+    let mut new = pod(name).cpu(100 * (1 + draw.below(3) as i64));
+    if !draw.one_in(3) {
+        new = new.label("app", ["x", "y"][draw.below(2) as usize]);
+    }
+    let term = |draw: &mut Draw| {
+        let app = ["x", "y"][draw.below(2) as usize];
+        let key = ["rack", "rack", "topology.kubernetes.io/zone", "kubernetes.io/hostname"];
+        let term = PodAffinityTerm {
+            topology_key: key[draw.below(4) as usize].into(),
+            selector: LabelSelector::from_labels([("app", app)]),
+            namespaces: Box::new(["default".into()]),
+            namespace_selector: LabelSelector::Nothing,
+        };
+        PodAffinity { required: Box::new([term]), ..PodAffinity::default() }
+    };
+    match draw.below(8) {
+        0..=2 => new.pod_affinity(term(draw)),
+        3 => new.pod_anti_affinity(term(draw)),
+        4 => {
+            let constraint = TopologySpreadConstraint {
+                max_skew: 1,
+                topology_key: "rack".into(),
+                when_unsatisfiable: UnsatisfiableAction::DoNotSchedule,
+                selector: LabelSelector::from_labels([("app", "x")]),
+                min_domains: None,
+                honor_node_affinity: true,
+                honor_node_taints: false,
+                match_label_keys: Box::default(),
+            };
+            new.spec(|spec| spec.topology_spread = Box::new([constraint]))
+        }
+        _ => new,
+    }
+    .build()
+}
+
+/// A node of one of three racks, or of none, in a zone and therefore a chunk of few nodes.
+fn racked(draw: &mut Draw, n: usize) -> portolan::model::Node {
+    let new = node(format!("n{n}")).hostname().zone(&format!("z{}", n % 6)).cpu(1_000).pods(20);
+    match draw.below(4) {
+        0 => new.build(),
+        rack => new.label("rack", &format!("r{rack}")).build(),
+    }
+}
+
+/// Like [`takes_over_as_it_checks`], for pods that are all related to each other.
+fn takes_over_related_pods_as_it_checks(
+    bits: u64,
+    nodes: usize,
+    batch: usize,
+) -> Result<(), TestCaseError> {
+    let mut draw = Draw::from(bits);
+    let config = || AlgorithmConfig { percentage_of_nodes: 100, seed: bits };
+    let mut worlds = [true, false].map(|takes_over| Meddled::new(takes_over, config()));
+    let everywhere = |worlds: &[Meddled; 2], event: &Event| {
+        let outcomes = worlds.each_ref().map(|world| submit(&world.engine, event.clone()));
+        assert_eq!(outcomes[0], outcomes[1]);
+    };
+    for n in 0..nodes {
+        everywhere(&worlds, &Event::add_node(racked(&mut draw, n)));
+    }
+    let mut known: Vec<Pod> = Vec::new();
+    for round in 0..8 {
+        let templates: Vec<Pod> = (0..4).map(|n| related(&mut draw, &format!("t{n}"))).collect();
+        let pods: Vec<Arc<Pod>> = (0..batch)
+            .map(|n| {
+                let template = templates[draw.below(4) as usize].clone();
+                Arc::new(Pod { uid: Uid::new(&format!("default/new-{round}-{n}")), ..template })
+            })
+            .collect();
+        let events: Vec<Event> = (0..1 + draw.below(3))
+            .map(|_| match draw.below(8) {
+                0 => Event::update_node({
+                    let n = draw.below(nodes as u64) as usize;
+                    racked(&mut draw, n)
+                }),
+                1 if !known.is_empty() => {
+                    Event::remove_pod(&known.swap_remove(draw.below(known.len() as u64) as usize))
+                }
+                _ => {
+                    let uid = format!("default/beside-{round}-{}", known.len());
+                    let other = match draw.one_in(2) {
+                        true => templates[draw.below(4) as usize].clone(),
+                        false => related(&mut draw, "beside"),
+                    };
+                    let node = format!("n{}", draw.below(nodes as u64));
+                    let pod = Pod { uid: Uid::new(&uid), ..other }.on(node);
+                    known.push(pod.clone());
+                    Event::add_pod(pod)
+                }
+            })
+            .collect();
+        let after = draw.below(batch as u64) as usize;
+        let placed = worlds.each_mut().map(|world| world.batch(&pods, after, events.clone()));
+        prop_assert_eq!(&placed[0], &placed[1]);
+        prop_assert_eq!(worlds[0].figures(), worlds[1].figures());
+        let ends = worlds.each_ref().map(|world| world.engine.reader().unwrap().snapshot());
+        prop_assert_eq!(ends[0].generation(), ends[1].generation());
+        prop_assert_eq!(ends[0].dump(), ends[1].dump());
+        prop_assert_eq!(ends[0].audit(), vec![]);
+        // Room for the next round.
+        for (pod, placed) in pods.iter().zip(&placed[0]) {
+            if placed.is_ok() && draw.one_in(2) {
+                let gone = Event::RemovePod { uid: pod.uid.clone(), node: None };
+                everywhere(&worlds, &gone);
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn related_pods_are_taken_over_only_if_they_would_have_passed_their_checks(
+        bits in any::<u64>(),
+        nodes in 3..20_usize,
+        batch in 2..12_usize,
+    ) {
+        takes_over_related_pods_as_it_checks(bits, nodes, batch)?;
+    }
+}

@@ -7,6 +7,7 @@ mod cycles;
 mod dispatch;
 mod extenders;
 mod gangs;
+mod hostile_batches;
 mod hostnames;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -382,4 +382,20 @@ mod tests {
         front.wake_others(&shared);
         assert!(!front.bell.is_rung());
     }
+
+    #[test]
+    fn a_thread_that_takes_a_batch_rings_for_the_pods_that_it_leaves() {
+        let front = front();
+        let now = Timestamp::from_secs(1);
+        for name in ["q", "r"] {
+            front.add(pod(name).build(), now).unwrap();
+        }
+        for is_left in [true, false] {
+            lock(&front.shared).alarm = Some(now);
+            front.bell.silence();
+            let mut popped = Vec::new();
+            front.pop_ready(1, || now, &mut popped);
+            assert_eq!((popped.len(), front.bell.is_rung()), (1, is_left));
+        }
+    }
 }
