@@ -59,7 +59,7 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
 
 /// Amounts of a resource as Kubernetes quantities in one unit, so that they can be compared at a glance: cpu in cores, and
 /// bytes in the largest unit that is short and exact for all of them. If no unit is, bytes are rounded to two decimal
-/// places of the largest unit that no amount is smaller than.
+/// places of the largest unit that no amount is smaller than, unless different amounts would become equal.
 pub(crate) fn amounts<const N: usize>(
     resource: &str,
     values: [i64; N],
@@ -94,13 +94,20 @@ fn bytes<const N: usize>(values: [i64; N], rounding: Rounding) -> [String; N] {
     if let Some((unit, shift)) = UNITS.iter().find(is_exact).filter(|_| smallest > 0) {
         return values.map(|value| format!("{}{unit}", value >> shift));
     }
-    match UNITS.iter().find(|(_, shift)| smallest >= 1 << shift) {
-        Some((unit, shift)) => values.map(|value| {
-            let rest = if rounding == Rounding::Up { (1_i128 << shift) - 1 } else { 0 };
-            let hundredths = (i128::from(value) * 100 + rest) >> shift;
-            format!("{}{unit}", shortest(format!("{:.2}", hundredths as f64 / 100.0)))
-        }),
-        None => values.map(|value| value.to_string()),
+    let exact = values.map(|value| value.to_string());
+    let Some((unit, shift)) = UNITS.iter().find(|(_, shift)| smallest >= 1 << shift) else {
+        return exact;
+    };
+    let rounded = values.map(|value| {
+        let rest = if rounding == Rounding::Up { (1_i128 << shift) - 1 } else { 0 };
+        let hundredths = (i128::from(value) * 100 + rest) >> shift;
+        let decimals = shortest(format!("{}.{:02}", hundredths / 100, hundredths % 100));
+        format!("{decimals}{unit}")
+    });
+    let are_equal = |a: usize, b: usize| values[a] != values[b] && rounded[a] == rounded[b];
+    match (1..N).any(|b| (0..b).any(|a| are_equal(a, b))) {
+        true => exact,
+        false => rounded,
     }
 }
 
@@ -191,6 +198,10 @@ mod tests {
         assert_eq!(up, ["32Gi", "31.01Gi"]);
         assert_eq!(of("ephemeral-storage", [(2 << 30) - (1 << 10), 1 << 20]), "2047.99Mi 1Mi");
         assert_eq!(of("memory", [2 << 30, 5]), "2147483648 5");
+        assert_eq!(of("memory", [3_000_002, 3_000_001]), "3000002 3000001");
+        assert_eq!(of("memory", [3_000_001, 3_000_001]), "2.86Mi 2.86Mi");
+        assert_eq!(of("memory", [4 << 30, 0]), "4Gi 0Gi");
+        assert_eq!(of("memory", [i64::MAX, 1 << 40]), "8589934591.99Gi 1024Gi");
         assert_eq!(of("memory", [0, 0]), "0 0");
     }
 

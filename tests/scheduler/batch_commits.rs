@@ -506,10 +506,10 @@ fn related(draw: &mut Draw, name: &str) -> Pod {
 
 /// A node of one of three racks, or of none, in a zone and therefore a chunk of few nodes.
 fn racked(draw: &mut Draw, n: usize) -> portolan::model::Node {
-    let new = node(format!("n{n}")).hostname().zone(&format!("z{}", n % 6)).cpu(1_000).pods(20);
+    let new = node(format!("n{n}")).hostname().zone(format!("z{}", n % 6)).cpu(1_000).pods(20);
     match draw.below(4) {
         0 => new.build(),
-        rack => new.label("rack", &format!("r{rack}")).build(),
+        rack => new.label("rack", format!("r{rack}")).build(),
     }
 }
 

@@ -797,16 +797,23 @@ fn a_pod_deleted_before_it_waits_does_not_wait() {
 
 #[test]
 fn a_deleted_pending_object_removes_an_assumed_pod_but_not_an_added_one() {
-    let (mut writer, _) = Engine::inline(Config::default());
-    writer.add_node(node("n").cpu(1_000).memory(1 << 30).build()).unwrap();
-    writer.assume_pod(cpu("assumed", 100).build().on("n")).unwrap();
-    writer.add_pod(cpu("added", 100).build().on("n")).unwrap();
-    for name in ["default/assumed", "default/added", "default/unknown"] {
-        writer.remove_pending(&Uid::new(name)).unwrap();
-    }
-    let names: Vec<_> = writer.cluster().nodes().flat_map(|node| node.pods()).collect();
+    let engine = Engine::shared(Config::default());
+    engine
+        .with_writer(|writer| {
+            writer.add_node(node("n").cpu(1_000).memory(1 << 30).build()).unwrap();
+            writer.assume_pod(cpu("assumed", 100).build().on("n")).unwrap();
+            writer.add_pod(cpu("added", 100).build().on("n")).unwrap();
+        })
+        .unwrap();
+    let removed = |name| {
+        let ticket = engine.submit(Event::remove_pending(&Uid::new(name))).unwrap();
+        ticket.wait().unwrap().unwrap().removed
+    };
+    assert_eq!(["default/assumed", "default/added", "default/unknown"].map(removed), [1, 0, 0]);
+    let snapshot = engine.reader().unwrap().snapshot();
+    let names: Vec<_> = snapshot.nodes().flat_map(|node| node.pods()).collect();
     assert_eq!(names.iter().map(|pod| pod.name()).collect::<Vec<_>>(), ["added"]);
-    assert!(writer.cluster().audit().is_empty());
+    assert!(snapshot.audit().is_empty());
 }
 
 /// A binder that binds a pod and closes the engine before it returns.

@@ -2,12 +2,12 @@
 //! their own, and the reasons.
 
 mod batch_commits;
+mod batch_storms;
 mod batches;
 mod cycles;
 mod dispatch;
 mod extenders;
 mod gangs;
-mod hostile_batches;
 mod hostnames;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -98,7 +98,7 @@ fn each_loop_begins_in_a_section_of_its_own_and_the_last_one_has_all_nodes() {
     };
     let mut first = schedulers.scheduling_loop().unwrap();
     let mut second = schedulers.scheduling_loop().unwrap();
-    // A turn of the sections has 1,200 events, which only the last pods of this test exceed.
+    // A turn of the sections has 1,024 events, which only the last pods of this test exceed.
     assert!(place(&mut first, 20).iter().all(|at| *at < 300));
     assert!(place(&mut second, 20).iter().all(|at| *at >= 300));
     let mut third = schedulers.scheduling_loop().unwrap();

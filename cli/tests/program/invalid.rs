@@ -762,6 +762,7 @@ fn questions() -> Vec<(Vec<&'static str>, Vec<&'static str>)> {
             vec!["--add", "Cargo.toml"],
             vec!["COUNT is missing: pass 1xCargo.toml for one copy of the node in Cargo.toml"],
         ),
+        (vec!["--add", "src/explain/mod.rs"], vec!["pass 1xsrc/explain/mod.rs for one copy"]),
         (vec!["--add", "0xnode.yaml"], vec!["COUNT must be 1 to 1000000: pass COUNTxFILE"]),
         (
             vec!["--add", "2xmissing.yaml"],

@@ -50,7 +50,7 @@ const HOST: &str = "kubernetes.io/hostname";
 fn a_node(n: usize) -> portolan::model::Node {
     node(format!("n{n}"))
         .hostname()
-        .zone(&format!("z{}", n % 3))
+        .zone(format!("z{}", n % 3))
         .cpu(2_000)
         .memory(8 << 30)
         .pods(1_000)
@@ -259,17 +259,9 @@ fn a_queue_that_closes_while_a_batch_is_taken_loses_no_pod() {
         };
         let mut scheduling = schedulers.scheduling_loop().unwrap();
         let mut placed = 0;
-        loop {
-            match scheduling.schedule_batch(
-                NonZeroUsize::new(64).unwrap(),
-                Some(Instant::now()),
-                clock,
-            ) {
-                Ok(attempts) => {
-                    placed += attempts.into_iter().map(|it| it.into_parts().0.len()).sum::<usize>()
-                }
-                Err(_) => break,
-            }
+        let most = NonZeroUsize::new(64).unwrap();
+        while let Ok(attempts) = scheduling.schedule_batch(most, Some(Instant::now()), clock) {
+            placed += attempts.into_iter().map(|it| it.into_parts().0.len()).sum::<usize>();
         }
         let cluster = engine.reader().unwrap().snapshot();
         assert_eq!(cluster.pod_count(), placed);
