@@ -58,6 +58,21 @@ def median(values):
     return values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2
 
 
+def busy():
+    """Returns the part of the processors' time that was used during five seconds."""
+    def times():
+        for line in read("/proc/stat"):
+            numbers = [int(number) for number in line.split()[1:]]
+            return sum(numbers), numbers[3] + numbers[4]
+        return 0, 0
+
+    total, idle = times()
+    time.sleep(5)
+    all_total, all_idle = times()
+    spent = all_total - total
+    return f"{100 - 100 * (all_idle - idle) / spent:.0f} %" if spent else "unknown"
+
+
 def machine(quick, revision):
     """Returns rows about the machine and the build."""
     cpu = platform.processor() or platform.machine()
@@ -74,7 +89,7 @@ def machine(quick, revision):
         ["cores", str(os.cpu_count())],
         ["memory", memory],
         ["system", f"{platform.system()} {platform.release()}"],
-        ["load average at the start", f"{os.getloadavg()[0]:.2f}"],
+        ["processors in use at the start", busy()],
         ["date", datetime.date.today().isoformat()],
         ["revision", revision],
         ["build", "release" if quick else "release, thin link-time optimization"],
@@ -354,7 +369,7 @@ def main():
     if arguments.self_test:
         return
     revision = output(["git", "describe", "--always", "--dirty"]).strip()
-    # Before anything is measured, because it names the load.
+    # Before anything is measured, because it states how busy the machine is.
     found = {"machine": machine(arguments.quick, revision)}
     runner = Runner(arguments.program, arguments.quick)
     found["noise"] = noise(runner)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the program and the rivals of the snapshot, and writes the tables of docs/benchmarks.md that are between
-# markers. Usage: ci/benchmarks.sh [--quick]. The machine should be idle: the tables name its load at the start.
+# markers. Usage: ci/benchmarks.sh [--quick]. The machine should be idle: the tables state how busy it is at the start.
 #
 # --quick measures small clusters without link-time optimization, and writes target/benchmarks.md: it shows that every
 # measurement works, and its figures mean little.
