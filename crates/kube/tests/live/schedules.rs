@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 /// The number of schedules that run by default. `ci/nightly.sh` runs many more.
-const SCHEDULES: u64 = 40;
+const SCHEDULES: u64 = 80;
 /// The number of schedules that run at once. They wait most of the time.
 const AT_ONCE: usize = 16;
 /// The time between the end of a leader and the start of the next one, as the lease duration leaves it.
