@@ -148,10 +148,7 @@ impl<'a> Search<'a, '_> {
         let found = order.sample(enough, |id, next| {
             // The list was refreshed for this version, so the chunk exists.
             let Some(of) = self.listed(id) else { return (None, 0) };
-            if !self.is_cached(of) {
-                self.prefetch(next);
-            }
-            let judged = match self.cached(of) {
+            let judged = match self.cached(of, next) {
                 Ok(mask) if !is_local => self.judge_globally(of.chunk, mask),
                 judged => judged,
             };
@@ -229,14 +226,10 @@ impl<'a> Search<'a, '_> {
         !self.filters.has(Scope::Global) && self.filters.nominated().next().is_none()
     }
 
-    fn is_cached(&self, of: Listed<'_>) -> bool {
-        self.cache.get(of.id, of.at).is_some()
-    }
-
     /// Begins to load the next chunk, unless it is cached, and the pointers to the columns of the one after it.
     fn prefetch(&self, next: [Option<u32>; 2]) {
         let [next, second] = next.map(|next| self.listed(next?));
-        if let Some(next) = next.filter(|next| !self.is_cached(*next)) {
+        if let Some(next) = next.filter(|next| self.cache.get(next.id, next.at).is_none()) {
             prefetch(next.chunk);
         }
         if let Some(second) = second {
@@ -244,11 +237,13 @@ impl<'a> Search<'a, '_> {
         }
     }
 
-    /// Returns the lanes of a chunk that pass the local filters, from the cache if it knows them.
-    fn cached(&mut self, of: Listed<'_>) -> Result<u64, Status> {
+    /// Returns the lanes of a chunk that pass the local filters, from the cache if it knows them. Otherwise, the chunks
+    /// `next` are probably not cached either.
+    fn cached(&mut self, of: Listed<'_>, next: [Option<u32>; 2]) -> Result<u64, Status> {
         if let Some(known) = self.cache.get(of.id, of.at) {
             return Ok(known.mask);
         }
+        self.prefetch(next);
         let mask = self.judge_locally(of.chunk, of.chunk.live())?;
         self.cache.set_mask(of.id, of.at, mask);
         Ok(mask)

@@ -315,7 +315,7 @@ struct Candidate {
     chunk: u32,
     /// The last pod that was placed in the chunk.
     last: usize,
-    /// The first one whose check also reads other chunks; `usize::MAX` if there is none.
+    /// The first pod whose check also reads other chunks, or `usize::MAX`.
     first_dependent: usize,
     can_be_taken: bool,
 }

@@ -299,10 +299,10 @@ fn a_check_counts_the_pods_that_were_checked_before() {
     assert_eq!(accepted(["a"; 3], &pods), [1, 1, 0]);
 }
 
-#[test]
-fn a_check_counts_all_pods_of_a_node_that_were_checked_before() {
-    let spread = TopologySpreadConstraint {
-        max_skew: 2,
+/// Spreads the pods of the app x over racks.
+fn spread_over_racks(pod: PodBuilder, max_skew: i32) -> PodBuilder {
+    let constraint = TopologySpreadConstraint {
+        max_skew,
         topology_key: "rack".into(),
         when_unsatisfiable: UnsatisfiableAction::DoNotSchedule,
         selector: LabelSelector::from_labels([("app", "x")]),
@@ -311,10 +311,13 @@ fn a_check_counts_all_pods_of_a_node_that_were_checked_before() {
         honor_node_taints: false,
         match_label_keys: Box::default(),
     };
+    pod.spec(|spec| spec.topology_spread = Box::new([constraint]))
+}
+
+#[test]
+fn a_check_counts_all_pods_of_a_node_that_were_checked_before() {
     let on = |name: String, node: &str| {
-        let constraints = Box::new([spread.clone()]);
-        let pod = pod(name).label("app", "x").spec(|spec| spec.topology_spread = constraints);
-        Arc::new(pod.on(node).build())
+        Arc::new(spread_over_racks(pod(name).label("app", "x"), 2).on(node).build())
     };
     let crowd: Vec<Arc<Pod>> = (0..4).map(|n| on(format!("p{n}"), "n1")).collect();
     let spread: Vec<Arc<Pod>> =
@@ -486,19 +489,7 @@ fn related(draw: &mut Draw, name: &str) -> Pod {
     match draw.below(8) {
         0..=2 => new.pod_affinity(term(draw)),
         3 => new.pod_anti_affinity(term(draw)),
-        4 => {
-            let constraint = TopologySpreadConstraint {
-                max_skew: 1,
-                topology_key: "rack".into(),
-                when_unsatisfiable: UnsatisfiableAction::DoNotSchedule,
-                selector: LabelSelector::from_labels([("app", "x")]),
-                min_domains: None,
-                honor_node_affinity: true,
-                honor_node_taints: false,
-                match_label_keys: Box::default(),
-            };
-            new.spec(|spec| spec.topology_spread = Box::new([constraint]))
-        }
+        4 => spread_over_racks(new, 1),
         _ => new,
     }
     .build()

@@ -226,13 +226,13 @@ fn tasks(
 /// Places the pods with all schedulers at once, each on a thread of its own; a single one runs on this thread.
 fn place(
     workers: &mut [Scheduler],
-    works: &mut [Work],
+    tasks: &mut [Work],
     supply: &Supply<'_>,
 ) -> Result<Measured, Failure> {
     let barrier = Barrier::new(workers.len());
-    let measured: Vec<Result<Measured, Failure>> = match (workers, works) {
+    let measured: Vec<Result<Measured, Failure>> = match (workers, tasks) {
         ([one], [of]) => vec![work(one, supply, of)],
-        (workers, works) => std::thread::scope(|scope| {
+        (workers, tasks) => std::thread::scope(|scope| {
             let barrier = &barrier;
             let run = |(scheduler, of)| {
                 scope.spawn(move || {
@@ -240,7 +240,7 @@ fn place(
                     work(scheduler, supply, of)
                 })
             };
-            let threads: Vec<_> = workers.iter_mut().zip(works).map(run).collect();
+            let threads: Vec<_> = workers.iter_mut().zip(tasks).map(run).collect();
             let broke = || Failure::Panicked("a scheduler thread");
             threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
         }),

@@ -3,8 +3,8 @@
 //!
 //! A pop takes a pod that is active now. Events wait in the follower's channel, and the thread that holds the queue
 //! processes a few of them in steps small enough to hold the queue only for microseconds. [`QueueFront::pop`] does so
-//! before it pops, and a batch before it takes further pods, so that threads that only pop keep up with the log. [`QueueFront::tend`] is for a thread that
-//! does nothing else.
+//! before it pops, and a batch before it takes further pods, so that threads that only pop keep up with the log.
+//! [`QueueFront::tend`] is for a thread that does nothing else.
 //!
 //! # No wake-up is lost
 //!
