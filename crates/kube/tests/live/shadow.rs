@@ -360,10 +360,16 @@ enum Arrival {
     OneByOne,
 }
 
+/// CPUs of nodes of random sizes.
+fn any_size(random: &mut Rng, _: u32) -> u64 {
+    random.u64(2..=8)
+}
+
 /// Runs a scheduler and a shadow on a random workload and returns the judgements.
 fn beside_a_scheduler(
     seed: u64,
     nodes: u32,
+    cpus: impl Fn(&mut Rng, u32) -> u64,
     pods: u32,
     arrival: Arrival,
 ) -> BTreeMap<String, Judgement> {
@@ -374,7 +380,7 @@ fn beside_a_scheduler(
         "metadata": {"name": "high"}, "value": 1000});
     server.create(&class).expect("created");
     for n in 0..nodes {
-        let mut node = zoned(&format!("node-{n:03}"), random.u64(2..=8) * 1_000, n % 3);
+        let mut node = zoned(&format!("node-{n:03}"), cpus(&mut random, n) * 1_000, n % 3);
         if random.u32(0..8) == 0 {
             node["spec"]["taints"] = json!([{"key": "slow", "effect": "PreferNoSchedule"}]);
         }
@@ -444,7 +450,8 @@ fn assert_explained(seed: u64, found: &BTreeMap<String, Judgement>) {
 fn all_decisions_of_a_scheduler_with_the_same_rules_agree_or_are_explained() {
     let rounds = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|rounds| rounds.parse().ok());
     for seed in 0..rounds.unwrap_or(6) {
-        let found = beside_a_scheduler(seed, 20 + 15 * (seed % 6) as u32, 150, Arrival::InBursts);
+        let nodes = 20 + 15 * (seed % 6) as u32;
+        let found = beside_a_scheduler(seed, nodes, any_size, 150, Arrival::InBursts);
         assert_explained(seed, &found);
         assert!(found.len() > 100, "seed {seed}: {} judged", found.len());
         // A busy machine delays bindings, so that more of them are concurrent.
@@ -456,14 +463,17 @@ fn all_decisions_of_a_scheduler_with_the_same_rules_agree_or_are_explained() {
 
 #[test]
 fn decisions_one_by_one_agree() {
-    let found = beside_a_scheduler(3, 30, 60, Arrival::OneByOne);
+    let found = beside_a_scheduler(3, 30, any_size, 60, Arrival::OneByOne);
     let agreed = count(&found, Verdict::Agreed) + count(&found, Verdict::Tied);
     assert_eq!((agreed, found.len()), (60, 60), "{found:#?}");
 }
 
 #[test]
 fn decisions_on_samples_of_the_nodes_agree_or_are_explained() {
-    let found = beside_a_scheduler(7, 330, 60, Arrival::OneByOne);
+    // Two samples in a row have no node in common, so the large node is in half of them at most.
+    let one_is_large = |_: &mut Rng, n| if n == 0 { 64 } else { 4 };
+    let found = beside_a_scheduler(7, 330, one_is_large, 60, Arrival::OneByOne);
     assert_explained(7, &found);
-    assert!(count(&found, Verdict::Sampled) > 0, "no decision depended on the sample");
+    let sampled = count(&found, Verdict::Sampled);
+    assert!(sampled > 5, "{sampled} of {} decisions depended on the sample", found.len());
 }
