@@ -15,7 +15,7 @@ use serde_json::Value;
 use canonical::Streams;
 
 /// The number of scenarios at once. Each waits most of the time.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 
 /// The differences that a passing comparison allows.
 pub(crate) const NAMED: [&str; 6] = [

@@ -180,7 +180,8 @@ impl LiveScheduler {
         let shown = shown(&text, &read.extenders);
         let (extenders, objects) = extenders(read.extenders, &runtime, &writes)?;
         let (binder, volumes) = (writes.binder(), writes.clone());
-        let evictor = metrics.evictor(Arc::new(writes.evictor()));
+        let api_evictor = writes.evictor();
+        let evictor = metrics.evictor(Arc::new(api_evictor.clone()));
         // A writing thread would be woken for each event, which costs more than the event at a cluster's rates.
         let mut builder = Schedulers::builder()
             .queue(read.queue)
@@ -210,6 +211,7 @@ impl LiveScheduler {
             builder = builder.profile(name.clone(), profile);
         }
         let schedulers = Arc::new(builder.build()?);
+        api_evictor.set_queue(schedulers.queue(), now);
         config.mirror.schedulers = names;
         config.mirror.raw = objects;
         let engine = schedulers.engine().clone();

@@ -4,6 +4,10 @@
 //! is deleted, and gets the event `Preempted`. The last victim is evicted only if all others were. If a step fails, the
 //! last victim stays and the preemptor is retried, which decides again.
 //!
+//! The deletions of the other victims must not requeue the preemptor, because an attempt before the last deletion would
+//! preempt again. They find it gated, unless the queue processes them late. The queue therefore processes the events
+//! that wait before the preemptor is ungated ([`ApiEvictor::set_queue`]).
+//!
 //! If the node belongs to the shard of another replica, the preemptor is nominated to it after the last deletion: the
 //! other replica then finds the victims terminating and waits for them. If the nomination came earlier, that replica
 //! would preempt again. A preemptor that was handed over a short time ago stays here until the victims are gone.
@@ -16,13 +20,14 @@
 //!   name that was created meanwhile.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use portolan::framework::{Eviction, Evictor};
-use portolan::model::Pod;
+use portolan::model::{self, Pod};
+use portolan::scheduler::queue::QueueFront;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -55,6 +60,13 @@ struct Shared {
     /// The pace of hand-overs, if there are several shards.
     pace: Option<HandOverPace>,
     at_once: Semaphore,
+    queue: OnceLock<Queue>,
+}
+
+/// The queue to which preemptors return. Weak, because its profiles own the evictor.
+struct Queue {
+    front: Weak<QueueFront>,
+    clock: fn() -> model::Timestamp,
 }
 
 impl ApiEvictor {
@@ -67,8 +79,16 @@ impl ApiEvictor {
         pace: Option<HandOverPace>,
     ) -> ApiEvictor {
         let at_once = Semaphore::new(AT_ONCE);
-        let shared = Arc::new(Shared { api, fence, status, events, pace, at_once });
+        let queue = OnceLock::new();
+        let shared = Arc::new(Shared { api, fence, status, events, pace, at_once, queue });
         ApiEvictor { runtime, shared }
+    }
+
+    /// Sets the queue to which preemptors return, and its clock, for all clones of this evictor. Only the first call has
+    /// an effect.
+    pub fn set_queue(&self, queue: &Arc<QueueFront>, clock: fn() -> model::Timestamp) {
+        // A second queue is ignored, as documented.
+        let _ = self.shared.queue.set(Queue { front: Arc::downgrade(queue), clock });
     }
 
     /// Returns whether no eviction is running or about to run.
@@ -111,8 +131,18 @@ impl Shared {
         }
         first?;
         let is_left = self.prepare(eviction, last).await?;
+        self.process_waiting_events();
         eviction.ungate();
         if is_left { self.delete(eviction, last).await } else { Ok(()) }
+    }
+
+    /// Lets the queue process the events that wait.
+    fn process_waiting_events(&self) {
+        if let Some(Queue { front, clock }) = self.queue.get()
+            && let Some(front) = front.upgrade()
+        {
+            front.tend(clock);
+        }
     }
 
     async fn evict_one(&self, eviction: &Eviction, victim: &Pod) -> Result<(), String> {

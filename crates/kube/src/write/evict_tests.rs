@@ -6,7 +6,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use portolan::framework::{Eviction, Evictor, Handle, ShardSet};
-use portolan::model::{Pod, pod};
+use portolan::log::Event;
+use portolan::model::{Pod, Timestamp, pod};
+use portolan::scheduler::Schedulers;
 use serde_json::{Value, json};
 
 use super::testing::{Answer, Seen, World, normalized, ok, refused, until};
@@ -108,6 +110,25 @@ fn nominations_are_cleared_first_and_the_last_victim_comes_last() {
     let cleared =
         json!({"metadata": {"uid": "uid-nominated"}, "status": {"nominatedNodeName": null}});
     assert_eq!(world.seen()[0].body, cleared);
+}
+
+#[test]
+fn the_queue_processes_waiting_events_before_the_preemptor_is_ungated() {
+    let world = World::new(|seen, _| answers(seen));
+    let schedulers = Schedulers::builder().build().expect("valid");
+    let queue = schedulers.queue().clone();
+    let evictor = world.writes.evictor();
+    evictor.set_queue(&queue, || Timestamp::from_secs(1));
+    let event = Event::put_pending(web("waiting"));
+    drop(schedulers.engine().submit(event).expect("open"));
+    let is_queued = move || queue.with(|queue, _| queue.get(&web("waiting").uid).is_some());
+    assert!(!is_queued());
+    let (ended, end) = channel();
+    let victims = vec![web("a").on("n1"), web("b").on("n1")];
+    let end_gate = move || ended.send(is_queued()).expect("the test waits");
+    let handle = Handle::default();
+    evictor.evict(Eviction::new(&handle, web("high"), "n1".into(), victims, end_gate));
+    assert_eq!(end.recv_timeout(Duration::from_secs(20)), Ok(true));
 }
 
 #[test]
