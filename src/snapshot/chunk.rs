@@ -5,6 +5,8 @@
 //! rarely read is stored below in groups of eight, so that copying any one level bumps at most about a dozen reference
 //! counts.
 
+use std::ops::Deref;
+
 use triomphe::Arc;
 
 use crate::freeing::{self, Counted, Part};
@@ -56,7 +58,7 @@ pub struct Chunk {
     pub(crate) sequence: u32,
     pub(crate) live: u64,
     pub(crate) fixed: Arc<Fixed>,
-    pub(crate) requested: Arc<Requested>,
+    pub(crate) requested: Single<Requested>,
     /// The requested scalar resources that are non-zero in some lane.
     pub(crate) scalars: Option<Arc<Vec<ScalarColumn>>>,
     groups: [Option<Arc<Group<Lane>>>; LANES / GROUP],
@@ -87,6 +89,7 @@ pub(crate) struct Fixed {
 }
 
 /// The columns that pods change.
+#[derive(Clone, Copy)]
 pub(crate) struct Requested {
     pub(crate) cpu: Column<i64>,
     pub(crate) memory: Column<i64>,
@@ -125,10 +128,31 @@ impl Fixed {
     }
 }
 
-impl Clone for Requested {
-    fn clone(&self) -> Requested {
-        cost::copied::<Requested>(0);
-        Requested { ..*self }
+/// A shared value, kept as a slice of one. A slice is copied directly to where the copy stays; `Arc::make_mut` of a
+/// single value copies it to the stack first, and each placement copies one.
+#[derive(Clone)]
+pub(crate) struct Single<T>(Arc<[T]>);
+
+impl<T: Copy> Single<T> {
+    fn new(value: T) -> Single<T> {
+        Single(Arc::from(&[value][..]))
+    }
+
+    fn make_mut(&mut self) -> &mut T {
+        if !self.0.is_unique() {
+            cost::copied::<T>(0);
+            self.0 = Arc::from(&*self.0);
+        }
+        let Some([value]) = Arc::get_mut(&mut self.0) else { unreachable!("a slice of one") };
+        value
+    }
+}
+
+impl<T> Deref for Single<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0[0]
     }
 }
 
@@ -218,7 +242,7 @@ impl Chunk {
                 scalars: Vec::new(),
                 identities: [const { None }; LANES / GROUP],
             }),
-            requested: Arc::new(Requested {
+            requested: Single::new(Requested {
                 cpu: [0; LANES],
                 memory: [0; LANES],
                 ephemeral_storage: [0; LANES],
@@ -469,7 +493,7 @@ impl Chunk {
     }
 
     pub(crate) fn requested_mut(&mut self) -> &mut Requested {
-        Arc::make_mut(&mut self.requested)
+        self.requested.make_mut()
     }
 
     pub(crate) fn fixed_mut(&mut self) -> &mut Fixed {
