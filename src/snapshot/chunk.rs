@@ -128,8 +128,8 @@ impl Fixed {
     }
 }
 
-/// A shared value, kept as a slice of one. A slice is copied directly to where the copy stays; `Arc::make_mut` of a
-/// single value copies it to the stack first, and each placement copies one.
+/// A shared value, stored as a slice of one element. `Arc::make_mut` would copy the value to the stack first, whereas a
+/// slice is copied straight to its new allocation. Each placement makes one such copy.
 #[derive(Clone)]
 pub(crate) struct Single<T>(Arc<[T]>);
 

@@ -4,9 +4,10 @@
 //! is deleted, and gets the event `Preempted`. The last victim is evicted only if all others were. If a step fails, the
 //! last victim stays and the preemptor is retried, which decides again.
 //!
-//! The deletions of the other victims must not requeue the preemptor, because an attempt before the last deletion would
-//! preempt again. They find it gated, unless the queue processes them late. The queue therefore processes the events
-//! that wait before the preemptor is ungated ([`ApiEvictor::set_queue`]).
+//! An attempt before the last deletion would preempt again, so no earlier event may requeue the preemptor, such as the
+//! deletion of another victim. Such an event finds the preemptor gated, unless the queue processes it late. The queue
+//! therefore processes all waiting events right before the preemptor is ungated ([`ApiEvictor::set_queue`]). An event
+//! that the watch delivers later still causes an attempt, as in kube-scheduler.
 //!
 //! If the node belongs to the shard of another replica, the preemptor is nominated to it after the last deletion: the
 //! other replica then finds the victims terminating and waits for them. If the nomination came earlier, that replica
@@ -85,9 +86,9 @@ impl ApiEvictor {
     }
 
     /// Sets the queue to which preemptors return, and its clock, for all clones of this evictor. Only the first call has
-    /// an effect.
+    /// an effect. Without a queue, evictions work, but a preemptor may preempt again before its last victim is deleted.
+    /// The evictor does not keep the queue alive.
     pub fn set_queue(&self, queue: &Arc<QueueFront>, clock: fn() -> model::Timestamp) {
-        // A second queue is ignored, as documented.
         let _ = self.shared.queue.set(Queue { front: Arc::downgrade(queue), clock });
     }
 
@@ -136,7 +137,7 @@ impl Shared {
         if is_left { self.delete(eviction, last).await } else { Ok(()) }
     }
 
-    /// Lets the queue process the events that wait.
+    /// Lets the queue process all waiting events, in short steps.
     fn process_waiting_events(&self) {
         if let Some(Queue { front, clock }) = self.queue.get()
             && let Some(front) = front.upgrade()
