@@ -4,10 +4,11 @@
 //! is deleted, and gets the event `Preempted`. The last victim is evicted only if all others were. If a step fails, the
 //! last victim stays and the preemptor is retried, which decides again.
 //!
-//! An attempt before the last deletion would preempt again, so no earlier event may requeue the preemptor, such as the
-//! deletion of another victim. Such an event finds the preemptor gated, unless the queue processes it late. The queue
-//! therefore processes all waiting events right before the preemptor is ungated ([`ApiEvictor::set_queue`]). An event
-//! that the watch delivers later still causes an attempt, as in kube-scheduler.
+//! If an event requeues the preemptor before the last deletion, for example the deletion of another victim, the
+//! preemptor preempts again. It is therefore gated until then. A gate does not stop an event that the queue processes
+//! after the preemptor is ungated, so the queue processes all waiting events first ([`ApiEvictor::set_queue`]). As in
+//! kube-scheduler, two events may still requeue it: one that the watch delivers later, and one that was processed while
+//! the preemptor was in flight.
 //!
 //! If the node belongs to the shard of another replica, the preemptor is nominated to it after the last deletion: the
 //! other replica then finds the victims terminating and waits for them. If the nomination came earlier, that replica
@@ -31,6 +32,7 @@ use portolan::model::{self, Pod};
 use portolan::scheduler::queue::QueueFront;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
 use super::bodies::{ConditionType, DeleteOptions, PodAnswer, StatusChange, is_gone, pod_path};
 use super::condition::Wanted;
@@ -86,8 +88,8 @@ impl ApiEvictor {
     }
 
     /// Sets the queue to which preemptors return, and its clock, for all clones of this evictor. Only the first call has
-    /// an effect. Without a queue, evictions work, but a preemptor may preempt again before its last victim is deleted.
-    /// The evictor does not keep the queue alive.
+    /// an effect. Without a queue, a preemptor is more often tried before its last victim is deleted, and then preempts
+    /// again. The evictor does not keep the queue alive.
     pub fn set_queue(&self, queue: &Arc<QueueFront>, clock: fn() -> model::Timestamp) {
         let _ = self.shared.queue.set(Queue { front: Arc::downgrade(queue), clock });
     }
@@ -132,18 +134,22 @@ impl Shared {
         }
         first?;
         let is_left = self.prepare(eviction, last).await?;
-        self.process_waiting_events();
+        self.tend_queue().await;
         eviction.ungate();
         if is_left { self.delete(eviction, last).await } else { Ok(()) }
     }
 
-    /// Lets the queue process all waiting events, in short steps.
-    fn process_waiting_events(&self) {
-        if let Some(Queue { front, clock }) = self.queue.get()
-            && let Some(front) = front.upgrade()
-        {
-            front.tend(clock);
-        }
+    /// Lets the queue process all waiting events, on a thread that may block.
+    async fn tend_queue(&self) {
+        let Some(Queue { front, clock }) = self.queue.get() else { return };
+        let (front, clock) = (front.clone(), *clock);
+        let tend = spawn_blocking(move || {
+            if let Some(front) = front.upgrade() {
+                front.tend(clock);
+            }
+        });
+        // It fails if the runtime ends. The preemptor is then ungated all the same.
+        let _ = tend.await;
     }
 
     async fn evict_one(&self, eviction: &Eviction, victim: &Pod) -> Result<(), String> {

@@ -206,7 +206,7 @@ impl Writes {
         }
     }
 
-    /// Returns an evictor.
+    /// Returns a new evictor. Call [`ApiEvictor::set_queue`] on it or on a clone once the queue exists.
     #[must_use]
     pub fn evictor(&self) -> ApiEvictor {
         let Writes { runtime, api, fence, status, events, pace, .. } = self.clone();
