@@ -176,8 +176,8 @@ impl Eviction {
 
     /// Ungates the preemptor, so that it can be requeued. Call it right before the last victim is deleted: an earlier
     /// attempt would preempt again, and the deletion must find the preemptor ready. Let the queue process waiting events
-    /// first ([`QueueFront::tend`](crate::scheduler::queue::QueueFront::tend)): an event that it processes later may
-    /// requeue the preemptor too early.
+    /// first ([`QueueFront::catch_up`](crate::scheduler::queue::QueueFront::catch_up)): an event that it processes later
+    /// may requeue the preemptor too early.
     pub fn ungate(&self) {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(end) = end {

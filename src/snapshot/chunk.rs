@@ -692,3 +692,20 @@ fn set_scalar(columns: &mut Vec<ScalarColumn>, at: usize, resource: ResourceId, 
         None => {}
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_value_is_copied_and_counted_once() {
+        let mut value = Single::new([1_u64; LANES]);
+        let held = value.clone();
+        cost::take();
+        value.make_mut()[0] = 2;
+        assert_eq!(cost::take().bytes, size_of::<[u64; LANES]>() as u64);
+        value.make_mut()[1] = 3;
+        assert_eq!(cost::take().bytes, 0);
+        assert_eq!((held[0], value[0], value[1]), (1, 2, 3));
+    }
+}

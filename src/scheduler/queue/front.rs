@@ -4,7 +4,8 @@
 //! A pop takes a pod that is active now. Events wait in the follower's channel, and the thread that holds the queue
 //! processes a few of them in steps small enough to hold the queue only for microseconds. [`QueueFront::pop`] does so
 //! before it pops, and a batch before it takes further pods, so that threads that only pop keep up with the log.
-//! [`QueueFront::tend`] is for a thread that does nothing else.
+//! [`QueueFront::tend`] is for a thread that does nothing else, and [`QueueFront::catch_up`] for one that must not act
+//! before the queue has processed all events so far.
 //!
 //! # No wake-up is lost
 //!
@@ -294,6 +295,21 @@ impl QueueFront {
         }
     }
 
+    /// Processes the events of the newest published version, and moves pods that are due, as [`QueueFront::tend`] does.
+    /// Unlike that method, it ends even if new events arrive without pause. Blocks for as long as the waiting events take.
+    pub fn catch_up(&self, clock: impl Fn() -> Timestamp) {
+        let target = lock(&self.shared).reader.refresh().generation();
+        loop {
+            let mut shared = lock(&self.shared);
+            let more = shared.work(clock());
+            self.wake_others(&shared);
+            // The moves of an event end before the next note is taken in.
+            if !more || shared.queue.generation > target {
+                return;
+            }
+        }
+    }
+
     /// Runs `work` on the queue, for example to return pods, activate them or read figures. `work` also receives the
     /// version that events are judged against. It should be short, because all other threads wait for it.
     pub fn with<R>(&self, work: impl FnOnce(&mut SchedulingQueue, &Snapshot) -> R) -> R {
@@ -339,8 +355,11 @@ impl fmt::Debug for QueueFront {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::framework::{Framework, PluginSet};
+    use crate::log::Event;
     use crate::model::{Uid, pod};
     use crate::scheduler::queue::QueueConfig;
     use crate::{Config, Engine};
@@ -371,6 +390,28 @@ mod tests {
         front.bell.silence();
         front.wake_others(&shared);
         assert!(front.bell.is_rung());
+    }
+
+    #[test]
+    fn catching_up_ends_beside_events_without_pause() {
+        let engine = Engine::shared(Config::default());
+        let queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());
+        let front = QueueFront::new(queue, engine.follow().unwrap(), engine.reader().unwrap());
+        let add =
+            |name: String| drop(engine.submit(Event::put_pending(pod(name).build())).unwrap());
+        (0..100).for_each(|n| add(format!("before-{n}")));
+        let rounds = Cell::new(0);
+        front.catch_up(|| {
+            rounds.set(rounds.get() + 1);
+            assert!(rounds.get() < 100, "it does not end");
+            // More than the queue takes in until the clock is read again.
+            (0..2 * NOTES).for_each(|n| add(format!("meanwhile-{}-{n}", rounds.get())));
+            Timestamp::from_secs(1)
+        });
+        let is_known = |n| {
+            front.with(|queue, _| queue.get(&Uid::new(&format!("default/before-{n}"))).is_some())
+        };
+        assert!((0..100).all(is_known));
     }
 
     #[test]

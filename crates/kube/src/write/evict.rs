@@ -134,22 +134,22 @@ impl Shared {
         }
         first?;
         let is_left = self.prepare(eviction, last).await?;
-        self.tend_queue().await;
+        self.catch_up().await;
         eviction.ungate();
         if is_left { self.delete(eviction, last).await } else { Ok(()) }
     }
 
     /// Lets the queue process all waiting events, on a thread that may block.
-    async fn tend_queue(&self) {
+    async fn catch_up(&self) {
         let Some(Queue { front, clock }) = self.queue.get() else { return };
         let (front, clock) = (front.clone(), *clock);
-        let tend = spawn_blocking(move || {
+        let caught_up = spawn_blocking(move || {
             if let Some(front) = front.upgrade() {
-                front.tend(clock);
+                front.catch_up(clock);
             }
         });
         // It fails if the runtime ends. The preemptor is then ungated all the same.
-        let _ = tend.await;
+        let _ = caught_up.await;
     }
 
     async fn evict_one(&self, eviction: &Eviction, victim: &Pod) -> Result<(), String> {

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
-use std::sync::mpsc::channel;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use portolan::framework::{Eviction, Evictor, Handle, ShardSet};
@@ -12,7 +13,7 @@ use portolan::scheduler::Schedulers;
 use serde_json::{Value, json};
 
 use super::testing::{Answer, Seen, World, normalized, ok, refused, until};
-use super::{ShardGate, WriteOptions};
+use super::{ApiEvictor, ShardGate, WriteOptions};
 
 fn web(name: &str) -> Pod {
     let uid = format!("uid-{name}");
@@ -112,23 +113,73 @@ fn nominations_are_cleared_first_and_the_last_victim_comes_last() {
     assert_eq!(world.seen()[0].body, cleared);
 }
 
-#[test]
-fn the_queue_processes_waiting_events_before_the_preemptor_is_ungated() {
-    let world = World::new(|seen, _| answers(seen));
-    let schedulers = Schedulers::builder().build().expect("valid");
-    let queue = schedulers.queue().clone();
-    let evictor = world.writes.evictor();
-    evictor.set_queue(&queue, || Timestamp::from_secs(1));
-    let event = Event::put_pending(web("waiting"));
-    drop(schedulers.engine().submit(event).expect("open"));
-    let is_queued = move || queue.with(|queue, _| queue.get(&web("waiting").uid).is_some());
-    assert!(!is_queued());
+/// Begins the eviction of the victims for the pod `high`, and returns a receiver of the moment at which it is ungated.
+fn begin(evictor: &ApiEvictor, victims: &[&str]) -> Receiver<()> {
     let (ended, end) = channel();
-    let victims = vec![web("a").on("n1"), web("b").on("n1")];
-    let end_gate = move || ended.send(is_queued()).expect("the test waits");
+    let victims = victims.iter().map(|name| web(name).on("n1")).collect();
+    let end_gate = move || ended.send(()).expect("the test waits");
     let handle = Handle::default();
     evictor.evict(Eviction::new(&handle, web("high"), "n1".into(), victims, end_gate));
-    assert_eq!(end.recv_timeout(Duration::from_secs(20)), Ok(true));
+    end
+}
+
+fn clock() -> Timestamp {
+    Timestamp::from_secs(1)
+}
+
+#[test]
+fn the_preemptor_is_ungated_once_the_queue_has_processed_waiting_events() {
+    let world = World::new(|seen, _| answers(seen));
+    let schedulers = Schedulers::builder().build().expect("valid");
+    let queue = schedulers.queue();
+    let evictor = world.writes.evictor();
+    evictor.set_queue(queue, clock);
+    let event = Event::put_pending(web("waiting"));
+    drop(schedulers.engine().submit(event).expect("open"));
+    let is_queued = || queue.with(|queue, _| queue.get(&web("waiting").uid).is_some());
+    assert!(!is_queued());
+    let end = queue.with(|_, _| {
+        let end = begin(&evictor, &["a", "b"]);
+        world.wait_for(|seen| seen.iter().any(|seen| seen.is("PATCH", "/b/status")));
+        let early = end.recv_timeout(Duration::from_millis(200));
+        assert!(early.is_err(), "ungated while another thread held the queue");
+        end
+    });
+    end.recv_timeout(Duration::from_secs(20)).expect("ungated");
+    assert!(is_queued());
+    until(|| evictor.is_idle());
+    assert_eq!(steps(&world).last().expect("steps"), "DELETE b");
+}
+
+#[test]
+fn a_queue_that_was_dropped_stops_no_eviction() {
+    let world = World::new(|seen, _| answers(seen));
+    let evictor = world.writes.evictor();
+    let schedulers = Schedulers::builder().build().expect("valid");
+    let queue = Arc::downgrade(schedulers.queue());
+    evictor.set_queue(schedulers.queue(), clock);
+    drop(schedulers);
+    assert!(queue.upgrade().is_none(), "the evictor keeps the queue alive");
+    begin(&evictor, &["a", "b"]).recv_timeout(Duration::from_secs(20)).expect("ungated");
+    until(|| evictor.is_idle());
+    assert_eq!(steps(&world).last().expect("steps"), "DELETE b");
+}
+
+#[test]
+fn the_first_queue_counts_for_all_clones_of_an_evictor() {
+    let world = World::new(|seen, _| answers(seen));
+    let evictor = world.writes.evictor();
+    let [first, second] = [(); 2].map(|()| Schedulers::builder().build().expect("valid"));
+    evictor.clone().set_queue(first.queue(), clock);
+    evictor.set_queue(second.queue(), clock);
+    for schedulers in [&first, &second] {
+        drop(schedulers.engine().submit(Event::put_pending(web("waiting"))).expect("open"));
+    }
+    begin(&evictor, &["b"]).recv_timeout(Duration::from_secs(20)).expect("ungated");
+    let is_queued = |schedulers: &Schedulers| {
+        schedulers.queue().with(|queue, _| queue.get(&web("waiting").uid).is_some())
+    };
+    assert!(is_queued(&first) && !is_queued(&second));
 }
 
 #[test]
