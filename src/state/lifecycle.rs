@@ -426,7 +426,7 @@ impl State {
         // With Gödel semantics, the stored node is authoritative, because the object may be older.
         let node = node.filter(|_| !self.has_pod_states());
         let known = self.check_known(uid, node, |uid| EventError::NotFound { uid })?;
-        if self.assumed(uid).is_some() {
+        if self.draft.pod_at(known).is_some_and(|pod| pod.is_assumed()) {
             // The scheduler is still binding the pod and must learn that it was deleted.
             self.not_pending(uid, observer);
         }
