@@ -104,7 +104,10 @@ impl Fold for Core {
     type Event = Event;
     type Outcome = Outcome;
 
-    fn fold(&mut self, event: Event) -> Outcome {
+    fn fold(&mut self, mut event: Event) -> Outcome {
+        if let Event::AddNode(node) | Event::UpdateNode(node) = &mut event {
+            self.writer.cluster().share_with(node);
+        }
         let outcome = self.writer.apply(&event);
         #[cfg(feature = "tracing")]
         {

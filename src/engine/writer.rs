@@ -477,7 +477,8 @@ impl Writer {
             }
         }
         for node in nodes {
-            let node = node.into();
+            let mut node = node.into();
+            self.cluster().share_with(&mut node);
             if let Err(why) = self.load_one(&Event::AddNode(node.clone()), &mut applied) {
                 applied.rejected.push((format!("node {}", node.name), why));
             }

@@ -11,46 +11,55 @@ const REGION: [&str; 2] =
     ["failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"];
 const ZONE: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
 
-/// A node's labels, split into those that other nodes may share and those that identify the node (its hostname). A
-/// predicate on shared labels can thus be evaluated once for all nodes that share them.
+/// A node's labels: its hostname, and those that other nodes may share. A predicate on shared labels can thus be
+/// evaluated once for all nodes that share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLabels {
-    shared: Labels,
-    own: Labels,
+    pub(crate) shared: Labels,
+    hostname: Option<Name>,
 }
 
 impl NodeLabels {
-    /// Splits a node's labels into shared and own ones.
+    /// Separates the hostname from the other labels of the node called `node`. Usually both names are equal, and then
+    /// they share their memory.
     #[must_use]
-    pub fn new(labels: &Labels) -> NodeLabels {
-        let own = |(key, _): &(&str, &str)| *key == HOSTNAME;
-        NodeLabels {
-            shared: labels.iter().filter(|label| !own(label)).collect(),
-            own: labels.iter().filter(own).collect(),
-        }
+    pub fn new(labels: &Labels, node: &Name) -> NodeLabels {
+        let hostname = labels.get(HOSTNAME);
+        let shared = match hostname {
+            Some(_) => labels.iter().filter(|(key, _)| *key != HOSTNAME).collect(),
+            None => labels.clone(),
+        };
+        let name = |hostname: &str| match hostname == &**node {
+            true => node.clone(),
+            false => hostname.into(),
+        };
+        NodeLabels { shared, hostname: hostname.map(name) }
     }
 
-    /// Returns the labels that other nodes may have too.
+    /// Returns the labels that other nodes may have too: all but the hostname.
     #[must_use]
     pub fn shared(&self) -> &Labels {
         &self.shared
     }
 
-    /// Returns the labels that identify this node.
+    /// Returns the value of the label `kubernetes.io/hostname`.
     #[must_use]
-    pub fn own(&self) -> &Labels {
-        &self.own
+    pub fn hostname(&self) -> Option<&Name> {
+        self.hostname.as_ref()
     }
 
     /// Returns the value of `key`, or `None` if the label is absent.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.shared.get(key).or_else(|| self.own.get(key))
+        match key {
+            HOSTNAME => self.hostname.as_deref(),
+            _ => self.shared.get(key),
+        }
     }
 
     /// Returns an iterator over all labels, shared labels first.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.shared.iter().chain(self.own.iter())
+        self.shared.iter().chain(self.hostname.as_deref().map(|name| (HOSTNAME, name)))
     }
 }
 
@@ -77,7 +86,7 @@ impl ZoneKey {
     #[must_use]
     pub fn of(labels: &(impl LabelLookup + ?Sized)) -> ZoneKey {
         let first = |keys: [&str; 2]| {
-            keys.iter().find_map(|key| labels.get(key)).unwrap_or_default().into()
+            keys.iter().find_map(|key| labels.get(key)).map(Name::from).unwrap_or_default()
         };
         ZoneKey { region: first(REGION), zone: first(ZONE) }
     }
@@ -303,7 +312,7 @@ impl NodeBuilder {
     pub fn build(self) -> Node {
         let labels = Labels::new(self.labels);
         let mut node = self.node;
-        node.labels = NodeLabels::new(&labels);
+        node.labels = NodeLabels::new(&labels, &node.name);
         node.zone = ZoneKey::of(&labels);
         node.allocatable = self.allocatable.to_resources();
         node.allowed_pods = self.allocatable.pods();
@@ -329,10 +338,22 @@ mod tests {
     }
 
     #[test]
-    fn the_hostname_is_a_nodes_own_label() {
+    fn the_hostname_is_not_a_shared_label() {
         let labels = Labels::new([(HOSTNAME, "h"), ("name", "n"), ("zone", "z")]);
-        let split = NodeLabels::new(&labels);
-        assert_eq!((split.own().len(), split.shared().len()), (1, 2));
-        assert_eq!((split.get(HOSTNAME), split.get("zone")), (Some("h"), Some("z")));
+        let split = NodeLabels::new(&labels, &"n".into());
+        assert_eq!((split.hostname().map(|name| &**name), split.shared().len()), (Some("h"), 2));
+        assert_eq!(
+            (split.get(HOSTNAME), split.get("zone"), split.get("x")),
+            (Some("h"), Some("z"), None)
+        );
+        assert_eq!(split.iter().collect::<Labels>(), labels);
+        let without = NodeLabels::new(split.shared(), &"n".into());
+        assert_eq!((without.hostname(), without.shared()), (None, split.shared()));
+    }
+
+    #[test]
+    fn a_hostname_that_is_the_name_takes_no_memory() {
+        let node = node("n").hostname().build();
+        assert!(node.labels.hostname().is_some_and(|hostname| Name::ptr_eq(hostname, &node.name)));
     }
 }

@@ -20,7 +20,7 @@ use super::{
 #[serde(deny_unknown_fields)]
 pub(super) struct Node {
     name: Name,
-    labels: NodeLabels,
+    labels: Labels,
     allocatable: Resources,
     allowed_pods: i64,
     capacity: Option<Box<NodeResources>>,
@@ -37,8 +37,8 @@ impl From<Node> for super::Node {
     fn from(node: Node) -> super::Node {
         super::Node {
             zone: ZoneKey::of(&node.labels),
+            labels: NodeLabels::new(&node.labels, &node.name),
             name: node.name,
-            labels: node.labels,
             allocatable: node.allocatable,
             allowed_pods: node.allowed_pods,
             capacity: node.capacity,
@@ -57,7 +57,7 @@ impl From<Node> for super::Node {
 #[serde(deny_unknown_fields)]
 pub(super) struct NmNode {
     name: Name,
-    labels: NodeLabels,
+    labels: Labels,
     taints: Box<[Taint]>,
     capacity: ResourceList,
     allocatable: ResourceList,
@@ -69,8 +69,8 @@ impl From<NmNode> for super::NmNode {
     fn from(node: NmNode) -> super::NmNode {
         super::NmNode {
             zone: ZoneKey::of(&node.labels),
+            labels: NodeLabels::new(&node.labels, &node.name),
             name: node.name,
-            labels: node.labels,
             taints: node.taints,
             capacity: node.capacity,
             allocatable: node.allocatable,
@@ -146,12 +146,6 @@ impl Serialize for NodeLabels {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         // Collected first, because some formats write the length first, which a chained iterator does not know.
         to.collect_map(self.iter().collect::<BTreeMap<_, _>>())
-    }
-}
-
-impl<'de> Deserialize<'de> for NodeLabels {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<NodeLabels, D::Error> {
-        Labels::deserialize(from).map(|labels| NodeLabels::new(&labels))
     }
 }
 

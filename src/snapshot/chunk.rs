@@ -36,7 +36,18 @@ pub struct NodeSlot(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) chunk: u32,
-    pub(crate) lane: usize,
+    /// A byte, because there is a place per node.
+    lane: u8,
+}
+
+impl Place {
+    pub(crate) fn new(chunk: u32, lane: usize) -> Place {
+        Place { chunk, lane: lane as u8 }
+    }
+
+    pub(crate) fn lane(self) -> usize {
+        usize::from(self.lane)
+    }
 }
 
 /// The number, within the snapshot, of a set that nodes with equal taints or labels share.

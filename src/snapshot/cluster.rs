@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::freeing::{Begin, End};
 use crate::model::{
-    Generation, LabelSelector, Labels, Name, Pod, PodGroupState, Taint, Template, Uid, ZoneKey,
-    hash_of, key_hash,
+    Generation, LabelSelector, Labels, Name, Node, Pod, PodGroupState, Taint, Template, Uid,
+    ZoneKey, hash_of, key_hash,
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
@@ -457,9 +457,24 @@ impl Cluster {
         })
     }
 
+    /// Replaces the labels and the zone of a node that nobody else holds by equal ones of this cluster's nodes, so that
+    /// they share their memory. O(log n).
+    pub(crate) fn share_with(&self, node: &mut Arc<Node>) {
+        let Some(node) = Arc::get_mut(node) else { return };
+        let (labels, zones) = (&self.rest.labels, &self.rest.zones);
+        let shared = &mut node.labels.shared;
+        let known = labels.find(shared.hash64(), |known| known.same(shared));
+        if let Some(known) = known.and_then(|number| labels.get(number)) {
+            *shared = known.clone();
+        }
+        if let Some(known) = zones.find(&node.zone).and_then(|number| zones.get(number)) {
+            node.zone = known.key.clone();
+        }
+    }
+
     pub(crate) fn at_slot(&self, slot: NodeSlot) -> Option<NodeInfo<'_>> {
         let place = *self.rest.places.get(slot.0)?;
-        NodeInfo::new(self, self.chunks.get(place.chunk)?, place.lane)
+        NodeInfo::new(self, self.chunks.get(place.chunk)?, place.lane())
     }
 
     /// Returns the node in lane `lane` of `chunk`, which must be a chunk of this cluster.

@@ -20,7 +20,7 @@ use crate::freeing;
 use crate::model::{EventError, Generation, Pod, Template, key_hash};
 use crate::sync::mutated;
 
-use super::chunk::{NodeSlot, Place};
+use super::chunk::NodeSlot;
 use super::cluster::{Cluster, Snapshot};
 use super::draft::{Draft, node_of};
 use super::lane::TemplateId;
@@ -279,7 +279,8 @@ impl Draft {
     /// taken over, or if no number is left for the pod's template. O(log n).
     pub(crate) fn graft(&mut self, grafts: &mut Grafts, n: usize, pod: &Pod) -> Option<NodeSlot> {
         let (slot, planned) = *grafts.plan.placed.get(n)?;
-        let Place { chunk, lane } = *self.cluster.rest.places.get(slot.0)?;
+        let place = *self.cluster.rest.places.get(slot.0)?;
+        let (chunk, lane) = (place.chunk, place.lane());
         let at = grafts.position(chunk)?;
         let template = self.acquire_template(&pod.template)?;
         let generation = self.cluster.generation();

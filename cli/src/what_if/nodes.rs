@@ -99,11 +99,13 @@ impl Copies {
     }
 }
 
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
 /// The node with another name.
 pub(super) fn copy(like: &Node, name: Name) -> Node {
-    let own = like.labels.own().iter().map(|(key, _)| (key, &*name));
-    let labels: Labels = like.labels.shared().iter().chain(own).collect();
-    Node { labels: NodeLabels::new(&labels), name, ..like.clone() }
+    let rename = |(key, value)| if key == HOSTNAME { (key, &*name) } else { (key, value) };
+    let labels: Labels = like.labels.iter().map(rename).collect();
+    Node { labels: NodeLabels::new(&labels, &name), name, ..like.clone() }
 }
 
 /// The daemon sets of the files, and those known only from their pods.

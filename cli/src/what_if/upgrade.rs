@@ -239,7 +239,7 @@ mod tests {
         let matches = |selector: &str, labels: &[(&str, &str)]| {
             let labels = portolan::model::Labels::new(labels.iter().copied());
             let node = Node {
-                labels: portolan::model::NodeLabels::new(&labels),
+                labels: portolan::model::NodeLabels::new(&labels, &"n".into()),
                 ..portolan::model::node("n").build()
             };
             Selection::parse(selector).expect(selector).selects(&node)

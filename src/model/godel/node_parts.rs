@@ -74,7 +74,7 @@ impl NmNode {
     /// Sets the labels and the zone derived from them.
     #[must_use]
     pub fn with_labels(mut self, labels: &Labels) -> NmNode {
-        self.labels = NodeLabels::new(labels);
+        self.labels = NodeLabels::new(labels, &self.name);
         self.zone = ZoneKey::of(labels);
         self
     }

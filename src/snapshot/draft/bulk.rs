@@ -97,7 +97,7 @@ impl Nodes {
 
     fn find(&self, name: &Name) -> Option<(NodeSlot, Place)> {
         let node = self.0.find(hash_of(&**name), |node| node.name == *name)?;
-        Some((node.slot, Place { chunk: node.chunk, lane: usize::from(node.lane) }))
+        Some((node.slot, Place::new(node.chunk, usize::from(node.lane))))
     }
 }
 
@@ -392,7 +392,7 @@ fn listed(cluster: &Cluster, name: &Name) -> Option<(NodeSlot, Place)> {
         .find(hash_of(&**name), |slot| {
             found = cluster.rest.places.get(slot).copied().filter(|place| {
                 let chunk = cluster.chunks.get(place.chunk);
-                let identity = chunk.and_then(|chunk| chunk.identity(place.lane));
+                let identity = chunk.and_then(|chunk| chunk.identity(place.lane()));
                 identity.is_some_and(|known| known.name == *name && known.node.is_some())
             });
             found.is_some()
@@ -421,7 +421,7 @@ impl<P: Borrow<Pod> + Sync> Writing<'_, P> {
             for (_, at) in parts[part] {
                 let at = *at as usize;
                 newest = self.generations.of(at);
-                let (pod, lane) = (self.pods[at].borrow(), self.found[at].place.lane);
+                let (pod, lane) = (self.pods[at].borrow(), self.found[at].place.lane());
                 let pods = &mut chunk.lane_mut(lane).pods;
                 pods.reserve_for(pod);
                 pods.push(pod, self.templates[at], false);

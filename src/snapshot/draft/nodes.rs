@@ -340,10 +340,10 @@ impl Draft {
         let place = *self.cluster.rest.places.get(slot.0)?;
         let chunk = self.cluster.chunks.get(place.chunk)?;
         let (zone, sequence) = (chunk.zone, chunk.sequence);
-        let taken = (in_lane(chunk, place.lane)?, chunk.columns(place.lane));
+        let taken = (in_lane(chunk, place.lane())?, chunk.columns(place.lane()));
         let generation = self.cluster.generation;
         let left = self.cluster.chunks.update(place.chunk, generation, |chunk| {
-            chunk.clear(place.lane);
+            chunk.clear(place.lane());
             chunk.live
         });
         let rest = self.rest();
@@ -386,10 +386,10 @@ impl Draft {
         self.compact(left);
         let Some(moving) = self.cluster.chunks.get(right).map(|chunk| chunk.live) else { return };
         for at in lanes(moving) {
-            let from = Place { chunk: right, lane: at };
+            let from = Place::new(right, at);
             let end = self.cluster.chunks.get(left).and_then(Chunk::next_lane);
             if let Some(end) = end {
-                self.move_lane(from, Place { chunk: left, lane: end });
+                self.move_lane(from, Place::new(left, end));
             }
         }
         self.drop_chunk(right, zone, gone);
@@ -400,7 +400,7 @@ impl Draft {
         let Some(live) = self.cluster.chunks.get(id).map(|chunk| chunk.live) else { return };
         for (to, from) in lanes(live).enumerate() {
             if from != to {
-                self.move_lane(Place { chunk: id, lane: from }, Place { chunk: id, lane: to });
+                self.move_lane(Place::new(id, from), Place::new(id, to));
             }
         }
     }
@@ -408,13 +408,13 @@ impl Draft {
     /// Moves a lane unchanged; the node's own generation does not change.
     fn move_lane(&mut self, from: Place, to: Place) {
         let Some(chunk) = self.cluster.chunks.get(from.chunk) else { return };
-        let Some((identity, lane)) = in_lane(chunk, from.lane) else { return };
-        let (slot, columns) = (chunk.slot()[from.lane], chunk.columns(from.lane));
+        let Some((identity, lane)) = in_lane(chunk, from.lane()) else { return };
+        let (slot, columns) = (chunk.slot()[from.lane()], chunk.columns(from.lane()));
         let generation = self.cluster.generation;
-        self.cluster.chunks.update(from.chunk, generation, |chunk| chunk.clear(from.lane));
+        self.cluster.chunks.update(from.chunk, generation, |chunk| chunk.clear(from.lane()));
         self.cluster.chunks.update(to.chunk, generation, |chunk| {
-            chunk.put(to.lane, slot, identity, lane);
-            chunk.set_columns(to.lane, &columns);
+            chunk.put(to.lane(), slot, identity, lane);
+            chunk.set_columns(to.lane(), &columns);
         });
         let rest = self.rest();
         rest.layout += 1;
@@ -432,8 +432,8 @@ impl Draft {
         let Some(place) = self.end_of(zone) else { return };
         let generation = self.cluster.generation;
         self.cluster.chunks.update(place.chunk, generation, |chunk| {
-            chunk.put(place.lane, slot, identity, lane);
-            chunk.set_columns(place.lane, columns);
+            chunk.put(place.lane(), slot, identity, lane);
+            chunk.set_columns(place.lane(), columns);
         });
         let rest = self.rest();
         rest.layout += 1;
@@ -453,7 +453,7 @@ impl Draft {
                 self.compact(last);
             }
             if let Some(lane) = self.cluster.chunks.get(last).and_then(Chunk::next_lane) {
-                return Some(Place { chunk: last, lane });
+                return Some(Place::new(last, lane));
             }
         }
         let generation = self.cluster.generation;
@@ -467,7 +467,7 @@ impl Draft {
             zone.chunks.set(next, id);
             zone.next = next.saturating_add(1);
         });
-        Some(Place { chunk: id, lane: 0 })
+        Some(Place::new(id, 0))
     }
 }
 

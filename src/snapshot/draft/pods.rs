@@ -7,7 +7,7 @@ use crate::model::{
     key_hash,
 };
 
-use super::super::chunk::{Chunk, NodeSlot, Place, set};
+use super::super::chunk::{Chunk, NodeSlot, set};
 use super::super::cluster::{Cluster, GroupKey, claim_key};
 use super::super::custom::{PlacedPod, PodChange};
 use super::super::node_info::{NodeInfo, PodInfo, PodRef};
@@ -216,9 +216,8 @@ impl Draft {
         slot: NodeSlot,
         change: impl FnOnce(&mut Chunk, usize, Generation),
     ) {
-        let Some(Place { chunk, lane }) = self.cluster.rest.places.get(slot.0).copied() else {
-            return;
-        };
+        let Some(place) = self.cluster.rest.places.get(slot.0).copied() else { return };
+        let (chunk, lane) = (place.chunk, place.lane());
         let generation = self.cluster.generation;
         self.cluster.chunks.update(chunk, generation, |chunk| change(chunk, lane, generation));
     }
