@@ -8,8 +8,9 @@ mod own_pods;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use portolan::log::Event;
 use portolan::model::{Node, Pod, Taint, TaintEffect, Timestamp, node};
-use portolan::{Config, Engine, Writer};
+use portolan::{CommitPolicy, Config, Engine, Writer};
 use portolan_testkit::alloc::Counting;
 
 use own_pods::{NODES, engine, own};
@@ -165,6 +166,43 @@ fn a_snapshot_held_among_short_lived_pods_leaves_nothing() {
     writer.reclaim();
     let grown = grown("a snapshot held meanwhile, 4,000 pods all the time", before);
     assert!(grown <= SLACK, "{grown} bytes left");
+}
+
+#[test]
+fn a_loaded_node_takes_at_most_500_bytes() {
+    const COUNT: usize = 64 * 64 * 3;
+    let (mut writer, _reader) = Engine::inline(Config::default());
+    let before = ALLOCATOR.counts().live;
+    let nodes = (0..COUNT).map(|i| {
+        node(format!("node-{i:07}")).hostname().zone(format!("zone-{}", i % 3)).cpu(4_000).build()
+    });
+    let none: [Pod; 0] = [];
+    assert_eq!(writer.load([], nodes, none).added, COUNT);
+    writer.publish();
+    writer.reclaim();
+    let taken = grown("nodes with equal labels", before) / COUNT as i64;
+    assert!((300..=500).contains(&taken), "{taken} bytes per node");
+}
+
+#[test]
+fn nodes_with_equal_labels_share_them_unless_somebody_else_holds_the_node() {
+    fn labelled(name: &str) -> Arc<Node> {
+        Arc::new(node(name).hostname().zone("z").label("pool", "a").build())
+    }
+    let held = labelled("held");
+    let engine =
+        Engine::shared(Config { commit_check: CommitPolicy::Unchecked, ..Config::default() });
+    for added in [labelled("n1"), labelled("n2"), held.clone()] {
+        engine.submit(Event::AddNode(added)).unwrap().wait().unwrap().unwrap();
+    }
+    let updated = node("n1").hostname().zone("z").label("pool", "a").cpu(1).build();
+    engine.submit(Event::update_node(updated)).unwrap().wait().unwrap().unwrap();
+    let snapshot = engine.reader().unwrap().snapshot();
+    let zone = |name: &str| &snapshot.node(name).unwrap().node().unwrap().zone.zone;
+    assert!(Arc::ptr_eq(zone("n1"), zone("n2")));
+    assert!(!Arc::ptr_eq(zone("held"), zone("n1")));
+    assert!(Arc::ptr_eq(zone("held"), &held.zone.zone));
+    assert_eq!(snapshot.audit(), vec![]);
 }
 
 #[test]

@@ -293,6 +293,13 @@ impl PodBuilder {
         self
     }
 
+    /// Sets the scheduler that schedules the pod: the name of one of its profiles.
+    #[must_use]
+    pub fn scheduler_name(mut self, name: impl Into<Name>) -> Self {
+        self.spec.scheduler_name = Some(name.into());
+        self
+    }
+
     /// Sets the priority.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {

@@ -820,7 +820,7 @@ fn each_pod_of_a_batch_is_decided_by_its_own_profile() {
     let mut scheduler = Scheduler::new(engine, profiles).unwrap();
     let of = |name: &str, scheduler: &str| {
         let built = pod(name).cpu(100);
-        Arc::new(built.spec(|spec| spec.scheduler_name = Some(scheduler.into())).build())
+        Arc::new(built.scheduler_name(scheduler).build())
     };
     let pods = [of("a", "tolerant"), of("b", "default-scheduler"), of("c", "default-scheduler")];
     let placed = scheduler.schedule_batch(&pods, NOW);

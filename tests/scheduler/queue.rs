@@ -498,7 +498,7 @@ fn a_pod_uses_the_profile_that_it_names() {
     let cluster = Engine::inline(Config::default()).1.snapshot();
     let pod_of = |name: &str| {
         let name: Name = name.into();
-        pod("a").spec(|spec| spec.scheduler_name = Some(name)).build()
+        pod("a").scheduler_name(name).build()
     };
     let profiles = [("default-scheduler".into(), framework()), ("batch".into(), framework())];
     let mut queue = SchedulingQueue::with_profiles(profiles, QueueConfig::default()).unwrap();

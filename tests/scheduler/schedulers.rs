@@ -141,7 +141,7 @@ fn everything_is_freed_with_the_last_handle() {
     let schedulers = builder.profile("mine", |handle| with_flag(handle, alive)).build().unwrap();
     let engine = schedulers.engine();
     add_node(engine, "n1");
-    let wanted = pod("p").spec(|spec| spec.scheduler_name = Some("mine".into())).cpu(100).build();
+    let wanted = pod("p").scheduler_name("mine").cpu(100).build();
     put(engine, wanted);
     let mut scheduling = schedulers.scheduling_loop().unwrap();
     assert_eq!(drain(&mut scheduling), 1);
@@ -156,7 +156,7 @@ fn pods_of_other_schedulers_are_not_queued() {
     let schedulers = Schedulers::builder().build().unwrap();
     let engine = schedulers.engine();
     add_node(engine, "n1");
-    let other = pod("p").spec(|spec| spec.scheduler_name = Some("other".into())).build();
+    let other = pod("p").scheduler_name("other").build();
     put(engine, other);
     assert_eq!(drain(&mut schedulers.scheduling_loop().unwrap()), 0);
 }

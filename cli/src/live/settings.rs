@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use portolan::framework::ShardSet;
 use portolan_k8s::config::ProcessSettings;
-use portolan_kube::process::ElectionConfig;
+use portolan_kube::process::{ElectionConfig, check_configuration};
 
 use super::gates;
 use super::run::duration;
@@ -96,13 +96,17 @@ pub(super) fn resolve(
 ) -> Result<Resolved, Failure> {
     gates::check(&compatible.feature_gates)?;
     let mut settings = match file {
-        Some((file, text)) => ProcessSettings::read(text).map_err(|error| {
-            let (file, what) = (file.clone(), error.what().to_owned());
-            match error.line() {
-                0 => Failure::File { file, what },
-                line => Failure::Line { file, line, what },
-            }
-        })?,
+        Some((file, text)) => {
+            // The profiles are read again by the scheduler, which does not know the file.
+            let read = check_configuration(text).and_then(|()| ProcessSettings::read(text));
+            read.map_err(|error| {
+                let (file, what) = (file.clone(), error.what().to_owned());
+                match error.line() {
+                    0 => Failure::File { file, what },
+                    line => Failure::Line { file, line, what },
+                }
+            })?
+        }
         None => ProcessSettings::default(),
     };
     let mut notes = std::mem::take(&mut settings.notes);
@@ -188,6 +192,17 @@ mod tests {
     fn resolved(text: &str, leading: &Leading, compatible: &Compatible) -> Resolved {
         let (text, file) = (format!("{}{text}", Configuration::DEFAULT), PathBuf::from("c.yaml"));
         resolve(Some((&file, &text)), leading, compatible).expect("valid")
+    }
+
+    #[test]
+    fn an_invalid_profile_is_refused_with_its_file_and_line() {
+        let profile =
+            "profiles:\n- schedulerName: a\n  pluginConfig:\n  - name: NodeResourcesFits\n";
+        let (text, file) =
+            (format!("{}{profile}", Configuration::DEFAULT), PathBuf::from("c.yaml"));
+        let read = resolve(Some((&file, &text)), &Leading::default(), &Compatible::default());
+        let error = read.expect_err("no such plugin").to_string();
+        assert!(error.starts_with("c.yaml:6: ") && error.contains("NodeResourcesFits"), "{error}");
     }
 
     #[test]

@@ -347,7 +347,7 @@ fn a_gang_of_several_schedulers_is_an_error() {
     bench.node("n", 4_000);
     bench.gang("g", 2);
     bench.pending(member("g", 0, 100));
-    let other = member("g", 1, 100).spec(|spec| spec.scheduler_name = Some("other".into()));
+    let other = member("g", 1, 100).scheduler_name("other");
     bench.pending(other);
     let (placed, failed) = bench.gang_attempt(&mut bench.scheduling(1));
     assert!(placed.is_empty());

@@ -8,7 +8,7 @@ use portolan::framework::{Extender, Framework, FrameworkError, Handle, Plugin};
 use portolan::model::Name;
 use portolan::plugins::DynamicResources;
 use portolan_k8s::config::{
-    Configuration, ExtenderConfig, PluginArgs, ProcessSettings, Profile, Registry,
+    ConfigError, Configuration, ExtenderConfig, PluginArgs, ProcessSettings, Profile, Registry,
 };
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::runtime::Handle as Runtime;
@@ -35,6 +35,16 @@ pub(crate) fn registry() -> Registry {
         registry.set_default_profile(profile);
     }
     registry
+}
+
+/// Checks a `KubeSchedulerConfiguration` as [`LiveScheduler::start`](super::LiveScheduler::start) reads it.
+///
+/// # Errors
+///
+/// Returns an error if kube-scheduler would reject the configuration, or if it names an unknown plugin. The error has
+/// the line.
+pub fn check_configuration(text: &str) -> Result<(), ConfigError> {
+    Configuration::read(text, &registry(), &Handle::default()).map(drop)
 }
 
 /// Returns the text of a configuration for serving without authentication, or a comment in its place if it contains a

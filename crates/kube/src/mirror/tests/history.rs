@@ -82,7 +82,7 @@ impl World {
                     return;
                 }
                 let pod = model::pod(name).uid(format!("uid-{version}")).cpu(10);
-                pod.spec(|spec| spec.scheduler_name = Some(scheduler.into())).build()
+                pod.scheduler_name(scheduler).build()
             }
             (3..6, Some(pod)) if pod.node_name.is_none() && pod.deletion_time.is_none() => {
                 // Mostly to the node on which the scheduler has assumed it.

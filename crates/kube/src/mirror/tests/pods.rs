@@ -20,7 +20,7 @@ fn pending(uid: &str, version: u64) -> Pod {
 
 fn by(uid: &str, version: u64, scheduler: &str) -> Pod {
     let pod = model::pod(format!("pod-{uid}")).uid(uid).resource_version(version);
-    pod.spec(|spec| spec.scheduler_name = Some(scheduler.into())).build()
+    pod.scheduler_name(scheduler).build()
 }
 
 fn placed(uid: &str, version: u64, node: &str) -> Pod {
