@@ -29,11 +29,15 @@ const STATUS: &[(&str, &str, Option<&str>)] = &[
     ("dump", "the result was printed", None),
     ("audit", "no problems were found", Some("there are problems")),
     ("conformance", "all answers are equal", Some("an answer differs")),
-    ("run", "the scheduler was stopped by a signal", Some("the lease was lost")),
+    (
+        "run",
+        "the scheduler was stopped by a signal",
+        Some("the lease was lost, or a part of the scheduler failed"),
+    ),
     (
         "shadow",
-        "the comparison has ended",
-        Some("a difference has no explanation, or nothing was compared"),
+        "each decision agrees or is explained",
+        Some("a decision is unexplained, or pods were bound and none could be compared"),
     ),
     ("extender", "the server was stopped by a signal", None),
     ("demo", "each pod was bound once", Some("a pod was bound twice")),

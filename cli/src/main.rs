@@ -1,5 +1,5 @@
-//! The `portolan` program: replays workloads, explains pending pods, answers what-if
-//! questions, checks conformance with kube-scheduler, and measures the engine.
+//! The `portolan` program: schedules the pods of a Kubernetes cluster, replays workloads, explains pending pods, answers
+//! what-if questions, checks conformance with kube-scheduler, and measures the engine.
 
 mod alloc;
 mod arguments;
@@ -35,10 +35,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use error::Failure;
 
-/// Replay workloads, explain pending pods and answer what-if questions.
+/// Schedule the pods of a Kubernetes cluster, replay workloads, explain pending pods and answer what-if questions.
 ///
-/// Exit status: 0 on success, 1 if a check failed, 2 if an argument or an input is
-/// invalid.
+/// Exit status: 0 on success, 1 if a check failed, 2 if an argument or an input is invalid.
 #[derive(Parser)]
 #[command(name = "portolan", version)]
 struct Arguments {

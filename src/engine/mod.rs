@@ -57,8 +57,8 @@ pub struct Config {
     /// that sets kube-scheduler's gauges.
     pub sweep_observer: Option<Box<dyn SweepObserver>>,
     /// The check that a placement must pass before the pod is assumed, unless it was decided on the current version. By
-    /// default the check covers the node's resources and host ports, so that schedulers that decide concurrently do not
-    /// overcommit a node.
+    /// default the check covers the node's resources, number of pods and host ports, so that schedulers that decide
+    /// concurrently do not overcommit a node.
     pub commit_check: CommitPolicy,
     /// Stores of your own, which every version contains: see [`Store`] and [`Config::with_store`]. Without any, they
     /// cost nothing.

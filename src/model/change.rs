@@ -55,7 +55,7 @@ pub enum Fact {
     Changed(Change),
     /// A pod that is not on a node appeared or changed.
     Pending(Arc<Pod>),
-    /// The object of an assumed pod changed. It is on no node yet.
+    /// The object of an assumed pod changed. The object names no node yet.
     Assumed(Arc<Pod>),
     /// A pod that was not on a node, or was only assumed on one, was deleted.
     NotPending(Uid),

@@ -290,7 +290,7 @@ impl SchedulersBuilder {
 }
 
 /// The commit check of the profiles, which are built after the engine that owns the check. Until then it checks only
-/// resources and ports.
+/// resources, the number of pods and host ports.
 #[derive(Clone, Default)]
 struct LateCheck(Arc<OnceLock<FilterCheck>>);
 

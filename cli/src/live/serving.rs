@@ -39,7 +39,7 @@ pub(super) struct Serving {
     /// Private key of the serving certificate.
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Authority of client certificates (default: looked up in the cluster).
+    /// CA file for verifying client certificates (default: looked up in the cluster).
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
     /// Kubeconfig for TokenReviews and for looking up authorities (default: the service account in a pod, else none).
@@ -66,7 +66,7 @@ pub(super) struct Serving {
     /// Paths that need no permission, separated by commas (default: /healthz,/readyz,/livez).
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     authorization_always_allow_paths: Option<Vec<String>>,
-    /// Authority of front proxies (default: looked up in the cluster, with the names of their headers).
+    /// CA file for verifying front proxies (default: looked up in the cluster, with the names of their headers).
     #[arg(long, value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
     /// Common names of front proxies, separated by commas (default: any).

@@ -1,4 +1,4 @@
-//! `--chart`: utilisation and waiting pods over time, as SVG or HTML.
+//! `--chart`: utilization and waiting pods over time, as SVG or HTML.
 //!
 //! Colours are plain attributes. A style sheet in the file replaces them if the browser
 //! prefers a dark scheme; in a viewer without style sheets the chart is dark on white. The
@@ -361,7 +361,7 @@ fn page(workload: &Workload, outcome: &Outcome, svg: &str) -> String {
             escaped(&value)
         );
     }
-    let (header, usage) = report::utilisation(outcome);
+    let (header, usage) = report::utilization(outcome);
     let usage = html_table(&header, &usage);
     let failed: Vec<Vec<String>> = report::reasons(outcome)
         .into_iter()

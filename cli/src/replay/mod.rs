@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u16).range(1..=1024),
     )]
     threads: u16,
-    /// Output file for a chart of utilisation and waiting pods, ending in .svg or .html.
+    /// Output file for a chart of utilization and waiting pods, ending in .svg or .html.
     #[arg(long, value_name = "FILE", value_parser = chart::Target::parse)]
     chart: Option<chart::Target>,
     /// Output file with a row for each pod: its times, its last node, and why it has none.

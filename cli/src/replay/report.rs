@@ -52,7 +52,7 @@ pub(super) fn json(workload: &Workload, outcome: &Outcome) -> String {
         "generation": outcome.figures.published.0,
         "versions_freed": outcome.figures.freed,
         "live_bytes": outcome.bytes,
-        "utilisation": usage,
+        "utilization": usage,
         "decision_hash": format!("{:016x}", outcome.decision_hash),
         "wait_seconds": outcome.waits.as_ref().map(|waits| json!({
             "p50": waits.value_at_quantile(0.5),
@@ -145,7 +145,7 @@ pub(super) fn reasons(outcome: &Outcome) -> Vec<(&str, usize)> {
 
 /// The requested amounts of each resource: at the end, and of a replay with times the peak and
 /// the mean, since the cluster may be empty at its end.
-pub(super) fn utilisation(outcome: &Outcome) -> (Vec<&'static str>, Vec<Vec<String>>) {
+pub(super) fn utilization(outcome: &Outcome) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let is_timed = outcome.duration.is_some();
     let header = match is_timed {
         false => vec!["resource", "requested", "allocatable", "used"],
@@ -191,7 +191,7 @@ pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
     }
     // Writing to a string does not fail.
     let _ = writeln!(text, "{}\n", table.trim_fmt());
-    let (header, rows) = utilisation(outcome);
+    let (header, rows) = utilization(outcome);
     let mut usage = Table::new();
     usage.load_style(presets::UTF8_HORIZONTAL_ONLY);
     crate::table::fit(&mut usage);

@@ -77,7 +77,7 @@ fn a_preempted_pod_runs_again_for_its_whole_duration() {
     let run = files.replay(&["--qos-priorities", "--mode", "timed"]);
     assert_eq!((&run["placed"], &run["failed"]), (&3.into(), &0.into()), "{run}");
     assert_eq!(run["preempted"], 1, "{run}");
-    assert_eq!(run["utilisation"]["cpu"]["requested"], 0, "all have ended: {run}");
+    assert_eq!(run["utilization"]["cpu"]["requested"], 0, "all have ended: {run}");
     assert_eq!((&run["wait_seconds"]["p50"], &run["wait_seconds"]["p99"]), (&0.into(), &5.into()));
 }
 
@@ -109,7 +109,7 @@ fn pods_of_a_group_are_placed_together_or_not_at_all() {
     // The large group does not fit, so that the small group is placed; the third group waits
     // for a member that never arrives.
     assert_eq!((&run["placed"], &run["failed"]), (&2.into(), &4.into()), "{run}");
-    assert_eq!(run["utilisation"]["cpu"]["requested"], 2000, "{run}");
+    assert_eq!(run["utilization"]["cpu"]["requested"], 2000, "{run}");
     let reasons = run["reasons"].as_object().expect("reasons");
     let gathering = "waiting for minCount pods from a gang to appear in scheduling queue";
     assert!(reasons.keys().any(|reason| reason.contains(gathering)), "{run}");
@@ -144,7 +144,7 @@ fn load_compresses_arrivals_and_keeps_run_times() {
     assert_eq!(busy["wait_seconds"]["p50"], 36, "{busy}");
     assert_eq!(busy["wait_seconds"]["p99"], 81, "{busy}");
     assert_eq!((&busy["placed"], &busy["failed"]), (&10.into(), &0.into()), "{busy}");
-    assert_eq!(busy["utilisation"]["cpu"]["peak"], 1000, "{busy}");
+    assert_eq!(busy["utilization"]["cpu"]["peak"], 1000, "{busy}");
     let idle = files.replay(&["--mode", "timed", "--load", "0.5"]);
     assert_eq!(idle["wait_seconds"]["p99"], 0, "{idle}");
 }

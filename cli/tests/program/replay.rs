@@ -87,7 +87,7 @@ fn in_timed_mode_a_pod_frees_its_node_when_it_ends() {
     assert_eq!((&fill["placed"], &fill["failed"]), (&2.into(), &2.into()), "{fill}");
     let timed = replay(&[&files[..], &["--mode", "timed"]].concat());
     assert_eq!((&timed["placed"], &timed["failed"]), (&4.into(), &0.into()), "{timed}");
-    assert_eq!(timed["utilisation"]["cpu"]["requested"], 0, "all pods have ended: {timed}");
+    assert_eq!(timed["utilization"]["cpu"]["requested"], 0, "all pods have ended: {timed}");
 }
 
 #[test]

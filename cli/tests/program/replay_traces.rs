@@ -83,16 +83,16 @@ fn parquet_needs_its_feature() {
 }
 
 #[test]
-fn utilisation_is_that_of_the_whole_replay() {
+fn utilization_is_that_of_the_whole_replay() {
     let time = |second: u32| format!("'1970-01-01T00:00:{second:02}Z'");
     let times =
         |from, to| format!("creationTimestamp: {}, deletionTimestamp: {}", time(from), time(to));
     // Pod b waits for the end of a, and runs from 10 to 15; c runs from 20 to 40.
     let pods =
         [pod("a", &times(0, 10), ""), pod("b", &times(4, 9), ""), pod("c", &times(20, 40), "")];
-    let chart = file("utilisation", "chart.html", b"");
-    let (result, _) = replay("utilisation", &pods, &["--mode", "timed", "--chart", &chart]);
-    let cpu = &result["utilisation"]["cpu"];
+    let chart = file("utilization", "chart.html", b"");
+    let (result, _) = replay("utilization", &pods, &["--mode", "timed", "--chart", &chart]);
+    let cpu = &result["utilization"]["cpu"];
     assert_eq!((&cpu["requested"], &cpu["peak"]), (&0.into(), &600.into()), "{result}");
     // Until the last pod is placed at 20: 15 of 20 seconds.
     assert_eq!(cpu["mean"], 450.0, "{result}");

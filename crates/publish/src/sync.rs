@@ -1,4 +1,4 @@
-//! The only file that knows loom: every other file takes its locks, atomics and threads from here.
+//! Locks, atomics and threads: std's in a normal build, loom's in a model. Every other file takes them from here.
 //!
 //! A normal build gets std's types under their own names. A build with `--cfg loom` gets loom's types, so the models in
 //! `loom-tests` run the shipped source and not a copy of it. Operations without a loom counterpart (a park with a

@@ -30,9 +30,6 @@ use report::Report;
 /// Watches the cluster. For each pod that the scheduler binds, computes the scores of all nodes on the state right
 /// before the binding, and reports whether the node is among the best ones. Prints a summary and exits on SIGTERM or
 /// SIGINT, or after --for or --pods.
-///
-/// Exit status: 0 if each decision agrees or is explained, 1 if one is unexplained or if pods were bound and none could
-/// be compared, 2 if an argument or an input is invalid.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// KubeSchedulerConfiguration of the observed scheduler (default: kube-scheduler's default profile, for pods of

@@ -2,7 +2,7 @@
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/livez`, `/healthz` | 200 while the process can do its work; 500 after the lease was lost |
+//! | `/livez`, `/healthz` | 200; 500 after the lease was lost, or once a stopping process writes nothing more |
 //! | `/readyz` | 200 when the first lists are applied and the process is not stopping |
 //! | `/metrics` | kube-scheduler's metrics in Prometheus' text format, and those of a shadow |
 //! | `/configz` | the configuration as it was given, unless it contains a secret |
