@@ -56,32 +56,32 @@ pub struct Engine {
 /// The schedulers of an engine.
 #[derive(Clone)]
 pub(super) struct RegisteredSchedulers {
-    /// A bit for each of the first 64.
-    seats: Arc<AtomicU64>,
+    /// A bit for each of the first 64 schedulers.
+    registered: Arc<AtomicU64>,
     /// Whether placements are not checked, so that a second scheduler is refused.
     one_at_most: bool,
 }
 
 /// Registers a scheduler until it is dropped.
 pub(crate) struct Registration {
-    seats: Arc<AtomicU64>,
+    registered: Arc<AtomicU64>,
     /// The scheduler's bit, or 0 if all were taken.
-    seat: u64,
+    bit: u64,
 }
 
 impl Registration {
     /// Returns the position of the scheduler among those registered now, counted from 0, and their number.
     pub(crate) fn position(&self) -> (u32, NonZeroU32) {
-        // Relaxed suffices, here and below, because the seats guard no other data.
-        let seats = self.seats.load(Ordering::Relaxed);
-        let before = seats & self.seat.wrapping_sub(1);
-        (before.count_ones(), NonZeroU32::new(seats.count_ones()).unwrap_or(NonZeroU32::MIN))
+        // Relaxed suffices, here and below, because the bits guard no other data.
+        let registered = self.registered.load(Ordering::Relaxed);
+        let before = registered & self.bit.wrapping_sub(1);
+        (before.count_ones(), NonZeroU32::new(registered.count_ones()).unwrap_or(NonZeroU32::MIN))
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.seats.fetch_and(!self.seat, Ordering::Relaxed);
+        self.registered.fetch_and(!self.bit, Ordering::Relaxed);
     }
 }
 
@@ -139,7 +139,7 @@ impl Fold for Core {
 impl RegisteredSchedulers {
     fn none(config: &Config) -> RegisteredSchedulers {
         let one_at_most = matches!(config.commit_check, CommitPolicy::Unchecked);
-        RegisteredSchedulers { seats: Arc::new(AtomicU64::new(0)), one_at_most }
+        RegisteredSchedulers { registered: Arc::new(AtomicU64::new(0)), one_at_most }
     }
 }
 
@@ -172,14 +172,15 @@ impl Engine {
 
     /// Registers a scheduler. Returns `None` if the engine does not check placements and already has a scheduler.
     pub(crate) fn register_scheduler(&self) -> Option<Registration> {
-        let RegisteredSchedulers { seats, one_at_most } = &self.schedulers;
-        let with_next = |seats: u64| {
-            let is_refused = *one_at_most && seats != 0;
+        let RegisteredSchedulers { registered, one_at_most } = &self.schedulers;
+        let with_next = |registered: u64| {
+            let is_refused = *one_at_most && registered != 0;
             // The lowest bit that is 0, or none.
-            (!is_refused).then_some(seats | seats.wrapping_add(1))
+            (!is_refused).then_some(registered | registered.wrapping_add(1))
         };
-        let before = seats.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_next).ok()?;
-        Some(Registration { seats: seats.clone(), seat: !before & before.wrapping_add(1) })
+        let before =
+            registered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_next).ok()?;
+        Some(Registration { registered: registered.clone(), bit: !before & before.wrapping_add(1) })
     }
 
     fn log(config: Config) -> Log<Core> {

@@ -114,7 +114,7 @@ pub enum EventError {
         kind: Cow<'static, str>,
     },
     /// A name or a list exceeds the longest that the engine stores.
-    #[error("{what} of {name} is too long")]
+    #[error("{what} of {name} is too long: shorten it")]
     TooLong {
         /// The name or list that is too long.
         what: Cow<'static, str>,
@@ -170,7 +170,7 @@ pub enum EventError {
         preemptor: Uid,
     },
     /// The event belongs to a store that the configuration disables.
-    #[error("{store} are not stored: set GodelConfig::{field}")]
+    #[error("{store} are disabled: enable GodelConfig::{field}")]
     NotKept {
         /// The store.
         store: Cow<'static, str>,

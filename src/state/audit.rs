@@ -151,12 +151,12 @@ impl Cluster {
             .map(|pod| (pod.node().name().to_string(), pod.uid().to_string()))
             .filter(|key| reserved.contains(key))
             .collect();
-        differences.note("reserved places", &reserved, &placed);
+        differences.note("placeholder pods of reservations", &reserved, &placed);
         let all: Vec<_> = places.iter().collect();
-        differences.note("index of places", &found.reservations.len(), &all.len());
+        differences.note("index of reservations", &found.reservations.len(), &all.len());
         let available: usize = found.available_places.values().map(Vec::len).sum();
         let expected = all.iter().filter(|place| place.is_available()).count();
-        differences.note("index of available places", &available, &expected);
+        differences.note("index of available reservations", &available, &expected);
     }
 
     /// Checks the users of interned values, and the counts of nodes and pods.

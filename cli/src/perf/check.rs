@@ -136,7 +136,7 @@ fn outcomes<'r>(
     }
     let missing = attempts.values().sum::<usize>();
     if missing > 0 {
-        wrong.push(format!("{missing} cycles have no outcome"));
+        wrong.push(format!("cycles without an outcome: {missing}"));
     }
     placed
 }
@@ -169,7 +169,9 @@ fn counts(snapshot: &Snapshot, pods: usize, wrong: &mut Vec<String>) {
     let on_nodes: usize = snapshot.nodes().map(|node| node.pod_count()).sum();
     let count = snapshot.pod_count();
     if (on_nodes, count) != (pods, pods) {
-        wrong.push(format!("{pods} pods are on {on_nodes} places, and {count} are counted"));
+        wrong.push(format!(
+            "pods found on nodes: {pods}; sum of the nodes' pod counts: {on_nodes}; pod count of the cluster: {count}"
+        ));
     }
 }
 
@@ -346,7 +348,7 @@ mod tests {
         has(&found, "more outcomes than cycles");
         has(&found, "was placed twice");
         let found = check(&report(&pods, &outcomes[1..]));
-        has(&found, "1 cycles have no outcome");
+        has(&found, "cycles without an outcome: 1");
         has(&found, "where nothing placed it");
         has(&found, "9 events happened");
         let conflicts = Report { conflicts: 3, ..report(&pods, &outcomes) };

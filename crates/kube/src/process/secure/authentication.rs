@@ -62,7 +62,7 @@ impl Authentication {
     ///
     /// # Errors
     ///
-    /// The system has no random numbers.
+    /// The operating system's random number generator failed.
     pub(super) fn new(
         trust: Trust,
         api: Option<Api>,

@@ -151,13 +151,13 @@ pub enum ServeError {
         why: String,
     },
     /// A self-signed certificate cannot be made.
-    #[error("the serving certificate: {0}")]
+    #[error("cannot use the serving certificate: {0}")]
     Certificate(String),
-    /// The system has no random numbers, which hide bearer tokens in memory.
-    #[error("the system has no random numbers")]
+    /// The operating system's random number generator failed. Random numbers hide bearer tokens in memory.
+    #[error("the operating system's random number generator failed")]
     Random,
     /// The authorities of clients could not be looked up ([`Lookup::Strict`]).
-    #[error("looking up the authorities of clients: {0}")]
+    #[error("cannot look up the client certificate authorities: {0}")]
     Lookup(ApiError),
 }
 
