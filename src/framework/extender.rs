@@ -5,7 +5,7 @@
 //! after the other, each with the nodes that the previous ones passed; scores all at once. Ignorable extenders come
 //! last. Calls block the deciding thread. Commit checks run in the writer and call no extender.
 //!
-//! Deviations from kube-scheduler: a node that an extender passes must be one that it was sent, also if the extender
+//! Deviations from kube-scheduler: a node that an extender passes must be one that it was sent, even if the extender
 //! answers with whole nodes. Totals of scores saturate, where Go's wrap around. Nodes that were not examined because
 //! enough others were feasible count in the error of a pod and may be candidates for preemption.
 

@@ -1,10 +1,10 @@
 //! Batches: scheduling cycles in a row with one commit.
 //!
 //! Submitting an event, waiting for its outcome and publishing a version cost about as much as a decision. A batch pays
-//! for them once: its pods are decided one after the other on a plan, which shows each of them the pods before it, and
-//! are then assumed by one event. If nothing else was folded since the version that the plan starts at, the writer
-//! adopts the plan instead of placing the pods again. Otherwise it checks each placement in the current state, as it
-//! does for single pods, and the pods whose placements no longer hold are decided again, one by one (Omega's optimistic
+//! for them once: its pods are decided on one after the other, on a plan that shows each pod the previous ones, and are
+//! then assumed by one event. If nothing else was folded since the version that the plan starts at, the writer adopts
+//! the plan instead of placing the pods again. Otherwise it checks each placement in the current state, as it does for
+//! single pods, and the pods whose placements no longer hold are scheduled again, one by one (Omega's optimistic
 //! concurrency control).
 //!
 //! A scheduler that is alone on its engine makes the same decisions in a batch as one by one. Therefore a batch ends

@@ -2,8 +2,8 @@
 //! `schedulingCycle`).
 //!
 //! Any number of schedulers may run on one engine. Each decides on the newest version that it sees. If anything has
-//! changed since that version, the writer checks the placement again ([`FilterCheck`](super::FilterCheck)), and a
-//! placement that no longer holds is decided again at once.
+//! changed since that version, the writer checks the placement again ([`FilterCheck`](super::FilterCheck)), and a pod
+//! whose placement no longer holds is scheduled again at once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::sync::mutated;
 
 use super::Profiles;
 
-/// How often a pod is decided again before the conflict becomes its error. Normally each conflict means that another
+/// How often a pod is scheduled again before the conflict becomes its error. Normally each conflict means that another
 /// pod was placed. The limit matters if the commit check runs other plugins than the cycle does, because the retries
 /// would never end.
 pub(super) const MAX_CONFLICTS: usize = 64;
@@ -60,7 +60,7 @@ pub struct CycleFigures {
     pub placed: u64,
     /// Pods that were not placed.
     pub failed: u64,
-    /// Decisions that no longer held at commit, after which the pod was decided again.
+    /// Decisions that no longer held at commit, after which the pod was scheduled again.
     pub conflicts: u64,
 }
 
@@ -315,8 +315,8 @@ impl Scheduler {
                     return Err(error.into());
                 }
             };
-            // The generation of the very version that the decision used: a generation that is read later may cover
-            // events that the decision did not see.
+            // The generation of the version that the decision used: a generation that is read later may cover events
+            // that the decision did not see.
             let decided_on = match mutated!("cycle-numbers-late") {
                 true => self.engine.figures()?.published,
                 false => snapshot.generation(),

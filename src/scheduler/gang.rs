@@ -1,14 +1,14 @@
 //! Gang scheduling: pods that are placed together or not at all.
 //!
-//! A gang is decided on a fork. Each pod is decided with the previous ones in place, so that the members see each
+//! A gang is scheduled on a fork. Each pod is decided on with the previous ones in place, so that the members see each
 //! other. If enough members find a node, one event assumes all of these members. The writer accepts or rejects the
 //! event as a whole, so no reader ever sees a part of a gang. If the event conflicts with a placement of another
-//! scheduler, the gang is decided again.
+//! scheduler, the gang is scheduled again.
 //!
-//! Members do not preempt. Otherwise each of them could evict pods for a gang whose next member fits nowhere, so that
-//! the victims would be evicted in vain. (Kube-scheduler's WorkloadAwarePreemption, which is off by default, selects
-//! victims for the whole group.) A group that has its minimum of placed pods, or had it once according to its phase, is
-//! no longer a gang: its further pods are scheduled one by one and preempt like any other pod.
+//! Members do not preempt. Otherwise each of them could evict pods for a gang whose next member fits nowhere, and the
+//! evictions would be wasted. (Kube-scheduler's WorkloadAwarePreemption, which is off by default, selects victims for
+//! the whole group.) A group that has its minimum of placed pods, or had it once according to its phase, is no longer a
+//! gang: its further pods are scheduled one by one and preempt like any other pod.
 //!
 //! The rules for pod groups are implemented in these places:
 //!
@@ -146,7 +146,7 @@ fn lacking(cluster: &Cluster, pod: &Pod) -> Result<usize, CycleError> {
 }
 
 impl Scheduler {
-    /// Places at least `least` of these pods together, or none. Pods are decided in order of priority, the highest
+    /// Places at least `least` of these pods together, or none. Pods are decided on in order of priority, the highest
     /// first. Costs one decision per pod, on a fork.
     ///
     /// # Errors
@@ -391,8 +391,8 @@ impl Scheduler {
         let _ = framework.wait_on_permit(pod, || now);
         framework.unreserve(Cycle::new(snapshot, pod, state), &decision.node);
         in_pre_bind.begin_forget();
-        // The writer rejects this if the pod was deleted or confirmed meanwhile. The other members must be forgotten
-        // all the same.
+        // The writer rejects this if the pod was deleted or confirmed meanwhile. The other members must still be
+        // forgotten.
         let _ = self.engine().submit(Event::forget(pod)).map(|ticket| ticket.wait());
     }
 }

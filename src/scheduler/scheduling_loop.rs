@@ -2,7 +2,7 @@
 //! `ScheduleOne`, `handleSchedulingFailure`).
 //!
 //! A loop belongs to one thread. Any number of loops may take pods from one [`QueueFront`], each with its own scheduler
-//! on the same engine. If two placements conflict, the writer accepts the first and the other pod is decided again.
+//! on the same engine. If two placements conflict, the writer accepts the first and the other pod is scheduled again.
 //! Binding is a separate step, so that another loop, another thread or a later call can run it: see [`BindingLoop`].
 //!
 //! The pods of a group that needs more pods on nodes are popped together and are placed together or not at all. Each of

@@ -484,7 +484,7 @@ impl Chunk {
         self.tally.get(cluster, self)
     }
 
-    /// Drops what was counted of a lane whose pods stay, but whose numbers of templates or labels were not final.
+    /// Discards the cached counts of a lane whose pods stay but whose template or label numbers were provisional.
     pub(crate) fn forget_counts(&mut self, at: usize) {
         self.tally.forget(at);
     }

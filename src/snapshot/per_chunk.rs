@@ -22,9 +22,9 @@ pub(crate) struct PerChunk<T> {
     lineage: Option<Lineage>,
     /// The plan that the last version belonged to.
     plan: Option<Arc<PlanId>>,
-    /// An upper bound of the generations of the values that were not computed from `plan`, and the chunks of the
-    /// others, possibly repeated.
+    /// No value computed outside `plan` has a greater generation.
     newest: Generation,
+    /// The chunks whose values were computed from `plan`; may contain duplicates.
     planned: Vec<u32>,
     /// The position of each chunk's value plus 1, or 0 if there is none, by chunk number.
     places: Vec<u32>,
@@ -37,8 +37,8 @@ pub(crate) struct PerChunk<T> {
 pub(crate) enum Followed {
     /// All values.
     All,
-    /// The values of the chunks that were last changed up to this generation, and others of the writer, but not those
-    /// of these chunks, which are outdated.
+    /// All values except those of the listed chunks, which are outdated. Values computed after this generation may have
+    /// been renumbered.
     Until(Generation, Vec<u32>),
     /// None.
     Nothing,
@@ -99,8 +99,8 @@ impl<T> PerChunk<T> {
         (!plan.is_adopted()).then_some(plan.since)
     }
 
-    /// Marks the value of a chunk as outdated if it is newer than `since` and has no generation of the writer that it
-    /// can get from the plan. Returns whether it is outdated.
+    /// If the value of a chunk is newer than `since`, gives it the writer's generation that the plan maps it to, or
+    /// marks it as outdated if there is none. Returns whether it was marked.
     fn is_outdated(&mut self, chunk: u32, since: Generation, plan: Option<&PlanId>) -> bool {
         let Some(place) = self.place(chunk) else { return false };
         let at = &mut self.values[place].0;

@@ -232,7 +232,7 @@ impl Draft {
         let mut candidates: Vec<Candidate> = Vec::with_capacity(pods.len());
         let mut placed = plan.placed.iter();
         let mut nodes = Vec::with_capacity(pods.len());
-        // Once a pod is checked at its turn, all later ones are.
+        // Once one pod has to be checked individually, so do all pods after it.
         let mut is_one_by_one = false;
         for run in pods.chunk_by(|a, b| a.template == b.template) {
             let has_numbers = has_equal_numbers(own, other, &run[0].template);
@@ -339,7 +339,8 @@ impl Candidate {
         let mut chunks = pods;
         let dependent = chunks.iter().filter(|of| !of.can_be_taken).map(|of| of.first_dependent);
         let mut first_checked = dependent.min().unwrap_or(usize::MAX);
-        // A chunk that is not taken over may have an earlier pod of this kind, so the latest chunks come first.
+        // A chunk that is not taken over may contain an earlier pod whose check reads other chunks, so the latest
+        // chunks come first.
         chunks.sort_unstable_by_key(|chunk| std::cmp::Reverse(chunk.last));
         for chunk in &mut chunks {
             if chunk.last <= first_checked {
@@ -355,16 +356,16 @@ impl Candidate {
     }
 }
 
-/// Returns whether the check of another pod could take a pod of this template for one of another template. A plan numbers
-/// templates by itself, and a chunk that is taken over has the plan's numbers until each pod's turn. Checks look up only
-/// the templates of pods with affinity.
+/// Returns whether another pod's check could mistake a pod of this template for a pod of another one. A plan numbers
+/// templates by itself, and a chunk that is taken over has the plan's numbers until each pod's turn. Checks look up
+/// only the templates of pods with affinity.
 fn could_be_mistaken(own: &Cluster, number: TemplateId, template: &Template) -> bool {
     let has_affinity = template.pod_affinity.is_some() || template.pod_anti_affinity.is_some();
     has_affinity && own.template(number).is_none_or(|known| **known != *template)
 }
 
-/// Returns whether the resources that pods of this template request have the same numbers in both states. The amounts of
-/// a chunk are by number.
+/// Returns whether the resources that pods of this template request have the same numbers in both states. A chunk
+/// stores amounts by resource number.
 fn has_equal_numbers(own: &Cluster, other: &Cluster, template: &Template) -> bool {
     let mut names = template.resources.placed.scalars.iter().map(|(name, _)| name);
     names.all(|name| own.resource_id(name).is_some_and(|id| other.resource_id(name) == Some(id)))
@@ -468,7 +469,7 @@ mod tests {
         assert!(left.is_none() && id.is_adopted());
         assert!(writer.cluster().chunks.same(&chunks), "the pods were placed again");
         assert!(pods.iter().all(|pod| writer.is_assumed_pod(&pod.uid)));
-        // The templates are counted like those of other pods: the last pod takes its template away.
+        // Templates are reference-counted as usual: removing the last pod removes the template.
         for pod in &pods {
             writer.forget_pod(pod).unwrap();
         }

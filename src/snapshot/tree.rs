@@ -330,8 +330,9 @@ impl<T: Part + Clone + Marked> Tree<T> {
         root.update(index, self.height, generation, change)
     }
 
-    /// Changes many leaves, each as [`Tree::update`] does, on these threads. `indexes` is sorted and has no index twice. `change` gets a leaf and the position of its index, and returns the generation at which the leaf
-    /// is marked as touched. Returns the child slots of the tree nodes that were allocated ([`freeing::made`]).
+    /// Changes many leaves, each as [`Tree::update`] does, on these threads. `indexes` is sorted and has no index
+    /// twice. `change` gets a leaf and the position of its index, and returns the generation at which the leaf is
+    /// marked as touched. Returns the number of child slots in the tree nodes that were allocated ([`freeing::made`]).
     /// O(leaves × log n).
     pub(crate) fn update_all(
         &mut self,
@@ -398,13 +399,13 @@ pub(crate) enum Threads {
     Pool,
 }
 
-/// What a change of many leaves amounts to.
+/// The combined result of changing many leaves.
 #[derive(Default)]
 struct Sum {
     /// The newest generation among the leaves.
     newest: Generation,
-    /// The child slots of the tree nodes that were allocated. A thread that waits for another one may do other work
-    /// meanwhile, so they are counted in steps that do not wait.
+    /// The number of child slots in the tree nodes that were allocated. A thread that waits for another one may do
+    /// other work meanwhile, so they are counted in steps that do not wait.
     made: u64,
 }
 
@@ -417,7 +418,7 @@ impl Sum {
 /// A branch, its generation and marks in the branch above, and what is to be changed below it.
 type Job<'a, T, W> = (&'a mut Arc<Branch<T>>, (&'a mut Generation, &'a mut u8), W);
 
-/// Performs a step, and returns the child slots of the tree nodes that it allocated as well.
+/// Performs a step, and also returns the number of child slots in the tree nodes that it allocated.
 fn counted<R>(step: impl FnOnce() -> R) -> (R, u64) {
     let before = freeing::made();
     let done = step();

@@ -370,8 +370,8 @@ impl State {
         left
     }
 
-    /// Assumes the pods one by one, each as an event of its own. Where a plan for them still holds, takes over its
-    /// placements without checking them again. Returns what is left of the plan.
+    /// Assumes the pods one by one, each as an event of its own. Placements of the plan that are still valid are taken
+    /// over without another check. Returns what is left of the plan.
     fn assume_each(
         &mut self,
         pods: &[Arc<Pod>],

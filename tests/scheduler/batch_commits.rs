@@ -155,7 +155,7 @@ fn a_pod_is_not_checked_beside_pods_that_come_after_it() {
     let gone = Event::remove_pod(&seed);
     let placed = meddled.batch(&pods.map(Arc::new), 2, vec![gone]);
     assert_eq!(placed, ["n1", "n2", "n1"].map(|node| Ok(node.into())));
-    // The second pod is decided again, after the third one.
+    // The second pod is scheduled again, after the third one.
     assert_eq!(meddled.figures().conflicts, 1);
 }
 

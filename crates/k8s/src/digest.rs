@@ -7,8 +7,8 @@
 //! - **What is hashed.** For the metadata, the spec and the status, the fields of the structs that
 //!   [`pod_from_slice`](crate::pod_from_slice) and [`node_from_slice`](crate::node_from_slice) fill, each as it is
 //!   written. The lists of fields are taken from the structs, so a field that is read from now on is also hashed.
-//! - **Unequal digests** say nothing: a quantity may be written in another way, and a field within a container may be
-//!   one that is not read.
+//! - **Unequal digests** do not imply a change that matters: a quantity may be written in another way, and a field
+//!   within a container may be one that is not read.
 //! - **Equal digests** mean that both texts are read as the same object, except for its resource version, unless two
 //!   different ones have the same hash. The hash is SipHash with a key of the process, so the author of an object
 //!   cannot choose a collision, and two given objects have one with a probability of 2^-64. A watch compares each

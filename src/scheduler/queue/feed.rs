@@ -106,7 +106,8 @@ impl SchedulingQueue {
         Ok(())
     }
 
-    /// Replaces the object of a pod that an attempt has assumed. It may have returned to the queue meanwhile. A pod that was assumed without this queue is ignored.
+    /// Replaces the object of a pod that an attempt has assumed and that may have returned to the queue since. Ignores
+    /// pods that were assumed without this queue.
     fn take_assumed(&mut self, pod: &Arc<Pod>, cluster: &Cluster, now: Timestamp) {
         if self.get(&pod.uid).is_some() {
             // The profile of a pod that was placed is known.

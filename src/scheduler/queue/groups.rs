@@ -512,8 +512,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Does the pending work on groups: resumes those whose hold has ended, activates the pods of groups that plugins
-    /// called for, and checks gated pods of changed groups again. O(1) if there is no such work.
+    /// Does the pending work on groups: resumes those whose hold has ended, activates the pods of groups for which
+    /// plugins requested it, and checks gated pods of changed groups again. O(1) if there is no such work.
     pub(super) fn update_groups(&mut self, now: Timestamp) {
         if !self.has_groups {
             return;

@@ -56,7 +56,7 @@
 //! - A pod stays known while it is in flight. Adding it again is an update, so it cannot be in flight twice. If it is
 //!   deleted while in flight, it is forgotten when it returns.
 //! - A pod that leaves the node on which it was assumed is not woken by its own removal, whatever made it fail.
-//! - A nominated pod that is bound to another node wakes the pods that may use the room that it reserved. In
+//! - A nominated pod that is bound to another node wakes the pods that may use the resources that it reserved. In
 //!   kube-scheduler they wait for another event.
 //! - A nomination that an attempt made outlives objects that are older than it, until an object names a node.
 //! - An update of an unschedulable pod is checked like any other event. No state is kept across events:

@@ -36,7 +36,7 @@ use super::pods::{LONGEST, add, amounts, check_amounts};
 /// the caller holds the objects of a run in memory.
 pub(crate) const MAX_RUN: usize = 1 << 17;
 
-/// The numbers that one run may take from any table. Room for as many is left in each.
+/// The most numbers that one run may take from a table. Each table has at least this many left.
 const MAX_NUMBERS: usize = 1 << 17;
 
 const _: () = assert!(MAX_SLOTS as usize + MAX_NUMBERS < 1 << 31);
@@ -62,7 +62,7 @@ impl Generations {
 /// The data that is kept about a cluster while many pods are added to it.
 pub(crate) struct Filling {
     threads: Threads,
-    /// No sum of any node exceeds this amount. It grows by each pod, as if all pods were on one node.
+    /// An upper bound of every sum of every node. It grows with each pod, as if all pods were on one node.
     bound: i64,
     /// The listed nodes, once there are many pods. Adding pods does not move them.
     nodes: Option<Nodes>,
@@ -280,7 +280,7 @@ impl Draft {
                 }
                 None => {
                     self.begin(generations.of(at));
-                    // Room was checked.
+                    // Cannot fail: enough numbers are left, which was checked before the run.
                     self.acquire_template(template).unwrap_or_default()
                 }
             };
@@ -289,7 +289,7 @@ impl Draft {
         numbers
     }
 
-    /// Enters the pods in the index of uids and in the counts of pods, claims and groups. Reads no chunk.
+    /// Adds the pods to the index of uids and to the counts of pods, claims and groups. Reads no chunk.
     fn count_many<P: Borrow<Pod>>(
         &mut self,
         pods: &[P],
@@ -409,7 +409,7 @@ struct Writing<'a, P> {
 }
 
 impl<P: Borrow<Pod> + Sync> Writing<'_, P> {
-    /// Adds each pod to its lane. Returns the child slots of the tree nodes that were allocated.
+    /// Adds each pod to its lane. Returns the number of child slots in the tree nodes that were allocated.
     fn write(&self, chunks: &mut Tree<Chunk>, resources: &Interned<Name>, threads: Threads) -> u64 {
         let mut order: Vec<(u32, u32)> =
             self.found.iter().zip(0..).map(|(found, at)| (found.place.chunk, at)).collect();

@@ -115,7 +115,7 @@ impl Draft {
         Some(slot)
     }
 
-    /// Enters a pod that was added to its lane in the index of uids and in the counts of pods, claims and groups.
+    /// Adds a pod that is already in its lane to the index of uids and to the counts of pods, claims and groups.
     pub(in crate::snapshot) fn count_placed(&mut self, pod: &Pod, slot: NodeSlot, assumed: bool) {
         let (key, _) = pod.uid.key();
         self.cluster.uids.insert(key_hash(key), slot.0, &mut self.departures);

@@ -21,7 +21,7 @@ pub struct ReservedPlace {
     pub pod: Pod,
     /// The pod that took the reservation, if any.
     pub matched: Option<Uid>,
-    /// Whether a Reservation object confirms the reservation. Otherwise it expires after a time unless one does.
+    /// Whether a Reservation object confirms the reservation. An unconfirmed reservation expires.
     pub confirmed: bool,
 }
 

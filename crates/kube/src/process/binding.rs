@@ -170,7 +170,7 @@ impl Outcomes {
         };
         // See `Counts`.
         self.counts.not_bound.fetch_add(1, Ordering::Relaxed);
-        // The node's shard was given up during the binding cycle: the pod is decided again.
+        // The node's shard was given up during the binding cycle: the pod is scheduled again.
         if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(placement.node())) {
             return;
         }

@@ -223,7 +223,7 @@ impl Sink {
         }
     }
 
-    /// Writes an event. The turn ends with the first try, and each further try takes another one.
+    /// Writes an event. Holds a permit only during a try; each retry acquires a new one.
     async fn deliver(&self, write: &Write, mut turn: OwnedSemaphorePermit) {
         let mut waiting = None;
         let mut tries = 1;

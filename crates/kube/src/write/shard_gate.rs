@@ -85,7 +85,7 @@ impl ShardGate {
         Some(Turn { gate: self.clone(), shard, is_settled: false })
     }
 
-    /// Adds a shard to the set. The next binding of each pod in `refused` to the shard's nodes does not begin.
+    /// Adds a shard to the set. Refuses once each pod in `refused` that is to be bound to a node of the shard.
     pub(crate) fn begin(&self, shard: u32, refused: HashSet<Uid>) {
         if let Some(bindings) = self.bindings().get_mut(shard as usize) {
             bindings.refused = refused;

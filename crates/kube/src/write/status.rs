@@ -158,8 +158,8 @@ impl StatusWriter {
     /// first. Never blocks.
     ///
     /// A report replaces an older one of the same pod that still waits, but keeps its nomination if it has none of its
-    /// own. A binding of the pod discards both. If more
-    /// pods wait than [`StatusLimits::waiting`], the report is dropped, but not its event.
+    /// own. A binding of the pod discards both. If more pods wait than [`StatusLimits::waiting`], the report is
+    /// dropped, but not its event.
     pub fn report_failure(&self, pod: &Pod, failure: Failure) {
         let shared = &*self.0;
         shared.events.record(Occurrence::failed_scheduling(pod, &failure.message));

@@ -1,8 +1,8 @@
 //! Hands pods over to the replicas that hold the shards of their nodes.
 //!
-//! A hand-over is one patch of `status.nominatedNodeName`, without a condition or an event. The pod returns to the queue
-//! and backs off, so it is not decided again before the watch shows the nomination, which parks it. If the patch fails,
-//! or if the pod was handed over a short time ago, the pod is decided again after its backoff.
+//! A hand-over is one patch of `status.nominatedNodeName`, without a condition or an event. The pod returns to the
+//! queue and backs off, so it is not scheduled again before the watch shows the nomination, which parks it. If the
+//! patch fails, or if the pod was handed over a short time ago, the pod is scheduled again after its backoff.
 
 use portolan::framework::Nomination;
 use portolan::model::{Name, Pod};
