@@ -422,7 +422,8 @@ impl<'a> Filters<'a> {
                 let filter = judge.filter.get();
                 let passed =
                     self.watch.time(asked, code, || filter.filter_chunk(cluster, chunk, mask));
-                mask = passed.map_err(|status| judge.failed(status))?;
+                // A plugin of a user may answer for the whole chunk, but a node that failed before does not pass again.
+                mask &= passed.map_err(|status| judge.failed(status))?;
             }
             Ok(mask)
         })

@@ -13,7 +13,8 @@ use portolan::framework::{
 };
 use portolan::log::{Event, Fact, NoNote, Relist};
 use portolan::model::{
-    Change, EventError, Generation, LabelSelector, Name, Pod, PodBuilder, Timestamp, node, pod,
+    Change, CustomEvent, EventError, Generation, LabelSelector, Name, Pod, PodBuilder, Timestamp,
+    node, pod,
 };
 use portolan::plugins::default_plugins;
 use portolan::scheduler::drain::{Budgets, DrainOptions};
@@ -944,4 +945,52 @@ fn the_audit_reports_a_store_whose_dump_always_panics() {
     let [difference] = &found[..] else { panic!("{found:?}") };
     assert_eq!(difference.place, "store spiteful");
     assert!(difference.found.contains("panicked in dump: dump panics"), "{difference}");
+}
+
+/// A store with the events of [`Brittle`] and nothing else. It does not depend on pods, so a rebuild keeps it.
+#[derive(Clone, Default)]
+struct Twin;
+
+impl Store for Twin {
+    type Event = &'static str;
+
+    const NAME: &'static str = "twin";
+
+    fn check(&self, _: &&'static str, _: &Cluster) -> Result<(), String> {
+        Ok(())
+    }
+    fn apply(&mut self, _: &&'static str, _: Generation) {}
+}
+
+#[test]
+fn the_first_failure_of_a_store_is_reported_whatever_follows() {
+    let mut writer = brittle();
+    let failed = writer.add_pod(pod("bad").on("n").build()).unwrap();
+    let failure = |writer: &Writer| writer.cluster().failed_stores().next().unwrap().clone();
+    let first = failure(&writer);
+    for next in ["untracked", "fine"] {
+        writer.add_pod(pod(next).on("n").build()).unwrap();
+        assert_eq!(failure(&writer), first);
+        assert_eq!(writer.cluster().store_generation::<Brittle>(), Some(failed));
+    }
+}
+
+#[test]
+fn a_failure_and_a_rebuild_change_the_generation_of_a_store() {
+    let mut writer = brittle();
+    let failed = writer.add_pod(pod("untracked").on("n").build()).unwrap();
+    assert!(writer.cluster().store::<Brittle>().is_err());
+    assert_eq!(writer.cluster().store_generation::<Brittle>(), Some(failed));
+
+    let (mut writer, _) = Engine::inline(Config::default().with_store(Twin));
+    writer.add_pod(pod("p").on("n").build()).unwrap();
+    writer.rebuild();
+    let generation = writer.cluster().store_generation::<Twin>();
+    assert_eq!(generation, Some(writer.cluster().generation()));
+}
+
+#[test]
+fn an_event_is_only_that_of_its_own_store() {
+    let event = CustomEvent::new::<Brittle>("fine");
+    assert_eq!((event.event::<Brittle>(), event.event::<Twin>()), (Some(&"fine"), None));
 }

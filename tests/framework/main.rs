@@ -10,4 +10,5 @@ mod preferred;
 mod queueing_hints;
 mod rejections;
 mod scores_alone;
+mod verdicts;
 mod volumes;

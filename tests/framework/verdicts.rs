@@ -1,0 +1,131 @@
+//! Verdicts on nodes that are combined or kept apply to nothing else: not to nodes that another filter rejected, not to
+//! other templates, and not to pods that other nodes are named for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use portolan::framework::{
+    Algorithm, AlgorithmConfig, Cycle, Filter, Framework, Plugin, Point, PreFilter, Status,
+};
+use portolan::model::{Labels, node, pod};
+use portolan::plugins::default_plugins;
+use portolan::snapshot::Chunk;
+use portolan::{Cluster, Config, Engine, NodeInfo};
+
+fn algorithm(plugin: impl Plugin + 'static) -> Algorithm {
+    let mut plugins = default_plugins(&Default::default());
+    plugins.push((Box::new(plugin), 0));
+    Algorithm::new(Framework::new(plugins).unwrap(), AlgorithmConfig::default(), None)
+}
+
+/// Rejects nothing, and answers for all nodes of a chunk, whatever it is asked.
+struct WholeChunk;
+
+impl Plugin for WholeChunk {
+    fn name(&self) -> &'static str {
+        "WholeChunk"
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        Ok(PreFilter::Filter(Box::new(WholeChunk)))
+    }
+}
+
+impl Filter for WholeChunk {
+    fn filter(&self, _: NodeInfo<'_>) -> Option<Status> {
+        None
+    }
+    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, _: u64) -> Result<u64, Status> {
+        Ok(chunk.live())
+    }
+}
+
+#[test]
+fn a_node_that_one_filter_rejects_does_not_pass_because_of_another() {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    writer.add_node(node("full").cpu(64_000).memory(1 << 40).pods(0).build()).unwrap();
+    writer.add_node(node("free").cpu(1_000).memory(1 << 30).build()).unwrap();
+    writer.publish();
+    let snapshot = reader.snapshot();
+    let mut algorithm = algorithm(WholeChunk);
+    for cpu in [100, 200, 100] {
+        let decision = algorithm.schedule(&snapshot, &pod("p").cpu(cpu).build()).unwrap();
+        assert_eq!((&*decision.node, decision.feasible), ("free", 1));
+    }
+}
+
+/// Names one node for each pod while `names` is set.
+struct Names {
+    names: Arc<AtomicBool>,
+}
+
+struct Pass;
+
+impl Filter for Pass {
+    fn filter(&self, _: NodeInfo<'_>) -> Option<Status> {
+        None
+    }
+}
+
+impl Plugin for Names {
+    fn name(&self) -> &'static str {
+        "Names"
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+    fn is_local(&self) -> bool {
+        true
+    }
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        // Relaxed: set and read by one thread.
+        Ok(match self.names.load(Ordering::Relaxed) {
+            true => PreFilter::Only(vec!["n1".into()], Box::new(Pass)),
+            false => PreFilter::Skip,
+        })
+    }
+}
+
+#[test]
+fn verdicts_on_named_nodes_are_not_kept_for_other_pods_of_the_template() {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    for name in ["n1", "n2", "n3"] {
+        writer.add_node(node(name).cpu(1_000).memory(1 << 30).build()).unwrap();
+    }
+    writer.publish();
+    let snapshot = reader.snapshot();
+    let names = Arc::new(AtomicBool::new(true));
+    let mut algorithm = algorithm(Names { names: names.clone() });
+    let mut feasible =
+        |name: &str| algorithm.schedule(&snapshot, &pod(name).cpu(100).build()).unwrap().feasible;
+    assert_eq!([feasible("a"), feasible("b"), feasible("c")], [1; 3]);
+    names.store(false, Ordering::Relaxed);
+    assert_eq!(feasible("d"), 3);
+}
+
+#[test]
+fn verdicts_of_a_forgotten_template_are_not_used_for_another() {
+    // More templates, and zones with a chunk each, than are remembered.
+    const COUNT: usize = 200;
+    let (mut writer, reader) = Engine::inline(Config::default());
+    for n in 0..COUNT {
+        let node = node(format!("n{n}")).hostname().zone(format!("z{n}"));
+        writer.add_node(node.cpu(64_000).memory(1 << 40).build()).unwrap();
+    }
+    writer.publish();
+    let snapshot = reader.snapshot();
+    let config = AlgorithmConfig { percentage_of_nodes: 100, ..AlgorithmConfig::default() };
+    let mut algorithm = Algorithm::new(Framework::default_profile(), config, None);
+    for _ in 0..3 {
+        for n in 0..COUNT {
+            let name = format!("n{n}");
+            let selector = Labels::new([("kubernetes.io/hostname", &*name)]);
+            let pod = pod("p").cpu(100).node_selector(selector).build();
+            for _ in 0..2 {
+                assert_eq!(*algorithm.schedule(&snapshot, &pod).unwrap().node, *name);
+            }
+        }
+    }
+}
