@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use portolan::framework::Framework;
 use portolan::log::{Event, Prepared, Relist};
-use portolan::model::{EventError, Generation, Node, Pod, PodBuilder, Quantity, Uid, node, pod};
+use portolan::model::{
+    EventError, Generation, LabelSelector, Node, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
+    Quantity, Uid, node, pod,
+};
 use portolan::scheduler::{FilterCheck, Profiles};
 use portolan::state::CommitCheck;
 use portolan::{CommitPolicy, Config, Engine, Writer};
@@ -75,6 +78,35 @@ fn pods_assumed_together_count_against_each_other() {
     );
     assert_eq!(writer.pod_count(), 1);
     writer.assume_all([small("a").on("m").build()]).unwrap();
+}
+
+#[test]
+fn pods_assumed_together_exclude_each_other_from_a_zone() {
+    const ZONE: &str = "topology.kubernetes.io/zone";
+    let check = FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())));
+    let mut writer = writer(check.into());
+    for name in ["a", "b"] {
+        writer
+            .add_node(node(name).hostname().zone("z").cpu(4_000).memory(1 << 30).build())
+            .unwrap();
+    }
+    let apart = |name: &str, node: &str| {
+        let term = PodAffinityTerm {
+            topology_key: ZONE.into(),
+            selector: LabelSelector::from_labels([("app", "web")]),
+            namespaces: Box::new(["default".into()]),
+            namespace_selector: LabelSelector::Nothing,
+        };
+        let apart = PodAffinity { required: Box::new([term]), ..PodAffinity::default() };
+        small(name).label("app", "web").pod_anti_affinity(apart).on(node).build()
+    };
+    // Each pod is checked on top of the pods before it, for which other nodes of the zone have to be examined.
+    for nodes in [["a", "b"], ["b", "a"], ["a", "a"]] {
+        let refused = writer.assume_all([apart("p", nodes[0]), apart("q", nodes[1])]).unwrap_err();
+        assert!(refused.to_string().contains("anti-affinity"), "{refused}");
+        assert_eq!(writer.pod_count(), 1);
+    }
+    writer.assume_all([apart("p", "a")]).unwrap();
 }
 
 #[test]
