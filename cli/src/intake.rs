@@ -23,6 +23,30 @@ const KEPT: usize = 1000;
 /// The reason for ignoring a pod that has succeeded or failed.
 const FINISHED: &str = "finished";
 
+/// The built-in kinds that are read, and of which other API groups may have custom resources of the same name.
+const BUILT_IN: [&str; 20] = [
+    "CSIDriver",
+    "CSINode",
+    "CSIStorageCapacity",
+    "CronJob",
+    "DaemonSet",
+    "Deployment",
+    "Job",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodDisruptionBudget",
+    "PriorityClass",
+    "ReplicaSet",
+    "ReplicationController",
+    "RuntimeClass",
+    "Service",
+    "StatefulSet",
+    "StorageClass",
+];
+
 /// Objects that are ignored for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ignored {
@@ -61,6 +85,7 @@ impl Intake {
         for (kind, number) in &objects.skipped {
             let why = match &**kind {
                 "Kustomization" => "not rendered: pass the output of kubectl kustomize",
+                kind if BUILT_IN.contains(&kind) => "kind of another API group",
                 _ => "kind not used",
             };
             self.ignore(kind, *number, why);
@@ -151,6 +176,11 @@ impl Intake {
         for note in &self.directories {
             terminal::note(note);
         }
+        self.print_warnings();
+    }
+
+    /// Prints the first warnings to standard error, also before an error to which they may be the key.
+    pub(crate) fn print_warnings(&self) {
         for (warning, times) in self.warnings.iter().take(SHOWN) {
             let times = match times {
                 1 => String::new(),

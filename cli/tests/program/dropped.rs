@@ -139,6 +139,41 @@ fn the_answer_as_json_has_the_same_and_standard_error_is_empty() {
 }
 
 #[test]
+fn kinds_that_do_not_exist_in_their_version_are_warnings() {
+    let wrong = controller("Deployment", "web", "").replace("apps/v1", "v1");
+    let pods = format!("{wrong}---\n{}", pod("a", "").replace("kind: Pod", "kind: pod"));
+    let answer = answer("versions", "", &pods);
+    let expected = [
+        "pods.yaml:1: Deployment web: apiVersion: no matches for kind \"Deployment\" in version \"v1\": use apps/v1",
+        "pods.yaml:11: pod a: kind: no matches for kind \"pod\" in version \"v1\": did you mean Pod?",
+    ];
+    let warnings = warnings(&answer);
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    for (warning, expected) in warnings.iter().zip(expected) {
+        assert!(warning.ends_with(expected), "{warning}");
+    }
+    let why = |kind: &str, why: &str| (kind.to_owned(), 1, why.to_owned());
+    assert_eq!(
+        ignored(&answer),
+        [why("Deployment", "kind of another API group"), why("pod", "kind not used")]
+    );
+    let run = what_if("versions", "", &pods, &["--strict"]);
+    let says = "use apps/v1 (1 more problem): correct the input, or omit --strict\n";
+    assert!(run.code == 2 && run.err.ends_with(says), "{}", run.err);
+}
+
+#[test]
+fn a_replay_without_pods_names_the_wrong_version() {
+    let nodes = file("no-pods", "nodes.yaml", NODES.as_bytes());
+    let wrong = controller("Deployment", "web", "").replace("apps/v1", "app/v1");
+    let pods = file("no-pods", "pods.yaml", wrong.as_bytes());
+    let run = portolan(&["replay", "--nodes", &nodes, "--pods", &pods]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("in version \"app/v1\": use apps/v1\n"), "{}", run.err);
+    assert!(run.err.contains("ignored 1 Deployment (kind of another API group)\n"), "{}", run.err);
+}
+
+#[test]
 fn a_priority_class_of_either_side_counts() {
     let high = big("urgent", "  priorityClassName: high");
     // The nodes are full of pods without a priority.

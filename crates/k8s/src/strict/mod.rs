@@ -1,11 +1,13 @@
 //! Finds defects of an input that an API server would reject, and that reading tolerates: unknown fields, repeated keys,
-//! values of a wrong type, invalid operators, negative numbers of replicas, pods without containers.
+//! values of a wrong type, invalid operators, negative numbers of replicas, pods without containers, kinds that do not
+//! exist in their version.
 //!
 //! The check is a second pass over the input, so that reading stays fast: it builds a tree with lines, and reads each
 //! object of a built-in kind into the type of the crate k8s-openapi, which knows all of its fields. It takes about ten
 //! times as long as reading. Custom resources are not checked, except for the pod templates of job sets and
 //! leader-worker sets.
 
+mod kinds;
 mod rules;
 mod tree;
 mod typed;
@@ -181,15 +183,8 @@ fn object_of(api_version: &str, kind: &str, spot: &Spot, sink: &mut Sink<'_>) {
                     rules::leader_worker_set(spot, sink);
                 }
                 _ => {
-                    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-                    let is_known = [$($(($version, $name)),*),*].iter().any(|(version, name)| {
-                        let of = version.split_once('/').map_or("", |(group, _)| group);
-                        (of, *name) == (group, kind)
-                    });
-                    if is_known {
-                        let what =
-                            format!("no matches for kind {kind:?} in version {api_version:?}");
-                        sink.add(&[Step::Key("apiVersion".to_owned())], what);
+                    if let Some((field, what)) = kinds::unserved(api_version, kind) {
+                        sink.add(&[field], what);
                     }
                 }
             }

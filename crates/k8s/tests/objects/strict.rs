@@ -155,8 +155,51 @@ fn selectors_match_their_template() {
 #[test]
 fn versions_that_are_not_served_are_found() {
     let text = deployment("1", "web").replace("apps/v1", "apps/v1beta1");
-    let what = "no matches for kind \"Deployment\" in version \"apps/v1beta1\"";
+    let what = "no matches for kind \"Deployment\" in version \"apps/v1beta1\": use apps/v1";
     one(&text, 1, &format!("Deployment web: apiVersion: {what}"));
+}
+
+#[test]
+fn kinds_that_do_not_exist_in_their_version_are_found() {
+    let object = |version: &str, kind: &str| {
+        format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{}}\n")
+    };
+    for (version, kind, line, remedy) in [
+        ("v1", "Deployment", 1, ": use apps/v1"),
+        ("app/v1", "Deployment", 1, ": use apps/v1"),
+        ("v1", "PodDisruptionBudget", 1, ": use policy/v1"),
+        ("policy.k8s.io/v1", "PodDisruptionBudget", 1, ": use policy/v1"),
+        ("apps/v1", "Pod", 1, ": use v1"),
+        ("apps/v1", "Deploymnt", 2, ": did you mean Deployment?"),
+        ("v1", "pod", 2, ": did you mean Pod?"),
+        ("v1", "deployment", 2, ": did you mean Deployment of apps/v1?"),
+        ("v1", "Zebra", 2, ""),
+    ] {
+        let field = if line == 1 { "apiVersion" } else { "kind" };
+        let what = format!("no matches for kind {kind:?} in version {version:?}{remedy}");
+        one(&object(version, kind), line, &format!("{kind} a: {field}: {what}"));
+    }
+    for (version, kind) in [
+        ("v1", "ConfigMap"),
+        ("v1", "PodList"),
+        ("v1", "Config"),
+        ("storage.k8s.io/v1beta1", "VolumeAttributesClass"),
+        ("scheduling.k8s.io/v1alpha1", "Workload"),
+        ("networking.k8s.io/v1", "Ingress"),
+        ("events.k8s.io/v1", "Event"),
+        ("batch.volcano.sh/v1alpha1", "Job"),
+        ("serving.knative.dev/v1", "Service"),
+        ("apps.kruise.io/v1alpha1", "StatefulSet"),
+    ] {
+        assert_eq!(problems(&object(version, kind)), [], "{version} {kind}");
+    }
+}
+
+#[test]
+fn items_of_a_list_are_checked_by_their_implied_kind() {
+    let text = "apiVersion: v1\nkind: DeploymentList\nitems:\n- metadata: {name: a}\n";
+    let what = "no matches for kind \"Deployment\" in version \"v1\": use apps/v1";
+    one(text, 4, &format!("Deployment a: apiVersion: {what}"));
 }
 
 #[test]
