@@ -9,7 +9,7 @@ use portolan::model::{
 };
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, PodInfo, Writer};
-use portolan_k8s::{BudgetLimit, ControllerKind, PodController, Scales};
+use portolan_k8s::{BudgetLimit, ControllerKind, Objects, PodController, Scales};
 
 use crate::error::Failure;
 use crate::input;
@@ -52,7 +52,7 @@ impl Godel {
     }
 
     /// A note if objects are ignored because `--godel` is missing.
-    pub(crate) fn note(&self, objects: &portolan_k8s::Objects) -> Option<String> {
+    pub(crate) fn note(&self, objects: &Objects) -> Option<String> {
         if self.scheduler_type.is_some() {
             return None;
         }
@@ -137,7 +137,7 @@ pub(crate) struct Loaded {
 }
 
 /// Reads all objects of the files and directories, as printed by `kubectl get … -o json|yaml`.
-pub(crate) fn read(files: &[PathBuf]) -> Result<portolan_k8s::Objects, Failure> {
+pub(crate) fn read(files: &[PathBuf]) -> Result<Objects, Failure> {
     reader(files, Strict::default(), &mut Intake::default()).map(portolan_k8s::Reader::finish)
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> Failure 
 
 /// The objects of a cluster before they are in an engine.
 pub(crate) struct Contents {
-    objects: portolan_k8s::Objects,
+    objects: Objects,
     /// Notes for the reader about the input.
     pub(crate) notes: Vec<String>,
     /// The objects that were read and ignored.
@@ -208,31 +208,31 @@ pub(crate) struct Added {
     pub(crate) pods: Vec<Pod>,
     /// The other objects.
     pub(crate) objects: Vec<Object>,
+    /// The controllers, which are also among those of the cluster.
+    controllers: Vec<PodController>,
 }
 
 /// Loads a cluster from files, or from its API server.
 pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
-    load_with(from, godel, &[]).map(|(loaded, _)| loaded)
+    let (contents, added) = contents_with(from, godel, &[])?;
+    contents.into_engine(godel, added.objects)
 }
 
-/// Loads a cluster, and the objects of files that are added to it; returns the added pods.
+/// Loads a cluster and the other objects of a file, and returns the first pod of the file, which is not in the cluster.
+/// A controller of which the cluster has all pods is evaluated as if it had one more replica.
 pub(crate) fn load_with(
     from: &From,
     godel: &Godel,
-    more: &[PathBuf],
-) -> Result<(Loaded, Vec<Pod>), Failure> {
-    let (mut contents, added) = contents_with(from, godel, more)?;
-    let (mut writer, _) = Engine::inline(godel.config());
-    let pending = contents.put(&mut writer, godel)?;
-    for object in added.objects {
-        let name = format!("{} {}", object.kind().as_str(), object.name());
-        let put = writer.put_object(object);
-        put.map_err(|error| Failure::Refused { object: name, error })?;
+    file: &PathBuf,
+) -> Result<(Loaded, Pod), Failure> {
+    let (mut contents, mut added) = contents_with(from, godel, std::slice::from_ref(file))?;
+    if added.pods.is_empty() {
+        contents.add_replica(&mut added);
     }
-    writer.publish();
-    contents.allow_disruptions(&mut writer, &pending)?;
-    let Contents { notes, intake, .. } = contents;
-    Ok((Loaded { writer, pending, notes, intake }, added.pods))
+    match added.pods.into_iter().next() {
+        Some(pod) => Ok((contents.into_engine(godel, added.objects)?, pod)),
+        None => Err(contents.no_pod(file, &added.controllers)),
+    }
 }
 
 /// Reads a cluster, and files of objects that are added to it. Objects of both may refer to
@@ -276,16 +276,18 @@ pub(crate) fn contents_with(
     }
     added.expand_in(&objects);
     notes.extend(smaller(&added.controllers, &objects.controllers));
-    objects.controllers.append(&mut added.controllers);
+    objects.controllers.extend_from_slice(&added.controllers);
     let is_nm_node = |object: &Object| object.kind() == ObjectKind::NmNode;
     if objects.nodes.is_empty() && !objects.objects.iter().any(is_nm_node) {
+        intake.print_warnings();
         let what = "no nodes found: pass the output of `kubectl get nodes,pods -A -o json`";
         return Err(match from.cluster.first() {
             Some(file) => Failure::File { file: file.clone(), what: what.to_owned() },
             None => Failure::Usage("the cluster has no nodes that may be read".to_owned()),
         });
     }
-    let added = Added { pods: added.pods, objects: added.objects };
+    let Objects { pods, objects: others, controllers, .. } = added;
+    let added = Added { pods, objects: others, controllers };
     Ok((Contents { objects, notes, intake }, added))
 }
 
@@ -298,19 +300,90 @@ fn smaller(added: &[PodController], of_cluster: &[PodController]) -> Vec<String>
     let known: HashMap<_, usize> = of_cluster.iter().map(|it| (key(it), it.replicas)).collect();
     let smaller = added.iter().filter_map(|it| {
         let known = known.get(&key(it)).filter(|known| **known > it.replicas)?;
-        let PodController { namespace, name, replicas, .. } = it;
-        let kind = it.kind.as_str();
         Some(format!(
-            "{kind} {namespace}/{name} has {known} replicas in the cluster: added files do not reduce them to \
-             {replicas}, what-if --scale does"
+            "{} has {known} replicas in the cluster: added files do not reduce them to {}, what-if --scale does",
+            named(it),
+            it.replicas
         ))
     });
     smaller.collect()
 }
 
+/// The kind, namespace and name of a controller.
+fn named(controller: &PodController) -> String {
+    let PodController { kind, namespace, name, .. } = controller;
+    format!("{} {namespace}/{name}", kind.as_str())
+}
+
 impl Contents {
+    /// Adds the pods that the controllers would create if each had one more replica than in the cluster. A daemon set
+    /// has no further pods.
+    fn add_replica(&mut self, added: &mut Added) {
+        let mut larger = Objects::default();
+        for controller in &added.controllers {
+            let is_same = |it: &&PodController| {
+                (it.kind, &it.namespace, &it.name)
+                    == (controller.kind, &controller.namespace, &controller.name)
+            };
+            let known = self.controllers().iter().filter(is_same).map(|it| it.replicas).max();
+            let mut controller = controller.clone();
+            controller.replicas = known.unwrap_or(0) + 1;
+            larger.controllers.push(controller);
+        }
+        larger.expand_in(&self.objects);
+        if let (Some(_), Some(first)) = (larger.pods.first(), added.controllers.first()) {
+            self.notes.push(format!(
+                "the cluster has all pods of {}: evaluated as if it had one more replica",
+                named(first)
+            ));
+        }
+        added.pods = larger.pods;
+        added.objects.extend(larger.objects);
+    }
+
+    /// The error for a file that adds no pods to the cluster.
+    fn no_pod(&self, file: &Path, controllers: &[PodController]) -> Failure {
+        self.intake.print_warnings();
+        let is_owned = |pod: &&Pod, by: &PodController| {
+            let mut owners = pod.template.owners.iter();
+            *pod.namespace() == by.namespace
+                && owners.any(|it| *it.kind == *by.kind.as_str() && it.name == by.name)
+        };
+        let existing = controllers.iter().find_map(|by| {
+            let pod = self.objects.pods.iter().find(|pod| is_owned(pod, by))?;
+            Some((by, pod))
+        });
+        let what = match existing {
+            Some((by, pod)) => format!(
+                "the cluster has all pods of {}: pass one of them, such as --pod {}",
+                named(by),
+                pod.key()
+            ),
+            None if self.intake.has_finished_pods() => {
+                "no pods found that have not finished: pass a file with another pod".to_owned()
+            }
+            None => "no pods found: pass a file with a pod".to_owned(),
+        };
+        Failure::File { file: file.to_owned(), what }
+    }
+
+    /// An engine with the cluster and the added objects.
+    fn into_engine(mut self, godel: &Godel, added: Vec<Object>) -> Result<Loaded, Failure> {
+        let (mut writer, _) = Engine::inline(godel.config());
+        let pending = self.put(&mut writer, godel)?;
+        for object in added {
+            let name = format!("{} {}", object.kind().as_str(), object.name());
+            let put = writer.put_object(object);
+            put.map_err(|error| Failure::Refused { object: name, error })?;
+        }
+        writer.publish();
+        self.allow_disruptions(&mut writer, &pending)?;
+        let Contents { notes, intake, .. } = self;
+        Ok(Loaded { writer, pending, notes, intake })
+    }
+
     /// The pod controllers, whose daemon sets add pods to new nodes.
-    pub(crate) fn controllers(&self) -> &[portolan_k8s::PodController] {
+    pub(crate) fn controllers(&self) -> &[PodController] {
         &self.objects.controllers
     }
 
@@ -360,7 +433,7 @@ impl Contents {
 
     /// Adds everything to an empty engine; returns the pending pods.
     pub(crate) fn put(&mut self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, Failure> {
-        let portolan_k8s::Objects { objects, nodes, pods, .. } = &mut self.objects;
+        let Objects { objects, nodes, pods, .. } = &mut self.objects;
         let mut names = HashSet::new();
         if let Some(node) = nodes.iter().find(|node| !names.insert(&node.name)) {
             return Err(duplicate(&format!("node {}", node.name)));

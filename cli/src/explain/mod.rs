@@ -92,19 +92,18 @@ struct Explained<'a> {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let file = Some(PathBuf::from(&arguments.pod))
         .filter(|file| file.is_file() || input::is_standard_input(file));
-    let (loaded, added) = cluster::load_with(&arguments.from, &arguments.godel, file.as_slice())?;
+    let (loaded, pod) = match &file {
+        Some(file) => {
+            let (loaded, pod) = cluster::load_with(&arguments.from, &arguments.godel, file)?;
+            (loaded, Some(pod))
+        }
+        None => (cluster::load(&arguments.from, &arguments.godel)?, None),
+    };
     let cluster::Loaded { writer, pending, mut notes, intake } = loaded;
     let mut fork = writer.cluster().fork();
-    let pod = match file {
-        Some(file) => added.into_iter().next().ok_or_else(|| Failure::File {
-            file,
-            what: match intake.has_finished_pods() {
-                true => "no pods found that have not finished: pass a file with another pod",
-                false => "no pods found: pass a file with a pod",
-            }
-            .to_owned(),
-        })?,
-        None => pod(arguments, &fork, (&pending, &intake))?,
+    let pod = match pod {
+        Some(pod) => pod,
+        None => self::pod(arguments, &fork, (&pending, &intake))?,
     };
     if fork.pod(&pod.uid).is_some() {
         let gone = fork.remove_pod(&pod.uid);

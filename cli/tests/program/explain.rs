@@ -166,6 +166,45 @@ fn a_finished_pod_is_said_to_have_finished() {
     }
 }
 
+/// A controller of pods that request 2 cpu.
+fn controller(kind: &str) -> String {
+    format!(
+        "- {{apiVersion: apps/v1, kind: {kind}, metadata: {{name: web, namespace: d}}, spec: {{selector: {{matchLabels: \
+         {{app: web}}}}, template: {{metadata: {{labels: {{app: web}}}}, spec: {{containers: [{{name: c, resources: \
+         {{requests: {{cpu: '2'}}}}}}]}}}}}}}}\n"
+    )
+}
+
+#[test]
+fn a_controller_of_the_cluster_is_evaluated_with_one_more_replica() {
+    for kind in ["Deployment", "StatefulSet"] {
+        let cluster = String::from_utf8_lossy(CLUSTER).into_owned() + &controller(kind);
+        let cluster = file(kind, "cluster.yaml", cluster.as_bytes());
+        let pod = file(kind, "web.yaml", controller(kind).as_bytes());
+        let asked = ["explain", "--cluster", &cluster, "--pod", &pod, "--output", "json"];
+        let run = portolan(&asked);
+        assert_eq!(run.code, 0, "{}", run.err);
+        let found: Value = serde_json::from_str(&run.out).expect("one JSON object");
+        assert_eq!((&found["pod"], &found["fits_on"]), (&"d/web-1".into(), &1.into()), "{found}");
+        let note = format!(
+            "the cluster has all pods of {kind} d/web: evaluated as if it had one more replica"
+        );
+        let notes = found["notes"].as_array().expect("notes");
+        assert!(notes.iter().any(|it| *it == *note), "{found}");
+    }
+}
+
+#[test]
+fn a_daemon_set_of_the_cluster_is_refused_with_one_of_its_pods() {
+    let cluster = String::from_utf8_lossy(CLUSTER).into_owned() + &controller("DaemonSet");
+    let cluster = file("daemons", "cluster.yaml", cluster.as_bytes());
+    let pod = file("daemons", "web.yaml", controller("DaemonSet").as_bytes());
+    let run = portolan(&["explain", "--cluster", &cluster, "--pod", &pod]);
+    let says =
+        "the cluster has all pods of DaemonSet d/web: pass one of them, such as --pod d/web-";
+    assert!(run.code == 2 && run.err.contains(says), "{}", run.err);
+}
+
 #[test]
 fn a_note_names_what_a_pod_group_lacks() {
     let pod = |name: &str| {
