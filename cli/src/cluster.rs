@@ -195,6 +195,8 @@ pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> Failure 
 /// The objects of a cluster before they are in an engine.
 pub(crate) struct Contents {
     objects: Objects,
+    /// The files of the cluster and those that are added to it.
+    files: Vec<PathBuf>,
     /// Notes for the reader about the input.
     pub(crate) notes: Vec<String>,
     /// The objects that were read and ignored.
@@ -288,7 +290,8 @@ pub(crate) fn contents_with(
     }
     let Objects { pods, objects: others, controllers, .. } = added;
     let added = Added { pods, objects: others, controllers };
-    Ok((Contents { objects, notes, intake }, added))
+    let files = [&from.cluster, more].concat();
+    Ok((Contents { objects, files, notes, intake }, added))
 }
 
 /// Notes about controllers that are in the cluster with more replicas: added files remove no pods.
@@ -316,6 +319,11 @@ fn named(controller: &PodController) -> String {
 }
 
 impl Contents {
+    /// The files of the cluster and those that are added to it.
+    pub(crate) fn files(&self) -> Vec<&Path> {
+        self.files.iter().map(PathBuf::as_path).collect()
+    }
+
     /// Adds the pods that the controllers would create if each had one more replica than in the cluster. A daemon set
     /// has no further pods.
     fn add_replica(&mut self, added: &mut Added) {
@@ -433,15 +441,16 @@ impl Contents {
 
     /// Adds everything to an empty engine; returns the pending pods.
     pub(crate) fn put(&mut self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, Failure> {
-        let Objects { objects, nodes, pods, .. } = &mut self.objects;
+        let Objects { nodes, pods, .. } = &self.objects;
         let mut names = HashSet::new();
         if let Some(node) = nodes.iter().find(|node| !names.insert(&node.name)) {
-            return Err(duplicate(&format!("node {}", node.name)));
+            return Err(duplicate_node(&self.files(), &node.name));
         }
         let mut keys = HashSet::new();
         if let Some(pod) = pods.iter().find(|pod| !keys.insert((pod.namespace(), &pod.name))) {
-            return Err(duplicate(&format!("pod {}/{}", pod.namespace(), pod.name)));
+            return Err(duplicate_pod(&self.files(), pod));
         }
+        let Objects { objects, nodes, pods, .. } = &mut self.objects;
         let is_placed = |pod: &Pod| {
             pod.node_name.as_ref().is_some_and(|node| !node.is_empty()) || godel.is_assumed(pod)
         };
@@ -462,7 +471,29 @@ impl Contents {
     }
 }
 
-/// The error for an object that occurs twice.
-pub(crate) fn duplicate(object: &str) -> Failure {
-    Failure::Usage(format!("{object} occurs twice: pass each object once"))
+/// The error for a node that occurs twice in the files.
+pub(crate) fn duplicate_node(files: &[&Path], name: &str) -> Failure {
+    let places = input::places(files, "Node", None, name);
+    duplicate(format!("node {name}"), places)
+}
+
+/// The error for a pod that occurs twice in the files.
+pub(crate) fn duplicate_pod(files: &[&Path], pod: &Pod) -> Failure {
+    let (namespace, name) = (pod.namespace(), &pod.name);
+    let places = input::places(files, "Pod", Some(namespace), name);
+    duplicate(format!("pod {namespace}/{name}"), places)
+}
+
+/// The error for an object that occurs twice, with its places if they are known: those of a pod that a controller
+/// creates are not.
+fn duplicate(object: String, places: Vec<(PathBuf, u64)>) -> Failure {
+    let remedy = "pass each object once";
+    match &*places {
+        [(first, at), (file, line), ..] => {
+            let first = shortened(&first.display().to_string(), 80);
+            let what = format!("{object} occurs twice, first at {first}:{at}: {remedy}");
+            Failure::Line { file: file.clone(), line: *line, what }
+        }
+        _ => Failure::Usage(format!("{object} occurs twice: {remedy}")),
+    }
 }

@@ -84,6 +84,32 @@ const UNRENDERED: &str =
 fn is_kustomization(file: &Path) -> bool {
     let name = file.file_name().and_then(|name| name.to_str());
     matches!(name, Some("kustomization.yaml" | "kustomization.yml" | "Kustomization"))
+/// The files and lines of the objects of a kind and name. Reads the files again, apart from standard input, for an error
+/// that names them.
+pub(crate) fn places(
+    paths: &[&Path],
+    kind: &str,
+    namespace: Option<&str>,
+    name: &str,
+) -> Vec<(PathBuf, u64)> {
+    let mut places = Vec::new();
+    for path in paths.iter().filter(|path| !is_standard_input(path)) {
+        let files = match path.is_dir() {
+            true => directory::list(path).map(|listing| listing.files).unwrap_or_default(),
+            false => vec![path.to_path_buf()],
+        };
+        for file in files {
+            let Ok(bytes) = read(&file) else { continue };
+            let lines = portolan_k8s::lines_of_object(&bytes, kind, namespace, name);
+            places.extend(lines.into_iter().map(|line| (file.clone(), line)));
+        }
+    }
+    places
+}
+
+/// The error for openb CSV where Kubernetes objects are expected.
+const CSV: &str = "openb CSV is read by replay and compare only: pass the output of `kubectl get nodes,pods -A -o json`";
+
 }
 
 /// Reads the files of a directory.

@@ -1,12 +1,12 @@
 //! The workload of a replay: nodes, and pods with their times.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
 
-use crate::cluster::reader;
+use crate::cluster::{duplicate_node, duplicate_pod, reader};
 use crate::error::Failure;
 use crate::files::Wrong;
 use crate::files::openb::{self, Arrival, Priorities};
@@ -152,36 +152,39 @@ fn csv<T>(file: &Path, read: impl Fn(&[u8]) -> Result<T, Wrong>) -> Result<T, Fa
 }
 
 /// Rejects duplicate nodes and pods.
-fn unique(nodes: &Path, file: &Path, workload: &Workload) -> Result<(), Failure> {
+fn unique(nodes: &Path, pods: &Path, workload: &Workload) -> Result<(), Failure> {
+    let files = if nodes == pods { vec![nodes] } else { vec![nodes, pods] };
     let mut names = HashSet::new();
     for node in &workload.nodes {
         if !names.insert(&*node.name) {
-            let what = format!("duplicate node {}: rename or remove one", node.name);
-            return Err(Failure::File { file: nodes.to_owned(), what });
+            return Err(duplicate_node(&files, &node.name));
         }
+        let what = format!(
+            "pods {} and {} have the same uid {}: give each pod its own uid",
+            known.key(),
+            pod.key(),
+            pod.uid
+        );
+        return Err(Failure::File { file: pods.to_owned(), what });
     }
-    let mut uids = HashSet::new();
+    let mut uids = HashMap::new();
     for pod in workload.placed.iter().chain(workload.arrivals.iter().map(|a| &a.pod)) {
-        if !uids.insert(pod.uid.clone()) {
-            let what = format!(
-                "duplicate uid {2} of pod {0}/{1}: give each pod its own uid",
-                pod.namespace(),
-                pod.name,
-                pod.uid
-            );
-            return Err(Failure::File { file: file.to_owned(), what });
+        let Some(known) = uids.insert(&pod.uid, pod) else { continue };
+        if known.key() == pod.key() {
+            return Err(duplicate_pod(&files, pod));
         }
     }
     Ok(())
 }
 
-/// The error for an input without objects of a kind, with the notes about the input.
-fn nothing(kind: &str, workload: &Workload) -> String {
-    let mut text = format!("no {kind}s found: pass a file with {kind}s");
-    let line = Some(workload.intake.line()).filter(|line| !line.is_empty());
-    for note in line.iter().chain(&workload.notes) {
-        text.push_str("; ");
-        text.push_str(note);
+/// The error for an input without objects of a kind, with those that were read and ignored.
+fn nothing(kind: &str, file: &Path, intake: &Intake) -> Failure {
+    intake.print_warnings();
+    let mut what = format!("no {kind}s found: pass a file with {kind}s");
+    let line = intake.line();
+    if !line.is_empty() {
+        what.push_str("; ");
+        what.push_str(&line);
     }
     text
 }

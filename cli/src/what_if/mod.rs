@@ -402,7 +402,7 @@ fn change(
     }
     let mut more = added.pods;
     more.splice(0..0, new);
-    record.refuse_known(&more, &simulation.engine)?;
+    record.refuse_known(&more, &contents.files(), &simulation.engine)?;
     let free = bound::add(more, simulation, record, &mut answer.notes)?;
     arrive(simulation, record, &free)
 }

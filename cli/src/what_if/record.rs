@@ -1,6 +1,7 @@
 //! The simulation's record of each pod.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,7 +105,12 @@ impl Record {
     }
 
     /// Refuses pods that the cluster already has, and pods that occur twice.
-    pub(super) fn refuse_known(&self, pods: &[Pod], engine: &Engine) -> Result<(), Failure> {
+    pub(super) fn refuse_known(
+        &self,
+        pods: &[Pod],
+        files: &[&Path],
+        engine: &Engine,
+    ) -> Result<(), Failure> {
         if pods.is_empty() {
             return Ok(());
         }
@@ -116,7 +122,7 @@ impl Record {
         names.extend(queued.map(|pod| (pod.namespace().clone(), pod.name.to_string())));
         for pod in pods {
             if !names.insert((pod.namespace().clone(), pod.name.to_string())) {
-                return Err(cluster::duplicate(&format!("pod {}/{}", pod.namespace(), pod.name)));
+                return Err(cluster::duplicate_pod(files, pod));
             }
         }
         Ok(())

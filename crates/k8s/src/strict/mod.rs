@@ -107,7 +107,9 @@ impl Sink<'_> {
 pub fn check(input: &[u8]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for document in tree::documents(input) {
-        each(&document, None, &mut problems);
+        each(&document, None, &mut |api_version, kind, spot| {
+            check_object(api_version, kind, spot, &mut problems);
+        });
     }
     problems.truncate(MAX_PROBLEMS);
     problems
@@ -138,13 +140,27 @@ pub fn line_of(input: &[u8], path: &str) -> Option<u64> {
     Some(document.line_of(place))
 }
 
-/// Checks an object, or the objects of a list.
-fn each(spot: &Spot, implied: Option<(&str, &str)>, problems: &mut Vec<Problem>) {
-    if problems.len() >= MAX_PROBLEMS {
-        return;
+/// Returns the lines on which the objects of a kind and name start. An object without a namespace is in `default`, if
+/// `namespace` is given. O(length), as slow as [`check`].
+#[must_use]
+pub fn lines_of_object(input: &[u8], kind: &str, namespace: Option<&str>, name: &str) -> Vec<u64> {
+    let mut lines = Vec::new();
+    for document in tree::documents(input) {
+        each(&document, None, &mut |_, of, spot| {
+            let (in_namespace, named) = key(spot);
+            let in_namespace = if in_namespace.is_empty() { "default" } else { in_namespace };
+            if of == kind && named == name && namespace.is_none_or(|it| it == in_namespace) {
+                lines.push(spot.line);
+            }
+        });
     }
+    lines
+}
+
+/// Calls a function with the version, the kind and the value of an object, or of the objects of a list.
+fn each(spot: &Spot, implied: Option<(&str, &str)>, found: &mut impl FnMut(&str, &str, &Spot)) {
     if let Tree::List(items) = &spot.tree {
-        items.iter().for_each(|item| each(item, None, problems));
+        items.iter().for_each(|item| each(item, None, found));
         return;
     }
     let of = |key| spot.get(key).and_then(Spot::text);
@@ -153,14 +169,31 @@ fn each(spot: &Spot, implied: Option<(&str, &str)>, problems: &mut Vec<Problem>)
     if let (Some(of_items), Some(items)) = (kind.strip_suffix("List"), spot.get("items")) {
         let implied = (!of_items.is_empty()).then_some((api_version, of_items));
         if let Tree::List(items) = &items.tree {
-            items.iter().for_each(|item| each(item, implied, problems));
+            items.iter().for_each(|item| each(item, implied, found));
         }
         return;
     }
+    found(api_version, kind, spot);
+}
+
+/// The namespace and the name of an object. Both may be empty.
+fn key(spot: &Spot) -> (&str, &str) {
     let meta = spot.get("metadata");
     let meta = |key| meta.and_then(|meta| meta.get(key)).and_then(Spot::text).unwrap_or("");
-    let name = if meta("name").is_empty() { meta("generateName") } else { meta("name") };
-    let object = super::defaults::object(kind, meta("namespace"), name);
+    (meta("namespace"), meta("name"))
+}
+
+/// Checks an object.
+fn check_object(api_version: &str, kind: &str, spot: &Spot, problems: &mut Vec<Problem>) {
+    if problems.len() >= MAX_PROBLEMS {
+        return;
+    }
+    let (namespace, mut name) = key(spot);
+    if name.is_empty() {
+        let meta = spot.get("metadata");
+        name = meta.and_then(|it| it.get("generateName")).and_then(Spot::text).unwrap_or("");
+    }
+    let object = super::defaults::object(kind, namespace, name);
     let mut sink = Sink { object, root: spot, problems: Vec::new() };
     object_of(api_version, kind, spot, &mut sink);
     sink.problems.sort_by_key(|problem| problem.line);

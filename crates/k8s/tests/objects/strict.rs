@@ -1,6 +1,6 @@
 //! Defects that an API server would reject, and where they are.
 
-use portolan_k8s::{check, line_of};
+use portolan_k8s::{check, line_of, lines_of_object};
 
 /// The problems of an input: lines, and texts.
 fn problems(input: &str) -> Vec<(u64, String)> {
@@ -200,6 +200,25 @@ fn items_of_a_list_are_checked_by_their_implied_kind() {
     let text = "apiVersion: v1\nkind: DeploymentList\nitems:\n- metadata: {name: a}\n";
     let what = "no matches for kind \"Deployment\" in version \"v1\": use apps/v1";
     one(text, 4, &format!("Deployment a: apiVersion: {what}"));
+}
+
+#[test]
+fn objects_are_found_by_kind_and_name() {
+    let text = "apiVersion: v1
+kind: Node
+metadata: {name: a}
+---
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Pod, metadata: {name: a}}
+- {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}}
+- {apiVersion: v1, kind: Node, metadata: {name: a}}
+";
+    assert_eq!(lines_of_object(text.as_bytes(), "Node", None, "a"), [1, 10]);
+    assert_eq!(lines_of_object(text.as_bytes(), "Pod", Some("default"), "a"), [8]);
+    assert_eq!(lines_of_object(text.as_bytes(), "Pod", Some("shop"), "a"), [9]);
+    assert!(lines_of_object(b"{", "Pod", None, "a").is_empty());
 }
 
 #[test]
