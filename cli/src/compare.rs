@@ -60,7 +60,7 @@ struct Run {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let source = &arguments.source;
-    let workload = replay::workload(source)?;
+    let mut workload = replay::workload(source)?;
     let sinks = arguments.metrics.open_all(arguments.configs.len())?;
     let typical = typical(&workload);
     let outcomes: Vec<Result<Run, Failure>> = std::thread::scope(|scope| {
@@ -81,6 +81,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
     });
     let runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    for warning in runs.iter().filter_map(|run| run.outcome.warning.as_ref()) {
+        workload.intake.warn(warning);
+    }
     sinks.into_iter().try_for_each(metrics::write)?;
     let broken =
         |run: &&Run| arguments.max_unschedulable.is_some_and(|most| most_failed(run) > most);

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use portolan::framework::{Framework, Handle};
-use portolan::model::DEFAULT_SCHEDULER;
+use portolan::model::{DEFAULT_SCHEDULER, Pod};
 use portolan::scheduler::queue::QueueConfig;
 use portolan_k8s::config::{Configuration, Registry};
 
 use crate::error::Failure;
 use crate::input;
+use crate::text::count;
 
 /// The options that select a configuration.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -129,6 +130,24 @@ impl Source<'_> {
             None => Failure::Usage(what),
         }
     }
+}
+
+/// A warning about pods that none of the profiles schedules.
+pub(crate) fn unscheduled<'p>(
+    pods: impl IntoIterator<Item = &'p Pod>,
+    profiles: &[&str],
+) -> Option<String> {
+    let is_foreign = |pod: &&Pod| !profiles.contains(&pod.scheduler_name());
+    let mut foreign = pods.into_iter().filter(is_foreign);
+    let first = foreign.next()?;
+    let (pods, name) = (count(1 + foreign.count(), "pod"), first.scheduler_name());
+    let options: Vec<String> = profiles.iter().map(|name| format!("--profile {name}")).collect();
+    Some(format!(
+        "no profile schedules {pods} (the first: {}, schedulerName {name:?}): to schedule all pods by one profile, \
+         pass {}",
+        first.key(),
+        options.join(" or ")
+    ))
 }
 
 fn find(profiles: &[Profile], name: &str) -> Option<usize> {

@@ -153,7 +153,7 @@ pub(crate) fn workload(source: &Source) -> Result<Workload, Failure> {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let Arguments { source, config, threads, chart, placements, metrics } = arguments;
-    let workload = workload(source)?;
+    let mut workload = workload(source)?;
     let sink = metrics.open()?;
     chart.as_ref().map_or(Ok(()), chart::Target::check)?;
     let settings = Settings {
@@ -167,6 +167,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     placements.as_deref().map_or(Ok(()), placements::check)?;
     let outcome = run::run(&workload, source, settings)?;
     if let Some(chart) = chart {
+    outcome.warning.iter().for_each(|warning| workload.intake.warn(warning));
         chart.write(&workload, &outcome, source.mode)?;
     }
     if let Some(file) = placements {

@@ -50,6 +50,8 @@ pub(crate) struct Outcome {
     pub(crate) usage: Vec<Usage>,
     pub(crate) threads: usize,
     pub(crate) notes: Vec<String>,
+    /// A warning about the configuration.
+    pub(crate) warning: Option<String>,
     /// The last run and the failure of each pod, in workload order.
     pub(crate) fates: Vec<Fate>,
     /// The first node of each pod, in workload order.
@@ -114,7 +116,7 @@ pub(crate) fn run(
     let stage = Stage::new(source.godel.config(), settings.metrics);
     let engine = stage.engine.clone();
     let reader = engine.reader().map_err(closed)?;
-    let Schedulers { of: mut schedulers, queue, notes, run } =
+    let Schedulers { of: mut schedulers, queue, notes, warning, run } =
         Schedulers::new(workload, source, settings, &stage.handle)?;
     let outcome = Outcome {
         run,
@@ -133,6 +135,7 @@ pub(crate) fn run(
         usage: Vec::new(),
         threads: usize::from(settings.threads),
         notes: workload.notes.iter().cloned().chain(notes).collect(),
+        warning,
         fates: vec![Fate::default(); workload.arrivals.len()],
         placements: vec![None; workload.arrivals.len()],
         duration: None,
@@ -198,6 +201,7 @@ struct Schedulers {
     of: Vec<(Name, Algorithm)>,
     queue: QueueConfig,
     notes: Vec<String>,
+    warning: Option<String>,
     /// The configuration, the profiles and the seed.
     run: String,
 }
@@ -227,9 +231,16 @@ impl Schedulers {
         let profiles = if names.len() == 1 { "profile" } else { "profiles" };
         let run = format!("{file}, {profiles} {}, seed {}", names.join(", "), settings.seed);
         let is_for_all = names.len() == 1;
-        if is_for_all {
-            notes.extend(workload.foreign(names[0]));
-        }
+        let warning = match is_for_all {
+            true => {
+                notes.extend(workload.foreign(names[0]));
+                None
+            }
+            false => {
+                let pods = workload.arrivals.iter().map(|arrival| &arrival.pod);
+                policy::unscheduled(pods, &names).map(|what| format!("{file}: {what}"))
+            }
+        };
         let each = policies.profiles.into_iter().map(|profile| {
             let percentage_of_nodes = match source.percentage_of_nodes {
                 0 => profile.percentage_of_nodes.unwrap_or(0),
@@ -241,7 +252,7 @@ impl Schedulers {
             let name = if is_for_all { Name::default() } else { name.into() };
             (name, Algorithm::new(framework, config, pool.clone()))
         });
-        Ok(Schedulers { of: each.collect(), queue: policies.queue, notes, run })
+        Ok(Schedulers { of: each.collect(), queue: policies.queue, notes, warning, run })
     }
 }
 

@@ -41,7 +41,7 @@ use portolan_k8s::{IntOrPercent, PodController, Scales};
 use crate::error::Failure;
 use crate::intake::Intake;
 use crate::metrics::{self, MetricsFile};
-use crate::policy::ConfigFile;
+use crate::policy::{self, ConfigFile};
 use crate::simulation::{Simulation, Stage, closed, event};
 use crate::text::count;
 use crate::{Output, arguments, cluster, print};
@@ -265,6 +265,8 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let is_for_all =
         policies.is_for_all || arguments.godel.is_enabled() && policies.profiles.len() == 1;
     let each = policies.profiles.into_iter().map(|profile| {
+    let names: Vec<String> =
+        policies.profiles.iter().map(|profile| profile.scheduler_name.clone()).collect();
         let name = if is_for_all { String::new() } else { profile.scheduler_name };
         let framework = metrics::record(profile.framework, metrics::of(&sink), &name);
         let percentage_of_nodes = profile.percentage_of_nodes.unwrap_or(100);
@@ -293,6 +295,14 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let snapshot = simulation.engine.reader().map_err(closed)?.snapshot();
     record.finish(&snapshot, &mut answer);
     let profile_of = |pod: Option<&Pod>| {
+    if !is_for_all && let Some(file) = arguments.config.source().file {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let pending = answer.pending.iter().map(|(pod, _)| pod);
+        let pods = pending.chain(answer.unplaced.iter().map(|(pod, ..)| pod));
+        if let Some(warning) = policy::unscheduled(pods, &names) {
+            answer.intake.warn(&format!("{}: {warning}", file.display()));
+        }
+    }
         let of = pod.and_then(|pod| record.profiles.get(pod));
         of.or_else(|| record.profiles.iter().next()).cloned()
     };

@@ -151,7 +151,7 @@ impl Record {
     fn why_untried(&self, pod: &Pod) -> String {
         let Some((framework, _)) = self.profiles.get(pod) else {
             return format!(
-                "no profile has schedulerName {:?}: pass --config with such a profile",
+                "no profile has schedulerName {:?}: pass --profile, or --config with such a profile",
                 pod.scheduler_name()
             );
         };

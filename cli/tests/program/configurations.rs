@@ -352,3 +352,29 @@ fn bad_configurations_are_refused_with_their_line_and_the_way_out() {
         }
     }
 }
+
+#[test]
+fn pods_without_a_profile_are_a_warning_with_the_option_to_use() {
+    let text = v1("profiles: [{schedulerName: a}, {schedulerName: b}]\n");
+    let says = "b.yaml: no profile schedules 1 pod (the first: default/p, schedulerName \"default-scheduler\"): to \
+                schedule all pods by one profile, pass --profile a or --profile b\n";
+    let run = ask("a-b.yaml", &text, &[]);
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert!(run.err.contains(says), "{}", run.err);
+    let run = ask("a-b.yaml", &text, &["--profile", "b"]);
+    assert!(run.code == 0 && !run.err.contains("no profile"), "{}", run.err);
+    let config = file("replay-profiles", "a-b.yaml", text.as_bytes());
+    let nodes = file(
+        "replay-profiles",
+        "nodes.csv",
+        b"sn,cpu_milli,memory_mib,gpu,model\nn,8000,1000,0,\n",
+    );
+    let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,100,100,0,0\n";
+    let pods = file("replay-profiles", "pods.csv", pods);
+    let input = ["--nodes", &nodes, "--pods", &pods];
+    for command in [&["replay", "--config", &config][..], &["compare", "--config", &config]] {
+        let run = portolan(&[command, &input].concat());
+        assert_eq!(run.code, 0, "{}", run.err);
+        assert!(run.err.contains(says), "{}", run.err);
+    }
+}

@@ -276,7 +276,7 @@ fn pods_of_other_schedulers_are_not_placed() {
     assert_eq!((code, pods(&answer, "placed")), (1, vec![]));
     assert_eq!(
         why(&answer, "unplaced"),
-        "no profile has schedulerName \"batch\": pass --config with such a profile"
+        "no profile has schedulerName \"batch\": pass --profile, or --config with such a profile"
     );
     let config = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
                   profiles: [{ schedulerName: default-scheduler }, { schedulerName: batch }]\n";
