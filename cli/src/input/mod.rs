@@ -25,6 +25,13 @@ pub(crate) fn is_standard_input(file: &Path) -> bool {
     file.as_os_str() == STANDARD_INPUT
 }
 
+/// Whether the name of a file ends in .csv, .csv.gz or .csv.zst, as that of openb CSV.
+pub(crate) fn is_csv(file: &Path) -> bool {
+    let name = file.to_string_lossy();
+    let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst"));
+    plain.unwrap_or(&name).ends_with(".csv")
+}
+
 /// The content of a file or of standard input (`-`); gzip and zstd are detected by their magic bytes.
 pub(crate) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     files::content(bytes(file)?).map_err(|wrong| Failure::wrong(file, wrong))
@@ -65,11 +72,11 @@ pub(crate) fn objects(
             directory(path, strict, reader, intake)?;
         } else {
             let bytes = read(path)?;
-            reader.read(&bytes).map_err(|error| {
-                match error.is_foreign() && is_kustomization(path) {
-                    true => Failure::File { file: path.clone(), what: UNRENDERED.to_owned() },
-                    false => not_read_at(path, &bytes, &error),
-                }
+            let refuses = |what: &str| Failure::File { file: path.clone(), what: what.to_owned() };
+            reader.read(&bytes).map_err(|error| match error.is_foreign() {
+                _ if is_csv(path) => refuses(CSV),
+                true if is_kustomization(path) => refuses(UNRENDERED),
+                _ => not_read_at(path, &bytes, &error),
             })?;
             strict.examine(path, &bytes, intake);
         }
@@ -77,13 +84,6 @@ pub(crate) fn objects(
     Ok(())
 }
 
-/// The error for a kustomization, which may lack a kind.
-const UNRENDERED: &str =
-    "a kustomization, not a manifest: render it first with `kubectl kustomize`";
-
-fn is_kustomization(file: &Path) -> bool {
-    let name = file.file_name().and_then(|name| name.to_str());
-    matches!(name, Some("kustomization.yaml" | "kustomization.yml" | "Kustomization"))
 /// The files and lines of the objects of a kind and name. Reads the files again, apart from standard input, for an error
 /// that names them.
 pub(crate) fn places(
@@ -110,6 +110,13 @@ pub(crate) fn places(
 /// The error for openb CSV where Kubernetes objects are expected.
 const CSV: &str = "openb CSV is read by replay and compare only: pass the output of `kubectl get nodes,pods -A -o json`";
 
+/// The error for a kustomization, which may lack a kind.
+const UNRENDERED: &str =
+    "a kustomization, not a manifest: render it first with `kubectl kustomize`";
+
+fn is_kustomization(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str());
+    matches!(name, Some("kustomization.yaml" | "kustomization.yml" | "Kustomization"))
 }
 
 /// Reads the files of a directory.

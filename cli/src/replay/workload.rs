@@ -107,18 +107,13 @@ pub(super) fn load(
     priorities: Priorities,
     source: &Source,
 ) -> Result<Workload, Failure> {
-    let is_csv = |file: &Path| {
-        let name = file.to_string_lossy();
-        let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst"));
-        plain.unwrap_or(&name).ends_with(".csv")
-    };
     let mut workload = Workload {
         name: format!("{} on {}", file_name(pods), file_name(nodes)),
         ..Workload::default()
     };
     let mut kubernetes = Kubernetes { nodes: None, pods: None };
     for (file, what) in [(nodes, "nodes"), (pods, "pods")] {
-        match (is_csv(file), what) {
+        match (input::is_csv(file), what) {
             (true, "nodes") => workload.nodes = csv(file, openb::nodes)?,
             (true, _) => {
                 workload.arrivals = csv(file, |bytes| openb::pods(bytes, priorities))?;
@@ -136,12 +131,10 @@ pub(super) fn load(
         kubernetes.read(source, &mut workload)?;
     }
     if workload.nodes.is_empty() && !workload.objects.iter().any(is_nm_node) {
-        let what = nothing("node", &workload);
-        return Err(Failure::File { file: nodes.to_owned(), what });
+        return Err(nothing("node", nodes, &workload.intake));
     }
     if workload.arrivals.is_empty() && workload.placed.is_empty() {
-        let what = nothing("pod", &workload);
-        return Err(Failure::File { file: pods.to_owned(), what });
+        return Err(nothing("pod", pods, &workload.intake));
     }
     unique(nodes, pods, &workload)?;
     Ok(workload)
@@ -159,13 +152,6 @@ fn unique(nodes: &Path, pods: &Path, workload: &Workload) -> Result<(), Failure>
         if !names.insert(&*node.name) {
             return Err(duplicate_node(&files, &node.name));
         }
-        let what = format!(
-            "pods {} and {} have the same uid {}: give each pod its own uid",
-            known.key(),
-            pod.key(),
-            pod.uid
-        );
-        return Err(Failure::File { file: pods.to_owned(), what });
     }
     let mut uids = HashMap::new();
     for pod in workload.placed.iter().chain(workload.arrivals.iter().map(|a| &a.pod)) {
@@ -173,6 +159,13 @@ fn unique(nodes: &Path, pods: &Path, workload: &Workload) -> Result<(), Failure>
         if known.key() == pod.key() {
             return Err(duplicate_pod(&files, pod));
         }
+        let what = format!(
+            "pods {} and {} have the same uid {}: give each pod its own uid",
+            known.key(),
+            pod.key(),
+            pod.uid
+        );
+        return Err(Failure::File { file: pods.to_owned(), what });
     }
     Ok(())
 }
@@ -186,11 +179,13 @@ fn nothing(kind: &str, file: &Path, intake: &Intake) -> Failure {
         what.push_str("; ");
         what.push_str(&line);
     }
-    text
+    Failure::File { file: file.to_owned(), what }
 }
 
+/// The name of a file without its folder. A path that ends in no name, such as `.`, is its own name.
 fn file_name(file: &Path) -> String {
-    file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    let name = file.file_name().unwrap_or(file.as_os_str());
+    name.to_string_lossy().into_owned()
 }
 
 fn is_nm_node(object: &Object) -> bool {
@@ -286,4 +281,17 @@ fn defaults(file: &Path, objects: &portolan_k8s::Objects) -> Option<String> {
         first.field,
         first.value
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_has_a_name_in_the_result() {
+        assert_eq!(file_name(Path::new("dump/pods.yaml")), "pods.yaml");
+        assert_eq!(file_name(Path::new("dump/")), "dump");
+        assert_eq!(file_name(Path::new(".")), ".");
+        assert_eq!(file_name(Path::new("..")), "..");
+    }
 }

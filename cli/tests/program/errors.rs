@@ -181,3 +181,59 @@ fn arguments_out_of_range_are_refused() {
         assert!(!run.err.contains("panicked"), "{arguments:?}: {}", run.err);
     }
 }
+
+#[test]
+fn numbers_below_one_are_refused_in_plain_words() {
+    for number in ["0", "-1", "some"] {
+        let run = portolan(&["demo", "--nodes", number]);
+        assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
+        let says = format!(
+            "invalid value '{number}' for '--nodes <COUNT>': pass a whole number of at least 1"
+        );
+        assert!(run.err.contains(&says), "{}", run.err);
+    }
+}
+
+/// A node, and a pod without a uid.
+const NODE: &str =
+    "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {allocatable: {cpu: 4, pods: 9}}\n";
+const POD: &str =
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, image: i}]}\n";
+
+#[test]
+fn duplicate_objects_are_named_with_both_places() {
+    let nodes = file("twice", "nodes.yaml", NODE.as_bytes());
+    let pods = file("twice", "pods.yaml", format!("{POD}---\n{POD}").as_bytes());
+    let once = "pass each object once\n";
+    let run = portolan(&["audit", "-f", &nodes, &nodes]);
+    let says = format!("portolan: {nodes}:1: node n1 occurs twice, first at {nodes}:1: {once}");
+    assert_eq!((run.code, run.err), (2, says));
+    let says = format!("portolan: {pods}:6: pod default/x occurs twice, first at {pods}:1: {once}");
+    for arguments in
+        [&["audit", "-f", &nodes, &pods][..], &["replay", "--nodes", &nodes, "--pods", &pods]]
+    {
+        let run = portolan(arguments);
+        assert_eq!((run.code, &*run.err), (2, &*says), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_input_without_nodes_is_named_with_the_objects_in_it() {
+    let pods = [POD, &POD.replace("name: x", "name: y")].join("---\n");
+    let pods = file("no-nodes", "pods.yaml", pods.as_bytes());
+    let run = portolan(&["replay", "--nodes", &pods, "--pods", &pods]);
+    let says = "no nodes found: pass a file with nodes; read 2 Pod\n";
+    assert_eq!((run.code, run.err), (2, format!("portolan: {pods}: {says}")));
+}
+
+#[test]
+fn openb_files_are_refused_where_objects_are_expected() {
+    let nodes = file("openb", "nodes.csv", NODES.as_bytes());
+    let pods = file("openb", "pods.csv", PODS.as_bytes());
+    let yaml = file("openb", "nodes.yaml", NODE.as_bytes());
+    for (cluster, bad) in [(&nodes, &nodes), (&yaml, &pods)] {
+        let run = portolan(&["explain", "-f", cluster, "--pod", &pods]);
+        let says = format!("portolan: {bad}: openb CSV is read by replay and compare only: pass ");
+        assert!(run.code == 2 && run.err.starts_with(&says), "{}", run.err);
+    }
+}
