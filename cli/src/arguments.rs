@@ -3,6 +3,8 @@
 //! Options are declared by their commands. This module adds the rest to the tree of commands, so that an option has the
 //! same short flag everywhere.
 
+use std::str::FromStr;
+
 use clap::{Arg, Command};
 
 /// kubectl's short flags, by the long option.
@@ -68,7 +70,7 @@ pub(crate) fn complete(command: Command) -> Command {
 
 fn under(command: Command, parent: &str) -> Command {
     let taken: Vec<char> = command.get_arguments().filter_map(Arg::get_short).collect();
-    let command = command.mut_args(|arg| with_short(arg, &taken));
+    let command = command.mut_args(|arg| with_negative(with_short(arg, &taken)));
     command.mut_subcommands(|command| {
         let path = format!("{parent} {}", command.get_name()).trim_start().to_owned();
         let command = under(command, &path);
@@ -91,12 +93,23 @@ fn with_short(arg: Arg, taken: &[char]) -> Arg {
     }
 }
 
+/// Lets the parser of a value refuse a negative number, instead of an unknown flag -1.
+fn with_negative(arg: Arg) -> Arg {
+    let takes_values = arg.get_action().takes_values();
+    arg.allow_negative_numbers(takes_values)
+}
+
 fn status(yes: &str, no: Option<&str>) -> String {
     let mut text = format!("Exit status:\n  0  {yes}\n");
     if let Some(no) = no {
         text += &format!("  1  {no}\n");
     }
     text + "  2  an argument or an input is invalid, or the command failed"
+}
+
+/// Parses a number of at least 1, such as a `NonZeroUsize`.
+pub(crate) fn at_least_one<N: FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| "pass a whole number of at least 1".to_owned())
 }
 
 /// Parses a time limit.

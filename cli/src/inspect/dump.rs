@@ -1,5 +1,6 @@
 //! `portolan dump`: the cluster as the engine sees it, store by store.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
@@ -12,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::{self, Loaded};
 use crate::error::Failure;
+use crate::names::did_you_mean;
 use crate::print;
 use crate::table::{plain, right, row};
 use crate::text::{cores, count, gib, line};
@@ -93,7 +95,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let what = "-o json contains all stores: omit --namespace and --selector";
         return Err(Failure::Usage(what.to_owned()));
     }
-    let loaded = cluster::load(&arguments.from, &arguments.godel)?;
+    let mut loaded = cluster::load(&arguments.from, &arguments.godel)?;
+    if let Some(namespace) = &arguments.namespace {
+        let known = namespaces(&loaded);
+        if !known.contains(&**namespace) {
+            let near = did_you_mean(namespace, known.iter().map(|name| &**name));
+            loaded.intake.warn(&format!("namespace {namespace} has no objects: {near}"));
+        }
+    }
     let shown = Shown {
         namespace: arguments.namespace.as_deref(),
         selector: arguments.selector.as_ref(),
@@ -115,6 +124,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         loaded.intake.print();
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The namespaces that exist or have objects.
+fn namespaces(loaded: &Loaded) -> BTreeSet<Name> {
+    let cluster = loaded.writer.cluster();
+    // Every cluster has these.
+    let initial = ["default", "kube-system", "kube-public", "kube-node-lease"].map(Name::from);
+    let mut names = BTreeSet::from(initial);
+    for kind in ObjectKind::ALL {
+        names.extend(cluster.object_keys(kind).into_iter().map(|(namespace, name)| match kind {
+            ObjectKind::Namespace => Name::from(name),
+            _ => Name::from(namespace),
+        }));
+    }
+    let placed = cluster.nodes().flat_map(|node| node.pods());
+    names.extend(placed.map(|pod| pod.namespace().clone()));
+    names.extend(loaded.pending.iter().map(|pod| pod.namespace().clone()));
+    names
 }
 
 /// The size of each store, and the generation of its last change.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::error::Failure;
 use crate::text::count;
-use crate::{Output, print};
+use crate::{Output, arguments, print};
 
 use super::{live, runtime};
 
@@ -27,19 +27,19 @@ use super::{live, runtime};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Number of nodes, each with 32 cpu, 256 Gi and 110 pods, in three zones.
-    #[arg(long, value_name = "COUNT", default_value = "1000")]
+    #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = arguments::at_least_one::<NonZeroUsize>)]
     nodes: NonZeroUsize,
     /// Number of pods that wait when the scheduler starts.
-    #[arg(long, value_name = "COUNT", default_value = "10000")]
+    #[arg(long, value_name = "COUNT", default_value = "10000", value_parser = arguments::at_least_one::<NonZeroUsize>)]
     pods: NonZeroUsize,
     /// Pods created per second afterwards, for ten seconds.
-    #[arg(long, value_name = "COUNT", default_value = "200")]
+    #[arg(long, value_name = "COUNT", default_value = "200", value_parser = arguments::at_least_one::<NonZeroUsize>)]
     rate: NonZeroUsize,
     /// Time that the server takes for each write, in milliseconds, as if it wrote to etcd.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 10)]
     write_delay: u64,
     /// Bindings in flight at once.
-    #[arg(long, value_name = "COUNT", default_value = "64")]
+    #[arg(long, value_name = "COUNT", default_value = "64", value_parser = arguments::at_least_one::<NonZeroUsize>)]
     bindings: NonZeroUsize,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::Output;
 use crate::error::Failure;
+use crate::{Output, arguments};
 
 use super::workload_files::{self, LiveSettings, Place, Selection};
 
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 10)]
     write_delay: u64,
     /// Bindings in flight at once.
-    #[arg(long, value_name = "COUNT", default_value = "64")]
+    #[arg(long, value_name = "COUNT", default_value = "64", value_parser = arguments::at_least_one::<NonZeroUsize>)]
     bindings: NonZeroUsize,
     /// Seed for breaking ties.
     #[arg(long, default_value_t = 1)]

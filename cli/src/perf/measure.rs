@@ -112,7 +112,7 @@ impl<'a> Start<'a> {
     ) -> Result<Start<'a>, Failure> {
         let bench = Bench::new(arguments, metrics)?;
         let (engine, nodes) = (&bench.engine, arguments.nodes);
-        let mut pods = Pods::new(arguments.seed, arguments.gang);
+        let mut pods = Pods::new(arguments.seed, arguments.gang());
         for n in 0..nodes {
             submit(engine, Event::add_node(make_node(&format!("node-{n:07}"), n)))?;
         }
@@ -196,7 +196,7 @@ pub(super) fn measure(
         "overcommitted": overcommitted(&bench.engine)?,
     });
     if shape == Shape::Gang {
-        result["gang"] = json!(arguments.gang);
+        result["gang"] = json!(arguments.gang());
     }
     if let Some(compared) = compared {
         result["checked"] = json!(pods.len());
@@ -214,7 +214,7 @@ fn tasks(
     (bench, source): (&Bench<'_>, &mut Pods),
 ) -> Vec<Work> {
     let work_of = |index| Work {
-        gang: (shape == Shape::Gang).then_some(arguments.gang as usize),
+        gang: (shape == Shape::Gang).then_some(arguments.gang() as usize),
         batch: arguments.batch.into(),
         by_nodes: compared == Some(Comparison::NodeByNode),
         keep: arguments.check,

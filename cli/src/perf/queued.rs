@@ -92,7 +92,7 @@ pub(super) fn measure(
         "overcommitted": overcommitted(&bench.engine)?,
     });
     if shape == Shape::Gang {
-        result["gang"] = json!(arguments.gang);
+        result["gang"] = json!(arguments.gang());
     }
     Ok(result)
 }

@@ -89,16 +89,15 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u8).range(0..=100),
     )]
     pub(super) percentage_of_nodes: u8,
-    /// Number of pods per gang of the workload gang.
+    /// Number of pods per gang of the workload gang [default: 10].
     ///
     /// A gang is decided in one cycle; cycles per second still count its pods.
     #[arg(
         long,
         value_name = "COUNT",
-        default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(1..),
     )]
-    pub(super) gang: u32,
+    gang: Option<u32>,
     /// Number of pods per batch: their decisions share a commit.
     ///
     /// The times of a cycle are then those of a batch divided by its pods.
@@ -160,6 +159,11 @@ impl Arguments {
         self.init.unwrap_or_else(|| 1000.min(self.nodes.saturating_mul(10)))
     }
 
+    /// The number of pods per gang.
+    pub(super) fn gang(&self) -> u32 {
+        self.gang.unwrap_or(10)
+    }
+
     /// The number of measured pods of this shape.
     pub(super) fn pods(&self, shape: Shape) -> usize {
         self.pods.unwrap_or_else(|| 20_000.min(shape.pods_that_fit(self.nodes)))
@@ -171,7 +175,7 @@ impl Arguments {
         let Arguments {
             nodes,
             percentage_of_nodes,
-            gang,
+            gang: _,
             batch,
             spawned,
             queue,
@@ -195,12 +199,13 @@ impl Arguments {
             ("--init", self.init().to_string()),
             ("--pods", self.pods(shape).to_string()),
             ("--percentage-of-nodes", percentage_of_nodes.to_string()),
-            ("--gang", gang.to_string()),
             ("--batch", batch.to_string()),
             ("--seed", seed.to_string()),
             ("--output", "json".to_owned()),
         ];
-        let values = values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        let gang = (shape == Shape::Gang).then(|| ("--gang", self.gang().to_string()));
+        let values = values.into_iter().chain(gang);
+        let values = values.flat_map(|(name, value)| [name.to_owned(), value]);
         let flags = [("--spawned", *spawned), ("--queue", *queue), ("--wait", true)];
         let flags = flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name.to_owned());
         let command = ["perf", "sched"].map(str::to_owned);
@@ -259,6 +264,10 @@ fn refuse_contradictions(arguments: &Arguments) -> Result<(), Failure> {
     }
     if arguments.check && arguments.workload.contains(&Shape::Gang) {
         let why = "--check does not support the workload gang: remove one of them";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    if arguments.gang.is_some() && !arguments.workload.contains(&Shape::Gang) {
+        let why = "--gang applies to the workload gang only: add --workload gang, or omit --gang";
         return Err(Failure::Usage(why.to_owned()));
     }
     if arguments.queue && arguments.workload.iter().any(|shape| !shape.fits()) {

@@ -133,6 +133,7 @@ pub(crate) struct Arguments {
         long,
         alias = "budget",
         default_value_t = 10.0,
+        requires = "consolidate",
         value_parser = arguments::seconds,
         value_name = "SECONDS",
     )]
@@ -264,9 +265,9 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     // Gödel's schedulers share the pods of one scheduler name.
     let is_for_all =
         policies.is_for_all || arguments.godel.is_enabled() && policies.profiles.len() == 1;
-    let each = policies.profiles.into_iter().map(|profile| {
     let names: Vec<String> =
         policies.profiles.iter().map(|profile| profile.scheduler_name.clone()).collect();
+    let each = policies.profiles.into_iter().map(|profile| {
         let name = if is_for_all { String::new() } else { profile.scheduler_name };
         let framework = metrics::record(profile.framework, metrics::of(&sink), &name);
         let percentage_of_nodes = profile.percentage_of_nodes.unwrap_or(100);
@@ -294,7 +295,6 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
 
     let snapshot = simulation.engine.reader().map_err(closed)?.snapshot();
     record.finish(&snapshot, &mut answer);
-    let profile_of = |pod: Option<&Pod>| {
     if !is_for_all && let Some(file) = arguments.config.source().file {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let pending = answer.pending.iter().map(|(pod, _)| pod);
@@ -303,6 +303,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
             answer.intake.warn(&format!("{}: {warning}", file.display()));
         }
     }
+    let profile_of = |pod: Option<&Pod>| {
         let of = pod.and_then(|pod| record.profiles.get(pod));
         of.or_else(|| record.profiles.iter().next()).cloned()
     };

@@ -162,10 +162,11 @@ pub(super) fn table(answer: &Answer) -> String {
         let all = found.emptied.len() + found.remaining.len();
         let _ = writeln!(
             text,
-            "{} of {} can be removed, {} remain; at least {} needed: {} ({:.2} s{})",
+            "{} of {} can be removed, {} {}; at least {} needed: {} ({:.2} s{})",
             found.emptied.len(),
             count(all, "node"),
             found.remaining.len(),
+            if found.remaining.len() == 1 { "remains" } else { "remain" },
             found.bound.nodes,
             found.bound.by,
             found.spent.as_secs_f64(),

@@ -274,6 +274,11 @@ fn the_report_says_what_remains_and_why() {
     let line = "0 of 3 nodes can be removed, 3 remain; at least 2 needed: cpu (";
     assert!(run.out.contains(line), "{}", run.out);
     assert!(run.out.contains("Insufficient cpu"), "{}", run.out);
+    let two = ["n0", "n1"].map(|n| [node(n, 1_000, json!({})), pod(n, n, 200, "web", json!({}))]);
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": two.concat() });
+    let pair = file("consolidate-report", "two.json", list.to_string().as_bytes());
+    let run = portolan(&["what-if", "--cluster", &pair, "--consolidate"]);
+    assert!(run.out.contains("1 of 2 nodes can be removed, 1 remains; at least 1"), "{}", run.out);
     let run = portolan(&["what-if", "--cluster", &from, "--consolidate", "--time-limit", "0"]);
     assert!(run.out.contains(", the time ran out: raise --time-limit)"), "{}", run.out);
     let run = portolan(&["what-if", "--cluster", &from, "--consolidate", "--budget", "long"]);

@@ -784,6 +784,14 @@ fn questions() -> Vec<(Vec<&'static str>, Vec<&'static str>)> {
             vec!["missing.yaml: ", "check the path and its permissions"],
         ),
         (vec!["--time-limit", "soon"], vec!["pass a number of seconds from 0 to 86400"]),
+        (
+            vec!["--consolidate", "--time-limit", "-1"],
+            vec![
+                "invalid value '-1' for '--time-limit",
+                "pass a number of seconds from 0 to 86400",
+            ],
+        ),
+        (vec!["--time-limit", "3"], vec!["--consolidate"]),
         (vec!["--seed", "x"], vec!["--seed <SEED>"]),
         (vec!["--output", "xml"], vec!["[possible values: table, json]"]),
         (vec!["--config", "missing.yaml"], vec!["missing.yaml: "]),

@@ -81,6 +81,17 @@ fn stores_are_named_as_kubectl_names_kinds() {
 }
 
 #[test]
+fn a_namespace_without_objects_is_a_warning() {
+    let err = |namespace: &str| {
+        let run = portolan(&["dump", "-q", "-f", CLUSTER, "--store", "po", "-n", namespace]);
+        assert_eq!(run.code, 0, "{}", run.err);
+        run.err
+    };
+    assert_eq!(err("shpo"), "warning: namespace shpo has no objects: did you mean shop?\n");
+    assert_eq!((err("shop"), err("kube-system")), (String::new(), String::new()));
+}
+
+#[test]
 fn rows_that_cannot_be_selected_are_refused() {
     for (arguments, says) in [
         (&["-o", "name"][..], "-o name needs --store"),

@@ -31,6 +31,13 @@ fn check_with_gangs_is_refused() {
     assert_eq!(run.err, format!("portolan: {says}\n"));
 }
 
+#[test]
+fn gang_sizes_without_gangs_are_refused() {
+    let run = portolan(&["perf", "sched", "--gang", "5", "--nodes", "4", "--pods", "4"]);
+    let says = "--gang applies to the workload gang only: add --workload gang, or omit --gang";
+    assert_eq!((run.code, run.err), (2, format!("portolan: {says}\n")));
+}
+
 /// Runs `perf sched` and returns the JSON objects that it prints.
 fn measure(arguments: &[&str]) -> Vec<Value> {
     let run = portolan(&[&["perf", "sched", "--output", "json"], arguments].concat());

@@ -285,6 +285,9 @@ fn errors_name_the_file_the_line_and_the_remedy() {
         "portolan: {path}:9: [0].workloadTemplate[1].countParam: the parameter \"many\" is undefined in workload \"tiny\"\n"
     );
     assert_eq!(sched(&path, &[]), says);
+    let several = file("perf_files_errors", "several.yaml", b"- name: A\n---\n- name: B\n");
+    let says = "the file has several YAML documents: write one file for each\n";
+    assert_eq!(sched(&several, &[]), format!("portolan: {several}:3: {says}"));
     let path = written("perf_files_errors");
     let says = sched(&path, &["--label", "nonesuch"]);
     assert!(says.contains("the labels are ") && says.contains("performance"), "{says}");

@@ -16,7 +16,7 @@ use portolan_kube::process::Served;
 use portolan_kube::shadow::{Judgement, Shadow, ShadowConfig};
 
 use crate::error::Failure;
-use crate::{Output, print};
+use crate::{Output, arguments, print};
 
 use super::fetch::Server;
 use super::run::{Signals, configuration, duration, log_to_stderr};
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     time: Option<Duration>,
     /// Exit after this number of pods.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = arguments::at_least_one::<NonZeroU64>)]
     pods: Option<NonZeroU64>,
     /// Output file for one JSON object per pod, each on a line of its own.
     #[arg(long, value_name = "FILE")]

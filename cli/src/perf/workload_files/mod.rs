@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::error::Failure;
-use crate::{Output, input, print};
+use crate::{Output, arguments, input, print};
 
 use cases::Workload;
 use execute::{Settings, execute};
@@ -78,11 +78,18 @@ pub(super) struct Selection {
         alias = "patience",
         requires = "scheduler_perf",
         value_name = "SECONDS",
-        default_value = "600"
+        default_value = "600",
+        value_parser = arguments::at_least_one::<NonZeroU64>,
     )]
     time_limit: NonZeroU64,
     /// Milliseconds between two samples of the throughput.
-    #[arg(long, requires = "scheduler_perf", value_name = "MILLISECONDS", default_value = "1000")]
+    #[arg(
+        long,
+        requires = "scheduler_perf",
+        value_name = "MILLISECONDS",
+        default_value = "1000",
+        value_parser = arguments::at_least_one::<NonZeroU64>,
+    )]
     sample_interval: NonZeroU64,
 }
 

@@ -9,6 +9,7 @@ use crate::error::Failure;
 use crate::input;
 
 use super::template::{Place, Template};
+use super::tree::syntax;
 
 /// A template of an object, and its file.
 #[derive(Debug)]
@@ -96,8 +97,7 @@ impl Document {
             what: error.to_string(),
         })?;
         let object: Map<String, Value> = serde_saphyr::from_str(&text).map_err(|error| {
-            let (file, what) = (self.file.clone(), error.without_snippet().to_string());
-            let what = what.split(" at line ").next().unwrap_or_default().to_owned();
+            let (file, what) = (self.file.clone(), syntax(&error));
             match error.location() {
                 Some(at) => Failure::Line { file, line: at.line(), what },
                 None => Failure::File { file, what },

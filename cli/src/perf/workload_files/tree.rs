@@ -76,14 +76,21 @@ impl fmt::Display for Invalid {
     }
 }
 
+/// An error of the parser without its line.
+pub(super) fn syntax(error: &serde_saphyr::Error) -> String {
+    if let serde_saphyr::Error::MultipleDocuments { .. } = error.without_snippet() {
+        return "the file has several YAML documents: write one file for each".to_owned();
+    }
+    let what = error.without_snippet().to_string();
+    what.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
 impl Tree {
     /// Parses a text with one document.
     pub(super) fn parse(text: &str) -> Result<Tree, Invalid> {
         serde_saphyr::from_str(text).map_err(|error| {
             let line = error.location().map_or(0, |at| at.line());
-            let what = error.without_snippet().to_string();
-            let what = what.split(" at line ").next().unwrap_or_default().to_owned();
-            Invalid { line, path: String::new(), why: Why::Syntax(what) }
+            Invalid { line, path: String::new(), why: Why::Syntax(syntax(&error)) }
         })
     }
 
