@@ -32,7 +32,8 @@ pub(crate) use workload::Workload;
 /// generated from the seed.
 ///
 /// Input files are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in JSON or YAML, optionally compressed
-/// with gzip or zstd.
+/// with gzip or zstd. The GPUs of an openb node are a single amount: pods may share a node's GPUs in ways that its devices
+/// do not allow.
 ///
 /// In timed mode, and if pods differ in priority or belong to pod groups, pods go through
 /// the scheduling queue: they wait, are retried after events that may help, and preempt
@@ -166,8 +167,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     placements.as_deref().map_or(Ok(()), placements::check)?;
     let outcome = run::run(&workload, source, settings)?;
-    if let Some(chart) = chart {
     outcome.warning.iter().for_each(|warning| workload.intake.warn(warning));
+    if let Some(chart) = chart {
         chart.write(&workload, &outcome, source.mode)?;
     }
     if let Some(file) = placements {
