@@ -23,30 +23,6 @@ const KEPT: usize = 1000;
 /// The reason for ignoring a pod that has succeeded or failed.
 const FINISHED: &str = "finished";
 
-/// The built-in kinds that are read, and of which other API groups may have custom resources of the same name.
-const BUILT_IN: [&str; 20] = [
-    "CSIDriver",
-    "CSINode",
-    "CSIStorageCapacity",
-    "CronJob",
-    "DaemonSet",
-    "Deployment",
-    "Job",
-    "Namespace",
-    "Node",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "Pod",
-    "PodDisruptionBudget",
-    "PriorityClass",
-    "ReplicaSet",
-    "ReplicationController",
-    "RuntimeClass",
-    "Service",
-    "StatefulSet",
-    "StorageClass",
-];
-
 /// Objects that are ignored for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ignored {
@@ -85,7 +61,7 @@ impl Intake {
         for (kind, number) in &objects.skipped {
             let why = match &**kind {
                 "Kustomization" => "not rendered: pass the output of kubectl kustomize",
-                kind if BUILT_IN.contains(&kind) => "kind of another API group",
+                kind if portolan_k8s::is_read(kind) => "kind of another API group",
                 _ => "kind not used",
             };
             self.ignore(kind, *number, why);

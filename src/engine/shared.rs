@@ -104,11 +104,8 @@ impl Fold for Core {
     type Event = Event;
     type Outcome = Outcome;
 
-    fn fold(&mut self, mut event: Event) -> Outcome {
-        if let Event::AddNode(node) | Event::UpdateNode(node) = &mut event {
-            self.writer.cluster().share_with(node);
-        }
-        let outcome = self.writer.apply(&event);
+    fn fold(&mut self, event: Event) -> Outcome {
+        let outcome = self.writer.take(event);
         #[cfg(feature = "tracing")]
         {
             self.batch.events += 1;

@@ -153,6 +153,20 @@ impl Writer {
         outcome
     }
 
+    /// Folds an event that nobody else needs. Its nodes may share memory with those of the cluster.
+    pub(super) fn take(&mut self, mut event: Event) -> Outcome {
+        match &mut event {
+            Event::AddNode(node) | Event::UpdateNode(node) => self.cluster().share_with([node]),
+            Event::Relist(relist) => {
+                if let Some(Relist::Nodes(nodes)) = Arc::get_mut(relist) {
+                    self.cluster().share_with(nodes);
+                }
+            }
+            _ => {}
+        }
+        self.apply(&event)
+    }
+
     /// Calls the sweep observer, as kube-scheduler's `cleanupAssumedPods` updates its metrics (backend/cache/cache.go).
     fn notify_swept(&mut self) {
         if let Some(mut observer) = self.sweep_observer.take() {
@@ -378,7 +392,7 @@ impl Writer {
     ///
     /// Returns an error if the node has no name, a negative amount, or too many images or resources.
     pub fn add_node(&mut self, node: impl Into<Arc<Node>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::add_node(node))
+        self.take(Event::add_node(node)).map(|applied| applied.generation)
     }
 
     /// Replaces a node, or adds it if it is unknown. O(log n).
@@ -387,7 +401,7 @@ impl Writer {
     ///
     /// Returns an error for the same reasons as [`Writer::add_node`].
     pub fn update_node(&mut self, node: impl Into<Arc<Node>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::update_node(node))
+        self.take(Event::update_node(node)).map(|applied| applied.generation)
     }
 
     /// Removes a node. A node that still has pods remains as a ghost until its last pod is removed. O(log n +
@@ -478,7 +492,7 @@ impl Writer {
         }
         for node in nodes {
             let mut node = node.into();
-            self.cluster().share_with(&mut node);
+            self.cluster().share_with([&mut node]);
             if let Err(why) = self.load_one(&Event::AddNode(node.clone()), &mut applied) {
                 applied.rejected.push((format!("node {}", node.name), why));
             }
@@ -524,7 +538,7 @@ impl Writer {
     ///
     /// Currently returns no errors. [`Applied::rejected`] contains the objects that were rejected.
     pub fn relist(&mut self, relist: Relist) -> Result<Applied, EventError> {
-        self.apply(&Event::relist(relist))
+        self.take(Event::relist(relist))
     }
 
     /// Advances the clock to `now`, and removes the assumed pods, reservations and deletion marks that have expired.

@@ -61,8 +61,7 @@ pub use godel::{
 };
 pub use labels::{LabelLookup, Labels};
 pub use migration::InTreePlugin;
-pub(crate) use node::HOSTNAME;
-pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
+pub use node::{HOSTNAME, Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
 pub use objects::{Namespace, Object, ObjectKind, PodDisruptionBudget, Service, Workload};
 pub(crate) use objects::{namespace_of, object_kinds};
 pub use pod::{DEFAULT_SCHEDULER, Pod, PodBuilder, Timestamp, pod};

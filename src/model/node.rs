@@ -5,8 +5,8 @@ use std::fmt;
 use super::{LabelLookup, Labels, Name, NodeResources, Quantity, ResourceList, Resources, Taint};
 use crate::hash::hash_of;
 
-/// The label that identifies the node itself.
-pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The label that identifies the node itself, usually by its name.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
 const REGION: [&str; 2] =
     ["failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"];
 const ZONE: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];

@@ -1,5 +1,6 @@
 //! The root of a version, and the queries on it.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -457,18 +458,24 @@ impl Cluster {
         })
     }
 
-    /// Replaces the labels and the zone of a node that nobody else holds by equal ones of this cluster's nodes, so that
-    /// they share their memory. O(log n).
-    pub(crate) fn share_with(&self, node: &mut Arc<Node>) {
-        let Some(node) = Arc::get_mut(node) else { return };
-        let (labels, zones) = (&self.rest.labels, &self.rest.zones);
-        let shared = &mut node.labels.shared;
-        let known = labels.find(shared.hash64(), |known| known.same(shared));
-        if let Some(known) = known.and_then(|number| labels.get(number)) {
-            *shared = known.clone();
-        }
-        if let Some(known) = zones.find(&node.zone).and_then(|number| zones.get(number)) {
-            node.zone = known.key.clone();
+    /// Replaces the labels and the zone of each node that nobody else holds by equal ones of this cluster's nodes, or of
+    /// the nodes before it, so that they share their memory. O(nodes × log n).
+    pub(crate) fn share_with<'a>(&self, nodes: impl IntoIterator<Item = &'a mut Arc<Node>>) {
+        let Rest { labels, zones, .. } = &*self.rest;
+        let (mut new_labels, mut new_zones) = (HashSet::new(), HashSet::new());
+        for node in nodes.into_iter().filter_map(Arc::get_mut) {
+            let (shared, zone) = (&mut node.labels.shared, &mut node.zone);
+            let number = labels.find(shared.hash64(), |known| known.same(shared));
+            let known = number.and_then(|number| labels.get(number));
+            match known.or_else(|| new_labels.get(shared)) {
+                Some(known) => *shared = known.clone(),
+                None => drop(new_labels.insert(shared.clone())),
+            }
+            let known = zones.find(zone).and_then(|number| zones.get(number)).map(|zone| &zone.key);
+            match known.or_else(|| new_zones.get(zone)) {
+                Some(known) => *zone = known.clone(),
+                None => drop(new_zones.insert(zone.clone())),
+            }
         }
     }
 

@@ -100,7 +100,7 @@ impl<T> PerChunk<T> {
     }
 
     /// If the value of a chunk is newer than `since`, gives it the writer's generation that the plan maps it to, or
-    /// marks it as outdated if there is none. Returns whether it was marked.
+    /// marks it as outdated if there is none. Returns whether it marked the value.
     fn is_outdated(&mut self, chunk: u32, since: Generation, plan: Option<&PlanId>) -> bool {
         let Some(place) = self.place(chunk) else { return false };
         let at = &mut self.values[place].0;

@@ -85,10 +85,9 @@ fn pods_assumed_together_exclude_each_other_from_a_zone() {
     const ZONE: &str = "topology.kubernetes.io/zone";
     let check = FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())));
     let mut writer = writer(check.into());
-    for name in ["a", "b"] {
-        writer
-            .add_node(node(name).hostname().zone("z").cpu(4_000).memory(1 << 30).build())
-            .unwrap();
+    for (name, zone) in [("a", "y"), ("b", "z"), ("c", "z")] {
+        let node = node(name).hostname().zone(zone).cpu(4_000).memory(1 << 30);
+        writer.add_node(node.build()).unwrap();
     }
     let apart = |name: &str, node: &str| {
         let term = PodAffinityTerm {
@@ -101,12 +100,14 @@ fn pods_assumed_together_exclude_each_other_from_a_zone() {
         small(name).label("app", "web").pod_anti_affinity(apart).on(node).build()
     };
     // Each pod is checked on top of the pods before it, for which other nodes of the zone have to be examined.
-    for nodes in [["a", "b"], ["b", "a"], ["a", "a"]] {
-        let refused = writer.assume_all([apart("p", nodes[0]), apart("q", nodes[1])]).unwrap_err();
+    for nodes in [["a", "b", "c"], ["b", "a", "c"], ["b", "c", "a"], ["a", "b", "b"]] {
+        let pods = ["p", "q", "r"];
+        let pods: Vec<Pod> = (0..3).map(|n| apart(pods[n], nodes[n])).collect();
+        let refused = writer.assume_all(pods).unwrap_err();
         assert!(refused.to_string().contains("anti-affinity"), "{refused}");
         assert_eq!(writer.pod_count(), 1);
     }
-    writer.assume_all([apart("p", "a")]).unwrap();
+    writer.assume_all([apart("p", "a"), apart("q", "b")]).unwrap();
 }
 
 #[test]

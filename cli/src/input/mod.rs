@@ -84,8 +84,8 @@ pub(crate) fn objects(
     Ok(())
 }
 
-/// The files and lines of the objects of a kind and name. Reads the files again, apart from standard input, for an error
-/// that names them.
+/// The files and lines of the objects of a kind and name. Reads the files again, for an error that names them. Standard
+/// input and pipes cannot be read twice.
 pub(crate) fn places(
     paths: &[&Path],
     kind: &str,
@@ -93,10 +93,11 @@ pub(crate) fn places(
     name: &str,
 ) -> Vec<(PathBuf, u64)> {
     let mut places = Vec::new();
-    for path in paths.iter().filter(|path| !is_standard_input(path)) {
+    for path in paths {
         let files = match path.is_dir() {
             true => directory::list(path).map(|listing| listing.files).unwrap_or_default(),
-            false => vec![path.to_path_buf()],
+            false if path.is_file() && !is_standard_input(path) => vec![path.to_path_buf()],
+            false => continue,
         };
         for file in files {
             let Ok(bytes) = read(&file) else { continue };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use portolan::framework::ShardSet;
 use portolan_k8s::config::ProcessSettings;
-use portolan_kube::process::{ElectionConfig, check_configuration};
+use portolan_kube::process::{ElectionConfig, checked_settings};
 
 use super::gates;
 use super::run::duration;
@@ -96,17 +96,14 @@ pub(super) fn resolve(
 ) -> Result<Resolved, Failure> {
     gates::check(&compatible.feature_gates)?;
     let mut settings = match file {
-        Some((file, text)) => {
-            // The profiles are read again by the scheduler, which does not know the file.
-            let read = check_configuration(text).and_then(|()| ProcessSettings::read(text));
-            read.map_err(|error| {
-                let (file, what) = (file.clone(), error.what().to_owned());
-                match error.line() {
-                    0 => Failure::File { file, what },
-                    line => Failure::Line { file, line, what },
-                }
-            })?
-        }
+        // Checks the profiles, too: the scheduler that reads them does not know the file.
+        Some((file, text)) => checked_settings(text).map_err(|error| {
+            let (file, what) = (file.clone(), error.what().to_owned());
+            match error.line() {
+                0 => Failure::File { file, what },
+                line => Failure::Line { file, line, what },
+            }
+        })?,
         None => ProcessSettings::default(),
     };
     let mut notes = std::mem::take(&mut settings.notes);

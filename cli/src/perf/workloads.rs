@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use portolan::model::{
-    LabelSelector, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, PodAffinity,
-    PodAffinityTerm, PodBuilder, PodGroup, Requirement, Template, TopologySpreadConstraint,
-    UnsatisfiableAction, WeightedPodAffinityTerm, pod,
+    HOSTNAME, LabelSelector, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod,
+    PodAffinity, PodAffinityTerm, PodBuilder, PodGroup, Requirement, Template,
+    TopologySpreadConstraint, UnsatisfiableAction, WeightedPodAffinityTerm, pod,
 };
 
 use crate::random::Random;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
-const HOSTNAME: &str = "kubernetes.io/hostname";
 const MI: i64 = 1 << 20;
 
 /// Shape of the measured pods.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use portolan::framework::Framework;
 use portolan::log::Event;
 use portolan::model::{
-    Labels, Name, Node, NodeAffinity, NodeLabels, NodeSelector, Object, Pod, PodSpec, Template, Uid,
+    HOSTNAME, Labels, Name, Node, NodeAffinity, NodeLabels, NodeSelector, Object, Pod, PodSpec,
+    Template, Uid,
 };
 use portolan::{Cluster, Engine};
 
@@ -98,8 +99,6 @@ impl Copies {
         Ok(self.count)
     }
 }
-
-const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// The node with another name.
 pub(super) fn copy(like: &Node, name: Name) -> Node {

@@ -94,7 +94,7 @@ impl Kind {
     }
 
     /// Returns the name of a kind that is read, or `None` for lists and other kinds.
-    fn name(&self) -> Option<&'static str> {
+    pub(super) fn name(&self) -> Option<&'static str> {
         Some(match self {
             Kind::Pod => "Pod",
             Kind::Node => "Node",

@@ -95,7 +95,7 @@ pub use resolve::{Missing, Objects};
 pub use single::{node, node_affinity, object, pod};
 pub use slice::{node_from_slice, object_from_slice, pod_from_slice};
 #[cfg(feature = "k8s-openapi")]
-pub use strict::{Problem, check, line_of, lines_of_object};
+pub use strict::{Problem, check, is_read, line_of, lines_of_object};
 pub use workloads::{ControllerKind, PodController};
 
 /// Runs the examples of the README as doctests.

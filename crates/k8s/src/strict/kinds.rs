@@ -5,6 +5,7 @@
 //! one of them is a mistake.
 
 use super::Step;
+use crate::collect::Kind;
 
 /// The kinds of each version.
 const KINDS: [(&str, &[&str]); 12] = [
@@ -60,6 +61,12 @@ const KINDS: [(&str, &[&str]); 12] = [
 /// All kinds with their versions.
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     KINDS.iter().flat_map(|(version, kinds)| kinds.iter().map(move |kind| (*version, *kind)))
+}
+
+/// Returns whether a built-in kind of this name is read. A skipped object of such a kind is one of another API group.
+#[must_use]
+pub fn is_read(kind: &str) -> bool {
+    all().any(|(version, known)| known == kind && Kind::of(version, known).name().is_some())
 }
 
 fn group(version: &str) -> &str {

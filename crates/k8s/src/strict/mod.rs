@@ -12,6 +12,8 @@ mod rules;
 mod tree;
 mod typed;
 
+pub use kinds::is_read;
+
 use std::fmt;
 
 use k8s_openapi::api::{apps, batch, core, node, policy, scheduling, storage};

@@ -16,7 +16,7 @@ mod threads;
 
 pub use election::{Election, ElectionConfig, ElectionError};
 pub use live::{LiveConfig, LiveFigures, LiveScheduler, StartError};
-pub use profiles::check_configuration;
+pub use profiles::checked_settings;
 pub use secure::{CertificateSource, Lookup, RequestHeaders, SecureConfig, ServeError};
 pub use serve::Served;
 pub use shards::ShardHolder;

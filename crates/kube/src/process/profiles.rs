@@ -37,14 +37,15 @@ pub(crate) fn registry() -> Registry {
     registry
 }
 
-/// Checks a `KubeSchedulerConfiguration` as [`LiveScheduler::start`](super::LiveScheduler::start) reads it.
+/// Reads the settings of the process from a `KubeSchedulerConfiguration`, and checks all of it as
+/// [`LiveScheduler::start`](super::LiveScheduler::start) does.
 ///
 /// # Errors
 ///
 /// Returns an error if kube-scheduler would reject the configuration, or if it names an unknown plugin. The error has
 /// the line.
-pub fn check_configuration(text: &str) -> Result<(), ConfigError> {
-    Configuration::read(text, &registry(), &Handle::default()).map(drop)
+pub fn checked_settings(text: &str) -> Result<ProcessSettings, ConfigError> {
+    Configuration::read(text, &registry(), &Handle::default()).map(|read| read.process)
 }
 
 /// Returns the text of a configuration for serving without authentication, or a comment in its place if it contains a
