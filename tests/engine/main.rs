@@ -27,6 +27,7 @@ mod reservations;
 #[cfg(feature = "serde")]
 mod serialized;
 mod state_machine;
+mod stores_failing;
 mod stores_own;
 mod tasks;
 mod victims;
