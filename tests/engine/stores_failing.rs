@@ -1,4 +1,5 @@
-//! Custom stores that fail: a store that panics affects no pod, stays failed until a rebuild, and is reported.
+//! Custom stores that panic. A panic on an event refuses the event, and nothing changes. A panic on a pod does not affect
+//! the pod, but the store counts as failed until a rebuild repairs it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
@@ -7,6 +8,7 @@ use portolan::snapshot::{PlacedPod, Store, StoreError};
 use portolan::{Cluster, Config, Engine, Writer};
 
 use super::stores_own::{Seats, licensed};
+
 /// Panics on certain events, and on pods with certain names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Brittle {
