@@ -45,6 +45,24 @@ fn a_pinned_version_is_consistent_and_stays() {
 }
 
 #[test]
+fn versions_since_an_announcement_stay() {
+    explore("versions_since_an_announcement_stay", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        // From the second version on, a reader announces its index.
+        publish(&mut canaries, &mut writer);
+        let reader = writer.reader();
+        let pinner = thread::spawn(move || {
+            let first = reader.pin().check();
+            assert!(reader.pin().check() >= first);
+        });
+        publish(&mut canaries, &mut writer);
+        pinner.join().unwrap();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
 fn a_pin_survives_two_publishes() {
     explore("a_pin_survives_two_publishes", Bound::Exhaustive, || {
         let (mut canaries, mut writer) = cell();

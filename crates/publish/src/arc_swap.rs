@@ -76,7 +76,7 @@ where
     }
 
     fn replace(&mut self, next: Arc<T>) -> Replaced<T> {
-        Replaced::new(self.cell.current.swap(next))
+        Replaced::new(self.cell.current.swap(next), 0)
     }
 
     fn look(&self, pins: &mut Pins) {

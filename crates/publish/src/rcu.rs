@@ -8,7 +8,7 @@
 //! # What it guarantees
 //!
 //! - A pin is a bounded number of steps, whatever other threads do: one load and one compare if the version is already
-//!   announced; otherwise one store, one fence, one load and one more store. No lock, no allocation, no
+//!   announced; otherwise one load, one store, one fence, one load and one more store. No lock, no allocation, no
 //!   read-modify-write, no word that another reader writes.
 //! - A replacement waits for nobody. A scan for pins is a fence and a load for each slot.
 //! - Any number of readers may register and leave at any time, without a lock.
@@ -20,8 +20,9 @@
 //!   idle forever, it keeps that one version forever, unless it is [released](super::Subscription::release). A reader
 //!   that pins only occasionally keeps nothing.
 //! - A reader that holds guards on two versions at once keeps every version replaced in the meantime.
-//! - So does a reader that stops forever within the four steps of an announcement. All of this costs memory and blocks
-//!   nobody; [`Figures::oldest_pinned`](super::Figures::oldest_pinned) shows it.
+//! - A reader that stops forever within the steps of an announcement keeps every version that is replaced after its first
+//!   step. All of this costs memory and blocks nobody; [`Figures::oldest_pinned`](super::Figures::oldest_pinned) shows
+//!   it.
 //! - Versions that are still pinned when the writer ends are freed with the last reader.
 #![allow(unsafe_code)]
 #![doc = ""]
@@ -39,20 +40,27 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 pub use self::reader::{RcuGuard, RcuReader};
-use self::slots::{ALL, FREE, NONE, Slots};
+use self::slots::{Announced, LAST, Slots};
 use super::cell::sealed::{Algorithm, WriteEnd};
 use super::replaced::{Pins, Replaced};
-use crate::sync::{self, AtomicPtr, Mutex, Ordering, fenced, lock, ordering};
+use crate::sync::{self, AtomicPtr, AtomicUsize, Mutex, Ordering, fenced, lock, ordering};
 
 /// Selects this cell: `Publisher<T, RcuCell<T>>`.
 pub struct RcuCell<T> {
-    /// From `Arc::into_raw`; owns that count. On its own cache line: pins read it, publishes write it.
-    current: CachePadded<AtomicPtr<T>>,
+    /// On its own cache line: pins read it, publishes write it.
+    current: CachePadded<Current<T>>,
     slots: Slots,
     /// Versions that were pinned when the writer ended.
     left: Mutex<Vec<Replaced<T>>>,
     /// The cell owns versions, which its atomic pointer does not express.
     _owns: PhantomData<Arc<T>>,
+}
+
+struct Current<T> {
+    /// From `Arc::into_raw`; owns that count.
+    version: AtomicPtr<T>,
+    /// The number of versions that were replaced: the index of `version`, or of one before it while it is being replaced.
+    index: AtomicUsize,
 }
 
 /// The single writer's end of an [`RcuCell`].
@@ -65,7 +73,8 @@ impl<T: Send + Sync + 'static> Algorithm<T> for RcuCell<T> {
     type Reader = RcuReader<T>;
 
     fn start(first: Arc<T>) -> RcuWriter<T> {
-        let current = AtomicPtr::new(Arc::into_raw(first).cast_mut());
+        let version = AtomicPtr::new(Arc::into_raw(first).cast_mut());
+        let current = Current { version, index: AtomicUsize::new(0) };
         let cell = Self {
             current: CachePadded::new(current),
             slots: Slots::new(),
@@ -84,14 +93,20 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
     }
 
     fn replace(&mut self, next: Arc<T>) -> Replaced<T> {
-        // Relaxed: only this writer stores here, and there is one.
-        let replaced = self.cell.current.load(Ordering::Relaxed);
+        let Current { version, index: indexed } = &*self.cell.current;
+        // Relaxed, here and below: only this writer stores here, and there is one.
+        let replaced = version.load(Ordering::Relaxed);
+        let index = indexed.load(Ordering::Relaxed);
         // Pairs with the loads in `reader`: a reader that sees the version sees it whole.
         let order = ordering!("rcu-replace", Release => Relaxed);
-        self.cell.current.store(Arc::into_raw(next).cast_mut(), order);
+        version.store(Arc::into_raw(next).cast_mut(), order);
+        // Pairs with the fence in `announce`, after a load of the index: a reader that sees the index finds the version or a
+        // later one.
+        let order = ordering!("rcu-index", Release => Relaxed);
+        indexed.store((index + 1).min(LAST), order);
         // SAFETY: the pointer in `current` came from `Arc::into_raw` and owns a count. That count passes to this
         // handle, once: the pointer is no longer in `current`, and nobody else takes one out while there is a writer.
-        Replaced::new(unsafe { Arc::from_raw(replaced) })
+        Replaced::new(unsafe { Arc::from_raw(replaced) }, index)
     }
 
     fn look(&self, pins: &mut Pins) {
@@ -101,10 +116,10 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
         for word in self.cell.slots.words() {
             // Pairs with the stores in `reader` that withdraw an announcement: a reader's accesses to a version before
             // it releases the version happen before the version is freed.
-            match word.load(ordering!("rcu-look", Acquire => Relaxed)) {
-                FREE | NONE => {}
-                ALL => pins.add_all(),
-                address => pins.add(address),
+            match Announced::of(word.load(ordering!("rcu-look", Acquire => Relaxed))) {
+                Announced::Nothing => {}
+                Announced::Since(index) => pins.add_since(index),
+                Announced::Address(address) => pins.add(address),
             }
         }
     }
@@ -118,7 +133,7 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
 impl<T> Drop for RcuCell<T> {
     fn drop(&mut self) {
         // Relaxed: this is the last owner of the cell, and its drop happens after all other accesses.
-        let current = self.current.load(Ordering::Relaxed);
+        let current = self.current.version.load(Ordering::Relaxed);
         // SAFETY: this gives up the count that `current` owns, once. Guards borrow readers, and readers share ownership
         // of the cell, so no guard is left.
         drop(unsafe { Arc::from_raw(current) });
@@ -138,5 +153,48 @@ impl<T> fmt::Debug for RcuCell<T> {
 impl<T> fmt::Debug for RcuWriter<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RcuWriter").field("cell", &self.cell).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::reader::RcuReader;
+    use super::*;
+    use crate::cell::sealed::ReadEnd;
+
+    fn look(writer: &RcuWriter<u64>) -> Pins {
+        let mut pins = Pins::default();
+        writer.look(&mut pins);
+        pins
+    }
+
+    #[test]
+    fn a_reader_that_is_loading_a_version_keeps_only_that_one_and_later_ones() {
+        let mut writer = RcuCell::start(Arc::new(0));
+        let reader: RcuReader<u64> = writer.reader();
+        let older: Vec<_> = (1..4).map(|next| writer.replace(Arc::new(next))).collect();
+        reader.begin_announcement();
+        let later: Vec<_> = (4..7).map(|next| writer.replace(Arc::new(next))).collect();
+        let pins = look(&writer);
+        assert!(older.iter().all(|version| !pins.reach(version)));
+        assert!(later.iter().all(|version| pins.reach(version)));
+        // The next version that it loads releases all of them.
+        assert_eq!(*reader.load(), 6);
+        let pins = look(&writer);
+        assert!(!later.iter().any(|version| pins.reach(version)));
+        // With a guard on an older version, it keeps that one, too.
+        let guard = reader.pin();
+        let replaced = writer.replace(Arc::new(7));
+        reader.begin_announcement();
+        assert!(look(&writer).reach(&replaced));
+        assert_eq!(*guard, 6);
+        drop(guard);
+        drop(reader);
+        let pins = look(&writer);
+        for version in older.into_iter().chain(later).chain([replaced]) {
+            assert!(!pins.reach(&version));
+            // SAFETY: no reader is left.
+            unsafe { version.free() };
+        }
     }
 }

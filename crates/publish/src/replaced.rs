@@ -13,11 +13,13 @@ use crate::sync::{count_is_touched, mutated};
 #[derive(Debug)]
 pub struct Replaced<T> {
     version: ManuallyDrop<Arc<T>>,
+    index: usize,
 }
 
 impl<T> Replaced<T> {
-    pub(super) fn new(version: Arc<T>) -> Self {
-        Self { version: ManuallyDrop::new(version) }
+    /// `index` is the number of versions that were replaced before this one. A cell that counts its pins does not need it.
+    pub(super) fn new(version: Arc<T>, index: usize) -> Self {
+        Self { version: ManuallyDrop::new(version), index }
     }
 
     /// The address of the version, which is unique among existing versions.
@@ -42,7 +44,8 @@ impl<T> Replaced<T> {
         }
         count_is_touched();
         // `Arc` ensures that the former holders' accesses to the version happen before this returns it.
-        Arc::try_unwrap(ManuallyDrop::into_inner(self.version)).map_err(Self::new)
+        let Self { version, index } = self;
+        Arc::try_unwrap(ManuallyDrop::into_inner(version)).map_err(|held| Self::new(held, index))
     }
 
     /// Gives up the writer's handle. Frees the version if that was the last handle.
@@ -66,21 +69,28 @@ impl<T> Deref for Replaced<T> {
 }
 
 /// The versions that pins may reach, as found by one scan of all readers. Empty for a cell that counts its pins.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pins {
-    all: bool,
+    /// The least index from which on all versions may be reached.
+    since: usize,
     only: Vec<usize>,
+}
+
+impl Default for Pins {
+    fn default() -> Self {
+        Self { since: usize::MAX, only: Vec::new() }
+    }
 }
 
 impl Pins {
     pub(super) fn clear(&mut self) {
-        self.all = false;
+        self.since = usize::MAX;
         self.only.clear();
     }
 
-    /// Records that a reader may reach any version.
-    pub(super) fn add_all(&mut self) {
-        self.all = true;
+    /// Records that a reader may reach any version with this index or a greater one.
+    pub(super) fn add_since(&mut self, index: usize) {
+        self.since = self.since.min(index);
     }
 
     /// Records that a reader may reach the version at `address`.
@@ -93,6 +103,6 @@ impl Pins {
 
     /// Whether a pin may reach `replaced`.
     pub(super) fn reach<T>(&self, replaced: &Replaced<T>) -> bool {
-        self.all || self.only.contains(&replaced.address())
+        self.since <= replaced.index || self.only.contains(&replaced.address())
     }
 }

@@ -229,7 +229,7 @@ mod tests {
     fn retired_up_to(count: u64) -> (Retired<Numbered>, Vec<Arc<Numbered>>) {
         let mut retired = Retired::new();
         let held: Vec<_> = (0..count).map(|number| Arc::new(Numbered(number))).collect();
-        held.iter().for_each(|version| retired.retire(Replaced::new(Arc::clone(version))));
+        held.iter().for_each(|version| retired.retire(Replaced::new(Arc::clone(version), 0)));
         (retired, held)
     }
 
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!((retired.oldest(), retired.oldest_reached(&pins)), (Some(1), Some(1)));
         pins.clear();
         assert_eq!((retired.oldest(), retired.oldest_reached(&pins)), (Some(1), None));
-        pins.add_all();
+        pins.add_since(0);
         assert_eq!(retired.collect_all(&pins, &mut drop), 0);
         pins.clear();
         assert_eq!(retired.collect_all(&pins, &mut drop), 1);
@@ -323,7 +323,7 @@ mod tests {
     fn free_versions_do_not_pile_up_behind_held_ones() {
         let (mut retired, _held) = retired_up_to(100);
         for number in 100..if cfg!(miri) { 500 } else { 20_000 } {
-            retired.retire(Replaced::new(Arc::new(Numbered(number))));
+            retired.retire(Replaced::new(Arc::new(Numbered(number)), 0));
             retired.collect_some(&Pins::default(), &mut drop);
             assert!(retired.len() <= 2 * 100 + 4, "{} after {number}", retired.len());
         }

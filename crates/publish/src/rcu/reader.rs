@@ -8,6 +8,9 @@
 //! | none, and `main` is not kept | none | `NONE` |
 //! | some, or `main` is kept | none | the address of `main` |
 //! | any | some | `ALL` |
+//!
+//! While it loads a version, the word announces more: the versions since the one that was current when it began, or `ALL` if
+//! `main` has guards.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,7 +19,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::RcuCell;
-use super::slots::{ALL, FREE, NONE};
+use super::slots::{ALL, FREE, NONE, since};
 use crate::cell::sealed::ReadEnd;
 use crate::sync::{self, AtomicUsize, Ordering, count_is_touched, fenced, mutated, ordering};
 
@@ -84,26 +87,40 @@ impl<T> RcuReader<T> {
     /// freed since, so its address still identifies it.
     #[inline]
     fn main_is_current(&self) -> bool {
-        ptr::eq(self.cell.current.load(Ordering::Relaxed), self.main.get())
+        ptr::eq(self.cell.current.version.load(Ordering::Relaxed), self.main.get())
     }
 
     /// The current version, whole. The caller knows what is announced, and on which side of a fence.
     fn current(&self) -> NonNull<T> {
         // Pairs with the store in `replace`: the version is whole.
-        let current = self.cell.current.load(ordering!("rcu-current", Acquire => Relaxed));
-        // SAFETY: `current` only holds pointers from `Arc::into_raw`, which are not null.
+        let order = ordering!("rcu-current", Acquire => Relaxed);
+        let current = self.cell.current.version.load(order);
+        // SAFETY: `version` only holds pointers from `Arc::into_raw`, which are not null.
         unsafe { NonNull::new_unchecked(current) }
     }
 
-    /// Announces that this reader may reach any version, and returns the current one, which cannot be freed until
-    /// the announcement is withdrawn.
+    /// Announces that this reader may reach any version from now on, and returns the current one, which cannot be freed
+    /// until the announcement is withdrawn. Releases `main` if it has no guards.
     fn announce(&self) -> NonNull<T> {
-        // Relaxed: this releases nothing. Versions announced before stay announced.
-        self.word().store(ALL, Ordering::Relaxed);
+        if self.main_is_pinned() {
+            // Relaxed: this releases nothing. Versions announced before stay announced.
+            self.word().store(ALL, Ordering::Relaxed);
+        } else {
+            // Relaxed: with the fence below, this pairs with the store in `replace`. So the load after the fence finds the
+            // version with this index or a later one.
+            let index = self.cell.current.index.load(Ordering::Relaxed);
+            self.withdraw(since(index + usize::from(mutated!("rcu-since-next"))));
+        }
         // Pairs with the fence in `look`. Either the writer's fence comes second, and it finds the announcement; or
         // ours does, and the load below finds the version that the writer made current before its fence.
         fenced!("rcu-announce-fence");
         self.current()
+    }
+
+    /// Takes the first step of an announcement.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn begin_announcement(&self) {
+        self.announce();
     }
 
     /// Releases all versions except those that `word` announces.
@@ -198,7 +215,7 @@ impl<T> RcuReader<T> {
         if mutated!("rcu-count-late") {
             self.settle();
         }
-        // SAFETY: all versions are announced, until `settle`.
+        // SAFETY: the version is announced, until `settle`.
         let handle = unsafe { Self::handle(version) };
         self.settle();
         handle

@@ -16,8 +16,34 @@ pub(super) const FREE: usize = 0;
 pub(super) const NONE: usize = 1;
 /// The slot's reader may reach any version.
 pub(super) const ALL: usize = 2;
-// Any other value is the address of the one version that the reader may reach. No version has one of the addresses
-// above: an `Arc` stores its contents after its two counts.
+// Any other even value is the address of the one version that the reader may reach. No version has an odd address or one
+// of those above: an `Arc` stores its contents after its two counts, each a word.
+
+/// The greatest index of a version. All later versions have it, too, which keeps them longer than necessary.
+pub(super) const LAST: usize = usize::MAX >> 1;
+
+/// The word of a reader that may reach any version with this index or a greater one.
+pub(super) fn since(index: usize) -> usize {
+    if index == 0 { ALL } else { index << 1 | 1 }
+}
+
+/// What a word announces.
+pub(super) enum Announced {
+    Nothing,
+    Since(usize),
+    Address(usize),
+}
+
+impl Announced {
+    pub(super) fn of(word: usize) -> Announced {
+        match word {
+            FREE | NONE => Announced::Nothing,
+            ALL => Announced::Since(0),
+            odd if odd & 1 == 1 => Announced::Since(odd >> 1),
+            address => Announced::Address(address),
+        }
+    }
+}
 
 /// Slots per block. One in models, so that they reach the second block.
 const PER_BLOCK: usize = if cfg!(loom) { 1 } else { 8 };
