@@ -371,6 +371,11 @@ impl Framework {
         self.handle.panics().guard_or(plugin.name(), "QueueSort", Ordering::Equal, compare)
     }
 
+    /// Returns whether a plugin observes the feasible nodes of each cycle ([`Plugin::after_filter`]).
+    pub(crate) fn has_after_filter(&self) -> bool {
+        !self.after_filter.is_empty()
+    }
+
     /// Notifies plugins of the examined nodes that passed all filters. `feasible` is called only if there is such a
     /// plugin.
     ///

@@ -10,9 +10,11 @@
 //! A scheduler that is alone on its engine makes the same decisions in a batch as one by one. Therefore a batch ends
 //! before a pod whose cycle could affect the next decision by more than its placement: a pod that fits nowhere, because
 //! PostFilter may then nominate it; a nominated pod; and a pod for which a plugin has something to do at Reserve or
-//! Permit ([`Plugin::reserves`](crate::framework::Plugin::reserves)).
+//! Permit ([`Plugin::reserves`](crate::framework::Plugin::reserves)). A profile has no batches if it has extenders, or a
+//! plugin that observes each cycle ([`Plugin::after_filter`](crate::framework::Plugin::after_filter)).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::framework::Planned;
 use crate::log::{Event, Prepared};
@@ -23,6 +25,12 @@ use super::{CycleError, Placement, Scheduler};
 
 /// The result of each pod of a batch.
 type Results = Vec<Result<Placement, CycleError>>;
+
+/// The largest number of pods in one commit, which bounds the writer's step.
+const LONGEST: usize = 1024;
+
+/// The number of pods to look ahead after several batches that ended with their first pod.
+const SHORTEST: usize = 8;
 
 impl Scheduler {
     /// Runs the scheduling cycles of several pods in this order, and returns their results in the same order. Equivalent
@@ -50,16 +58,24 @@ impl Scheduler {
     /// ```
     pub fn schedule_batch(&mut self, pods: &[Arc<Pod>], now: Timestamp) -> Results {
         let mut results = Results::with_capacity(pods.len());
+        let mut most = LONGEST;
         while let [first, ..] = &pods[results.len()..] {
             let rest = &pods[results.len()..];
             let is_next = |pod: &&Arc<Pod>| {
                 pod.scheduler_name() == first.scheduler_name() && self.may_be_batched(pod)
             };
-            let together = rest.iter().take_while(is_next).count();
-            match together {
-                0 | 1 => results.push(self.schedule(first, now)),
-                _ => self.place_batch(&rest[..together], now, &mut results),
+            let together = rest.iter().take(most).take_while(is_next).count();
+            if together < 2 {
+                results.push(self.schedule(first, now));
+                continue;
             }
+            let planned = self.place_batch(&rest[..together], now, &mut results);
+            // Pods that fit nowhere often follow each other. Looking at all pods after each of them would take quadratic
+            // time.
+            most = match planned == together {
+                true => (2 * most).min(LONGEST),
+                false => (2 * planned).clamp(SHORTEST, LONGEST),
+            };
         }
         results
     }
@@ -70,14 +86,16 @@ impl Scheduler {
         let handle = framework.handle();
         pod.nominated_node_name.is_none()
             && handle.extenders().is_empty()
+            && !framework.has_after_filter()
             && handle.nominator().node_of(&pod.uid).is_none()
             && !framework.reserves(pod)
             && !self.engine.is_within_writer()
     }
 
-    /// Places pods up to the first one that fits nowhere, and that pod alone.
-    fn place_batch(&mut self, pods: &[Arc<Pod>], now: Timestamp, results: &mut Results) {
+    /// Places pods up to the first one that fits nowhere, and that pod alone. Returns the number of pods before it.
+    fn place_batch(&mut self, pods: &[Arc<Pod>], now: Timestamp, results: &mut Results) -> usize {
         trace_span!(_span, DEBUG, "batch", pods = pods.len());
+        let started = self.start_of_attempt(&pods[0]);
         let snapshot = self.reader.snapshot();
         self.take_section();
         let mut plan = Plan::new(&snapshot);
@@ -88,16 +106,22 @@ impl Scheduler {
         let count = planned.len();
         if let Some(plan) = plan.filter(|_| count > 0) {
             match self.commit(&snapshot, &planned, Prepared::new(plan)) {
-                Ok(rejected) => self.finish(pods, planned, rejected, (&snapshot, now), results),
+                Ok(rejected) => {
+                    self.finish((pods, started), planned, rejected, (&snapshot, now), results);
+                }
                 Err(error) => {
                     self.figures.failed += count as u64;
-                    results.extend(planned.iter().map(|_| Err(error.clone())));
+                    for planned in &planned {
+                        self.report_failure(&planned.pod, &error, started);
+                        results.push(Err(error.clone()));
+                    }
                 }
             }
         }
         if let Some(next) = pods.get(count) {
             results.push(self.schedule(next, now));
         }
+        count
     }
 
     /// Assumes the pods. Returns the rejected ones, in order.
@@ -120,7 +144,7 @@ impl Scheduler {
     /// Runs Reserve and Permit for the accepted pods, and schedules those again whose placement no longer held.
     fn finish(
         &mut self,
-        pods: &[Arc<Pod>],
+        (pods, started): (&[Arc<Pod>], Option<Instant>),
         planned: Vec<Planned>,
         rejected: Vec<(String, EventError)>,
         (version, now): (&Snapshot, Timestamp),
@@ -144,6 +168,9 @@ impl Scheduler {
             };
             self.figures.placed += u64::from(placed.is_ok());
             self.figures.failed += u64::from(placed.is_err());
+            if let Err(error) = &placed {
+                self.report_failure(pod, error, started);
+            }
             results.push(placed);
         }
     }

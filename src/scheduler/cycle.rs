@@ -259,9 +259,7 @@ impl Scheduler {
     ///
     /// The pod is not placed, and only its nomination may remain.
     pub fn schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, CycleError> {
-        let is_recorded =
-            self.framework(pod).is_some_and(|framework| framework.recorder().is_some());
-        let started = is_recorded.then(Instant::now);
+        let started = self.start_of_attempt(pod);
         trace_span!(span, DEBUG, "scheduling_cycle", pod = %pod.key(), uid = %pod.uid, node = tracing::field::Empty, refusal = tracing::field::Empty);
         let placed = self.try_schedule(pod, now);
         match &placed {
@@ -276,12 +274,25 @@ impl Scheduler {
                 trace_event!(DEBUG, "pod refused");
             }
         }
-        if let (Err(error), Some(started)) = (&placed, started)
-            && let Some(recorder) = self.framework(pod).and_then(|framework| framework.recorder())
-        {
-            recorder.attempt(error.result(), started.elapsed());
+        if let Err(error) = &placed {
+            self.report_failure(pod, error, started);
         }
         placed
+    }
+
+    /// Returns the time if the pod's profile has metrics.
+    pub(super) fn start_of_attempt(&self, pod: &Pod) -> Option<Instant> {
+        let is_recorded =
+            self.framework(pod).is_some_and(|framework| framework.recorder().is_some());
+        is_recorded.then(Instant::now)
+    }
+
+    /// Reports a failed attempt to the metrics of the pod's profile.
+    pub(super) fn report_failure(&self, pod: &Pod, error: &CycleError, started: Option<Instant>) {
+        let recorder = self.framework(pod).and_then(|framework| framework.recorder());
+        if let (Some(recorder), Some(started)) = (recorder, started) {
+            recorder.attempt(error.result(), started.elapsed());
+        }
     }
 
     fn try_schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, CycleError> {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Feasible, Filter, Framework, Handle, Partition,
-    Plugin, Point, PreFilter, PreScore, Status,
+    Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Feasible, Filter, Framework, Handle,
+    Partition, Plugin, Point, PreFilter, PreScore, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -825,4 +825,70 @@ fn each_pod_of_a_batch_is_decided_by_its_own_profile() {
     let pods = [of("a", "tolerant"), of("b", "default-scheduler"), of("c", "default-scheduler")];
     let placed = scheduler.schedule_batch(&pods, NOW);
     assert_eq!(placed.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, false]);
+}
+
+/// Counts how often it observes a cycle, if it does, and how often it is asked whether it reserves.
+struct Observing {
+    observes: bool,
+    observed: Arc<AtomicUsize>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Plugin for Observing {
+    fn name(&self) -> &'static str {
+        "Observing"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Reserve]
+    }
+
+    fn has_after_filter(&self) -> bool {
+        self.observes
+    }
+
+    fn after_filter(
+        &self,
+        _: Cycle<'_>,
+        _: &Feasible<'_>,
+        _: &Diagnosis<'_>,
+    ) -> Result<(), Status> {
+        self.observed.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn reserves(&self, _: &Pod) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+}
+
+/// Schedules pods in one batch on a node with room for five. Returns how many were placed, how often the plugin observed
+/// a cycle, and how often it was asked whether it reserves.
+fn counted(pods: usize, observes: bool) -> [usize; 3] {
+    let engine = Engine::shared(Config::default());
+    submit(&engine, Event::add_node(node("n").cpu(500).memory(1 << 30).build())).unwrap();
+    let [observed, asked] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let observing = Observing { observes, observed: observed.clone(), asked: asked.clone() };
+    let mut plugins = default_plugins(&Handle::default());
+    plugins.push((Box::new(observing), 0));
+    let framework = Framework::new(plugins).unwrap();
+    let mut scheduler = scheduler(&engine, framework, AlgorithmConfig::default());
+    let pods: Vec<Arc<Pod>> =
+        (0..pods).map(|n| Arc::new(pod(format!("p{n}")).cpu(100).build())).collect();
+    let placed = scheduler.schedule_batch(&pods, NOW).iter().filter(|of| of.is_ok()).count();
+    [placed, observed.load(Ordering::Relaxed), asked.load(Ordering::Relaxed)]
+}
+
+#[test]
+fn a_plugin_that_observes_cycles_observes_the_cycle_of_each_pod_of_a_batch() {
+    assert_eq!(counted(7, true)[..2], [5, 7]);
+    assert_eq!(counted(7, false)[..2], [5, 0]);
+}
+
+#[test]
+fn pods_that_fit_nowhere_are_not_examined_again_for_each_other() {
+    let [placed, _, asked] = counted(900, false);
+    assert_eq!(placed, 5);
+    assert!(asked < 12 * 900, "{asked}");
 }

@@ -12,7 +12,8 @@ use portolan::metrics::Metrics;
 use portolan::model::{Name, PodBuilder, Timestamp, node, pod};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
-    Attempt, InMemoryBinder, InMemoryEvictor, Placement, Profiles, SchedulingLoop,
+    Attempt, CycleError, InMemoryBinder, InMemoryEvictor, Placement, Profiles, Scheduler,
+    SchedulingLoop,
 };
 use portolan::{CommitPolicy, Config, Engine};
 use prometheus_client::encoding::text::encode;
@@ -342,4 +343,21 @@ fn a_sweep_sets_the_sizes_of_the_cache() {
     let engine = Engine::shared(config);
     engine.submit(Event::Expire(Timestamp::from_secs(1))).unwrap().wait().unwrap().unwrap();
     assert_eq!(sizes(), [Some(0); 3]);
+}
+
+#[test]
+fn a_pod_of_a_batch_that_cannot_be_assumed_is_a_failed_attempt() {
+    let engine = Engine::shared(Config::default());
+    let node = node("n").cpu(1_000).memory(64 * GI).build();
+    engine.submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();
+    let metrics = Metrics::new();
+    let recorder = metrics.recorder("default-scheduler");
+    let framework = Framework::default_profile().with_recorder(recorder, 1);
+    let algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
+    let mut scheduler = Scheduler::new(engine, Profiles::one(algorithm)).unwrap();
+    let pods = ["a", "b", "a"].map(|name| Arc::new(pod(name).cpu(10).build()));
+    let placed = scheduler.schedule_batch(&pods, Timestamp(0));
+    assert!(matches!(&placed[..], [Ok(_), Ok(_), Err(CycleError::Assume(_))]), "{placed:?}");
+    let failed = format!("scheduler_schedule_attempts_total{{result=\"error\",{PROFILE}}} 1");
+    assert!(metrics.encode().contains(&failed), "{}", metrics.encode());
 }

@@ -185,10 +185,16 @@ impl QueueFront {
             drop(shared);
             shared = lock(&self.shared);
         }
-        let now = clock();
-        if !shared.closed {
-            let ready = std::iter::from_fn(|| shared.queue.pop_together(now)).take(most);
-            popped.extend(ready);
+        let end = popped.len().saturating_add(most);
+        while popped.len() < end && !shared.closed {
+            let (now, start) = (clock(), popped.len());
+            let step = NOTES.min(end - start);
+            popped.extend(std::iter::from_fn(|| shared.queue.pop_together(now)).take(step));
+            if popped.len() - start < step {
+                break;
+            }
+            drop(shared);
+            shared = lock(&self.shared);
         }
         self.wake_others(&shared);
     }
