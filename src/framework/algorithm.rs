@@ -301,7 +301,7 @@ impl Algorithm {
         let cache = memo.cache(of, template, keep);
         let (recorder, threads) = (framework.recorder(), Threads::new(pool.as_deref()));
         let found = timed_step(recorder, Step::Filter, code, || {
-            Search { cycle, filters, threads, cache }.find(&stages, orders, &mut verdicts)
+            Search::new(cycle, filters, threads, cache).find(&stages, orders, &mut verdicts)
         })?;
         let diagnosis = Diagnosis::with_extenders(filters, &verdicts);
         framework.after_filter(cycle, &diagnosis, || found.lanes())?;

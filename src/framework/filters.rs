@@ -483,6 +483,26 @@ impl<'a> Filters<'a> {
         passed.unwrap_or(None)
     }
 
+    /// Returns the versions of the filters that are not local, in order. `None` if one has no version, or if verdicts
+    /// depend on nominated pods.
+    pub(super) fn versions(&self) -> Option<Vec<u64>> {
+        if self.nominated.is_some() {
+            return None;
+        }
+        if !self.has(Scope::Global) {
+            return Some(Vec::new());
+        }
+        let versions = self.together(|plugin| {
+            let global = self.each.iter().filter(|judge| judge.scope == Scope::Global);
+            let versions = global.map(|judge| {
+                plugin.set(judge.plugin);
+                judge.filter.get().version()
+            });
+            Ok(versions.collect())
+        });
+        versions.unwrap_or(None)
+    }
+
     /// Iterates over the nodes to which pods are nominated that take precedence over this one.
     pub(super) fn nominated(&self) -> impl Iterator<Item = NodeInfo<'a>> {
         self.nominated.iter().flat_map(|nodes| nodes.iter()).map(|(node, _)| *node)

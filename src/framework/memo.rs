@@ -1,5 +1,6 @@
 //! A cache of the verdicts and scores of the local plugins ([`Plugin::is_local`](super::Plugin::is_local)), by pod
-//! template and chunk. An entry is valid until its chunk changes.
+//! template and chunk. An entry is valid until its chunk changes. The verdict of all filters is cached, too, and is valid
+//! until the chunk or the version of a filter changes ([`Filter::version`](super::Filter::version)).
 
 use std::sync::Arc;
 
@@ -9,13 +10,16 @@ use crate::snapshot::{Cluster, Column, LANES, PerChunk};
 use super::by_template::ByTemplate;
 use super::dispatch;
 
-/// The maximum size of all caches in bytes.
+/// The target size of all caches in bytes. One cache is always kept, even if it is larger.
 const MAX_BYTES: usize = 4 << 20;
 
 /// The cache entry of a chunk.
 pub(super) struct Verdict {
     /// The lanes that pass the local filters.
     pub(super) mask: u64,
+    /// The lanes that pass all filters, and the epoch in which they were computed. Epoch 0: not computed.
+    all: u64,
+    epoch: u64,
     /// Whether the following fields are set.
     pub(super) is_scored: bool,
     /// The largest total of the lanes in `mask`, and the lanes that have it.
@@ -49,25 +53,61 @@ impl Verdict {
 
 /// The cache of one template. Memory for a chunk is allocated when the chunk is first examined.
 #[derive(Default)]
-pub(super) struct VerdictCache(PerChunk<Verdict>);
+pub(super) struct VerdictCache {
+    chunks: PerChunk<Verdict>,
+    /// The current epoch: consecutive cycles whose filters have the same versions.
+    epoch: u64,
+    /// The versions of the filters that are not local.
+    versions: Option<Vec<u64>>,
+}
 
 impl VerdictCache {
     /// Returns the entry of a chunk, if it was computed for this generation of the chunk.
     #[inline]
     pub(super) fn get(&self, chunk: u32, at: Generation) -> Option<&Verdict> {
-        self.0.get(chunk, at)
+        self.chunks.get(chunk, at)
+    }
+
+    /// Begins a cycle. `versions` are those of the filters that are not local, if all of them have one.
+    pub(super) fn begin(&mut self, versions: Option<Vec<u64>>) {
+        if versions.is_none() || versions != self.versions {
+            self.epoch += 1;
+        }
+        self.versions = versions;
+    }
+
+    /// Returns the lanes of a chunk that pass all filters, if they are known for this cycle.
+    #[inline]
+    pub(super) fn all(&self, chunk: u32, at: Generation) -> Option<u64> {
+        self.get(chunk, at).filter(|known| known.epoch == self.epoch).map(|known| known.all)
+    }
+
+    /// Stores the lanes of a chunk that pass all filters. Those that pass the local ones must be stored.
+    pub(super) fn set_all(&mut self, chunk: u32, at: Generation, all: u64) {
+        let epoch = self.epoch;
+        if let Some(known) = self.chunks.get_mut(chunk, at) {
+            (known.all, known.epoch) = (all, epoch);
+        }
     }
 
     /// Stores the lanes of a chunk that pass.
     pub(super) fn set_mask(&mut self, chunk: u32, at: Generation, mask: u64) {
-        let new = || Verdict { mask, is_scored: false, largest: 0, best: 0, totals: [0; LANES] };
-        let verdict = self.0.renew(chunk, at, new);
-        (verdict.mask, verdict.is_scored) = (mask, false);
+        let new = || Verdict {
+            mask,
+            all: 0,
+            epoch: 0,
+            is_scored: false,
+            largest: 0,
+            best: 0,
+            totals: [0; LANES],
+        };
+        let verdict = self.chunks.renew(chunk, at, new);
+        (verdict.mask, verdict.epoch, verdict.is_scored) = (mask, 0, false);
     }
 
     /// Returns the entry of a chunk if its mask is stored and its totals are not.
     pub(super) fn unscored(&mut self, chunk: u32, at: Generation) -> Option<&mut Verdict> {
-        self.0.get_mut(chunk, at).filter(|verdict| !verdict.is_scored)
+        self.chunks.get_mut(chunk, at).filter(|verdict| !verdict.is_scored)
     }
 }
 
@@ -119,8 +159,8 @@ impl Memo {
             Keep::Always => true,
         };
         if !is_kept {
-            self.uncached.0.clear();
-            self.uncached.0.follow(cluster);
+            self.uncached.chunks.clear();
+            self.uncached.chunks.follow(cluster);
             return &mut self.uncached;
         }
         self.kept((cluster, chunks), template)
@@ -144,14 +184,14 @@ impl Memo {
         let most = (MAX_BYTES / bytes.max(1)).clamp(1, 4096);
         let (cache, is_new) = self.caches.get(template, most);
         if is_new {
-            cache.0.clear();
+            cache.chunks.clear();
         }
-        cache.0.follow(cluster);
+        cache.chunks.follow(cluster);
         // Chunks are removed together with their numbers, so most entries of such a large cache belong to chunks that
         // no longer exist.
-        if cache.0.len() > 2 * chunks + 8 {
-            cache.0 = PerChunk::default();
-            cache.0.follow(cluster);
+        if cache.chunks.len() > 2 * chunks + 8 {
+            cache.chunks = PerChunk::default();
+            cache.chunks.follow(cluster);
         }
         cache
     }

@@ -609,6 +609,16 @@ pub trait Filter: Send + Sync {
         false
     }
 
+    /// Identifies everything that the verdicts depend on apart from the node and the pod's template: if it equals the
+    /// version of an earlier cycle, a node that has not changed since gets the same verdict. Different states must have
+    /// different versions, even in different threads and clusters. The default, `None`, means that the filter is called
+    /// again in every cycle. Not called for [local](super::Plugin::is_local) plugins, which depend on nothing else.
+    ///
+    /// Decisions never depend on whether a verdict is cached. Kube-scheduler has no counterpart.
+    fn version(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns the filter as [`Incremental`] if it implements that trait. Preemption then need not try every node on a
     /// fork.
     fn incremental(&self) -> Option<&dyn Incremental> {

@@ -2,7 +2,8 @@
 //!
 //! Each chunk is judged in two steps: first by the local filters, whose verdicts depend only on the node and the pod's
 //! template ([`Plugin::is_local`](super::Plugin::is_local)) and may be in the [`VerdictCache`]; then by the other
-//! filters, and with the pods that are nominated to nodes of the chunk.
+//! filters, and with the pods that are nominated to nodes of the chunk. If the other filters have the same versions as in
+//! an earlier cycle ([`Filter::version`](super::Filter::version)), the cache has this verdict, too.
 
 use std::collections::HashMap;
 
@@ -95,13 +96,24 @@ fn prefetch(chunk: &Chunk) {
 
 /// The search for one pod.
 pub(super) struct Search<'a, 'c> {
-    pub(super) cycle: Cycle<'a>,
-    pub(super) filters: &'c Filters<'a>,
-    pub(super) threads: Threads<'c>,
-    pub(super) cache: &'c mut VerdictCache,
+    cycle: Cycle<'a>,
+    filters: &'c Filters<'a>,
+    threads: Threads<'c>,
+    cache: &'c mut VerdictCache,
 }
 
-impl<'a> Search<'a, '_> {
+impl<'a, 'c> Search<'a, 'c> {
+    /// Begins a search. The cache is that of the pod's template.
+    pub(super) fn new(
+        cycle: Cycle<'a>,
+        filters: &'c Filters<'a>,
+        threads: Threads<'c>,
+        cache: &'c mut VerdictCache,
+    ) -> Search<'a, 'c> {
+        cache.begin(filters.versions());
+        Search { cycle, filters, threads, cache }
+    }
+
     /// Returns the feasible nodes of the last stage.
     ///
     /// # Errors
@@ -148,9 +160,13 @@ impl<'a> Search<'a, '_> {
         let found = order.sample(enough, |id, next| {
             // The list was refreshed for this version, so the chunk exists.
             let Some(of) = self.listed(id) else { return (None, 0) };
-            let judged = match self.cached(of, next) {
-                Ok(mask) if !is_local => self.judge_globally(of.chunk, mask),
-                judged => judged,
+            let judged = if is_local {
+                self.cached(of, next)
+            } else {
+                match self.cache.all(of.id, of.at) {
+                    Some(all) => Ok(all),
+                    None => self.cached(of, next).and_then(|mask| self.judge_all(of, mask)),
+                }
             };
             let mask = judged.unwrap_or_else(|status| {
                 failed.get_or_insert(status);
@@ -181,9 +197,18 @@ impl<'a> Search<'a, '_> {
             *mask &= self.cache.get(of.id, of.at).map_or(0, |known| known.mask);
         }
         if !self.is_local() {
-            let masks =
-                self.threads.try_map(&nodes, |(of, mask)| self.judge_globally(of.chunk, *mask))?;
-            nodes.iter_mut().zip(masks).for_each(|((_, known), mask)| *known = mask);
+            let unknown = nodes.iter().filter(|(of, _)| self.cache.all(of.id, of.at).is_none());
+            let unknown: Vec<Listed<'a>> = unknown.map(|(of, _)| *of).collect();
+            let masks = self.threads.try_map(&unknown, |of| {
+                let mask = self.cache.get(of.id, of.at).map_or(0, |known| known.mask);
+                self.judge_globally(of.chunk, mask)
+            })?;
+            for (of, all) in unknown.iter().zip(masks) {
+                self.cache.set_all(of.id, of.at, all);
+            }
+            for (of, mask) in &mut nodes {
+                *mask &= self.cache.all(of.id, of.at).unwrap_or(0);
+            }
         }
         nodes.retain(|(_, mask)| *mask != 0);
         let feasible = nodes.iter().map(|(_, mask)| mask.count_ones() as usize).sum();
@@ -252,6 +277,13 @@ impl<'a> Search<'a, '_> {
     /// Returns the lanes of `mask` that pass the local filters.
     fn judge_locally(&self, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         self.filters.judge_chunk(Scope::Local, self.cycle.cluster, chunk, mask)
+    }
+
+    /// Returns the lanes of `mask` that pass the other filters. `mask` has all lanes that pass the local ones.
+    fn judge_all(&mut self, of: Listed<'_>, mask: u64) -> Result<u64, Status> {
+        let all = self.judge_globally(of.chunk, mask)?;
+        self.cache.set_all(of.id, of.at, all);
+        Ok(all)
     }
 
     /// Returns the lanes of `mask` that pass the other filters, also with the pods nominated to them.

@@ -158,7 +158,7 @@ impl Algorithm {
         let chunks = orders.iter().map(|order| order.chunks().len()).sum();
         let cache = memo.cache((cycle.cluster, chunks), &cycle.pod.template, Keep::Always);
         let threads = Threads::new(None);
-        let mut search = Search { cycle, filters, threads, cache };
+        let mut search = Search::new(cycle, filters, threads, cache);
         let found = search.find(&stages, orders, &mut ExtenderVerdicts::default())?;
         Ok((found, cache))
     }

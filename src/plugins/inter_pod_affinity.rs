@@ -178,6 +178,8 @@ struct Rules<'a> {
     companions: i64,
     /// Whether the pod matches all of its own affinity terms.
     matches_itself: bool,
+    /// See [`Filter::version`].
+    version: Option<u64>,
 }
 
 /// Terms of the pod, the positions of their topology keys, and the counts.
@@ -316,14 +318,21 @@ impl Plugin for InterPodAffinity {
                 return Ok(PreFilter::Skip);
             }
             let near = Counted::new(cluster, near_terms, true, &mut counted.near);
+            let apart = Counted::new(cluster, apart_terms, false, &mut counted.apart);
+            // A ledger that changes gets the greatest version so far, so the greatest of the three identifies all of them,
+            // except that the first one is not followed while no pod has anti-affinity.
+            let ledgers = [&counted.existing, &counted.near, &counted.apart];
+            let greatest = ledgers.into_iter().map(Ledger::version).max();
+            let version = greatest.map(|version| version << 1 | u64::from(has_anti_affinity));
             Ok(PreFilter::Filter(Box::new(Rules {
                 cluster,
                 spec,
                 existing,
                 companions: near.keys.0.iter().map(Sums::total).sum(),
                 near,
-                apart: Counted::new(cluster, apart_terms, false, &mut counted.apart),
+                apart,
                 matches_itself: near_terms.iter().all(|term| selects_pod(cluster, term, spec)),
+                version,
             })))
         })
     }
@@ -430,6 +439,7 @@ impl Rules<'_> {
         }
         self.companions += by * self.near.change(cluster, true, pod, node, by);
         self.apart.change(cluster, false, pod, node, by);
+        self.version = None;
     }
 
     fn reject(&self, domain: impl Fn(&Sums) -> Option<Domain>) -> Option<(Code, &'static str)> {
@@ -488,6 +498,10 @@ impl Filter for Rules<'_> {
     /// The exception is the first of them: before it, every node may pass; after it, only the nodes of its domains.
     fn keeps_passing(&self) -> bool {
         self.apart.terms.is_empty() && (self.near.terms.is_empty() || self.companions > 0)
+    }
+
+    fn version(&self) -> Option<u64> {
+        self.version
     }
 
     fn incremental(&self) -> Option<&dyn Incremental> {

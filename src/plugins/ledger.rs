@@ -6,7 +6,7 @@
 //! object that the counting reads changes, or if the version belongs to another lineage.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::framework::ByTemplate;
@@ -41,7 +41,16 @@ pub(super) struct Ledger {
     parts: PerChunk<Part>,
     /// The number of entries in all parts.
     entries: usize,
+    /// See [`Ledger::version`].
+    version: u64,
     spare: Part,
+}
+
+/// Returns a number that is greater than all numbers that were returned before.
+fn next_version() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: only the numbers must differ.
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Ledger {
@@ -61,7 +70,8 @@ impl Ledger {
             self.at = self.at.min(*since);
         }
         let is_known = followed != Followed::Nothing && self.of == of;
-        if is_known && self.at <= cluster.generation() {
+        let newest = self.at.max(self.parts.newest());
+        if is_known && newest <= cluster.generation() {
             if let Followed::Until(_, outdated) = followed {
                 for id in outdated {
                     // The layout is the same, so the chunk exists.
@@ -79,7 +89,7 @@ impl Ledger {
         } else {
             self.parts.clear();
             let parts = std::mem::take(&mut self.parts);
-            *self = Ledger { of, parts, ..Ledger::default() };
+            *self = Ledger { of, parts, version: next_version(), ..Ledger::default() };
             start(&mut self.keys);
             for (id, at, chunk) in cluster.chunk_list() {
                 self.update((id, at), chunk, &mut count);
@@ -87,6 +97,13 @@ impl Ledger {
         }
         self.at = cluster.generation();
         (&self.keys, self.entries > 0)
+    }
+
+    /// Identifies which domains have a positive sum, and whether any domain of a key has. A domain of a single node does
+    /// not count: its sum changes together with the node. Whenever the version changes, it becomes greater than all
+    /// versions of all ledgers; it is 0 before anything is counted.
+    pub(super) fn version(&self) -> u64 {
+        self.version
     }
 
     fn update(
@@ -103,8 +120,16 @@ impl Ledger {
         let part = self.parts.renew(id, at, Part::default);
         if *part != new {
             self.entries = self.entries + new.0.len() - part.0.len();
-            part.0.iter().for_each(|(sum, domain, n)| self.keys.0[*sum].count(*domain, -n));
-            new.0.iter().for_each(|(sum, domain, n)| self.keys.0[*sum].count(*domain, *n));
+            // Adds first, so that a sum that stays positive is never 0 in between.
+            let added = new.0.iter().map(|(sum, domain, amount)| (*sum, *domain, *amount));
+            let removed = part.0.iter().map(|(sum, domain, amount)| (*sum, *domain, -amount));
+            let mut has_crossed = false;
+            for (sum, domain, amount) in added.chain(removed) {
+                has_crossed |= self.keys.0[sum].count(domain, amount);
+            }
+            if has_crossed {
+                self.version = next_version();
+            }
             std::mem::swap(part, &mut new);
         }
         new.0.clear();
@@ -177,7 +202,74 @@ impl<T> fmt::Debug for Remembered<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::pod;
+    use crate::log::{Event, Prepared};
+    use crate::model::{Pod, node, pod};
+    use crate::snapshot::{Plan, lanes};
+    use crate::{Config, Engine, Writer};
+
+    /// A writer with a node in each of two zones, and therefore chunks.
+    fn writer() -> Writer {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for name in ["a", "b"] {
+            let node = node(name).zone(name).cpu(1_000).memory(1 << 30).build();
+            writer.add_node(node).unwrap();
+        }
+        writer
+    }
+
+    /// Counts the pods of a version by zone, and returns their number.
+    fn count(ledger: &mut Ledger, cluster: &Cluster) -> i64 {
+        let start = |keys: &mut Keys| {
+            keys.at(cluster, &"topology.kubernetes.io/zone".into());
+        };
+        let (keys, _) = ledger.follow(cluster, Generation(0), start, |keys, chunk, part| {
+            for lane in lanes(chunk.live()) {
+                let domain = keys.0[0].topology.domain_in(chunk, lane).unwrap();
+                part.add(0, domain, i64::from(chunk.pods()[lane]));
+            }
+        });
+        keys.0[0].total()
+    }
+
+    /// Plans a pod on each of these nodes.
+    fn planned(writer: &Writer, nodes: &[&str]) -> (Plan, Vec<Arc<Pod>>) {
+        let mut plan = Plan::new(writer.cluster()).unwrap();
+        let pods = nodes.iter().map(|name| pod(format!("on-{name}")).on(*name).build());
+        let pods: Vec<Arc<Pod>> = pods.map(Arc::new).collect();
+        pods.iter().for_each(|pod| plan.assume(pod).unwrap());
+        (plan, pods)
+    }
+
+    #[test]
+    fn a_plan_is_counted_from_its_start_although_newer_versions_were_counted() {
+        let mut writer = writer();
+        let mut ledger = Ledger::default();
+        let (plan, _) = planned(&writer, &["a", "b"]);
+        // Events that change no chunk.
+        for name in ["x", "y"] {
+            writer.put_pending(pod(name).build()).unwrap();
+        }
+        assert_eq!(count(&mut ledger, writer.cluster()), 0);
+        assert_eq!(count(&mut ledger, &plan), 2);
+        assert_eq!(count(&mut ledger, writer.cluster()), 0);
+    }
+
+    #[test]
+    fn an_older_version_has_no_pods_of_chunks_that_were_taken_over_later() {
+        let (mut writer, mut ledger) = (writer(), Ledger::default());
+        let since = writer.cluster().generation();
+        assert_eq!(count(&mut ledger, writer.cluster()), 0);
+        let (plan, pods) = planned(&writer, &["a"]);
+        assert_eq!(count(&mut ledger, &plan), 1);
+        writer.add_pod(pod("other").on("b").build()).unwrap();
+        writer.publish();
+        let older = writer.reader().snapshot();
+        let prepared = Prepared::new(plan);
+        let event = Event::AssumeEach { pods: pods.into(), decided_on: Some(since), prepared };
+        assert_eq!(writer.apply(&event).unwrap().added, 1);
+        assert_eq!(count(&mut ledger, &older), 1);
+        assert_eq!(count(&mut ledger, writer.cluster()), 2);
+    }
 
     #[test]
     fn threads_remember_values_of_their_own() {

@@ -66,6 +66,14 @@ impl Topology {
         matches!(self.domains, Domains::Hosts(_))
     }
 
+    /// Returns whether a domain may contain several nodes.
+    fn has_shared_domains(&self) -> bool {
+        match &self.domains {
+            Domains::Hosts(hosts) => hosts.are_shared(),
+            Domains::Sets(..) => true,
+        }
+    }
+
     /// Returns the domain of a lane, or `None` if the node lacks the key.
     pub(super) fn domain_in(&self, chunk: &Chunk, lane: usize) -> Option<Domain> {
         let domain = match &self.domains {
@@ -128,10 +136,17 @@ impl Sums {
         Sums { topology, sums, total: 0, changes: Vec::new() }
     }
 
-    /// Adds to the shared sums.
-    pub(super) fn count(&mut self, domain: Domain, amount: i64) {
+    /// Adds to the shared sums. Returns whether the total, or a sum that other nodes may read, has become positive or is
+    /// not positive any more.
+    pub(super) fn count(&mut self, domain: Domain, amount: i64) -> bool {
+        let has_crossed = |before: i64, after: i64| (before > 0) != (after > 0);
+        let total = self.total;
         self.total += amount;
-        Arc::make_mut(&mut self.sums)[domain as usize] += amount;
+        let sum = &mut Arc::make_mut(&mut self.sums)[domain as usize];
+        let before = *sum;
+        *sum += amount;
+        has_crossed(total, self.total)
+            || has_crossed(before, *sum) && self.topology.has_shared_domains()
     }
 
     /// Adds to this clone only.

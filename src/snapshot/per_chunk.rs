@@ -32,13 +32,13 @@ pub(crate) struct PerChunk<T> {
     values: Vec<(Generation, T)>,
 }
 
-/// What remains of a cache when another version is followed.
+/// The values that a cache keeps when it follows another version.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Followed {
     /// All values.
     All,
-    /// All values except those of the listed chunks, which are outdated. Values computed after this generation may have
-    /// been renumbered.
+    /// All values except those of the listed chunks, which are outdated. Generations after this one denote other states
+    /// than before: a plan was entered or left.
     Until(Generation, Vec<u32>),
     /// None.
     Nothing,
@@ -68,15 +68,18 @@ impl<T> PerChunk<T> {
         self.plan.clone_from(&cluster.plan);
         let mut outdated = Vec::new();
         let mut since = left.and_then(|left| self.leave(&left, &mut outdated));
-        if let Some(entered) = self.plan.as_ref().map(|plan| plan.since)
-            && entered < self.newest
-        {
-            // Another thread has followed newer versions.
-            self.newest = entered;
+        if let Some(entered) = self.plan.as_ref().map(|plan| plan.since) {
             since = since.into_iter().chain([entered]).min();
-            let chunks: Vec<u32> = self.chunks().collect();
-            outdated
-                .extend(chunks.into_iter().filter(|chunk| self.is_outdated(*chunk, entered, None)));
+            if entered < self.newest {
+                // Another thread has followed newer versions.
+                self.newest = entered;
+                let chunks: Vec<u32> = self.chunks().collect();
+                outdated.extend(
+                    chunks
+                        .into_iter()
+                        .filter(|chunk| self.renumber_or_outdate(*chunk, entered, None)),
+                );
+            }
         }
         since.map_or(Followed::All, |since| Followed::Until(since, outdated))
     }
@@ -89,7 +92,9 @@ impl<T> PerChunk<T> {
         planned.dedup();
         if !plan.is_adopted() {
             outdated.extend(
-                planned.iter().filter(|chunk| self.is_outdated(**chunk, plan.since, Some(plan))),
+                planned
+                    .iter()
+                    .filter(|chunk| self.renumber_or_outdate(**chunk, plan.since, Some(plan))),
             );
         }
         for chunk in planned {
@@ -101,7 +106,12 @@ impl<T> PerChunk<T> {
 
     /// If the value of a chunk is newer than `since`, gives it the writer's generation that the plan maps it to, or
     /// marks it as outdated if there is none. Returns whether it marked the value.
-    fn is_outdated(&mut self, chunk: u32, since: Generation, plan: Option<&PlanId>) -> bool {
+    fn renumber_or_outdate(
+        &mut self,
+        chunk: u32,
+        since: Generation,
+        plan: Option<&PlanId>,
+    ) -> bool {
         let Some(place) = self.place(chunk) else { return false };
         let at = &mut self.values[place].0;
         if *at <= since || *at == OUTDATED {
@@ -110,6 +120,11 @@ impl<T> PerChunk<T> {
         let now = plan.and_then(|plan| plan.renumbered(chunk, *at));
         *at = now.unwrap_or(OUTDATED);
         now.is_none()
+    }
+
+    /// Returns an upper bound of the generations of the values, without those that were computed from the plan.
+    pub(crate) fn newest(&self) -> Generation {
+        self.newest
     }
 
     /// Returns the chunks that have a value.
@@ -231,7 +246,7 @@ mod tests {
         values.renew(1, now, || "before");
         values.renew(2, now, || "before");
         let (first, next) = plan(&writer);
-        assert_eq!(values.follow(&first), Followed::All);
+        assert_eq!(values.follow(&first), Followed::Until(now, vec![]));
         *values.renew(2, next, || "") = "planned";
         values.renew(3, now, || "unchanged by the plan");
         assert_eq!(values.get(2, next), Some(&"planned"));

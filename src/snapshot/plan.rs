@@ -243,7 +243,7 @@ impl Draft {
                 let can_be_taken = has_numbers
                     && is_unchanged(place.chunk)
                     && is_new(&pod.uid)
-                    && !could_be_mistaken(own, *number, &pod.template);
+                    && !could_be_mistaken((own, other), *number, (&pod.template, place.chunk));
                 // The node itself is not read: that would cost a cache miss for each pod.
                 nodes.extend(can_be_taken.then_some(*slot));
                 candidates.push(Candidate {
@@ -356,12 +356,16 @@ impl Candidate {
     }
 }
 
-/// Returns whether another pod's check could mistake a pod of this template for a pod of another one. A plan numbers
-/// templates by itself, and a chunk that is taken over has the plan's numbers until each pod's turn. Checks look up
-/// only the templates of pods with affinity.
-fn could_be_mistaken(own: &Cluster, number: TemplateId, template: &Template) -> bool {
-    let has_affinity = template.pod_affinity.is_some() || template.pod_anti_affinity.is_some();
-    has_affinity && own.template(number).is_none_or(|known| **known != *template)
+/// Returns whether another pod's check could mistake a pod of this template, in this chunk, for a pod of another one. A
+/// plan numbers templates by itself, and a chunk that is taken over has the plan's numbers until each pod's turn. Checks
+/// look up only the templates of pods on nodes that have a pod with affinity.
+fn could_be_mistaken(
+    (own, planned): (&Cluster, &Cluster),
+    number: TemplateId,
+    (template, chunk): (&Template, u32),
+) -> bool {
+    own.template(number).is_none_or(|known| **known != *template)
+        && planned.chunks.get(chunk).is_some_and(|chunk| chunk.with_affinity() != 0)
 }
 
 /// Returns whether the resources that pods of this template request have the same numbers in both states. A chunk
@@ -548,7 +552,7 @@ mod tests {
         assert_eq!(values.get(a, at), Some(&"adopted"));
         let mut later = Plan::new(writer.cluster()).unwrap();
         later.assume(&pod("q").cpu(100).on("b").build()).unwrap();
-        assert_eq!(values.follow(&later), Followed::All);
+        assert_eq!(values.follow(&later), Followed::Until(since.next(), vec![]));
         let (b, planned) = chunk_of(&later, "b");
         values.renew(b, planned, || "planned");
         // The generation is also that of the old plan's pod.

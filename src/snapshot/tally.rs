@@ -52,14 +52,18 @@ pub(crate) struct InLane {
 }
 
 impl Groups {
-    /// Counts pods, each given with its group's number, its lane, and whether it is not being deleted.
-    fn of(mut pods: Vec<(u32, u8, bool)>) -> Groups {
-        pods.sort_unstable();
+    /// Combines counts, each given with its group's number.
+    fn of(mut counts: Vec<(u32, InLane)>) -> Groups {
+        counts.sort_unstable_by_key(|(number, of)| (*number, of.lane));
         let mut groups = Groups::default();
-        for group in pods.chunk_by(|a, b| a.0 == b.0) {
-            groups.lanes.extend(group.chunk_by(|a, b| a.1 == b.1).map(|same| {
-                let living = same.iter().filter(|(_, _, living)| *living).count() as u32;
-                InLane { lane: same[0].1, pods: same.len() as u32, living }
+        for group in counts.chunk_by(|a, b| a.0 == b.0) {
+            groups.lanes.extend(group.chunk_by(|a, b| a.1.lane == b.1.lane).map(|same| {
+                let sum = |count: fn(&InLane) -> u32| same.iter().map(|(_, of)| count(of)).sum();
+                InLane {
+                    lane: same[0].1.lane,
+                    pods: sum(|of| of.pods),
+                    living: sum(|of| of.living),
+                }
             }));
             groups.ends.push((group[0].0, groups.lanes.len() as u32));
         }
@@ -97,6 +101,17 @@ impl Groups {
     }
 }
 
+/// Counts one pod of a group. Pods of one group are usually adjacent on their node.
+fn count(counts: &mut Vec<(u32, InLane)>, number: u32, lane: u8, is_living: bool) {
+    match counts.last_mut() {
+        Some((of, last)) if (*of, last.lane) == (number, lane) => {
+            last.pods += 1;
+            last.living += u32::from(is_living);
+        }
+        _ => counts.push((number, InLane { lane, pods: 1, living: u32::from(is_living) })),
+    }
+}
+
 /// Appends the counts of one group, with those of the lanes in `which` taken from `new`. `new` has no other lanes, and
 /// both are sorted by lane.
 fn replace_lanes(all: &mut Vec<InLane>, mut old: &[InLane], mut new: &[InLane], which: u64) {
@@ -120,8 +135,7 @@ fn replace_lanes(all: &mut Vec<InLane>, mut old: &[InLane], mut new: &[InLane], 
 impl Tally {
     /// Counts the pods of the lanes in `which`.
     fn of(cluster: &Cluster, chunk: &Chunk, which: u64) -> Tally {
-        let mut pods: Vec<(u32, u8, bool)> = Vec::new();
-        let mut affine: Vec<(u32, u8, bool)> = Vec::new();
+        let (mut pods, mut affine) = (Vec::new(), Vec::new());
         // Pods of the same template are usually adjacent.
         let mut last = (u32::MAX, 0, i32::MAX);
         let mut lowest = [i32::MAX; LANES];
@@ -137,10 +151,10 @@ impl Tally {
                 }
                 lowest[lane] = lowest[lane].min(last.2);
                 let is_living = record.deletion_time().is_none();
-                pods.push((last.1, lane as u8, is_living));
+                count(&mut pods, last.1, lane as u8, is_living);
                 let template = has_affinity.then(|| cluster.template(record.template)).flatten();
                 if template.is_some_and(|template| template.traits().affinity) {
-                    affine.push((record.template, lane as u8, is_living));
+                    count(&mut affine, record.template, lane as u8, is_living);
                 }
             }
         }
@@ -295,6 +309,8 @@ pub(crate) struct Hosts {
     /// The number of each node's hostname by slot; [`Hosts::NONE`] if the node has no hostname label.
     by_slot: Vec<u32>,
     bound: usize,
+    /// Whether several nodes have one hostname.
+    are_shared: bool,
 }
 
 impl Hosts {
@@ -308,6 +324,7 @@ impl Hosts {
         let slots = last.max().map_or(0, |slot| slot + 1);
         let mut by_slot = vec![Hosts::NONE; slots as usize];
         let mut others: HashMap<&str, u32, Keyed> = HashMap::default();
+        let mut are_shared = false;
         for chunk in all() {
             let own = chunk.live() & chunk.hosts();
             for slot in lanes(own).map(|lane| chunk.slot()[lane].0) {
@@ -317,12 +334,20 @@ impl Hosts {
                 let node = chunk.identity(lane).and_then(|identity| identity.node.as_ref());
                 let Some(name) = node.and_then(|node| node.labels.get(HOSTNAME)) else { continue };
                 let next = slots + others.len() as u32;
-                let number = Hosts::slot_of(cluster, name);
-                by_slot[chunk.slot()[lane].0 as usize] =
-                    number.unwrap_or_else(|| *others.entry(name).or_insert(next));
+                let known = Hosts::slot_of(cluster, name).or_else(|| others.get(name).copied());
+                are_shared |= known.is_some();
+                by_slot[chunk.slot()[lane].0 as usize] = known.unwrap_or_else(|| {
+                    others.insert(name, next);
+                    next
+                });
             }
         }
-        Hosts { by_slot, bound: slots as usize + others.len() }
+        Hosts { by_slot, bound: slots as usize + others.len(), are_shared }
+    }
+
+    /// Returns whether several nodes have one hostname.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.are_shared
     }
 
     /// Returns the slot of the node with this name if its hostname is the same.

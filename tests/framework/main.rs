@@ -1,6 +1,7 @@
 //! Tests of the framework: extension points, plugins and the scheduling cycle over a version. `tests/engine/main.rs`
 //! lists the tests that have binaries of their own, and the reasons.
 
+mod affinity_cache;
 mod chunk_paths;
 mod chunk_scores;
 mod extenders;

@@ -2,14 +2,14 @@
 //! other templates, and not to pods that other nodes are named for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, Filter, Framework, Plugin, Point, PreFilter, Status,
+    Algorithm, AlgorithmConfig, Code, Cycle, Filter, Framework, Plugin, Point, PreFilter, Status,
 };
 use portolan::model::{Labels, node, pod};
 use portolan::plugins::default_plugins;
-use portolan::snapshot::Chunk;
+use portolan::snapshot::{Chunk, LANES};
 use portolan::{Cluster, Config, Engine, NodeInfo};
 
 fn algorithm(plugin: impl Plugin + 'static) -> Algorithm {
@@ -128,4 +128,76 @@ fn verdicts_of_a_forgotten_template_are_not_used_for_another() {
             }
         }
     }
+}
+
+/// Rejects the nodes whose numbers are less than `least`, which is its version, and counts the chunks it is asked about.
+#[derive(Clone, Default)]
+struct Versioned {
+    least: Arc<AtomicU64>,
+    asked: Arc<AtomicU64>,
+    has_no_version: Arc<AtomicBool>,
+}
+
+impl Plugin for Versioned {
+    fn name(&self) -> &'static str {
+        "Versioned"
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        Ok(PreFilter::Filter(Box::new(self.clone())))
+    }
+}
+
+impl Filter for Versioned {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let number: u64 = node.name()[1..].parse().unwrap();
+        let is_less = number < self.least.load(Ordering::Relaxed);
+        is_less.then(|| Status::new(Code::Unschedulable, "Versioned", "less"))
+    }
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let lanes = (0..LANES).filter(|lane| mask >> lane & 1 == 1);
+        let nodes = lanes.filter_map(|lane| Some((lane, cluster.node_in(chunk, lane)?)));
+        let passed = nodes.filter(|(_, node)| self.filter(*node).is_none());
+        Ok(passed.fold(0, |passed, (lane, _)| passed | 1 << lane))
+    }
+    fn version(&self) -> Option<u64> {
+        let version = self.least.load(Ordering::Relaxed);
+        (!self.has_no_version.load(Ordering::Relaxed)).then_some(version)
+    }
+}
+
+#[test]
+fn a_filter_is_asked_again_about_changed_nodes_and_if_its_version_changes() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    // Two chunks, all of which are examined.
+    for n in 0..100 {
+        writer.add_node(node(format!("n{n}")).cpu(1_000).memory(1 << 30).build()).unwrap();
+    }
+    let plugin = Versioned::default();
+    let mut algorithm = algorithm(plugin.clone());
+    let pod = pod("p").cpu(100).build();
+    let mut cycle = |writer: &portolan::Writer| {
+        let feasible = algorithm.schedule(writer.cluster(), &pod).map_or(0, |of| of.feasible);
+        (feasible, plugin.asked.swap(0, Ordering::Relaxed))
+    };
+    // The verdicts of a template's first pod are not kept.
+    assert_eq!(cycle(&writer), (100, 2));
+    assert_eq!(cycle(&writer), (100, 2));
+    assert_eq!([cycle(&writer), cycle(&writer)], [(100, 0), (100, 0)]);
+    writer.update_node(node("n70").cpu(10).memory(1 << 30).build()).unwrap();
+    assert_eq!([cycle(&writer), cycle(&writer)], [(99, 1), (99, 0)]);
+    plugin.least.store(30, Ordering::Relaxed);
+    assert_eq!([cycle(&writer), cycle(&writer)], [(69, 2), (69, 0)]);
+    plugin.least.store(100, Ordering::Relaxed);
+    assert_eq!(cycle(&writer).0, 0);
+    // The error of a pod that fits nowhere asks again, to count the reasons.
+    plugin.least.store(0, Ordering::Relaxed);
+    assert_eq!([cycle(&writer), cycle(&writer)], [(99, 2), (99, 0)]);
+    plugin.has_no_version.store(true, Ordering::Relaxed);
+    assert_eq!([cycle(&writer), cycle(&writer)], [(99, 2), (99, 2)]);
+    plugin.has_no_version.store(false, Ordering::Relaxed);
+    assert_eq!([cycle(&writer), cycle(&writer)], [(99, 2), (99, 0)]);
 }

@@ -242,7 +242,20 @@ fn a_check_sees_no_later_pod_of_the_batch_that_could_be_taken_over() {
         let other = pod(format!("other-{n}")).label("n", &n.to_string()).on("n4");
         Event::add_pod(other.pod_anti_affinity(one_rack(LabelSelector::Nothing)).build())
     });
-    let placed = beside_nodes(&[node], pods, 1, &[vec![beside], apart.collect()].concat());
+    let placed = beside_nodes(
+        &[node.clone()],
+        pods,
+        1,
+        &[vec![beside.clone()], apart.clone().collect()].concat(),
+    );
+    assert!(placed.iter().all(Result::is_ok), "{placed:?}");
+
+    // The same, but the later pod has no affinity itself. Another pod of its node has.
+    let resident = pod("resident").label("app", "x").pod_affinity(near()).on("n1").build();
+    let plain = only_on("plain", "n2").label("app", "x");
+    let pods = [only_on("first", "n1"), plain, late("y")];
+    let nodes = [node, Event::add_pod(resident)];
+    let placed = beside_nodes(&nodes, pods, 1, &[vec![beside], apart.collect()].concat());
     assert!(placed.iter().all(Result::is_ok), "{placed:?}");
 }
 
