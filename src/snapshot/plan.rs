@@ -124,9 +124,7 @@ impl Plan {
                 self.draft.cluster.at_slot(slot).and_then(|node| node.lane().pods.records().last());
             self.placed.extend(last.map(|record| (slot, record.template)));
         }
-        let made = freeing::made().wrapping_sub(made);
-        self.made += made;
-        self.draft.cluster.made += made;
+        self.made += freeing::made().wrapping_sub(made);
         Ok(())
     }
 }
@@ -191,8 +189,10 @@ impl Draft {
         if !self.can_adopt(&plan, pods) {
             return Err(plan);
         }
-        let Plan { draft, id, placed: places, .. } = *plan;
+        let Plan { draft, id, placed: places, made } = *plan;
         let mut planned = draft.cluster;
+        // The writer may have allocated since the version was frozen, when it moved the horizon.
+        planned.made = self.cluster.made + made;
         // Only the writer changes the index of uids that all versions share.
         std::mem::swap(&mut planned.uids, &mut self.cluster.uids);
         planned.plan = None;
@@ -671,6 +671,40 @@ mod tests {
         writer.add_pod(of_app("other", "other", 4).on("b").build()).unwrap();
         commit(&mut writer, since, (plan, vec![Arc::new(planned)]));
         assert_eq!(counted(writer.cluster(), "a"), ["planned"]);
+    }
+
+    #[test]
+    fn allocations_of_plans_and_of_moving_the_horizon_before_them_are_counted() {
+        for is_changed in [false, true] {
+            let mut writer = writer();
+            let (before, here) = (writer.cluster().made, freeing::made());
+            let many = |n: usize| pod(format!("many{n}")).on("b").build();
+            for n in 0..500 {
+                writer.add_pod(many(n)).unwrap();
+            }
+            for n in 0..500 {
+                writer.remove_pod(&many(n)).unwrap();
+            }
+            // Moves the horizon once the version is frozen.
+            writer.publish();
+            let version = writer.snapshot();
+            assert!(writer.cluster().made > version.made, "moving the horizon allocated nothing");
+            let mut plan = Plan::new(&version).unwrap();
+            let pods = [pod("p").on("a").build(), pod("q").on("b").build()];
+            pods.iter().for_each(|pod| plan.assume(pod).unwrap());
+            if is_changed {
+                writer.add_pod(pod("other").on("b").build()).unwrap();
+            }
+            let (id, pods) = (plan.id.clone(), pods.map(Arc::new));
+            let event = Event::AssumeEach {
+                pods: pods.into(),
+                decided_on: Some(version.generation()),
+                prepared: Prepared::new(plan),
+            };
+            assert_eq!(writer.apply(&event).unwrap().added, 2);
+            assert_eq!(id.is_adopted(), !is_changed);
+            assert_eq!(writer.cluster().made - before, freeing::made().wrapping_sub(here));
+        }
     }
 
     #[test]
