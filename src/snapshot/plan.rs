@@ -284,9 +284,6 @@ impl Draft {
         let at = grafts.position(chunk)?;
         let template = self.acquire_template(&pod.template)?;
         let generation = self.cluster.generation();
-        // A template may have its planned number, and its labels another one.
-        let labels = grafts.plan.pod_labels_of(planned);
-        let is_renumbered = template != planned || labels != self.cluster.pod_labels_of(template);
         if grafts.chunks[at].1.is_none() {
             self.cluster.made += std::mem::take(&mut grafts.plan.made);
             let others = &mut grafts.plan.draft.cluster.chunks;
@@ -295,9 +292,10 @@ impl Draft {
         }
         self.cluster.chunks.update(chunk, generation, |chunk| {
             chunk.requested_mut().generation[lane] = generation;
-            // The check of another pod may have counted this one before its numbers were known here.
+            // The plan or the check of another pod may have counted this one under other numbers. Its labels may have
+            // another number even if its template has not.
             chunk.forget_counts(lane);
-            if is_renumbered {
+            if template != planned {
                 let (key, text) = pod.uid.key();
                 let pods = &mut chunk.lane_mut(lane).pods;
                 if let Some(index) = pods.find(key, text) {
