@@ -671,6 +671,23 @@ mod tests {
         assert_eq!(counted(writer.cluster(), "a"), ["planned"]);
     }
 
+    /// A thread may follow a plan that starts within another one, which has been taken over meanwhile. It has seen no
+    /// change of the writer between both starts.
+    #[test]
+    fn between_a_plan_that_was_taken_over_and_a_later_one_no_value_counts_as_known() {
+        let mut writer = writer();
+        let since = writer.cluster().generation();
+        let (planned, pods) = plan(&writer, &["a"]);
+        let mut values = PerChunk::default();
+        values.follow(&planned);
+        let (a, at) = chunk_of(&planned, "a");
+        values.renew(a, at, || ());
+        writer.add_pod(pod("other").on("b").build()).unwrap();
+        let (later, _) = plan(&writer, &["b"]);
+        commit(&mut writer, since, (planned, pods));
+        assert_eq!(values.follow(&later), Followed::Until(since, vec![a]));
+    }
+
     #[test]
     fn allocations_of_plans_and_of_moving_the_horizon_before_them_are_counted() {
         for is_changed in [false, true] {
