@@ -97,6 +97,30 @@ mod tests {
     }
 
     #[test]
+    fn one_long_batch_counts_for_a_quarter() {
+        let pace = Pace::new();
+        (0..100).for_each(|_| pace.note(SLEEP / 5));
+        pace.note(SLEEP * 2);
+        assert!(pace.patience() > SLEEP, "{:?}", pace.patience());
+        (0..2).for_each(|_| pace.note(SLEEP * 2));
+        assert_eq!(pace.patience(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_batch_counts_when_it_ends() {
+        let pace = Pace::new();
+        let begun = Instant::now();
+        while begun.elapsed() < SLEEP * 5 {
+            std::hint::spin_loop();
+        }
+        assert_eq!(pace.patience(), SLEEP);
+        pace.end(None);
+        assert_eq!(pace.patience(), SLEEP);
+        pace.end(Some(begun));
+        assert_eq!(pace.patience(), Duration::ZERO);
+    }
+
+    #[test]
     fn one_batch_in_many_is_timed() {
         let (pace, mut watch) = (Pace::new(), Watch::default());
         let timed = (0..1_000).filter(|_| pace.begin(&mut watch).is_some()).count();
