@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use portolan::log::{Applied, Event, Follower, Relist};
-use portolan::model::{Generation, Node, Object, Pod, Uid, node, pod};
+use portolan::model::{Generation, Node, Object, Pod, Quantity, Uid, node, pod};
 use portolan::snapshot::{Cluster, GodelConfig};
 use portolan::{Config, Engine, Reader, Writer};
 use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
 
-const NODES: usize = if cfg!(miri) { 4 } else { 150 };
+/// More than the pods of the first run, which looks its nodes up in the cluster.
+const NODES: usize = if cfg!(miri) { 4 } else { 300 };
 const PODS: usize = if cfg!(miri) { 300 } else { 3_000 };
 const CASES: u32 = if cfg!(miri) { 1 } else { 24 };
 
@@ -284,6 +285,70 @@ fn sums_that_overflow_are_rejected_as_one_by_one() {
     assert!(!expected.rejected.is_empty() || cfg!(miri));
     assert_eq!(loaded, expected);
     assert_equal(&mut one, &mut other, "loaded");
+}
+
+/// Two pods whose sum overflows, on one node: the first one is assumed before the load, or confirmed with another
+/// amount at its start, or is in its first run. The second one is in a later run.
+#[test]
+fn two_pods_that_overflow_a_sum_are_not_both_loaded() {
+    let sized = |name: &str, resource: &str, is_huge: bool| {
+        let amount = if is_huge { i64::MAX / 2 + 1 } else { 1 };
+        let new = pod(name).on("n0");
+        let new = match resource {
+            "memory" => new.memory(amount),
+            _ => new.request(resource, Quantity::whole(amount)),
+        };
+        Arc::new(new.build())
+    };
+    for resource in ["memory", "example.com/a"] {
+        for (before, in_load) in [(true, false), (false, true)] {
+            for is_known in [true, false] {
+                let pods: Vec<Arc<Pod>> = (0..2_000)
+                    .map(|n| {
+                        let is_huge = n == 0 && in_load || n == 1_000;
+                        sized(&format!("p{n}"), resource, is_huge)
+                    })
+                    .collect();
+                let (mut one, mut other) = (Side::new(None), Side::new(None));
+                let known = sized(if is_known { "p0" } else { "known" }, resource, before);
+                for side in [&mut one, &mut other] {
+                    let vast = Quantity::whole(i64::MAX);
+                    let node = node("n0").memory(i64::MAX).pods(1).resource("example.com/a", vast);
+                    side.writer.add_node(node.build()).unwrap();
+                    side.writer.assume_pod(Pod::clone(&known)).unwrap();
+                }
+                let expected = one_by_one(&mut one.writer, Vec::new(), Vec::new(), &pods);
+                let loaded = other.writer.load([], Vec::<Node>::new(), pods);
+                assert_eq!(loaded, expected);
+                assert_equal(&mut one, &mut other, "loaded");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_load_counts_no_claims_of_pods_whose_node_is_known_only_by_its_pods() {
+    let (mut one, mut other) = (Side::new(None), Side::new(None));
+    for side in [&mut one, &mut other] {
+        side.writer.add_pod(pod("first").on("ghost").build()).unwrap();
+    }
+    let pods = (0..300).map(|n| {
+        let on = if n % 100 == 50 { "ghost" } else { "n0" };
+        Arc::new(pod(format!("p{n}")).claim(format!("c{n}")).on(on).build())
+    });
+    let pods: Vec<Arc<Pod>> = pods.collect();
+    let nodes = || (0..NODES).map(|n| Arc::new(node(format!("n{n}")).build())).collect::<Vec<_>>();
+    let expected = one_by_one(&mut one.writer, Vec::new(), nodes(), &pods);
+    assert_eq!(other.writer.load([], nodes(), pods), expected);
+    assert_equal(&mut one, &mut other, "loaded");
+}
+
+#[test]
+fn each_loaded_object_takes_a_generation_although_nobody_follows() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    let loaded = writer.load([], nodes(3), pods(3, 0));
+    assert_eq!(loaded.generation, Generation((NODES + PODS) as u64));
+    assert_eq!(writer.cluster().generation(), loaded.generation);
 }
 
 #[test]
