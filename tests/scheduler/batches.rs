@@ -712,6 +712,16 @@ fn a_cycle_that_fails_after_its_search_counts_once() {
     assert_eq!(placed.iter().filter(|placed| placed.is_err()).count(), 1);
 }
 
+#[test]
+fn each_search_of_a_series_starts_where_the_last_one_ended() {
+    let nodes: Vec<_> = (0..300)
+        .map(|n| node(format!("n{n}")).cpu(1_000 + n * 7 % 300).memory(1 << 30).pods(10).build())
+        .collect();
+    let config = AlgorithmConfig { percentage_of_nodes: 40, ..AlgorithmConfig::default() };
+    let placed = both_ways(&nodes, Framework::default_profile, &config, &pods(0..6, 100));
+    assert!(placed.iter().all(Result::is_ok), "{placed:?}");
+}
+
 /// Several threads place and forget pods in batches of random sizes.
 fn storm(threads: u64) {
     const ROOM: usize = 6 * 10;
