@@ -170,7 +170,7 @@ def scheduling(runner):
             ("queue and binding in memory: ", ["--queue"]),
             ("a thread of its own applies events: ", ["--spawned"]),
             ("all nodes evaluated: ", ["--percentage-of-nodes", "100"]),
-            ("100,000 nodes: ", ["--workload", "basic,distinct", "--nodes", "300" if runner.quick else "100000"]),
+            ("100,000 nodes: ", ["--workload", "basic,distinct"] + ([] if runner.quick else ["--nodes", "100000"])),
         ],
     )
     # The attempts of these are not limited by the nodes.

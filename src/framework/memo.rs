@@ -114,9 +114,9 @@ impl VerdictCache {
 /// Whether the cache of a template outlives the cycle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// It does not, because this pod's verdicts are not those of its template.
+    /// The cache is discarded: this pod's verdicts differ from those of its template.
     Never,
-    /// It does if the template has been seen before. If each pod has a template of its own, all cycles use the same
+    /// The cache is kept if the template has been seen before. If each pod has a template of its own, all cycles use the same
     /// memory, and the caches of other templates stay.
     FromSecondPod,
     Always,
@@ -130,7 +130,7 @@ pub(super) struct Memo {
     caches: ByTemplate<VerdictCache>,
     /// The cache for pods that are not cached. Only its memory is reused.
     uncached: VerdictCache,
-    /// Hashes of templates that were seen once. Several templates share a place, which holds the latest one.
+    /// Hashes of templates that were seen once. Several templates share an entry, which holds the latest one.
     seen: Box<[u64; SEEN]>,
 }
 

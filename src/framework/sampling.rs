@@ -62,10 +62,10 @@ pub(crate) struct Order {
 /// The part of a list that a sample examines first: one of `of` equal parts, or the whole list if `of` is 1.
 ///
 /// Schedulers with different sections examine and change different chunks, so their placements rarely conflict and the
-/// caches of each stay valid. The sections are handed on in turn, so that each scheduler comes to all nodes even if the
-/// others have nothing to do. A turn lasts for as many events as the list has nodes, rounded up to a power of two: few
-/// enough that the nodes of different sections differ by few pods, and many enough that refilling the caches costs little.
-/// It is rounded so that a few more or fewer nodes rarely move the sections.
+/// caches of each stay valid. The sections rotate among the schedulers, so that each scheduler reaches all nodes even if
+/// the others are idle. A turn lasts for as many events as the list has nodes, rounded up to a power of two. Shorter turns
+/// would refill the caches too often; longer ones would let the sections differ by too many pods. Because of the rounding,
+/// a few more or fewer nodes rarely move the sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) index: u32,

@@ -147,7 +147,7 @@ const SLOTS: usize = 8;
 /// whether a value is cached.
 ///
 /// Schedulers on several threads may share a plugin. With the same values they would wait for each other, and their plans
-/// start at different versions, so each would count again what another has counted for its plan. A thread therefore uses
+/// start at different versions, so each would repeat counts that another made for its plan. A thread therefore uses
 /// the slot of its number, modulo [`SLOTS`]; two threads may share one, and then wait for each other.
 pub(super) struct Remembered<T>([Mutex<ByTemplate<T>>; SLOTS]);
 

@@ -137,11 +137,10 @@ impl Deref for Plan {
     }
 }
 
-/// The chunks of a plan in which nothing but the plan has happened, to be taken over in place of the draft's own.
+/// The chunks of a plan that no other event has changed. They replace the draft's chunks.
 pub(crate) struct Grafts {
     plan: Box<Plan>,
-    /// The numbers of the chunks, sorted, each with the generation that last touched it in the plan once it was taken
-    /// over.
+    /// The chunk numbers, sorted. Once a chunk is taken over, its last generation in the plan is stored beside it.
     chunks: Vec<(u32, Option<Generation>)>,
 }
 
@@ -207,9 +206,9 @@ impl Draft {
         Ok(())
     }
 
-    /// Finds the chunks of a plan that can be taken over, although other events came in between: those that these events
-    /// did not change, whose pods are all unknown and still fit, and that no check of an earlier pod sees. The plan must
-    /// be for these pods. `check` checks the placements of pods of one template. O(pods × log n).
+    /// Finds the chunks of a plan that can be taken over after other events. These events must not have changed the
+    /// chunk, its pods must be unknown and still fit, and no check of an earlier pod may read it. The plan must be for
+    /// these pods. `check` checks the placements of pods of one template. O(pods × log n).
     pub(crate) fn grafts(
         &self,
         plan: Box<Plan>,

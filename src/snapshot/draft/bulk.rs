@@ -400,7 +400,7 @@ fn listed(cluster: &Cluster, name: &Name) -> Option<(NodeSlot, Place)> {
         .and_then(|slot| Some((NodeSlot(slot), found?)))
 }
 
-/// What is written to the chunks.
+/// The data to write to the chunks.
 struct Writing<'a, P> {
     pods: &'a [P],
     found: &'a [Found],

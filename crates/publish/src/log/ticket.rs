@@ -65,7 +65,7 @@ enum Waiter {
 /// ```
 ///
 /// A ticket may be dropped without waiting, even after it was polled; its event is folded anyway. Its task may then be
-/// woken once for nothing.
+/// woken once unnecessarily.
 ///
 /// # As a future
 ///

@@ -1,7 +1,7 @@
 //! The log and its writer: any thread submits events, and the thread that holds the token folds them.
 //!
 //! One code path drains the log in every mode. It folds a batch of bounded size, publishes once, and only then answers
-//! the batch's tickets. So a thread that has an outcome finds its event in what readers see. Submitters take turns at
+//! the batch's tickets. So a thread that has an outcome finds its event in the published version. Submitters take turns at
 //! this; an [`Attendant`](super::Attendant) is a thread that does nothing else.
 //!
 //! A panic in the fold leaves the state in doubt. So it closes the log, answers every accepted event with `Closed`, and
@@ -357,7 +357,7 @@ impl<F: Fold> Log<F> {
         self.pace.end(begun);
         match folded {
             Ok(folded) => {
-                // Only now: a thread that has an outcome must find its event in what readers see.
+                // Only now: a thread that has an outcome must find its event in the published version.
                 outcomes.drain(..).for_each(|(answer, outcome)| answer.complete(outcome));
                 Ok(folded)
             }
