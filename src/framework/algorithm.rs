@@ -93,8 +93,9 @@ impl Algorithm {
         }
     }
 
-    /// Makes this the algorithm of one of `of` schedulers on one engine, counted from 0: each begins its searches in a
-    /// section of the list of nodes of its own. [`Scheduler`](crate::scheduler::Scheduler) calls this by itself.
+    /// Sets the position, from 0, of this algorithm's scheduler among the `of` schedulers of an engine. Each scheduler
+    /// begins its searches in its own section of the node list. [`Scheduler`](crate::scheduler::Scheduler) calls this by
+    /// itself.
     ///
     /// A search that ends when enough nodes are feasible examines the nodes after those of the search before it, and
     /// leaves the section only if too few of its nodes are feasible. Schedulers without sections examine and change the

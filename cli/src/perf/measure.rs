@@ -118,9 +118,16 @@ impl<'a> Start<'a> {
         }
         let mut first = bench.scheduler()?;
         nofit::fill(engine, shape, nodes, &mut pods)?;
-        for _ in (0..arguments.init()).filter(|_| shape != Shape::Preemption) {
-            // If the cluster is too small, the remaining pods are left out.
-            let _ = first.schedule(&pods.make(Shape::Basic), Timestamp(0));
+        let init = if shape == Shape::Preemption { 0 } else { arguments.init() };
+        for placed in 0..init {
+            let is_placed = first.schedule(&pods.make(Shape::Basic), Timestamp(0)).is_ok();
+            // Where the measured pods fit nowhere, these may not fit either.
+            if !is_placed && shape.fits() {
+                let workload = shape.name();
+                return Err(Failure::Usage(format!(
+                    "--init {init}: {nodes} nodes hold only {placed} pods of {workload}"
+                )));
+            }
         }
         nofit::taint(engine, shape, nodes)?;
         let count = arguments.pods(shape);
@@ -187,6 +194,8 @@ pub(super) fn measure(
         "init": arguments.init(),
         "pods": pods.len(),
         "schedulers": schedulers,
+        "batch": arguments.batch,
+        "seed": arguments.seed,
         "spawned": arguments.spawned,
         "percentage_of_nodes": arguments.percentage_of_nodes,
         "failed": all.failed,

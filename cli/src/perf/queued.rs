@@ -83,6 +83,8 @@ pub(super) fn measure(
         "init": arguments.init(),
         "pods": count,
         "schedulers": schedulers,
+        "batch": arguments.batch,
+        "seed": arguments.seed,
         "percentage_of_nodes": arguments.percentage_of_nodes,
         "failed": failed,
         "cycles_per_second": per_second(spent),

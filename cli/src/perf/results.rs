@@ -105,12 +105,16 @@ pub(super) fn table(results: &[Value]) -> String {
 }
 
 fn name(of: &Value) -> String {
-    let count = |key: &str| of[key].as_u64();
-    match (count("processes"), count("schedulers")) {
-        (Some(1), _) => "1 process".to_owned(),
-        (Some(count), _) => format!("{count} processes"),
-        (None, Some(count @ 2..)) => format!("{}, {count} schedulers", text(&of["workload"])),
-        (None, _) => text(&of["workload"]),
+    let number = |key: &str| of[key].as_u64();
+    let workload = match number("batch") {
+        Some(batch @ 2..) => format!("{}, batches of {batch}", text(&of["workload"])),
+        _ => text(&of["workload"]),
+    };
+    match (number("processes"), number("schedulers")) {
+        (Some(1), _) => format!("{workload}, 1 process"),
+        (Some(count), _) => format!("{workload}, {count} processes"),
+        (None, Some(count @ 2..)) => format!("{workload}, {count} schedulers"),
+        (None, _) => workload,
     }
 }
 

@@ -168,7 +168,7 @@ fn processes_are_measured_beside_the_engine() {
     }
     let run = portolan(&[&["perf", "sched", "--processes", "2"][..], &small].concat());
     assert_eq!(run.code, 0, "{}", run.err);
-    assert!(run.out.contains("\n 2 processes "), "{}", run.out);
+    assert!(run.out.contains("\n basic, 2 processes "), "{}", run.out);
     let line =
         "\nbasic, cycles/s: 2 schedulers on one engine / 2 processes with 1 scheduler each = ";
     assert!(run.out.contains(line), "{}", run.out);
