@@ -59,13 +59,15 @@ pub struct RcuCell<T> {
 struct Current<T> {
     /// From `Arc::into_raw`; owns that count.
     version: AtomicPtr<T>,
-    /// The number of versions that were replaced: the index of `version`, or of one before it while it is being replaced.
+    /// The index of `version`, or of an earlier one: the number of versions that were replaced before the last scan.
     index: AtomicUsize,
 }
 
 /// The single writer's end of an [`RcuCell`].
 pub struct RcuWriter<T> {
     cell: sync::Arc<RcuCell<T>>,
+    /// The number of versions that were replaced, at most [`LAST`].
+    replaced: usize,
 }
 
 impl<T: Send + Sync + 'static> Algorithm<T> for RcuCell<T> {
@@ -81,7 +83,7 @@ impl<T: Send + Sync + 'static> Algorithm<T> for RcuCell<T> {
             left: Mutex::new(Vec::new()),
             _owns: PhantomData,
         };
-        RcuWriter { cell: sync::Arc::new(cell) }
+        RcuWriter { cell: sync::Arc::new(cell), replaced: 0 }
     }
 }
 
@@ -93,17 +95,14 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
     }
 
     fn replace(&mut self, next: Arc<T>) -> Replaced<T> {
-        let Current { version, index: indexed } = &*self.cell.current;
-        // Relaxed, here and below: only this writer stores here, and there is one.
+        let version = &self.cell.current.version;
+        // Relaxed: only this writer stores here, and there is one.
         let replaced = version.load(Ordering::Relaxed);
-        let index = indexed.load(Ordering::Relaxed);
         // Pairs with the loads in `reader`: a reader that sees the version sees it whole.
         let order = ordering!("rcu-replace", Release => Relaxed);
         version.store(Arc::into_raw(next).cast_mut(), order);
-        // Pairs with the fence in `announce`, after a load of the index: a reader that sees the index finds the version or a
-        // later one.
-        let order = ordering!("rcu-index", Release => Relaxed);
-        indexed.store((index + 1).min(LAST), order);
+        let index = self.replaced;
+        self.replaced = (index + 1).min(LAST);
         // SAFETY: the pointer in `current` came from `Arc::into_raw` and owns a count. That count passes to this
         // handle, once: the pointer is no longer in `current`, and nobody else takes one out while there is a writer.
         Replaced::new(unsafe { Arc::from_raw(replaced) }, index)
@@ -113,6 +112,9 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
         pins.clear();
         // Pairs with the fence in `RcuReader::announce`; protocol.md argues the cases.
         fenced!("rcu-look-fence");
+        // Relaxed: with the fence above, this pairs with the load of the index before the fence in `announce`. A reader that
+        // sees the index finds the version that was current at the fence above, or a later one.
+        self.cell.current.index.store(self.replaced, Ordering::Relaxed);
         for word in self.cell.slots.words() {
             // Pairs with the stores in `reader` that withdraw an announcement: a reader's accesses to a version before
             // it releases the version happen before the version is freed.
@@ -173,6 +175,7 @@ mod tests {
         let mut writer = RcuCell::start(Arc::new(0));
         let reader: RcuReader<u64> = writer.reader();
         let older: Vec<_> = (1..4).map(|next| writer.replace(Arc::new(next))).collect();
+        look(&writer);
         reader.begin_announcement();
         let later: Vec<_> = (4..7).map(|next| writer.replace(Arc::new(next))).collect();
         let pins = look(&writer);

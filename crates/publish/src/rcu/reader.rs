@@ -106,8 +106,8 @@ impl<T> RcuReader<T> {
             // Relaxed: this releases nothing. Versions announced before stay announced.
             self.word().store(ALL, Ordering::Relaxed);
         } else {
-            // Relaxed: with the fence below, this pairs with the store in `replace`. So the load after the fence finds the
-            // version with this index or a later one.
+            // Relaxed: with the fence below, this pairs with the store in `look`. So the load after the fence finds the version
+            // with this index or a later one.
             let index = self.cell.current.index.load(Ordering::Relaxed);
             self.withdraw(since(index + usize::from(mutated!("rcu-since-next"))));
         }
