@@ -310,7 +310,8 @@ impl Writer {
     }
 
     /// Adds a pod that is bound to a node, or confirms an assumed one, which moves if it is bound to another node. The
-    /// placement is not checked. An unknown node becomes a ghost: it counts the pod, but it is not listed. O(log n).
+    /// placement is not checked. An unknown node becomes a ghost: it counts the pod, but it is not listed.
+    /// O(log n + pods of the node).
     ///
     /// # Errors
     ///

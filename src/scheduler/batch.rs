@@ -34,8 +34,8 @@ const SHORTEST: usize = 8;
 
 impl Scheduler {
     /// Runs the scheduling cycles of several pods in this order, and returns their results in the same order. Equivalent
-    /// to a call of [`Scheduler::schedule`] for each pod, but cheaper. Pods that other schedulers place meanwhile are
-    /// seen by the next call, or at the commit.
+    /// to a call of [`Scheduler::schedule`] for each pod, but cheaper, above all if pods of one template follow each other.
+    /// Pods that other schedulers place meanwhile are seen by the next batch, or at the commit.
     ///
     /// ```
     /// use std::sync::Arc;
