@@ -79,13 +79,17 @@ impl VerdictCache {
     /// Returns the lanes of a chunk that pass all filters, if they are known for this cycle.
     #[inline]
     pub(super) fn all(&self, chunk: u32, at: Generation) -> Option<u64> {
+        self.versions.as_ref()?;
         self.get(chunk, at).filter(|known| known.epoch == self.epoch).map(|known| known.all)
     }
 
-    /// Stores the lanes of a chunk that pass all filters. Those that pass the local ones must be stored.
+    /// Stores the lanes of a chunk that pass all filters, if all filters have versions. Those that pass the local ones must
+    /// be stored.
     pub(super) fn set_all(&mut self, chunk: u32, at: Generation, all: u64) {
         let epoch = self.epoch;
-        if let Some(known) = self.chunks.get_mut(chunk, at) {
+        if self.versions.is_some()
+            && let Some(known) = self.chunks.get_mut(chunk, at)
+        {
             (known.all, known.epoch) = (all, epoch);
         }
     }

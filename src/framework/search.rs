@@ -203,11 +203,13 @@ impl<'a, 'c> Search<'a, 'c> {
                 let mask = self.cache.get(of.id, of.at).map_or(0, |known| known.mask);
                 self.judge_globally(of.chunk, mask)
             })?;
+            let mut judged = masks.iter();
+            for (of, mask) in &mut nodes {
+                let known = self.cache.all(of.id, of.at);
+                *mask &= known.or_else(|| judged.next().copied()).unwrap_or(0);
+            }
             for (of, all) in unknown.iter().zip(masks) {
                 self.cache.set_all(of.id, of.at, all);
-            }
-            for (of, mask) in &mut nodes {
-                *mask &= self.cache.all(of.id, of.at).unwrap_or(0);
             }
         }
         nodes.retain(|(_, mask)| *mask != 0);
