@@ -243,7 +243,7 @@ fn a_check_sees_no_later_pod_of_the_batch_that_could_be_taken_over() {
         Event::add_pod(other.pod_anti_affinity(one_rack(LabelSelector::Nothing)).build())
     });
     let placed = beside_nodes(
-        &[node.clone()],
+        std::slice::from_ref(&node),
         pods,
         1,
         &[vec![beside.clone()], apart.clone().collect()].concat(),
