@@ -328,7 +328,7 @@ mod tests {
         let engines = vec![with(1, [10.0, 10.0]), with(2, [15.0, 20.0])];
         let results = compare(engines, vec![sum.clone(), sum]);
         let names: Vec<String> = results.iter().map(name).collect();
-        assert_eq!(names, ["basic", "basic, 2 schedulers", "2 processes"]);
+        assert_eq!(names, ["basic", "basic, 2 schedulers", "basic, 2 processes"]);
         let of_processes =
             [0, 1, 2].map(|n: usize| &results[n]["compared_with_processes"]["processes"]);
         assert_eq!(of_processes, [&json!(2), &json!(2), &Value::Null]);
