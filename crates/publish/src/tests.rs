@@ -427,32 +427,6 @@ type ArcSwap = arc_swap::ArcSwapCell<Version>;
 /// The reference: a lock around a count.
 type Locked = arc_swap::ArcSwapCell<Version, std::sync::RwLock<()>>;
 
-/// Each of these readers is loading a version most of the time.
-#[test]
-#[cfg_attr(miri, ignore = "takes many publishes")]
-fn readers_that_load_without_pause_do_not_keep_all_versions() {
-    let mut publisher = Publisher::<Version, Rcu>::new(Version::new(0));
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    thread::scope(|scope| {
-        for _ in 0..8 {
-            let (reader, stop) = (publisher.subscribe(), &stop);
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    assert!(reader.snapshot().version() <= MOST);
-                }
-            });
-        }
-        const MOST: u64 = 200_000;
-        let mut version = 0;
-        while publisher.figures().freed < 1_000 && version < MOST {
-            version += 1;
-            publish(&mut publisher, version);
-        }
-        stop.store(true, Ordering::Relaxed);
-        assert!(version < MOST, "{:?}", publisher.figures());
-    });
-}
-
 macro_rules! over_every_cell {
     ($($test:ident)*) => {
         over_every_cell! { over_rcu, Rcu: $($test)* }
