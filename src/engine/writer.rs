@@ -460,8 +460,8 @@ impl Writer {
     /// pool while the iterator `pods` prepares further ones on this thread. At most 262,144 of the iterator's pods are
     /// in memory at once. With [`Config::godel`] or stores of your own, all pods are added one by one. O(n log n).
     ///
-    /// Unlike other methods, this one waits for threads, those of rayon's global pool. They must not wait for this engine
-    /// meanwhile.
+    /// Unlike other methods, this one waits for threads, those of rayon's global pool. They must not wait for this
+    /// engine meanwhile.
     ///
     /// ```
     /// use portolan::model::{node, pod};

@@ -94,14 +94,14 @@ impl Algorithm {
     }
 
     /// Sets the position, from 0, of this algorithm's scheduler among the `of` schedulers of an engine. Each scheduler
-    /// begins its searches in its own section of the node list. [`Scheduler`](crate::scheduler::Scheduler) calls this by
-    /// itself.
+    /// begins its searches in its own section of the node list. [`Scheduler`](crate::scheduler::Scheduler) calls this
+    /// by itself.
     ///
     /// A search that ends when enough nodes are feasible examines the nodes after those of the search before it, and
     /// leaves the section only if too few of its nodes are feasible. Schedulers without sections examine and change the
-    /// same nodes, so that their placements conflict and their caches are of little use. The sections change hands after
-    /// one to two events for each node, so that all nodes are used if one scheduler places most of the pods. A search
-    /// that examines all nodes is not affected, nor are the nodes of a [`Partition::Share`].
+    /// same nodes, so that their placements conflict and their caches are of little use. The sections change hands
+    /// after one to two events for each node, so that all nodes are used if one scheduler places most of the pods. A
+    /// search that examines all nodes is not affected, nor are the nodes of a [`Partition::Share`].
     pub fn set_section(&mut self, index: u32, of: NonZeroU32) {
         self.section = Section { index: index % of, of };
     }

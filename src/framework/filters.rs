@@ -443,8 +443,8 @@ impl<'a> Filters<'a> {
         self.each.iter().any(|judge| judge.scope == scope)
     }
 
-    /// Returns whether the verdict on each node depends only on the node and the pod's template. Changes of other nodes,
-    /// of their pods and of other objects do not change it then.
+    /// Returns whether the verdict on each node depends only on the node and the pod's template. Changes of other
+    /// nodes, of their pods and of other objects do not change it then.
     #[must_use]
     pub fn are_local(&self) -> bool {
         self.rejected.is_none()
@@ -455,8 +455,8 @@ impl<'a> Filters<'a> {
 
     /// Returns for each of these nodes whether it still passes. Each passed all filters when a placement on it was
     /// decided, and nothing has happened to it since, so local filters are not called. `None` if a filter does not
-    /// promise [`Filter::keeps_passing`](super::Filter::keeps_passing), if PreFilter rejected the pod or named nodes, if
-    /// pods are nominated, or if a plugin failed.
+    /// promise [`Filter::keeps_passing`](super::Filter::keeps_passing), if PreFilter rejected the pod or named nodes,
+    /// if pods are nominated, or if a plugin failed.
     pub(crate) fn still_pass(&self, nodes: &[NodeSlot]) -> Option<Vec<bool>> {
         if self.rejected.is_some() || self.only.is_some() || self.nominated.is_some() {
             return None;

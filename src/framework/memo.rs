@@ -1,6 +1,6 @@
 //! A cache of the verdicts and scores of the local plugins ([`Plugin::is_local`](super::Plugin::is_local)), by pod
-//! template and chunk. An entry is valid until its chunk changes. The verdict of all filters is cached, too, and is valid
-//! until the chunk or the version of a filter changes ([`Filter::version`](super::Filter::version)).
+//! template and chunk. An entry is valid until its chunk changes. The verdict of all filters is cached, too, and is
+//! valid until the chunk or the version of a filter changes ([`Filter::version`](super::Filter::version)).
 
 use std::sync::Arc;
 
@@ -83,8 +83,8 @@ impl VerdictCache {
         self.get(chunk, at).filter(|known| known.epoch == self.epoch).map(|known| known.all)
     }
 
-    /// Stores the lanes of a chunk that pass all filters, if all filters have versions. Those that pass the local ones must
-    /// be stored.
+    /// Stores the lanes of a chunk that pass all filters, if all filters have versions. Those that pass the local ones
+    /// must be stored.
     pub(super) fn set_all(&mut self, chunk: u32, at: Generation, all: u64) {
         let epoch = self.epoch;
         if self.versions.is_some()
@@ -120,8 +120,8 @@ impl VerdictCache {
 pub(super) enum Keep {
     /// The cache is discarded: this pod's verdicts differ from those of its template.
     Never,
-    /// The cache is kept if the template has been seen before. If each pod has a template of its own, all cycles use the same
-    /// memory, and the caches of other templates stay.
+    /// The cache is kept if the template has been seen before. If each pod has a template of its own, all cycles use
+    /// the same memory, and the caches of other templates stay.
     FromSecondPod,
     Always,
 }

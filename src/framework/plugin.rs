@@ -327,8 +327,9 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Returns whether [`Plugin::reserve`] or [`Plugin::permit`] does anything for this pod. A pod for which they do
-    /// nothing may be decided in a [batch](crate::scheduler::Scheduler::schedule_batch), that is, before they are called
-    /// for the pods before it. The default is `true`. Only plugins at [`Point::Reserve`] or [`Point::Permit`] are asked.
+    /// nothing may be decided in a [batch](crate::scheduler::Scheduler::schedule_batch), that is, before they are
+    /// called for the pods before it. The default is `true`. Only plugins at [`Point::Reserve`] or [`Point::Permit`]
+    /// are asked.
     fn reserves(&self, _pod: &Pod) -> bool {
         true
     }
@@ -381,8 +382,8 @@ pub trait Plugin: Send + Sync {
     /// Prepares what the pod needs on its node, such as volumes, before it is bound (`PreBindPlugin.PreBind`). May
     /// block. Skipped if [`Plugin::pre_bind_pre_flight`] returned [`PreFlight::Skip`].
     ///
-    /// Preemption may cancel the pod meanwhile ([`Handle::pod_in_pre_bind`](super::Handle::pod_in_pre_bind)). The pod is
-    /// then not bound, whatever this method returns, but its resources are freed only after it has returned.
+    /// Preemption may cancel the pod meanwhile ([`Handle::pod_in_pre_bind`](super::Handle::pod_in_pre_bind)). The pod
+    /// is then not bound, whatever this method returns, but its resources are freed only after it has returned.
     ///
     /// # Errors
     ///
@@ -401,9 +402,9 @@ pub trait Plugin: Send + Sync {
         Ok(Bind::Skip)
     }
 
-    /// Returns the same binding as a future, which needs no thread of its own, or `None` (the default) if the plugin may
-    /// skip the pod or supports [`Plugin::bind`] only. Must be fast and must not block; nothing may be sent before the
-    /// future is polled. Called only for the first Bind plugin, if no extender binds the pod.
+    /// Returns the same binding as a future, which needs no thread of its own, or `None` (the default) if the plugin
+    /// may skip the pod or supports [`Plugin::bind`] only. Must be fast and must not block; nothing may be sent before
+    /// the future is polled. Called only for the first Bind plugin, if no extender binds the pod.
     fn request_bind(&self, _pod: &Arc<Pod>, _node: &Name) -> Option<BindingFuture> {
         None
     }
@@ -649,8 +650,8 @@ pub trait Incremental: Filter {
         self.filter_without(node, freed).is_none()
     }
 
-    /// Returns whether [`Incremental::filter_without`] returns `None`, and adds the reasons to `reasons` if it does not.
-    /// Override it if that is faster than creating a status: preemption calls it on each node that may pass.
+    /// Returns whether [`Incremental::filter_without`] returns `None`, and adds the reasons to `reasons` if it does
+    /// not. Override it if that is faster than creating a status: preemption calls it on each node that may pass.
     ///
     /// # Errors
     ///

@@ -261,8 +261,8 @@ impl Framework {
         Framework { recorder: Some((recorder, one_in)), ..self }
     }
 
-    /// Sets the percentage of nodes at which a search ends, for the pods of this profile (`percentageOfNodesToScore` of a
-    /// profile). It replaces that of an [`AlgorithmConfig`](super::AlgorithmConfig); `None` replaces nothing.
+    /// Sets the percentage of nodes at which a search ends, for the pods of this profile (`percentageOfNodesToScore` of
+    /// a profile). It replaces that of an [`AlgorithmConfig`](super::AlgorithmConfig); `None` replaces nothing.
     #[must_use]
     pub fn with_percentage_of_nodes(self, percentage_of_nodes: Option<u8>) -> Framework {
         Framework { percentage_of_nodes, ..self }

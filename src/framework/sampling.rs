@@ -62,10 +62,10 @@ pub(crate) struct Order {
 /// The part of a list that a sample examines first: one of `of` equal parts, or the whole list if `of` is 1.
 ///
 /// Schedulers with different sections examine and change different chunks, so their placements rarely conflict and the
-/// caches of each stay valid. The sections rotate among the schedulers, so that each scheduler reaches all nodes even if
-/// the others are idle. A turn lasts for as many events as the list has nodes, rounded up to a power of two. Shorter turns
-/// would refill the caches too often; longer ones would let the sections differ by too many pods. Because of the rounding,
-/// a few more or fewer nodes rarely move the sections.
+/// caches of each stay valid. The sections rotate among the schedulers, so that each scheduler reaches all nodes even
+/// if the others are idle. A turn lasts for as many events as the list has nodes, rounded up to a power of two. Shorter
+/// turns would refill the caches too often; longer ones would let the sections differ by too many pods. Because of the
+/// rounding, a few more or fewer nodes rarely move the sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) index: u32,
@@ -79,8 +79,8 @@ impl Default for Section {
 }
 
 impl Section {
-    /// Returns the section's positions in a list of `nodes` nodes of this version. With fewer nodes than sections, this is
-    /// the whole list.
+    /// Returns the section's positions in a list of `nodes` nodes of this version. With fewer nodes than sections, this
+    /// is the whole list.
     pub(crate) fn positions(self, cluster: &Cluster, nodes: usize) -> Range<usize> {
         let (nodes, of) = (nodes as u64, u64::from(self.of.get()));
         if nodes < of {
@@ -120,8 +120,8 @@ struct Reached {
 
 impl Order {
     /// Rebuilds the order for the nodes of this version that `within` selects in each chunk. `selection` differs if
-    /// `within` selects other nodes than before. O(1) if the version has the same layout as the last one and the selection
-    /// is the same, and O(chunks) otherwise.
+    /// `within` selects other nodes than before. O(1) if the version has the same layout as the last one and the
+    /// selection is the same, and O(chunks) otherwise.
     pub(crate) fn refresh(
         &mut self,
         cluster: &Cluster,
@@ -173,8 +173,8 @@ impl Order {
         self.chunks.iter().map(|chunk| (chunk.id, chunk.live))
     }
 
-    /// Returns the ranges of a list of `nodes` nodes in the order in which the next sample examines them: the section from
-    /// the start of the sample, the rest of the section, and the nodes after and before the section.
+    /// Returns the ranges of a list of `nodes` nodes in the order in which the next sample examines them: the section
+    /// from the start of the sample, the rest of the section, and the nodes after and before the section.
     pub(crate) fn ranges(&self, section: Range<usize>, nodes: usize) -> [Range<usize>; 4] {
         let start = section.start + self.next % section.len().max(1);
         [start..section.end, section.start..start, section.end..nodes, 0..section.start]
@@ -220,9 +220,9 @@ impl Order {
 
     /// Examines the nodes in list order, from where the last sample ended and wrapping around, until `enough` nodes are
     /// feasible. `judge` is called with a chunk's number, once for each chunk that is reached and perhaps for some that
-    /// follow, so the result does not depend on how chunks are judged. It returns a value and the chunk's feasible lanes.
-    /// It also gets the numbers of the two chunks that follow in the list, which are often judged next. The values are
-    /// returned with the feasible lanes that were reached, in list order.
+    /// follow, so the result does not depend on how chunks are judged. It returns a value and the chunk's feasible
+    /// lanes. It also gets the numbers of the two chunks that follow in the list, which are often judged next. The
+    /// values are returned with the feasible lanes that were reached, in list order.
     pub(super) fn sample<T>(
         &mut self,
         enough: usize,
@@ -269,8 +269,8 @@ impl Order {
         found
     }
 
-    /// Adds the feasible nodes of each zone between the positions `from` and `to` to the sample, and returns their number.
-    /// A second call with the same range removes them.
+    /// Adds the feasible nodes of each zone between the positions `from` and `to` to the sample, and returns their
+    /// number. A second call with the same range removes them.
     fn reach<T>(
         &mut self,
         (from, to): (&[usize], &[usize]),

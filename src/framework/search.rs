@@ -2,8 +2,8 @@
 //!
 //! Each chunk is judged in two steps: first by the local filters, whose verdicts depend only on the node and the pod's
 //! template ([`Plugin::is_local`](super::Plugin::is_local)) and may be in the [`VerdictCache`]; then by the other
-//! filters, and with the pods that are nominated to nodes of the chunk. If the other filters have the same versions as in
-//! an earlier cycle ([`Filter::version`](super::Filter::version)), the cache has this verdict, too.
+//! filters, and with the pods that are nominated to nodes of the chunk. If the other filters have the same versions as
+//! in an earlier cycle ([`Filter::version`](super::Filter::version)), the cache has this verdict, too.
 
 use std::collections::HashMap;
 
@@ -72,8 +72,8 @@ impl<'a> FoundChunks<'a> {
     }
 }
 
-/// Begins to load the columns that most searches read: resources and numbers of pods. In a large cluster, they are not in
-/// the caches of the core, and loading them takes longer than judging them.
+/// Begins to load the columns that most searches read: resources and numbers of pods. In a large cluster, they are not
+/// in the caches of the core, and loading them takes longer than judging them.
 fn prefetch(chunk: &Chunk) {
     dispatch::prefetch(&chunk.fixed.unschedulable);
     dispatch::prefetch(chunk.allowed_pods());
@@ -103,7 +103,7 @@ pub(super) struct Search<'a, 'c> {
 }
 
 impl<'a, 'c> Search<'a, 'c> {
-    /// Begins a search. The cache is that of the pod's template.
+    /// Begins a search with the cache of the pod's template.
     pub(super) fn new(
         cycle: Cycle<'a>,
         filters: &'c Filters<'a>,

@@ -268,7 +268,8 @@ impl Plugin for InterPodAffinity {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
     }
 
-    /// Scores may be skipped because no pod matches the pod's preferred terms. The first pods of its template may match.
+    /// Scores may be skipped because no pod matches the pod's preferred terms. The first pods of its template may
+    /// match.
     fn is_by_template(&self, pod: &Pod) -> bool {
         preferred(near(&pod.template)).is_empty() && preferred(apart(&pod.template)).is_empty()
     }
@@ -319,8 +320,8 @@ impl Plugin for InterPodAffinity {
             }
             let near = Counted::new(cluster, near_terms, true, &mut counted.near);
             let apart = Counted::new(cluster, apart_terms, false, &mut counted.apart);
-            // A ledger that changes gets the greatest version so far, so the greatest of the three identifies all of them,
-            // except that the first one is not followed while no pod has anti-affinity.
+            // A ledger that changes gets the greatest version so far, so the greatest of the three identifies all of
+            // them, except that the first one is not followed while no pod has anti-affinity.
             let ledgers = [&counted.existing, &counted.near, &counted.apart];
             let greatest = ledgers.into_iter().map(Ledger::version).max();
             let version = greatest.map(|version| version << 1 | u64::from(has_anti_affinity));
@@ -494,8 +495,9 @@ impl Filter for Rules<'_> {
         Ok(passed)
     }
 
-    /// A pod without anti-affinity excludes no node, and a placed pod can only add to the pods that satisfy the affinity.
-    /// The exception is the first of them: before it, every node may pass; after it, only the nodes of its domains.
+    /// A pod without anti-affinity excludes no node, and a placed pod can only add to the pods that satisfy the
+    /// affinity. The exception is the first of them: before it, every node may pass; after it, only the nodes of its
+    /// domains.
     fn keeps_passing(&self) -> bool {
         self.apart.terms.is_empty() && (self.near.terms.is_empty() || self.companions > 0)
     }

@@ -99,9 +99,9 @@ impl Ledger {
         (&self.keys, self.entries > 0)
     }
 
-    /// Identifies which domains have a positive sum, and whether any domain of a key has. A domain of a single node does
-    /// not count: its sum changes together with the node. Whenever the version changes, it becomes greater than all
-    /// versions of all ledgers; it is 0 before anything is counted.
+    /// Identifies which domains have a positive sum, and whether any domain of a key has. A domain of a single node
+    /// does not count: its sum changes together with the node. Whenever the version changes, it becomes greater than
+    /// all versions of all ledgers; it is 0 before anything is counted.
     pub(super) fn version(&self) -> u64 {
         self.version
     }
@@ -146,9 +146,9 @@ const SLOTS: usize = 8;
 /// Values that a plugin caches for the pods of each template from one cycle to the next. Decisions never depend on
 /// whether a value is cached.
 ///
-/// Schedulers on several threads may share a plugin. With the same values they would wait for each other, and their plans
-/// start at different versions, so each would repeat counts that another made for its plan. A thread therefore uses
-/// the slot of its number, modulo [`SLOTS`]; two threads may share one, and then wait for each other.
+/// Schedulers on several threads may share a plugin. With the same values they would wait for each other, and their
+/// plans start at different versions, so each would repeat counts that another made for its plan. A thread therefore
+/// uses the slot of its number, modulo [`SLOTS`]; two threads may share one, and then wait for each other.
 pub(super) struct Remembered<T>([Mutex<ByTemplate<T>>; SLOTS]);
 
 /// Returns the number of this thread among those that have called this function.

@@ -136,8 +136,8 @@ impl Sums {
         Sums { topology, sums, total: 0, changes: Vec::new() }
     }
 
-    /// Adds to the shared sums. Returns whether the total, or a sum that other nodes may read, has become positive or is
-    /// not positive any more.
+    /// Adds to the shared sums. Returns whether the total, or a sum that other nodes may read, has become positive or
+    /// is not positive any more.
     pub(super) fn count(&mut self, domain: Domain, amount: i64) -> bool {
         let has_crossed = |before: i64, after: i64| (before > 0) != (after > 0);
         let total = self.total;

@@ -10,8 +10,8 @@
 //! A scheduler that is alone on its engine makes the same decisions in a batch as one by one. Therefore a batch ends
 //! before a pod whose cycle could affect the next decision by more than its placement: a pod that fits nowhere, because
 //! PostFilter may then nominate it; a nominated pod; and a pod for which a plugin has something to do at Reserve or
-//! Permit ([`Plugin::reserves`](crate::framework::Plugin::reserves)). A profile has no batches if it has extenders, or a
-//! plugin that observes each cycle ([`Plugin::after_filter`](crate::framework::Plugin::after_filter)).
+//! Permit ([`Plugin::reserves`](crate::framework::Plugin::reserves)). A profile has no batches if it has extenders, or
+//! a plugin that observes each cycle ([`Plugin::after_filter`](crate::framework::Plugin::after_filter)).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,9 +33,9 @@ const LONGEST: usize = 1024;
 const SHORTEST: usize = 8;
 
 impl Scheduler {
-    /// Runs the scheduling cycles of several pods in this order, and returns their results in the same order. Equivalent
-    /// to a call of [`Scheduler::schedule`] for each pod, but cheaper, above all if pods of one template follow each other.
-    /// Pods that other schedulers place meanwhile are seen by the next batch, or at the commit.
+    /// Runs the scheduling cycles of several pods in this order, and returns their results in the same order.
+    /// Equivalent to a call of [`Scheduler::schedule`] for each pod, but cheaper, above all if pods of one template
+    /// follow each other. Pods that other schedulers place meanwhile are seen by the next batch, or at the commit.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -70,8 +70,8 @@ impl Scheduler {
                 continue;
             }
             let planned = self.place_batch(&rest[..together], now, &mut results);
-            // Pods that fit nowhere often follow each other. Looking at all pods after each of them would take quadratic
-            // time.
+            // Pods that fit nowhere often follow each other. Looking at all pods after each of them would take
+            // quadratic time.
             most = match planned == together {
                 true => (2 * most).min(LONGEST),
                 false => (2 * planned).clamp(SHORTEST, LONGEST),

@@ -458,8 +458,8 @@ impl Cluster {
         })
     }
 
-    /// Replaces the labels and the zone of each node that nobody else holds by equal ones of this cluster's nodes, or of
-    /// the nodes before it, so that they share their memory. O(nodes × log n).
+    /// Replaces the labels and the zone of each node that nobody else holds by equal ones of this cluster's nodes, or
+    /// of the nodes before it, so that they share their memory. O(nodes × log n).
     pub(crate) fn share_with<'a>(&self, nodes: impl IntoIterator<Item = &'a mut Arc<Node>>) {
         let Rest { labels, zones, .. } = &*self.rest;
         let (mut new_labels, mut new_zones) = (HashSet::new(), HashSet::new());

@@ -307,7 +307,8 @@ impl Draft {
     }
 }
 
-/// The pods of a plan in one chunk, which may be taken over together. Pods are identified by their position in the plan.
+/// The pods of a plan in one chunk, which may be taken over together. Pods are identified by their position in the
+/// plan.
 #[derive(Clone, Copy)]
 struct Candidate {
     chunk: u32,
@@ -319,8 +320,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the numbers of the chunks to take over, sorted. A chunk is taken over with all of its pods, at the turn of
-    /// the first one. If a pod is checked at its own turn and its check reads other chunks, it must not see the pods
+    /// Returns the numbers of the chunks to take over, sorted. A chunk is taken over with all of its pods, at the turn
+    /// of the first one. If a pod is checked at its own turn and its check reads other chunks, it must not see the pods
     /// after it, so their chunks are not taken over. O(pods × log pods).
     fn chosen(mut pods: Vec<Candidate>) -> Vec<u32> {
         pods.sort_unstable_by_key(|pod| pod.chunk);
@@ -354,8 +355,8 @@ impl Candidate {
 }
 
 /// Returns whether another pod's check could mistake a pod of this template, in this chunk, for a pod of another one. A
-/// plan numbers templates by itself, and a chunk that is taken over has the plan's numbers until each pod's turn. Checks
-/// look up only the templates of pods on nodes that have a pod with affinity.
+/// plan numbers templates by itself, and a chunk that is taken over has the plan's numbers until each pod's turn.
+/// Checks look up only the templates of pods on nodes that have a pod with affinity.
 fn could_be_mistaken(
     (own, planned): (&Cluster, &Cluster),
     number: TemplateId,
@@ -432,8 +433,8 @@ mod tests {
         (chunk, newest)
     }
 
-    /// Returns the chosen chunks. Each pod is given with its chunk, whether its check reads other chunks, and whether it
-    /// can be taken over.
+    /// Returns the chosen chunks. Each pod is given with its chunk, whether its check reads other chunks, and whether
+    /// it can be taken over.
     fn chosen(pods: &[(u32, bool, bool)]) -> Vec<u32> {
         let candidates = pods.iter().enumerate().map(|(n, (chunk, is_dependent, can_be_taken))| {
             let first_dependent = if *is_dependent { n } else { usize::MAX };

@@ -316,8 +316,8 @@ pub(crate) struct Hosts {
 impl Hosts {
     pub(crate) const NONE: u32 = u32::MAX;
 
-    /// Numbers the hostnames. If a node's hostname is its name, as the kubelet sets it, the number is the node's slot, and
-    /// the node need not be read.
+    /// Numbers the hostnames. If a node's hostname is its name, as the kubelet sets it, the number is the node's slot,
+    /// and the node need not be read.
     fn of(cluster: &Cluster) -> Hosts {
         let all = || cluster.chunk_list().map(|(_, _, chunk)| chunk);
         let last = all().flat_map(|chunk| lanes(chunk.live()).map(|lane| chunk.slot()[lane].0));

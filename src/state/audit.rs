@@ -48,9 +48,9 @@ impl Differences {
 
 impl Cluster {
     /// Rebuilds this version from its objects alone, with nodes in their order of arrival, and returns every
-    /// difference. An empty result means that all sums, lists, indexes and orders are correct. A node may nevertheless
-    /// be overcommitted: pods of other writers are not refused. O(n log n), plus the matching of disruption budgets for
-    /// each pod.
+    /// difference. An empty result means that all sums, lists, indexes and orders are correct. A node may
+    /// nevertheless be overcommitted, because pods that are already placed when they are added are never refused.
+    /// O(n log n), plus the matching of disruption budgets for each pod.
     #[must_use]
     pub fn audit(&self) -> Vec<Difference> {
         let found = self.dump();

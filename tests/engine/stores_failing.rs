@@ -1,5 +1,5 @@
-//! Custom stores that panic. A panic on an event refuses the event, and nothing changes. A panic on a pod does not affect
-//! the pod, but the store counts as failed until a rebuild repairs it.
+//! Custom stores that panic. A panic on an event refuses the event, and nothing changes. A panic on a pod does not
+//! affect the pod, but the store counts as failed until a rebuild repairs it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
@@ -215,7 +215,7 @@ fn a_failed_store_does_not_hide_a_store_of_the_same_name_from_the_audit() {
     assert_eq!(differs, "store forgetful: found \"2\", expected \"1\"");
 }
 
-/// The payload of a panic. Its destructor panics, and so does that of the next payload.
+/// A panic payload whose destructor panics with another such payload.
 struct Bomb(u8);
 
 impl Drop for Bomb {

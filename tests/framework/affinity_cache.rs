@@ -52,7 +52,8 @@ fn templates() -> [Pod; 8] {
     ]
 }
 
-/// A node, in one of two zones, which have several chunks, or in none. Its hostname is its name, missing, or that of another node.
+/// A node, in one of two zones, which have several chunks, or in none. Its hostname is its name, missing, or that of
+/// another node.
 fn draw_node(draw: &mut Draw<'_>, n: u64, nodes: u64) -> Node {
     let mut node = node(format!("n{n}")).cpu(4_000).memory(8 << 30).pods(20);
     node = match draw.below(16) {

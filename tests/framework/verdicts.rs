@@ -130,7 +130,8 @@ fn verdicts_of_a_forgotten_template_are_not_used_for_another() {
     }
 }
 
-/// Rejects the nodes whose numbers are less than `least`, which is its version, and counts the chunks it is asked about.
+/// Rejects the nodes whose numbers are less than `least`, which is its version, and counts the chunks it is asked
+/// about.
 #[derive(Clone, Default)]
 struct Versioned {
     least: Arc<AtomicU64>,
@@ -165,6 +166,7 @@ impl Filter for Versioned {
     }
     fn version(&self) -> Option<u64> {
         let version = self.least.load(Ordering::Relaxed);
+        assert_ne!(version, 1, "this version panics");
         (!self.has_no_version.load(Ordering::Relaxed)).then_some(version)
     }
 }
@@ -200,4 +202,7 @@ fn a_filter_is_asked_again_about_changed_nodes_and_if_its_version_changes() {
     assert_eq!([cycle(&writer), cycle(&writer)], [(99, 2), (99, 2)]);
     plugin.has_no_version.store(false, Ordering::Relaxed);
     assert_eq!([cycle(&writer), cycle(&writer)], [(99, 2), (99, 0)]);
+    // A filter whose version panics is asked in every cycle.
+    plugin.least.store(1, Ordering::Relaxed);
+    assert_eq!([cycle(&writer), cycle(&writer)], [(98, 2), (98, 2)]);
 }

@@ -159,7 +159,8 @@ fn a_pod_is_not_checked_beside_pods_that_come_after_it() {
     assert_eq!(meddled.figures().conflicts, 1);
 }
 
-/// Nodes n1 and n2 in one rack and n3 in another one, each in a zone of its own, and a pod of the app x on n2 and on n3.
+/// Nodes n1 and n2 in one rack and n3 in another one, each in a zone of its own, and a pod of the app x on n2 and on
+/// n3.
 fn two_racks(takes_over: bool) -> Meddled {
     let meddled = Meddled::new(takes_over, AlgorithmConfig::default());
     for (name, rack) in [("n1", "r1"), ("n2", "r1"), ("n3", "r2")] {

@@ -314,9 +314,9 @@ fn near(name: &str) -> Pod {
     pod(name).cpu(100).label("app", "x").pod_affinity(in_rack()).build()
 }
 
-/// Schedules two pods, which must be in a rack with others of their kind, in a batch. The nodes n1 and n2 are in one rack
-/// and n3 in another one; `before` happens first, and `meanwhile` during the second decision. Returns the racks of the
-/// pods, the number of conflicts and the number of placements that were checked one by one.
+/// Schedules two pods, which must be in a rack with others of their kind, in a batch. The nodes n1 and n2 are in one
+/// rack and n3 in another one; `before` happens first, and `meanwhile` during the second decision. Returns the racks of
+/// the pods, the number of conflicts and the number of placements that were checked one by one.
 fn near_others(before: &[Event], meanwhile: Vec<Event>) -> (Vec<Option<String>>, u64, usize) {
     near_others_checked_by(Framework::default_profile(), before, meanwhile)
 }
@@ -547,8 +547,8 @@ fn a_closed_engine_fails_each_pod_of_a_batch() {
     assert_eq!(scheduler.figures().failed, 3);
 }
 
-/// Schedules the pods one by one on an engine of their own, and in a batch on another one. Both have these nodes, and the
-/// framework that `framework` makes. Returns the results, which must be equal.
+/// Schedules the pods one by one on an engine of their own, and in a batch on another one. Both have these nodes, and
+/// the framework that `framework` makes. Returns the results, which must be equal.
 fn both_ways(
     nodes: &[portolan::model::Node],
     framework: impl Fn() -> Framework,
@@ -873,8 +873,8 @@ impl Plugin for Observing {
     }
 }
 
-/// Schedules pods in one batch on a node with room for five. Returns how many were placed, how often the plugin observed
-/// a cycle, and how often it was asked whether it reserves.
+/// Schedules pods in one batch on a node with room for five. Returns how many were placed, how often the plugin
+/// observed a cycle, and how often it was asked whether it reserves.
 fn counted(pods: usize, observes: bool) -> [usize; 3] {
     let engine = Engine::shared(Config::default());
     submit(&engine, Event::add_node(node("n").cpu(500).memory(1 << 30).build())).unwrap();

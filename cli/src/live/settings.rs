@@ -36,8 +36,8 @@ pub(super) struct Leading {
     /// Time between two tries (default: 2s).
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     leader_elect_retry_period: Option<Duration>,
-    /// Shards of nodes and pods, from 1 to 64, the same for all replicas: with more than 1, all replicas schedule at once,
-    /// each for the shards whose leases it holds (default: 1).
+    /// Shards of nodes and pods, from 1 to 64, the same for all replicas: with more than 1, all replicas schedule at
+    /// once, each for the shards whose leases it holds (default: 1).
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=64))]
     shards: Option<u32>,
 }

@@ -123,9 +123,8 @@ impl<'a> Start<'a> {
             let is_placed = first.schedule(&pods.make(Shape::Basic), Timestamp(0)).is_ok();
             // Where the measured pods fit nowhere, these may not fit either.
             if !is_placed && shape.fits() {
-                let workload = shape.name();
                 return Err(Failure::Usage(format!(
-                    "--init {init}: {nodes} nodes hold only {placed} pods of {workload}"
+                    "--init {init}: only {placed} of these pods fit on {nodes} nodes"
                 )));
             }
         }

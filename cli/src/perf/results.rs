@@ -44,8 +44,8 @@ pub(super) fn combine(mut repeats: Vec<Value>) -> Option<Value> {
     Some(result)
 }
 
-/// Combines the repeats of engines, which differ in the number of schedulers, and those of processes. Adds to the result
-/// of each engine its ratio to the first one, and its ratio to the processes.
+/// Combines the repeats of engines, which differ in the number of schedulers, and those of processes. Adds to the
+/// result of each engine its ratio to the first one, and its ratio to the processes.
 pub(super) fn compare(engines: Vec<Vec<Value>>, processes: Vec<Value>) -> Vec<Value> {
     let to_first: Vec<Option<Value>> =
         engines.iter().map(|of| ratio(of, engines.first()?)).collect();

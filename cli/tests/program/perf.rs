@@ -99,6 +99,10 @@ fn pods_that_fit_nowhere_fail_in_each_cycle() {
         }
     }
     refused(&["--queue", "--workload", "nofit-taints"], "--queue does not retry pods");
+    refused(
+        &["--nodes", "10", "--init", "1000"],
+        "--init 1000: only 400 of these pods fit on 10 nodes",
+    );
 }
 
 #[test]

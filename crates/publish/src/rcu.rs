@@ -20,9 +20,9 @@
 //!   idle forever, it keeps that one version forever, unless it is [released](super::Subscription::release). A reader
 //!   that pins only occasionally keeps nothing.
 //! - A reader that holds guards on two versions at once keeps every version replaced in the meantime.
-//! - A reader that stops forever within the steps of an announcement keeps every version that is replaced after its first
-//!   step. All of this costs memory and blocks nobody; [`Figures::oldest_pinned`](super::Figures::oldest_pinned) shows
-//!   it.
+//! - A reader that stops forever within the steps of an announcement keeps every version that is replaced after its
+//!   first step. All of this costs memory and blocks nobody; [`Figures::oldest_pinned`](super::Figures::oldest_pinned)
+//!   shows it.
 //! - Versions that are still pinned when the writer ends are freed with the last reader.
 #![allow(unsafe_code)]
 #![doc = ""]
@@ -112,8 +112,8 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
         pins.clear();
         // Pairs with the fence in `RcuReader::announce`; protocol.md argues the cases.
         fenced!("rcu-look-fence");
-        // Relaxed: with the fence above, this pairs with the load of the index before the fence in `announce`. A reader that
-        // sees the index finds the version that was current at the fence above, or a later one.
+        // Relaxed: with the fence above, this pairs with the load of the index before the fence in `announce`. A reader
+        // that sees the index finds the version that was current at the fence above, or a later one.
         self.cell.current.index.store(self.replaced, Ordering::Relaxed);
         for word in self.cell.slots.words() {
             // Pairs with the stores in `reader` that withdraw an announcement: a reader's accesses to a version before

@@ -17,7 +17,8 @@ pub struct Replaced<T> {
 }
 
 impl<T> Replaced<T> {
-    /// `index` is the number of versions that were replaced before this one. A cell that counts its pins does not need it.
+    /// `index` is the number of versions that were replaced before this one. A cell that counts its pins does not need
+    /// it.
     pub(super) fn new(version: Arc<T>, index: usize) -> Self {
         Self { version: ManuallyDrop::new(version), index }
     }

@@ -302,7 +302,8 @@ impl QueueFront {
     }
 
     /// Processes the events of the newest published version, and moves pods that are due, as [`QueueFront::tend`] does.
-    /// Unlike that method, it ends even if new events arrive without pause. Blocks for as long as the waiting events take.
+    /// Unlike that method, it ends even if new events arrive without pause. Blocks for as long as the waiting events
+    /// take.
     pub fn catch_up(&self, clock: impl Fn() -> Timestamp) {
         let target = lock(&self.shared).reader.refresh().generation();
         loop {
@@ -334,8 +335,8 @@ impl QueueFront {
 
     /// Adds a pod without going through the log. The pod gets the generation of the published version, which contains
     /// all events that were published before the call; an event that was submitted but not waited for may be ordered
-    /// after the pod. If the order matters, use [`Event::put_pending`](crate::log::Event::put_pending), which orders the
-    /// pod within the log.
+    /// after the pod. If the order matters, use [`Event::put_pending`](crate::log::Event::put_pending), which orders
+    /// the pod within the log.
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@
 //!    pods. At the same time another thread enters the pods in the index of uids, sorted by hash, and in the counts of
 //!    claims and groups.
 //!
-//! On one thread, this is still faster than placing the pods one by one, because each chunk and each part of the index of
-//! uids is visited once.
+//! On one thread, this is still faster than placing the pods one by one, because each chunk and each part of the index
+//! of uids is visited once.
 //!
 //! Only pods that cannot be refused are placed in this way. The first pod that could be refused, that is known, or
 //! whose node is unknown ends the run, and the caller applies it alone. Nothing is changed for the pods after it.
@@ -331,8 +331,8 @@ fn sort<T: Ord + Send>(list: &mut [T], threads: Threads) {
     }
 }
 
-/// Looks up a pod, which follows one with the template `last`. Returns `None` if adding it may be refused, or if its node
-/// is not listed.
+/// Looks up a pod, which follows one with the template `last`. Returns `None` if adding it may be refused, or if its
+/// node is not listed.
 fn look_up(
     cluster: &Cluster,
     nodes: Option<&Nodes>,

@@ -1,6 +1,6 @@
-//! Finds defects of an input that an API server would reject, and that reading tolerates: unknown fields, repeated keys,
-//! values of a wrong type, invalid operators, negative numbers of replicas, pods without containers, kinds that do not
-//! exist in their version.
+//! Finds defects of an input that an API server would reject, and that reading tolerates: unknown fields, repeated
+//! keys, values of a wrong type, invalid operators, negative numbers of replicas, pods without containers, kinds that
+//! do not exist in their version.
 //!
 //! The check is a second pass over the input, so that reading stays fast: it builds a tree with lines, and reads each
 //! object of a built-in kind into the type of the crate k8s-openapi, which knows all of its fields. It takes about ten

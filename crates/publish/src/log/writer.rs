@@ -1,8 +1,8 @@
 //! The log and its writer: any thread submits events, and the thread that holds the token folds them.
 //!
 //! One code path drains the log in every mode. It folds a batch of bounded size, publishes once, and only then answers
-//! the batch's tickets. So a thread that has an outcome finds its event in the published version. Submitters take turns at
-//! this; an [`Attendant`](super::Attendant) is a thread that does nothing else.
+//! the batch's tickets. So a thread that has an outcome finds its event in the published version. Submitters take turns
+//! at this; an [`Attendant`](super::Attendant) is a thread that does nothing else.
 //!
 //! A panic in the fold leaves the state in doubt. So it closes the log, answers every accepted event with `Closed`, and
 //! then resumes on the thread where it happened. Other threads get errors and never panic because of it.

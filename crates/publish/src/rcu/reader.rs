@@ -9,8 +9,8 @@
 //! | some, or `main` is kept | none | the address of `main` |
 //! | any | some | `ALL` |
 //!
-//! While it loads a version, the word announces more: the versions since the one that was current when it began, or `ALL` if
-//! `main` has guards.
+//! While it loads a version, the word announces more: the versions since the one that was current when it began, or
+//! `ALL` if `main` has guards.
 
 use std::cell::Cell;
 use std::fmt;
@@ -33,7 +33,8 @@ pub struct RcuReader<T> {
     cell: sync::Arc<RcuCell<T>>,
     /// The word of this reader's slot, which is part of `cell`.
     word: NonNull<AtomicUsize>,
-    /// The version whose address is announced, or would be if no guards on other versions existed. Null if there is none.
+    /// The version whose address is announced, or would be if no guards on other versions existed. Null if there is
+    /// none.
     main: Cell<*const T>,
     /// How many guards on `main` were created and dropped since it became `main`. Two counters, because with one that
     /// each pin increments and each drop decrements, every pin would wait for the previous store.
@@ -106,8 +107,8 @@ impl<T> RcuReader<T> {
             // Relaxed: this releases nothing. Versions announced before stay announced.
             self.word().store(ALL, Ordering::Relaxed);
         } else {
-            // Relaxed: with the fence below, this pairs with the store in `look`. So the load after the fence finds the version
-            // with this index or a later one.
+            // Relaxed: with the fence below, this pairs with the store in `look`. So the load after the fence finds the
+            // version with this index or a later one.
             let index = self.cell.current.index.load(Ordering::Relaxed);
             self.withdraw(since(index + usize::from(mutated!("rcu-since-next"))));
         }

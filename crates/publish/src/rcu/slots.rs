@@ -16,8 +16,8 @@ pub(super) const FREE: usize = 0;
 pub(super) const NONE: usize = 1;
 /// The slot's reader may reach any version.
 pub(super) const ALL: usize = 2;
-// Any other even value is the address of the one version that the reader may reach. No version has an odd address or one
-// of those above: an `Arc` stores its contents after its two counts, each a word.
+// Any other even value is the address of the one version that the reader may reach. No version has an odd address or
+// one of those above: an `Arc` stores its contents after its two counts, each a word.
 
 /// The greatest index of a version. All later versions have it, too, which keeps them longer than necessary.
 pub(super) const LAST: usize = usize::MAX >> 1;
