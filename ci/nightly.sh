@@ -8,6 +8,7 @@
 #   targets    the declared Rust version, and other targets
 #   cost       cost of publishing at a million nodes, and load and latency at that size
 #   benchmarks every measurement of ci/benchmarks.sh, on small clusters
+#   loom       the models with a mutant each, without the bounds that keep CI short
 #   miri       Miri with many seeds
 #   thread     both sanitizers
 #   live       2,000 random schedules of faults of an API server
@@ -18,7 +19,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(real release features targets cost benchmarks miri thread live fuzz soak mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(real release features targets cost benchmarks loom miri thread live fuzz soak mutants); fi
 
 run_step() {
     case $1 in
@@ -36,6 +37,7 @@ run_step() {
         bash ci/cost.sh && cargo run --release -p portolan-cli -- perf cache --nodes 1000000
         ;;
     benchmarks) bash ci/benchmarks.sh --quick ;;
+    loom) PORTOLAN_EXHAUSTIVE=1 bash ci/loom.sh ;;
     miri) bash ci/miri.sh 64 ;;
     thread) bash ci/sanitizers.sh address && bash ci/sanitizers.sh thread ;;
     live) PORTOLAN_SCHEDULES=2000 cargo test --release -p portolan-kube --test live schedules:: ;;
@@ -43,7 +45,7 @@ run_step() {
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of real, release, features, targets, cost, benchmarks, miri, thread, live, fuzz, soak, mutants"
+        echo "unknown step $1: use one of real, release, features, targets, cost, benchmarks, loom, miri, thread, live, fuzz, soak, mutants"
         return 1
         ;;
     esac

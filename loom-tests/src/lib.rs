@@ -21,6 +21,21 @@ pub enum Bound {
     Exhaustive,
     /// Every execution with at most this many preemptions.
     Preemptions(usize),
+    /// Like `Preemptions`, or like `Exhaustive` if the variable `PORTOLAN_EXHAUSTIVE` is set, as it is every night: for
+    /// models that take long.
+    ExhaustiveAtNight(usize),
+}
+
+impl Bound {
+    fn today(self) -> Bound {
+        match self {
+            Bound::ExhaustiveAtNight(_) if std::env::var_os("PORTOLAN_EXHAUSTIVE").is_some() => {
+                Bound::Exhaustive
+            }
+            Bound::ExhaustiveAtNight(most) => Bound::Preemptions(most),
+            bound => bound,
+        }
+    }
 }
 
 /// Explores `model` and reports the number of executions. Fails if there was only one, which explores nothing.
@@ -29,9 +44,10 @@ pub fn explore(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'stati
     let executions = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
+    let bound = bound.today();
     builder.preemption_bound = match bound {
-        Bound::Exhaustive => None,
         Bound::Preemptions(most) => Some(most),
+        _ => None,
     };
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);

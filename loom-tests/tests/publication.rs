@@ -12,7 +12,7 @@ use portolan_publish::{Publisher, Versioned, WaitError};
 
 #[test]
 fn held_snapshot_survives_two_publishes() {
-    explore("held_snapshot_survives_two_publishes", Bound::Exhaustive, || {
+    explore("held_snapshot_survives_two_publishes", Bound::ExhaustiveAtNight(3), || {
         let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
         let reader = publisher.subscribe();
         let holder = thread::spawn(move || {

@@ -49,7 +49,7 @@ fn a_popped_pod_is_in_the_version_that_a_reader_takes() {
 
 #[test]
 fn each_pod_is_popped_once() {
-    explore("each_pod_is_popped_once", Bound::Exhaustive, || {
+    explore("each_pod_is_popped_once", Bound::ExhaustiveAtNight(3), || {
         let (mut writer, _, front) = fed_queue();
         let other = Arc::clone(&front);
         let popper = thread::spawn(move || pop(&other).unwrap());
@@ -108,7 +108,7 @@ fn closing_ends_every_pop() {
 
 #[test]
 fn closing_during_a_push_loses_no_wake_up() {
-    explore("closing_during_a_push_loses_no_wake_up", Bound::Exhaustive, || {
+    explore("closing_during_a_push_loses_no_wake_up", Bound::ExhaustiveAtNight(3), || {
         let (mut writer, _, front) = fed_queue();
         let other = Arc::clone(&front);
         let popper = thread::spawn(move || match pop(&other) {
