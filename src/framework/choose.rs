@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 
 use crate::model::{Name, Pod, stable_hash_of};
-use crate::snapshot::{Chunk, Column, LANES, lanes};
+use crate::snapshot::{Chunk, Column, LANES, nth_lane};
 
 use super::dispatch;
 use super::extender;
@@ -278,7 +278,7 @@ impl<'a> Choice<'a, '_> {
         for (of, mask) in &self.found.nodes {
             let nodes = mask.count_ones() as usize;
             if skipped < nodes {
-                let (chunk, lane) = (of.chunk, lanes(*mask).nth(skipped)?);
+                let (chunk, lane) = (of.chunk, nth_lane(*mask, skipped as u32)?);
                 return Some(Chosen { chunk, lane, score: most.saturating_add(common) });
             }
             skipped -= nodes;
@@ -294,7 +294,7 @@ impl<'a> Choice<'a, '_> {
         let mut skipped = tie_break(self.seed, self.cycle.pod, count) as u32;
         for best in equals {
             if skipped < best.lanes.count_ones() {
-                let lane = lanes(best.lanes).nth(skipped as usize)?;
+                let lane = nth_lane(best.lanes, skipped)?;
                 let score = most.saturating_add(common);
                 return Some(Chosen { chunk: best.chunk, lane, score });
             }

@@ -55,8 +55,22 @@ pub(crate) struct Order {
     chunks: Vec<Listed>,
     /// For each chunk, 1 plus its index among the chunks reached so far, or 0. All zeros between samples.
     reached: Vec<u32>,
-    /// The start and end of the current range in each zone. Kept between samples only to reuse the memory.
-    bounds: (Vec<usize>, Vec<usize>),
+    /// A position in the list, and how many nodes of each zone come before it: the end of the last sample, where the
+    /// next one usually starts.
+    end: Option<usize>,
+    before_end: Vec<usize>,
+    /// Kept between samples only to reuse the memory.
+    scratch: Vec<usize>,
+}
+
+/// The chunks that follow a chunk in the list, which are often judged after it.
+pub(super) struct Following<'a>(&'a [Listed]);
+
+impl Following<'_> {
+    /// Returns the numbers of the next two chunks.
+    pub(super) fn ids(&self) -> [Option<u32>; 2] {
+        [0, 1].map(|n| self.0.get(n).map(|chunk| chunk.id))
+    }
 }
 
 /// The part of a list that a sample examines first: one of `of` equal parts, or the whole list if `of` is 1.
@@ -111,9 +125,10 @@ struct Listed {
 
 /// A chunk that was reached: its index in the list of chunks, its feasible lanes, and those among them that are in the
 /// sample.
-#[derive(Clone, Copy)]
-struct Reached {
+struct Reached<T> {
     chunk: usize,
+    /// What `judge` has returned with the lanes.
+    value: Option<T>,
     verdict: u64,
     mask: u64,
 }
@@ -160,6 +175,7 @@ impl Order {
             }
         }
         self.reached = vec![0; self.chunks.len()];
+        self.end = None;
         self.nodes = self.zones.iter().map(|zone| zone.nodes).sum();
     }
 
@@ -221,22 +237,26 @@ impl Order {
     /// Examines the nodes in list order, from where the last sample ended and wrapping around, until `enough` nodes are
     /// feasible. `judge` is called with a chunk's number, once for each chunk that is reached and perhaps for some that
     /// follow, so the result does not depend on how chunks are judged. It returns a value and the chunk's feasible
-    /// lanes. It also gets the numbers of the two chunks that follow in the list, which are often judged next. The
-    /// values are returned with the feasible lanes that were reached, in list order.
+    /// lanes, or `None` if the chunk has none. It also gets the chunks that follow. The values are returned with the
+    /// feasible lanes that were reached, in list order.
     pub(super) fn sample<T>(
         &mut self,
         enough: usize,
-        mut judge: impl FnMut(u32, [Option<u32>; 2]) -> (T, u64),
+        mut judge: impl FnMut(u32, Following<'_>) -> Option<(T, u64)>,
     ) -> Found<(T, u64)> {
         // A range of a zone may begin and end within a chunk.
         let likely = (enough / LANES + 2 * self.zones.len()).min(self.chunks.len());
-        let mut reached: Vec<(Reached, T)> = Vec::with_capacity(likely);
+        let mut reached: Vec<Reached<T>> = Vec::with_capacity(likely);
         let mut found = Found::default();
-        let (mut from, mut to) = std::mem::take(&mut self.bounds);
+        let mut last_end = self.end.take();
+        let mut from = std::mem::take(&mut self.before_end);
+        let mut to = std::mem::take(&mut self.scratch);
         for Range { start, end } in self.ranges(self.section.clone(), self.nodes) {
             let mut index = start;
-            self.positions(index, &mut from);
             while index < end && found.feasible < enough {
+                if last_end != Some(index) {
+                    self.positions(index, &mut from);
+                }
                 let (missing, left) = (enough - found.feasible, end - index);
                 // At least this many nodes are still to be examined, so the range does not go too far, and the last one
                 // ends with a feasible node.
@@ -258,14 +278,18 @@ impl Order {
                     // The range may be too long, so it is removed again.
                     self.reach((&from, &to), &mut reached, &mut judge);
                 }
+                last_end = Some(index);
                 std::mem::swap(&mut from, &mut to);
             }
         }
-        self.bounds = (from, to);
-        reached.sort_unstable_by_key(|(reached, _)| reached.chunk);
-        reached.iter().for_each(|(reached, _)| self.reached[reached.chunk] = 0);
-        let with_feasible = reached.into_iter().filter(|(reached, _)| reached.mask != 0);
-        found.nodes = with_feasible.map(|(reached, value)| (value, reached.mask)).collect();
+        (self.end, self.before_end, self.scratch) = (last_end, from, to);
+        reached.iter().for_each(|of| self.reached[of.chunk] = 0);
+        // One range visits the chunks in order.
+        if !reached.is_sorted_by_key(|of| of.chunk) {
+            reached.sort_unstable_by_key(|of| of.chunk);
+        }
+        let with_feasible = reached.into_iter().filter(|of| of.mask != 0);
+        found.nodes = with_feasible.filter_map(|of| Some((of.value?, of.mask))).collect();
         found
     }
 
@@ -274,26 +298,31 @@ impl Order {
     fn reach<T>(
         &mut self,
         (from, to): (&[usize], &[usize]),
-        reached: &mut Vec<(Reached, T)>,
-        judge: &mut impl FnMut(u32, [Option<u32>; 2]) -> (T, u64),
+        reached: &mut Vec<Reached<T>>,
+        judge: &mut impl FnMut(u32, Following<'_>) -> Option<(T, u64)>,
     ) -> usize {
         let mut feasible = 0;
         for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(to)) {
-            let zone_chunks = &self.chunks[zone.first..zone.first + zone.chunks];
-            let past = zone_chunks.partition_point(|chunk| chunk.before <= *from);
-            let mut at = zone.first + past.saturating_sub(1);
+            let mut at =
+                zone.first + containing(&self.chunks[zone.first..zone.first + zone.chunks], *from);
             let mut position = *from;
             while position < *to {
-                let chunk = &self.chunks[at];
+                let (chunk, following) = (&self.chunks[at], &self.chunks[at + 1..]);
                 let last = (*to - chunk.before).min(chunk.nodes);
                 let lanes = lane_range(chunk.live, position - chunk.before, last);
-                if self.reached[at] == 0 {
-                    let next = [1, 2].map(|n| self.chunks.get(at + n).map(|chunk| chunk.id));
-                    let (value, verdict) = judge(chunk.id, next);
-                    reached.push((Reached { chunk: at, verdict, mask: 0 }, value));
-                    self.reached[at] = reached.len() as u32;
-                }
-                let (known, _) = &mut reached[self.reached[at] as usize - 1];
+                let known = match self.reached[at] {
+                    0 => {
+                        let (value, verdict) = match judge(chunk.id, Following(following)) {
+                            Some((value, verdict)) => (Some(value), verdict),
+                            None => (None, 0),
+                        };
+                        reached.push(Reached { chunk: at, value, verdict, mask: 0 });
+                        self.reached[at] = reached.len() as u32;
+                        reached.len()
+                    }
+                    known => known as usize,
+                };
+                let known = &mut reached[known - 1];
                 let passed = known.verdict & lanes;
                 known.mask ^= passed;
                 feasible += passed.count_ones() as usize;
@@ -302,6 +331,18 @@ impl Order {
         }
         feasible
     }
+}
+
+/// Returns the index of the chunk of a zone that contains the node at this position of the zone.
+fn containing(chunks: &[Listed], position: usize) -> usize {
+    // A chunk has at most 64 nodes, and most chunks have that many.
+    let first = (position / LANES).min(chunks.len());
+    let later = &chunks[first..];
+    let past = match later {
+        [_, next, ..] if next.before > position => 1,
+        _ => later.partition_point(|chunk| chunk.before <= position),
+    };
+    (first + past).saturating_sub(1)
 }
 
 /// Returns the lanes of `live` from the `from`-th up to, but excluding, the `to`-th, counted from 0.
@@ -383,7 +424,7 @@ mod tests {
                 let feasible = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])
                 });
-                (id, feasible)
+                Some((id, feasible))
             });
             let mut found = std::collections::BTreeSet::new();
             for (id, mask) in &sample.nodes {
@@ -408,7 +449,9 @@ mod tests {
             slots.iter().position(|other| *other == slot).unwrap()
         };
         let sample = order.sample(enough, |id, _| {
-            (id, super::super::plugin::each_lane(chunk(id).live(), |at| good(position(id, at))))
+            let feasible =
+                super::super::plugin::each_lane(chunk(id).live(), |at| good(position(id, at)));
+            Some((id, feasible))
         });
         let mut found = Vec::new();
         for (id, mask) in &sample.nodes {
@@ -451,6 +494,25 @@ mod tests {
         order.go_on(24);
         order.refresh(cluster, section(3, 6), 0, Chunk::live);
         assert_eq!(positions_found(&mut order, cluster, 3, all), (range(64..67), 3));
+    }
+
+    #[test]
+    fn a_sample_begins_in_the_new_list_where_the_last_one_ended_in_the_old() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        let add = |writer: &mut crate::Writer, n: usize, zone: &str| {
+            writer.add_node(node(format!("n{n}")).zone(zone).build()).unwrap();
+        };
+        (0..100).for_each(|n| add(&mut writer, n, if n % 2 == 0 { "a" } else { "b" }));
+        let mut order = Order::default();
+        order.refresh(writer.cluster(), Section::default(), 0, Chunk::live);
+        let found = positions_found(&mut order, writer.cluster(), 60, |_| true);
+        assert_eq!(found, ((0..60).collect(), 60));
+        order.go_on(60);
+        // The list now has three nodes per round, so its first 60 nodes are others.
+        (100..150).for_each(|n| add(&mut writer, n, "c"));
+        order.refresh(writer.cluster(), Section::default(), 0, Chunk::live);
+        let found = positions_found(&mut order, writer.cluster(), 60, |_| true);
+        assert_eq!(found, ((60..120).collect(), 60));
     }
 
     #[test]

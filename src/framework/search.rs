@@ -15,7 +15,7 @@ use super::extender::ExtenderVerdicts;
 use super::filters::{Filters, Scope, nodes_of};
 use super::memo::VerdictCache;
 use super::parallel::Threads;
-use super::sampling::{Found, Order};
+use super::sampling::{Following, Found, Order};
 use super::stages::{Pool, Stages};
 use super::{Cycle, Status};
 
@@ -157,29 +157,26 @@ impl<'a, 'c> Search<'a, 'c> {
     fn find_enough(&mut self, order: &mut Order, enough: usize) -> Result<FoundChunks<'a>, Status> {
         let mut failed = None;
         let is_local = self.is_local();
-        let found = order.sample(enough, |id, next| {
+        let found = order.sample(enough, |id, following| {
             // The list was refreshed for this version, so the chunk exists.
-            let Some(of) = self.listed(id) else { return (None, 0) };
+            let of = self.listed(id)?;
             let judged = if is_local {
-                self.cached(of, next)
+                self.cached(of, &following)
             } else {
                 match self.cache.all(of.id, of.at) {
                     Some(all) => Ok(all),
-                    None => self.cached(of, next).and_then(|mask| self.judge_all(of, mask)),
+                    None => self.cached(of, &following).and_then(|mask| self.judge_all(of, mask)),
                 }
             };
-            let mask = judged.unwrap_or_else(|status| {
-                failed.get_or_insert(status);
-                0
-            });
-            (Some(of), mask)
+            match judged {
+                Ok(mask) => Some((of, mask)),
+                Err(status) => {
+                    failed.get_or_insert(status);
+                    None
+                }
+            }
         });
-        if let Some(status) = failed {
-            return Err(status);
-        }
-        let Found { nodes, feasible, looked_at } = found;
-        let nodes = nodes.into_iter().filter_map(|(of, mask)| Some((of?, mask))).collect();
-        Ok(Found { nodes, feasible, looked_at })
+        failed.map_or(Ok(found), Err)
     }
 
     /// Returns all feasible nodes of a list. Judges the chunks on several threads.
@@ -254,8 +251,8 @@ impl<'a, 'c> Search<'a, 'c> {
     }
 
     /// Begins to load the next chunk, unless it is cached, and the pointers to the columns of the one after it.
-    fn prefetch(&self, next: [Option<u32>; 2]) {
-        let [next, second] = next.map(|next| self.listed(next?));
+    fn prefetch(&self, following: &Following<'_>) {
+        let [next, second] = following.ids().map(|next| self.listed(next?));
         if let Some(next) = next.filter(|next| self.cache.get(next.id, next.at).is_none()) {
             prefetch(next.chunk);
         }
@@ -265,12 +262,12 @@ impl<'a, 'c> Search<'a, 'c> {
     }
 
     /// Returns the lanes of a chunk that pass the local filters, from the cache if it knows them. Otherwise, the chunks
-    /// `next` are probably not cached either.
-    fn cached(&mut self, of: Listed<'_>, next: [Option<u32>; 2]) -> Result<u64, Status> {
+    /// `following` are probably not cached either.
+    fn cached(&mut self, of: Listed<'_>, following: &Following<'_>) -> Result<u64, Status> {
         if let Some(known) = self.cache.get(of.id, of.at) {
             return Ok(known.mask);
         }
-        self.prefetch(next);
+        self.prefetch(following);
         let mask = self.judge_locally(of.chunk, of.chunk.live())?;
         self.cache.set_mask(of.id, of.at, mask);
         Ok(mask)

@@ -32,7 +32,7 @@ impl Planned {
     /// Places the pod on the plan. `None` if that is impossible, for a reason that its own cycle will find again.
     fn new(plan: &mut Plan, pod: &Pod, decision: Decision, state: CycleState) -> Option<Planned> {
         let pod = Arc::new(decision.place(pod.clone()));
-        plan.assume(&pod).ok()?;
+        plan.assume(&pod, decision.slot).ok()?;
         Some(Planned { pod, decision, state })
     }
 }

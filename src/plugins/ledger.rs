@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::log::{Event, Prepared};
     use crate::model::{Pod, node, pod};
-    use crate::snapshot::{Plan, lanes};
+    use crate::snapshot::{NodeSlot, Plan, lanes};
     use crate::{Config, Engine, Writer};
 
     /// A writer with a node in each of two zones, and therefore chunks.
@@ -236,7 +236,7 @@ mod tests {
         let mut plan = Plan::new(writer.cluster()).unwrap();
         let pods = nodes.iter().map(|name| pod(format!("on-{name}")).on(*name).build());
         let pods: Vec<Arc<Pod>> = pods.map(Arc::new).collect();
-        pods.iter().for_each(|pod| plan.assume(pod).unwrap());
+        pods.iter().for_each(|pod| plan.assume(pod, NodeSlot::default()).unwrap());
         (plan, pods)
     }
 

@@ -449,6 +449,12 @@ impl Cluster {
         found
     }
 
+    /// Returns the node or ghost called `name`. Looking it up is cheaper if `slot` is its slot.
+    pub(crate) fn any_node_at(&self, slot: Option<NodeSlot>, name: &str) -> Option<NodeInfo<'_>> {
+        let expected = slot.and_then(|slot| self.at_slot(slot));
+        expected.filter(|info| **info.name() == *name).or_else(|| self.any_node(name))
+    }
+
     /// Returns the number of a template, if it has one.
     pub(crate) fn template_number(&self, template: &Arc<Template>) -> Option<u32> {
         let templates = &self.rest.templates;

@@ -109,21 +109,17 @@ impl Plan {
         self.draft.freeze()
     }
 
-    /// Assumes a pod on the node that it names. O(log n).
+    /// Assumes a pod on the node that it names, which probably has this slot. O(log n).
     ///
     /// # Errors
     ///
     /// Returns the reasons of [`Draft::check_assume`]. The plan is unchanged then.
-    pub(crate) fn assume(&mut self, pod: &Pod) -> Result<(), EventError> {
-        let slot = self.draft.check_assume(pod)?;
+    pub(crate) fn assume(&mut self, pod: &Pod, slot: NodeSlot) -> Result<(), EventError> {
+        let slot = self.draft.check_assume(pod, Some(slot))?;
         let node = node_of(pod)?;
         let made = freeing::made();
         self.draft.begin(self.draft.cluster.generation().next());
-        if let Some(slot) = self.draft.place(pod, node, slot, true) {
-            let last =
-                self.draft.cluster.at_slot(slot).and_then(|node| node.lane().pods.records().last());
-            self.placed.extend(last.map(|record| (slot, record.template)));
-        }
+        self.placed.extend(self.draft.place(pod, node, slot, true));
         self.made += freeing::made().wrapping_sub(made);
         Ok(())
     }
@@ -401,7 +397,7 @@ mod tests {
         let mut plan = Plan::new(writer.cluster()).unwrap();
         let pods = nodes.iter().enumerate().map(|(n, node)| {
             let pod = pod(format!("p{n}")).cpu(100).label("n", &n.to_string()).on(*node).build();
-            plan.assume(&pod).unwrap();
+            plan.assume(&pod, NodeSlot::default()).unwrap();
             Arc::new(pod)
         });
         let pods = pods.collect();
@@ -549,7 +545,7 @@ mod tests {
         assert_eq!(values.follow(writer.cluster()), Followed::All);
         assert_eq!(values.get(a, at), Some(&"adopted"));
         let mut later = Plan::new(writer.cluster()).unwrap();
-        later.assume(&pod("q").cpu(100).on("b").build()).unwrap();
+        later.assume(&pod("q").cpu(100).on("b").build(), NodeSlot::default()).unwrap();
         assert_eq!(values.follow(&later), Followed::Until(since.next(), vec![]));
         let (b, planned) = chunk_of(&later, "b");
         values.renew(b, planned, || "planned");
@@ -629,7 +625,7 @@ mod tests {
             pod(name).request(resource, Quantity::whole(3)).on(node).build()
         };
         let planned = needs("p", "example.com/a", "a");
-        plan.assume(&planned).unwrap();
+        plan.assume(&planned, NodeSlot::default()).unwrap();
         // The number that the plan has given to its resource gets another one.
         writer.add_pod(needs("other", "example.com/b", "b")).unwrap();
         let (applied, ..) = commit(&mut writer, since, (plan, vec![Arc::new(planned)]));
@@ -653,7 +649,7 @@ mod tests {
         let since = writer.cluster().generation();
         let mut plan = Plan::new(writer.cluster()).unwrap();
         let planned = of_app("p", "planned", 3).on("a").build();
-        plan.assume(&planned).unwrap();
+        plan.assume(&planned, NodeSlot::default()).unwrap();
         // A plugin counts the pods of the plan.
         let counted = |cluster: &Cluster, node: &str| -> Vec<String> {
             let node = cluster.node(node).unwrap();
@@ -706,7 +702,7 @@ mod tests {
             assert!(writer.cluster().made > version.made, "moving the horizon allocated nothing");
             let mut plan = Plan::new(&version).unwrap();
             let pods = [pod("p").on("a").build(), pod("q").on("b").build()];
-            pods.iter().for_each(|pod| plan.assume(pod).unwrap());
+            pods.iter().for_each(|pod| plan.assume(pod, NodeSlot::default()).unwrap());
             if is_changed {
                 writer.add_pod(pod("other").on("b").build()).unwrap();
             }
@@ -731,7 +727,7 @@ mod tests {
             let mut plan = Plan::new(writer.cluster()).unwrap();
             let pods = (0..3).map(|n| {
                 let pod = pod("p").uid(format!("u{n}")).cpu(round * 3 + n).on("a").build();
-                plan.assume(&pod).unwrap();
+                plan.assume(&pod, NodeSlot::default()).unwrap();
                 Arc::new(pod)
             });
             let pods: Vec<Arc<Pod>> = pods.collect();

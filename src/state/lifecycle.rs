@@ -288,7 +288,7 @@ impl State {
         age: Age,
     ) -> Result<Option<NodeSlot>, EventError> {
         let uid = &pod.uid;
-        let slot = draft.check_assume(pod)?;
+        let slot = draft.check_assume(pod, None)?;
         let node = node_of(pod)?;
         let conflict =
             |reason| EventError::Conflict { uid: uid.clone(), node: node.clone(), reason };
@@ -660,7 +660,7 @@ impl State {
         observer: &mut impl Observer,
     ) {
         if let Some(node) = &pod.node_name
-            && let Some(slot) = self.draft.place(pod, node, known, assumed)
+            && let Some((slot, _)) = self.draft.place(pod, node, known, assumed)
         {
             observer.placed(pod, slot, assumed);
         }

@@ -10,6 +10,7 @@ use crate::model::{
 use super::super::chunk::{Chunk, NodeSlot, set};
 use super::super::cluster::{Cluster, GroupKey, claim_key};
 use super::super::custom::{PlacedPod, PodChange};
+use super::super::lane::TemplateId;
 use super::super::node_info::{NodeInfo, PodInfo, PodRef};
 use super::super::table::Interned;
 use super::Draft;
@@ -29,8 +30,13 @@ pub(super) struct Amounts<'a> {
 
 impl Draft {
     /// Checks that a pod can be assumed on the node that it names: it is unknown, names a node, needs no resource claims,
-    /// and [can be placed](Draft::check_place) there. Returns the slot of the node if the node is known.
-    pub(crate) fn check_assume(&self, pod: &Pod) -> Result<Option<NodeSlot>, EventError> {
+    /// and [can be placed](Draft::check_place) there. `expected` is a guess at the slot of the node. Returns the slot if
+    /// the node is known.
+    pub(crate) fn check_assume(
+        &self,
+        pod: &Pod,
+        expected: Option<NodeSlot>,
+    ) -> Result<Option<NodeSlot>, EventError> {
         let uid = &pod.uid;
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
@@ -40,7 +46,8 @@ impl Draft {
         }
         let node = node_of(pod)?;
         check_supported(pod)?;
-        self.check_place(pod, node, None)
+        let known = self.cluster.any_node_at(expected, node);
+        self.check_place_on(pod, known, None)
     }
 
     /// Checks that a pod could be placed on a node if the pod `leaving` was removed first. The node may be unknown.
@@ -49,6 +56,15 @@ impl Draft {
         &self,
         pod: &Pod,
         node: &str,
+        leaving: Option<PodRef>,
+    ) -> Result<Option<NodeSlot>, EventError> {
+        self.check_place_on(pod, self.cluster.any_node(node), leaving)
+    }
+
+    fn check_place_on(
+        &self,
+        pod: &Pod,
+        known: Option<NodeInfo<'_>>,
         leaving: Option<PodRef>,
     ) -> Result<Option<NodeSlot>, EventError> {
         let too_long = |what: &'static str| EventError::TooLong {
@@ -75,7 +91,7 @@ impl Draft {
             return Err(too_long("the list of victims"));
         }
         self.check_room()?;
-        let Some(known) = self.cluster.any_node(node) else { return Ok(None) };
+        let Some(known) = known else { return Ok(None) };
         let leaving = leaving
             .filter(|pod_ref| pod_ref.slot == known.slot())
             .and_then(|pod_ref| known.pod_at(pod_ref.index))
@@ -89,14 +105,14 @@ impl Draft {
 
     /// Places a pod that [`Draft::check_place`] has accepted and that is not on a node yet. An unknown node becomes a
     /// ghost. `known` is the node's slot, or `None` if it is unknown or if a pod was removed since it was looked up.
-    /// O(log n).
+    /// Returns the slot and the number of the pod's template. O(log n).
     pub(crate) fn place(
         &mut self,
         pod: &Pod,
         node: &Name,
         known: Option<NodeSlot>,
         assumed: bool,
-    ) -> Option<NodeSlot> {
+    ) -> Option<(NodeSlot, TemplateId)> {
         let slot = known.or_else(|| self.slot_or_ghost(node))?;
         let template = self.acquire_template(&pod.template)?;
         let amounts = amounts(&self.cluster.rest.resources, &pod.template);
@@ -112,7 +128,7 @@ impl Draft {
             self.take_place(pod, node);
             self.add_contribution(pod, node);
         }
-        Some(slot)
+        Some((slot, template))
     }
 
     /// Adds a pod that is already in its lane to the index of uids and to the counts of pods, claims and groups.
