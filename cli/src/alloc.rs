@@ -45,11 +45,20 @@ pub(crate) fn live_bytes() -> i64 {
     COUNTED.load(Ordering::Relaxed) + LIVE.with(Cell::get)
 }
 
-// SAFETY: every call is forwarded unchanged to mimalloc, which has the same contract;
-// counting does not touch the allocated memory.
+/// The alignment of every block, because the sizes of blocks are multiples of a pointer's size.
+const LEAST_ALIGNMENT: usize = size_of::<usize>();
+
+// SAFETY: every call is forwarded to mimalloc, which has the same contract; counting does not
+// touch the allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
+        // The crate `mimalloc` asks for each alignment, and mimalloc then allocates more than
+        // `size` unless that is a power of two.
+        if layout.align() <= LEAST_ALIGNMENT {
+            // SAFETY: `mi_malloc` has no preconditions. Its blocks are aligned as requested.
+            return unsafe { libmimalloc_sys::mi_malloc(layout.size()) }.cast();
+        }
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { MiMalloc.alloc(layout) }
     }

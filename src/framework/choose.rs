@@ -60,7 +60,8 @@ struct Best<'a> {
 
 impl<'s> PluginScores<'s> {
     pub(super) fn new(scores: &'s Scores<'_>) -> PluginScores<'s> {
-        let mut plugins = PluginScores::default();
+        let local = Vec::with_capacity(scores.each.len());
+        let mut plugins = PluginScores { local, ..PluginScores::default() };
         for scorer in &scores.each {
             match &scorer.score {
                 Given::All(score) => plugins.common += score * scorer.weight,

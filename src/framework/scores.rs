@@ -24,6 +24,8 @@ pub struct Scores<'a> {
 /// The score of one plugin for one pod.
 pub(super) struct Scorer<'a> {
     pub(super) plugin: &'static str,
+    /// The plugin's position among the scoring plugins. They are asked in another order.
+    position: usize,
     pub(super) weight: i64,
     pub(super) is_local: bool,
     pub(super) needs_normalize: bool,
@@ -65,17 +67,18 @@ impl Framework {
             let asked = |plugin: &Cell<_>| self.scorers(cycle, feasible, plugin);
             let each = watch.panics.guard_all(Step::PreScore.as_str(), asked);
             let each = each.unwrap_or_else(|status| Err(not_prepared(status.plugin, status)))?;
-            Ok(Scores { watch, each: each.into_iter().map(|(_, scorer)| scorer).collect() })
+            Ok(Scores { watch, each })
         })
     }
 
-    /// Returns the plugins' scores with their positions. Sets `asked` to each plugin's name before calling the plugin.
+    /// Returns the plugins' scores in order of their positions. Sets `asked` to each plugin's name before calling the
+    /// plugin.
     fn scorers<'a>(
         &'a self,
         cycle: Cycle<'a>,
         feasible: &'a Feasible<'a>,
         asked: &Cell<&'static str>,
-    ) -> Result<Vec<(usize, Scorer<'a>)>, Status> {
+    ) -> Result<Vec<Scorer<'a>>, Status> {
         type Answer<'a> = Result<PreScore<'a>, Status>;
         let watch = self.watch(cycle);
         let outcome = |answer: &Answer<'_>| match answer {
@@ -83,8 +86,9 @@ impl Framework {
             Ok(_) => None,
             Err(status) => Some(status.code),
         };
-        let mut each: Vec<(usize, Scorer<'a>)> = Vec::new();
-        for (plugin, position, is_alone) in self.pre_score_order() {
+        let order = self.pre_score_order();
+        let mut each: Vec<Scorer<'a>> = Vec::with_capacity(order.len());
+        for (plugin, position, is_alone) in order {
             let name = plugin.name();
             asked.set(name);
             let is_local = plugin.is_local();
@@ -111,10 +115,10 @@ impl Framework {
                     Given::All(_) => false,
                     Given::Each(score) => score.needs_normalize(),
                 };
-                let at = each.partition_point(|(before, _)| *before < position);
+                let at = each.partition_point(|before| before.position < position);
                 let plugin = name;
-                let scorer = Scorer { plugin, weight, is_local, needs_normalize, score };
-                each.insert(at, (position, scorer));
+                let scorer = Scorer { plugin, position, weight, is_local, needs_normalize, score };
+                each.insert(at, scorer);
             }
         }
         Ok(each)

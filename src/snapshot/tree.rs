@@ -144,8 +144,12 @@ impl<T: Part> Tree<T> {
     }
 
     fn matching(&self, filter: Filter) -> Iter<'_, T> {
-        let mut stack = Vec::with_capacity(self.height as usize);
-        if let Some(root) = &self.root {
+        let mut stack = Vec::new();
+        // Often no leaf has the marks, so nothing is allocated before one is known to.
+        if let Some(root) = &self.root
+            && (0..WIDTH).any(|at| filter.accepts(root, at))
+        {
+            stack.reserve_exact(self.height as usize);
             stack.push((&**root, 0, 0));
         }
         Iter { stack, filter }
@@ -578,6 +582,14 @@ struct Filter {
     marks: u8,
 }
 
+impl Filter {
+    /// Returns whether the leaves below a child of a branch may pass.
+    fn accepts<T: Part>(self, branch: &Branch<T>, at: usize) -> bool {
+        self.newer_than.is_none_or(|since| branch.newest[at] > since)
+            && (self.marks == 0 || branch.marks[at] & self.marks != 0)
+    }
+}
+
 impl<T: Part> Clone for Iter<'_, T> {
     fn clone(&self) -> Self {
         Iter { stack: self.stack.clone(), filter: self.filter }
@@ -598,10 +610,7 @@ impl<'a, T: Part> Iter<'a, T> {
             }
             let here = *at;
             *at += 1;
-            let Filter { newer_than, marks } = self.filter;
-            if newer_than.is_some_and(|since| branch.newest[here] <= since)
-                || (marks != 0 && branch.marks[here] & marks == 0)
-            {
+            if !self.filter.accepts(branch, here) {
                 continue;
             }
             match &branch.children {
