@@ -8,7 +8,7 @@
 #   targets    the declared Rust version, and other targets
 #   cost       cost of publishing at a million nodes, and load and latency at that size
 #   benchmarks every measurement of ci/benchmarks.sh, on small clusters
-#   loom       the models with a mutant each, without the bounds that keep CI short
+#   loom       the loom models and their mutants; three models without the bound that CI sets
 #   miri       Miri with many seeds
 #   thread     both sanitizers
 #   live       2,000 random schedules of faults of an API server

@@ -27,11 +27,11 @@ pub enum Bound {
 }
 
 impl Bound {
-    fn today(self) -> Bound {
+    /// Returns this bound, or the one that replaces it today.
+    fn resolved(self) -> Bound {
+        let is_night = std::env::var_os("PORTOLAN_EXHAUSTIVE").is_some();
         match self {
-            Bound::ExhaustiveAtNight(_) if std::env::var_os("PORTOLAN_EXHAUSTIVE").is_some() => {
-                Bound::Exhaustive
-            }
+            Bound::ExhaustiveAtNight(_) if is_night => Bound::Exhaustive,
             Bound::ExhaustiveAtNight(most) => Bound::Preemptions(most),
             bound => bound,
         }
@@ -44,10 +44,10 @@ pub fn explore(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'stati
     let executions = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
-    let bound = bound.today();
+    let bound = bound.resolved();
     builder.preemption_bound = match bound {
-        Bound::Preemptions(most) => Some(most),
-        _ => None,
+        Bound::Preemptions(most) | Bound::ExhaustiveAtNight(most) => Some(most),
+        Bound::Exhaustive => None,
     };
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);

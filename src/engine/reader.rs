@@ -189,8 +189,8 @@ impl Reader {
         self.versions.refresh()
     }
 
-    /// Drops the version cached by pins and [`Reader::refresh`]. Call this before a reader becomes idle. Otherwise it
-    /// keeps its last version in memory.
+    /// Drops the version that [`Reader::refresh`] or repeated [pins](Reader::pin) of one version keep for the next call.
+    /// Call this before a reader becomes idle. Otherwise that version stays in memory.
     pub fn release(&mut self) {
         self.versions.release();
     }

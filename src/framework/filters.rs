@@ -29,6 +29,9 @@ pub struct Filters<'a> {
     nominated: Option<Arc<[Nominated<'a>]>>,
 }
 
+/// The versions of filters. Two plugins may use the same numbers.
+pub(super) type Versions = Vec<(&'static str, u64)>;
+
 /// A node, and the pods that are nominated to it.
 type Nominated<'a> = (NodeInfo<'a>, Vec<Arc<Pod>>);
 
@@ -483,20 +486,21 @@ impl<'a> Filters<'a> {
         passed.unwrap_or(None)
     }
 
-    /// Returns the versions of the filters that are not local, in order. `None` if one has no version, or if verdicts
-    /// depend on nominated pods.
-    pub(super) fn versions(&self) -> Option<Vec<u64>> {
+    /// Returns the versions of the filters that are not local, with the names of their plugins, in order. `None` if one has no version or panics, or if
+    /// verdicts depend on nominated pods.
+    pub(super) fn versions(&self) -> Option<Versions> {
         if self.nominated.is_some() {
             return None;
         }
         if !self.has(Scope::Global) {
+            // Without the cost of the guard.
             return Some(Vec::new());
         }
         let versions = self.together(|plugin| {
             let global = self.each.iter().filter(|judge| judge.scope == Scope::Global);
             let versions = global.map(|judge| {
                 plugin.set(judge.plugin);
-                judge.filter.get().version()
+                Some((judge.plugin, judge.filter.get().version()?))
             });
             Ok(versions.collect())
         });

@@ -9,6 +9,7 @@ use crate::snapshot::{Cluster, Column, LANES, PerChunk};
 
 use super::by_template::ByTemplate;
 use super::dispatch;
+use super::filters::Versions;
 
 /// The target size of all caches in bytes. One cache is always kept, even if it is larger.
 const MAX_BYTES: usize = 4 << 20;
@@ -55,10 +56,10 @@ impl Verdict {
 #[derive(Default)]
 pub(super) struct VerdictCache {
     chunks: PerChunk<Verdict>,
-    /// The current epoch: consecutive cycles whose filters have the same versions.
+    /// The number of the current epoch. An epoch is a run of cycles whose filters have the same versions.
     epoch: u64,
     /// The versions of the filters that are not local.
-    versions: Option<Vec<u64>>,
+    versions: Option<Versions>,
 }
 
 impl VerdictCache {
@@ -69,7 +70,7 @@ impl VerdictCache {
     }
 
     /// Begins a cycle. `versions` are those of the filters that are not local, if all of them have one.
-    pub(super) fn begin(&mut self, versions: Option<Vec<u64>>) {
+    pub(super) fn begin(&mut self, versions: Option<Versions>) {
         if versions.is_none() || versions != self.versions {
             self.epoch += 1;
         }
@@ -83,8 +84,8 @@ impl VerdictCache {
         self.get(chunk, at).filter(|known| known.epoch == self.epoch).map(|known| known.all)
     }
 
-    /// Stores the lanes of a chunk that pass all filters, if all filters have versions. Those that pass the local ones
-    /// must be stored.
+    /// Stores the lanes of a chunk that pass all filters, if all filters have versions. Does nothing unless
+    /// [`VerdictCache::set_mask`] was called for this generation of the chunk.
     pub(super) fn set_all(&mut self, chunk: u32, at: Generation, all: u64) {
         let epoch = self.epoch;
         if self.versions.is_some()

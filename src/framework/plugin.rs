@@ -610,12 +610,16 @@ pub trait Filter: Send + Sync {
         false
     }
 
-    /// Identifies everything that the verdicts depend on apart from the node and the pod's template: if it equals the
-    /// version of an earlier cycle, a node that has not changed since gets the same verdict. Different states must have
-    /// different versions, even in different threads and clusters. The default, `None`, means that the filter is called
-    /// again in every cycle. Not called for [local](super::Plugin::is_local) plugins, which depend on nothing else.
+    /// Returns a number that identifies everything that the verdicts depend on apart from the node itself and the pod's
+    /// template, or `None` (the default), in which case the filters of the profile are called in every cycle. This
+    /// includes labels and the existence of other nodes, if the verdicts depend on them. Called once per cycle, after
+    /// PreFilter.
     ///
-    /// Decisions never depend on whether a verdict is cached. Kube-scheduler has no counterpart.
+    /// If all versions equal those of the template's last cycle, a node that has not changed since gets the same
+    /// verdict, without a call. A number must never stand for two different states, not even in different threads,
+    /// clusters or forks. A simple way is to number the contents: look them up in a map that is kept from cycle to
+    /// cycle, and take a new number if they are not in it. Not called for [local](super::Plugin::is_local) plugins.
+    /// Kube-scheduler has no counterpart.
     fn version(&self) -> Option<u64> {
         None
     }

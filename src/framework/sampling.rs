@@ -55,9 +55,10 @@ pub(crate) struct Order {
     chunks: Vec<Listed>,
     /// For each chunk, 1 plus its index among the chunks reached so far, or 0. All zeros between samples.
     reached: Vec<u32>,
-    /// A position in the list, and how many nodes of each zone come before it: the end of the last sample, where the
-    /// next one usually starts.
+    /// The position at which the last sample ended, where the next one usually starts. `None` if the list has changed
+    /// since.
     end: Option<usize>,
+    /// The number of nodes of each zone before `end`.
     before_end: Vec<usize>,
     /// Kept between samples only to reuse the memory.
     scratch: Vec<usize>,
@@ -127,7 +128,7 @@ struct Listed {
 /// sample.
 struct Reached<T> {
     chunk: usize,
-    /// What `judge` has returned with the lanes.
+    /// The value that `judge` returned, if any.
     value: Option<T>,
     verdict: u64,
     mask: u64,

@@ -278,7 +278,8 @@ impl<'a, 'c> Search<'a, 'c> {
         self.filters.judge_chunk(Scope::Local, self.cycle.cluster, chunk, mask)
     }
 
-    /// Returns the lanes of `mask` that pass the other filters. `mask` has all lanes that pass the local ones.
+    /// Returns the lanes of `mask`, which has all lanes that pass the local filters, that also pass the other ones, and
+    /// caches them.
     fn judge_all(&mut self, of: Listed<'_>, mask: u64) -> Result<u64, Status> {
         let all = self.judge_globally(of.chunk, mask)?;
         self.cache.set_all(of.id, of.at, all);

@@ -49,7 +49,7 @@ pub(super) struct Ledger {
 /// Returns a number that is greater than all numbers that were returned before.
 fn next_version() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: only the numbers must differ.
+    // Relaxed: the additions to one atomic have one order, so the numbers grow; they order no other data.
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -70,6 +70,8 @@ impl Ledger {
             self.at = self.at.min(*since);
         }
         let is_known = followed != Followed::Nothing && self.of == of;
+        // Values may be newer than the version counted last if chunks of a plan were taken over. An older version must
+        // then be counted anew.
         let newest = self.at.max(self.parts.newest());
         if is_known && newest <= cluster.generation() {
             if let Followed::Until(_, outdated) = followed {

@@ -29,13 +29,14 @@ type Results = Vec<Result<Placement, CycleError>>;
 /// The largest number of pods in one commit, which bounds the writer's step.
 const LONGEST: usize = 1024;
 
-/// The number of pods to look ahead after several batches that ended with their first pod.
+/// The fewest pods to look ahead, for example after a batch whose first pod fits nowhere.
 const SHORTEST: usize = 8;
 
 impl Scheduler {
     /// Runs the scheduling cycles of several pods in this order, and returns their results in the same order.
     /// Equivalent to a call of [`Scheduler::schedule`] for each pod, but cheaper, above all if pods of one template
-    /// follow each other. Pods that other schedulers place meanwhile are seen by the next batch, or at the commit.
+    /// follow each other. Pods that other schedulers place meanwhile are seen by the next batch, or at the commit. At
+    /// most 1,024 pods are committed at once.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -92,7 +93,8 @@ impl Scheduler {
             && !self.engine.is_within_writer()
     }
 
-    /// Places pods up to the first one that fits nowhere, and that pod alone. Returns the number of pods before it.
+    /// Places pods up to the first one that fits nowhere, and that pod alone. Returns the number of pods before it. A
+    /// failed attempt is reported with the time since the batch began.
     fn place_batch(&mut self, pods: &[Arc<Pod>], now: Timestamp, results: &mut Results) -> usize {
         trace_span!(_span, DEBUG, "batch", pods = pods.len());
         let started = self.start_of_attempt(&pods[0]);

@@ -232,7 +232,7 @@ pub(crate) fn lanes(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
     })
 }
 
-/// Returns the `n`-th lane whose bit is set, counted from 0.
+/// Returns the `n`-th lane whose bit is set, counted from 0. Faster than `lanes(mask).nth(n)`, which checks each lane.
 pub(crate) fn nth_lane(mask: u64, n: u32) -> Option<usize> {
     let rest = (0..n).fold(mask, |rest, _| rest & rest.wrapping_sub(1));
     (rest != 0).then(|| rest.trailing_zeros() as usize)

@@ -109,7 +109,8 @@ impl Plan {
         self.draft.freeze()
     }
 
-    /// Assumes a pod on the node that it names, which probably has this slot. O(log n).
+    /// Assumes a pod on the node that it names. `slot` is probably that node's slot; if it is not, the node is looked up
+    /// by name. O(log n).
     ///
     /// # Errors
     ///
@@ -238,7 +239,7 @@ impl Draft {
                 let can_be_taken = has_numbers
                     && is_unchanged(place.chunk)
                     && is_new(&pod.uid)
-                    && !could_be_mistaken((own, other), *number, (&pod.template, place.chunk));
+                    && !could_be_mistaken(own, other, place.chunk, *number, &pod.template);
                 // The node itself is not read: that would cost a cache miss for each pod.
                 nodes.extend(can_be_taken.then_some(*slot));
                 candidates.push(Candidate {
@@ -354,12 +355,14 @@ impl Candidate {
 /// plan numbers templates by itself, and a chunk that is taken over has the plan's numbers until each pod's turn.
 /// Checks look up only the templates of pods on nodes that have a pod with affinity.
 fn could_be_mistaken(
-    (own, planned): (&Cluster, &Cluster),
+    own: &Cluster,
+    plan: &Cluster,
+    chunk: u32,
     number: TemplateId,
-    (template, chunk): (&Template, u32),
+    template: &Template,
 ) -> bool {
     own.template(number).is_none_or(|known| **known != *template)
-        && planned.chunks.get(chunk).is_some_and(|chunk| chunk.with_affinity() != 0)
+        && plan.chunks.get(chunk).is_some_and(|chunk| chunk.with_affinity() != 0)
 }
 
 /// Returns whether the resources that pods of this template request have the same numbers in both states. A chunk

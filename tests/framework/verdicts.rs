@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Filter, Framework, Plugin, Point, PreFilter, Status,
+    Algorithm, AlgorithmConfig, Code, Cycle, Filter, Framework, Handle, Plugin, Point, PreFilter,
+    Status,
 };
 use portolan::model::{Labels, node, pod};
 use portolan::plugins::default_plugins;
@@ -205,4 +206,87 @@ fn a_filter_is_asked_again_about_changed_nodes_and_if_its_version_changes() {
     // A filter whose version panics is asked in every cycle.
     plugin.least.store(1, Ordering::Relaxed);
     assert_eq!([cycle(&writer), cycle(&writer)], [(98, 2), (98, 2)]);
+}
+
+/// Rejects nodes with even numbers if it is called A, and those with odd ones otherwise. Skips while `version` is 0.
+struct Parity {
+    name: &'static str,
+    version: Arc<AtomicU64>,
+}
+
+/// The filter of [`Parity`], with its name and version.
+struct Other(&'static str, u64);
+
+impl Plugin for Parity {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        match self.version.load(Ordering::Relaxed) {
+            0 => Ok(PreFilter::Skip),
+            version => Ok(PreFilter::Filter(Box::new(Other(self.name, version)))),
+        }
+    }
+}
+
+impl Filter for Other {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let is_even = node.name().ends_with(['0', '2']);
+        (is_even == (self.0 == "A")).then(|| Status::new(Code::Unschedulable, self.0, "no"))
+    }
+    fn version(&self) -> Option<u64> {
+        Some(self.1)
+    }
+}
+
+#[test]
+fn equal_versions_of_two_plugins_are_not_the_same() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for n in 0..4 {
+        writer.add_node(node(format!("n{n}")).cpu(10_000).memory(1 << 30).build()).unwrap();
+    }
+    let versions = [1, 0].map(|version| Arc::new(AtomicU64::new(version)));
+    let mut plugins = default_plugins(&Default::default());
+    for (name, version) in ["A", "B"].into_iter().zip(&versions) {
+        plugins.push((Box::new(Parity { name, version: version.clone() }), 0));
+    }
+    let framework = Framework::new(plugins).unwrap();
+    let mut algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
+    for round in 0..4 {
+        for (version, is_active) in versions.iter().zip([round % 2 == 0, round % 2 == 1]) {
+            version.store(u64::from(is_active), Ordering::Relaxed);
+        }
+        for _ in 0..3 {
+            let decision =
+                algorithm.schedule(writer.cluster(), &pod("p").cpu(100).build()).unwrap();
+            let is_even = decision.node.ends_with(['0', '2']);
+            assert_eq!((is_even, decision.feasible), (round % 2 == 1, 2), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn verdicts_with_nominated_pods_are_not_kept() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for name in ["n0", "n1"] {
+        writer.add_node(node(name).cpu(1_000).memory(1 << 30).build()).unwrap();
+    }
+    let handle = Handle::default();
+    let framework = Framework::default_profile_with(&handle);
+    let mut algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
+    let (high, low) = (pod("high").priority(10).cpu(1_000).build(), pod("low").cpu(500).build());
+    for (full, free) in [("n0", "n1"), ("n1", "n0"), ("n0", "n1")] {
+        handle.nominator().add(high.clone(), full.into());
+        for _ in 0..2 {
+            let decision = algorithm.schedule(writer.cluster(), &low).unwrap();
+            assert_eq!((&*decision.node, decision.feasible), (free, 1));
+        }
+        handle.nominator().remove(&high.uid);
+        if free == "n0" {
+            assert_eq!(algorithm.schedule(writer.cluster(), &low).unwrap().feasible, 2);
+        }
+    }
 }

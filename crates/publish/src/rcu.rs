@@ -8,9 +8,9 @@
 //! # What it guarantees
 //!
 //! - A pin is a bounded number of steps, whatever other threads do: one load and one compare if the version is already
-//!   announced; otherwise one load, one store, one fence, one load and one more store. No lock, no allocation, no
-//!   read-modify-write, no word that another reader writes.
-//! - A replacement waits for nobody. A scan for pins is a fence and a load for each slot.
+//!   announced; otherwise at most three loads, two stores and one fence. No lock, no allocation, no read-modify-write, no
+//!   word that another reader writes.
+//! - A replacement waits for nobody. A scan for pins is a fence, a store, and a load for each slot and each block.
 //! - Any number of readers may register and leave at any time, without a lock.
 //! - There are no `SeqCst` accesses, only fences, so that loom models all of it.
 //!
@@ -20,8 +20,8 @@
 //!   idle forever, it keeps that one version forever, unless it is [released](super::Subscription::release). A reader
 //!   that pins only occasionally keeps nothing.
 //! - A reader that holds guards on two versions at once keeps every version replaced in the meantime.
-//! - A reader that stops forever within the steps of an announcement keeps every version that is replaced after its
-//!   first step. All of this costs memory and blocks nobody; [`Figures::oldest_pinned`](super::Figures::oldest_pinned)
+//! - A reader that stops forever within the steps of an announcement keeps every version that is replaced after the last
+//!   scan before its first step. All of this costs memory and blocks nobody; [`Figures::oldest_pinned`](super::Figures::oldest_pinned)
 //!   shows it.
 //! - Versions that are still pinned when the writer ends are freed with the last reader.
 #![allow(unsafe_code)]
@@ -195,6 +195,27 @@ mod tests {
         drop(reader);
         let pins = look(&writer);
         for version in older.into_iter().chain(later).chain([replaced]) {
+            assert!(!pins.reach(&version));
+            // SAFETY: no reader is left.
+            unsafe { version.free() };
+        }
+    }
+
+    #[test]
+    fn of_two_readers_that_load_a_version_the_one_that_began_first_counts() {
+        let mut writer = RcuCell::start(Arc::new(0));
+        let (first, second): (RcuReader<u64>, RcuReader<u64>) = (writer.reader(), writer.reader());
+        let older = writer.replace(Arc::new(1));
+        look(&writer);
+        first.begin_announcement();
+        let replaced = writer.replace(Arc::new(2));
+        look(&writer);
+        second.begin_announcement();
+        let pins = look(&writer);
+        assert_eq!((pins.reach(&older), pins.reach(&replaced)), (false, true));
+        drop((first, second));
+        let pins = look(&writer);
+        for version in [older, replaced] {
             assert!(!pins.reach(&version));
             // SAFETY: no reader is left.
             unsafe { version.free() };

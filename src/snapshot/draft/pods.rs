@@ -61,6 +61,7 @@ impl Draft {
         self.check_place_on(pod, self.cluster.any_node(node), leaving)
     }
 
+    /// Like [`Draft::check_place`], for a node that was looked up; `None` if it is unknown.
     fn check_place_on(
         &self,
         pod: &Pod,

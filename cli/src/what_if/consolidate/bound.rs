@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use portolan::Cluster;
 use portolan::model::{
-    Labels, Name, Node, NodeSelector, Pod, Resources, TaintEffect, Template, Toleration,
+    HOSTNAME, Labels, Name, Node, NodeSelector, Pod, Resources, TaintEffect, Template, Toleration,
 };
 use portolan::scheduler::drain::{self, DrainOptions};
 
@@ -176,6 +176,14 @@ impl Demand {
             demand.capacities.push(free);
         }
         demand.resources = resources;
+        // Any number of pods that avoid each other by hostname may run on a node that has none.
+        let has_no_name = |at: usize| nodes[at].labels.get(HOSTNAME).is_none();
+        let nameless: Vec<usize> = (0..nodes.len()).filter(|at| has_no_name(*at)).collect();
+        for group in &mut demand.groups {
+            if nameless.iter().any(|at| group.nodes.contains(*at)) {
+                group.apart = 0;
+            }
+        }
         demand
     }
 
@@ -323,7 +331,7 @@ fn may_run((selector, affinity, tolerations): &Placement, node: &Node) -> bool {
 fn avoids_itself(template: &Template) -> bool {
     let terms = template.pod_anti_affinity.iter().flat_map(|affinity| affinity.required.iter());
     terms.into_iter().any(|term| {
-        &*term.topology_key == "kubernetes.io/hostname"
+        &*term.topology_key == HOSTNAME
             && term.matches(&template.namespace, &Labels::default(), &template.labels)
     })
 }

@@ -9,8 +9,7 @@
 //! | some, or `main` is kept | none | the address of `main` |
 //! | any | some | `ALL` |
 //!
-//! While it loads a version, the word announces more: the versions since the one that was current when it began, or
-//! `ALL` if `main` has guards.
+//! While the reader loads a version, the word is `SINCE` the index of the last scan, or `ALL` if `main` has guards.
 
 use std::cell::Cell;
 use std::fmt;
@@ -100,8 +99,8 @@ impl<T> RcuReader<T> {
         unsafe { NonNull::new_unchecked(current) }
     }
 
-    /// Announces that this reader may reach any version from now on, and returns the current one, which cannot be freed
-    /// until the announcement is withdrawn. Releases `main` if it has no guards.
+    /// Announces that this reader may reach the current version and all later ones, or any version if `main` has guards.
+    /// Returns the current one, which cannot be freed until the announcement is withdrawn. Releases `main` if it has no guards.
     fn announce(&self) -> NonNull<T> {
         if self.main_is_pinned() {
             // Relaxed: this releases nothing. Versions announced before stay announced.
@@ -118,7 +117,7 @@ impl<T> RcuReader<T> {
         self.current()
     }
 
-    /// Takes the first step of an announcement.
+    /// Takes all steps of an announcement but the last one, the store of the address.
     #[cfg(all(test, not(loom)))]
     pub(super) fn begin_announcement(&self) {
         self.announce();

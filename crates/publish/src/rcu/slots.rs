@@ -19,11 +19,13 @@ pub(super) const ALL: usize = 2;
 // Any other even value is the address of the one version that the reader may reach. No version has an odd address or
 // one of those above: an `Arc` stores its contents after its two counts, each a word.
 
-/// The greatest index of a version. All later versions have it, too, which keeps them longer than necessary.
+/// The greatest index: one bit of a word marks an index. All later versions share it, and a reader may keep them longer
+/// than necessary.
 pub(super) const LAST: usize = usize::MAX >> 1;
 
 /// The word of a reader that may reach any version with this index or a greater one.
 pub(super) fn since(index: usize) -> usize {
+    // An index of 0 would be encoded as `NONE`, and covers all versions anyway.
     if index == 0 { ALL } else { index << 1 | 1 }
 }
 
