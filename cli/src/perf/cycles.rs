@@ -118,9 +118,7 @@ fn place_singles(
         });
         let from = Instant::now();
         let mut placed = scheduler.schedule(pod, Timestamp(0));
-        if let Some(again) = after_preemption(scheduler, pod, &placed) {
-            placed = scheduler.schedule(&again, Timestamp(0));
-        }
+        schedule_after_preemption(scheduler, pod, &mut placed);
         let took = from.elapsed();
         measured.cycles.saturating_record(took.as_nanos() as u64);
         if let (Ok(placement), Some(recorder)) =
@@ -150,6 +148,19 @@ fn place_singles(
         }
     }
     Ok(())
+}
+
+/// Schedules the pod again as long as victims are evicted for it. Another scheduler may take the place of its victims.
+fn schedule_after_preemption(
+    scheduler: &mut Scheduler,
+    pod: &Arc<Pod>,
+    placed: &mut Result<Placement, CycleError>,
+) {
+    const MOST: usize = 64;
+    for _ in 0..MOST {
+        let Some(again) = after_preemption(scheduler, pod, placed) else { return };
+        *placed = scheduler.schedule(&again, Timestamp(0));
+    }
 }
 
 /// The pod with the node that it is nominated for, if victims were evicted for it.
@@ -203,9 +214,7 @@ pub(super) fn retry(
     placed: &mut [Result<Placement, CycleError>],
 ) {
     for (pod, placed) in batch.iter().zip(placed) {
-        if let Some(again) = after_preemption(scheduler, pod, placed) {
-            *placed = scheduler.schedule(&again, Timestamp(0));
-        }
+        schedule_after_preemption(scheduler, pod, placed);
     }
 }
 

@@ -233,10 +233,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     metrics::write(sink)?;
     if arguments.output == Output::Table {
         print(&table(&results))?;
-        for lines in [ratios(&results), checks(&results)] {
-            if !lines.is_empty() {
-                print(&format!("\n{lines}"))?;
-            }
+        // With --check, the times of some rows include the comparison.
+        let lines = match arguments.check {
+            true => checks(&results),
+            false => ratios(&results),
+        };
+        if !lines.is_empty() {
+            print(&format!("\n{lines}"))?;
         }
     }
     Ok(if is_different { ExitCode::from(1) } else { ExitCode::SUCCESS })
@@ -261,6 +264,11 @@ fn refuse_contradictions(arguments: &Arguments) -> Result<(), Failure> {
         if !(least..=MOST).contains(&count) {
             return Err(Failure::Usage(format!("--{name} must be {least} to {MOST}")));
         }
+    }
+    if arguments.selection.is_given() {
+        let why = "--case, --label, --any-feature-gates, --time-limit and --sample-interval apply to the workloads of \
+                   --scheduler-perf only: add it, or omit them";
+        return Err(Failure::Usage(why.to_owned()));
     }
     if arguments.check && arguments.workload.contains(&Shape::Gang) {
         let why = "--check does not support the workload gang: remove one of them";

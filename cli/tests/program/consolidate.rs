@@ -148,6 +148,11 @@ fn the_bound_counts_pools_and_pods_that_avoid_each_other() {
     let found = consolidate("apart", &items);
     assert_eq!(found["lower_bound"], json!({ "nodes": 3, "by": "anti-affinity" }), "{found}");
     assert_eq!(names(&found, "remain").len(), 3);
+    // On a node without a hostname, pods do not meet by hostname.
+    let mut items = items;
+    items[0]["metadata"]["labels"] = json!({});
+    let found = consolidate("nameless", &items);
+    assert_eq!(found["lower_bound"]["nodes"], 1, "{found}");
 }
 
 /// The fewest nodes on which pods of these sizes fit, if a pod with a pool runs on its nodes

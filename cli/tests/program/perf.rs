@@ -38,6 +38,23 @@ fn gang_sizes_without_gangs_are_refused() {
     assert_eq!((run.code, run.err), (2, format!("portolan: {says}\n")));
 }
 
+#[test]
+fn options_of_workload_files_without_such_files_are_refused() {
+    for with in [&["--case", "x"][..], &["--time-limit", "3"], &["--any-feature-gates"]] {
+        let run = portolan(&[&["perf", "sched", "--nodes", "4", "--pods", "4"], with].concat());
+        assert_eq!((run.code, &*run.out), (2, ""), "{with:?}");
+        assert!(run.err.contains("--scheduler-perf only: add it, or omit them"), "{}", run.err);
+    }
+}
+
+#[test]
+fn checked_measurements_are_not_compared() {
+    let small = ["perf", "sched", "--nodes", "9", "--pods", "20", "--schedulers", "1,2", "--check"];
+    let run = portolan(&small);
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.out.contains("no differences") && !run.out.contains(" / "), "{}", run.out);
+}
+
 /// Runs `perf sched` and returns the JSON objects that it prints.
 fn measure(arguments: &[&str]) -> Vec<Value> {
     let run = portolan(&[&["perf", "sched", "--output", "json"], arguments].concat());

@@ -72,25 +72,35 @@ pub(super) struct Selection {
     /// Also run workloads with feature gates whose values portolan does not implement, as if the gates were not set.
     #[arg(long, requires = "scheduler_perf")]
     any_feature_gates: bool,
-    /// Time limit of each operation that waits for pods, in seconds. The workload fails if it runs out.
+    /// Time limit of each operation that waits for pods, in seconds [default: 600]. The workload fails if it runs out.
     #[arg(
         long,
         alias = "patience",
         requires = "scheduler_perf",
         value_name = "SECONDS",
-        default_value = "600",
         value_parser = arguments::at_least_one::<NonZeroU64>,
     )]
-    time_limit: NonZeroU64,
-    /// Milliseconds between two samples of the throughput.
+    time_limit: Option<NonZeroU64>,
+    /// Milliseconds between two samples of the throughput [default: 1000].
     #[arg(
         long,
         requires = "scheduler_perf",
         value_name = "MILLISECONDS",
-        default_value = "1000",
         value_parser = arguments::at_least_one::<NonZeroU64>,
     )]
-    sample_interval: NonZeroU64,
+    sample_interval: Option<NonZeroU64>,
+}
+
+impl Selection {
+    /// Whether an option is given. `requires` does not refuse it, because --scheduler-perf conflicts with others.
+    pub(super) fn is_given(&self) -> bool {
+        let Selection { case, label, any_feature_gates, time_limit, sample_interval } = self;
+        !case.is_empty()
+            || label.is_some()
+            || *any_feature_gates
+            || time_limit.is_some()
+            || sample_interval.is_some()
+    }
 }
 
 /// Where the workloads run.
@@ -193,8 +203,8 @@ impl Selection {
 
     fn settings(&self) -> Settings {
         Settings {
-            time_limit: Duration::from_secs(self.time_limit.get()),
-            sample_every: Duration::from_millis(self.sample_interval.get()),
+            time_limit: Duration::from_secs(self.time_limit.map_or(600, NonZeroU64::get)),
+            sample_every: Duration::from_millis(self.sample_interval.map_or(1000, NonZeroU64::get)),
         }
     }
 }
