@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the loom models of the shipped source and prints their names and the number of executions explored. Then it runs
-# the mutants (ci/mutants.sh): with any one ordering or fence weakened, the model listed for it must fail. With PORTOLAN_EXHAUSTIVE=1, models with Bound::ExhaustiveAtNight are
-# explored exhaustively.
+# the mutants (ci/mutants.sh): with any one ordering or fence weakened, the model listed for it must fail. With
+# PORTOLAN_EXHAUSTIVE=1, models with Bound::ExhaustiveAtNight are explored exhaustively.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom RUST_BACKTRACE=0

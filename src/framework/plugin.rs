@@ -617,8 +617,8 @@ pub trait Filter: Send + Sync {
     ///
     /// If all versions equal those of the template's last cycle, a node that has not changed since gets the same
     /// verdict, without a call. A number must never stand for two different states, not even in different threads,
-    /// clusters or forks. A simple way is to number the contents: look them up in a map that is kept from cycle to
-    /// cycle, and take a new number if they are not in it. Not called for [local](super::Plugin::is_local) plugins.
+    /// clusters or forks. A simple way is to number what the filter has computed: the plugin has a map with these
+    /// values as keys, and gives each new key the next number. Not called for [local](super::Plugin::is_local) plugins.
     /// Kube-scheduler has no counterpart.
     fn version(&self) -> Option<u64> {
         None

@@ -8,8 +8,8 @@
 //! # What it guarantees
 //!
 //! - A pin is a bounded number of steps, whatever other threads do: one load and one compare if the version is already
-//!   announced; otherwise at most three loads, two stores and one fence. No lock, no allocation, no read-modify-write, no
-//!   word that another reader writes.
+//!   announced; otherwise at most three loads, two stores and one fence. No lock, no allocation, no read-modify-write,
+//!   no word that another reader writes.
 //! - A replacement waits for nobody. A scan for pins is a fence, a store, and a load for each slot and each block.
 //! - Any number of readers may register and leave at any time, without a lock.
 //! - There are no `SeqCst` accesses, only fences, so that loom models all of it.
@@ -20,9 +20,9 @@
 //!   idle forever, it keeps that one version forever, unless it is [released](super::Subscription::release). A reader
 //!   that pins only occasionally keeps nothing.
 //! - A reader that holds guards on two versions at once keeps every version replaced in the meantime.
-//! - A reader that stops forever within the steps of an announcement keeps every version that is replaced after the last
-//!   scan before its first step. All of this costs memory and blocks nobody; [`Figures::oldest_pinned`](super::Figures::oldest_pinned)
-//!   shows it.
+//! - A reader that stops forever within the steps of an announcement keeps every version that is replaced after the
+//!   last scan before its first step. All of this costs memory and blocks nobody;
+//!   [`Figures::oldest_pinned`](super::Figures::oldest_pinned) shows it.
 //! - Versions that are still pinned when the writer ends are freed with the last reader.
 #![allow(unsafe_code)]
 #![doc = ""]

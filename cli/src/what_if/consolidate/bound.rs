@@ -177,7 +177,7 @@ impl Demand {
         }
         demand.resources = resources;
         // Any number of pods that avoid each other by hostname may run on a node that has none.
-        let has_no_name = |at: usize| nodes[at].labels.get(HOSTNAME).is_none();
+        let has_no_name = |at: usize| nodes[at].labels.hostname().is_none();
         let nameless: Vec<usize> = (0..nodes.len()).filter(|at| has_no_name(*at)).collect();
         for group in &mut demand.groups {
             if nameless.iter().any(|at| group.nodes.contains(*at)) {
