@@ -20,7 +20,7 @@ base="-Zmiri-disable-isolation"
 
 # Arguments: a name, a crate, Miri flags, and then arguments of cargo and test filters.
 run() {
-    local what=$1 crate=$2 flags=$3 start=$SECONDS
+    local what=$1 crate=$2 flags=$3 log=$logs/$BASHPID start=$SECONDS
     shift 3
     if ! MIRIFLAGS="$base $flags" cargo +nightly miri test -p "$crate" "$@" >"$log" 2>&1; then
         cat "$log"
@@ -35,16 +35,19 @@ run() {
     fi
     echo "$what: $passed tests passed in $((SECONDS - start)) s"
 }
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 
 many="-Zmiri-many-seeds=0..$seeds"
-# Strict provenance is enabled because no integer is ever converted to a pointer. No memory may be leaked.
+# Strict provenance is enabled because no integer is ever converted to a pointer. No memory may be leaked. This run takes
+# longest, on one core, so the next two run beside it.
 run "the cell, $seeds seeds" portolan-publish "-Zmiri-strict-provenance $many" --lib -- \
-    tests::over_rcu tests::of_rcu signal --skip a_forgotten_reader
+    tests::over_rcu tests::of_rcu signal --skip a_forgotten_reader &
+cell=$!
 # The tests leak readers and handles deliberately.
 run "leaked readers and handles" portolan-publish "-Zmiri-strict-provenance -Zmiri-ignore-leaks" --lib -- retired a_forgotten_reader
 run "tickets and the token" portolan-publish "" --lib -- log::ticket log::token
+wait "$cell"
 [ -z "$quick" ] || exit 0
 run "the other cells" portolan-publish "" --lib -- \
     tests::over_arc_swap tests::over_a_lock --skip stress --skip readers_never_free

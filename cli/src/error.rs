@@ -26,6 +26,9 @@ pub(crate) enum Failure {
     /// A cluster that cannot be reached, or a scheduler that cannot run.
     #[error("{0}")]
     Live(String),
+    /// An engine that cannot start or go on.
+    #[error("the engine failed: {0}")]
+    Engine(String),
     /// An object that the engine refused.
     #[error("{object} was refused: {error}")]
     Refused { object: String, error: portolan::model::EventError },

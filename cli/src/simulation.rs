@@ -165,7 +165,7 @@ impl Stage {
 }
 
 pub(crate) fn closed(error: impl std::fmt::Display) -> Failure {
-    Failure::Usage(format!("the engine stopped: {error}"))
+    Failure::Engine(error.to_string())
 }
 
 pub(crate) fn refused(pod: &Pod, error: EventError) -> Failure {

@@ -112,9 +112,8 @@ impl Scheduler {
                     self.finish((pods, started), planned, rejected, (&snapshot, now), results);
                 }
                 Err(error) => {
-                    self.figures.failed += count as u64;
                     for planned in &planned {
-                        self.report_failure(&planned.pod, &error, started);
+                        self.count_failure(&planned.pod, &error, started);
                         results.push(Err(error.clone()));
                     }
                 }
@@ -168,10 +167,9 @@ impl Scheduler {
                 }
                 (Some(why), _) => Err(CycleError::Assume(why)),
             };
-            self.figures.placed += u64::from(placed.is_ok());
-            self.figures.failed += u64::from(placed.is_err());
-            if let Err(error) = &placed {
-                self.report_failure(pod, error, started);
+            match &placed {
+                Ok(_) => self.figures.placed += 1,
+                Err(error) => self.count_failure(pod, error, started),
             }
             results.push(placed);
         }

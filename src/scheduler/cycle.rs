@@ -268,14 +268,11 @@ impl Scheduler {
                 trace_record!(span, node = _placement.node());
                 trace_event!(DEBUG, "pod assumed");
             }
-            Err(_error) => {
-                self.figures.failed += 1;
-                trace_record!(span, refusal = _error);
+            Err(error) => {
+                trace_record!(span, refusal = error);
                 trace_event!(DEBUG, "pod refused");
+                self.count_failure(pod, error, started);
             }
-        }
-        if let Err(error) = &placed {
-            self.report_failure(pod, error, started);
         }
         placed
     }
@@ -287,8 +284,14 @@ impl Scheduler {
         is_recorded.then(Instant::now)
     }
 
-    /// Reports a failed attempt to the metrics of the pod's profile.
-    pub(super) fn report_failure(&self, pod: &Pod, error: &CycleError, started: Option<Instant>) {
+    /// Counts a failed attempt, and reports it to the metrics of the pod's profile.
+    pub(super) fn count_failure(
+        &mut self,
+        pod: &Pod,
+        error: &CycleError,
+        started: Option<Instant>,
+    ) {
+        self.figures.failed += 1;
         let recorder = self.framework(pod).and_then(|framework| framework.recorder());
         if let (Some(recorder), Some(started)) = (recorder, started) {
             recorder.attempt(error.result(), started.elapsed());

@@ -11,6 +11,7 @@ use crate::model::{
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
+use super::cost;
 use super::custom::CustomStores;
 use super::hash_index::HashIndex;
 use super::lane::TemplateId;
@@ -86,6 +87,17 @@ pub(crate) struct Rest {
     pub(crate) objects: triomphe::Arc<Objects>,
     /// Counts the live forks; each engine has its own.
     pub(crate) leases: Arc<Leases>,
+}
+
+impl Rest {
+    /// Returns the state for writing. It is copied first if another version shares it.
+    pub(crate) fn make_mut(rest: &mut triomphe::Arc<Rest>) -> &mut Rest {
+        if !rest.is_unique() {
+            // A table or an index has one pointer, interned values and the zones have two.
+            cost::copied::<Rest>(24);
+        }
+        triomphe::Arc::make_mut(rest)
+    }
 }
 
 /// Templates by number. Only the writer knows how many pods use each.

@@ -10,9 +10,10 @@ use portolan::snapshot::{ChangedSince, Snapshot};
 use portolan::{Engine, NodeInfo};
 
 use crate::error::Failure;
+use crate::simulation::closed;
 
 use super::cycles::{Outcome, retry};
-use super::measure::{closed, is_overcommitted};
+use super::measure::is_overcommitted;
 use super::nofit::Changes;
 
 /// The decisions that those of a measurement are compared with.

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::error::Failure;
 use crate::metrics;
+use crate::simulation::{self, closed};
 
 use super::cache::make_node;
 use super::check::{self, Before, Comparison, Reference, Report};
@@ -290,10 +291,5 @@ pub(super) fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
 
 /// Submits an event and waits until it is applied.
 pub(super) fn submit(engine: &Engine, event: Event) -> Result<(), Failure> {
-    let outcome = engine.submit(event).map_err(closed)?.wait().map_err(closed)?;
-    outcome.map(drop).map_err(closed)
-}
-
-pub(super) fn closed(error: impl std::fmt::Display) -> Failure {
-    Failure::Usage(error.to_string())
+    simulation::event(engine, event)?.map(drop).map_err(closed)
 }

@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 
 use crate::error::Failure;
 use crate::histogram;
+use crate::simulation::closed;
 
-use super::measure::{Bench, closed, overcommitted};
+use super::measure::{Bench, overcommitted};
 use super::processes;
 use super::results::cycle_us;
 use super::sched::Arguments;

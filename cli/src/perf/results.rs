@@ -1,5 +1,7 @@
 //! The results of `perf sched`: repeated measurements are combined, and printed as a table.
 
+use std::fmt::Write as _;
+
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -106,10 +108,16 @@ pub(super) fn table(results: &[Value]) -> String {
 
 fn name(of: &Value) -> String {
     let number = |key: &str| of[key].as_u64();
-    let workload = match number("batch") {
-        Some(batch @ 2..) => format!("{}, batches of {batch}", text(&of["workload"])),
-        _ => text(&of["workload"]),
-    };
+    let mut workload = text(&of["workload"]);
+    if let Some(batch @ 2..) = number("batch") {
+        let _ = write!(workload, ", batches of {batch}");
+    }
+    if let Some(percentage @ 1..) = number("percentage_of_nodes") {
+        let _ = write!(workload, ", {percentage} % of nodes");
+    }
+    if of["spawned"] == true {
+        workload.push_str(", spawned");
+    }
     match (number("processes"), number("schedulers")) {
         (Some(1), _) => format!("{workload}, 1 process"),
         (Some(count), _) => format!("{workload}, {count} processes"),
@@ -149,6 +157,18 @@ pub(super) fn ratios(results: &[Value]) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// The number of cycles that a measurement without repeats needs, so that its figures vary little.
+const STABLE: u64 = 20_000;
+
+/// A note if some result is of few cycles and was not repeated.
+pub(super) fn warn(results: &[Value]) -> Option<String> {
+    let few = |of: &&Value| runs(of) == 1 && of["pods"].as_u64().is_some_and(|pods| pods < STABLE);
+    let least = results.iter().filter(few).filter_map(|of| of["pods"].as_u64()).min()?;
+    Some(format!(
+        "note: the figures of {least} cycles vary much from run to run: measure {STABLE} with --pods, or add --repeat 7"
+    ))
 }
 
 /// A line for each checked result: what was checked, and the number of differences.
@@ -262,6 +282,26 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(ratios(&[repeat(1.0, 1.0, 0)]), "");
         assert!(table(&[json!({ "processes": 2 })]).contains("2 processes"));
+    }
+
+    #[test]
+    fn a_row_names_the_options_that_change_its_figures() {
+        let of = json!({
+            "workload": "basic", "batch": 32, "percentage_of_nodes": 30, "spawned": true, "schedulers": 2,
+        });
+        assert_eq!(name(&of), "basic, batches of 32, 30 % of nodes, spawned, 2 schedulers");
+        let of = json!({
+            "workload": "basic", "batch": 1, "percentage_of_nodes": 0, "spawned": false, "schedulers": 1,
+        });
+        assert_eq!(name(&of), "basic");
+    }
+
+    #[test]
+    fn a_note_warns_of_short_measurements() {
+        let of = |pods: u64, runs: usize| json!({ "pods": pods, "repeats": vec![1.0; runs] });
+        assert_eq!(warn(&[of(20_000, 1), of(50, 2)]), None);
+        let note = warn(&[of(20_000, 1), of(19_999, 1), of(50, 1)]).unwrap_or_default();
+        assert!(note.starts_with("note: the figures of 50 cycles"), "{note}");
     }
 
     #[test]

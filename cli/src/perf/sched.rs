@@ -15,7 +15,7 @@ use crate::{Output, print};
 
 use super::measure::measure;
 use super::processes;
-use super::results::{checks, compare, ratios, table};
+use super::results::{checks, compare, ratios, table, warn};
 use super::workload_files::{self, Place, Selection};
 use super::workloads::Shape;
 
@@ -240,6 +240,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         };
         if !lines.is_empty() {
             print(&format!("\n{lines}"))?;
+        }
+        if let Some(note) = warn(&results).filter(|_| !arguments.check) {
+            print(&format!("\n{note}"))?;
         }
     }
     Ok(if is_different { ExitCode::from(1) } else { ExitCode::SUCCESS })

@@ -136,10 +136,7 @@ impl Draft {
 
     /// Returns [`Rest`] for writing. It is copied first if a version shares it.
     fn rest(&mut self) -> &mut Rest {
-        if !self.cluster.rest.is_unique() {
-            super::cost::copied::<Rest>(16);
-        }
-        triomphe::Arc::make_mut(&mut self.cluster.rest)
+        Rest::make_mut(&mut self.cluster.rest)
     }
 
     /// Returns the stores for writing. They are copied first if a version shares them.
@@ -188,8 +185,7 @@ impl Draft {
                     namespace: template.namespace.clone(),
                     labels: template.labels.clone(),
                 };
-                self.rest();
-                let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+                let rest = Rest::make_mut(&mut self.cluster.rest);
                 let labels =
                     rest.pod_labels.acquire(&labels, &mut self.numbers.pod_labels, span)?;
                 rest.templates.next = next;
@@ -231,7 +227,7 @@ impl Draft {
         };
         rest.templates.index.remove(template.hash64(), number);
         rest.templates.table.remove(number);
-        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        let rest = Rest::make_mut(&mut self.cluster.rest);
         rest.pod_labels.release(labels, &mut self.numbers.pod_labels, span);
         self.numbers.templates.release(number, span);
         self.release_resources(template.resources.placed.scalars.iter().map(|(n, _)| n));
@@ -240,7 +236,7 @@ impl Draft {
     fn acquire_resources<'a>(&mut self, names: impl Iterator<Item = &'a Name>) {
         let span = self.span();
         for name in names {
-            let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+            let rest = Rest::make_mut(&mut self.cluster.rest);
             rest.resources.acquire(name, &mut self.numbers.resources, span);
         }
     }
@@ -249,7 +245,7 @@ impl Draft {
         let span = self.span();
         for name in names {
             let Some(id) = self.cluster.resource_id(name) else { continue };
-            let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+            let rest = Rest::make_mut(&mut self.cluster.rest);
             rest.resources.release(id, &mut self.numbers.resources, span);
         }
     }

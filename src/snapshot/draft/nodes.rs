@@ -7,7 +7,7 @@ use crate::model::{EventError, HOSTNAME, Name, Node, NodeResources, Resources, h
 
 use super::super::account::is_best_effort;
 use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, SetId, ZoneId, lanes};
-use super::super::cluster::{ImageEntry, TaintSet};
+use super::super::cluster::{ImageEntry, Rest, TaintSet};
 use super::super::lane::{Identity, Lane, Parts};
 use super::super::node_info::NodeInfo;
 use super::super::zones::GHOSTS;
@@ -267,8 +267,7 @@ impl Draft {
     /// Adds one node to the users of these taints and labels, and returns their numbers.
     fn acquire_sets(&mut self, node: &Node) -> (SetId, SetId) {
         let span = self.span();
-        self.rest();
-        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        let rest = Rest::make_mut(&mut self.cluster.rest);
         let taints = TaintSet(node.taints.clone().into());
         let taints = rest.taints.acquire(&taints, &mut self.numbers.taints, span);
         let labels = rest.labels.acquire(node.labels.shared(), &mut self.numbers.labels, span);
@@ -279,7 +278,7 @@ impl Draft {
         let Some(info) = self.cluster.at_slot(slot) else { return };
         let (taints, labels) = info.sets();
         let span = self.span();
-        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        let rest = Rest::make_mut(&mut self.cluster.rest);
         rest.taints.release(taints, &mut self.numbers.taints, span);
         rest.labels.release(labels, &mut self.numbers.labels, span);
     }
@@ -319,7 +318,7 @@ impl Draft {
         if gone.is_empty() && come.is_empty() {
             return;
         }
-        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        let rest = Rest::make_mut(&mut self.cluster.rest);
         for id in gone {
             rest.images.release(id, &mut self.numbers.images, span);
         }

@@ -8,7 +8,7 @@ use crate::model::{
 };
 
 use super::super::chunk::{Chunk, NodeSlot, set};
-use super::super::cluster::{Cluster, GroupKey, claim_key};
+use super::super::cluster::{Cluster, GroupKey, Rest, claim_key};
 use super::super::custom::{PlacedPod, PodChange};
 use super::super::lane::TemplateId;
 use super::super::node_info::{NodeInfo, PodInfo, PodRef};
@@ -266,8 +266,7 @@ impl Draft {
         let Some((namespace, name)) = spec.group() else { return };
         let key = GroupKey { namespace: namespace.clone(), name: name.clone() };
         let span = self.span();
-        self.rest();
-        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        let rest = Rest::make_mut(&mut self.cluster.rest);
         rest.groups.acquire(&key, &mut self.numbers.groups, span);
     }
 
@@ -278,8 +277,7 @@ impl Draft {
         let is_same = |known: &GroupKey| known.namespace == *namespace && known.name == *name;
         let groups = &self.cluster.rest.groups;
         if let Some(number) = groups.find(GroupKey::hash_of(namespace, name), is_same) {
-            self.rest();
-            let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+            let rest = Rest::make_mut(&mut self.cluster.rest);
             rest.groups.release(number, &mut self.numbers.groups, span);
         }
     }
@@ -288,7 +286,7 @@ impl Draft {
         let span = self.span();
         for claim in spec.claims() {
             let key = claim_key(&spec.namespace, claim);
-            let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+            let rest = Rest::make_mut(&mut self.cluster.rest);
             rest.claims.acquire(&key, &mut self.numbers.claims, span);
         }
     }
@@ -297,7 +295,7 @@ impl Draft {
         let span = self.span();
         for claim in spec.claims() {
             let key = claim_key(&spec.namespace, claim);
-            let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+            let rest = Rest::make_mut(&mut self.cluster.rest);
             let hash = crate::model::hash_of(&*key);
             if let Some(number) = rest.claims.find(hash, |known| *known == key) {
                 rest.claims.release(number, &mut self.numbers.claims, span);

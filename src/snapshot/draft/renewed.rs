@@ -133,7 +133,7 @@ pub(crate) mod damage {
     }
 
     fn rest(draft: &mut Draft) -> &mut Rest {
-        triomphe::Arc::make_mut(&mut draft.cluster.rest)
+        Rest::make_mut(&mut draft.cluster.rest)
     }
 
     fn in_chunk(draft: &mut Draft, node: &str, change: impl FnOnce(&mut Chunk)) {
