@@ -36,13 +36,14 @@ run() {
     echo "$what: $passed tests passed in $((SECONDS - start)) s"
 }
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+cell=
+trap 'kill $cell 2>/dev/null || true; rm -rf "$logs"' EXIT
 
 many="-Zmiri-many-seeds=0..$seeds"
 # Strict provenance is enabled because no integer is ever converted to a pointer. No memory may be leaked. This run takes
 # longest, on one core, so the next two run beside it.
 run "the cell, $seeds seeds" portolan-publish "-Zmiri-strict-provenance $many" --lib -- \
-    tests::over_rcu tests::of_rcu signal --skip a_forgotten_reader &
+    tests::over_rcu tests::of_rcu rcu::tests signal --skip a_forgotten_reader &
 cell=$!
 # The tests leak readers and handles deliberately.
 run "leaked readers and handles" portolan-publish "-Zmiri-strict-provenance -Zmiri-ignore-leaks" --lib -- retired a_forgotten_reader

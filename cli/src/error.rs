@@ -26,7 +26,7 @@ pub(crate) enum Failure {
     /// A cluster that cannot be reached, or a scheduler that cannot run.
     #[error("{0}")]
     Live(String),
-    /// An engine that cannot start or go on.
+    /// An engine that could not start, or that has stopped.
     #[error("the engine failed: {0}")]
     Engine(String),
     /// An object that the engine refused.

@@ -27,13 +27,14 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Returns this bound, or the one that replaces it today.
-    fn resolved(self) -> Bound {
-        let is_night = std::env::var_os("PORTOLAN_EXHAUSTIVE").is_some();
+    /// Returns the largest number of preemptions, or `None` to explore every execution.
+    fn preemptions(self) -> Option<usize> {
         match self {
-            Bound::ExhaustiveAtNight(_) if is_night => Bound::Exhaustive,
-            Bound::ExhaustiveAtNight(most) => Bound::Preemptions(most),
-            bound => bound,
+            Bound::Exhaustive => None,
+            Bound::Preemptions(most) => Some(most),
+            Bound::ExhaustiveAtNight(most) => {
+                std::env::var_os("PORTOLAN_EXHAUSTIVE").is_none().then_some(most)
+            }
         }
     }
 }
@@ -44,17 +45,17 @@ pub fn explore(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'stati
     let executions = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
-    let bound = bound.resolved();
-    builder.preemption_bound = match bound {
-        Bound::Preemptions(most) | Bound::ExhaustiveAtNight(most) => Some(most),
-        Bound::Exhaustive => None,
-    };
+    builder.preemption_bound = bound.preemptions();
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);
         model();
     });
     let executions = executions.load(Ordering::Relaxed);
-    println!("MODEL {name}: {executions} executions, {bound:?}");
+    let bound = match bound.preemptions() {
+        Some(most) => format!("at most {most} preemptions"),
+        None => "exhaustive".to_owned(),
+    };
+    println!("MODEL {name}: {executions} executions, {bound}");
     assert!(executions > 1, "{name} at {} explored one execution only", Location::caller());
 }
 

@@ -189,8 +189,9 @@ impl Reader {
         self.versions.refresh()
     }
 
-    /// Drops the version that [`Reader::refresh`] or repeated [pins](Reader::pin) of one version keep for the next call.
-    /// Call this before a reader becomes idle. Otherwise that version stays in memory.
+    /// Drops the version that the reader keeps for its next call, after [`Reader::refresh`] or after several
+    /// [pins](Reader::pin) of one version. Call this before a reader becomes idle. Otherwise that version stays in
+    /// memory.
     pub fn release(&mut self) {
         self.versions.release();
     }

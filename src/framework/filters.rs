@@ -29,7 +29,7 @@ pub struct Filters<'a> {
     nominated: Option<Arc<[Nominated<'a>]>>,
 }
 
-/// The versions of filters. Two plugins may use the same numbers.
+/// The version of each filter, with its plugin's name: plugins number their versions independently.
 pub(super) type Versions = Vec<(&'static str, u64)>;
 
 /// A node, and the pods that are nominated to it.
@@ -486,14 +486,14 @@ impl<'a> Filters<'a> {
         passed.unwrap_or(None)
     }
 
-    /// Returns the versions of the filters that are not local, with the names of their plugins, in order. `None` if one has no version or panics, or if
+    /// Returns the versions of the filters that are not local, in order. `None` if one has no version or panics, or if
     /// verdicts depend on nominated pods.
     pub(super) fn versions(&self) -> Option<Versions> {
         if self.nominated.is_some() {
             return None;
         }
         if !self.has(Scope::Global) {
-            // Without the cost of the guard.
+            // Local profiles need no panic guard, which costs time in every cycle.
             return Some(Vec::new());
         }
         let versions = self.together(|plugin| {

@@ -610,16 +610,15 @@ pub trait Filter: Send + Sync {
         false
     }
 
-    /// Returns a number that identifies everything that the verdicts depend on apart from the node itself and the pod's
-    /// template, or `None` (the default), in which case the filters of the profile are called in every cycle. This
-    /// includes labels and the existence of other nodes, if the verdicts depend on them. Called once per cycle, after
-    /// PreFilter.
+    /// Returns a number that identifies the state that the verdicts depend on, apart from the node itself and the pod's
+    /// template. Labels and the existence of other nodes are part of that state if the verdicts depend on them. If any
+    /// filter that is not [local](super::Plugin::is_local) returns `None` (the default), all of these filters are
+    /// called in every cycle. Called at most once per cycle, after PreFilter, and not for local plugins.
     ///
-    /// If all versions equal those of the template's last cycle, a node that has not changed since gets the same
-    /// verdict, without a call. A number must never stand for two different states, not even in different threads,
-    /// clusters or forks. A simple way is to number what the filter has computed: the plugin has a map with these
-    /// values as keys, and gives each new key the next number. Not called for [local](super::Plugin::is_local) plugins.
-    /// Kube-scheduler has no counterpart.
+    /// If all numbers equal those of the template's last cycle, a node that has not changed since gets the same
+    /// verdict, without a call. One number must never identify two states, in any thread, cluster or fork. For example,
+    /// keep one map in the plugin from the values that PreFilter computes to numbers, and give each new value the next
+    /// number; bound its size without reusing numbers. Kube-scheduler has no counterpart.
     fn version(&self) -> Option<u64> {
         None
     }

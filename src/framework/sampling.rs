@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use crate::snapshot::{Chunk, Cluster, LANES, Lineage};
+use crate::snapshot::{Chunk, Cluster, LANES, Lineage, without_lowest};
 
 /// Returns the number of feasible nodes after which the search stops (`schedule_one.go` `numFeasibleNodesToFind`).
 ///
@@ -64,7 +64,8 @@ pub(crate) struct Order {
     scratch: Vec<usize>,
 }
 
-/// The chunks that follow a chunk in the list, which are often judged after it.
+/// The chunks that follow a chunk in the list, which are often judged after it. They are looked up only if the chunk is
+/// not cached, because that costs time.
 pub(super) struct Following<'a>(&'a [Listed]);
 
 impl Following<'_> {
@@ -311,7 +312,7 @@ impl Order {
                 let (chunk, following) = (&self.chunks[at], &self.chunks[at + 1..]);
                 let last = (*to - chunk.before).min(chunk.nodes);
                 let lanes = lane_range(chunk.live, position - chunk.before, last);
-                let known = match self.reached[at] {
+                let index = match self.reached[at] {
                     0 => {
                         let (value, verdict) = match judge(chunk.id, Following(following)) {
                             Some((value, verdict)) => (Some(value), verdict),
@@ -319,11 +320,11 @@ impl Order {
                         };
                         reached.push(Reached { chunk: at, value, verdict, mask: 0 });
                         self.reached[at] = reached.len() as u32;
-                        reached.len()
+                        reached.len() - 1
                     }
-                    known => known as usize,
+                    plus_one => plus_one as usize - 1,
                 };
-                let known = &mut reached[known - 1];
+                let known = &mut reached[index];
                 let passed = known.verdict & lanes;
                 known.mask ^= passed;
                 feasible += passed.count_ones() as usize;
@@ -352,10 +353,8 @@ fn lane_range(live: u64, from: usize, to: usize) -> u64 {
     if live & live.wrapping_add(1) == 0 {
         return live & below(to) & !below(from);
     }
-    let without =
-        |lanes: u64, count: usize| (0..count).fold(lanes, |left, _| left & left.wrapping_sub(1));
-    let rest = without(live, from);
-    rest & !without(rest, to - from)
+    let rest = without_lowest(live, from);
+    rest & !without_lowest(rest, to - from)
 }
 
 #[cfg(test)]
@@ -498,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_begins_in_the_new_list_where_the_last_one_ended_in_the_old() {
+    fn positions_of_an_old_list_are_not_used_for_a_new_one() {
         let (mut writer, _) = Engine::inline(Config::default());
         let add = |writer: &mut crate::Writer, n: usize, zone: &str| {
             writer.add_node(node(format!("n{n}")).zone(zone).build()).unwrap();

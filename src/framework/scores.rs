@@ -24,7 +24,7 @@ pub struct Scores<'a> {
 /// The score of one plugin for one pod.
 pub(super) struct Scorer<'a> {
     pub(super) plugin: &'static str,
-    /// The plugin's position among the scoring plugins. They are asked in another order.
+    /// The plugin's position among the scoring plugins. PreScore calls them in another order.
     position: usize,
     pub(super) weight: i64,
     pub(super) is_local: bool,

@@ -261,8 +261,8 @@ impl<'a, 'c> Search<'a, 'c> {
         }
     }
 
-    /// Returns the lanes of a chunk that pass the local filters, from the cache if it knows them. Otherwise, the chunks
-    /// `following` are probably not cached either.
+    /// Returns the lanes of a chunk that pass the local filters, from the cache if it knows them. Otherwise judges the
+    /// chunk, and prefetches the chunks that follow, which are then probably not cached either.
     fn cached(&mut self, of: Listed<'_>, following: &Following<'_>) -> Result<u64, Status> {
         if let Some(known) = self.cache.get(of.id, of.at) {
             return Ok(known.mask);

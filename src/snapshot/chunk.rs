@@ -232,9 +232,14 @@ pub(crate) fn lanes(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
     })
 }
 
-/// Returns the `n`-th lane whose bit is set, counted from 0. Faster than `lanes(mask).nth(n)`, which checks each lane.
+/// Returns the mask without its `n` lowest lanes.
+pub(crate) fn without_lowest(mask: u64, n: usize) -> u64 {
+    (0..n).fold(mask, |rest, _| rest & rest.wrapping_sub(1))
+}
+
+/// Returns the `n`-th lane of the mask, counted from 0.
 pub(crate) fn nth_lane(mask: u64, n: u32) -> Option<usize> {
-    let rest = (0..n).fold(mask, |rest, _| rest & rest.wrapping_sub(1));
+    let rest = without_lowest(mask, n as usize);
     (rest != 0).then(|| rest.trailing_zeros() as usize)
 }
 

@@ -37,7 +37,7 @@ mod zones;
 pub use account::Account;
 pub use changes::{ChangeKind, ChangedSince, NodeChange};
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
-pub(crate) use chunk::{balanced, lanes, nth_lane};
+pub(crate) use chunk::{balanced, lanes, nth_lane, without_lowest};
 pub(crate) use cluster::Lineage;
 pub use cluster::{Cluster, ImageState, Snapshot, ZoneInfo};
 pub use custom::{CustomStores, PlacedPod, Store, StoreError, StoreFailure};

@@ -109,14 +109,14 @@ impl Plan {
         self.draft.freeze()
     }
 
-    /// Assumes a pod on the node that it names. `slot` is probably that node's slot; if it is not, the node is looked up
-    /// by name. O(log n).
+    /// Assumes a pod on the node that it names. `expected` is probably that node's slot; if it is not, the node is
+    /// looked up by name. O(log n).
     ///
     /// # Errors
     ///
     /// Returns the reasons of [`Draft::check_assume`]. The plan is unchanged then.
-    pub(crate) fn assume(&mut self, pod: &Pod, slot: NodeSlot) -> Result<(), EventError> {
-        let slot = self.draft.check_assume(pod, Some(slot))?;
+    pub(crate) fn assume(&mut self, pod: &Pod, expected: NodeSlot) -> Result<(), EventError> {
+        let slot = self.draft.check_assume(pod, Some(expected))?;
         let node = node_of(pod)?;
         let made = freeing::made();
         self.draft.begin(self.draft.cluster.generation().next());

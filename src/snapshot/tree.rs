@@ -145,7 +145,7 @@ impl<T: Part> Tree<T> {
 
     fn matching(&self, filter: Filter) -> Iter<'_, T> {
         let mut stack = Vec::new();
-        // Often no leaf has the marks, so nothing is allocated before one is known to.
+        // Most filters match no leaf, so the stack is allocated only if a child of the root may match.
         if let Some(root) = &self.root
             && (0..WIDTH).any(|at| filter.accepts(root, at))
         {

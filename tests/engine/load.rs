@@ -290,7 +290,7 @@ fn sums_that_overflow_are_rejected_as_one_by_one() {
 /// Two pods whose sum overflows, on one node: the first one is assumed before the load, or confirmed with another
 /// amount at its start, or is in its first run. The second one is in a later run.
 #[test]
-fn of_pods_that_overflow_a_sum_a_load_accepts_the_same_as_events() {
+fn load_and_single_events_accept_the_same_pods_if_sums_overflow() {
     let sized = |name: &str, resource: &str, is_huge: bool| {
         let amount = if is_huge { i64::MAX / 2 + 1 } else { 1 };
         let new = pod(name).on("n0");

@@ -215,7 +215,7 @@ struct Parity {
 }
 
 /// The filter of [`Parity`], with its name and version.
-struct Other(&'static str, u64);
+struct ParityFilter(&'static str, u64);
 
 impl Plugin for Parity {
     fn name(&self) -> &'static str {
@@ -227,12 +227,12 @@ impl Plugin for Parity {
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         match self.version.load(Ordering::Relaxed) {
             0 => Ok(PreFilter::Skip),
-            version => Ok(PreFilter::Filter(Box::new(Other(self.name, version)))),
+            version => Ok(PreFilter::Filter(Box::new(ParityFilter(self.name, version)))),
         }
     }
 }
 
-impl Filter for Other {
+impl Filter for ParityFilter {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let is_even = node.name().ends_with(['0', '2']);
         (is_even == (self.0 == "A")).then(|| Status::new(Code::Unschedulable, self.0, "no"))
@@ -243,7 +243,7 @@ impl Filter for Other {
 }
 
 #[test]
-fn equal_versions_of_two_plugins_are_not_the_same() {
+fn equal_version_numbers_of_two_plugins_do_not_share_verdicts() {
     let (mut writer, _) = Engine::inline(Config::default());
     for n in 0..4 {
         writer.add_node(node(format!("n{n}")).cpu(10_000).memory(1 << 30).build()).unwrap();
@@ -269,7 +269,7 @@ fn equal_versions_of_two_plugins_are_not_the_same() {
 }
 
 #[test]
-fn verdicts_with_nominated_pods_are_not_kept() {
+fn verdicts_with_nominated_pods_are_not_cached() {
     let (mut writer, _) = Engine::inline(Config::default());
     for name in ["n0", "n1"] {
         writer.add_node(node(name).cpu(1_000).memory(1 << 30).build()).unwrap();
@@ -285,6 +285,7 @@ fn verdicts_with_nominated_pods_are_not_kept() {
             assert_eq!((&*decision.node, decision.feasible), (free, 1));
         }
         handle.nominator().remove(&high.uid);
+        // Only after the second round, so that two nominated cycles also follow each other directly.
         if free == "n0" {
             assert_eq!(algorithm.schedule(writer.cluster(), &low).unwrap().feasible, 2);
         }

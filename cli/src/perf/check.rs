@@ -231,9 +231,8 @@ pub(super) fn one_by_one(
         }
         let pods: Vec<Arc<Pod>> = outcomes.iter().map(|(pod, _)| pod.clone()).collect();
         let scheduler = &mut reference.scheduler;
-        let mut placed: Vec<_> =
-            pods.iter().map(|pod| scheduler.schedule(pod, Timestamp(0))).collect();
-        retry(scheduler, &pods, &mut placed);
+        let placed = pods.iter().map(|pod| scheduler.schedule(pod, Timestamp(0))).collect();
+        let placed = retry(scheduler, &pods, placed);
         for ((pod, found), alone) in outcomes.iter().zip(placed) {
             let expected = alone.map(|placed| placed.decision);
             if *found != expected {

@@ -117,8 +117,8 @@ fn place_singles(
             scheduler.decide_by_nodes(Cycle::new(&snapshot, pod, &state))
         });
         let from = Instant::now();
-        let mut placed = scheduler.schedule(pod, Timestamp(0));
-        schedule_after_preemption(scheduler, pod, &mut placed);
+        let placed = scheduler.schedule(pod, Timestamp(0));
+        let placed = schedule_after_preemption(scheduler, pod, placed);
         let took = from.elapsed();
         measured.cycles.saturating_record(took.as_nanos() as u64);
         if let (Ok(placement), Some(recorder)) =
@@ -150,17 +150,21 @@ fn place_singles(
     Ok(())
 }
 
-/// Schedules the pod again as long as victims are evicted for it. Another scheduler may take the place of its victims.
+/// The most preemptions for one pod, so that schedulers that evict each other's pods come to an end.
+const MAX_PREEMPTIONS: usize = 64;
+
+/// Schedules the pod again as long as victims are evicted for it. Another scheduler may use the resources that they
+/// release, so that the pod has to preempt again.
 fn schedule_after_preemption(
     scheduler: &mut Scheduler,
     pod: &Arc<Pod>,
-    placed: &mut Result<Placement, CycleError>,
-) {
-    const MOST: usize = 64;
-    for _ in 0..MOST {
-        let Some(again) = after_preemption(scheduler, pod, placed) else { return };
-        *placed = scheduler.schedule(&again, Timestamp(0));
+    mut placed: Result<Placement, CycleError>,
+) -> Result<Placement, CycleError> {
+    for _ in 0..MAX_PREEMPTIONS {
+        let Some(again) = after_preemption(scheduler, pod, &placed) else { break };
+        placed = scheduler.schedule(&again, Timestamp(0));
     }
+    placed
 }
 
 /// The pod with the node that it is nominated for, if victims were evicted for it.
@@ -194,8 +198,8 @@ fn place_batches(
             changes.next()?;
         }
         let from = Instant::now();
-        let mut placed = scheduler.schedule_batch(batch, Timestamp(0));
-        retry(scheduler, batch, &mut placed);
+        let placed = scheduler.schedule_batch(batch, Timestamp(0));
+        let placed = retry(scheduler, batch, placed);
         let took = from.elapsed().as_nanos() as u64 / batch.len() as u64;
         measured.cycles.saturating_record_n(took, batch.len() as u64);
         measured.failed += placed.iter().filter(|placed| placed.is_err()).count() as u64;
@@ -211,11 +215,10 @@ fn place_batches(
 pub(super) fn retry(
     scheduler: &mut Scheduler,
     batch: &[Arc<Pod>],
-    placed: &mut [Result<Placement, CycleError>],
-) {
-    for (pod, placed) in batch.iter().zip(placed) {
-        schedule_after_preemption(scheduler, pod, placed);
-    }
+    placed: Vec<Result<Placement, CycleError>>,
+) -> Vec<Result<Placement, CycleError>> {
+    let pods = batch.iter().zip(placed);
+    pods.map(|(pod, placed)| schedule_after_preemption(scheduler, pod, placed)).collect()
 }
 
 #[cfg(test)]

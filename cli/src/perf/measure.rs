@@ -291,5 +291,7 @@ pub(super) fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
 
 /// Submits an event and waits until it is applied.
 pub(super) fn submit(engine: &Engine, event: Event) -> Result<(), Failure> {
-    simulation::event(engine, event)?.map(drop).map_err(closed)
+    let refused =
+        |error| Failure::Refused { object: "an object of the benchmark".to_owned(), error };
+    simulation::event(engine, event)?.map(drop).map_err(refused)
 }

@@ -52,14 +52,17 @@ pub(super) fn compare(engines: Vec<Vec<Value>>, processes: Vec<Value>) -> Vec<Va
     let to_first: Vec<Option<Value>> =
         engines.iter().map(|of| ratio(of, engines.first()?)).collect();
     let to_processes: Vec<Option<Value>> = engines.iter().map(|of| ratio(of, &processes)).collect();
+    // With --check, the times of some runs include the comparison.
+    let is_checked = |repeats: &[Value]| repeats.iter().any(|one| one.get("checked").is_some());
     let of_first = |results: &[Value], key: &str| results.first().map(|one| one[key].clone());
     let schedulers = engines.first().and_then(|of| of_first(of, "schedulers"));
     let count = of_first(&processes, "processes");
     let mut results = Vec::new();
     let ratios = to_first.into_iter().zip(to_processes);
     for (n, (repeats, (to_first, to_processes))) in engines.into_iter().zip(ratios).enumerate() {
+        let to_first = to_first.filter(|_| n > 0 && !is_checked(&repeats));
         let Some(mut result) = combine(repeats) else { continue };
-        if let (1.., Some(ratio)) = (n, to_first) {
+        if let Some(ratio) = to_first {
             result["compared_with"] = json!({ "schedulers": schedulers, "ratio": ratio });
         }
         if let Some(ratio) = to_processes {
@@ -159,15 +162,15 @@ pub(super) fn ratios(results: &[Value]) -> String {
     lines.join("\n")
 }
 
-/// The number of cycles that a measurement without repeats needs, so that its figures vary little.
+/// The number of pods that a measurement without repeats needs, so that its figures vary little.
 const STABLE: u64 = 20_000;
 
-/// A note if some result is of few cycles and was not repeated.
-pub(super) fn warn(results: &[Value]) -> Option<String> {
+/// A note if some result is of few pods and was not repeated.
+pub(super) fn note_of_short_runs(results: &[Value]) -> Option<String> {
     let few = |of: &&Value| runs(of) == 1 && of["pods"].as_u64().is_some_and(|pods| pods < STABLE);
     let least = results.iter().filter(few).filter_map(|of| of["pods"].as_u64()).min()?;
     Some(format!(
-        "note: the figures of {least} cycles vary much from run to run: measure {STABLE} with --pods, or add --repeat 7"
+        "note: {least} pods are too few for stable figures: add --repeat 7, or raise --nodes and --pods"
     ))
 }
 
@@ -297,11 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn a_note_warns_of_short_measurements() {
+    fn a_note_names_the_shortest_measurement_that_is_not_repeated() {
         let of = |pods: u64, runs: usize| json!({ "pods": pods, "repeats": vec![1.0; runs] });
-        assert_eq!(warn(&[of(20_000, 1), of(50, 2)]), None);
-        let note = warn(&[of(20_000, 1), of(19_999, 1), of(50, 1)]).unwrap_or_default();
-        assert!(note.starts_with("note: the figures of 50 cycles"), "{note}");
+        assert_eq!(note_of_short_runs(&[of(20_000, 1), of(50, 2)]), None);
+        let note = note_of_short_runs(&[of(20_000, 1), of(19_999, 1), of(50, 1)]);
+        let note = note.unwrap_or_default();
+        assert!(note.starts_with("note: 50 pods are too few"), "{note}");
     }
 
     #[test]

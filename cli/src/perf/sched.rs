@@ -15,7 +15,7 @@ use crate::{Output, print};
 
 use super::measure::measure;
 use super::processes;
-use super::results::{checks, compare, ratios, table, warn};
+use super::results::{checks, compare, note_of_short_runs, ratios, table};
 use super::workload_files::{self, Place, Selection};
 use super::workloads::Shape;
 
@@ -233,16 +233,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     metrics::write(sink)?;
     if arguments.output == Output::Table {
         print(&table(&results))?;
-        // With --check, the times of some rows include the comparison.
-        let lines = match arguments.check {
-            true => checks(&results),
-            false => ratios(&results),
+        let blocks = match arguments.check {
+            true => vec![checks(&results)],
+            false => vec![ratios(&results), note_of_short_runs(&results).unwrap_or_default()],
         };
-        if !lines.is_empty() {
-            print(&format!("\n{lines}"))?;
-        }
-        if let Some(note) = warn(&results).filter(|_| !arguments.check) {
-            print(&format!("\n{note}"))?;
+        for block in blocks.iter().filter(|block| !block.is_empty()) {
+            print(&format!("\n{block}"))?;
         }
     }
     Ok(if is_different { ExitCode::from(1) } else { ExitCode::SUCCESS })

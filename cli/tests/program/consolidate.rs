@@ -122,6 +122,20 @@ fn nodes_that_kubectl_would_not_empty_remain() {
     }
 }
 
+/// Five nodes. Three pods on three of them avoid each other by hostname.
+fn pods_apart() -> Vec<Value> {
+    let apart = json!({ "affinity": { "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{
+            "labelSelector": { "matchLabels": { "app": "db" } },
+            "topologyKey": "kubernetes.io/hostname",
+        }],
+    } } });
+    let nodes = (0..5).map(|n| node(&format!("n{n}"), 1_000, json!({})));
+    let pods = (0..3).map(|n| pod(&format!("db-{n}"), &format!("n{n}"), 10, "db", apart.clone()));
+    let rest = (3..5).map(|n| pod(&format!("p{n}"), &format!("n{n}"), 10, "p", json!({})));
+    nodes.chain(pods).chain(rest).collect()
+}
+
 #[test]
 fn the_bound_counts_pools_and_pods_that_avoid_each_other() {
     let mut items = Vec::new();
@@ -135,24 +149,18 @@ fn the_bound_counts_pools_and_pods_that_avoid_each_other() {
     assert_eq!((&found["lower_bound"]["nodes"], names(&found, "remain").len()), (&json!(2), 2));
     let by = found["lower_bound"]["by"].as_str().expect("a reason");
     assert!(by.contains("cpu of 3 pods restricted to 3 nodes"), "{by}");
-    let apart = json!({ "affinity": { "podAntiAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [{
-            "labelSelector": { "matchLabels": { "app": "db" } },
-            "topologyKey": "kubernetes.io/hostname",
-        }],
-    } } });
-    let nodes = (0..5).map(|n| node(&format!("n{n}"), 1_000, json!({})));
-    let pods = (0..3).map(|n| pod(&format!("db-{n}"), &format!("n{n}"), 10, "db", apart.clone()));
-    let rest = (3..5).map(|n| pod(&format!("p{n}"), &format!("n{n}"), 10, "p", json!({})));
-    let items: Vec<Value> = nodes.chain(pods).chain(rest).collect();
-    let found = consolidate("apart", &items);
+    let found = consolidate("apart", &pods_apart());
     assert_eq!(found["lower_bound"], json!({ "nodes": 3, "by": "anti-affinity" }), "{found}");
     assert_eq!(names(&found, "remain").len(), 3);
-    // On a node without a hostname, pods do not meet by hostname.
-    let mut items = items;
+}
+
+#[test]
+fn pods_that_avoid_each_other_by_hostname_give_no_bound_if_a_node_has_no_hostname() {
+    let mut items = pods_apart();
     items[0]["metadata"]["labels"] = json!({});
-    let found = consolidate("nameless", &items);
+    let found = consolidate("without-hostname", &items);
     assert_eq!(found["lower_bound"]["nodes"], 1, "{found}");
+    assert_ne!(found["lower_bound"]["by"], "anti-affinity", "{found}");
 }
 
 /// The fewest nodes on which pods of these sizes fit, if a pod with a pool runs on its nodes

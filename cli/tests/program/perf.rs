@@ -53,6 +53,8 @@ fn checked_measurements_are_not_compared() {
     let run = portolan(&small);
     assert_eq!(run.code, 0, "{}", run.err);
     assert!(run.out.contains("no differences") && !run.out.contains(" / "), "{}", run.out);
+    let results = measure(&small[2..]);
+    assert!(results.iter().all(|of| of.get("compared_with").is_none()), "{results:?}");
 }
 
 /// Runs `perf sched` and returns the JSON objects that it prints.
@@ -120,6 +122,17 @@ fn pods_that_fit_nowhere_fail_in_each_cycle() {
         &["--nodes", "10", "--init", "1000"],
         "--init 1000: only 400 of these pods fit on 10 nodes",
     );
+}
+
+#[test]
+fn a_row_names_the_options_that_change_its_figures() {
+    let small = ["perf", "sched", "--nodes", "9", "--pods", "20", "--spawned"];
+    for with in [&["--batch", "4"][..], &["--queue", "--batch", "4"], &["--processes", "2"]] {
+        let run = portolan(&[&small[..], with].concat());
+        let mut rows = run.out.lines().filter(|line| line.starts_with(" basic"));
+        assert!(rows.all(|row| row.contains("spawned")), "{with:?}: {}", run.out);
+        assert!(run.out.contains("\nnote: 20 pods are too few"), "{with:?}: {}", run.out);
+    }
 }
 
 #[test]

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_readers_that_load_a_version_the_one_that_began_first_counts() {
+    fn the_earliest_of_two_loading_readers_decides_which_versions_are_kept() {
         let mut writer = RcuCell::start(Arc::new(0));
         let (first, second): (RcuReader<u64>, RcuReader<u64>) = (writer.reader(), writer.reader());
         let older = writer.replace(Arc::new(1));

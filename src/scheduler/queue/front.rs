@@ -38,6 +38,9 @@ const NOTES: usize = 16;
 
 /// A [`SchedulingQueue`] that threads share, fed by an engine's log.
 ///
+/// The clocks and closures that its methods are given run while the queue is locked, so that the times that the queue
+/// sees never go back. One that uses the same `QueueFront` deadlocks, and one that waits makes all threads wait.
+///
 /// ```
 /// use portolan::framework::Framework;
 /// use portolan::log::Event;

@@ -92,7 +92,8 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// Whether an option is given. `requires` does not refuse it, because --scheduler-perf conflicts with others.
+    /// Whether an option is given. Clap skips `requires` if another option is given that conflicts with the required
+    /// one, as --nodes does with --scheduler-perf.
     pub(super) fn is_given(&self) -> bool {
         let Selection { case, label, any_feature_gates, time_limit, sample_interval } = self;
         !case.is_empty()

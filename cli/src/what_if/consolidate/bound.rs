@@ -176,11 +176,12 @@ impl Demand {
             demand.capacities.push(free);
         }
         demand.resources = resources;
-        // Any number of pods that avoid each other by hostname may run on a node that has none.
-        let has_no_name = |at: usize| nodes[at].labels.hostname().is_none();
-        let nameless: Vec<usize> = (0..nodes.len()).filter(|at| has_no_name(*at)).collect();
+        // Any number of pods that avoid each other by hostname may run on a node without one, so such a group gives no
+        // bound by anti-affinity.
+        let has_none = |at: &usize| nodes[*at].labels.hostname().is_none();
+        let without_hostname: Vec<usize> = (0..nodes.len()).filter(has_none).collect();
         for group in &mut demand.groups {
-            if nameless.iter().any(|at| group.nodes.contains(*at)) {
+            if without_hostname.iter().any(|at| group.nodes.contains(*at)) {
                 group.apart = 0;
             }
         }
