@@ -242,6 +242,8 @@ impl<'a, 'c> Search<'a, 'c> {
             *lanes |= mask;
             self.cache.set_mask(id, at, *lanes);
         }
+        // Ties are broken in this order.
+        found.nodes.sort_by_key(|(of, _)| of.chunk.list_order());
         Ok(found)
     }
 

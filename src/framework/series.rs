@@ -52,8 +52,8 @@ impl Algorithm {
         let mut all = Vec::with_capacity(pods.len());
         while let [next, ..] = &pods[all.len()..] {
             let rest = &pods[all.len()..];
-            let (run, _) =
-                rest.split_at(rest.iter().take_while(|pod| are_in_series(pod, next)).count());
+            let alike = rest.iter().take_while(|pod| are_in_series(next, pod)).count();
+            let (run, _) = rest.split_at(alike.max(1));
             let series = self.plan_series(plan, run);
             let others = &run[series.len()..];
             all.extend(series);
@@ -164,6 +164,7 @@ impl Algorithm {
     }
 }
 
-fn are_in_series(pod: &Pod, other: &Pod) -> bool {
-    pod.node_name.is_none() && pod.template == other.template
+/// Returns whether both pods can be in one series. A pod that names its node is in none.
+fn are_in_series(one: &Pod, other: &Pod) -> bool {
+    one.node_name.is_none() && other.node_name.is_none() && one.template == other.template
 }

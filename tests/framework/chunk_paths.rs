@@ -3,8 +3,11 @@
 
 use std::num::NonZeroU32;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition};
-use portolan::model::{LabelSelector, Pod, Timestamp, node, pod};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition, SubCluster};
+use portolan::model::{
+    LabelSelector, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, Requirement,
+    Timestamp, node, pod,
+};
 use portolan::{Config, Engine};
 use portolan_testkit::checks::{
     chunk_and_node_calls_agree, decided_by_nodes, incremental_filters_equal_rebuilt,
@@ -217,6 +220,63 @@ fn verdicts_for_a_pod_that_names_its_node_are_not_kept_for_its_template() {
     }
     let decision = decided_by_nodes(&mut scheduler, writer.cluster(), &free).unwrap();
     assert_eq!(decision.feasible, 2);
+}
+
+/// Nodes of two zones; of the first one, only the last nodes have the label.
+#[test]
+fn a_part_of_the_nodes_is_listed_in_turns_of_its_own_zones() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    let mut add = |name: String, zone: &str, is_own: bool| {
+        let new = node(name).zone(zone).cpu(1_000).memory(1 << 30);
+        let new = if is_own { new.label("own", "1") } else { new };
+        writer.add_node(new.build()).unwrap();
+    };
+    for n in 0..200 {
+        add(format!("a{n}"), "a", n >= 100);
+    }
+    for n in 0..100 {
+        add(format!("b{n}"), "b", true);
+    }
+    let new = || {
+        let config = AlgorithmConfig { percentage_of_nodes: 1, ..AlgorithmConfig::default() };
+        Algorithm::new(Framework::default_profile(), config, None)
+    };
+    let labels = LabelSelector::from_labels([("own", "1")]);
+    for mut algorithm in [
+        new().with_partition(Partition::Labels(labels)),
+        new().with_sub_cluster(SubCluster::new("own", "1")),
+    ] {
+        for n in 0..20 {
+            let pod = pod(format!("p{n}")).cpu(100).build();
+            let decision = decided_by_nodes(&mut algorithm, writer.cluster(), &pod).unwrap();
+            assert_eq!((decision.feasible, decision.looked_at), (100, 100));
+        }
+    }
+}
+
+/// The node that comes first in the list of nodes is named last.
+#[test]
+fn ties_of_named_nodes_are_broken_in_the_order_of_the_list() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for (name, zone) in [("z", "1"), ("a", "2")] {
+        writer.add_node(node(name).zone(zone).cpu(1_000).memory(1 << 30).build()).unwrap();
+    }
+    let named = |name: &str| {
+        let (key, values) = ("metadata.name".into(), Box::new([name.into()]));
+        let named = Requirement { key, operator: Operator::In, values };
+        NodeSelectorTerm { match_fields: Box::new([named]), ..NodeSelectorTerm::default() }
+    };
+    let terms = Box::new([named("a"), named("z")]);
+    let affinity =
+        NodeAffinity { required: Some(NodeSelector { terms }), preferred: Box::default() };
+    let config = AlgorithmConfig::default();
+    let mut algorithm = Algorithm::new(Framework::default_profile(), config, None);
+    for n in 0..20 {
+        let new = pod(format!("p{n}")).cpu(100);
+        let pod = new.spec(|spec| spec.node_affinity = Some(affinity.clone().into())).build();
+        let decision = decided_by_nodes(&mut algorithm, writer.cluster(), &pod).unwrap();
+        assert_eq!(decision.feasible, 2);
+    }
 }
 
 proptest! {

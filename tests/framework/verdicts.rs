@@ -268,6 +268,71 @@ fn equal_version_numbers_of_two_plugins_do_not_share_verdicts() {
     }
 }
 
+/// Rejects all nodes while `version` is even. Version 1 panics.
+struct Toggled {
+    name: &'static str,
+    version: Arc<AtomicU64>,
+}
+
+struct ToggledFilter(&'static str, u64);
+
+impl Plugin for Toggled {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let version = self.version.load(Ordering::Relaxed);
+        Ok(PreFilter::Filter(Box::new(ToggledFilter(self.name, version))))
+    }
+}
+
+impl Filter for ToggledFilter {
+    fn filter(&self, _: NodeInfo<'_>) -> Option<Status> {
+        self.1.is_multiple_of(2).then(|| Status::new(Code::Unschedulable, self.0, "no"))
+    }
+    fn version(&self) -> Option<u64> {
+        assert_ne!(self.1, 1, "this version panics");
+        Some(self.1)
+    }
+}
+
+#[test]
+fn the_version_of_each_filter_counts_and_its_panic_names_its_plugin() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for name in ["n0", "n1"] {
+        writer.add_node(node(name).cpu(10_000).memory(1 << 30).build()).unwrap();
+    }
+    let handle = Handle::default();
+    let versions = [3, 3].map(|version| Arc::new(AtomicU64::new(version)));
+    let mut plugins = default_plugins(&handle);
+    for (name, version) in ["A", "B"].into_iter().zip(&versions) {
+        plugins.push((Box::new(Toggled { name, version: version.clone() }), 0));
+    }
+    let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
+    let mut algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
+    let pod = pod("p").cpu(100).build();
+    for changed in &versions {
+        for version in [3, 4, 3, 6, 5] {
+            changed.store(version, Ordering::Relaxed);
+            for _ in 0..3 {
+                let feasible = algorithm.schedule(writer.cluster(), &pod).map(|of| of.feasible);
+                assert_eq!(
+                    feasible.ok(),
+                    (!version.is_multiple_of(2)).then_some(2),
+                    "version {version}"
+                );
+            }
+        }
+    }
+    versions[1].store(1, Ordering::Relaxed);
+    assert_eq!(algorithm.schedule(writer.cluster(), &pod).unwrap().feasible, 2);
+    let plugins: Vec<&str> = handle.panics().latest().iter().map(|of| of.plugin).collect();
+    assert_eq!(plugins, ["B"]);
+}
+
 #[test]
 fn verdicts_with_nominated_pods_are_not_cached() {
     let (mut writer, _) = Engine::inline(Config::default());
@@ -290,4 +355,38 @@ fn verdicts_with_nominated_pods_are_not_cached() {
             assert_eq!(algorithm.schedule(writer.cluster(), &low).unwrap().feasible, 2);
         }
     }
+}
+
+/// Fails on node n5.
+struct Fails;
+
+impl Plugin for Fails {
+    fn name(&self) -> &'static str {
+        "Fails"
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        Ok(PreFilter::Filter(Box::new(Fails)))
+    }
+}
+
+impl Filter for Fails {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        (&**node.name() == "n5").then(|| Status::error("Fails", "no"))
+    }
+}
+
+#[test]
+fn a_cycle_fails_with_a_filter_even_if_enough_other_nodes_pass() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for n in 0..300 {
+        writer.add_node(node(format!("n{n}")).cpu(1_000).memory(1 << 30).build()).unwrap();
+    }
+    let mut plugins = default_plugins(&Default::default());
+    plugins.push((Box::new(Fails), 0));
+    let config = AlgorithmConfig { percentage_of_nodes: 1, ..AlgorithmConfig::default() };
+    let mut algorithm = Algorithm::new(Framework::new(plugins).unwrap(), config, None);
+    assert!(algorithm.schedule(writer.cluster(), &pod("p").cpu(10).build()).is_err());
 }

@@ -253,6 +253,37 @@ fn placements_that_still_hold_are_taken_over_with_their_templates() {
     assert_eq!(differences, vec![]);
 }
 
+#[test]
+fn pods_that_name_their_nodes_are_placed_in_a_batch_as_alone() {
+    let new = |name: &str| pod(name).cpu(100);
+    let pods = [
+        new("a").on("n2").build(),
+        new("b").build(),
+        new("c").on("n2").build(),
+        new("d").on("missing").build(),
+        new("e").build(),
+        new("f").build(),
+        new("f").build(),
+        new("g").on("n1").build(),
+    ];
+    let pods = pods.map(Arc::new);
+    let engines = [three_nodes(), three_nodes()];
+    let [mut alone, mut together] = [0, 1].map(|n: usize| {
+        let framework = Framework::default_profile();
+        scheduler(&engines[n], framework, AlgorithmConfig::default())
+    });
+    let node = |placed: Result<portolan::scheduler::Placement, CycleError>| {
+        placed.ok().map(|of| of.node().clone())
+    };
+    let expected: Vec<_> = pods.iter().map(|pod| node(alone.schedule(pod, NOW))).collect();
+    let found: Vec<_> = together.schedule_batch(&pods, NOW).into_iter().map(node).collect();
+    assert_eq!(found, expected);
+    assert_eq!((found[0].as_deref(), found[3].as_deref()), (Some("n2"), None));
+    assert_eq!((found[6].as_deref(), found[7].as_deref()), (None, Some("n1")));
+    let generation = |engine: &Engine| engine.reader().unwrap().snapshot().generation();
+    assert_eq!(generation(&engines[0]), generation(&engines[1]));
+}
+
 /// A pod that shares a rack with no other pod of its kind.
 fn apart(name: &str) -> Arc<Pod> {
     Arc::new(pod(name).cpu(100).label("app", "x").pod_anti_affinity(in_rack()).build())

@@ -155,6 +155,42 @@ fn the_bound_counts_pools_and_pods_that_avoid_each_other() {
 }
 
 #[test]
+fn pods_that_avoid_each_other_may_stay_on_one_node() {
+    let mut items = pods_apart();
+    for pod in items.iter_mut().filter(|item| item["kind"] == "Pod") {
+        pod["spec"]["nodeName"] = json!("n0");
+    }
+    let found = consolidate("together", &items);
+    assert_eq!(found["lower_bound"]["nodes"], 1, "{found}");
+    assert_eq!(names(&found, "remain"), ["n0"], "{found}");
+}
+
+#[test]
+fn pods_avoid_each_other_only_in_namespaces_that_their_term_selects() {
+    let mut items = pods_apart();
+    let term = json!({
+        "labelSelector": { "matchLabels": { "app": "db" } },
+        "topologyKey": "kubernetes.io/hostname",
+        "namespaceSelector": { "matchExpressions": [{ "key": "team", "operator": "DoesNotExist" }] },
+    });
+    let anti_affinity = json!({ "requiredDuringSchedulingIgnoredDuringExecution": [term] });
+    for pod in items.iter_mut().filter(|item| item["spec"]["affinity"].is_object()) {
+        pod["spec"]["affinity"]["podAntiAffinity"] = anti_affinity.clone();
+    }
+    let bound = |items: &[Value]| consolidate("namespaces", items)["lower_bound"]["nodes"].clone();
+    assert_eq!(bound(&items), 3);
+    let namespace =
+        items.iter().find(|item| item["kind"] == "Pod").expect("a pod")["metadata"]["namespace"]
+            .clone();
+    let name = namespace.as_str().unwrap_or("default");
+    items.push(json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": name, "labels": { "team": "x" } },
+    }));
+    assert_eq!(bound(&items), 1);
+}
+
+#[test]
 fn pods_that_avoid_each_other_by_hostname_give_no_bound_if_a_node_has_no_hostname() {
     let mut items = pods_apart();
     items[0]["metadata"]["labels"] = json!({});

@@ -150,3 +150,24 @@ fn nodes_outside_the_sub_cluster_are_not_chosen_even_if_named_or_nominated() {
         assert_eq!(red.decide(cycle).unwrap(), expected);
     }
 }
+
+#[test]
+fn scores_are_listed_in_the_order_of_the_scoring_plugins() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for name in ["a", "b"] {
+        writer.add_node(node(name).cpu(1_000).memory(1 << 30).build()).unwrap();
+    }
+    let framework = Framework::default_profile();
+    let names = framework.plugins_at(Point::PreScore).map(|(plugin, _)| plugin.name().to_owned());
+    let mut names: Vec<String> = names.collect();
+    names.reverse();
+    let framework = framework.with_plugins_at(Point::PreScore, &names).unwrap();
+    let order: Vec<&str> = framework.plugins_at(Point::Score).map(|(of, _)| of.name()).collect();
+    let evaluation = framework.evaluate(writer.cluster(), &pod("p").cpu(100).build());
+    for verdict in evaluation.nodes.values() {
+        let position = |plugin: &str| order.iter().position(|other| *other == plugin);
+        let positions: Vec<_> =
+            verdict.scores.iter().map(|score| position(score.plugin).unwrap()).collect();
+        assert!(positions.len() > 1 && positions.is_sorted(), "{positions:?}");
+    }
+}

@@ -6,7 +6,7 @@
 //! other on one node need as many nodes as there are pods. Nodes that cannot be emptied count in
 //! any case.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use portolan::Cluster;
@@ -143,7 +143,9 @@ impl Demand {
             resources: Vec::new(),
         };
         let nodes: Vec<&Arc<Node>> = infos.iter().filter_map(|info| info.node()).collect();
-        let mut by_template: HashMap<*const Template, (usize, bool, usize)> = HashMap::new();
+        // The group of each template, whether its pods avoid each other, and the nodes that they are on.
+        let mut by_template: HashMap<*const Template, (usize, bool, BTreeSet<usize>)> =
+            HashMap::new();
         let all = DrainOptions { force: true, delete_local_data: true };
         for (at, info) in infos.iter().enumerate() {
             let mut free = amounts(&info.allocatable(), info.allowed_pods());
@@ -156,9 +158,10 @@ impl Demand {
                     continue;
                 }
                 moves.iter_mut().zip(&needs).for_each(|(moves, needs)| *moves += needs);
-                let (group, avoids, count) =
+                let (group, avoids, on) =
                     by_template.entry(Arc::as_ptr(template)).or_insert_with(|| {
-                        (demand.group(template, &nodes), avoids_itself(template), 0)
+                        let avoids = avoids_itself(cluster, template);
+                        (demand.group(template, &nodes), avoids, BTreeSet::new())
                     });
                 let group = &mut demand.groups[*group];
                 // A pod may stay where it is.
@@ -166,9 +169,10 @@ impl Demand {
                 group.pods += 1;
                 group.requested.resize(resources.len(), 0);
                 group.requested.iter_mut().zip(&needs).for_each(|(sum, needs)| *sum += needs);
+                // Pods that are on one node although they avoid each other may stay there.
                 if *avoids {
-                    *count += 1;
-                    group.apart = group.apart.max(*count);
+                    on.insert(at);
+                    group.apart = group.apart.max(on.len());
                 }
             }
             // A node may have more pods than fit on it; they may stay.
@@ -329,10 +333,12 @@ fn may_run((selector, affinity, tolerations): &Placement, node: &Node) -> bool {
 }
 
 /// Whether pods of this template must be on different nodes.
-fn avoids_itself(template: &Template) -> bool {
+fn avoids_itself(cluster: &Cluster, template: &Template) -> bool {
+    let namespace = cluster.objects().namespaces.get("", &template.namespace);
+    let labels = namespace.map_or(&Labels::EMPTY, |namespace| &namespace.labels);
     let terms = template.pod_anti_affinity.iter().flat_map(|affinity| affinity.required.iter());
     terms.into_iter().any(|term| {
         &*term.topology_key == HOSTNAME
-            && term.matches(&template.namespace, &Labels::default(), &template.labels)
+            && term.matches(&template.namespace, labels, &template.labels)
     })
 }
