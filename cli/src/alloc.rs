@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
         // `MiMalloc` passes every alignment to `mi_malloc_aligned`, for which mimalloc 3 often
-        // reserves more than `size`. Zeroed and grown blocks are rare, so they take that way.
+        // reserves more than `size`.
         if layout.align() <= LEAST_ALIGNMENT {
             // SAFETY: `mi_malloc` has no preconditions, and aligns each block to at least
             // `LEAST_ALIGNMENT`, which is enough for `layout`.

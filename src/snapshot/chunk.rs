@@ -244,11 +244,6 @@ pub(crate) fn nth_lane(mask: u64, n: u32) -> Option<usize> {
 }
 
 impl Chunk {
-    /// Returns a key by which chunks have the order of [`Cluster::chunk_ids`](super::Cluster::chunk_ids).
-    pub(crate) fn list_order(&self) -> (ZoneId, u32) {
-        (self.zone, self.sequence)
-    }
-
     pub(crate) fn new(zone: ZoneId, sequence: u32) -> Chunk {
         Chunk {
             zone,
@@ -288,6 +283,11 @@ impl Chunk {
             claims: 0,
             tally: Tallied::default(),
         }
+    }
+
+    /// Returns a key by which chunks have the order of [`Cluster::chunk_ids`](super::Cluster::chunk_ids).
+    pub(crate) fn list_order(&self) -> (ZoneId, u32) {
+        (self.zone, self.sequence)
     }
 
     /// Returns the mask of the lanes that hold a node.

@@ -208,29 +208,23 @@ fn a_filter_is_asked_again_about_changed_nodes_and_if_its_version_changes() {
     assert_eq!([cycle(&writer), cycle(&writer)], [(98, 2), (98, 2)]);
 }
 
-/// Rejects nodes with even numbers if it is called A, and those with odd ones otherwise. Skips while `version` is 0.
-struct Parity {
-    name: &'static str,
-    version: Arc<AtomicU64>,
-}
+/// A plugin with this name whose PreFilter returns a new filter, or skips.
+struct Filtering<F>(&'static str, F);
 
-/// The filter of [`Parity`], with its name and version.
-struct ParityFilter(&'static str, u64);
-
-impl Plugin for Parity {
+impl<F: Fn() -> Option<Box<dyn Filter>> + Send + Sync> Plugin for Filtering<F> {
     fn name(&self) -> &'static str {
-        self.name
+        self.0
     }
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter]
     }
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        match self.version.load(Ordering::Relaxed) {
-            0 => Ok(PreFilter::Skip),
-            version => Ok(PreFilter::Filter(Box::new(ParityFilter(self.name, version)))),
-        }
+        Ok((self.1)().map_or(PreFilter::Skip, PreFilter::Filter))
     }
 }
+
+/// Rejects nodes with even numbers if its plugin is called A, and those with odd ones otherwise. Has a version.
+struct ParityFilter(&'static str, u64);
 
 impl Filter for ParityFilter {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
@@ -251,7 +245,12 @@ fn equal_version_numbers_of_two_plugins_do_not_share_verdicts() {
     let versions = [1, 0].map(|version| Arc::new(AtomicU64::new(version)));
     let mut plugins = default_plugins(&Default::default());
     for (name, version) in ["A", "B"].into_iter().zip(&versions) {
-        plugins.push((Box::new(Parity { name, version: version.clone() }), 0));
+        let version = version.clone();
+        let filter = move || match version.load(Ordering::Relaxed) {
+            0 => None,
+            version => Some(Box::new(ParityFilter(name, version)) as Box<dyn Filter>),
+        };
+        plugins.push((Box::new(Filtering(name, filter)), 0));
     }
     let framework = Framework::new(plugins).unwrap();
     let mut algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
@@ -268,26 +267,8 @@ fn equal_version_numbers_of_two_plugins_do_not_share_verdicts() {
     }
 }
 
-/// Rejects all nodes while `version` is even. Version 1 panics.
-struct Toggled {
-    name: &'static str,
-    version: Arc<AtomicU64>,
-}
-
+/// Rejects all nodes if its version is even. Version 1 panics.
 struct ToggledFilter(&'static str, u64);
-
-impl Plugin for Toggled {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
-    }
-    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        let version = self.version.load(Ordering::Relaxed);
-        Ok(PreFilter::Filter(Box::new(ToggledFilter(self.name, version))))
-    }
-}
 
 impl Filter for ToggledFilter {
     fn filter(&self, _: NodeInfo<'_>) -> Option<Status> {
@@ -309,7 +290,12 @@ fn the_version_of_each_filter_counts_and_its_panic_names_its_plugin() {
     let versions = [3, 3].map(|version| Arc::new(AtomicU64::new(version)));
     let mut plugins = default_plugins(&handle);
     for (name, version) in ["A", "B"].into_iter().zip(&versions) {
-        plugins.push((Box::new(Toggled { name, version: version.clone() }), 0));
+        let version = version.clone();
+        let filter = move || {
+            let version = version.load(Ordering::Relaxed);
+            Some(Box::new(ToggledFilter(name, version)) as Box<dyn Filter>)
+        };
+        plugins.push((Box::new(Filtering(name, filter)), 0));
     }
     let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
     let mut algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
@@ -360,18 +346,6 @@ fn verdicts_with_nominated_pods_are_not_cached() {
 /// Fails on node n5.
 struct Fails;
 
-impl Plugin for Fails {
-    fn name(&self) -> &'static str {
-        "Fails"
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
-    }
-    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        Ok(PreFilter::Filter(Box::new(Fails)))
-    }
-}
-
 impl Filter for Fails {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         (&**node.name() == "n5").then(|| Status::error("Fails", "no"))
@@ -385,7 +359,7 @@ fn a_cycle_fails_with_a_filter_even_if_enough_other_nodes_pass() {
         writer.add_node(node(format!("n{n}")).cpu(1_000).memory(1 << 30).build()).unwrap();
     }
     let mut plugins = default_plugins(&Default::default());
-    plugins.push((Box::new(Fails), 0));
+    plugins.push((Box::new(Filtering("Fails", || Some(Box::new(Fails) as Box<dyn Filter>))), 0));
     let config = AlgorithmConfig { percentage_of_nodes: 1, ..AlgorithmConfig::default() };
     let mut algorithm = Algorithm::new(Framework::new(plugins).unwrap(), config, None);
     assert!(algorithm.schedule(writer.cluster(), &pod("p").cpu(10).build()).is_err());

@@ -112,7 +112,8 @@ mod tests {
     fn result(rate: f64, failed: u64) -> Value {
         json!({
             "workload": "basic", "nodes": 5, "init": 1, "pods": 9, "schedulers": 1,
-            "batch": 1, "spawned": true, "percentage_of_nodes": 9, "failed": failed, "cycles_per_second": rate, "conflicts": 2, "overcommitted": 0,
+            "batch": 1, "spawned": true, "percentage_of_nodes": 9, "failed": failed,
+            "cycles_per_second": rate, "conflicts": 2, "overcommitted": 0,
             "cycle_us": { "p50": 1.0, "p99": 2.0, "max": 3.0 },
         })
     }

@@ -3,10 +3,10 @@
 //! For each resource, the largest nodes are added up until all requests fit. The same is done
 //! for each group of pods that may run on some nodes only, because of their node selectors,
 //! affinities and tolerations. Disjoint groups need the sum of their nodes. Pods that avoid each
-//! other on one node need as many nodes as there are pods. Nodes that cannot be emptied count in
-//! any case.
+//! other on one node need as many nodes as they are on. Nodes that cannot be emptied count in any
+//! case.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use portolan::Cluster;
@@ -143,8 +143,8 @@ impl Demand {
             resources: Vec::new(),
         };
         let nodes: Vec<&Arc<Node>> = infos.iter().filter_map(|info| info.node()).collect();
-        // The group of each template, whether its pods avoid each other, and the nodes that they are on.
-        let mut by_template: HashMap<*const Template, (usize, bool, BTreeSet<usize>)> =
+        // The group of each template, whether its pods avoid each other, on how many nodes they are, and the last one.
+        let mut by_template: HashMap<*const Template, (usize, bool, usize, Option<usize>)> =
             HashMap::new();
         let all = DrainOptions { force: true, delete_local_data: true };
         for (at, info) in infos.iter().enumerate() {
@@ -158,10 +158,10 @@ impl Demand {
                     continue;
                 }
                 moves.iter_mut().zip(&needs).for_each(|(moves, needs)| *moves += needs);
-                let (group, avoids, on) =
+                let (group, avoids, count, last) =
                     by_template.entry(Arc::as_ptr(template)).or_insert_with(|| {
                         let avoids = avoids_itself(cluster, template);
-                        (demand.group(template, &nodes), avoids, BTreeSet::new())
+                        (demand.group(template, &nodes), avoids, 0, None)
                     });
                 let group = &mut demand.groups[*group];
                 // A pod may stay where it is.
@@ -170,9 +170,9 @@ impl Demand {
                 group.requested.resize(resources.len(), 0);
                 group.requested.iter_mut().zip(&needs).for_each(|(sum, needs)| *sum += needs);
                 // Pods that are on one node although they avoid each other may stay there.
-                if *avoids {
-                    on.insert(at);
-                    group.apart = group.apart.max(on.len());
+                if *avoids && last.replace(at) != Some(at) {
+                    *count += 1;
+                    group.apart = group.apart.max(*count);
                 }
             }
             // A node may have more pods than fit on it; they may stay.

@@ -33,7 +33,7 @@ pub struct RcuReader<T> {
     cell: sync::Arc<RcuCell<T>>,
     /// The word of this reader's slot, which is part of `cell`.
     word: NonNull<AtomicUsize>,
-    /// The version whose address the word has unless there are guards on other versions. Null if there is none.
+    /// The version that the reader announces if it has no guards on other versions. Null if there is none.
     main: Cell<*const T>,
     /// How many guards on `main` were created and dropped since it became `main`. Two counters, because with one that
     /// each pin increments and each drop decrements, every pin would wait for the previous store.
