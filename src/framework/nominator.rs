@@ -27,8 +27,12 @@ struct Nominations {
 }
 
 impl Nominator {
-    /// Nominates a pod to a node, and withdraws its earlier nomination. O(log nodes + pods on the nodes).
+    /// Nominates a pod to a node, and withdraws its earlier nomination. Ignores a pod with an empty uid, which no node
+    /// can take. O(log nodes + pods on the nodes).
     pub fn add(&self, pod: Pod, node: Name) {
+        if pod.uid.is_empty() {
+            return;
+        }
         self.change(|nominations| {
             nominations.remove(&pod.uid);
             nominations.by_uid.insert(pod.uid.clone(), node.clone());

@@ -129,7 +129,8 @@ pub enum CycleError {
     /// No feasible node was found, or a plugin failed or rejected the node after the decision.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// The engine refused the pod on its node, or too many attempts ended in [conflicts](CycleFigures::conflicts).
+    /// The engine refuses the pod, on its node or because its uid is empty, or too many attempts ended in
+    /// [conflicts](CycleFigures::conflicts).
     #[error(transparent)]
     Assume(EventError),
     /// The pod names a scheduler that has no profile here.
@@ -303,6 +304,10 @@ impl Scheduler {
         // learn of it.
         if self.engine.is_within_writer() {
             return Err(CycleError::OwnThread);
+        }
+        // The engine would refuse the pod on any node, after PostFilter has perhaps evicted others for it.
+        if pod.uid.is_empty() {
+            return Err(CycleError::Assume(EventError::EmptyUid));
         }
         self.take_section();
         let Some(scheduler) = self.profiles.get_mut(pod) else {

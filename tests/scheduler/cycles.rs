@@ -11,8 +11,8 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{
-    LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodDisruptionBudget,
-    PodSpec, Timestamp, Uid, node, pod,
+    EventError, LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
+    PodDisruptionBudget, PodSpec, Timestamp, Uid, node, pod,
 };
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
@@ -333,6 +333,23 @@ fn a_pod_of_higher_priority_preempts_a_lower_one() {
     let again = Pod { nominated_node_name: Some(node.clone()), ..Pod::clone(&high) };
     assert_eq!(*scheduler.schedule(&Arc::new(again), now()).unwrap().node(), node);
     assert_eq!(handle.nominator().node_of(&high.uid), None);
+}
+
+#[test]
+fn no_pod_is_evicted_for_a_pod_with_an_empty_uid() {
+    let (engine, handle) = engine(1, 1_000);
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    let low = Arc::new(cpu("low", 800).priority(1).build());
+    let _ = scheduler.schedule(&low, now()).unwrap();
+    let high = Pod { uid: Uid::new(""), ..cpu("high", 800).priority(9).build() };
+    let error = scheduler.schedule(&Arc::new(high.clone()), now()).unwrap_err();
+    assert_eq!(error, CycleError::Assume(EventError::EmptyUid));
+    assert_eq!(snapshot(&engine).pod_count(), 1);
+    assert_eq!(handle.nominator().node_of(&high.uid), None);
+    // Nor can it be nominated by hand, which would fail the cycles of other pods.
+    handle.nominator().add(high, "n0".into());
+    let small = Arc::new(cpu("small", 200).build());
+    assert_eq!(&**scheduler.schedule(&small, now()).unwrap().node(), "n0");
 }
 
 #[test]
