@@ -6,6 +6,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
+use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use mimalloc::MiMalloc;
@@ -83,9 +84,41 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
+/// The number of `mi_option_purge_delay` in `mimalloc.h`.
+const PURGE_DELAY: c_int = 15;
+
+// `libmimalloc-sys` declares these only with a feature that adds a dependency.
+unsafe extern "C" {
+    fn mi_option_set_default(option: c_int, value: c_long);
+    #[cfg(test)]
+    fn mi_option_get(option: c_int) -> c_long;
+}
+
+/// Lets freed memory stay with the process, unless the environment variable
+/// `MIMALLOC_PURGE_DELAY` is set. Called before there are other threads.
+///
+/// By default, mimalloc soon returns freed memory to the kernel. A scheduling cycle that needs
+/// it again waits until the kernel has cleared it, which takes longer than many cycles,
+/// and in a virtual machine up to 10 ms.
+pub(crate) fn keep_freed_memory() {
+    // SAFETY: mimalloc ignores unknown options, and no other thread reads this one meanwhile.
+    unsafe { mi_option_set_default(PURGE_DELAY, -1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn freed_memory_is_kept_unless_the_environment_sets_a_delay() {
+        let delay = std::env::var("MIMALLOC_PURGE_DELAY").ok().map(|set| set.parse().unwrap());
+        // SAFETY: mimalloc ignores unknown options, and its other functions only read options.
+        let get = || unsafe { mi_option_get(PURGE_DELAY) };
+        // The default in `options.c`: another value means that the option has another number.
+        assert_eq!(get(), delay.unwrap_or(1000));
+        keep_freed_memory();
+        assert_eq!(get(), delay.unwrap_or(-1));
+    }
 
     #[test]
     fn blocks_are_aligned_as_requested() {
