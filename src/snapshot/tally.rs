@@ -17,6 +17,7 @@ use crate::model::HOSTNAME;
 
 use super::chunk::{Chunk, Column, LANES, lanes};
 use super::cluster::Cluster;
+use super::lane::PodRecord;
 use super::node_info::NodeInfo;
 use super::victims::VictimIndex;
 
@@ -55,7 +56,7 @@ impl Groups {
     /// Combines counts, each given with its group's number.
     fn of(mut counts: Vec<(u32, InLane)>) -> Groups {
         counts.sort_unstable_by_key(|(number, of)| (*number, of.lane));
-        let mut groups = Groups::default();
+        let mut groups = Groups { ends: Vec::new(), lanes: Vec::with_capacity(counts.len()) };
         for group in counts.chunk_by(|a, b| a.0 == b.0) {
             groups.lanes.extend(group.chunk_by(|a, b| a.1.lane == b.1.lane).map(|same| {
                 let sum = |count: fn(&InLane) -> u32| same.iter().map(|(_, of)| count(of)).sum();
@@ -101,6 +102,18 @@ impl Groups {
     }
 }
 
+/// Returns the lanes in `which` that have pods, with their pods. Their memory is often in no cache: here the loads for
+/// one node do not wait for those of another.
+fn read(chunk: &Chunk, which: u64) -> Vec<(usize, &[PodRecord])> {
+    let mut nodes = Vec::with_capacity(LANES);
+    // A node without pods is not read.
+    let filled = lanes(which).filter(|lane| chunk.pods()[*lane] > 0);
+    nodes.extend(filled.map(|lane| (lane, chunk.lane(lane).pods.records())));
+    let first = nodes.iter().filter_map(|(_, records)| records.first());
+    std::hint::black_box(first.fold(0, |sum, record| sum ^ record.template));
+    nodes
+}
+
 /// Counts one pod of a group. Pods of one group are usually adjacent on their node.
 fn count(counts: &mut Vec<(u32, InLane)>, number: u32, lane: u8, is_living: bool) {
     match counts.last_mut() {
@@ -135,14 +148,14 @@ fn replace_lanes(all: &mut Vec<InLane>, mut old: &[InLane], mut new: &[InLane], 
 impl Tally {
     /// Counts the pods of the lanes in `which`.
     fn of(cluster: &Cluster, chunk: &Chunk, which: u64) -> Tally {
-        let (mut pods, mut affine) = (Vec::new(), Vec::new());
+        let nodes = read(chunk, which);
+        let (mut pods, mut affine) = (Vec::with_capacity(nodes.len()), Vec::new());
         // Pods of the same template are usually adjacent.
         let mut last = (u32::MAX, 0, i32::MAX);
         let mut lowest = [i32::MAX; LANES];
-        // A node without pods is not read.
-        for lane in lanes(which).filter(|lane| chunk.pods()[*lane] > 0) {
+        for (lane, records) in nodes {
             let has_affinity = chunk.with_affinity() >> lane & 1 == 1;
-            for record in chunk.lane(lane).pods.records() {
+            for record in records {
                 if record.template != last.0 {
                     let priority =
                         cluster.template(record.template).map(|template| template.priority);
