@@ -87,21 +87,24 @@ unsafe impl GlobalAlloc for Counting {
 /// The number of `mi_option_purge_delay` in `mimalloc.h`.
 const PURGE_DELAY: c_int = 15;
 
-// `libmimalloc-sys` declares these only with a feature that adds a dependency.
 unsafe extern "C" {
+    /// `libmimalloc-sys` declares it only with a feature that adds a dependency.
     fn mi_option_set_default(option: c_int, value: c_long);
-    #[cfg(test)]
-    fn mi_option_get(option: c_int) -> c_long;
 }
 
 /// Lets freed memory stay with the process, unless the environment variable
-/// `MIMALLOC_PURGE_DELAY` is set. Called before there are other threads.
+/// `MIMALLOC_PURGE_DELAY` is set.
 ///
-/// By default, mimalloc soon returns freed memory to the kernel. A scheduling cycle that needs
-/// it again waits until the kernel has cleared it, which takes longer than many cycles,
-/// and in a virtual machine up to 10 ms.
-pub(crate) fn keep_freed_memory() {
-    // SAFETY: mimalloc ignores unknown options, and no other thread reads this one meanwhile.
+/// By default, mimalloc returns freed memory to the kernel after a second. A scheduling cycle that
+/// needs it again waits until the kernel has cleared it, which can take longer than many cycles.
+/// For the same reason, the feature `no_thp` of the crate keeps mimalloc from requesting huge pages:
+/// the kernel clears 2 MiB at once.
+///
+/// # Safety
+///
+/// The process must have no other thread: mimalloc reads its options without synchronization.
+pub(crate) unsafe fn keep_freed_memory() {
+    // SAFETY: the option exists, and the caller ensures that no thread reads it meanwhile.
     unsafe { mi_option_set_default(PURGE_DELAY, -1) }
 }
 
@@ -109,15 +112,14 @@ pub(crate) fn keep_freed_memory() {
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
     #[test]
-    fn freed_memory_is_kept_unless_the_environment_sets_a_delay() {
-        let delay = std::env::var("MIMALLOC_PURGE_DELAY").ok().map(|set| set.parse().unwrap());
-        // SAFETY: mimalloc ignores unknown options, and its other functions only read options.
-        let get = || unsafe { mi_option_get(PURGE_DELAY) };
-        // The default in `options.c`: another value means that the option has another number.
-        assert_eq!(get(), delay.unwrap_or(1000));
-        keep_freed_memory();
-        assert_eq!(get(), delay.unwrap_or(-1));
+    fn no_huge_pages_are_requested() {
+        let block = vec![1_u8; 8 << 20];
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("procfs is mounted");
+        let mut flags = maps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
+        assert!(flags.all(|flags| flags.split_whitespace().all(|flag| flag != "hg")), "{maps}");
+        drop(block);
     }
 
     #[test]

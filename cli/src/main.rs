@@ -81,7 +81,11 @@ enum Output {
 }
 
 fn main() -> ExitCode {
-    alloc::keep_freed_memory();
+    // SAFETY: no thread has been started.
+    #[allow(unsafe_code)]
+    unsafe {
+        alloc::keep_freed_memory();
+    }
     let matches = arguments::complete(Arguments::command()).get_matches();
     let Arguments { command, quiet } =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

@@ -1,6 +1,6 @@
 //! The figures of `perf sched` are consistent.
 
-use crate::common::portolan;
+use crate::common::{portolan, portolan_with};
 use serde_json::Value;
 
 fn sched(arguments: &[&str]) -> Value {
@@ -45,6 +45,18 @@ fn options_of_workload_files_without_such_files_are_refused() {
         assert_eq!((run.code, &*run.out), (2, ""), "{with:?}");
         assert!(run.err.contains("--scheduler-perf only: add it, or omit them"), "{}", run.err);
     }
+}
+
+#[test]
+fn freed_memory_is_kept() {
+    // mimalloc would return freed memory at once, and it prints statistics.
+    let run = portolan_with(
+        &["perf", "sched", "--nodes", "200", "--pods", "500"],
+        &[("MIMALLOC_ARENA_PURGE_MULT", "0"), ("MIMALLOC_SHOW_STATS", "1")],
+    );
+    let purges = run.err.lines().filter_map(|line| line.trim_start().strip_prefix("purges"));
+    let purges: Vec<&str> = purges.map(|line| line.trim_matches([' ', ':'])).collect();
+    assert_eq!(purges, ["0"], "{}", run.err);
 }
 
 #[test]
@@ -127,10 +139,19 @@ fn pods_that_fit_nowhere_fail_in_each_cycle() {
 #[test]
 fn a_row_names_the_options_that_change_its_figures() {
     let small = ["perf", "sched", "--nodes", "9", "--pods", "20", "--spawned"];
-    for with in [&["--batch", "4"][..], &["--queue", "--batch", "4"], &["--processes", "2"]] {
+    let variants: [(&[&str], &[&str]); 3] = [
+        (&["--batch", "4"], &["basic, batches of 4, spawned"]),
+        (&["--queue", "--batch", "4"], &["basic, queued and bound, batches of 4, spawned"]),
+        (&["--processes", "2"], &["basic, spawned", "basic, spawned, 2 processes"]),
+    ];
+    for (with, named) in variants {
         let run = portolan(&[&small[..], with].concat());
-        let mut rows = run.out.lines().filter(|line| line.starts_with(" basic"));
-        assert!(rows.all(|row| row.contains("spawned")), "{with:?}: {}", run.out);
+        let rows: Vec<&str> = run.out.lines().filter(|line| line.starts_with(" basic")).collect();
+        assert_eq!(rows.len(), named.len(), "{}", run.out);
+        for (row, named) in rows.into_iter().zip(named) {
+            let name = row.split("  ").next().unwrap_or_default();
+            assert_eq!(name.trim(), *named, "{}", run.out);
+        }
         assert!(run.out.contains("\nnote: 20 pods are too few"), "{with:?}: {}", run.out);
     }
 }

@@ -13,8 +13,14 @@ pub(crate) struct Run {
 
 /// Runs the program with these arguments until it exits.
 pub(crate) fn portolan(arguments: &[&str]) -> Run {
+    portolan_with(arguments, &[])
+}
+
+/// Like [`portolan`], with these environment variables.
+pub(crate) fn portolan_with(arguments: &[&str], variables: &[(&str, &str)]) -> Run {
     let done = Command::new(env!("CARGO_BIN_EXE_portolan"))
         .args(arguments)
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .output()
         .expect("the program starts");
