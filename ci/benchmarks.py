@@ -7,6 +7,7 @@
 import argparse
 import datetime
 import json
+import mmap
 import os
 import pathlib
 import platform
@@ -251,8 +252,14 @@ def noise(runner):
         rows.append([name, f"{median(pairs):.3f}", f"{min(pairs):.3f}", f"{max(pairs):.3f}", f"`{command}`"])
     idle = (
         f"A thread that only read the clock was interrupted for more than 100 µs {long} times in {seconds:g} s, at most "
-        f"for {digits(longest)} µs. The longest cycles below contain such pauses."
+        f"for {digits(longest)} µs."
     )
+    if first := first_uses(64):
+        idle += (
+            f" The kernel provided 2 MiB of memory, when it was first used, in {digits(median(first))} µs (median of "
+            f"{len(first)}) and at most {digits(max(first))} µs."
+        )
+    idle += " The longest cycles below contain such pauses."
     return table(["the program relative to itself", "median", "min", "max", "command"], rows) + "\n\n" + idle
 
 
@@ -270,6 +277,25 @@ def pauses(seconds):
             long += 1
         last = now
     return longest / 1000, long, seconds
+
+
+def first_uses(pages):
+    """Uses new huge pages. Returns how long the kernel took to provide each, in microseconds, or an empty list where
+    huge pages cannot be requested."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return []
+    size = 2 << 20
+    times = []
+    with mmap.mmap(-1, pages * size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        try:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            return []
+        for page in range(pages):
+            start = time.perf_counter_ns()
+            memory[page * size] = 1
+            times.append((time.perf_counter_ns() - start) / 1000)
+    return times
 
 
 def program(runner):

@@ -37,18 +37,22 @@ run() {
 }
 logs=$(mktemp -d)
 cell=
-trap 'kill $cell 2>/dev/null || true; rm -rf "$logs"' EXIT
+# A failed run must not leave Miri running. The run in the background has a process group of its own.
+trap '[ -z "$cell" ] || kill -- "-$cell" 2>/dev/null || true; rm -rf "$logs"' EXIT
 
 many="-Zmiri-many-seeds=0..$seeds"
 # Strict provenance is enabled because no integer is ever converted to a pointer. No memory may be leaked. This run takes
 # longest, on one core, so the next two run beside it.
+set -m
 run "the cell, $seeds seeds" portolan-publish "-Zmiri-strict-provenance $many" --lib -- \
     tests::over_rcu tests::of_rcu rcu::tests signal --skip a_forgotten_reader &
 cell=$!
+set +m
 # The tests leak readers and handles deliberately.
 run "leaked readers and handles" portolan-publish "-Zmiri-strict-provenance -Zmiri-ignore-leaks" --lib -- retired a_forgotten_reader
 run "tickets and the token" portolan-publish "" --lib -- log::ticket log::token
 wait "$cell"
+cell=
 [ -z "$quick" ] || exit 0
 run "the other cells" portolan-publish "" --lib -- \
     tests::over_arc_swap tests::over_a_lock --skip stress --skip readers_never_free

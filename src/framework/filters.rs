@@ -493,7 +493,7 @@ impl<'a> Filters<'a> {
             return None;
         }
         if !self.has(Scope::Global) {
-            // Local profiles need no panic guard, which costs time in every cycle.
+            // No plugin is called, so the panic guard, which takes time, is left out.
             return Some(Vec::new());
         }
         let versions = self.together(|plugin| {

@@ -27,8 +27,8 @@ struct Nominations {
 }
 
 impl Nominator {
-    /// Nominates a pod to a node, and withdraws its earlier nomination. Ignores a pod with an empty uid, which no node
-    /// can take. O(log nodes + pods on the nodes).
+    /// Nominates a pod to a node, and withdraws its earlier nomination. Ignores a pod with an empty uid, because it
+    /// cannot be placed. O(log nodes + pods on the nodes).
     pub fn add(&self, pod: Pod, node: Name) {
         if pod.uid.is_empty() {
             return;

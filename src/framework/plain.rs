@@ -95,13 +95,13 @@ impl Algorithm {
         let is_own = |node: &NodeInfo<'_>| self.partition().is_none_or(|own| own.includes(*node));
         let is_within =
             |node: &NodeInfo<'_>| self.sub_cluster().is_none_or(|of| of.includes(*node));
-        let mut zones = [Vec::new(), Vec::new()];
+        let (mut own, mut others) = (Vec::new(), Vec::new());
         for zone in cluster.zones() {
-            let (own, others): (Vec<_>, Vec<_>) = zone.nodes().filter(is_within).partition(is_own);
-            zones[0].push(own);
-            zones[1].push(others);
+            let nodes: (Vec<_>, Vec<_>) = zone.nodes().filter(is_within).partition(is_own);
+            own.push(nodes.0);
+            others.push(nodes.1);
         }
-        let lists = zones.map(in_turns).into_iter().zip(self.orders()).enumerate();
+        let lists = [own, others].map(round_robin).into_iter().zip(self.orders()).enumerate();
         let in_order = lists.map(|(at, (list, order)): (_, (Vec<NodeInfo<'_>>, _))| {
             let section = self.section(at).positions(cluster, list.len());
             let ranges = order.ranges(section, list.len());
@@ -111,8 +111,8 @@ impl Algorithm {
     }
 }
 
-/// Returns one node of each zone in turn, as long as there are any.
-fn in_turns<'a>(zones: Vec<Vec<NodeInfo<'a>>>) -> Vec<NodeInfo<'a>> {
+/// Interleaves the zones' nodes, round robin.
+fn round_robin<'a>(zones: Vec<Vec<NodeInfo<'a>>>) -> Vec<NodeInfo<'a>> {
     let rounds = zones.iter().map(Vec::len).max().unwrap_or(0);
     let round = |at| zones.iter().filter_map(move |zone: &Vec<NodeInfo<'a>>| zone.get(at).copied());
     (0..rounds).flat_map(round).collect()

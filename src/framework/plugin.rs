@@ -617,8 +617,8 @@ pub trait Filter: Send + Sync {
     ///
     /// If all numbers equal those of the template's last cycle, a node that has not changed since gets the same
     /// verdict, without a call. One number must never identify two states, in any thread, cluster or fork. For example,
-    /// keep one map in the plugin from the values that PreFilter computes to numbers, and give each new value the next
-    /// number; bound its size without reusing numbers. Kube-scheduler has no counterpart.
+    /// keep a map in the plugin whose keys are the values that PreFilter computes, and give each new key the next number.
+    /// The map may forget keys, but must not reuse numbers. Kube-scheduler has no counterpart.
     fn version(&self) -> Option<u64> {
         None
     }

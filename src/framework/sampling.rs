@@ -65,7 +65,7 @@ pub(crate) struct Order {
 }
 
 /// The chunks that follow a chunk in the list, which are often judged after it. They are looked up only if the chunk is
-/// not cached, because that costs time.
+/// not cached, because the look-up takes time.
 pub(super) struct Following<'a>(&'a [Listed]);
 
 impl Following<'_> {

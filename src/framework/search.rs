@@ -43,7 +43,7 @@ impl<'a> FoundChunks<'a> {
         self.nodes.iter().map(|(of, mask)| (of.chunk, *mask)).collect()
     }
 
-    /// Returns the feasible nodes in list order.
+    /// Returns the feasible nodes in chunk order.
     pub(super) fn nodes(&self, cluster: &'a Cluster) -> Vec<NodeInfo<'a>> {
         let nodes = self.nodes.iter().flat_map(|(of, mask)| nodes_of(cluster, of.chunk, *mask));
         nodes.map(|(_, node)| node).collect()
@@ -242,8 +242,8 @@ impl<'a, 'c> Search<'a, 'c> {
             *lanes |= mask;
             self.cache.set_mask(id, at, *lanes);
         }
-        // Ties are broken in this order.
-        found.nodes.sort_by_key(|(of, _)| of.chunk.list_order());
+        // Ties are counted in this order.
+        found.nodes.sort_by_key(|(of, _)| of.chunk.chunk_order());
         Ok(found)
     }
 

@@ -52,8 +52,8 @@ impl Algorithm {
         let mut all = Vec::with_capacity(pods.len());
         while let [next, ..] = &pods[all.len()..] {
             let rest = &pods[all.len()..];
-            let alike = rest.iter().take_while(|pod| are_in_series(next, pod)).count();
-            let (run, _) = rest.split_at(alike.max(1));
+            let in_series = rest.iter().take_while(|pod| are_in_series(next, pod)).count();
+            let (run, _) = rest.split_at(in_series.max(1));
             let series = self.plan_series(plan, run);
             let others = &run[series.len()..];
             all.extend(series);

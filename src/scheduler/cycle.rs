@@ -129,7 +129,7 @@ pub enum CycleError {
     /// No feasible node was found, or a plugin failed or rejected the node after the decision.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// The engine refuses the pod, on its node or because its uid is empty, or too many attempts ended in
+    /// The pod's uid is empty, the engine refused the pod on its node, or too many attempts ended in
     /// [conflicts](CycleFigures::conflicts).
     #[error(transparent)]
     Assume(EventError),

@@ -285,8 +285,8 @@ impl Chunk {
         }
     }
 
-    /// Returns a key by which chunks have the order of [`Cluster::chunk_ids`](super::Cluster::chunk_ids).
-    pub(crate) fn list_order(&self) -> (ZoneId, u32) {
+    /// Returns a key by which chunks sort in the order of [`Cluster::chunk_ids`](super::Cluster::chunk_ids).
+    pub(crate) fn chunk_order(&self) -> (ZoneId, u32) {
         (self.zone, self.sequence)
     }
 

@@ -224,7 +224,7 @@ fn verdicts_for_a_pod_that_names_its_node_are_not_kept_for_its_template() {
 
 /// Nodes of two zones; of the first one, only the last nodes have the label.
 #[test]
-fn a_part_of_the_nodes_is_listed_in_turns_of_its_own_zones() {
+fn partitions_and_sub_clusters_are_listed_round_robin_over_their_own_zones() {
     let (mut writer, _) = Engine::inline(Config::default());
     let mut add = |name: String, zone: &str, is_own: bool| {
         let new = node(name).zone(zone).cpu(1_000).memory(1 << 30);
@@ -254,11 +254,11 @@ fn a_part_of_the_nodes_is_listed_in_turns_of_its_own_zones() {
     }
 }
 
-/// The node that comes first in the list of nodes is named last.
+/// Nodes are named in neither the order of the chunks, which is z, y, a, b, nor that of the list, which is z, a, y, b.
 #[test]
-fn ties_of_named_nodes_are_broken_in_the_order_of_the_list() {
+fn ties_among_named_nodes_are_broken_in_chunk_order() {
     let (mut writer, _) = Engine::inline(Config::default());
-    for (name, zone) in [("z", "1"), ("a", "2")] {
+    for (name, zone) in [("z", "1"), ("y", "1"), ("a", "2"), ("b", "2")] {
         writer.add_node(node(name).zone(zone).cpu(1_000).memory(1 << 30).build()).unwrap();
     }
     let named = |name: &str| {
@@ -266,7 +266,7 @@ fn ties_of_named_nodes_are_broken_in_the_order_of_the_list() {
         let named = Requirement { key, operator: Operator::In, values };
         NodeSelectorTerm { match_fields: Box::new([named]), ..NodeSelectorTerm::default() }
     };
-    let terms = Box::new([named("a"), named("z")]);
+    let terms = Box::new(["a", "y", "b", "z"].map(named));
     let affinity =
         NodeAffinity { required: Some(NodeSelector { terms }), preferred: Box::default() };
     let config = AlgorithmConfig::default();
@@ -275,7 +275,7 @@ fn ties_of_named_nodes_are_broken_in_the_order_of_the_list() {
         let new = pod(format!("p{n}")).cpu(100);
         let pod = new.spec(|spec| spec.node_affinity = Some(affinity.clone().into())).build();
         let decision = decided_by_nodes(&mut algorithm, writer.cluster(), &pod).unwrap();
-        assert_eq!(decision.feasible, 2);
+        assert_eq!(decision.feasible, 4);
     }
 }
 

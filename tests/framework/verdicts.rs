@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Filter, Framework, Handle, Plugin, Point, PreFilter,
-    Status,
+    ScheduleError, Status,
 };
 use portolan::model::{Labels, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::snapshot::{Chunk, LANES};
-use portolan::{Cluster, Config, Engine, NodeInfo};
+use portolan::{Cluster, Config, Engine, NodeInfo, Writer};
 
 fn algorithm(plugin: impl Plugin + 'static) -> Algorithm {
     let mut plugins = default_plugins(&Default::default());
@@ -280,16 +280,14 @@ impl Filter for ToggledFilter {
     }
 }
 
-#[test]
-fn the_version_of_each_filter_counts_and_its_panic_names_its_plugin() {
+/// Returns two nodes, and an algorithm with the plugins A and B, whose filters have these versions.
+fn with_toggled_filters(versions: &[Arc<AtomicU64>; 2], handle: &Handle) -> (Writer, Algorithm) {
     let (mut writer, _) = Engine::inline(Config::default());
     for name in ["n0", "n1"] {
         writer.add_node(node(name).cpu(10_000).memory(1 << 30).build()).unwrap();
     }
-    let handle = Handle::default();
-    let versions = [3, 3].map(|version| Arc::new(AtomicU64::new(version)));
-    let mut plugins = default_plugins(&handle);
-    for (name, version) in ["A", "B"].into_iter().zip(&versions) {
+    let mut plugins = default_plugins(handle);
+    for (name, version) in ["A", "B"].into_iter().zip(versions) {
         let version = version.clone();
         let filter = move || {
             let version = version.load(Ordering::Relaxed);
@@ -298,7 +296,13 @@ fn the_version_of_each_filter_counts_and_its_panic_names_its_plugin() {
         plugins.push((Box::new(Filtering(name, filter)), 0));
     }
     let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
-    let mut algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
+    (writer, Algorithm::new(framework, AlgorithmConfig::default(), None))
+}
+
+#[test]
+fn the_version_of_each_filter_counts() {
+    let versions = [3, 3].map(|version| Arc::new(AtomicU64::new(version)));
+    let (writer, mut algorithm) = with_toggled_filters(&versions, &Handle::default());
     let pod = pod("p").cpu(100).build();
     for changed in &versions {
         for version in [3, 4, 3, 6, 5] {
@@ -313,7 +317,14 @@ fn the_version_of_each_filter_counts_and_its_panic_names_its_plugin() {
             }
         }
     }
-    versions[1].store(1, Ordering::Relaxed);
+}
+
+#[test]
+fn a_panic_of_a_version_names_its_plugin() {
+    let versions = [3, 1].map(|version| Arc::new(AtomicU64::new(version)));
+    let handle = Handle::default();
+    let (writer, mut algorithm) = with_toggled_filters(&versions, &handle);
+    let pod = pod("p").cpu(100).build();
     assert_eq!(algorithm.schedule(writer.cluster(), &pod).unwrap().feasible, 2);
     let plugins: Vec<&str> = handle.panics().latest().iter().map(|of| of.plugin).collect();
     assert_eq!(plugins, ["B"]);
@@ -353,7 +364,7 @@ impl Filter for Fails {
 }
 
 #[test]
-fn a_cycle_fails_with_a_filter_even_if_enough_other_nodes_pass() {
+fn an_error_of_a_filter_fails_the_cycle_even_if_enough_other_nodes_pass() {
     let (mut writer, _) = Engine::inline(Config::default());
     for n in 0..300 {
         writer.add_node(node(format!("n{n}")).cpu(1_000).memory(1 << 30).build()).unwrap();
@@ -362,5 +373,9 @@ fn a_cycle_fails_with_a_filter_even_if_enough_other_nodes_pass() {
     plugins.push((Box::new(Filtering("Fails", || Some(Box::new(Fails) as Box<dyn Filter>))), 0));
     let config = AlgorithmConfig { percentage_of_nodes: 1, ..AlgorithmConfig::default() };
     let mut algorithm = Algorithm::new(Framework::new(plugins).unwrap(), config, None);
-    assert!(algorithm.schedule(writer.cluster(), &pod("p").cpu(10).build()).is_err());
+    let failed = algorithm.schedule(writer.cluster(), &pod("p").cpu(10).build()).unwrap_err();
+    assert!(
+        matches!(&failed, ScheduleError::Plugin(status) if status.plugin == "Fails"),
+        "{failed}"
+    );
 }

@@ -254,7 +254,7 @@ fn placements_that_still_hold_are_taken_over_with_their_templates() {
 }
 
 #[test]
-fn pods_that_name_their_nodes_are_placed_in_a_batch_as_alone() {
+fn batches_and_single_cycles_agree_on_pods_that_name_their_nodes() {
     let new = |name: &str| pod(name).cpu(100);
     let pods = [
         new("a").on("n2").build(),

@@ -341,12 +341,22 @@ fn no_pod_is_evicted_for_a_pod_with_an_empty_uid() {
     let mut scheduler = scheduler(&engine, &handle, 1);
     let low = Arc::new(cpu("low", 800).priority(1).build());
     let _ = scheduler.schedule(&low, now()).unwrap();
-    let high = Pod { uid: Uid::new(""), ..cpu("high", 800).priority(9).build() };
-    let error = scheduler.schedule(&Arc::new(high.clone()), now()).unwrap_err();
-    assert_eq!(error, CycleError::Assume(EventError::EmptyUid));
+    let high = Arc::new(Pod { uid: Uid::new(""), ..cpu("high", 800).priority(9).build() });
+    let alone = scheduler.schedule(&high, now()).unwrap_err();
+    let in_batch = scheduler.schedule_batch(&[high.clone(), high.clone()], now());
+    for error in in_batch.into_iter().map(Result::unwrap_err).chain([alone]) {
+        assert_eq!(error, CycleError::Assume(EventError::EmptyUid));
+    }
     assert_eq!(snapshot(&engine).pod_count(), 1);
     assert_eq!(handle.nominator().node_of(&high.uid), None);
-    // Nor can it be nominated by hand, which would fail the cycles of other pods.
+}
+
+/// Its nomination would fail the cycles of other pods.
+#[test]
+fn a_pod_with_an_empty_uid_is_not_nominated() {
+    let (engine, handle) = engine(1, 1_000);
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    let high = Pod { uid: Uid::new(""), ..cpu("high", 800).priority(9).build() };
     handle.nominator().add(high, "n0".into());
     let small = Arc::new(cpu("small", 200).build());
     assert_eq!(&**scheduler.schedule(&small, now()).unwrap().node(), "n0");

@@ -150,7 +150,7 @@ fn place_singles(
     Ok(())
 }
 
-/// The most preemptions for one pod, so that schedulers that evict each other's pods come to an end.
+/// The most preemptions for one pod, so that schedulers that evict each other's pods terminate.
 const MAX_PREEMPTIONS: usize = 64;
 
 /// Schedules the pod again as long as victims are evicted for it. Another scheduler may use the resources that they

@@ -233,10 +233,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     metrics::write(sink)?;
     if arguments.output == Output::Table {
         print(&table(&results))?;
-        let blocks = match arguments.check {
-            true => vec![checks(&results)],
-            false => vec![ratios(&results), note_of_short_runs(&results).unwrap_or_default()],
-        };
+        let note = note_of_short_runs(&results).filter(|_| !arguments.check).unwrap_or_default();
+        let blocks = [checks(&results), ratios(&results), note];
         for block in blocks.iter().filter(|block| !block.is_empty()) {
             print(&format!("\n{block}"))?;
         }

@@ -35,9 +35,9 @@ pub(crate) use workload::Workload;
 /// with gzip or zstd. The GPUs of an openb node are a single amount: pods may share a node's GPUs in ways that its devices
 /// do not allow.
 ///
-/// In timed mode, and if pods differ in priority or belong to pod groups, pods go through
-/// the scheduling queue: they wait, are retried after events that may help, and preempt
-/// pods of lower priority. Preempted pods are requeued. Pod groups are scheduled as gangs.
+/// Pods go through the scheduling queue, except in fill mode if all pods are simple
+/// (docs/replay.md): they wait, are retried after events that may help, and preempt pods of
+/// lower priority. Preempted pods are requeued. Pod groups are scheduled as gangs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

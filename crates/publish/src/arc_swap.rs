@@ -79,12 +79,12 @@ where
         Replaced::new(self.cell.current.swap(next), 0)
     }
 
-    fn look(&self, pins: &mut Pins) {
+    fn scan(&self, pins: &mut Pins) {
         pins.clear();
     }
 
     fn leave(&mut self, rest: Vec<Replaced<T>>) {
-        debug_assert!(rest.is_empty(), "no look finds a pin");
+        debug_assert!(rest.is_empty(), "no scan finds a pin");
     }
 }
 

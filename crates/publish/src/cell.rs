@@ -37,7 +37,7 @@ pub(crate) mod sealed {
         /// Records in `pins` which replaced versions pins may reach. O(readers).
         ///
         /// A version that no pin reaches now is never reached again, because readers take only the current version.
-        fn look(&self, pins: &mut Pins);
+        fn scan(&self, pins: &mut Pins);
 
         /// Ends the writer. `rest` holds the versions that pins still reach; the last owner of the cell frees them.
         fn leave(&mut self, rest: Vec<Replaced<T>>);

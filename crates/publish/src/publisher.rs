@@ -112,7 +112,7 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         let replaced = self.cell.replace(next);
         self.signal.announce(version);
         self.retired.retire(replaced);
-        self.cell.look(&mut self.pins);
+        self.cell.scan(&mut self.pins);
         let backlog = &mut self.backlog;
         self.retired.collect_some(&self.pins, &mut |version| backlog.free(version, &mut steps));
         backlog.work_off(&mut steps);
@@ -123,7 +123,7 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
     ///
     /// O(versions retired + nodes that only they had), so unsuitable for latency-sensitive threads.
     pub fn reclaim(&mut self) -> usize {
-        self.cell.look(&mut self.pins);
+        self.cell.scan(&mut self.pins);
         let backlog = &mut self.backlog;
         let mut steps = u64::MAX;
         let freed =
@@ -140,7 +140,7 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
     /// Returns whether to call it again. It returns `false` once the backlog is empty and every replaced version was
     /// examined, and found held, since the last publish or free. The next call then starts another round.
     pub fn reclaim_some(&mut self, steps: usize) -> bool {
-        self.cell.look(&mut self.pins);
+        self.cell.scan(&mut self.pins);
         let backlog = &mut self.backlog;
         let mut left = steps as u64;
         let all_held = self
@@ -175,7 +175,7 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
     /// Returns the figures. O(versions retired + readers), and allocates.
     pub fn figures(&self) -> Figures {
         let mut pins = Pins::default();
-        self.cell.look(&mut pins);
+        self.cell.scan(&mut pins);
         Figures {
             published: self.published(),
             retired: self.retired.len(),
@@ -192,7 +192,7 @@ impl<T: Versioned, C: Cell<T>> Drop for Publisher<T, C> {
     /// by handles are freed by their last holders, and pinned versions with the last reader.
     fn drop(&mut self) {
         self.signal.close();
-        self.cell.look(&mut self.pins);
+        self.cell.scan(&mut self.pins);
         if mutated!("publisher-frees-pinned") {
             self.pins.clear();
         }

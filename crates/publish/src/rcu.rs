@@ -108,17 +108,17 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
         Replaced::new(unsafe { Arc::from_raw(replaced) }, index)
     }
 
-    fn look(&self, pins: &mut Pins) {
+    fn scan(&self, pins: &mut Pins) {
         pins.clear();
         // Pairs with the fence in `RcuReader::announce`; protocol.md argues the cases.
-        fenced!("rcu-look-fence");
+        fenced!("rcu-scan-fence");
         // Relaxed: with the fence above, this pairs with the load of the index before the fence in `announce`. A reader
         // that sees the index finds the version that was current at the fence above, or a later one.
         self.cell.current.index.store(self.replaced, Ordering::Relaxed);
         for word in self.cell.slots.words() {
             // Pairs with the stores in `reader` that withdraw an announcement: a reader's accesses to a version before
             // it releases the version happen before the version is freed.
-            match Announced::of(word.load(ordering!("rcu-look", Acquire => Relaxed))) {
+            match Announced::of(word.load(ordering!("rcu-scan", Acquire => Relaxed))) {
                 Announced::Nothing => {}
                 Announced::Since(index) => pins.add_since(index),
                 Announced::Address(address) => pins.add(address),
@@ -164,9 +164,9 @@ mod tests {
     use super::*;
     use crate::cell::sealed::ReadEnd;
 
-    fn look(writer: &RcuWriter<u64>) -> Pins {
+    fn scan(writer: &RcuWriter<u64>) -> Pins {
         let mut pins = Pins::default();
-        writer.look(&mut pins);
+        writer.scan(&mut pins);
         pins
     }
 
@@ -175,25 +175,25 @@ mod tests {
         let mut writer = RcuCell::start(Arc::new(0));
         let reader: RcuReader<u64> = writer.reader();
         let older: Vec<_> = (1..4).map(|next| writer.replace(Arc::new(next))).collect();
-        look(&writer);
+        scan(&writer);
         reader.begin_announcement();
         let later: Vec<_> = (4..7).map(|next| writer.replace(Arc::new(next))).collect();
-        let pins = look(&writer);
+        let pins = scan(&writer);
         assert!(older.iter().all(|version| !pins.reach(version)));
         assert!(later.iter().all(|version| pins.reach(version)));
         // The next version that it loads releases all of them.
         assert_eq!(*reader.load(), 6);
-        let pins = look(&writer);
+        let pins = scan(&writer);
         assert!(!later.iter().any(|version| pins.reach(version)));
         // With a guard on an older version, it keeps that one, too.
         let guard = reader.pin();
         let replaced = writer.replace(Arc::new(7));
         reader.begin_announcement();
-        assert!(look(&writer).reach(&replaced));
+        assert!(scan(&writer).reach(&replaced));
         assert_eq!(*guard, 6);
         drop(guard);
         drop(reader);
-        let pins = look(&writer);
+        let pins = scan(&writer);
         for version in older.into_iter().chain(later).chain([replaced]) {
             assert!(!pins.reach(&version));
             // SAFETY: no reader is left.
@@ -206,15 +206,15 @@ mod tests {
         let mut writer = RcuCell::start(Arc::new(0));
         let (first, second): (RcuReader<u64>, RcuReader<u64>) = (writer.reader(), writer.reader());
         let older = writer.replace(Arc::new(1));
-        look(&writer);
+        scan(&writer);
         first.begin_announcement();
         let replaced = writer.replace(Arc::new(2));
-        look(&writer);
+        scan(&writer);
         second.begin_announcement();
-        let pins = look(&writer);
+        let pins = scan(&writer);
         assert_eq!((pins.reach(&older), pins.reach(&replaced)), (false, true));
         drop((first, second));
-        let pins = look(&writer);
+        let pins = scan(&writer);
         for version in [older, replaced] {
             assert!(!pins.reach(&version));
             // SAFETY: no reader is left.

@@ -38,8 +38,8 @@ const NOTES: usize = 16;
 
 /// A [`SchedulingQueue`] that threads share, fed by an engine's log.
 ///
-/// The clocks and closures that its methods are given run while the queue is locked, so that the times that the queue
-/// sees never go back. One that uses the same `QueueFront` deadlocks, and one that waits makes all threads wait.
+/// Methods call their clocks and closures while they hold the queue's lock, so a monotonic clock stays monotonic for the
+/// queue. A closure that calls the same `QueueFront` deadlocks, and one that blocks delays all threads.
 ///
 /// ```
 /// use portolan::framework::Framework;

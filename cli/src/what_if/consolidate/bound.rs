@@ -2,9 +2,9 @@
 //!
 //! For each resource, the largest nodes are added up until all requests fit. The same is done
 //! for each group of pods that may run on some nodes only, because of their node selectors,
-//! affinities and tolerations. Disjoint groups need the sum of their nodes. Pods that avoid each
-//! other on one node need as many nodes as they are on. Nodes that cannot be emptied count in any
-//! case.
+//! affinities and tolerations. Disjoint groups need the sum of their nodes. Pods with anti-affinity
+//! to each other by hostname need at least as many nodes as they are on now. Nodes that cannot be
+//! emptied count in any case.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +24,18 @@ pub(in super::super) struct Bound {
 
 /// The size of a node as a vector, in the order of `Demand::resources`.
 type Amounts = Vec<i64>;
+
+/// The pods of one template.
+struct OfTemplate {
+    /// Their group.
+    group: usize,
+    /// Whether they have anti-affinity to each other by hostname.
+    avoids_itself: bool,
+    /// The number of nodes that they are on, as far as the nodes have been counted.
+    nodes: usize,
+    /// The last of these nodes.
+    last_node: Option<usize>,
+}
 
 /// Where pods may run: node selector, required node affinity, and tolerations.
 type Placement = (Labels, Option<NodeSelector>, Box<[Toleration]>);
@@ -143,9 +155,7 @@ impl Demand {
             resources: Vec::new(),
         };
         let nodes: Vec<&Arc<Node>> = infos.iter().filter_map(|info| info.node()).collect();
-        // The group of each template, whether its pods avoid each other, on how many nodes they are, and the last one.
-        let mut by_template: HashMap<*const Template, (usize, bool, usize, Option<usize>)> =
-            HashMap::new();
+        let mut by_template: HashMap<*const Template, OfTemplate> = HashMap::new();
         let all = DrainOptions { force: true, delete_local_data: true };
         for (at, info) in infos.iter().enumerate() {
             let mut free = amounts(&info.allocatable(), info.allowed_pods());
@@ -158,21 +168,23 @@ impl Demand {
                     continue;
                 }
                 moves.iter_mut().zip(&needs).for_each(|(moves, needs)| *moves += needs);
-                let (group, avoids, count, last) =
-                    by_template.entry(Arc::as_ptr(template)).or_insert_with(|| {
-                        let avoids = avoids_itself(cluster, template);
-                        (demand.group(template, &nodes), avoids, 0, None)
+                let known =
+                    by_template.entry(Arc::as_ptr(template)).or_insert_with(|| OfTemplate {
+                        group: demand.group(template, &nodes),
+                        avoids_itself: avoids_itself(cluster, template),
+                        nodes: 0,
+                        last_node: None,
                     });
-                let group = &mut demand.groups[*group];
+                let group = &mut demand.groups[known.group];
                 // A pod may stay where it is.
                 group.nodes.insert(at);
                 group.pods += 1;
                 group.requested.resize(resources.len(), 0);
                 group.requested.iter_mut().zip(&needs).for_each(|(sum, needs)| *sum += needs);
                 // Pods that are on one node although they avoid each other may stay there.
-                if *avoids && last.replace(at) != Some(at) {
-                    *count += 1;
-                    group.apart = group.apart.max(*count);
+                if known.avoids_itself && known.last_node.replace(at) != Some(at) {
+                    known.nodes += 1;
+                    group.apart = group.apart.max(known.nodes);
                 }
             }
             // A node may have more pods than fit on it; they may stay.

@@ -48,7 +48,7 @@ impl<T: Send + Sync + 'static> CellWriter<T> {
     /// Gives up the handles to all replaced versions that no pin reaches.
     pub fn free(&mut self) {
         let mut pins = Pins::default();
-        self.writer.look(&mut pins);
+        self.writer.scan(&mut pins);
         let all = std::mem::take(&mut self.replaced);
         let (reached, free): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|version| pins.reach(version));

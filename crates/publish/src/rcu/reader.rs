@@ -9,7 +9,7 @@
 //! | some, or `main` is kept | none | the address of `main` |
 //! | any | some | `ALL` |
 //!
-//! While the reader loads a version, the word is `SINCE` the index that the last scan before the load stored, or
+//! While the reader loads a version, the word is `SINCE` an index that a scan has stored, perhaps not the latest one, or
 //! `ALL` if `main` has guards.
 
 use std::cell::Cell;
@@ -107,12 +107,12 @@ impl<T> RcuReader<T> {
             // Relaxed: this releases nothing. Versions announced before stay announced.
             self.word().store(ALL, Ordering::Relaxed);
         } else {
-            // Relaxed: with the fence below, this pairs with the store in `look`. So the load after the fence finds the
+            // Relaxed: with the fence below, this pairs with the store in `scan`. So the load after the fence finds the
             // version with this index or a later one.
             let index = self.cell.current.index.load(Ordering::Relaxed);
             self.withdraw(since(index + usize::from(mutated!("rcu-since-next"))));
         }
-        // Pairs with the fence in `look`. Either the writer's fence comes second, and it finds the announcement; or
+        // Pairs with the fence in `scan`. Either the writer's fence comes second, and it finds the announcement; or
         // ours does, and the load below finds the version that the writer made current before its fence.
         fenced!("rcu-announce-fence");
         self.current()
@@ -126,7 +126,7 @@ impl<T> RcuReader<T> {
 
     /// Releases all versions except those that `word` announces.
     fn withdraw(&self, word: usize) {
-        // Pairs with the load in `look`: this reader's accesses to those versions happen before they are freed.
+        // Pairs with the load in `scan`: this reader's accesses to those versions happen before they are freed.
         self.word().store(word, ordering!("rcu-withdraw", Release => Relaxed));
     }
 
@@ -293,7 +293,7 @@ impl<T> Drop for RcuGuard<'_, T> {
 
 impl<T> Drop for RcuReader<T> {
     fn drop(&mut self) {
-        // As in `rest`, no guard is left. Pairs with the claim of the next reader of this slot, and with `look`.
+        // As in `rest`, no guard is left. Pairs with the claim of the next reader of this slot, and with `scan`.
         self.withdraw(FREE);
     }
 }
