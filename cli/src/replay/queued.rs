@@ -202,6 +202,9 @@ impl Queued<'_, '_> {
             } else if history.reasons.is_empty() {
                 // The pod was never tried.
                 let why = match frameworks.get(pod) {
+                    _ if pod.deletion_time.is_some() => {
+                        Some("the pod is being deleted: it has a deletionTimestamp".to_owned())
+                    }
                     Some(framework) => {
                         framework.pre_enqueue(pod).err().map(|status| status.to_string())
                     }

@@ -57,6 +57,17 @@ fn times_of_kubernetes_pods_are_their_arrivals_and_ends() {
 }
 
 #[test]
+fn a_pod_that_is_being_deleted_is_not_placed_in_fill_mode() {
+    let times = "creationTimestamp: '1970-01-01T00:00:00Z', \
+        deletionTimestamp: '1970-01-01T00:00:09Z'";
+    let (result, rows) = replay("deleted", &[pod("a", times, ""), pod("b", "", "")], &[]);
+    let why = "the pod is being deleted: it has a deletionTimestamp";
+    assert_eq!(result["reasons"], serde_json::json!({ why: 1 }), "{result}");
+    assert_eq!(rows[1].last().map(String::as_str), Some(why), "{rows:?}");
+    assert_eq!((&result["placed"], &result["failed"]), (&1.into(), &1.into()), "{result}");
+}
+
+#[test]
 fn a_pod_that_needs_a_later_pod_is_placed_after_it() {
     let affinity = "affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: \
                     [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: \
