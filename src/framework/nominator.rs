@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::model::{Name, Pod, Uid};
+use crate::snapshot::draft::check_pod;
 use crate::sync::{AtomicUsize, Ordering};
 
 /// The nodes to which pods are nominated: preemption has evicted, or is evicting, victims there. Shared between
@@ -27,10 +28,10 @@ struct Nominations {
 }
 
 impl Nominator {
-    /// Nominates a pod to a node, and withdraws its earlier nomination. Ignores a pod with an empty uid, because it
-    /// cannot be placed. O(log nodes + pods on the nodes).
+    /// Nominates a pod to a node, and withdraws its earlier nomination. Ignores a pod that the engine refuses on
+    /// every node, for example one with an empty uid. O(log nodes + pods on the nodes).
     pub fn add(&self, pod: Pod, node: Name) {
-        if pod.uid.is_empty() {
+        if check_pod(&pod).is_err() {
             return;
         }
         self.change(|nominations| {

@@ -43,6 +43,14 @@ impl Uid {
         matches!(&self.0, Repr::Text(text) if text.is_empty())
     }
 
+    /// Returns the length of the text that [`Uid::key`] returns with the key, or 0 if there is none.
+    pub(crate) fn text_len(&self) -> usize {
+        match &self.0 {
+            Repr::Uuid(_) => 0,
+            Repr::Text(text) => text.len(),
+        }
+    }
+
     /// Returns a 16-byte key: the UUID itself, or a hash of any other text, which is then returned as well for an exact
     /// comparison. The hash differs between processes.
     pub(crate) fn key(&self) -> ([u8; 16], Option<&str>) {

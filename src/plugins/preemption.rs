@@ -10,6 +10,7 @@ use crate::framework::{
     Plugin, Point, Status,
 };
 use crate::model::{Pod, PreemptionPolicy, Uid};
+use crate::snapshot::draft::check_supported;
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_CANDIDATE: &str = "no candidate node for preemption";
@@ -112,6 +113,10 @@ impl Plugin for DefaultPreemption {
         };
         if let Err(why) = eligible(cycle, diagnosis) {
             return (Nomination::Keep, rejected(why.to_owned()));
+        }
+        // The engine refuses such a pod on every node.
+        if let Err(error) = check_supported(cycle.pod) {
+            return (Nomination::Clear, rejected(format!("not eligible: {error}")));
         }
         let search = match Search::run(cycle, diagnosis, &self.handle, |nodes| self.enough(nodes)) {
             Ok(search) => search,

@@ -17,6 +17,7 @@ use crate::framework::{
 use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::{EventError, Name, Pod, Timestamp};
 use crate::snapshot::Cluster;
+use crate::snapshot::draft::check_pod;
 use crate::sync::mutated;
 
 use super::Profiles;
@@ -129,7 +130,7 @@ pub enum CycleError {
     /// No feasible node was found, or a plugin failed or rejected the node after the decision.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// The pod's uid is empty, the engine refused the pod on its node, or too many attempts ended in
+    /// The engine refuses the pod, on its node or on every node, or too many attempts ended in
     /// [conflicts](CycleFigures::conflicts).
     #[error(transparent)]
     Assume(EventError),
@@ -306,9 +307,7 @@ impl Scheduler {
             return Err(CycleError::OwnThread);
         }
         // The engine would refuse the pod on any node, after PostFilter has perhaps evicted others for it.
-        if pod.uid.is_empty() {
-            return Err(CycleError::Assume(EventError::EmptyUid));
-        }
+        check_pod(pod).map_err(CycleError::Assume)?;
         self.take_section();
         let Some(scheduler) = self.profiles.get_mut(pod) else {
             let name = pod.template.scheduler_name.as_deref().unwrap_or_default();

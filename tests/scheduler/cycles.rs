@@ -11,8 +11,8 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{
-    EventError, LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
-    PodDisruptionBudget, PodSpec, Timestamp, Uid, node, pod,
+    LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodDisruptionBudget,
+    PodSpec, Timestamp, Uid, node, pod,
 };
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
@@ -335,29 +335,46 @@ fn a_pod_of_higher_priority_preempts_a_lower_one() {
     assert_eq!(handle.nominator().node_of(&high.uid), None);
 }
 
+/// Pods of high priority that the engine refuses on every node.
+fn refused_everywhere() -> [Pod; 3] {
+    let high = || cpu("high", 800).priority(9);
+    [
+        Pod { uid: Uid::new(""), ..high().build() },
+        high().memory(-5).build(),
+        high().uid("u".repeat(70_000)).build(),
+    ]
+}
+
 #[test]
-fn no_pod_is_evicted_for_a_pod_with_an_empty_uid() {
+fn no_pod_is_evicted_for_a_pod_that_is_refused_everywhere() {
     let (engine, handle) = engine(1, 1_000);
     let mut scheduler = scheduler(&engine, &handle, 1);
     let low = Arc::new(cpu("low", 800).priority(1).build());
     let _ = scheduler.schedule(&low, now()).unwrap();
-    let high = Arc::new(Pod { uid: Uid::new(""), ..cpu("high", 800).priority(9).build() });
-    let alone = scheduler.schedule(&high, now()).unwrap_err();
-    let in_batch = scheduler.schedule_batch(&[high.clone(), high.clone()], now());
-    for error in in_batch.into_iter().map(Result::unwrap_err).chain([alone]) {
-        assert_eq!(error, CycleError::Assume(EventError::EmptyUid));
+    for high in refused_everywhere().map(Arc::new) {
+        let alone = scheduler.schedule(&high, now()).unwrap_err();
+        let in_batch = scheduler.schedule_batch(&[high.clone(), high.clone()], now());
+        for error in in_batch.into_iter().map(Result::unwrap_err).chain([alone]) {
+            assert!(matches!(error, CycleError::Assume(_)), "{error}");
+        }
+        assert_eq!(handle.nominator().node_of(&high.uid), None);
     }
-    assert_eq!(snapshot(&engine).pod_count(), 1);
+    let claims = |spec: &mut PodSpec| spec.resource_claims = Box::new(["gpu".into()]);
+    let high = Arc::new(cpu("high", 800).priority(9).spec(claims).build());
+    let error = scheduler.schedule(&high, now()).unwrap_err().to_string();
+    assert!(error.contains("preemption: not eligible: pod default/high has resource"), "{error}");
     assert_eq!(handle.nominator().node_of(&high.uid), None);
+    assert_eq!(snapshot(&engine).pod_count(), 1);
 }
 
 /// Its nomination would fail the cycles of other pods.
 #[test]
-fn a_pod_with_an_empty_uid_is_not_nominated() {
+fn a_pod_that_is_refused_everywhere_is_not_nominated() {
     let (engine, handle) = engine(1, 1_000);
     let mut scheduler = scheduler(&engine, &handle, 1);
-    let high = Pod { uid: Uid::new(""), ..cpu("high", 800).priority(9).build() };
-    handle.nominator().add(high, "n0".into());
+    for high in refused_everywhere() {
+        handle.nominator().add(high, "n0".into());
+    }
     let small = Arc::new(cpu("small", 200).build());
     assert_eq!(&**scheduler.schedule(&small, now()).unwrap().node(), "n0");
 }

@@ -68,31 +68,13 @@ impl Draft {
         known: Option<NodeInfo<'_>>,
         leaving: Option<PodRef>,
     ) -> Result<Option<NodeSlot>, EventError> {
-        let too_long = |what: &'static str| EventError::TooLong {
-            what: what.into(),
-            name: shorten(&pod.name),
-        };
-        if pod.uid.is_empty() {
-            return Err(EventError::EmptyUid);
-        }
-        check_amounts(pod)?;
-        if pod.name.len() > LONGEST {
-            return Err(too_long("the name"));
-        }
-        if pod.uid.key().1.is_some_and(|text| text.len() > LONGEST) {
-            return Err(too_long("the uid"));
-        }
-        let spec = &**pod.template;
-        if spec.volumes.len() + spec.host_ports.len() > LONGEST
-            || spec.resources.placed.scalars.len() > LONGEST
-        {
-            return Err(too_long("a list in the spec"));
-        }
+        check_pod(pod)?;
         if self.has_too_many_victims(&pod.template) {
-            return Err(too_long("the list of victims"));
+            return Err(too_long(pod, "the list of victims"));
         }
         self.check_room()?;
         let Some(known) = known else { return Ok(None) };
+        let spec = &**pod.template;
         let leaving = leaving
             .filter(|pod_ref| pod_ref.slot == known.slot())
             .and_then(|pod_ref| known.pod_at(pod_ref.index))
@@ -327,6 +309,36 @@ pub(crate) fn check_supported(pod: &Pod) -> Result<(), EventError> {
         true => Ok(()),
         false => Err(EventError::Unsupported { uid: pod.uid.clone() }),
     }
+}
+
+/// Checks that a pod can be placed on some node of some cluster: it has a uid, requests no negative amount, and is not too
+/// long.
+///
+/// # Errors
+///
+/// Returns an error if the pod is refused on every node.
+pub(crate) fn check_pod(pod: &Pod) -> Result<(), EventError> {
+    if pod.uid.is_empty() {
+        return Err(EventError::EmptyUid);
+    }
+    check_amounts(pod)?;
+    if pod.name.len() > LONGEST {
+        return Err(too_long(pod, "the name"));
+    }
+    if pod.uid.text_len() > LONGEST {
+        return Err(too_long(pod, "the uid"));
+    }
+    let spec = &**pod.template;
+    if spec.volumes.len() + spec.host_ports.len() > LONGEST
+        || spec.resources.placed.scalars.len() > LONGEST
+    {
+        return Err(too_long(pod, "a list in the spec"));
+    }
+    Ok(())
+}
+
+fn too_long(pod: &Pod, what: &'static str) -> EventError {
+    EventError::TooLong { what: what.into(), name: shorten(&pod.name) }
 }
 
 /// Checks that a pod requests no negative amount. O(1) for a valid pod.
