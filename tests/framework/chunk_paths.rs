@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition, SubCluster};
 use portolan::model::{
-    LabelSelector, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, Requirement,
+    LabelSelector, Name, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, Requirement,
     Timestamp, node, pod,
 };
-use portolan::{Config, Engine};
+use portolan::{Cluster, Config, Engine};
 use portolan_testkit::checks::{
     chunk_and_node_calls_agree, decided_by_nodes, incremental_filters_equal_rebuilt,
     verdicts_are_consistent,
@@ -254,6 +254,40 @@ fn partitions_and_sub_clusters_are_listed_round_robin_over_their_own_zones() {
     }
 }
 
+/// No node of the partition has enough cpu; the others are in two zones, and only some of them have enough.
+#[test]
+fn nodes_outside_a_partition_are_listed_round_robin_over_their_zones() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for n in 0..600 {
+        let (zone, is_own) = (if n < 350 { "a" } else { "b" }, n % 60 == 0);
+        let new = node(format!("n{n}")).zone(zone).cpu(if n % 3 == 0 { 50 } else { 1_000 });
+        let new = if is_own { new.label("own", "1") } else { new };
+        writer.add_node(new.memory(1 << 30).build()).unwrap();
+    }
+    let config = AlgorithmConfig { percentage_of_nodes: 1, ..AlgorithmConfig::default() };
+    let labels = LabelSelector::from_labels([("own", "1")]);
+    let mut algorithm = Algorithm::new(Framework::default_profile(), config, None)
+        .with_partition(Partition::Labels(labels));
+    for n in 0..20 {
+        let pod = pod(format!("p{n}")).cpu(100).build();
+        let decision = decided_by_nodes(&mut algorithm, writer.cluster(), &pod).unwrap();
+        assert_eq!(decision.feasible, 100);
+    }
+}
+
+/// A chunk holds 64 nodes, so the named nodes of zone 1 are in two chunks.
+#[test]
+fn ties_among_named_nodes_of_several_chunks_are_broken_in_chunk_order() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for n in 0..100 {
+        let zone = if n < 90 { "1" } else { "2" };
+        writer
+            .add_node(node(format!("n{n}")).zone(zone).cpu(1_000).memory(1 << 30).build())
+            .unwrap();
+    }
+    ties_are_broken_as_by_nodes(writer.cluster(), &["n95", "n80", "n99", "n3", "n70", "n20"]);
+}
+
 /// Nodes are named in neither the order of the chunks, which is z, y, a, b, nor that of the list, which is z, a, y, b.
 #[test]
 fn ties_among_named_nodes_are_broken_in_chunk_order() {
@@ -261,12 +295,17 @@ fn ties_among_named_nodes_are_broken_in_chunk_order() {
     for (name, zone) in [("z", "1"), ("y", "1"), ("a", "2"), ("b", "2")] {
         writer.add_node(node(name).zone(zone).cpu(1_000).memory(1 << 30).build()).unwrap();
     }
-    let named = |name: &str| {
-        let (key, values) = ("metadata.name".into(), Box::new([name.into()]));
+    ties_are_broken_as_by_nodes(writer.cluster(), &["a", "y", "b", "z"]);
+}
+
+/// Compares decisions on pods with required affinity to these nodes, all of which are feasible.
+fn ties_are_broken_as_by_nodes(cluster: &Cluster, names: &[&str]) {
+    let named = |name: &&str| {
+        let (key, values) = ("metadata.name".into(), Box::new([Name::from(*name)]));
         let named = Requirement { key, operator: Operator::In, values };
         NodeSelectorTerm { match_fields: Box::new([named]), ..NodeSelectorTerm::default() }
     };
-    let terms = Box::new(["a", "y", "b", "z"].map(named));
+    let terms = names.iter().map(named).collect();
     let affinity =
         NodeAffinity { required: Some(NodeSelector { terms }), preferred: Box::default() };
     let config = AlgorithmConfig::default();
@@ -274,8 +313,8 @@ fn ties_among_named_nodes_are_broken_in_chunk_order() {
     for n in 0..20 {
         let new = pod(format!("p{n}")).cpu(100);
         let pod = new.spec(|spec| spec.node_affinity = Some(affinity.clone().into())).build();
-        let decision = decided_by_nodes(&mut algorithm, writer.cluster(), &pod).unwrap();
-        assert_eq!(decision.feasible, 4);
+        let decision = decided_by_nodes(&mut algorithm, cluster, &pod).unwrap();
+        assert_eq!(decision.feasible, names.len());
     }
 }
 

@@ -195,6 +195,35 @@ fn pods_that_avoid_each_other_by_hostname_give_no_bound_if_a_node_has_no_hostnam
     assert_ne!(found["lower_bound"]["by"], "anti-affinity", "{found}");
 }
 
+#[test]
+fn the_bound_by_anti_affinity_is_that_of_the_pods_on_the_most_nodes() {
+    let mut items = pods_apart();
+    let mut single = items[7].clone();
+    single["metadata"]["name"] = json!("single");
+    single["metadata"]["uid"] = json!("single");
+    single["metadata"]["labels"]["tier"] = json!("single");
+    single["spec"]["nodeName"] = json!("n4");
+    items.push(single);
+    let found = consolidate("several", &items);
+    assert!(found["lower_bound"]["nodes"].as_u64() >= Some(3), "{found}");
+}
+
+#[test]
+fn a_node_without_a_hostname_on_which_the_pods_cannot_run_does_not_change_their_bound() {
+    let mut items = pods_apart();
+    for item in &mut items {
+        match item["kind"] == "Node" {
+            true => item["metadata"]["labels"]["pool"] = json!("a"),
+            false => item["spec"]["nodeSelector"] = json!({ "pool": "a" }),
+        }
+    }
+    let mut other = node("n5", 1_000, json!({}));
+    other["metadata"]["labels"] = json!({});
+    items.push(other);
+    let found = consolidate("other-pool", &items);
+    assert_eq!(found["lower_bound"], json!({ "nodes": 3, "by": "anti-affinity" }), "{found}");
+}
+
 /// The fewest nodes on which pods of these sizes fit, if a pod with a pool runs on its nodes
 /// only.
 fn fewest(nodes: &[(u32, bool)], pods: &[(u32, bool)]) -> u32 {
