@@ -275,17 +275,17 @@ fn nodes_outside_a_partition_are_listed_round_robin_over_their_zones() {
     }
 }
 
-/// A chunk holds 64 nodes, so the named nodes of zone 1 are in two chunks.
+/// A chunk holds 64 nodes, so the named nodes of zone 1 are in two chunks. Names sort in the reverse order of the nodes.
 #[test]
 fn ties_among_named_nodes_of_several_chunks_are_broken_in_chunk_order() {
     let (mut writer, _) = Engine::inline(Config::default());
-    for n in 0..100 {
-        let zone = if n < 90 { "1" } else { "2" };
+    for n in (0..100).rev() {
+        let zone = if n >= 10 { "1" } else { "2" };
         writer
-            .add_node(node(format!("n{n}")).zone(zone).cpu(1_000).memory(1 << 30).build())
+            .add_node(node(format!("n{n:02}")).zone(zone).cpu(1_000).memory(1 << 30).build())
             .unwrap();
     }
-    ties_are_broken_as_by_nodes(writer.cluster(), &["n95", "n80", "n99", "n3", "n70", "n20"]);
+    ties_are_broken_as_by_nodes(writer.cluster(), &["n95", "n80", "n03", "n20", "n70", "n15"]);
 }
 
 /// Nodes are named in neither the order of the chunks, which is z, y, a, b, nor that of the list, which is z, a, y, b.
