@@ -31,9 +31,9 @@ pub const MAX_EXTENDER_SCORE: i64 = 10;
 /// A service that takes part in decisions (k8s.io/kube-scheduler/framework `Extender`). Each of its parts is optional:
 /// by default it filters, scores, preempts and binds nothing.
 ///
-/// Methods may block, and may be called from several threads at once. A panic of `filter`, `prioritize`,
-/// `preempt` or `bind` counts as a failure, and one of `is_interested` as interest. The other methods must not panic, and
-/// must return the same value each time.
+/// Methods may block, and may be called from several threads at once. A panic of `filter`, `prioritize`, `preempt`
+/// or `bind` counts as a failure, and one of `is_interested` as interest. The other methods must not panic, and must
+/// return the same value each time.
 ///
 /// ```
 /// use std::sync::Arc;

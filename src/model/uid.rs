@@ -43,7 +43,7 @@ impl Uid {
         matches!(&self.0, Repr::Text(text) if text.is_empty())
     }
 
-    /// Returns the length of the text that [`Uid::key`] returns with the key, or 0 if there is none.
+    /// Returns the length of a uid that is stored as text, and 0 for a UUID.
     pub(crate) fn text_len(&self) -> usize {
         match &self.0 {
             Repr::Uuid(_) => 0,

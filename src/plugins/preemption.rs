@@ -9,8 +9,8 @@ use crate::framework::{
     Code, Cycle, Diagnosis, Eviction, FitError, Handle, Interest, Nomination, PREEMPTION as NAME,
     Plugin, Point, Status,
 };
-use crate::model::{Pod, PreemptionPolicy, Uid};
-use crate::snapshot::draft::check_supported;
+use crate::model::{EventError, Pod, PreemptionPolicy, Uid};
+use crate::snapshot::draft::{check_pod, check_supported};
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_CANDIDATE: &str = "no candidate node for preemption";
@@ -60,6 +60,17 @@ pub fn eligible(cycle: Cycle<'_>, diagnosis: &Diagnosis<'_>) -> Result<(), &'sta
     match has_terminating_victim(pod, node) {
         true => Err("not eligible due to a terminating pod on the nominated node."),
         false => Ok(()),
+    }
+}
+
+/// Checks that the engine accepts the pod on some node.
+fn accepted(cycle: Cycle<'_>) -> Result<(), EventError> {
+    let Cycle { cluster, pod, .. } = cycle;
+    check_pod(pod)?;
+    check_supported(pod)?;
+    match cluster.pod(&pod.uid) {
+        None => Ok(()),
+        Some(_) => Err(EventError::AlreadyInCache { uid: pod.uid.clone() }),
     }
 }
 
@@ -114,8 +125,8 @@ impl Plugin for DefaultPreemption {
         if let Err(why) = eligible(cycle, diagnosis) {
             return (Nomination::Keep, rejected(why.to_owned()));
         }
-        // The engine refuses such a pod on every node.
-        if let Err(error) = check_supported(cycle.pod) {
+        // No victim may be evicted for a pod that the engine refuses on every node.
+        if let Err(error) = accepted(cycle) {
             return (Nomination::Clear, rejected(format!("not eligible: {error}")));
         }
         let search = match Search::run(cycle, diagnosis, &self.handle, |nodes| self.enough(nodes)) {

@@ -17,7 +17,6 @@ use crate::framework::{
 use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::{EventError, Name, Pod, Timestamp};
 use crate::snapshot::Cluster;
-use crate::snapshot::draft::check_pod;
 use crate::sync::mutated;
 
 use super::Profiles;
@@ -130,8 +129,7 @@ pub enum CycleError {
     /// No feasible node was found, or a plugin failed or rejected the node after the decision.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// The engine refuses the pod, on its node or on every node, or too many attempts ended in
-    /// [conflicts](CycleFigures::conflicts).
+    /// The engine refused the pod on its node, or too many attempts ended in [conflicts](CycleFigures::conflicts).
     #[error(transparent)]
     Assume(EventError),
     /// The pod names a scheduler that has no profile here.
@@ -306,8 +304,6 @@ impl Scheduler {
         if self.engine.is_within_writer() {
             return Err(CycleError::OwnThread);
         }
-        // The engine would refuse the pod on any node, after PostFilter has perhaps evicted others for it.
-        check_pod(pod).map_err(CycleError::Assume)?;
         self.take_section();
         let Some(scheduler) = self.profiles.get_mut(pod) else {
             let name = pod.template.scheduler_name.as_deref().unwrap_or_default();

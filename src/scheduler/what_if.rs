@@ -14,7 +14,7 @@ use crate::framework::{
     ScheduleError,
 };
 use crate::model::{EventError, Pod, Uid};
-use crate::snapshot::draft::{check_amounts, check_supported};
+use crate::snapshot::draft::{check_pod, check_supported};
 use crate::snapshot::{Cluster, Fork, NodeInfo};
 
 /// A fork of a cluster that a scheduler can place pods in.
@@ -82,7 +82,7 @@ impl WhatIf {
     ///
     /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod.
     pub fn can_schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
-        check_supported(pod).and_then(|()| check_amounts(pod)).map_err(refused)?;
+        check_supported(pod).and_then(|()| check_pod(pod)).map_err(refused)?;
         let state = self.scheduler.state();
         self.scheduler.decide_as_it_is(Cycle::new(&self.fork, pod, &state))
     }
@@ -148,7 +148,7 @@ impl WhatIf {
     ///
     /// Those of [`WhatIf::preempt`].
     pub fn candidate(&mut self, pod: &Pod) -> Result<Candidate, PreemptError> {
-        check_supported(pod).and_then(|()| check_amounts(pod)).map_err(PreemptError::Refused)?;
+        check_supported(pod).and_then(|()| check_pod(pod)).map_err(PreemptError::Refused)?;
         let state = self.scheduler.state();
         let cycle = Cycle::new(&self.fork, pod, &state);
         let filters = self.scheduler.framework().pre_filter(cycle);

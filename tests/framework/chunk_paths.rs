@@ -288,7 +288,7 @@ fn ties_among_named_nodes_of_several_chunks_are_broken_in_chunk_order() {
     ties_are_broken_as_by_nodes(writer.cluster(), &["n95", "n80", "n03", "n20", "n70", "n15"]);
 }
 
-/// Nodes are named in neither the order of the chunks, which is z, y, a, b, nor that of the list, which is z, a, y, b.
+/// Chunk order is z, y, a, b, and list order z, a, y, b. The pods name the nodes in a third order.
 #[test]
 fn ties_among_named_nodes_are_broken_in_chunk_order() {
     let (mut writer, _) = Engine::inline(Config::default());

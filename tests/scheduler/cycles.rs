@@ -1,5 +1,5 @@
 //! Scheduling cycles: pods are decided on, assumed, permitted and bound. Also several schedulers on one engine, gangs,
-//! preemption, and what-if simulations.
+//! and what-if simulations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -11,8 +11,8 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{
-    LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodDisruptionBudget,
-    PodSpec, Timestamp, Uid, node, pod,
+    LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodSpec, Timestamp, Uid,
+    node, pod,
 };
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
@@ -26,7 +26,7 @@ const GI: i64 = 1 << 30;
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Creates an engine that checks commits, and the handle of its schedulers.
-fn engine(nodes: usize, cpu: i64) -> (Engine, Handle) {
+pub(super) fn engine(nodes: usize, cpu: i64) -> (Engine, Handle) {
     let shared = Handle::default();
     let framework = Arc::new(Framework::default_profile_with(&shared));
     let check = FilterCheck::new(Profiles::one(framework));
@@ -48,19 +48,19 @@ fn scheduler_of(engine: &Engine, framework: Framework, seed: u64) -> Scheduler {
     Scheduler::new(engine.clone(), Profiles::one(scheduler)).unwrap()
 }
 
-fn scheduler(engine: &Engine, handle: &Handle, seed: u64) -> Scheduler {
+pub(super) fn scheduler(engine: &Engine, handle: &Handle, seed: u64) -> Scheduler {
     scheduler_of(engine, Framework::default_profile_with(handle), seed)
 }
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     Timestamp::from_secs(1)
 }
 
-fn cpu(name: impl Into<Name>, cpu: i64) -> PodBuilder {
+pub(super) fn cpu(name: impl Into<Name>, cpu: i64) -> PodBuilder {
     pod(name).cpu(cpu).memory(GI)
 }
 
-fn snapshot(engine: &Engine) -> Arc<Snapshot> {
+pub(super) fn snapshot(engine: &Engine) -> Arc<Snapshot> {
     engine.reader().unwrap().snapshot()
 }
 
@@ -312,94 +312,6 @@ fn several_schedulers_never_overcommit_a_node() {
     assert!(more.unwrap_err().fit().is_some());
 }
 
-#[test]
-fn a_pod_of_higher_priority_preempts_a_lower_one() {
-    let (engine, handle) = engine(2, 1_000);
-    let mut scheduler = scheduler(&engine, &handle, 1);
-    for (name, priority) in [("low", 1), ("middle", 5)] {
-        let pod = Arc::new(cpu(name, 800).priority(priority).build());
-        let _ = scheduler.schedule(&pod, now()).unwrap();
-    }
-    let high = Arc::new(cpu("high", 800).priority(9).build());
-    let error = scheduler.schedule(&high, now()).unwrap_err();
-    assert_eq!(error.fit().unwrap().post_filter, None, "{error}");
-    let node = handle.nominator().node_of(&high.uid).expect("the pod is nominated");
-    let after = snapshot(&engine);
-    assert!(after.nodes().flat_map(|node| node.pods()).all(|pod| pod.name() != "low"));
-    // Other pods yield to it until it is placed.
-    let other = Arc::new(cpu("other", 800).priority(9).build());
-    let late = scheduler.schedule(&other, now()).unwrap_err();
-    assert!(late.to_string().contains("Insufficient cpu"), "{late}");
-    let again = Pod { nominated_node_name: Some(node.clone()), ..Pod::clone(&high) };
-    assert_eq!(*scheduler.schedule(&Arc::new(again), now()).unwrap().node(), node);
-    assert_eq!(handle.nominator().node_of(&high.uid), None);
-}
-
-/// Pods of high priority that the engine refuses on every node.
-fn refused_everywhere() -> [Pod; 3] {
-    let high = || cpu("high", 800).priority(9);
-    [
-        Pod { uid: Uid::new(""), ..high().build() },
-        high().memory(-5).build(),
-        high().uid("u".repeat(70_000)).build(),
-    ]
-}
-
-#[test]
-fn no_pod_is_evicted_for_a_pod_that_is_refused_everywhere() {
-    let (engine, handle) = engine(1, 1_000);
-    let mut scheduler = scheduler(&engine, &handle, 1);
-    let low = Arc::new(cpu("low", 800).priority(1).build());
-    let _ = scheduler.schedule(&low, now()).unwrap();
-    for high in refused_everywhere().map(Arc::new) {
-        let alone = scheduler.schedule(&high, now()).unwrap_err();
-        let in_batch = scheduler.schedule_batch(&[high.clone(), high.clone()], now());
-        for error in in_batch.into_iter().map(Result::unwrap_err).chain([alone]) {
-            assert!(matches!(error, CycleError::Assume(_)), "{error}");
-        }
-        assert_eq!(handle.nominator().node_of(&high.uid), None);
-    }
-    let claims = |spec: &mut PodSpec| spec.resource_claims = Box::new(["gpu".into()]);
-    let high = Arc::new(cpu("high", 800).priority(9).spec(claims).build());
-    let error = scheduler.schedule(&high, now()).unwrap_err().to_string();
-    assert!(error.contains("preemption: not eligible: pod default/high has resource"), "{error}");
-    assert_eq!(handle.nominator().node_of(&high.uid), None);
-    assert_eq!(snapshot(&engine).pod_count(), 1);
-}
-
-/// Its nomination would fail the cycles of other pods.
-#[test]
-fn a_pod_that_is_refused_everywhere_is_not_nominated() {
-    let (engine, handle) = engine(1, 1_000);
-    let mut scheduler = scheduler(&engine, &handle, 1);
-    for high in refused_everywhere() {
-        handle.nominator().add(high, "n0".into());
-    }
-    let small = Arc::new(cpu("small", 200).build());
-    assert_eq!(&**scheduler.schedule(&small, now()).unwrap().node(), "n0");
-}
-
-#[test]
-fn the_message_of_preemption_is_that_of_kube_scheduler() {
-    let (engine, handle) = engine(2, 1_000);
-    let mut scheduler = scheduler(&engine, &handle, 1);
-    let error = scheduler.schedule(&Arc::new(cpu("a", 5_000).build()), now()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 \
-         Preemption is not helpful for scheduling."
-    );
-    for n in 0..2 {
-        let _ = scheduler.schedule(&Arc::new(cpu(format!("p{n}"), 800).build()), now()).unwrap();
-    }
-    let error = scheduler.schedule(&Arc::new(cpu("b", 900).build()), now()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No \
-         preemption victims found for incoming pod."
-    );
-}
-
 fn members(count: usize, size: i64) -> Vec<Arc<Pod>> {
     (0..count).map(|n| Arc::new(cpu(format!("member-{n}"), size).build())).collect()
 }
@@ -539,30 +451,6 @@ fn simulations_do_not_change_the_engine() {
     assert_eq!(before.pod_count(), 2);
 }
 
-#[test]
-fn an_exhausted_budget_protects_its_pods_if_other_victims_exist() {
-    let (engine, _) = engine(2, 1_000);
-    for (name, node) in [("kept", "n0"), ("other", "n1")] {
-        let pod = cpu(name, 800).priority(1).label("app", name).on(node).build();
-        engine.submit(Event::add_pod(pod)).unwrap().wait().unwrap().unwrap();
-    }
-    let budget = PodDisruptionBudget {
-        namespace: "default".into(),
-        name: "b".into(),
-        selector: LabelSelector::from_labels([("app", "kept")]),
-        ..PodDisruptionBudget::default()
-    };
-    let put = portolan::log::Event::PutObject(budget.into());
-    engine.submit(put).unwrap().wait().unwrap().unwrap();
-    let framework = Arc::new(Framework::default_profile());
-    let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
-    let candidate = what_if.preempt(&cpu("wants", 900).priority(5).build()).unwrap();
-    assert_eq!((&*candidate.node, candidate.violations), ("n1", 0));
-    // The next preemptor has no other choice.
-    let candidate = what_if.preempt(&cpu("more", 900).priority(5).build()).unwrap();
-    assert_eq!((&*candidate.node, candidate.violations), ("n0", 1));
-}
-
 /// A plugin that changes the engine whenever a pod is decided on.
 struct Meddles(Engine);
 
@@ -699,34 +587,6 @@ fn patient(engine: &Engine, handle: &Handle) -> Scheduler {
         (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
     ];
     scheduler_of(engine, Framework::new(plugins).unwrap().with_handle(handle.clone()), 1)
-}
-
-#[test]
-fn a_waiting_victim_is_preempted_and_an_allowed_one_is_evicted() {
-    for decided in [None, Some(true), Some(false)] {
-        let is_allowed = decided == Some(true);
-        let (engine, handle) = engine(1, 1_000);
-        let mut scheduler = patient(&engine, &handle);
-        let low = scheduler.schedule(&Arc::new(cpu("low", 800).build()), now()).unwrap();
-        let waiting = handle.waiting_pods().get(&low.pod.uid).unwrap();
-        match decided {
-            Some(true) => assert!(waiting.allow("Slow")),
-            Some(false) => assert!(waiting.reject("Other", "no")),
-            None => {}
-        }
-        let high = Arc::new(cpu("high", 800).priority(9).build());
-        let error = scheduler.schedule(&high, now()).unwrap_err();
-        assert_eq!(error.fit().unwrap().post_filter, None, "{error}");
-        assert_eq!(&*handle.nominator().node_of(&high.uid).unwrap(), "n0");
-        assert_eq!(BindingCycle::is_permitted(&low, now()), Some(is_allowed));
-        // An allowed victim is asked to terminate, and a waiting one is already removed.
-        assert_eq!(snapshot(&engine).pod_count(), usize::from(!is_allowed));
-        let error = BindingCycle::new(engine.clone()).unwrap().run(&low, now).unwrap_err();
-        // A preempted pod is tried again after its backoff, and a rejected one after an event.
-        assert_eq!(matches!(error, BindError::Rejected(_)), decided == Some(false), "{error}");
-        assert_eq!(snapshot(&engine).pod_count(), 0, "the node has no pods");
-        assert_eq!(&**scheduler.schedule(&high, now()).unwrap().node(), "n0");
-    }
 }
 
 #[test]
@@ -879,28 +739,6 @@ fn a_pod_that_was_bound_before_the_engine_closed_is_reported_as_bound() {
     assert_eq!(BindingCycle::new(engine.clone()).unwrap().run(&placement, now), Ok(()));
 }
 
-#[test]
-fn a_simulated_preemption_that_is_refused_changes_nothing() {
-    let (engine, _) = engine(1, 1_000);
-    let low = cpu("low", 800).priority(1).on("n0").build();
-    engine.submit(Event::add_pod(low)).unwrap().wait().unwrap().unwrap();
-    let framework = Arc::new(Framework::default_profile());
-    let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
-    let before = what_if.dump();
-    let high = || cpu("high", 900).priority(5);
-    let claims = |spec: &mut PodSpec| spec.resource_claims = ["device".into()].into();
-    for refused in [
-        Pod { uid: Uid::new(""), ..high().build() },
-        high().memory(-1).build(),
-        high().spec(claims).build(),
-    ] {
-        let error = what_if.preempt(&refused).unwrap_err();
-        assert!(matches!(error, PreemptError::Refused(_)), "{error}");
-        assert_eq!(what_if.dump(), before, "{error}");
-    }
-    assert_eq!(what_if.preempt(&high().build()).unwrap().victims.len(), 1);
-}
-
 /// A plugin that records the names of the pods that are decided on.
 struct Names(Arc<Mutex<Vec<Name>>>);
 
@@ -1017,4 +855,32 @@ fn a_profile_without_gangs_schedules_the_pods_of_a_group_one_by_one() {
     engine.submit(Event::put_pending(member)).unwrap().wait().unwrap().unwrap();
     let attempt = scheduling.schedule_one(Some(Instant::now()), now).unwrap();
     assert!(matches!(attempt, Attempt::Placed(_)), "{attempt:?}");
+}
+
+#[test]
+fn a_waiting_victim_is_preempted_and_an_allowed_one_is_evicted() {
+    for decided in [None, Some(true), Some(false)] {
+        let is_allowed = decided == Some(true);
+        let (engine, handle) = engine(1, 1_000);
+        let mut scheduler = patient(&engine, &handle);
+        let low = scheduler.schedule(&Arc::new(cpu("low", 800).build()), now()).unwrap();
+        let waiting = handle.waiting_pods().get(&low.pod.uid).unwrap();
+        match decided {
+            Some(true) => assert!(waiting.allow("Slow")),
+            Some(false) => assert!(waiting.reject("Other", "no")),
+            None => {}
+        }
+        let high = Arc::new(cpu("high", 800).priority(9).build());
+        let error = scheduler.schedule(&high, now()).unwrap_err();
+        assert_eq!(error.fit().unwrap().post_filter, None, "{error}");
+        assert_eq!(&*handle.nominator().node_of(&high.uid).unwrap(), "n0");
+        assert_eq!(BindingCycle::is_permitted(&low, now()), Some(is_allowed));
+        // An allowed victim is asked to terminate, and a waiting one is already removed.
+        assert_eq!(snapshot(&engine).pod_count(), usize::from(!is_allowed));
+        let error = BindingCycle::new(engine.clone()).unwrap().run(&low, now).unwrap_err();
+        // A preempted pod is tried again after its backoff, and a rejected one after an event.
+        assert_eq!(matches!(error, BindError::Rejected(_)), decided == Some(false), "{error}");
+        assert_eq!(snapshot(&engine).pod_count(), 0, "the node has no pods");
+        assert_eq!(&**scheduler.schedule(&high, now()).unwrap().node(), "n0");
+    }
 }

@@ -12,6 +12,7 @@ mod hostnames;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod pre_bind;
+mod preemption;
 mod queue;
 mod queue_feed;
 mod queue_model;

@@ -60,12 +60,12 @@ pub(super) fn compare(engines: Vec<Vec<Value>>, processes: Vec<Value>) -> Vec<Va
     let mut results = Vec::new();
     let ratios = to_first.into_iter().zip(to_processes);
     for (n, (repeats, (to_first, to_processes))) in engines.into_iter().zip(ratios).enumerate() {
-        let is_timed = !is_checked(&repeats);
+        let to_first = to_first.filter(|_| n > 0 && !is_checked(&repeats));
         let Some(mut result) = combine(repeats) else { continue };
-        if let Some(ratio) = to_first.filter(|_| n > 0 && is_timed) {
+        if let Some(ratio) = to_first {
             result["compared_with"] = json!({ "schedulers": schedulers, "ratio": ratio });
         }
-        if let Some(ratio) = to_processes.filter(|_| is_timed) {
+        if let Some(ratio) = to_processes {
             result["compared_with_processes"] = json!({ "processes": count, "ratio": ratio });
         }
         results.push(result);

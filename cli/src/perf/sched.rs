@@ -134,10 +134,10 @@ pub(crate) struct Arguments {
     ///
     /// With one scheduler, each decision is compared with one made node by node, and the rate, but not the times of
     /// cycles, includes both; with --batch, each is compared with the decision for the same pod on another engine, on
-    /// which pods are scheduled one by one. With several schedulers, decisions depend on time and are not compared. In all cases each pod must be
-    /// on the node that it was placed on and on no other, no node may be overcommitted, the generation must be the
-    /// number of events, and data derived from pods and nodes must be correct. The exit status is 1 otherwise. A line
-    /// below the table names the number of decisions, and what they were compared with.
+    /// which pods are scheduled one by one. With several schedulers, decisions depend on time and are not compared. In
+    /// all cases each pod must be on the node that it was placed on and on no other, no node may be overcommitted, the
+    /// generation must be the number of events, and data derived from pods and nodes must be correct. The exit status is
+    /// 1 otherwise. A line below the table names the number of decisions, and what they were compared with.
     ///
     /// Not available with --queue, --processes or the workload gang.
     #[arg(long)]

@@ -30,7 +30,7 @@ use super::super::pod_index::{MAX_SLOTS, short};
 use super::super::table::Interned;
 use super::super::tree::{Threads, Tree};
 use super::Draft;
-use super::pods::{LONGEST, add, amounts, check_amounts};
+use super::pods::{add, amounts, check_pod};
 
 /// The largest number of pods that [`Draft::place_many`] places at once. Larger runs would share more cache lines, but
 /// the caller holds the objects of a run in memory.
@@ -340,18 +340,9 @@ fn look_up(
     last: Option<&Arc<Template>>,
 ) -> Option<Found> {
     let name = pod.node_name.as_ref().filter(|name| !name.is_empty())?;
-    let (key, text) = pod.uid.key();
+    check_pod(pod).ok()?;
+    let (key, _) = pod.uid.key();
     let spec = &**pod.template;
-    let resources = &spec.resources;
-    let fits = !pod.uid.is_empty()
-        && check_amounts(pod).is_ok()
-        && pod.name.len() <= LONGEST
-        && text.is_none_or(|text| text.len() <= LONGEST)
-        && spec.volumes.len() + spec.host_ports.len() <= LONGEST
-        && resources.placed.scalars.len() <= LONGEST;
-    if !fits {
-        return None;
-    }
     let (slot, place) = match nodes {
         Some(nodes) => nodes.find(name)?,
         None => listed(cluster, name)?,
@@ -364,7 +355,7 @@ fn look_up(
         template,
         hash: key_hash(key),
         amount: amount(pod),
-        numbers: 1 + spec.volumes.len() + resources.placed.scalars.len(),
+        numbers: 1 + spec.volumes.len() + spec.resources.placed.scalars.len(),
     })
 }
 

@@ -16,7 +16,7 @@ use super::super::table::Interned;
 use super::Draft;
 
 /// The maximum length of a name or uid that a lane can store.
-pub(super) const LONGEST: usize = u16::MAX as usize;
+const LONGEST: usize = u16::MAX as usize;
 
 /// The amounts that a pod adds to its node.
 pub(super) struct Amounts<'a> {

@@ -1,0 +1,146 @@
+//! Preemption: pods of lower priority are evicted for a pod that fits nowhere, and the pod is nominated.
+
+use std::sync::Arc;
+
+use portolan::framework::{AlgorithmConfig, Framework};
+use portolan::log::Event;
+use portolan::model::{LabelSelector, Pod, PodDisruptionBudget, PodSpec, Uid};
+use portolan::scheduler::{PreemptError, WhatIf};
+
+use super::cycles::{cpu, engine, now, scheduler, snapshot};
+
+#[test]
+fn a_pod_of_higher_priority_preempts_a_lower_one() {
+    let (engine, handle) = engine(2, 1_000);
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    for (name, priority) in [("low", 1), ("middle", 5)] {
+        let pod = Arc::new(cpu(name, 800).priority(priority).build());
+        let _ = scheduler.schedule(&pod, now()).unwrap();
+    }
+    let high = Arc::new(cpu("high", 800).priority(9).build());
+    let error = scheduler.schedule(&high, now()).unwrap_err();
+    assert_eq!(error.fit().unwrap().post_filter, None, "{error}");
+    let node = handle.nominator().node_of(&high.uid).expect("the pod is nominated");
+    let after = snapshot(&engine);
+    assert!(after.nodes().flat_map(|node| node.pods()).all(|pod| pod.name() != "low"));
+    // Other pods yield to it until it is placed.
+    let other = Arc::new(cpu("other", 800).priority(9).build());
+    let late = scheduler.schedule(&other, now()).unwrap_err();
+    assert!(late.to_string().contains("Insufficient cpu"), "{late}");
+    let again = Pod { nominated_node_name: Some(node.clone()), ..Pod::clone(&high) };
+    assert_eq!(*scheduler.schedule(&Arc::new(again), now()).unwrap().node(), node);
+    assert_eq!(handle.nominator().node_of(&high.uid), None);
+}
+
+/// Pods of high priority that the engine refuses on every node.
+fn refused_everywhere() -> [Pod; 3] {
+    let high = || cpu("high", 800).priority(9);
+    [
+        Pod { uid: Uid::new(""), ..high().build() },
+        high().memory(-5).build(),
+        high().uid("u".repeat(70_000)).build(),
+    ]
+}
+
+#[test]
+fn no_pod_is_evicted_for_a_pod_that_is_refused_everywhere() {
+    let (engine, handle) = engine(2, 1_000);
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    let placed: Vec<Arc<Pod>> = [("low", 1), ("placed", 9)]
+        .map(|(name, priority)| Arc::new(cpu(name, 800).priority(priority).build()))
+        .into();
+    for pod in &placed {
+        let _ = scheduler.schedule(pod, now()).unwrap();
+    }
+    let claims = |spec: &mut PodSpec| spec.resource_claims = Box::new(["gpu".into()]);
+    let with_claims = cpu("claims", 800).priority(9).spec(claims).build();
+    let twice = Pod::clone(&placed[1]);
+    for high in refused_everywhere().into_iter().chain([with_claims, twice]).map(Arc::new) {
+        let alone = scheduler.schedule(&high, now()).unwrap_err();
+        let in_batch = scheduler.schedule_batch(&[high.clone(), high.clone()], now());
+        for error in in_batch.into_iter().map(Result::unwrap_err).chain([alone]) {
+            assert!(error.to_string().contains("preemption: not eligible: "), "{error}");
+        }
+        assert_eq!(handle.nominator().node_of(&high.uid), None);
+    }
+    assert_eq!(snapshot(&engine).pod_count(), 2);
+}
+
+/// Its nomination would fail the cycles of other pods.
+#[test]
+fn a_pod_that_is_refused_everywhere_is_not_nominated() {
+    let (engine, handle) = engine(1, 1_000);
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    for high in refused_everywhere() {
+        handle.nominator().add(high, "n0".into());
+    }
+    let small = Arc::new(cpu("small", 200).build());
+    assert_eq!(&**scheduler.schedule(&small, now()).unwrap().node(), "n0");
+}
+
+#[test]
+fn the_message_of_preemption_is_that_of_kube_scheduler() {
+    let (engine, handle) = engine(2, 1_000);
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    let error = scheduler.schedule(&Arc::new(cpu("a", 5_000).build()), now()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 \
+         Preemption is not helpful for scheduling."
+    );
+    for n in 0..2 {
+        let _ = scheduler.schedule(&Arc::new(cpu(format!("p{n}"), 800).build()), now()).unwrap();
+    }
+    let error = scheduler.schedule(&Arc::new(cpu("b", 900).build()), now()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No \
+         preemption victims found for incoming pod."
+    );
+}
+
+#[test]
+fn a_simulated_preemption_that_is_refused_changes_nothing() {
+    let (engine, _) = engine(1, 1_000);
+    let low = cpu("low", 800).priority(1).on("n0").build();
+    engine.submit(Event::add_pod(low)).unwrap().wait().unwrap().unwrap();
+    let framework = Arc::new(Framework::default_profile());
+    let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
+    let before = what_if.dump();
+    let high = || cpu("high", 900).priority(5);
+    let claims = |spec: &mut PodSpec| spec.resource_claims = ["device".into()].into();
+    for refused in [
+        Pod { uid: Uid::new(""), ..high().build() },
+        high().memory(-1).build(),
+        high().spec(claims).build(),
+    ] {
+        let error = what_if.preempt(&refused).unwrap_err();
+        assert!(matches!(error, PreemptError::Refused(_)), "{error}");
+        assert_eq!(what_if.dump(), before, "{error}");
+    }
+    assert_eq!(what_if.preempt(&high().build()).unwrap().victims.len(), 1);
+}
+
+#[test]
+fn an_exhausted_budget_protects_its_pods_if_other_victims_exist() {
+    let (engine, _) = engine(2, 1_000);
+    for (name, node) in [("kept", "n0"), ("other", "n1")] {
+        let pod = cpu(name, 800).priority(1).label("app", name).on(node).build();
+        engine.submit(Event::add_pod(pod)).unwrap().wait().unwrap().unwrap();
+    }
+    let budget = PodDisruptionBudget {
+        namespace: "default".into(),
+        name: "b".into(),
+        selector: LabelSelector::from_labels([("app", "kept")]),
+        ..PodDisruptionBudget::default()
+    };
+    let put = portolan::log::Event::PutObject(budget.into());
+    engine.submit(put).unwrap().wait().unwrap().unwrap();
+    let framework = Arc::new(Framework::default_profile());
+    let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
+    let candidate = what_if.preempt(&cpu("wants", 900).priority(5).build()).unwrap();
+    assert_eq!((&*candidate.node, candidate.violations), ("n1", 0));
+    // The next preemptor has no other choice.
+    let candidate = what_if.preempt(&cpu("more", 900).priority(5).build()).unwrap();
+    assert_eq!((&*candidate.node, candidate.violations), ("n0", 1));
+}
