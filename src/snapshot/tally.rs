@@ -465,6 +465,17 @@ mod tests {
         assert_eq!(counted(&first).len(), 2);
     }
 
+    #[test]
+    fn all_pods_of_a_node_are_counted() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("a").cpu(8_000).build()).unwrap();
+        for n in 0..200 {
+            writer.add_pod(pod(format!("p{n}")).label("app", "web").on("a").build()).unwrap();
+        }
+        let all = ("default/web".to_owned(), "a".to_owned(), 200, 200);
+        assert_eq!(counted(writer.cluster()), [all]);
+    }
+
     fn apart() -> PodAffinityTerm {
         PodAffinityTerm {
             topology_key: HOSTNAME.into(),
