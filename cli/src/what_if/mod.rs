@@ -12,6 +12,7 @@
 //! failed nodes are deleted; the answer holds for both moments.
 
 mod answer;
+mod aside;
 mod bound;
 mod budgets;
 mod claims;
@@ -367,6 +368,7 @@ impl<'q> Question<'q> {
             let told = (&mut answer.notes, &mut answer.intake);
             answer.added += copies.add(&simulation.engine, &mut daemons, told)?;
         }
+        simulation.settle(record)?;
         let facts = contents.facts();
         let new = scale::scale(&arguments.scale, &finder, facts, simulation, record, answer)?;
         Ok((new, daemons))

@@ -96,7 +96,9 @@ fn a_drain_moves_evictable_pods_and_names_the_others() {
     let forced = ["--cluster", &cluster, "--drain", "n0", "--force", "--delete-emptydir-data"];
     let (_, answer) = ask(&forced);
     assert_eq!(pods(&answer, "would_not_go"), ["d/kept"]);
-    assert_eq!(pods(&answer, "placed"), ["d/bare", "d/local", "d/web"]);
+    assert_eq!(pods(&answer, "placed"), ["d/local", "d/web"]);
+    let lost = json!([{ "pod": "d/bare", "from": "n0", "why": "evicted, no controller" }]);
+    assert_eq!(answer["lost"], lost);
 }
 
 #[test]
@@ -147,12 +149,12 @@ fn the_report_names_blocked_pods_and_placements() {
     let cluster = cluster("what-if-report");
     let run = portolan(&["what-if", "--cluster", &cluster, "--drain", "n0", "--force"]);
     assert_eq!(run.code, 1, "{}", run.err);
-    let start = "2 pods blocked\n\nnodes     2 (0 added)\ndrained   n0\n\
+    let start = "2 pods blocked, 1 pod lost\n\nnodes     2 (0 added)\ndrained   n0\n\
                  kubectl   drain needs --ignore-daemonsets --force --delete-emptydir-data\n\
-                 moved     2 pods\nplaced    0 pods\n\nblocked:\n  - d/kept on n0: ";
+                 moved     1 pod\nplaced    0 pods\n\nblocked:\n  - d/kept on n0: ";
     assert!(run.out.starts_with(start), "{}", run.out);
-    let end = "placements:\n  - d/bare: n0 → n1\n  - d/web: n0 → n1\n\n\
-               note: no controller would recreate 1 evicted pod\n";
+    let end =
+        "lost:\n  - d/bare on n0: evicted, no controller\n\nplacements:\n  - d/web: n0 → n1\n";
     assert!(run.out.ends_with(end), "{}", run.out);
     let run = portolan(&["what-if", "--cluster", &cluster]);
     assert_eq!((run.code, run.out.lines().next()), (0, Some("all pods can be placed")));
@@ -194,7 +196,7 @@ fn added_pods_preempt_others() {
     let more = list("what-if-preempt", "more.json", &[high]);
     let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more]);
     assert_eq!((code, pods(&answer, "placed")), (1, vec!["d/high".to_owned()]));
-    assert_eq!(answer["preempted"], json!([{ "pod": "d/low", "from": "n0" }]));
+    assert_eq!(answer["preempted"], json!([{ "pod": "d/low", "from": "n0", "by": "d/high" }]));
     assert_eq!(pods(&answer, "unplaced"), ["d/low"]);
     // With a second node, the victim finds another place.
     let (code, answer) = {
