@@ -331,3 +331,66 @@ fn pods_that_are_pending_anyway_do_not_decide_the_answer() {
     let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more]);
     assert_eq!((code, pods(&answer, "unplaced")), (1, vec!["d/large".to_owned()]));
 }
+
+#[test]
+fn pods_that_are_being_deleted_are_not_scheduled() {
+    let mut ending = pending("ending", "100m");
+    ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let cluster = list("what-if-skipped", "cluster.json", &[node("n0"), ending]);
+    let (code, answer) = ask(&["--cluster", &cluster]);
+    assert_eq!((code, pods(&answer, "pending").len(), pods(&answer, "placed").len()), (0, 0, 0));
+    assert_eq!(why(&answer, "skipped"), "skip schedule deleting pod: d/ending");
+}
+
+#[test]
+fn a_terminating_pod_of_a_stateful_set_is_replaced_when_it_has_ended() {
+    let ending = |name: &str, kind: &str| {
+        let mut pod = pod(name, "n0", "800m", Some(kind));
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        pod
+    };
+    let set = list("what-if-ending-set", "set.json", &[node("n0"), ending("db-0", "StatefulSet")]);
+    let more = list("what-if-ending-set", "more.json", &[pending("more", "800m")]);
+    // Its name is free then, and the replacement competes for the node.
+    let (code, answer) = ask(&["--cluster", &set, "--pods", &more]);
+    let nodes = |answer: &Value| answer["placed"].as_array().expect("a list").len();
+    assert_eq!((code, pods(&answer, "placed"), nodes(&answer)), (1, vec!["d/more".into()], 1));
+    assert_eq!(pods(&answer, "unplaced"), ["d/db-0"]);
+    let of_set = ending("web", "ReplicaSet");
+    let replaced = list("what-if-ending-set", "replaced.json", &[node("n0"), of_set]);
+    let (code, answer) = ask(&["--cluster", &replaced, "--pods", &more]);
+    assert_eq!((code, pods(&answer, "unplaced").len()), (0, 0), "{answer}");
+    assert_eq!(pods(&answer, "waiting"), ["d/more"]);
+    assert_eq!(answer["later"], json!({ "terminating_pods": 1, "failed_nodes": 0 }));
+}
+
+#[test]
+fn a_drain_of_a_full_cluster_tries_each_pod_a_few_times() {
+    let attempts = |nodes: usize| {
+        let name = |n: usize| format!("n{n:02}");
+        let mut items: Vec<Value> = (0..nodes).map(|n| node(&name(n))).collect();
+        for n in 0..nodes {
+            items.push(pod(&format!("a{n:02}"), &name(n), "500m", Some("ReplicaSet")));
+            items.push(pod(&format!("b{n:02}"), &name(n), "500m", Some("ReplicaSet")));
+        }
+        let cluster = list("what-if-attempts", &format!("{nodes}.json"), &items);
+        let metrics = cluster.replace(".json", ".txt");
+        let all: Vec<String> = (0..nodes / 2).map(name).collect();
+        let drained = all.iter().map(String::as_str);
+        let options = ["what-if", "--cluster", &cluster, "--metrics-file", &metrics, "--drain"];
+        let run = portolan(&options.into_iter().chain(drained).collect::<Vec<_>>());
+        assert_eq!(
+            run.out.lines().next(),
+            Some(&*format!("{nodes} pods unschedulable")),
+            "{}",
+            run.err
+        );
+        let text = std::fs::read_to_string(&metrics).expect("metrics");
+        let mut counts =
+            text.lines().filter(|line| line.starts_with("scheduler_schedule_attempts_total{"));
+        let count = counts.next().and_then(|line| line.rsplit_once(' ')).expect("a count").1;
+        count.parse::<usize>().expect("a number")
+    };
+    // Each evicted pod is tried when it arrives, and once more when all nodes are drained.
+    assert_eq!((attempts(10), attempts(40)), (2 * 10, 2 * 40));
+}
