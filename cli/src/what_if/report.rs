@@ -39,12 +39,12 @@ fn steps(text: &mut String, upgrade: &Upgrade) {
     let _ = match upgrade.failed() {
         Some(failed) => {
             let done: usize = upgrade.steps[..failed - 1].iter().map(|step| step.nodes.len()).sum();
-            let nodes = count(upgrade.selected, "node");
+            let nodes = count(upgrade.selected(), "node");
             writeln!(text, "the upgrade hangs in step {failed}, after {done} of {nodes}")
         }
         None => {
             let steps = count(upgrade.steps.len(), "step");
-            writeln!(text, "{} upgraded in {steps}", count(upgrade.selected, "node"))
+            writeln!(text, "{} upgraded in {steps}", count(upgrade.selected(), "node"))
         }
     };
     let numbered: Vec<_> = upgrade.steps.iter().enumerate().collect();
@@ -173,9 +173,10 @@ pub(super) fn table(answer: &Answer) -> String {
         let all = found.emptied.len() + found.remaining.len();
         let _ = writeln!(
             text,
-            "{} of {} can be removed, {} {}; at least {} needed: {} ({:.2} s{})",
+            "{} of {} can be removed{}, {} {}; at least {} needed: {} ({:.2} s{})",
             found.emptied.len(),
             count(all, "node"),
+            answer.later.as_ref().map_or(String::new(), |(at, _)| format!(" {}", at.when())),
             found.remaining.len(),
             if found.remaining.len() == 1 { "remains" } else { "remain" },
             found.bound.nodes,
@@ -282,7 +283,7 @@ pub(super) fn json(answer: &Answer) -> Value {
             })
         });
         result["upgrade"] = json!({
-            "nodes": upgrade.selected,
+            "nodes": upgrade.selected(),
             "failed_step": upgrade.failed(),
             "steps": steps.collect::<Vec<_>>(),
         });
