@@ -13,8 +13,10 @@ mod bound;
 mod budgets;
 mod claims;
 mod consolidate;
+mod daemons;
 mod drain;
 mod fail;
+mod model;
 mod nodes;
 mod record;
 mod report;
@@ -26,6 +28,7 @@ mod tests;
 mod upgrade;
 mod volumes;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -47,8 +50,8 @@ use crate::text::count;
 use crate::{Output, arguments, cluster, print};
 
 use budgets::Limits;
+use daemons::Daemons;
 use drain::{BudgetUse, Drains};
-use nodes::Daemons;
 use record::Record;
 use targets::{Finder, Reference, Scale};
 pub(crate) use upgrade::Selection;
@@ -108,12 +111,13 @@ pub(crate) struct Arguments {
     /// Also drain pods with local data, which would be lost.
     #[arg(long)]
     delete_emptydir_data: bool,
-    /// Add COUNT copies of the node in FILE: 3xnode.yaml adds three copies of the node in node.yaml.
+    /// Add COUNT copies of a node in a file or in the cluster: 3xnode.yaml adds three copies of the node in node.yaml,
+    /// and 3xn1 three copies of n1.
     ///
-    /// The letter x separates the two, and COUNT is required, even for one copy: 1xnode.yaml. FILE is read like a file
-    /// of --cluster; its first node is copied, and other objects are ignored. The copies of the node n are named n-1, n-2
-    /// and so on.
-    #[arg(long, value_parser = nodes::Copies::parse, num_args = 1.., value_name = "COUNTxFILE")]
+    /// The letter x separates the two, and COUNT is required, even for one copy: 1xnode.yaml. A file is read like one of
+    /// --cluster; its first node is copied, with the CSINode of the same name. The copies of the node n are named n-1,
+    /// n-2 and so on, and are not cordoned.
+    #[arg(long, value_parser = nodes::Copies::parse, num_args = 1.., value_name = "COUNTxNODE")]
     add: Vec<nodes::Copies>,
     /// Additional pods to schedule: files or directories of pods or of their controllers, or
     /// - for standard input.
@@ -157,6 +161,10 @@ pub(crate) struct Arguments {
 struct Answer {
     nodes: usize,
     added: usize,
+    /// The new nodes whose volume limits are not known.
+    without_limits: BTreeSet<Name>,
+    /// Pods on such nodes, with volumes whose driver has a limit on other nodes.
+    unlimited: Vec<Pod>,
     drained: Vec<Drained>,
     /// Pods that block a drain.
     blocked: Vec<(Pod, Name, Stays)>,
@@ -295,6 +303,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
 
     let snapshot = simulation.engine.reader().map_err(closed)?.snapshot();
     record.finish(&snapshot, &mut answer);
+    answer.unlimited = model::without_known_limits(&answer, &snapshot);
     if !is_for_all && let Some(file) = arguments.config.source().file {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let pending = answer.pending.iter().map(|(pod, _)| pod);
@@ -378,8 +387,7 @@ fn change(
         false => Daemons::none(),
     };
     for copies in &arguments.add {
-        let told = (&mut answer.notes, &mut answer.intake);
-        answer.added += copies.add(&simulation.engine, &mut daemons, told)?;
+        copies.add(&mut daemons, simulation, record, answer)?;
     }
     let scaled = &arguments.scale;
     let new = scale::scale(scaled, &finder, facts, &mut scales, simulation, record, answer)?;

@@ -74,20 +74,20 @@ pub(super) fn table(answer: &Answer) -> String {
     let parts = parts.iter().filter(|(pods, _)| *pods > 0);
     let parts: Vec<String> =
         parts.map(|(pods, what)| format!("{} {what}", count(*pods, "pod"))).collect();
-    let _ = match parts.is_empty() {
-        true => match answer.pending.len() {
-            0 => writeln!(text, "all pods can be placed\n"),
-            pods => writeln!(
-                text,
-                "all pods can be placed, except {} without the change\n",
-                match pods {
-                    1 => "1 pod that is also pending".to_owned(),
-                    _ => format!("{pods} pods that are also pending"),
-                }
-            ),
-        },
-        false => writeln!(text, "{}\n", parts.join(", ")),
+    let mut first = match (parts.is_empty(), answer.pending.len()) {
+        (true, 0) => "all pods can be placed".to_owned(),
+        (true, 1) => "all pods can be placed, except 1 pod that is also pending without the change"
+            .to_owned(),
+        (true, pods) => format!(
+            "all pods can be placed, except {pods} pods that are also pending without the change"
+        ),
+        (false, _) => parts.join(", "),
     };
+    if !answer.unlimited.is_empty() {
+        let pods = count(answer.unlimited.len(), "pod");
+        let _ = write!(first, "; the volume limits of added nodes are unknown for {pods}");
+    }
+    let _ = writeln!(text, "{first}\n");
     let _ = writeln!(text, "nodes     {} ({} added)", answer.nodes, answer.added);
     if !answer.drained.is_empty() {
         let drained = answer.drained.iter().map(|drained| match drained.waits {
@@ -232,6 +232,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "ok": answer.is_ok(),
         "nodes": answer.nodes,
         "added": answer.added,
+        "unknown_limits": answer.unlimited.iter().map(key).collect::<Vec<_>>(),
         "drained": drained.collect::<Vec<_>>(),
         "budget_waits": waits,
         "preempted": preempted.collect::<Vec<_>>(),

@@ -14,9 +14,10 @@ use portolan_k8s::IntOrPercent;
 use crate::error::Failure;
 use crate::simulation::{Simulation, closed};
 
+use super::daemons::Daemons;
 use super::drain::{Drains, cordon};
 use super::fail::remove_nodes;
-use super::nodes::{Daemons, copy};
+use super::model::Model;
 use super::record::Record;
 use super::{Answer, key};
 
@@ -190,8 +191,12 @@ pub(super) fn upgrade(
                     "--upgrade: the new node would be named {name}, which exists: rename that node"
                 )));
             }
-            let new = Node { unschedulable: false, ..copy(node, name) };
-            daemons.join(&simulation.engine, new)?;
+            let model = Model::of(Node::clone(node), &[], reader.refresh());
+            let new = model.copy(name.clone());
+            if !new.has_limits {
+                answer.without_limits.insert(name);
+            }
+            daemons.join(new, simulation, record)?;
         }
         for node in batch {
             cordon(&simulation.engine, node, true)?;
