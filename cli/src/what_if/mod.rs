@@ -6,8 +6,8 @@
 //! without the change, so that the answer depends on the change alone.
 //!
 //! The parts of a change take place in a fixed order: controllers and pods are removed, nodes
-//! join, controllers become smaller, nodes fail, are drained and upgraded, and at the end new
-//! pods arrive. Each part starts when the part before it has settled.
+//! join, controllers become smaller and larger, nodes fail, are drained and upgraded, and at the
+//! end new pods arrive. Each part starts when the part before it has settled.
 
 mod bound;
 mod budgets;
@@ -59,7 +59,7 @@ pub(crate) use upgrade::Selection;
 /// Simulate changes of nodes and controllers and show where pods would go.
 ///
 /// The changes can be combined. Controllers and pods are removed first; then nodes join,
-/// controllers become smaller, nodes fail, are drained and upgraded; at the end new pods arrive.
+/// controllers are scaled, nodes fail, are drained and upgraded; at the end new pods arrive.
 ///
 /// The exit status is 1 if a pod is left without a node, is lost, or blocks a drain. Pods that are pending even without
 /// the change do not count.
@@ -391,6 +391,7 @@ fn change(
     }
     let scaled = &arguments.scale;
     let new = scale::scale(scaled, &finder, facts, &mut scales, simulation, record, answer)?;
+    add_pods(new, contents, simulation, record, answer)?;
     fail::fail(&arguments.fail_node, facts, simulation, record, answer)?;
     answer.is_loss_accepted = arguments.force;
     limits.update(&scales, simulation, record)?;
@@ -419,10 +420,19 @@ fn change(
         let put = event(&simulation.engine, Event::put_object(object))?;
         put.map_err(|error| Failure::Refused { object: name, error })?;
     }
-    let mut more = added.pods;
-    more.splice(0..0, new);
-    record.refuse_known(&more, &contents.files(), &simulation.engine)?;
-    let free = bound::add(more, simulation, record, &mut answer.notes)?;
+    add_pods(added.pods, contents, simulation, record, answer)
+}
+
+/// Adds new pods to the cluster.
+fn add_pods(
+    pods: Vec<Pod>,
+    contents: &cluster::Contents,
+    simulation: &mut Simulation,
+    record: &mut Record,
+    answer: &mut Answer,
+) -> Result<(), Failure> {
+    record.refuse_known(&pods, &contents.files(), &simulation.engine)?;
+    let free = bound::add(pods, simulation, record, &mut answer.notes)?;
     arrive(simulation, record, &free)
 }
 
