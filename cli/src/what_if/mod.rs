@@ -22,6 +22,7 @@ mod record;
 mod report;
 mod rows;
 mod scale;
+mod selection;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -53,8 +54,9 @@ use budgets::Limits;
 use daemons::Daemons;
 use drain::{BudgetUse, Drains};
 use record::Record;
-use targets::{Finder, Reference, Scale};
-pub(crate) use upgrade::Selection;
+use selection::Nodes;
+pub(crate) use selection::Selection;
+use targets::{Finder, Reference, Removal, Scale};
 
 /// Simulate changes of nodes and controllers and show where pods would go.
 ///
@@ -72,22 +74,29 @@ pub(crate) struct Arguments {
     drain: Vec<String>,
     /// Cordon and drain the nodes with these labels instead, such as pool=a, as `kubectl drain
     /// --selector` does.
-    #[arg(long, value_parser = upgrade::Selection::parse, conflicts_with = "drain")]
-    selector: Option<upgrade::Selection>,
+    #[arg(long, value_parser = Selection::parse, conflicts_with = "drain")]
+    selector: Option<Selection>,
     /// Accepted for compatibility with kubectl: pods of daemon sets always stay on drained nodes.
     #[arg(long)]
     ignore_daemonsets: bool,
-    /// Nodes that fail at the same moment and do not return; budgets do not apply.
+    /// Nodes that fail at the same moment and do not return, by name or by a label selector such as pool=a; budgets do
+    /// not apply.
     ///
     /// Pods are replaced after the time for which they tolerate the failure. Pods without a
     /// controller are lost, which --force accepts.
-    #[arg(long, value_parser = targets::node, num_args = 1.., value_name = "NODE")]
-    fail_node: Vec<String>,
-    /// Delete controllers with their pods, or single pods, such as deployment/web or pod/web-0.
+    #[arg(long, value_parser = Nodes::parse, num_args = 1.., value_name = "NODE|SELECTOR")]
+    fail_node: Vec<Nodes>,
+    /// Zones whose nodes all fail, as with --fail-node.
     ///
-    /// A pod that has a controller is recreated.
-    #[arg(long, value_parser = Reference::parse, num_args = 1.., value_name = "KIND/NAME")]
-    remove: Vec<Reference>,
+    /// The zone of a node is its label topology.kubernetes.io/zone or failure-domain.beta.kubernetes.io/zone.
+    #[arg(long, value_parser = Nodes::zone, num_args = 1.., value_name = "ZONE")]
+    fail_zone: Vec<Nodes>,
+    /// Delete controllers with their pods, or single pods, such as deployment/web, pod/web-0, or pods/app=web for the
+    /// pods with this label.
+    ///
+    /// A pod that has a controller is recreated. Controllers are selected by their own labels.
+    #[arg(long, value_parser = Removal::parse, num_args = 1.., value_name = "KIND/NAME|KIND/SELECTOR")]
+    remove: Vec<Removal>,
     /// Change the number of pods of a controller, such as deployment/web=5.
     ///
     /// For a Job, this is the number of pods that run at once.
@@ -97,8 +106,8 @@ pub(crate) struct Arguments {
     #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Upgrade the nodes with these labels in steps, such as pool=a, or all.
-    #[arg(long, value_parser = upgrade::Selection::parse, value_name = "SELECTOR")]
-    upgrade: Option<upgrade::Selection>,
+    #[arg(long, value_parser = Selection::parse, value_name = "SELECTOR")]
+    upgrade: Option<Selection>,
     /// Nodes per step that are replaced by new nodes, as a number or a percentage.
     #[arg(long, value_parser = upgrade::amount, default_value = "1", requires = "upgrade", value_name = "N|N%")]
     max_surge: IntOrPercent,
@@ -235,15 +244,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// Refuses options that contradict each other.
-fn check(arguments: &Arguments) -> Result<(), Failure> {
+fn check(
+    arguments: &Arguments,
+    failing: &[String],
+    controllers: &[PodController],
+) -> Result<(), Failure> {
     let contradicts = |object: &str, one: &str, other: &str| {
         Failure::Usage(format!("{object} is in {one} and in {other}: name it in one of them"))
     };
-    let Arguments { drain, fail_node, remove, scale, .. } = arguments;
-    if let Some(node) = drain.iter().find(|node| fail_node.contains(node)) {
-        return Err(contradicts(&format!("node {node}"), "--drain", "--fail-node"));
+    let Arguments { drain, remove, scale, .. } = arguments;
+    if let Some(node) = drain.iter().find(|node| failing.contains(node)) {
+        let fail = if arguments.fail_zone.is_empty() { "--fail-node" } else { "--fail-zone" };
+        return Err(contradicts(&format!("node {node}"), "--drain", fail));
     }
-    let is_removed = |of: &Reference| remove.iter().any(|it| it.is_same(of));
+    let is_removed = |of: &Reference| {
+        let mut controllers = controllers.iter().filter(|it| of.is_of(it));
+        let is_named = |it: &Removal| matches!(it, Removal::Named(it) if it.is_same(of));
+        remove.iter().any(is_named)
+            || controllers.any(|controller| remove.iter().any(|it| it.covers(controller)))
+    };
     if let Some(Scale { of, .. }) = scale.iter().find(|scale| is_removed(&scale.of)) {
         return Err(contradicts(&format!("{}/{}", of.kind, of.name), "--remove", "--scale"));
     }
@@ -259,7 +278,6 @@ fn check(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
-    check(arguments)?;
     let sink = arguments.metrics.open()?;
     let (mut contents, added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
@@ -352,10 +370,15 @@ fn change(
     let mut reader = simulation.engine.reader().map_err(closed)?;
     let mut scales = Scales::of(contents.controllers());
     let facts = contents.facts();
+    let nodes = arguments.fail_node.iter().chain(&arguments.fail_zone);
+    let failing: Vec<Vec<String>> =
+        nodes.map(|nodes| nodes.names(reader.refresh())).collect::<Result<_, _>>()?;
+    let failing = drain::once(&failing.concat());
+    check(arguments, &failing, contents.controllers())?;
     let changes_pods = !record.is_empty()
         || !arguments.remove.is_empty()
         || !arguments.scale.is_empty()
-        || !arguments.fail_node.is_empty();
+        || !failing.is_empty();
     let limits = match changes_pods {
         true => Limits::of(contents.budget_limits(), facts, &scales, reader.refresh(), record),
         false => Limits::new(contents.budget_limits(), facts),
@@ -366,15 +389,15 @@ fn change(
     let finder = Finder { controllers: contents.controllers(), scales: &initial, namespace };
     scale::remove(&arguments.remove, &finder, simulation, record, answer)?;
     let is_kept = |it: &&PodController| {
-        let is_removed = |of: &Reference| of.kind == it.kind.as_str() && of.name == it.name;
-        !arguments.remove.iter().any(is_removed) || namespace.is_some_and(|of| of != &*it.namespace)
+        !arguments.remove.iter().any(|removal| removal.covers(it))
+            || namespace.is_some_and(|of| of != &*it.namespace)
     };
     // The nodes of the cluster, not the added ones.
     let drained = match &arguments.selector {
         Some(selection) => {
             let nodes = selection.nodes(reader.refresh(), "--selector")?;
             let names = nodes.iter().map(|node| node.name.to_string());
-            names.filter(|name| !arguments.fail_node.contains(name)).collect()
+            names.filter(|name| !failing.contains(name)).collect()
         }
         None => arguments.drain.clone(),
     };
@@ -392,7 +415,7 @@ fn change(
     let scaled = &arguments.scale;
     let new = scale::scale(scaled, &finder, facts, &mut scales, simulation, record, answer)?;
     add_pods(new, contents, simulation, record, answer)?;
-    fail::fail(&arguments.fail_node, facts, simulation, record, answer)?;
+    fail::fail(&failing, facts, simulation, record, answer)?;
     answer.is_loss_accepted = arguments.force;
     limits.update(&scales, simulation, record)?;
 
