@@ -11,6 +11,7 @@ use portolan::model::{
 use portolan_k8s::{ControllerKind, PodController};
 
 use crate::error::Failure;
+use crate::replacement::recreated;
 use crate::simulation::{Simulation, closed, event};
 
 use super::enter;
@@ -22,21 +23,24 @@ use super::record::Record;
 const ELIGIBILITY: [&str; 4] = ["NodeName", "NodeUnschedulable", "NodeAffinity", "TaintToleration"];
 
 /// The daemon sets of the files, and those known only from their pods.
-pub(super) struct Daemons<'c> {
-    sets: Vec<&'c PodController>,
+pub(super) struct Daemons {
+    sets: Vec<PodController>,
     seen: Vec<Pod>,
     framework: Framework,
 }
 
-impl Daemons<'_> {
+impl Daemons {
     /// No daemon sets.
-    pub(super) fn none() -> Daemons<'static> {
+    pub(super) fn none() -> Daemons {
         Daemons { sets: Vec::new(), seen: Vec::new(), framework: Framework::default_profile() }
     }
 
-    pub(super) fn of<'c>(cluster: &Cluster, controllers: &'c [PodController]) -> Daemons<'c> {
-        let is_set = |it: &&PodController| it.kind == ControllerKind::DaemonSet;
-        let sets: Vec<&PodController> = controllers.iter().filter(is_set).collect();
+    pub(super) fn of(
+        cluster: &Cluster,
+        controllers: impl Iterator<Item = PodController>,
+    ) -> Daemons {
+        let sets = controllers.filter(|it| it.kind == ControllerKind::DaemonSet);
+        let sets: Vec<PodController> = sets.collect();
         let mut seen: BTreeMap<(Name, Name), Pod> = BTreeMap::new();
         for pod in cluster.nodes().flat_map(|node| node.pods()) {
             let owners = pod.template().owners.iter();
@@ -45,7 +49,7 @@ impl Daemons<'_> {
             let key = (pod.namespace().clone(), owner.name.clone());
             let is_known = sets.iter().any(|set| (&set.namespace, &set.name) == (&key.0, &key.1));
             if !is_known && !seen.contains_key(&key) {
-                seen.insert(key, pod.to_pod());
+                seen.insert(key, recreated(pod.to_pod()));
             }
         }
         let seen = seen.into_values().collect();
@@ -82,7 +86,7 @@ impl Daemons<'_> {
                     placed += 1;
                 }
                 Some(status) if ELIGIBILITY.contains(&status.plugin) => {}
-                Some(_) => enter(simulation, record, pod, None)?,
+                Some(_) => enter(simulation, record, &pod, None)?,
             }
         }
         Ok(placed)
@@ -115,7 +119,6 @@ fn moved(pod: &Pod, node: &Name) -> Pod {
         uid: Uid::new(&format!("{}/{name}", pod.namespace())),
         name: name.into(),
         template: Template::new(spec),
-        node_name: None,
         ..pod.clone()
     }
 }

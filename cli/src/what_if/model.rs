@@ -13,7 +13,7 @@ use portolan::model::{
     NodeLabels, Object, Operator, Pod, Requirement, VolumeSource,
 };
 
-use super::Answer;
+use super::answer::Answer;
 
 /// The taints of a node that is not in service, or is about to be removed.
 const CONDITIONS: [&str; 13] = [
@@ -146,7 +146,8 @@ impl Model {
 /// The pods on new nodes without known limits that have a volume whose driver has a limit on other nodes. O(placements).
 pub(super) fn without_known_limits(answer: &Answer, cluster: &Cluster) -> Vec<Pod> {
     let is_on_such = |node: &Name| answer.without_limits.contains(node);
-    let mut on = answer.placed.iter().filter(|(.., node)| is_on_such(node)).peekable();
+    let placed = answer.last().placed.iter();
+    let mut on = placed.filter(|row| row.to.as_ref().is_some_and(is_on_such)).peekable();
     if on.peek().is_none() {
         return Vec::new();
     }
@@ -157,7 +158,7 @@ pub(super) fn without_known_limits(answer: &Answer, cluster: &Cluster) -> Vec<Po
         let mut drivers = pod.template.volumes.iter().filter_map(|it| driver(it, pod, cluster));
         drivers.any(|driver| limited.contains(&*driver))
     };
-    on.filter(|(pod, ..)| is_limited(pod)).map(|(pod, ..)| pod.clone()).collect()
+    on.filter(|row| is_limited(&row.pod)).map(|row| row.pod.clone()).collect()
 }
 
 /// The CSI driver that attaches a volume of the pod.

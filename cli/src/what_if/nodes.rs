@@ -12,7 +12,7 @@ use crate::names::did_you_mean;
 use crate::simulation::{Simulation, closed};
 use crate::text::{count, shortened};
 
-use super::Answer;
+use super::answer::Answer;
 use super::daemons::Daemons;
 use super::model::Model;
 use super::record::Record;
@@ -48,7 +48,7 @@ impl Copies {
     /// Adds the nodes, with the pods of the daemon sets.
     pub(super) fn add(
         &self,
-        daemons: &mut Daemons<'_>,
+        daemons: &mut Daemons,
         simulation: &mut Simulation,
         record: &mut Record,
         answer: &mut Answer,
@@ -70,6 +70,8 @@ impl Copies {
             }
             placed += daemons.join(new, simulation, record)?;
         }
+        simulation.settle(record)?;
+        simulation.expire_permits(record)?;
         answer.added += self.count;
         if placed > 0 {
             let pods = count(placed, "daemon set pod");

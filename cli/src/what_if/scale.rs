@@ -4,16 +4,17 @@ use std::collections::{HashMap, HashSet};
 
 use portolan::log::Event;
 use portolan::model::{Name, Object, Pod, PodSpec, Template, Uid, VolumeSource};
-use portolan_k8s::{PodController, PodFacts, Scales};
+use portolan_k8s::{PodController, PodFacts};
 
 use crate::error::Failure;
-use crate::simulation::{Simulation, closed, event, recreated, refused};
+use crate::replacement::{is_bare, ordinal, recreated};
+use crate::simulation::{Simulation, closed, event, refused};
 
+use super::answer::{Answer, Scaled};
 use super::claims::{claims, renamed};
-use super::drain::is_bare;
-use super::record::Record;
+use super::record::{End, Record};
 use super::targets::{Finder, Reference, Removal, Scale, Target};
-use super::{Answer, Scaled, enter, volumes};
+use super::{enter, volumes};
 
 /// Deletes controllers with their pods, or single pods, at once, as `kubectl delete` does: a pod that
 /// has a controller is recreated.
@@ -46,7 +47,11 @@ pub(super) fn remove(
             let owners = target.controller.iter().flat_map(|it| it.owners.iter());
             let is_recreated =
                 removal.kind() == "ReplicaSet" && owners.into_iter().any(|it| it.controller);
-            for pod in target.pods {
+            if !is_recreated {
+                record.replacements.remove(removal.kind(), &target.namespace, &target.name);
+            }
+            // A pod that is being deleted ends in any case.
+            for pod in target.pods.into_iter().filter(|pod| pod.deletion_time.is_none()) {
                 if !deleted.insert(pod.uid.clone()) {
                     continue;
                 }
@@ -59,7 +64,7 @@ pub(super) fn remove(
         }
     }
     for (pod, from) in returning {
-        enter(simulation, record, recreated(pod), from)?;
+        enter(simulation, record, &recreated(pod), from.as_ref())?;
     }
     simulation.settle(record)?;
     simulation.expire_permits(record)
@@ -76,7 +81,7 @@ fn delete_pod(
         None => Event::RemovePending(pod.uid.clone()),
     };
     event(&simulation.engine, gone)?.map_err(|error| refused(pod, error))?;
-    record.is_gone(&pod.uid);
+    record.ends(pod, pod.node_name.as_ref(), End::Deleted);
     Ok(pod.node_name.clone())
 }
 
@@ -86,7 +91,6 @@ pub(super) fn scale(
     wanted: &[Scale],
     finder: &Finder<'_>,
     facts: &PodFacts,
-    scales: &mut Scales,
     simulation: &mut Simulation,
     record: &mut Record,
     answer: &mut Answer,
@@ -95,7 +99,7 @@ pub(super) fn scale(
     for Scale { of, replicas } in wanted {
         let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
         let target = finder.find("--scale", of, &cluster, record)?;
-        let Target { namespace, controller, mut pods } = target;
+        let Target { namespace, controller, mut pods, .. } = target;
         // A terminating pod is replaced already.
         pods.retain(|pod| pod.deletion_time.is_none());
         let from = pods.len();
@@ -104,7 +108,7 @@ pub(super) fn scale(
             from,
             to: *replicas,
         });
-        scales.set(of.kind, &namespace, &of.name, *replicas);
+        record.replacements.scale(of.kind, &namespace, &of.name, *replicas);
         if *replicas >= from {
             let more = more(of, &namespace, controller, &pods, replicas - from)?;
             let claims =
@@ -159,11 +163,6 @@ fn rank(of: &Reference, pods: &mut [Pod], facts: &PodFacts) {
             pod.uid.to_string(),
         )
     });
-}
-
-/// The ordinal of a stateful set's pod.
-fn ordinal(name: &str) -> Option<u64> {
-    name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok())
 }
 
 /// New pods of a controller: from its template, or copies of one of its pods if the controller is not in the input.

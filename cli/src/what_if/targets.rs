@@ -158,6 +158,7 @@ impl Scale {
 /// The objects of the cluster that a reference names.
 pub(super) struct Target<'c> {
     pub(super) namespace: Name,
+    pub(super) name: Name,
     /// The controller itself, if it is in the input.
     pub(super) controller: Option<&'c PodController>,
     /// The pods, with the nodes of those that are placed, in the order of their names.
@@ -166,11 +167,13 @@ pub(super) struct Target<'c> {
 
 impl<'c> Target<'c> {
     fn of(controller: &'c PodController) -> Target<'c> {
-        Target { controller: Some(controller), ..Target::in_namespace(&controller.namespace) }
+        let known = Target::called(&controller.namespace, &controller.name);
+        Target { controller: Some(controller), ..known }
     }
 
-    fn in_namespace(namespace: &Name) -> Target<'c> {
-        Target { namespace: namespace.clone(), controller: None, pods: Vec::new() }
+    fn called(namespace: &Name, name: &Name) -> Target<'c> {
+        let (namespace, name) = (namespace.clone(), name.clone());
+        Target { namespace, name, controller: None, pods: Vec::new() }
     }
 }
 
@@ -217,7 +220,7 @@ impl<'c> Finder<'c> {
         self.each_pod(reference.kind, cluster, record, |namespace, name, _, pod| {
             if *name == *reference.name {
                 let target = found.entry(namespace.clone());
-                target.or_insert_with(|| Target::in_namespace(namespace)).pods.push(pod());
+                target.or_insert_with(|| Target::called(namespace, &name)).pods.push(pod());
             }
             names.insert(name);
         });
@@ -248,7 +251,8 @@ impl<'c> Finder<'c> {
         self.each_pod(kind, cluster, record, |namespace, name, template, pod| {
             let key = (namespace.clone(), name);
             if *kind == "Pod" && labels.selects_labels(&template.labels) {
-                found.insert(key, Target { pods: vec![pod()], ..Target::in_namespace(namespace) });
+                let target = Target { pods: vec![pod()], ..Target::called(namespace, &key.1) };
+                found.insert(key, target);
             } else if let Some(target) = found.get_mut(&key) {
                 target.pods.push(pod());
             }
@@ -290,7 +294,7 @@ impl<'c> Finder<'c> {
         for info in cluster.nodes().flat_map(|node| node.pods()) {
             one(info.template(), info.name(), &|| info.to_pod());
         }
-        for pod in record.waiting(cluster) {
+        for pod in record.waiting() {
             one(&pod.template, &pod.name, &|| Pod { node_name: None, ..pod.clone() });
         }
     }

@@ -82,7 +82,7 @@ mod wire_storage;
 mod workloads;
 mod yaml;
 
-pub use budgets::{BudgetLimit, IntOrPercent, Limit, PodFacts, Scaled, Scales};
+pub use budgets::{BudgetLimit, Health, IntOrPercent, Limit, PodCounts, PodFacts, Scaled, Scales};
 pub use copies::Mark;
 pub use defaults::Defaulted;
 pub use digest::{Digest, node_digest, pod_digest};

@@ -138,7 +138,8 @@ impl PodController {
     }
 
     /// Returns the ordinals of a stateful set, or as many numbers as the controller has pods.
-    pub(super) fn ordinals(&self) -> std::ops::Range<usize> {
+    #[must_use]
+    pub fn ordinals(&self) -> std::ops::Range<usize> {
         match self.kind {
             ControllerKind::StatefulSet => self.first..self.first.saturating_add(self.replicas),
             _ => 0..self.replicas,
