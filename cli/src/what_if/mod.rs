@@ -304,7 +304,7 @@ impl<'q> Question<'q> {
         check(arguments, &failing, contents.controllers())?;
         let drained = self.drained(reader.refresh(), &failing)?;
         let mut daemons = self.scale(simulation, record, answer)?;
-        let failed = fail::fail(&failing, facts, simulation, record)?;
+        let mut failed = fail::fail(&failing, facts, simulation, record)?;
         answer.failed = failed.nodes.clone();
         answer.is_loss_accepted = arguments.force;
         limits.update(simulation, record)?;
@@ -327,6 +327,7 @@ impl<'q> Question<'q> {
             )?;
         }
         self.add(added, simulation, record, answer)?;
+        failed.end_placed(simulation, record)?;
         blocked.extend(of_upgrade.iter().cloned());
         let now = reader.snapshot();
         answer.now = Effects::between(&without[0], &record.outcome(&now));
@@ -396,6 +397,7 @@ impl<'q> Question<'q> {
         for copies in &arguments.add {
             copies.add(&mut daemons, simulation, record, answer)?;
         }
+        simulation.settle(record)?;
         let facts = contents.facts();
         let new = scale::scale(&arguments.scale, &finder, facts, simulation, record, answer)?;
         self.add_pods(new, simulation, record, answer)?;

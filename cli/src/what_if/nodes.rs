@@ -70,8 +70,6 @@ impl Copies {
             }
             placed += daemons.join(new, simulation, record)?;
         }
-        simulation.settle(record)?;
-        simulation.expire_permits(record)?;
         answer.added += self.count;
         if placed > 0 {
             let pods = count(placed, "daemon set pod");
