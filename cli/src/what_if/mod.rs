@@ -19,6 +19,7 @@ mod consolidate;
 mod daemons;
 mod difference;
 mod drain;
+mod each;
 mod fail;
 mod model;
 mod nodes;
@@ -47,7 +48,7 @@ use portolan_k8s::{IntOrPercent, PodController};
 
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
-use crate::policy::ConfigFile;
+use crate::policy::{self, ConfigFile};
 use crate::simulation::{Simulation, closed, event};
 use crate::text::count;
 use crate::{Output, arguments, cluster, print};
@@ -57,6 +58,7 @@ use budgets::Limits;
 use daemons::Daemons;
 use difference::{Effects, Outcome};
 use drain::Drains;
+use each::Base;
 use record::{End, Record};
 use selection::Nodes;
 pub(crate) use selection::Selection;
@@ -96,6 +98,11 @@ pub(crate) struct Arguments {
     /// The zone of a node is its label topology.kubernetes.io/zone or failure-domain.beta.kubernetes.io/zone.
     #[arg(long, value_parser = Nodes::zone, num_args = 1.., value_name = "ZONE")]
     fail_zone: Vec<Nodes>,
+    /// Let every node or zone fail in turn, each on its own, and list the worst failures.
+    ///
+    /// The failures begin with the cluster at the end of the other changes.
+    #[arg(long, value_enum, conflicts_with_all = ["fail_node", "fail_zone"], value_name = "DOMAIN")]
+    each: Option<each::Domain>,
     /// Delete controllers with their pods, or single pods, such as deployment/web, pod/web-0, or pods/app=web for the
     /// pods with this label.
     ///
@@ -226,12 +233,13 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let sink = arguments.metrics.open()?;
     let (contents, added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
-    let without = without_change(arguments, &contents)?;
-    let mut start = Start::new(arguments, &contents, metrics::of(&sink))?;
+    let config = arguments.config.source().read()?;
+    let without = without_change(arguments, &config, &contents)?;
+    let mut start = Start::new(arguments, &config, &contents, metrics::of(&sink))?;
     let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
     let mut answer = Answer { notes, intake, ..Answer::default() };
     answer.notes.append(&mut start.notes);
-    let question = Question { arguments, contents: &contents, without: &without };
+    let question = Question { arguments, config: &config, contents: &contents, without: &without };
     let changed = question.change(&mut start, added, &mut answer)?;
     start.warn(arguments, &mut answer);
     question.count_more(&start, &changed, &mut answer)?;
@@ -254,9 +262,10 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
 /// What becomes of the cluster without the change: now, and when the pods that are being deleted have ended.
 fn without_change(
     arguments: &Arguments,
+    config: &policy::Text<'_>,
     contents: &cluster::Contents,
 ) -> Result<[Outcome; 2], Failure> {
-    let mut start = Start::new(arguments, contents, None)?;
+    let mut start = Start::new(arguments, config, contents, None)?;
     start.settle()?;
     let now = start.outcome()?;
     start.end_terminating()?;
@@ -266,6 +275,7 @@ fn without_change(
 /// A question about a cluster.
 struct Question<'q> {
     arguments: &'q Arguments,
+    config: &'q policy::Text<'q>,
     contents: &'q cluster::Contents,
     /// What becomes of the cluster without the change.
     without: &'q [Outcome; 2],
@@ -292,7 +302,7 @@ impl<'q> Question<'q> {
         added: cluster::Added,
         answer: &mut Answer,
     ) -> Result<Changed<'q>, Failure> {
-        let Question { arguments, contents, without } = *self;
+        let Question { arguments, config, contents, without } = *self;
         let mut reader = start.simulation.engine.reader().map_err(closed)?;
         let (limits, facts) = (contents.budget_limits(), contents.facts());
         let mut limits = Limits::new(limits, facts, reader.refresh(), &start.record);
@@ -332,6 +342,10 @@ impl<'q> Question<'q> {
         let now = reader.snapshot();
         answer.now = Effects::between(&without[0], &record.outcome(&now));
         answer.now.blocked = blocked;
+        if let Some(domain) = arguments.each {
+            let base = Base::new(arguments, config, facts, &now, record);
+            answer.each = Some(base.each(domain)?);
+        }
 
         let later = Later { terminating: start.terminating.len(), failed: failed.nodes.len() };
         if later != Later::default() {
