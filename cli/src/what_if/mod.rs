@@ -21,6 +21,8 @@ mod difference;
 mod drain;
 mod each;
 mod fail;
+#[cfg(test)]
+mod failure_tests;
 mod model;
 mod nodes;
 mod record;

@@ -13,9 +13,9 @@ use super::difference::Effects;
 use super::{Arguments, answer};
 
 #[derive(Parser)]
-struct Question {
+pub(super) struct Question {
     #[command(flatten)]
-    arguments: Arguments,
+    pub(super) arguments: Arguments,
 }
 
 #[derive(Parser)]
@@ -27,7 +27,7 @@ struct Replayed {
 /// The node of each pod.
 type Placements = BTreeMap<String, String>;
 
-fn file(name: &str, items: &[Value]) -> PathBuf {
+pub(super) fn file(name: &str, items: &[Value]) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("portolan-what-if-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let (path, list) =
