@@ -12,6 +12,7 @@
 //! failed nodes are deleted; the answer holds for both moments.
 
 mod answer;
+mod aside;
 mod bound;
 mod budgets;
 mod claims;

@@ -227,7 +227,7 @@ pub(super) fn table(answer: &Answer) -> String {
     text.trim_end().to_owned()
 }
 
-/// Rows with these fields.
+/// Rows with these fields, and a mark on those that also happen without the change.
 fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Value> {
     let one = |row: &Row| {
         let mut object = json!({ "pod": key(&row.pod) });
@@ -238,7 +238,9 @@ fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Val
                 _ => json!(row.why),
             };
         }
-        object["without_change"] = json!(row.without_change);
+        if row.without_change {
+            object["without_change"] = json!(true);
+        }
         object
     };
     rows.into_iter().map(one).collect()
@@ -322,7 +324,10 @@ pub(super) fn json(answer: &Answer) -> Value {
         });
     }
     if let Some(FitMore { pod, now, later }) = &answer.fit_more {
-        result["fit_more"] = json!({ "pod": &**pod, "count": later, "now": now });
+        result["fit_more"] = json!({ "pod": &**pod, "count": later });
+        if answer.later.is_some() {
+            result["fit_more"]["now"] = json!(now);
+        }
     }
     if let Some(found) = &answer.consolidated {
         let emptied = found.emptied.iter();

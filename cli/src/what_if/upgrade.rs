@@ -113,6 +113,7 @@ pub(super) fn upgrade(
             let stay = done.blocked.into_iter();
             blocked.extend(stay.map(|(pod, why)| (pod, node.name.clone(), why)));
         }
+        drains.end(simulation, record)?;
         step.pending = record.displaced().map(key).collect();
         let is_blocked = step.blocked > 0;
         upgrade.steps.push(step);
