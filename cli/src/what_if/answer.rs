@@ -1,6 +1,6 @@
 //! The answer to a question, and the moments at which it holds.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use portolan::model::{Name, Pod, Uid};
 
@@ -18,9 +18,7 @@ use super::upgrade::Upgrade;
 pub(super) struct Answer {
     pub(super) nodes: usize,
     pub(super) added: usize,
-    /// The new nodes whose volume limits are not known.
-    pub(super) without_limits: BTreeSet<Name>,
-    /// Pods on such nodes, with volumes whose driver has a limit on other nodes.
+    /// Pods on new nodes whose volume limits are not known, with volumes whose driver has a limit on other nodes.
     pub(super) unlimited: Vec<Pod>,
     pub(super) drained: Vec<Drained>,
     /// The effects of the change when it has settled.

@@ -1,6 +1,6 @@
 //! The pods that daemon sets create on new nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use portolan::Cluster;
 use portolan::framework::Framework;
@@ -27,12 +27,19 @@ pub(super) struct Daemons {
     sets: Vec<PodController>,
     seen: Vec<Pod>,
     framework: Framework,
+    /// The new nodes whose volume limits are not known.
+    pub(super) without_limits: BTreeSet<Name>,
 }
 
 impl Daemons {
     /// No daemon sets.
     pub(super) fn none() -> Daemons {
-        Daemons { sets: Vec::new(), seen: Vec::new(), framework: Framework::default_profile() }
+        Daemons {
+            sets: Vec::new(),
+            seen: Vec::new(),
+            framework: Framework::default_profile(),
+            without_limits: BTreeSet::new(),
+        }
     }
 
     pub(super) fn of(
@@ -53,7 +60,7 @@ impl Daemons {
             }
         }
         let seen = seen.into_values().collect();
-        Daemons { sets, seen, framework: Framework::default_profile() }
+        Daemons { sets, seen, ..Daemons::none() }
     }
 
     /// Adds a node with the pods that the daemon sets create on it. Returns the number of those that fit; the others
@@ -65,6 +72,9 @@ impl Daemons {
         record: &mut Record,
     ) -> Result<usize, Failure> {
         let node = new.node;
+        if !new.has_limits {
+            self.without_limits.insert(node.name.clone());
+        }
         let refused = |error| Failure::Refused { object: format!("node {}", node.name), error };
         event(&simulation.engine, Event::add_node(node.clone()))?.map_err(refused)?;
         let claims = self.sets.iter().flat_map(|set| {

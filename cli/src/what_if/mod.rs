@@ -67,14 +67,15 @@ use selection::Nodes;
 pub(crate) use selection::Selection;
 use start::Start;
 use targets::{Finder, Reference, Removal, Scale};
+use upgrade::Upgrade;
 
 /// Simulate changes of nodes and controllers and show where pods would go.
 ///
 /// The changes can be combined. Controllers and pods are removed first; then nodes join,
 /// controllers are scaled, nodes fail, are drained and upgraded; at the end new pods arrive.
 ///
-/// The exit status is 1 if a pod is left without a node, is lost, or blocks a drain. Pods that are pending even without
-/// the change do not count.
+/// The exit status is 1 if the change leaves a pod without a node, loses one, or is blocked. What also happens without the
+/// change does not count.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -325,23 +326,15 @@ impl<'q> Question<'q> {
         let mut drains = Drains::new(self.drain_options(), limits);
         let drained = drain::cordon_all(&drained, &simulation.engine)?;
         let mut blocked = drains.drain(&drained, simulation, record, answer)?;
-        let mut of_upgrade = Vec::new();
-        if let Some(selection) = &arguments.upgrade {
-            let most = (arguments.max_surge, arguments.max_unavailable);
-            let drains = &mut drains;
-            of_upgrade = upgrade::upgrade(
-                selection,
-                most,
-                &mut daemons,
-                drains,
-                simulation,
-                record,
-                answer,
-            )?;
+        let upgraded = arguments.upgrade.as_ref();
+        let most = (arguments.max_surge, arguments.max_unavailable);
+        let upgraded = upgraded.map(|nodes| Upgrade::new(nodes, most, reader.refresh()));
+        let mut upgraded = upgraded.transpose()?;
+        if let Some(upgrade) = &mut upgraded {
+            blocked.extend(upgrade.proceed(&mut daemons, &mut drains, simulation, record)?);
         }
         self.add(added, simulation, record, answer)?;
         failed.end_placed(simulation, record)?;
-        blocked.extend(of_upgrade.iter().cloned());
         let now = reader.snapshot();
         answer.now = Effects::between(&without[0], &record.outcome(&now));
         answer.now.blocked = blocked;
@@ -357,15 +350,19 @@ impl<'q> Question<'q> {
             let (simulation, record) = (&mut start.simulation, &mut start.record);
             drains.limits.update(simulation, record)?;
             let mut blocked = drains.drain(&drained, simulation, record, answer)?;
-            blocked.extend(of_upgrade);
+            if let Some(upgrade) = &mut upgraded {
+                blocked.extend(upgrade.proceed(&mut daemons, &mut drains, simulation, record)?);
+            }
             let mut effects = Effects::between(&without[1], &record.outcome(reader.refresh()));
             effects.blocked = blocked;
             answer.later = Some((later, effects));
         }
+        answer.upgrade = upgraded;
         answer.kubectl_flags = drains.kubectl_flags();
         answer.budgets = drains.uses(&answer.last().blocked, reader.refresh(), &start.record);
         let later = reader.snapshot();
-        answer.unlimited = model::without_known_limits(answer, &later);
+        let placed = &answer.last().placed;
+        answer.unlimited = model::without_known_limits(placed, &daemons.without_limits, &later);
         Ok(Changed { drains, now, later })
     }
 

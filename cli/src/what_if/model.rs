@@ -13,7 +13,7 @@ use portolan::model::{
     NodeLabels, Object, Operator, Pod, Requirement, VolumeSource,
 };
 
-use super::answer::Answer;
+use super::difference::Row;
 
 /// The taints of a node that is not in service, or is about to be removed.
 const CONDITIONS: [&str; 13] = [
@@ -144,10 +144,13 @@ impl Model {
 }
 
 /// The pods on new nodes without known limits that have a volume whose driver has a limit on other nodes. O(placements).
-pub(super) fn without_known_limits(answer: &Answer, cluster: &Cluster) -> Vec<Pod> {
-    let is_on_such = |node: &Name| answer.without_limits.contains(node);
-    let placed = answer.last().placed.iter();
-    let mut on = placed.filter(|row| row.to.as_ref().is_some_and(is_on_such)).peekable();
+pub(super) fn without_known_limits(
+    placed: &[Row],
+    nodes: &BTreeSet<Name>,
+    cluster: &Cluster,
+) -> Vec<Pod> {
+    let is_on_such = |node: &Name| nodes.contains(node);
+    let mut on = placed.iter().filter(|row| row.to.as_ref().is_some_and(is_on_such)).peekable();
     if on.peek().is_none() {
         return Vec::new();
     }

@@ -64,11 +64,7 @@ impl Copies {
         let names = (1_usize..).map(|n| Name::from(format!("{like}-{n}")));
         let mut names = names.filter(|name| reader.refresh().node(name).is_none());
         for name in names.by_ref().take(self.count).collect::<Vec<_>>() {
-            let new = model.copy(name.clone());
-            if !new.has_limits {
-                answer.without_limits.insert(name);
-            }
-            placed += daemons.join(new, simulation, record)?;
+            placed += daemons.join(model.copy(name), simulation, record)?;
         }
         answer.added += self.count;
         if placed > 0 {

@@ -40,12 +40,12 @@ fn steps(text: &mut String, upgrade: &Upgrade) {
     let _ = match upgrade.failed() {
         Some(failed) => {
             let done: usize = upgrade.steps[..failed - 1].iter().map(|step| step.nodes.len()).sum();
-            let nodes = count(upgrade.selected, "node");
+            let nodes = count(upgrade.selected(), "node");
             writeln!(text, "the upgrade hangs in step {failed}, after {done} of {nodes}")
         }
         None => {
             let steps = count(upgrade.steps.len(), "step");
-            writeln!(text, "{} upgraded in {steps}", count(upgrade.selected, "node"))
+            writeln!(text, "{} upgraded in {steps}", count(upgrade.selected(), "node"))
         }
     };
     let numbered: Vec<_> = upgrade.steps.iter().enumerate().collect();
@@ -197,9 +197,10 @@ pub(super) fn table(answer: &Answer) -> String {
         let all = found.emptied.len() + found.remaining.len();
         let _ = writeln!(
             text,
-            "{} of {} can be removed, {} {}; at least {} needed: {} ({:.2} s{})",
+            "{} of {} can be removed{}, {} {}; at least {} needed: {} ({:.2} s{})",
             found.emptied.len(),
             count(all, "node"),
+            answer.later.as_ref().map_or(String::new(), |(at, _)| format!(" {}", at.when())),
             found.remaining.len(),
             if found.remaining.len() == 1 { "remains" } else { "remain" },
             found.bound.nodes,
@@ -307,7 +308,7 @@ pub(super) fn json(answer: &Answer) -> Value {
             })
         });
         result["upgrade"] = json!({
-            "nodes": upgrade.selected,
+            "nodes": upgrade.selected(),
             "failed_step": upgrade.failed(),
             "steps": steps.collect::<Vec<_>>(),
         });

@@ -346,15 +346,16 @@ fn the_effects_are_the_difference_between_two_simulations() {
         let arguments = &question.arguments;
         let (contents, added) =
             contents_with(&arguments.from, &arguments.godel, &arguments.pods).expect("contents");
-        let mut baseline = Start::new(arguments, &contents, None).expect("a cluster");
+        let config = arguments.config.source().read().expect("a configuration");
+        let mut baseline = Start::new(arguments, &config, &contents, None).expect("a cluster");
         baseline.settle().expect("settled");
         baseline.end_terminating().expect("ended");
         let reader = baseline.simulation.engine.reader().expect("a reader");
         let (before, mut counts) = placed(&reader.snapshot());
-        let without = without_change(arguments, &contents).expect("outcomes");
-        let mut start = Start::new(arguments, &contents, None).expect("a cluster");
+        let without = without_change(arguments, &config, &contents).expect("outcomes");
+        let mut start = Start::new(arguments, &config, &contents, None).expect("a cluster");
         let mut answer = Answer::default();
-        let question = Asked { arguments, contents: &contents, without: &without };
+        let question = Asked { arguments, config: &config, contents: &contents, without: &without };
         let changed = question.change(&mut start, added, &mut answer).expect("a change");
         let effects = answer.last();
         for row in own(&effects.placed).chain(own(&effects.unplaced)) {
