@@ -55,6 +55,13 @@ impl ConfigFile {
     }
 }
 
+/// A configuration whose file has been read.
+pub(crate) struct Text<'a> {
+    source: Source<'a>,
+    /// `None` for the default profile.
+    text: Option<String>,
+}
+
 /// The scheduling policies of the profiles of a configuration.
 pub(crate) struct Policies {
     /// Not empty.
@@ -96,10 +103,37 @@ impl Source<'_> {
         Ok((profiles.swap_remove(at).framework, notes))
     }
 
+    /// Reads the file and makes its policies once.
+    pub(crate) fn policies(self, handle: &Handle) -> Result<Policies, Failure> {
+        self.read()?.policies(handle)
+    }
+
+    fn refuses(self, what: String) -> Failure {
+        match self.file {
+            Some(file) => Failure::File { file: file.to_owned(), what },
+            None => Failure::Usage(what),
+        }
+    }
+}
+
+impl<'a> Source<'a> {
+    /// Reads the file, for any number of policies.
+    pub(crate) fn read(self) -> Result<Text<'a>, Failure> {
+        let text = self.file.map(|file| {
+            let what = |error| format!("not UTF-8 text ({error}): pass a YAML file");
+            String::from_utf8(input::read(file)?)
+                .map_err(|error| Failure::File { file: file.to_owned(), what: what(error) })
+        });
+        Ok(Text { source: self, text: text.transpose()? })
+    }
+}
+
+impl Text<'_> {
     /// All profiles of the configuration, or the one that `--profile` names; the default
     /// profile if there is no configuration. The profiles' plugins share the handle.
-    pub(crate) fn policies(self, handle: &Handle) -> Result<Policies, Failure> {
-        let mut policies = match self.file {
+    pub(crate) fn policies(&self, handle: &Handle) -> Result<Policies, Failure> {
+        let Source { file, reading } = self.source;
+        let mut policies = match file.zip(self.text.as_deref()) {
             None => Policies {
                 profiles: vec![Profile {
                     framework: Framework::default_profile_with(handle),
@@ -110,25 +144,19 @@ impl Source<'_> {
                 queue: QueueConfig::default(),
                 notes: Vec::new(),
             },
-            Some(file) => read(file, self.reading, handle)?,
+            Some((file, text)) => parse(file, text, reading, handle)?,
         };
-        if let Some(name) = &self.reading.profile {
+        if let Some(name) = &reading.profile {
             let profiles = &mut policies.profiles;
             let at = find(profiles, name).ok_or_else(|| {
                 let names = names(profiles);
-                self.refuses(format!("there is no profile {name:?}: pass one of {names}"))
+                let what = format!("there is no profile {name:?}: pass one of {names}");
+                self.source.refuses(what)
             })?;
             *profiles = vec![profiles.swap_remove(at)];
             policies.is_for_all = true;
         }
         Ok(policies)
-    }
-
-    fn refuses(self, what: String) -> Failure {
-        match self.file {
-            Some(file) => Failure::File { file: file.to_owned(), what },
-            None => Failure::Usage(what),
-        }
     }
 }
 
@@ -159,16 +187,13 @@ fn names(profiles: &[Profile]) -> String {
     names.join(", ")
 }
 
-fn read(file: &Path, reading: &Reading, handle: &Handle) -> Result<Policies, Failure> {
+fn parse(file: &Path, text: &str, reading: &Reading, handle: &Handle) -> Result<Policies, Failure> {
     let refuses = |what| Failure::File { file: file.to_owned(), what };
-    let bytes = input::read(file)?;
-    let text = String::from_utf8(bytes)
-        .map_err(|error| refuses(format!("not UTF-8 text ({error}): pass a YAML file")))?;
     let mut registry = Registry::in_tree();
     if reading.ignore_unknown_plugins {
         registry.ignore_unknown();
     }
-    let configuration = Configuration::read(&text, &registry, handle).map_err(|error| {
+    let configuration = Configuration::read(text, &registry, handle).map_err(|error| {
         let what = match error.unknown_plugin() {
             Some(name) => format!(
                 "plugin {name:?} does not exist: check the spelling, or pass --ignore-unknown-plugins"

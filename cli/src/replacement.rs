@@ -18,6 +18,7 @@ pub(crate) enum Replacement {
 }
 
 /// The controllers of a cluster, as far as they replace pods.
+#[derive(Clone)]
 pub(crate) struct Replacements {
     /// The desired numbers of pods.
     pub(crate) scales: Scales,

@@ -10,6 +10,7 @@ use crate::text::count;
 use super::consolidate::Consolidation;
 use super::difference::{Effects, Row, own};
 use super::drain::BudgetUse;
+use super::each::Failures;
 use super::upgrade::Upgrade;
 
 /// The result of the simulation.
@@ -17,6 +18,8 @@ use super::upgrade::Upgrade;
 pub(super) struct Answer {
     pub(super) nodes: usize,
     pub(super) added: usize,
+    /// Pods on new nodes whose volume limits are not known, with volumes whose driver has a limit on other nodes.
+    pub(super) unlimited: Vec<Pod>,
     pub(super) drained: Vec<Drained>,
     /// The effects of the change when it has settled.
     pub(super) now: Effects,
@@ -34,6 +37,8 @@ pub(super) struct Answer {
     /// The options that `kubectl drain` needs for the same drains.
     pub(super) kubectl_flags: Vec<&'static str>,
     pub(super) fit_more: Option<FitMore>,
+    /// The failures of each node or zone.
+    pub(super) each: Option<Failures>,
     pub(super) consolidated: Option<Consolidation>,
     pub(super) notes: Vec<String>,
     /// The objects that were read and ignored.
@@ -108,7 +113,8 @@ impl Answer {
             effects.blocked.is_empty() && own(&effects.unplaced).next().is_none() && is_lossless
         };
         let is_outage = self.later.as_ref().is_some_and(|(later, _)| later.is_outage());
-        is_ok(self.last()) && (!is_outage || is_ok(&self.now))
+        let is_each_ok = self.each.as_ref().is_none_or(Failures::is_ok);
+        is_ok(self.last()) && (!is_outage || is_ok(&self.now)) && is_each_ok
     }
 
     /// The pods that the change leaves without a node until the second moment.
@@ -124,7 +130,7 @@ impl Answer {
             problems(effects).unwrap_or_else(|| format!("{ALL}{}", exceptions(effects)))
         };
         let (now, then) = (text(&self.now), text(self.last()));
-        match self.later {
+        let mut line = match self.later {
             Some((later, ref effects)) if now != then => {
                 let when = later.when();
                 match problems(effects) {
@@ -134,6 +140,16 @@ impl Answer {
                 }
             }
             _ => then,
+        };
+        if !self.unlimited.is_empty() {
+            let pods = count(self.unlimited.len(), "pod");
+            line.push_str(&format!("; the volume limits of added nodes are unknown for {pods}"));
+        }
+        match &self.each {
+            None => line,
+            // The failures are the question, unless other changes do harm.
+            Some(each) if line.starts_with(ALL) && self.unlimited.is_empty() => each.headline(),
+            Some(each) => format!("{line}; {}", each.headline()),
         }
     }
 }

@@ -7,12 +7,17 @@
 //! - A StatefulSet replaces a pod only when its object is gone.
 //! - A pod that tolerates the taint forever is not deleted.
 //!
+//! The object of a deleted pod remains until then, since no kubelet ends the pod. It counts for the anti-affinity and the
+//! claims of other pods, but not for their spread.
+//!
 //! Both wait until the Node is deleted, as cloud providers do when the machine is gone, or has the taint
 //! `out-of-service`. That is the second moment of the answer. Pods of daemon sets and mirror pods end with their node, and
 //! pods without a controller are lost.
 
+use std::collections::HashSet;
+
 use portolan::log::Event;
-use portolan::model::{Name, Node, Pod, Taint, TaintEffect};
+use portolan::model::{Name, Node, Pod, Taint, TaintEffect, Timestamp, Uid};
 use portolan_k8s::PodFacts;
 
 use crate::error::Failure;
@@ -32,6 +37,8 @@ pub(super) struct Failed {
     pub(super) nodes: Vec<Name>,
     /// The pods that are replaced when the Node objects are deleted, and their nodes.
     waiting: Vec<(Pod, Name)>,
+    /// The pods that were on the nodes and are not deleted.
+    remaining: HashSet<Uid>,
 }
 
 /// Fails the nodes at the same moment, and places the pods that are replaced while their Node objects exist.
@@ -54,6 +61,7 @@ pub(super) fn fail(
             let pod = info.to_pod();
             let stays = facts.stays_on_failed_node(&pod.uid);
             let on = Some(&node.name);
+            failed.remaining.insert(pod.uid.clone());
             match record.replacements.of(&pod) {
                 // The object of a pod that is being deleted is gone with the Node.
                 Replacement::WhenGone if pod.deletion_time.is_some() && !is_of_node(&pod) => {
@@ -85,6 +93,9 @@ pub(super) fn fail(
         for (_, pod, _) in together {
             let gone = event(&simulation.engine, Event::remove_pod(pod))?;
             gone.map_err(|error| refused(pod, error))?;
+            failed.remaining.remove(&pod.uid);
+            let add = event(&simulation.engine, Event::add_pod(terminating(pod)))?;
+            add.map_err(|error| refused(pod, error))?;
         }
         for (_, pod, node) in together {
             enter(simulation, record, &recreated(pod.clone()), Some(node))?;
@@ -92,6 +103,12 @@ pub(super) fn fail(
         simulation.expire_permits(record)?;
     }
     Ok(failed)
+}
+
+/// The object of a deleted pod. Its replacement has the uid of the pod in this simulation.
+fn terminating(pod: &Pod) -> Pod {
+    let uid = Uid::new(&format!("{}/terminating", pod.uid));
+    Pod { uid, deletion_time: Some(Timestamp(0)), ..pod.clone() }
 }
 
 /// Why a pod of a failed node is not replaced yet.
@@ -107,6 +124,25 @@ fn why_waits(node: &Name, replacement: Replacement) -> String {
 }
 
 impl Failed {
+    /// Ends the pods that have been placed on the nodes since they failed, because they tolerate the taints.
+    pub(super) fn end_placed(
+        &mut self,
+        simulation: &Simulation,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+        for name in &self.nodes {
+            let pods = cluster.node(name).into_iter().flat_map(|info| info.pods());
+            let pods = pods.filter(|pod| pod.deletion_time().is_none()).map(|pod| pod.to_pod());
+            for pod in pods.filter(|pod| !self.remaining.contains(&pod.uid)) {
+                let why = format!("node {name} has failed, and the pod tolerates its taints");
+                record.ends(&pod, None, End::Unreachable(why));
+                self.waiting.push((pod, name.clone()));
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes the objects of the nodes, and replaces the pods that have waited for it.
     pub(super) fn delete(
         self,
@@ -115,7 +151,12 @@ impl Failed {
     ) -> Result<(), Failure> {
         remove_nodes(&self.nodes, simulation, record)?;
         for (pod, node) in self.waiting {
-            enter(simulation, record, &recreated(pod), Some(&node))?;
+            match record.replacements.of(&pod) {
+                Replacement::Never(why) => {
+                    record.ends(&pod, Some(&node), End::Lost(node.clone(), why.to_owned()));
+                }
+                _ => enter(simulation, record, &recreated(pod), Some(&node))?,
+            }
         }
         simulation.settle(record)?;
         simulation.expire_permits(record)

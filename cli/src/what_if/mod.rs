@@ -7,7 +7,7 @@
 //! ([`difference`]).
 //!
 //! The parts of a change take place in a fixed order: controllers and pods are removed, nodes
-//! join, controllers become smaller, nodes fail, are drained and upgraded, and at the end new
+//! join, controllers become smaller and larger, nodes fail, are drained and upgraded, and at the end new
 //! pods arrive. Each part starts when the part before it has settled. When all have, pods that are being deleted end, and
 //! failed nodes are deleted; the answer holds for both moments.
 
@@ -17,14 +17,20 @@ mod bound;
 mod budgets;
 mod claims;
 mod consolidate;
+mod daemons;
 mod difference;
 mod drain;
+mod each;
 mod fail;
+#[cfg(test)]
+mod failure_tests;
+mod model;
 mod nodes;
 mod record;
 mod report;
 mod rows;
 mod scale;
+mod selection;
 mod start;
 mod targets;
 #[cfg(test)]
@@ -36,35 +42,37 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use portolan::Snapshot;
 use portolan::log::Event;
 use portolan::model::{Name, Pod};
 use portolan::scheduler::WhatIf;
 use portolan::scheduler::drain::{DrainOptions, Stays};
+use portolan::{Cluster, Snapshot};
 use portolan_k8s::{IntOrPercent, PodController};
 
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
-use crate::policy::ConfigFile;
+use crate::policy::{self, ConfigFile};
 use crate::simulation::{Simulation, closed, event};
 use crate::text::count;
 use crate::{Output, arguments, cluster, print};
 
 use answer::{Answer, FitMore, Later};
 use budgets::Limits;
+use daemons::Daemons;
 use difference::{Effects, Outcome};
 use drain::Drains;
-use nodes::Daemons;
+use each::Base;
 use record::{End, Record};
+use selection::Nodes;
+pub(crate) use selection::Selection;
 use start::Start;
-use targets::{Finder, Reference, Scale};
-pub(crate) use upgrade::Selection;
+use targets::{Finder, Reference, Removal, Scale};
 use upgrade::Upgrade;
 
 /// Simulate changes of nodes and controllers and show where pods would go.
 ///
 /// The changes can be combined. Controllers and pods are removed first; then nodes join,
-/// controllers become smaller, nodes fail, are drained and upgraded; at the end new pods arrive.
+/// controllers are scaled, nodes fail, are drained and upgraded; at the end new pods arrive.
 ///
 /// The exit status is 1 if the change leaves a pod without a node, loses one, or is blocked. What also happens without the
 /// change does not count.
@@ -77,22 +85,34 @@ pub(crate) struct Arguments {
     drain: Vec<String>,
     /// Cordon and drain the nodes with these labels instead, such as pool=a, as `kubectl drain
     /// --selector` does.
-    #[arg(long, value_parser = upgrade::Selection::parse, conflicts_with = "drain")]
-    selector: Option<upgrade::Selection>,
+    #[arg(long, value_parser = Selection::parse, conflicts_with = "drain")]
+    selector: Option<Selection>,
     /// Accepted for compatibility with kubectl: pods of daemon sets always stay on drained nodes.
     #[arg(long)]
     ignore_daemonsets: bool,
-    /// Nodes that fail at the same moment and do not return; budgets do not apply.
+    /// Nodes that fail at the same moment and do not return, by name or by a label selector such as pool=a; budgets do
+    /// not apply.
     ///
     /// Pods are replaced after the time for which they tolerate the failure. Pods without a
     /// controller are lost, which --force accepts.
-    #[arg(long, value_parser = targets::node, num_args = 1.., value_name = "NODE")]
-    fail_node: Vec<String>,
-    /// Delete controllers with their pods, or single pods, such as deployment/web or pod/web-0.
+    #[arg(long, value_parser = Nodes::parse, num_args = 1.., value_name = "NODE|SELECTOR")]
+    fail_node: Vec<Nodes>,
+    /// Zones whose nodes all fail, as with --fail-node.
     ///
-    /// A pod that has a controller is recreated.
-    #[arg(long, value_parser = Reference::parse, num_args = 1.., value_name = "KIND/NAME")]
-    remove: Vec<Reference>,
+    /// The zone of a node is its label topology.kubernetes.io/zone or failure-domain.beta.kubernetes.io/zone.
+    #[arg(long, value_parser = Nodes::zone, num_args = 1.., value_name = "ZONE")]
+    fail_zone: Vec<Nodes>,
+    /// Let every node or zone fail in turn, each on its own, and list the worst failures.
+    ///
+    /// The failures begin with the cluster at the end of the other changes.
+    #[arg(long, value_enum, conflicts_with_all = ["fail_node", "fail_zone"], value_name = "DOMAIN")]
+    each: Option<each::Domain>,
+    /// Delete controllers with their pods, or single pods, such as deployment/web, pod/web-0, or pods/app=web for the
+    /// pods with this label.
+    ///
+    /// A pod that has a controller is recreated. Controllers are selected by their own labels.
+    #[arg(long, value_parser = Removal::parse, num_args = 1.., value_name = "KIND/NAME|KIND/SELECTOR")]
+    remove: Vec<Removal>,
     /// Change the number of pods of a controller, such as deployment/web=5.
     ///
     /// For a Job, this is the number of pods that run at once.
@@ -102,8 +122,8 @@ pub(crate) struct Arguments {
     #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Upgrade the nodes with these labels in steps, such as pool=a, or all.
-    #[arg(long, value_parser = upgrade::Selection::parse, value_name = "SELECTOR")]
-    upgrade: Option<upgrade::Selection>,
+    #[arg(long, value_parser = Selection::parse, value_name = "SELECTOR")]
+    upgrade: Option<Selection>,
     /// Nodes per step that are replaced by new nodes, as a number or a percentage.
     #[arg(long, value_parser = upgrade::amount, default_value = "1", requires = "upgrade", value_name = "N|N%")]
     max_surge: IntOrPercent,
@@ -116,12 +136,13 @@ pub(crate) struct Arguments {
     /// Also drain pods with local data, which would be lost.
     #[arg(long)]
     delete_emptydir_data: bool,
-    /// Add COUNT copies of the node in FILE: 3xnode.yaml adds three copies of the node in node.yaml.
+    /// Add COUNT copies of a node in a file or in the cluster: 3xnode.yaml adds three copies of the node in node.yaml,
+    /// and 3xn1 three copies of n1.
     ///
-    /// The letter x separates the two, and COUNT is required, even for one copy: 1xnode.yaml. FILE is read like a file
-    /// of --cluster; its first node is copied, and other objects are ignored. The copies of the node n are named n-1, n-2
-    /// and so on.
-    #[arg(long, value_parser = nodes::Copies::parse, num_args = 1.., value_name = "COUNTxFILE")]
+    /// The letter x separates the two, and COUNT is required, even for one copy: 1xnode.yaml. A file is read like one of
+    /// --cluster; its first node is copied, with the CSINode of the same name. The copies of the node n are named n-1,
+    /// n-2 and so on, and are not cordoned.
+    #[arg(long, value_parser = nodes::Copies::parse, num_args = 1.., value_name = "COUNTxNODE")]
     add: Vec<nodes::Copies>,
     /// Additional pods to schedule: files or directories of pods or of their controllers, or
     /// - for standard input.
@@ -179,15 +200,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// Refuses options that contradict each other.
-fn check(arguments: &Arguments) -> Result<(), Failure> {
+fn check(
+    arguments: &Arguments,
+    failing: &[String],
+    controllers: &[PodController],
+) -> Result<(), Failure> {
     let contradicts = |object: &str, one: &str, other: &str| {
         Failure::Usage(format!("{object} is in {one} and in {other}: name it in one of them"))
     };
-    let Arguments { drain, fail_node, remove, scale, .. } = arguments;
-    if let Some(node) = drain.iter().find(|node| fail_node.contains(node)) {
-        return Err(contradicts(&format!("node {node}"), "--drain", "--fail-node"));
+    let Arguments { drain, remove, scale, .. } = arguments;
+    if let Some(node) = drain.iter().find(|node| failing.contains(node)) {
+        let fail = if arguments.fail_zone.is_empty() { "--fail-node" } else { "--fail-zone" };
+        return Err(contradicts(&format!("node {node}"), "--drain", fail));
     }
-    let is_removed = |of: &Reference| remove.iter().any(|it| it.is_same(of));
+    let is_removed = |of: &Reference| {
+        let mut controllers = controllers.iter().filter(|it| of.is_of(it));
+        let is_named = |it: &Removal| matches!(it, Removal::Named(it) if it.is_same(of));
+        remove.iter().any(is_named)
+            || controllers.any(|controller| remove.iter().any(|it| it.covers(controller)))
+    };
     if let Some(Scale { of, .. }) = scale.iter().find(|scale| is_removed(&scale.of)) {
         return Err(contradicts(&format!("{}/{}", of.kind, of.name), "--remove", "--scale"));
     }
@@ -203,16 +234,16 @@ fn check(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
-    check(arguments)?;
     let sink = arguments.metrics.open()?;
     let (contents, added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
-    let without = without_change(arguments, &contents)?;
-    let mut start = Start::new(arguments, &contents, metrics::of(&sink))?;
+    let config = arguments.config.source().read()?;
+    let without = without_change(arguments, &config, &contents)?;
+    let mut start = Start::new(arguments, &config, &contents, metrics::of(&sink))?;
     let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
     let mut answer = Answer { notes, intake, ..Answer::default() };
     answer.notes.append(&mut start.notes);
-    let question = Question { arguments, contents: &contents, without: &without };
+    let question = Question { arguments, config: &config, contents: &contents, without: &without };
     let changed = question.change(&mut start, added, &mut answer)?;
     start.warn(arguments, &mut answer);
     question.count_more(&start, &changed, &mut answer)?;
@@ -235,9 +266,10 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
 /// What becomes of the cluster without the change: now, and when the pods that are being deleted have ended.
 fn without_change(
     arguments: &Arguments,
+    config: &policy::Text<'_>,
     contents: &cluster::Contents,
 ) -> Result<[Outcome; 2], Failure> {
-    let mut start = Start::new(arguments, contents, None)?;
+    let mut start = Start::new(arguments, config, contents, None)?;
     start.settle()?;
     let now = start.outcome()?;
     start.end_terminating()?;
@@ -247,6 +279,7 @@ fn without_change(
 /// A question about a cluster.
 struct Question<'q> {
     arguments: &'q Arguments,
+    config: &'q policy::Text<'q>,
     contents: &'q cluster::Contents,
     /// What becomes of the cluster without the change.
     without: &'q [Outcome; 2],
@@ -273,7 +306,7 @@ impl<'q> Question<'q> {
         added: cluster::Added,
         answer: &mut Answer,
     ) -> Result<Changed<'q>, Failure> {
-        let Question { arguments, contents, without } = *self;
+        let Question { arguments, config, contents, without } = *self;
         let mut reader = start.simulation.engine.reader().map_err(closed)?;
         let (limits, facts) = (contents.budget_limits(), contents.facts());
         let mut limits = Limits::new(limits, facts, reader.refresh(), &start.record);
@@ -281,9 +314,11 @@ impl<'q> Question<'q> {
         start.record.begin_change();
         let (simulation, record) = (&mut start.simulation, &mut start.record);
         // The nodes of the cluster, not the added ones.
-        let drained = self.drained(reader.refresh())?;
-        let (new, mut daemons) = self.scale(simulation, record, answer)?;
-        let failed = fail::fail(&arguments.fail_node, facts, simulation, record)?;
+        let failing = self.failing(reader.refresh())?;
+        check(arguments, &failing, contents.controllers())?;
+        let drained = self.drained(reader.refresh(), &failing)?;
+        let mut daemons = self.scale(simulation, record, answer)?;
+        let mut failed = fail::fail(&failing, facts, simulation, record)?;
         answer.failed = failed.nodes.clone();
         answer.is_loss_accepted = arguments.force;
         limits.update(simulation, record)?;
@@ -298,10 +333,15 @@ impl<'q> Question<'q> {
         if let Some(upgrade) = &mut upgraded {
             blocked.extend(upgrade.proceed(&mut daemons, &mut drains, simulation, record)?);
         }
-        self.add(added, new, simulation, record, answer)?;
+        self.add(added, simulation, record, answer)?;
+        failed.end_placed(simulation, record)?;
         let now = reader.snapshot();
         answer.now = Effects::between(&without[0], &record.outcome(&now));
         answer.now.blocked = blocked;
+        if let Some(domain) = arguments.each {
+            let base = Base::new(arguments, config, facts, &now, record);
+            answer.each = Some(base.each(domain)?);
+        }
 
         let later = Later { terminating: start.terminating.len(), failed: failed.nodes.len() };
         if later != Later::default() {
@@ -320,34 +360,42 @@ impl<'q> Question<'q> {
         answer.upgrade = upgraded;
         answer.kubectl_flags = drains.kubectl_flags();
         answer.budgets = drains.uses(&answer.last().blocked, reader.refresh(), &start.record);
-        Ok(Changed { drains, now, later: reader.snapshot() })
+        let later = reader.snapshot();
+        let placed = &answer.last().placed;
+        answer.unlimited = model::without_known_limits(placed, &daemons.without_limits, &later);
+        Ok(Changed { drains, now, later })
+    }
+
+    /// The nodes that fail.
+    fn failing(&self, cluster: &Cluster) -> Result<Vec<String>, Failure> {
+        let nodes = self.arguments.fail_node.iter().chain(&self.arguments.fail_zone);
+        let names = nodes.map(|nodes| nodes.names(cluster)).collect::<Result<Vec<_>, _>>()?;
+        Ok(drain::once(&names.concat()))
     }
 
     /// The nodes that are drained.
-    fn drained(&self, cluster: &portolan::Cluster) -> Result<Vec<String>, Failure> {
-        let Arguments { selector, drain, fail_node, .. } = self.arguments;
+    fn drained(&self, cluster: &Cluster, failing: &[String]) -> Result<Vec<String>, Failure> {
+        let Arguments { selector, drain, .. } = self.arguments;
         let Some(selection) = selector else { return Ok(drain.clone()) };
         let nodes = selection.nodes(cluster, "--selector")?;
         let names = nodes.iter().map(|node| node.name.to_string());
-        Ok(names.filter(|name| !fail_node.contains(name)).collect())
+        Ok(names.filter(|name| !failing.contains(name)).collect())
     }
 
-    /// Deletes controllers and pods, adds nodes, and scales controllers. Returns the new pods of controllers that become
-    /// larger, and the daemon sets that run on new nodes.
+    /// Deletes controllers and pods, adds nodes, and scales controllers. Returns the daemon sets that run on new nodes.
     fn scale(
         &self,
         simulation: &mut Simulation,
         record: &mut Record,
         answer: &mut Answer,
-    ) -> Result<(Vec<Pod>, Daemons), Failure> {
+    ) -> Result<Daemons, Failure> {
         let Question { arguments, contents, .. } = *self;
         let namespace = arguments.namespace.as_deref();
         let initial = portolan_k8s::Scales::of(contents.controllers());
         let finder = Finder { controllers: contents.controllers(), scales: &initial, namespace };
         scale::remove(&arguments.remove, &finder, simulation, record, answer)?;
         let is_kept = |it: &&PodController| {
-            let is_removed = |of: &Reference| of.kind == it.kind.as_str() && of.name == it.name;
-            !arguments.remove.iter().any(is_removed)
+            !arguments.remove.iter().any(|removal| removal.covers(it))
                 || namespace.is_some_and(|of| of != &*it.namespace)
         };
         // Finding the daemon sets requires a pass over all pods.
@@ -361,20 +409,19 @@ impl<'q> Question<'q> {
             false => Daemons::none(),
         };
         for copies in &arguments.add {
-            let told = (&mut answer.notes, &mut answer.intake);
-            answer.added += copies.add(&simulation.engine, &mut daemons, told)?;
+            copies.add(&mut daemons, simulation, record, answer)?;
         }
         simulation.settle(record)?;
         let facts = contents.facts();
         let new = scale::scale(&arguments.scale, &finder, facts, simulation, record, answer)?;
-        Ok((new, daemons))
+        self.add_pods(new, simulation, record, answer)?;
+        Ok(daemons)
     }
 
-    /// Adds the objects and pods of files, after the new pods of controllers.
+    /// Adds the objects and pods of files.
     fn add(
         &self,
         mut added: cluster::Added,
-        new: Vec<Pod>,
         simulation: &mut Simulation,
         record: &mut Record,
         answer: &mut Answer,
@@ -390,10 +437,18 @@ impl<'q> Question<'q> {
             let put = event(&simulation.engine, Event::put_object(object))?;
             put.map_err(|error| Failure::Refused { object: name, error })?;
         }
-        let mut more = added.pods;
-        more.splice(0..0, new);
-        record.refuse_known(&more, &self.contents.files(), &simulation.engine)?;
-        let free = bound::add(more, simulation, record, &mut answer.notes)?;
+        self.add_pods(added.pods, simulation, record, answer)
+    }
+
+    fn add_pods(
+        &self,
+        pods: Vec<Pod>,
+        simulation: &mut Simulation,
+        record: &mut Record,
+        answer: &mut Answer,
+    ) -> Result<(), Failure> {
+        record.refuse_known(&pods, &self.contents.files(), &simulation.engine)?;
+        let free = bound::add(pods, simulation, record, &mut answer.notes)?;
         arrive(simulation, record, &free)
     }
 

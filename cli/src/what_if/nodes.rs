@@ -1,43 +1,42 @@
-//! Adds nodes, with the pods that daemon sets create on them.
+//! `--add`: adds copies of a node in a file, or of a node in the cluster.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use portolan::framework::Framework;
-use portolan::log::Event;
-use portolan::model::{
-    HOSTNAME, Labels, Name, Node, NodeAffinity, NodeLabels, NodeSelector, Object, Pod, PodSpec,
-    Template, Uid,
-};
-use portolan::{Cluster, Engine};
-use portolan_k8s::{ControllerKind, PodController};
+use portolan::Cluster;
+use portolan::model::{Name, Node};
 
 use crate::cluster;
 use crate::error::Failure;
-use crate::intake::Intake;
-use crate::replacement::recreated;
-use crate::simulation::{closed, event};
+use crate::input::is_standard_input;
+use crate::names::did_you_mean;
+use crate::simulation::{Simulation, closed};
 use crate::text::{count, shortened};
 
-/// A number of copies of the node in a file.
+use super::answer::Answer;
+use super::daemons::Daemons;
+use super::model::Model;
+use super::record::Record;
+
+/// A number of copies of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Copies {
     count: usize,
-    file: PathBuf,
+    /// A file, or the name of a node in the cluster.
+    of: String,
 }
 
 const MOST: usize = 1_000_000;
 
 impl Copies {
     pub(super) fn parse(text: &str) -> Result<Copies, String> {
-        const FORM: &str =
-            "pass COUNTxFILE, such as 3xnode.yaml for 3 copies of the node in node.yaml";
+        const FORM: &str = "pass COUNTxFILE or COUNTxNODE, such as 3xnode.yaml for 3 copies of the node in node.yaml, or \
+                            3xn1 for 3 copies of n1";
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         match text.split_once('x') {
-            Some((count, file)) if is_number(count) && !file.is_empty() => {
+            Some((count, of)) if is_number(count) && !of.is_empty() => {
                 let count = count.parse().ok().filter(|count| (1..=MOST).contains(count));
                 let count = count.ok_or_else(|| format!("COUNT must be 1 to {MOST}: {FORM}"))?;
-                Ok(Copies { count, file: file.into() })
+                Ok(Copies { count, of: of.to_owned() })
             }
             _ if Path::new(text).is_file() => {
                 Err(format!("COUNT is missing: pass 1x{text} for one copy of the node in {text}"))
@@ -46,158 +45,91 @@ impl Copies {
         }
     }
 
-    /// The error for a file that cannot be read, whose name may have been meant to begin with the count.
-    fn explained(&self, failure: Failure) -> Failure {
-        match failure {
-            Failure::Open { file, error } => Failure::File {
-                what: format!(
-                    "{error}: check the path and its permissions; --add {}x{} reads the node from this file",
-                    self.count,
-                    shortened(&file.display().to_string(), 60),
-                ),
-                file,
-            },
-            other => other,
-        }
-    }
-
-    /// Adds the nodes; returns their number.
+    /// Adds the nodes, with the pods of the daemon sets.
     pub(super) fn add(
         &self,
-        engine: &Engine,
         daemons: &mut Daemons,
-        (notes, intake): (&mut Vec<String>, &mut Intake),
-    ) -> Result<usize, Failure> {
-        let mut reader = engine.reader().map_err(closed)?;
-        let objects =
-            cluster::read(std::slice::from_ref(&self.file)).map_err(|it| self.explained(it))?;
+        simulation: &mut Simulation,
+        record: &mut Record,
+        answer: &mut Answer,
+    ) -> Result<(), Failure> {
+        let mut reader = simulation.engine.reader().map_err(closed)?;
+        let (model, like) = self.model(reader.refresh(), answer)?;
+        let left_out = model.left_out();
+        if !left_out.is_empty() {
+            let parts = left_out.join(", ");
+            answer.notes.push(format!("not copied from node {like}: {parts}"));
+        }
+        let mut placed = 0;
+        let names = (1_usize..).map(|n| Name::from(format!("{like}-{n}")));
+        let mut names = names.filter(|name| reader.refresh().node(name).is_none());
+        for name in names.by_ref().take(self.count).collect::<Vec<_>>() {
+            placed += daemons.join(model.copy(name), simulation, record)?;
+        }
+        answer.added += self.count;
+        if placed > 0 {
+            let pods = count(placed, "daemon set pod");
+            answer.notes.push(format!("placed {pods} on the added nodes"));
+        }
+        Ok(())
+    }
+
+    /// The node to copy and its name. A file takes precedence over a node of the same name.
+    fn model(&self, cluster: &Cluster, answer: &mut Answer) -> Result<(Model, Name), Failure> {
+        let file = PathBuf::from(&self.of);
+        if file.exists() || is_standard_input(&file) {
+            return self.in_file(file, cluster, answer);
+        }
+        let name = super::targets::node(&self.of).unwrap_or_default();
+        let Some(node) = cluster.node(&name).and_then(|info| info.node().cloned()) else {
+            let near = did_you_mean(&name, cluster.nodes().map(|info| &**info.name()));
+            let of = shortened(&self.of, 60);
+            return Err(Failure::Usage(format!(
+                "--add {}x{of}: neither a file nor a node of the cluster has this name: {near}",
+                self.count
+            )));
+        };
+        let node = Node::clone(&node);
+        can_run_pods(&node).map_err(|what| Failure::Usage(format!("--add {name}: {what}")))?;
+        Ok((Model::of(node, &[], cluster), name.into()))
+    }
+
+    /// The first node of a file, with its objects in the file.
+    fn in_file(
+        &self,
+        file: PathBuf,
+        cluster: &Cluster,
+        answer: &mut Answer,
+    ) -> Result<(Model, Name), Failure> {
+        let objects = cluster::read(std::slice::from_ref(&file))?;
+        let intake = &mut answer.intake;
         intake.count(&objects);
-        let others = objects.read.iter().filter(|(kind, _)| **kind != "Node" && **kind != "Pod");
-        others.for_each(|(kind, number)| intake.unread(kind, *number, "not used by --add"));
-        intake.unread("Pod", objects.pods.len(), "not used by --add");
+        const USED: [&str; 3] = ["Node", "CSINode", "CSIStorageCapacity"];
+        for (kind, number) in objects.read.iter().filter(|(kind, _)| !USED.contains(kind)) {
+            let unused = if *kind == "Pod" { objects.pods.len() } else { *number };
+            intake.unread(kind, unused, "not used by --add");
+        }
         let more = objects.nodes.len().saturating_sub(1);
         intake.unread("Node", more, "--add copies the first node of a file");
-        let like = objects.nodes.first().ok_or_else(|| Failure::File {
-            file: self.file.clone(),
-            what: format!(
-                "no nodes found: --add {}xFILE copies the first node of FILE",
-                self.count
-            ),
-        })?;
-        let mut placed = 0;
-        for n in 1..=self.count {
-            let name: Name = format!("{}-{n}", like.name).into();
-            if reader.refresh().node(&name).is_some() {
-                return Err(Failure::File {
-                    file: self.file.clone(),
-                    what: format!("node {name} already exists: rename the node in this file"),
-                });
-            }
-            placed += daemons.join(engine, copy(like, name))?;
-        }
-        if placed > 0 {
-            notes.push(format!("placed {} on the added nodes", count(placed, "daemon set pod")));
-        }
-        Ok(self.count)
-    }
-}
-
-/// The node with another name.
-pub(super) fn copy(like: &Node, name: Name) -> Node {
-    let rename = |(key, value)| if key == HOSTNAME { (key, &*name) } else { (key, value) };
-    let labels: Labels = like.labels.iter().map(rename).collect();
-    Node { labels: NodeLabels::new(&labels, &name), name, ..like.clone() }
-}
-
-/// The daemon sets of the files, and those known only from their pods.
-pub(super) struct Daemons {
-    sets: Vec<PodController>,
-    seen: Vec<Pod>,
-    framework: Framework,
-}
-
-impl Daemons {
-    /// No daemon sets.
-    pub(super) fn none() -> Daemons {
-        Daemons { sets: Vec::new(), seen: Vec::new(), framework: Framework::default_profile() }
-    }
-
-    pub(super) fn of(
-        cluster: &Cluster,
-        controllers: impl Iterator<Item = PodController>,
-    ) -> Daemons {
-        let sets = controllers.filter(|it| it.kind == ControllerKind::DaemonSet);
-        let sets: Vec<PodController> = sets.collect();
-        let mut seen: BTreeMap<(Name, Name), Pod> = BTreeMap::new();
-        for pod in cluster.nodes().flat_map(|node| node.pods()) {
-            let owners = pod.template().owners.iter();
-            let mut owner = owners.filter(|owner| owner.controller && &*owner.kind == "DaemonSet");
-            let Some(owner) = owner.next() else { continue };
-            let key = (pod.namespace().clone(), owner.name.clone());
-            let is_known = sets.iter().any(|set| (&set.namespace, &set.name) == (&key.0, &key.1));
-            if !is_known && !seen.contains_key(&key) {
-                seen.insert(key, anywhere(recreated(pod.to_pod())));
-            }
-        }
-        let seen = seen.into_values().collect();
-        Daemons { sets, seen, framework: Framework::default_profile() }
-    }
-
-    /// Adds a node with the pods that the daemon sets create on it. Returns their number.
-    pub(super) fn join(&mut self, engine: &Engine, node: Node) -> Result<usize, Failure> {
-        let refused = |error| Failure::Refused { object: format!("node {}", node.name), error };
-        event(engine, Event::add_node(node.clone()))?.map_err(refused)?;
-        let cluster = engine.reader().map_err(closed)?.snapshot();
-        let mut placed = 0;
-        for set in &self.sets {
-            let pods = set.expand(std::slice::from_ref(&node));
-            for claim in pods.iter().flat_map(|pod| set.claims(pod)) {
-                event(engine, Event::PutObject(Object::from(claim)))?.map_err(refused)?;
-            }
-        }
-        for pod in self.on(&cluster, &node) {
-            // A daemon pod that does not fit is left out.
-            placed += usize::from(event(engine, Event::add_pod(pod))?.is_ok());
-        }
-        Ok(placed)
-    }
-
-    /// The pods that the daemon sets create on a node of the cluster.
-    fn on(&mut self, cluster: &Cluster, node: &Node) -> Vec<Pod> {
-        let mut pods: Vec<Pod> = Vec::new();
-        for set in &self.sets {
-            pods.extend(set.expand(std::slice::from_ref(node)));
-        }
-        for pod in &self.seen {
-            let named = format!("{}-{}", pod.name, node.name);
-            let uid = Uid::new(&format!("{}/{named}", pod.namespace()));
-            pods.push(Pod { uid, name: named.into(), ..pod.clone() });
-        }
-        let runs = |pod: &Pod| {
-            let info = cluster.node(&node.name);
-            info.is_some_and(|info| self.framework.filter(cluster, pod, info).is_none())
+        let Some(node) = objects.nodes.into_iter().next() else {
+            let what =
+                format!("no nodes found: --add {}xFILE copies the first node of FILE", self.count);
+            return Err(Failure::File { file, what });
         };
-        pods.retain(runs);
-        pods.into_iter().map(|pod| pod.on(node.name.clone())).collect()
+        can_run_pods(&node).map_err(|what| Failure::File { file, what })?;
+        let name = node.name.clone();
+        Ok((Model::of(node, &objects.objects, cluster), name))
     }
 }
 
-/// The pod without the node affinity that its controller used to bind it to a node.
-fn anywhere(pod: Pod) -> Pod {
-    let Some(affinity) = &pod.template.node_affinity else {
-        return Pod { node_name: None, ..pod };
-    };
-    let mut affinity = NodeAffinity::clone(affinity);
-    if let Some(required) = &mut affinity.required {
-        let terms = required.terms.iter().cloned().map(|mut term| {
-            term.match_fields = Box::default();
-            term
-        });
-        let terms: Vec<_> = terms.filter(|term| !term.match_expressions.is_empty()).collect();
-        affinity.required =
-            (!terms.is_empty()).then(|| NodeSelector { terms: terms.into_boxed_slice() });
+/// Refuses a model on whose copies no pod could run.
+fn can_run_pods(node: &Node) -> Result<(), String> {
+    match node.allowed_pods {
+        0 => Err(format!(
+            "no pod can run on node {}: its status.allocatable has no pods: pass the output of `kubectl get node -o yaml`, \
+             or --add COUNTxNODE with a node of the cluster",
+            node.name
+        )),
+        _ => Ok(()),
     }
-    let mut spec = PodSpec::clone(&pod.template);
-    spec.node_affinity = Some(Box::new(affinity));
-    Pod { template: Template::new(spec), node_name: None, ..pod }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::answer::{Answer, FitMore};
 use super::difference::Row;
 use super::drain::why_blocked;
+use super::each::Harm;
 use super::key;
 use super::rows::{group, placements};
 use super::upgrade::Upgrade;
@@ -64,6 +65,25 @@ fn steps(text: &mut String, upgrade: &Upgrade) {
         }
         row
     });
+}
+
+/// A failure of a node or a zone.
+fn failure(harm: &Harm) -> String {
+    let Harm { name, nodes, during, after, lost } = harm;
+    let name = match &nodes[..] {
+        [node] if node == name => name.clone(),
+        _ => format!("{name} ({})", count(nodes.len(), "node")),
+    };
+    let deleted = if nodes.len() == 1 { "the Node is" } else { "the Nodes are" };
+    let mut row = format!(
+        "{name}: {} unschedulable during the outage, {} after {deleted} deleted",
+        count(during.len(), "pod"),
+        after.len()
+    );
+    if !lost.is_empty() {
+        let _ = write!(row, ", {} lost", lost.len());
+    }
+    row
 }
 
 /// A count of rows. Those that also happen without the change are counted apart.
@@ -159,6 +179,10 @@ pub(super) fn table(answer: &Answer) -> String {
     if let Some(upgrade) = &answer.upgrade {
         steps(&mut text, upgrade);
     }
+    if let Some(each) = &answer.each {
+        let harmful: Vec<&Harm> = each.harmful().collect();
+        list(&mut text, "failures, the worst first", &harmful, |harm| failure(harm));
+    }
     let rows = placements(&effects.placed, mark);
     list(&mut text, "placements", &rows, row);
     if let Some(FitMore { pod, now, later }) = &answer.fit_more {
@@ -250,6 +274,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "ok": answer.is_ok(),
         "nodes": answer.nodes,
         "added": answer.added,
+        "unknown_limits": answer.unlimited.iter().map(key).collect::<Vec<_>>(),
         "drained": drained.collect::<Vec<_>>(),
         "budget_waits": waits,
         "preempted": rows(&effects.preempted, &["from", "by"]),
@@ -286,6 +311,17 @@ pub(super) fn json(answer: &Answer) -> Value {
             "nodes": upgrade.selected(),
             "failed_step": upgrade.failed(),
             "steps": steps.collect::<Vec<_>>(),
+        });
+    }
+    if let Some(each) = &answer.each {
+        let failures = each.failures.iter().map(|harm| {
+            let Harm { name, nodes, during, after, lost } = harm;
+            json!({ "name": name, "nodes": nodes, "during": during, "after": after, "lost": lost })
+        });
+        result["each"] = json!({
+            "failures": failures.collect::<Vec<_>>(),
+            "harmful": each.harmful().count(),
+            "nodes_without_zone": each.without_zone,
         });
     }
     if let Some(FitMore { pod, now, later }) = &answer.fit_more {

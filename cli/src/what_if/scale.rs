@@ -1,6 +1,6 @@
 //! `--remove` and `--scale`: controllers that lose or gain pods.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use portolan::log::Event;
 use portolan::model::{Name, Object, Pod, PodSpec, Template, Uid, VolumeSource};
@@ -13,39 +13,60 @@ use crate::simulation::{Simulation, closed, event, refused};
 use super::answer::{Answer, Scaled};
 use super::claims::{claims, renamed};
 use super::record::{End, Record};
-use super::targets::{Finder, Reference, Scale, Target};
+use super::targets::{Finder, Reference, Removal, Scale, Target};
 use super::{enter, volumes};
 
-/// Deletes controllers with their pods, or single pods, as `kubectl delete` does: a pod that
+/// Deletes controllers with their pods, or single pods, at once, as `kubectl delete` does: a pod that
 /// has a controller is recreated.
 pub(super) fn remove(
-    references: &[Reference],
+    removals: &[Removal],
     finder: &Finder<'_>,
     simulation: &mut Simulation,
     record: &mut Record,
     answer: &mut Answer,
 ) -> Result<(), Failure> {
-    for reference in references {
-        let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
-        let target = finder.find("--remove", reference, &cluster, record)?;
-        // A deployment recreates the replica set, and any controller its pods.
-        let owners = target.controller.iter().flat_map(|it| it.owners.iter());
-        let is_recreated =
-            reference.kind == "ReplicaSet" && owners.into_iter().any(|it| it.controller);
-        if !is_recreated {
-            record.replacements.remove(reference.kind, &target.namespace, &reference.name);
-        }
-        // A pod that is being deleted ends in any case.
-        for pod in target.pods.into_iter().filter(|pod| pod.deletion_time.is_none()) {
-            let from = delete_pod(&pod, simulation, record)?;
-            let returns = is_recreated || (reference.kind == "Pod" && !is_bare(&pod));
-            match returns {
-                true => enter(simulation, record, &recreated(pod), from.as_ref())?,
-                false => answer.removed.push((pod, from)),
+    let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+    let mut returning = Vec::new();
+    let mut deleted: HashSet<Uid> = HashSet::new();
+    // Nothing recreates the pods of an owner that is deleted too.
+    let mut removals: Vec<&Removal> = removals.iter().collect();
+    removals.sort_by_key(|it| match it.kind() {
+        "Deployment" => 0,
+        "Pod" => 2,
+        _ => 1,
+    });
+    for removal in removals {
+        let targets = match removal {
+            Removal::Named(reference) => {
+                vec![finder.find("--remove", reference, &cluster, record)?]
+            }
+            Removal::Labeled(of) => finder.labeled("--remove", of, &cluster, record)?,
+        };
+        for target in targets {
+            // A deployment recreates the replica set, and any controller its pods.
+            let owners = target.controller.iter().flat_map(|it| it.owners.iter());
+            let is_recreated =
+                removal.kind() == "ReplicaSet" && owners.into_iter().any(|it| it.controller);
+            if !is_recreated {
+                record.replacements.remove(removal.kind(), &target.namespace, &target.name);
+            }
+            // A pod that is being deleted ends in any case.
+            for pod in target.pods.into_iter().filter(|pod| pod.deletion_time.is_none()) {
+                if !deleted.insert(pod.uid.clone()) {
+                    continue;
+                }
+                let from = delete_pod(&pod, simulation, record)?;
+                match is_recreated || (removal.kind() == "Pod" && !is_bare(&pod)) {
+                    true => returning.push((pod, from)),
+                    false => answer.removed.push((pod, from)),
+                }
             }
         }
-        simulation.settle(record)?;
     }
+    for (pod, from) in returning {
+        enter(simulation, record, &recreated(pod), from.as_ref())?;
+    }
+    simulation.settle(record)?;
     simulation.expire_permits(record)
 }
 
@@ -78,7 +99,7 @@ pub(super) fn scale(
     for Scale { of, replicas } in wanted {
         let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
         let target = finder.find("--scale", of, &cluster, record)?;
-        let Target { namespace, controller, mut pods } = target;
+        let Target { namespace, controller, mut pods, .. } = target;
         // A terminating pod is replaced already.
         pods.retain(|pod| pod.deletion_time.is_none());
         let from = pods.len();

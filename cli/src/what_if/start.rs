@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use portolan::Writer;
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::log::Event;
 use portolan::metrics::Metrics;
@@ -37,20 +38,32 @@ impl Start {
     /// The cluster of the files. Nothing has been scheduled yet.
     pub(super) fn new(
         arguments: &Arguments,
+        config: &policy::Text<'_>,
         contents: &Contents,
         recorder: Option<&Metrics>,
     ) -> Result<Start, Failure> {
-        let stage = Stage::new(arguments.godel.config(), recorder);
         let replacements = Replacements::new(contents.controllers());
         let mut contents = contents.clone();
-        let put = stage.engine.with_writer(|writer| contents.put(writer, &arguments.godel));
-        let pending = put.map_err(closed)??;
+        let put = |writer: &mut Writer| contents.put(writer, &arguments.godel);
+        Start::with(arguments, config, replacements, put, recorder)
+    }
+
+    /// The cluster that `put` loads. It returns the pods without a node.
+    pub(super) fn with(
+        arguments: &Arguments,
+        config: &policy::Text<'_>,
+        replacements: Replacements,
+        put: impl FnOnce(&mut Writer) -> Result<Vec<Pod>, Failure>,
+        recorder: Option<&Metrics>,
+    ) -> Result<Start, Failure> {
+        let stage = Stage::new(arguments.godel.config(), recorder);
+        let pending = stage.engine.with_writer(put).map_err(closed)??;
         let cluster = stage.engine.reader().map_err(closed)?.snapshot();
         let placed = cluster.nodes().flat_map(|node| node.pods());
         let ending = placed.filter(|pod| pod.deletion_time().is_some());
         let mut terminating: Vec<Pod> = ending.map(|pod| pod.to_pod()).collect();
         terminating.sort_by(|a, b| (a.namespace(), &a.name).cmp(&(b.namespace(), &b.name)));
-        let policies = arguments.config.source().policies(&stage.handle)?;
+        let policies = config.policies(&stage.handle)?;
         // Gödel's schedulers share the pods of one scheduler name.
         let is_for_all =
             policies.is_for_all || arguments.godel.is_enabled() && policies.profiles.len() == 1;

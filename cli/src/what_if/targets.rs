@@ -10,6 +10,7 @@ use crate::error::Failure;
 use crate::names::similar;
 
 use super::record::Record;
+use super::selection::{Selection, is_selector};
 
 /// The kinds that can be named, with the names that kubectl accepts for them: singular, plural, short.
 const KINDS: [(&str, &[&str]); 7] = [
@@ -33,20 +34,31 @@ pub(super) struct Reference {
     text: String,
 }
 
+/// The kind and its name in the plural. kubectl also accepts a resource with its group, such as deployments.apps.
+fn known_kind(text: &str) -> Result<(&'static str, &'static str), String> {
+    let resource = text.split('.').next().unwrap_or(text).to_lowercase();
+    match KINDS.iter().find(|(_, names)| names.contains(&&*resource)) {
+        Some((kind, [_, resource, ..])) => Ok((kind, resource)),
+        _ => {
+            let names: Vec<&str> = KINDS.iter().map(|(_, names)| names[0]).collect();
+            Err(format!("unknown kind {text:?}: pass one of {}", names.join(", ")))
+        }
+    }
+}
+
 impl Reference {
     pub(super) fn parse(text: &str) -> Result<Reference, String> {
         let (kind, name) = text
             .split_once('/')
             .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'))
             .ok_or("pass KIND/NAME, such as deployment/web")?;
-        // kubectl also accepts a resource with its group, such as deployments.apps.
-        let resource = kind.split('.').next().unwrap_or(kind).to_lowercase();
-        let known = KINDS.iter().find(|(_, names)| names.contains(&&*resource));
-        let Some((kind, [_, resource, ..])) = known else {
-            let names: Vec<&str> = KINDS.iter().map(|(_, names)| names[0]).collect();
-            return Err(format!("unknown kind {kind:?}: pass one of {}", names.join(", ")));
-        };
+        let (kind, resource) = known_kind(kind)?;
         Ok(Reference { kind, resource, name: name.into(), text: text.to_owned() })
+    }
+
+    /// Whether the reference names the controller, in its namespace or another.
+    pub(super) fn is_of(&self, controller: &PodController) -> bool {
+        (self.kind, &self.name) == (controller.kind.as_str(), &controller.name)
     }
 
     pub(super) fn is_same(&self, other: &Reference) -> bool {
@@ -61,9 +73,59 @@ pub(super) fn node(text: &str) -> Result<String, String> {
         Some(_) => return Err("pass the name of a node, such as n1 or node/n1".to_owned()),
         None => text,
     };
+    if is_selector(name) {
+        return Err(format!(
+            "not the name of a node: pass --selector {name:?} to drain nodes by label"
+        ));
+    }
     match name.contains(',') {
         true => Err("separate the nodes with spaces".to_owned()),
         false => Ok(name.to_owned()),
+    }
+}
+
+/// Objects to delete.
+#[derive(Clone, Debug)]
+pub(super) enum Removal {
+    Named(Reference),
+    Labeled(Labeled),
+}
+
+/// The objects of a kind with certain labels.
+#[derive(Clone, Debug)]
+pub(super) struct Labeled {
+    kind: &'static str,
+    resource: &'static str,
+    labels: Selection,
+    text: String,
+}
+
+impl Removal {
+    pub(super) fn parse(text: &str) -> Result<Removal, String> {
+        match text.split_once('/') {
+            Some((kind, labels)) if !kind.is_empty() && is_selector(labels) => {
+                let (kind, resource) = known_kind(kind)?;
+                let (labels, text) = (Selection::parse(labels)?, text.to_owned());
+                Ok(Removal::Labeled(Labeled { kind, resource, labels, text }))
+            }
+            _ => Reference::parse(text).map(Removal::Named),
+        }
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Removal::Named(Reference { kind, .. }) | Removal::Labeled(Labeled { kind, .. }) => kind,
+        }
+    }
+
+    /// Whether the controller is deleted, if its namespace is not excluded.
+    pub(super) fn covers(&self, controller: &PodController) -> bool {
+        match self {
+            Removal::Named(reference) => reference.is_of(controller),
+            Removal::Labeled(Labeled { kind, labels, .. }) => {
+                *kind == controller.kind.as_str() && labels.selects_labels(&controller.labels)
+            }
+        }
     }
 }
 
@@ -96,10 +158,39 @@ impl Scale {
 /// The objects of the cluster that a reference names.
 pub(super) struct Target<'c> {
     pub(super) namespace: Name,
+    pub(super) name: Name,
     /// The controller itself, if it is in the input.
     pub(super) controller: Option<&'c PodController>,
     /// The pods, with the nodes of those that are placed, in the order of their names.
     pub(super) pods: Vec<Pod>,
+}
+
+impl<'c> Target<'c> {
+    fn of(controller: &'c PodController) -> Target<'c> {
+        let known = Target::called(&controller.namespace, &controller.name);
+        Target { controller: Some(controller), ..known }
+    }
+
+    fn called(namespace: &Name, name: &Name) -> Target<'c> {
+        let (namespace, name) = (namespace.clone(), name.clone());
+        Target { namespace, name, controller: None, pods: Vec::new() }
+    }
+}
+
+/// Refuses an object in several namespaces, if none is chosen.
+fn refuse_several<'n>(
+    option: &str,
+    text: &str,
+    namespaces: impl Iterator<Item = &'n Name>,
+) -> Result<(), Failure> {
+    let namespaces: Vec<&str> = namespaces.map(|it| &**it).collect();
+    match namespaces.len() {
+        0 | 1 => Ok(()),
+        _ => Err(Failure::Usage(format!(
+            "{option} {text}: found in the namespaces {}: pass --namespace",
+            namespaces.join(", ")
+        ))),
+    }
 }
 
 /// Finds targets in a cluster.
@@ -118,47 +209,93 @@ impl<'c> Finder<'c> {
         cluster: &Cluster,
         record: &Record,
     ) -> Result<Target<'c>, Failure> {
-        let mut found: BTreeMap<Name, (Option<&'c PodController>, Vec<Pod>)> = BTreeMap::new();
+        let mut found: BTreeMap<Name, Target<'c>> = BTreeMap::new();
         let mut names: BTreeSet<Name> = BTreeSet::new();
-        let is_wanted = |namespace: &Name| self.namespace.is_none_or(|it| it == &**namespace);
-        for controller in self.controllers {
-            if controller.kind.as_str() == reference.kind && is_wanted(&controller.namespace) {
-                names.insert(controller.name.clone());
-                if controller.name == reference.name {
-                    found.entry(controller.namespace.clone()).or_default().0 = Some(controller);
-                }
+        for controller in self.of_kind(reference.kind) {
+            names.insert(controller.name.clone());
+            if controller.name == reference.name {
+                found.insert(controller.namespace.clone(), Target::of(controller));
             }
         }
-        let mut consider = |template: &Template, pod: &str, make: &dyn Fn() -> Pod| {
-            if !is_wanted(&template.namespace) {
-                return;
-            }
-            let Some(name) = self.name_of(reference.kind, template, pod) else { return };
+        self.each_pod(reference.kind, cluster, record, |namespace, name, _, pod| {
             if *name == *reference.name {
-                found.entry(template.namespace.clone()).or_default().1.push(make());
+                let target = found.entry(namespace.clone());
+                target.or_insert_with(|| Target::called(namespace, &name)).pods.push(pod());
             }
             names.insert(name);
-        };
-        for info in cluster.nodes().flat_map(|node| node.pods()) {
-            consider(info.template(), info.name(), &|| info.to_pod());
-        }
-        for pod in record.waiting() {
-            consider(&pod.template, &pod.name, &|| Pod { node_name: None, ..pod.clone() });
-        }
-        let text = &reference.text;
-        if found.len() > 1 {
-            let namespaces: Vec<&str> = found.keys().map(|namespace| &**namespace).collect();
-            return Err(Failure::Usage(format!(
-                "{option} {text}: found in the namespaces {}: pass --namespace",
-                namespaces.join(", ")
-            )));
-        }
+        });
+        refuse_several(option, &reference.text, found.keys())?;
         match found.pop_first() {
-            Some((namespace, (controller, mut pods))) => {
-                pods.sort_by(|a, b| a.name.cmp(&b.name));
-                Ok(Target { namespace, controller, pods })
+            Some((_, mut target)) => {
+                target.pods.sort_by(|a, b| a.name.cmp(&b.name));
+                Ok(target)
             }
             None => Err(self.not_found(option, reference, &names)),
+        }
+    }
+
+    /// Finds the controllers or pods with certain labels, with their pods. O(pods).
+    pub(super) fn labeled(
+        &self,
+        option: &str,
+        wanted: &Labeled,
+        cluster: &Cluster,
+        record: &Record,
+    ) -> Result<Vec<Target<'c>>, Failure> {
+        let Labeled { kind, labels, text, resource } = wanted;
+        let mut found: BTreeMap<(Name, Name), Target<'c>> = BTreeMap::new();
+        for controller in self.of_kind(kind).filter(|it| labels.selects_labels(&it.labels)) {
+            let key = (controller.namespace.clone(), controller.name.clone());
+            found.insert(key, Target::of(controller));
+        }
+        self.each_pod(kind, cluster, record, |namespace, name, template, pod| {
+            let key = (namespace.clone(), name);
+            if *kind == "Pod" && labels.selects_labels(&template.labels) {
+                let target = Target { pods: vec![pod()], ..Target::called(namespace, &key.1) };
+                found.insert(key, target);
+            } else if let Some(target) = found.get_mut(&key) {
+                target.pods.push(pod());
+            }
+        });
+        let namespaces: BTreeSet<&Name> = found.keys().map(|(namespace, _)| namespace).collect();
+        refuse_several(option, text, namespaces.into_iter())?;
+        if found.is_empty() {
+            let what =
+                format!("{option} {text}: no {resource} have these labels: check the selector");
+            return Err(Failure::Usage(what));
+        }
+        Ok(found.into_values().collect())
+    }
+
+    fn is_wanted(&self, namespace: &Name) -> bool {
+        self.namespace.is_none_or(|it| it == &**namespace)
+    }
+
+    fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &'c PodController> {
+        let of_kind = self.controllers.iter().filter(move |it| it.kind.as_str() == kind);
+        of_kind.filter(|it| self.is_wanted(&it.namespace))
+    }
+
+    /// Calls `consider` for each pod that is, or belongs to, an object of the kind, with the object's namespace and name.
+    fn each_pod(
+        &self,
+        kind: &'static str,
+        cluster: &Cluster,
+        record: &Record,
+        mut consider: impl FnMut(&Name, Name, &Template, &dyn Fn() -> Pod),
+    ) {
+        let mut one = |template: &Template, pod: &str, make: &dyn Fn() -> Pod| {
+            if self.is_wanted(&template.namespace)
+                && let Some(name) = self.name_of(kind, template, pod)
+            {
+                consider(&template.namespace, name, template, make);
+            }
+        };
+        for info in cluster.nodes().flat_map(|node| node.pods()) {
+            one(info.template(), info.name(), &|| info.to_pod());
+        }
+        for pod in record.waiting() {
+            one(&pod.template, &pod.name, &|| Pod { node_name: None, ..pod.clone() });
         }
     }
 

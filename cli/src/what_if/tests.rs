@@ -18,9 +18,9 @@ use super::start::Start;
 use super::{Arguments, Question as Asked, answer, without_change};
 
 #[derive(Parser)]
-struct Question {
+pub(super) struct Question {
     #[command(flatten)]
-    arguments: Arguments,
+    pub(super) arguments: Arguments,
 }
 
 #[derive(Parser)]
@@ -32,7 +32,7 @@ struct Replayed {
 /// The node of each pod.
 type Placements = BTreeMap<String, String>;
 
-fn file(name: &str, items: &[Value]) -> PathBuf {
+pub(super) fn file(name: &str, items: &[Value]) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("portolan-what-if-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let (path, list) =
@@ -346,15 +346,16 @@ fn the_effects_are_the_difference_between_two_simulations() {
         let arguments = &question.arguments;
         let (contents, added) =
             contents_with(&arguments.from, &arguments.godel, &arguments.pods).expect("contents");
-        let mut baseline = Start::new(arguments, &contents, None).expect("a cluster");
+        let config = arguments.config.source().read().expect("a configuration");
+        let mut baseline = Start::new(arguments, &config, &contents, None).expect("a cluster");
         baseline.settle().expect("settled");
         baseline.end_terminating().expect("ended");
         let reader = baseline.simulation.engine.reader().expect("a reader");
         let (before, mut counts) = placed(&reader.snapshot());
-        let without = without_change(arguments, &contents).expect("outcomes");
-        let mut start = Start::new(arguments, &contents, None).expect("a cluster");
+        let without = without_change(arguments, &config, &contents).expect("outcomes");
+        let mut start = Start::new(arguments, &config, &contents, None).expect("a cluster");
         let mut answer = Answer::default();
-        let question = Asked { arguments, contents: &contents, without: &without };
+        let question = Asked { arguments, config: &config, contents: &contents, without: &without };
         let changed = question.change(&mut start, added, &mut answer).expect("a change");
         let effects = answer.last();
         for row in own(&effects.placed).chain(own(&effects.unplaced)) {

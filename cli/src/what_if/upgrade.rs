@@ -8,122 +8,19 @@
 use std::sync::Arc;
 
 use portolan::Cluster;
-use portolan::model::{LabelLookup, Name, Node, NodeSelectorTerm, Operator, Requirement};
+use portolan::model::{Name, Node};
 use portolan_k8s::IntOrPercent;
 
 use crate::error::Failure;
 use crate::simulation::{Simulation, closed};
 
+use super::daemons::Daemons;
 use super::drain::{Drains, cordon};
 use super::fail::remove_nodes;
-use super::nodes::{Daemons, copy};
+use super::model::Model;
 use super::record::Record;
+use super::selection::Selection;
 use super::{Blocked, key};
-
-/// The nodes to upgrade or drain.
-#[derive(Clone, Debug)]
-pub(crate) struct Selection {
-    text: String,
-    term: NodeSelectorTerm,
-}
-
-impl Selection {
-    /// Parses `all`, or a label selector of kubectl.
-    pub(crate) fn parse(text: &str) -> Result<Selection, String> {
-        let requirements: Vec<Requirement> = match text {
-            "all" => Vec::new(),
-            _ => split(text).into_iter().map(requirement).collect::<Result<_, _>>()?,
-        };
-        let term = NodeSelectorTerm {
-            match_expressions: requirements.into(),
-            ..NodeSelectorTerm::default()
-        };
-        Ok(Selection { text: text.to_owned(), term })
-    }
-
-    pub(crate) fn selects(&self, node: &Node) -> bool {
-        self.selects_labels(&node.labels)
-    }
-
-    /// The selected nodes in the order of the cluster, at least one.
-    pub(super) fn nodes(&self, cluster: &Cluster, option: &str) -> Result<Vec<Arc<Node>>, Failure> {
-        let nodes = cluster.nodes().filter_map(|info| info.node().cloned());
-        let nodes: Vec<_> = nodes.filter(|node| self.selects(node)).collect();
-        if nodes.is_empty() {
-            return Err(Failure::Usage(format!(
-                "{option} {}: no node has these labels: check the selector",
-                self.text
-            )));
-        }
-        Ok(nodes)
-    }
-
-    pub(crate) fn selects_labels(&self, labels: &(impl LabelLookup + ?Sized)) -> bool {
-        self.term.match_expressions.iter().all(|it| it.matches(labels))
-    }
-}
-
-/// Splits a selector at the commas outside of parentheses.
-fn split(text: &str) -> Vec<&str> {
-    let (mut parts, mut depth, mut start) = (Vec::new(), 0_i32, 0);
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            ',' if depth == 0 => {
-                parts.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(&text[start..]);
-    parts
-}
-
-/// One requirement: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a` or `!a`.
-fn requirement(text: &str) -> Result<Requirement, String> {
-    let text = text.trim();
-    let wrong = || {
-        format!(
-            "{text:?} is not a label requirement: pass all, or a selector such as pool=a,zone!=b"
-        )
-    };
-    let is_key = |key: &str| {
-        let is_valid = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        !key.is_empty() && key.chars().all(is_valid)
-    };
-    let is_value = |value: &str| {
-        let is_valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        value.len() <= 63 && value.chars().all(is_valid)
-    };
-    let make = |key: &str, operator: Operator, values: Vec<&str>| {
-        let are_values = values.iter().all(|value| is_value(value.trim()));
-        let (key, values) = (key.trim(), values.into_iter().map(str::trim).map(Name::from));
-        if is_key(key) && are_values {
-            Ok(Requirement::new(key, operator, values))
-        } else {
-            Err(wrong())
-        }
-    };
-    let none = Vec::<&str>::new();
-    for (word, operator) in [(" notin ", Operator::NotIn), (" in ", Operator::In)] {
-        if let Some((key, list)) = text.split_once(word) {
-            let list = list.trim().strip_prefix('(').and_then(|list| list.strip_suffix(')'));
-            return make(key, operator, list.ok_or_else(wrong)?.split(',').collect());
-        }
-    }
-    if let Some((key, value)) = text.split_once("!=") {
-        return make(key, Operator::NotIn, vec![value]);
-    }
-    if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
-        return make(key, Operator::In, vec![value]);
-    }
-    match text.strip_prefix('!') {
-        Some(key) => make(key, Operator::DoesNotExist, none),
-        None => make(text, Operator::Exists, none),
-    }
-}
 
 /// Parses a number of nodes or a percentage of them.
 pub(super) fn amount(text: &str) -> Result<IntOrPercent, String> {
@@ -201,7 +98,7 @@ impl Upgrade {
             let batch = &self.nodes[self.done..end];
             let (replaced, in_place) = batch.split_at(surge.min(batch.len()));
             if self.failed().is_none() {
-                begin(replaced, batch, daemons, simulation)?;
+                begin(replaced, batch, daemons, simulation, record)?;
                 self.steps.push(Step {
                     nodes: batch.iter().map(|node| node.name.clone()).collect(),
                     surge: replaced.len(),
@@ -244,7 +141,8 @@ fn begin(
     replaced: &[Arc<Node>],
     batch: &[Arc<Node>],
     daemons: &mut Daemons,
-    simulation: &Simulation,
+    simulation: &mut Simulation,
+    record: &mut Record,
 ) -> Result<(), Failure> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
     for node in replaced {
@@ -254,35 +152,9 @@ fn begin(
                 "--upgrade: the new node would be named {name}, which exists: rename that node"
             )));
         }
-        let new = Node { unschedulable: false, ..copy(node, name) };
-        daemons.join(&simulation.engine, new)?;
+        let model = Model::of(Node::clone(node), &[], reader.refresh());
+        daemons.join(model.copy(name), simulation, record)?;
     }
+    simulation.settle(record)?;
     batch.iter().try_for_each(|node| cordon(&simulation.engine, node, true))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn selectors_are_read_as_kubectl_reads_them() {
-        let matches = |selector: &str, labels: &[(&str, &str)]| {
-            let labels = portolan::model::Labels::new(labels.iter().copied());
-            let node = Node {
-                labels: portolan::model::NodeLabels::new(&labels, &"n".into()),
-                ..portolan::model::node("n").build()
-            };
-            Selection::parse(selector).expect(selector).selects(&node)
-        };
-        assert!(matches("all", &[]));
-        assert!(matches("pool=a", &[("pool", "a")]) && !matches("pool=a", &[("pool", "b")]));
-        assert!(matches("pool==a,zone!=x", &[("pool", "a")]));
-        assert!(!matches("pool=a,zone!=x", &[("pool", "a"), ("zone", "x")]));
-        assert!(matches("pool in (a, b),!old", &[("pool", "b")]));
-        assert!(!matches("pool notin (a,b)", &[("pool", "b")]));
-        assert!(matches("example.com/gpu", &[("example.com/gpu", "")]) && !matches("gpu", &[]));
-        for wrong in ["", "a b", "pool in a", "=x", "a=b,,c"] {
-            assert!(Selection::parse(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -754,10 +754,12 @@ fn questions() -> Vec<(Vec<&'static str>, Vec<&'static str>)> {
         (vec!["--max-surge", "2"], vec!["--upgrade <SELECTOR>"]),
         (
             vec!["--add", "node.yaml"],
-            vec!["pass COUNTxFILE, such as 3xnode.yaml for 3 copies of the node in node.yaml"],
+            vec![
+                "pass COUNTxFILE or COUNTxNODE, such as 3xnode.yaml for 3 copies of the node in node.yaml",
+            ],
         ),
-        (vec!["--add", "node.yamlx3"], vec!["pass COUNTxFILE, such as 3xnode.yaml"]),
-        (vec!["--add", "3x"], vec!["pass COUNTxFILE, such as 3xnode.yaml"]),
+        (vec!["--add", "node.yamlx3"], vec!["pass COUNTxFILE or COUNTxNODE, such as 3xnode.yaml"]),
+        (vec!["--add", "3x"], vec!["pass COUNTxFILE or COUNTxNODE, such as 3xnode.yaml"]),
         (
             vec!["--add", "Cargo.toml"],
             vec!["COUNT is missing: pass 1xCargo.toml for one copy of the node in Cargo.toml"],
@@ -767,8 +769,7 @@ fn questions() -> Vec<(Vec<&'static str>, Vec<&'static str>)> {
         (
             vec!["--add", "2xmissing.yaml"],
             vec![
-                "portolan: missing.yaml: ",
-                "check the path and its permissions; --add 2xmissing.yaml reads the node from this file",
+                "--add 2xmissing.yaml: neither a file nor a node of the cluster has this name: check",
             ],
         ),
         (

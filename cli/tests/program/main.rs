@@ -15,6 +15,7 @@ mod dropped;
 mod errors;
 mod explain;
 mod explain_changes;
+mod failures;
 mod inputs;
 mod inspect;
 mod invalid;

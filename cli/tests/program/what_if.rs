@@ -131,6 +131,31 @@ fn added_nodes_get_daemon_set_pods() {
 }
 
 #[test]
+fn daemon_set_pods_that_an_added_node_cannot_hold_are_unschedulable() {
+    let items =
+        [node("n0"), daemon("agent-n0", "n0"), pod("web", "n0", "100m", Some("ReplicaSet"))];
+    let cluster = list("what-if-small-node", "cluster.json", &items);
+    let mut small = node("small");
+    small["status"]["allocatable"]["cpu"] = json!("50m");
+    let small = file("what-if-small-node", "node.json", small.to_string().as_bytes());
+    let (code, answer) = ask(&["--cluster", &cluster, "--add", &format!("1x{small}")]);
+    assert_eq!((code, pods(&answer, "unplaced")), (1, vec!["d/agent-n0-small-1".to_owned()]));
+    // A daemon set that does not run on the node creates no pod.
+    let mut tainted = node("small");
+    tainted["spec"] = json!({ "taints": [{ "key": "team", "effect": "NoSchedule" }] });
+    let tainted = file("what-if-small-node", "tainted.json", tainted.to_string().as_bytes());
+    let (code, answer) = ask(&["--cluster", &cluster, "--add", &format!("1x{tainted}")]);
+    assert_eq!((code, &answer["notes"]), (0, &json!([])), "{answer}");
+}
+
+#[test]
+fn names_of_added_nodes_are_free() {
+    let cluster = list("what-if-free-names", "cluster.json", &[node("n0"), node("n0-1")]);
+    let (code, answer) = ask(&["--cluster", &cluster, "--add", "2xn0", "1xnode/n0"]);
+    assert_eq!((code, &answer["nodes"], &answer["added"]), (0, &json!(5), &json!(3)), "{answer}");
+}
+
+#[test]
 fn invalid_nodes_and_counts_are_refused_with_the_remedy() {
     let cluster = cluster("what-if-errors");
     let run = portolan(&["what-if", "--cluster", &cluster, "--drain", "n9"]);
@@ -140,7 +165,7 @@ fn invalid_nodes_and_counts_are_refused_with_the_remedy() {
     assert!(error.ends_with(": did you mean n0 or n1?\n"), "{error}");
     let run = portolan(&["what-if", "--cluster", &cluster, "--add", "0xnode.json"]);
     assert_eq!(run.code, 2);
-    let says = "COUNT must be 1 to 1000000: pass COUNTxFILE, such as 3xnode.yaml for 3 copies";
+    let says = "COUNT must be 1 to 1000000: pass COUNTxFILE or COUNTxNODE, such as 3xnode.yaml";
     assert!(run.err.contains(says), "{}", run.err);
 }
 

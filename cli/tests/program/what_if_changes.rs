@@ -622,6 +622,84 @@ fn nodes_are_named_and_selected_as_by_kubectl() {
 }
 
 #[test]
+fn nodes_that_fail_are_selected_by_labels_or_zone() {
+    let zoned = |name: &str, key: &str, zone: &str| {
+        let mut node = node(name);
+        node["metadata"]["labels"][key] = json!(zone);
+        node
+    };
+    let (zone, legacy) = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone");
+    let mut other = zoned("n2", zone, "z2");
+    other["metadata"]["labels"]["pool"] = json!("b");
+    let items = [zoned("n0", zone, "z1"), zoned("n1", legacy, "z1"), other];
+    let from = cluster("fail-selected", &items);
+    for (arguments, failed) in [
+        (&["--fail-node", "pool=b"][..], &["n2"][..]),
+        (&["--fail-node", "pool in (a,b),topology.kubernetes.io/zone!=z1"], &["n1", "n2"]),
+        (&["--fail-node", "n0", "pool=b"], &["n0", "n2"]),
+        (&["--fail-zone", "z1"], &["n0", "n1"]),
+        (&["--fail-zone", "z1", "z2"], &["n0", "n1", "n2"]),
+        (&["--fail-zone", "z2", "--fail-node", "n1"], &["n1", "n2"]),
+    ] {
+        let (code, answer) = ask(&[&["-f", &from][..], arguments].concat());
+        let found = answer["failed"].as_array().expect("a list").iter();
+        let mut found: Vec<&str> = found.filter_map(Value::as_str).collect();
+        found.sort_unstable();
+        assert_eq!((code, &found[..]), (0, failed), "{arguments:?}");
+    }
+    for (arguments, text) in [
+        (&["--fail-node", "pool=c"][..], "--fail-node pool=c: no node has these labels"),
+        (&["--fail-node", "pool=a=b"], "is not a label requirement"),
+        (&["--fail-zone", "z3"], "--fail-zone z3: no node is in this zone: did you mean z1 or z2?"),
+        (&["--drain", "pool=a"], "pass --selector \"pool=a\" to drain nodes by label"),
+        (&["--drain", "n1", "--fail-node", "pool=a"], "node n1 is in --drain and in --fail-node"),
+    ] {
+        let run = portolan(&[&["what-if", "-f", &from][..], arguments].concat());
+        assert!(run.code == 2 && run.err.contains(text), "{text}: {}", run.err);
+    }
+}
+
+#[test]
+fn objects_to_delete_are_selected_by_labels() {
+    let mut labeled = controller("ReplicaSet", "web", 1, "100m");
+    labeled["metadata"]["labels"] = json!({ "tier": "front" });
+    let items = [
+        node("n0"),
+        labeled,
+        controller("ReplicaSet", "api", 1, "100m"),
+        pod("web-0", "n0", "100m", "ReplicaSet/web"),
+        pod("api-0", "n0", "100m", "ReplicaSet/api"),
+        pod("bare", "n0", "100m", ""),
+    ];
+    let from = cluster("remove-selected", &items);
+    let removed = |arguments: &[&str]| {
+        let (code, answer) = ask(&[&["-f", &from, "--remove"][..], arguments].concat());
+        assert_eq!(code, 0, "{answer}");
+        (pods(&answer, "removed"), pods(&answer, "placed"))
+    };
+    let all = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    assert_eq!(removed(&["rs/tier=front"]), (all(&["d/web-0"]), all(&[])));
+    assert_eq!(removed(&["pods/app=bare"]), (all(&["d/bare"]), all(&[])));
+    assert_eq!(removed(&["po/app in (web,api)"]), (all(&[]), all(&["d/api-0", "d/web-0"])));
+    // The pod of a set that is deleted too is not recreated.
+    assert_eq!(removed(&["po/app=web", "rs/web"]), (all(&["d/web-0"]), all(&[])));
+    let mut other = pod("web-0", "n0", "100m", "");
+    other["metadata"]["namespace"] = json!("e");
+    other["metadata"]["uid"] = json!("other");
+    other["metadata"]["labels"]["app"] = json!("web");
+    let both = cluster("remove-namespaces", &[&items[..], &[other]].concat());
+    for (from, arguments, text) in [
+        (&from, &["--remove", "rs/tier=back"][..], "no replicasets have these labels"),
+        (&from, &["--remove", "web/"], "pass KIND/NAME"),
+        (&both, &["--remove", "po/app=web"], "found in the namespaces d, e: pass --namespace"),
+        (&from, &["--remove", "rs/tier=front", "--scale", "rs/web=2"], "ReplicaSet/web is in"),
+    ] {
+        let run = portolan(&[&["what-if", "-f", from][..], arguments].concat());
+        assert!(run.code == 2 && run.err.contains(text), "{text}: {}", run.err);
+    }
+}
+
+#[test]
 fn the_first_line_counts_pods_that_are_pending_anyway() {
     let first = |pending: &[Value]| {
         let items =

@@ -1,0 +1,231 @@
+//! `--each`: every node or zone fails in turn.
+//!
+//! Each failure begins with a copy of the same cluster, that at the end of the question's other changes. The copies share
+//! all objects. The failures are independent, so all processors simulate them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use portolan::model::{LabelSelector, Node, Object, ObjectKind, Pod};
+use portolan::{Cluster, Writer};
+use portolan_k8s::PodFacts;
+
+use crate::error::Failure;
+use crate::policy;
+use crate::replacement::Replacements;
+use crate::text::count;
+
+use super::difference::{Effects, Outcome, own};
+use super::record::Record;
+use super::selection::zones;
+use super::start::Start;
+use super::{Arguments, fail, key};
+
+/// What fails at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Domain {
+    /// One node.
+    Node,
+    /// All nodes of a zone.
+    Zone,
+}
+
+/// The failures of all nodes or zones, the worst first.
+pub(super) struct Failures {
+    pub(super) domain: Domain,
+    pub(super) failures: Vec<Harm>,
+    /// The number of nodes that are in no zone.
+    pub(super) without_zone: usize,
+    pub(super) is_loss_accepted: bool,
+}
+
+/// The pods that a failure harms.
+pub(super) struct Harm {
+    pub(super) name: String,
+    pub(super) nodes: Vec<String>,
+    /// The pods without a node during the outage.
+    pub(super) during: BTreeSet<String>,
+    /// The pods without a node after the Nodes are deleted.
+    pub(super) after: BTreeSet<String>,
+    pub(super) lost: BTreeSet<String>,
+}
+
+/// The cluster that each failure begins with.
+pub(super) struct Base<'q> {
+    pub(super) arguments: &'q Arguments,
+    pub(super) config: &'q policy::Text<'q>,
+    pub(super) facts: &'q PodFacts,
+    objects: Vec<Object>,
+    nodes: Vec<Arc<Node>>,
+    placed: Vec<Arc<Pod>>,
+    pending: Vec<Pod>,
+    replacements: Replacements,
+}
+
+impl<'q> Base<'q> {
+    /// O(cluster).
+    pub(super) fn new(
+        arguments: &'q Arguments,
+        config: &'q policy::Text<'q>,
+        facts: &'q PodFacts,
+        cluster: &Cluster,
+        record: &Record,
+    ) -> Base<'q> {
+        let of_kind = |kind: ObjectKind| {
+            let keys = cluster.object_keys(kind).into_iter();
+            keys.filter_map(move |(namespace, name)| cluster.object(kind, &namespace, &name))
+        };
+        let pods = cluster.pods(&LabelSelector::everything(), |_| true);
+        Base {
+            arguments,
+            config,
+            facts,
+            objects: ObjectKind::ALL.into_iter().flat_map(of_kind).collect(),
+            nodes: cluster.nodes().filter_map(|info| info.node().cloned()).collect(),
+            placed: pods.map(|pod| Arc::new(pod.to_pod())).collect(),
+            pending: record.waiting().cloned().collect(),
+            replacements: record.replacements.clone(),
+        }
+    }
+
+    /// Simulates the failure of each node or zone.
+    pub(super) fn each(&self, domain: Domain) -> Result<Failures, Failure> {
+        let (groups, without_zone) = self.groups(domain)?;
+        let without = {
+            let mut start = self.start()?;
+            let now = start.outcome()?;
+            start.end_terminating()?;
+            [now, start.outcome()?]
+        };
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            while let Some((name, nodes)) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+                done.push(self.fail(name, nodes, &without)?);
+            }
+            Ok::<Vec<Harm>, Failure>(done)
+        };
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(groups.len());
+        let done: Result<Vec<Vec<Harm>>, Failure> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let joined = threads.into_iter().map(|it| it.join());
+            joined.map(|it| it.unwrap_or(Err(Failure::Panicked("a simulated failure")))).collect()
+        });
+        let mut failures: Vec<Harm> = done?.into_iter().flatten().collect();
+        let is_loss_accepted = self.arguments.force;
+        failures.sort_by_cached_key(|it| {
+            let last = it.after.len() + it.lost.len();
+            (std::cmp::Reverse((it.pods(is_loss_accepted), last)), it.name.clone())
+        });
+        Ok(Failures { domain, failures, without_zone, is_loss_accepted })
+    }
+
+    /// The nodes that fail together, by name, and the number of nodes that never fail.
+    fn groups(&self, domain: Domain) -> Result<(Vec<(String, Vec<String>)>, usize), Failure> {
+        let name = |node: &Arc<Node>| node.name.to_string();
+        if domain == Domain::Node {
+            let groups = self.nodes.iter().map(|node| (name(node), vec![name(node)]));
+            return Ok((groups.collect(), 0));
+        }
+        let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for node in &self.nodes {
+            let zones: BTreeSet<&str> = zones(node).collect();
+            for zone in zones {
+                groups.entry(zone.to_owned()).or_default().push(name(node));
+            }
+        }
+        if groups.is_empty() {
+            let what =
+                "--each zone: no node has the label topology.kubernetes.io/zone: pass --each node";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        let without = self.nodes.iter().filter(|node| zones(node).next().is_none()).count();
+        Ok((groups.into_iter().collect(), without))
+    }
+
+    /// A copy of the cluster in which the pending pods have been tried.
+    fn start(&self) -> Result<Start, Failure> {
+        let put = |writer: &mut Writer| {
+            let (objects, nodes) = (self.objects.iter().cloned(), self.nodes.iter().cloned());
+            let applied = writer.load(objects, nodes, self.placed.iter().cloned());
+            if let Some((object, error)) = applied.rejected.into_iter().next() {
+                return Err(Failure::Refused { object, error });
+            }
+            writer.publish();
+            Ok(self.pending.clone())
+        };
+        let replacements = self.replacements.clone();
+        let mut start = Start::with(self.arguments, self.config, replacements, put, None)?;
+        start.settle()?;
+        start.record.begin_change();
+        Ok(start)
+    }
+
+    fn fail(
+        &self,
+        name: &str,
+        nodes: &[String],
+        [during, after]: &[Outcome; 2],
+    ) -> Result<Harm, Failure> {
+        let mut start = self.start()?;
+        let (simulation, record) = (&mut start.simulation, &mut start.record);
+        let mut failed = fail::fail(nodes, self.facts, simulation, record)?;
+        failed.end_placed(simulation, record)?;
+        let during = Effects::between(during, &start.outcome()?);
+        let (simulation, record) = (&mut start.simulation, &mut start.record);
+        failed.delete(simulation, record)?;
+        start.end_terminating()?;
+        let after = Effects::between(after, &start.outcome()?);
+        let keys = |rows| own(rows).map(|row| key(&row.pod)).collect();
+        Ok(Harm {
+            name: name.to_owned(),
+            nodes: nodes.to_vec(),
+            during: keys(&during.unplaced),
+            after: keys(&after.unplaced),
+            lost: keys(&after.lost),
+        })
+    }
+}
+
+impl Harm {
+    /// The number of harmed pods.
+    pub(super) fn pods(&self, is_loss_accepted: bool) -> usize {
+        let lost = if is_loss_accepted { 0 } else { self.lost.len() };
+        self.during.union(&self.after).count() + lost
+    }
+}
+
+impl Failures {
+    pub(super) fn harmful(&self) -> impl Iterator<Item = &Harm> {
+        self.failures.iter().filter(|harm| harm.pods(self.is_loss_accepted) > 0)
+    }
+
+    pub(super) fn is_ok(&self) -> bool {
+        self.harmful().next().is_none()
+    }
+
+    /// The clause of the first line.
+    pub(super) fn headline(&self) -> String {
+        let noun = match self.domain {
+            Domain::Node => "node",
+            Domain::Zone => "zone",
+        };
+        let all = self.failures.len();
+        let is_lost = self.harmful().any(|harm| !harm.lost.is_empty()) && !self.is_loss_accepted;
+        let harm = if is_lost { "an unschedulable or lost pod" } else { "an unschedulable pod" };
+        let harmless = all - self.harmful().count();
+        let mut line = format!("{harmless} of {} can fail without {harm}", count(all, noun));
+        if let Some(worst) = self.harmful().next() {
+            let pods = count(worst.pods(self.is_loss_accepted), "pod");
+            line.push_str(&format!("; worst: {}: {pods}", worst.name));
+        }
+        match self.without_zone {
+            0 => {}
+            1 => line.push_str("; 1 node is in no zone"),
+            nodes => line.push_str(&format!("; {nodes} nodes are in no zone")),
+        }
+        line
+    }
+}
