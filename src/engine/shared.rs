@@ -182,10 +182,8 @@ impl Engine {
 
     fn log(config: Config) -> Log<Core> {
         let capacity = config.log_capacity.unwrap_or(LOG_CAPACITY);
-        let mut writer = Writer::new(config);
-        writer.is_shared();
         let core = Core {
-            writer,
+            writer: Writer::new(config),
             #[cfg(feature = "tracing")]
             batch: Batch::default(),
         };
@@ -239,7 +237,8 @@ impl Engine {
     /// A panic in `work` closes the engine and resumes here.
     pub fn with_writer<R>(&self, work: impl FnOnce(&mut Writer) -> R) -> Result<R, Unavailable> {
         self.log.with(|core| {
-            let _within = core.writer.thread().enter();
+            let thread = core.writer.thread().clone();
+            let _within = thread.enter();
             work(&mut core.writer)
         })
     }
