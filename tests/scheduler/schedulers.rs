@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, Filter, Framework, FrameworkError, Handle, Plugin, Point,
-    PreFilter, Status,
+    Algorithm, AlgorithmConfig, Binder, BinderError, Cycle, Filter, Framework, FrameworkError,
+    Handle, Plugin, Point, PreFilter, Status,
 };
 use portolan::log::Event;
-use portolan::model::{EventError, Labels, Pod, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::model::{EventError, Labels, Name, Pod, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::queue::{PopError, QueueError};
 use portolan::scheduler::{
-    Attempt, BuildError, InMemoryBinder, NewSchedulerError, Profiles, Scheduler, Schedulers,
-    SchedulingLoop,
+    Attempt, BuildError, InMemoryBinder, InMemoryEvictor, NewSchedulerError, Profiles, Scheduler,
+    Schedulers, SchedulingLoop,
 };
 use portolan::snapshot::{Chunk, Cluster};
 use portolan::{CommitPolicy, Config, Engine, NodeInfo};
@@ -212,13 +212,38 @@ fn a_builder_fills_the_handle_and_uses_its_config() {
 }
 
 #[test]
+fn a_binder_of_ones_own_has_no_evictor_or_volume_binder_in_memory() {
+    /// Binds pods somewhere else.
+    struct Elsewhere;
+
+    impl Binder for Elsewhere {
+        fn bind(&self, _: &Pod, _: &Name) -> Result<(), BinderError> {
+            Ok(())
+        }
+    }
+
+    let refused = Schedulers::builder().binder(|_| Elsewhere).build();
+    assert!(matches!(refused, Err(BuildError::NoEvictor(name)) if *name == *"default-scheduler"));
+    // A profile that preempts no pods needs no evictor.
+    let calm = |handle: &Handle| {
+        let none: [&str; 0] = [];
+        Framework::default_profile_with(handle).with_plugins_at(Point::PostFilter, &none)
+    };
+    let builder = Schedulers::builder().binder(|_| Elsewhere).profile("calm", calm);
+    for framework in builder.build().unwrap().profiles().iter() {
+        let handle = framework.handle();
+        assert!(handle.evictor().is_none() && handle.volume_binder().is_none());
+    }
+}
+
+#[test]
 fn a_pod_added_during_the_build_is_queued() {
     let builder = Schedulers::builder().binder(|engine| {
         let engine = engine.upgrade().expect("the engine exists while it is built");
         put(&engine, pod("early").cpu(100).build());
         InMemoryBinder::new(engine)
     });
-    let schedulers = builder.build().unwrap();
+    let schedulers = builder.evictor(|engine| InMemoryEvictor::from(engine)).build().unwrap();
     add_node(schedulers.engine(), "n1");
     assert_eq!(drain(&mut schedulers.scheduling_loop().unwrap()), 1);
 }
