@@ -299,9 +299,10 @@ impl Engine {
     /// returns, their tickets have outcomes. If the calling thread is inside [`Engine::with_writer`], they are
     /// folded when `work` returns.
     ///
-    /// Threads that wait for a version ([`Reader::at_least`]) or a note ([`Follower::next_until`]) without a deadline
-    /// go on waiting until the last handle to the engine is dropped, and those that wait for a pod until the queue is
-    /// closed ([`QueueFront::close`](crate::scheduler::queue::QueueFront::close)).
+    /// A binding cycle that waits for a permit fails. Threads that wait for a version ([`Reader::at_least`]) or a note
+    /// ([`Follower::next_until`]) without a deadline go on waiting until the last handle to the engine is dropped, and
+    /// those that wait for a pod until the queue is closed
+    /// ([`QueueFront::close`](crate::scheduler::queue::QueueFront::close)).
     pub fn close(&self) {
         self.log.close();
         trace_event!(DEBUG, "engine closed");

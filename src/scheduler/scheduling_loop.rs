@@ -20,7 +20,7 @@ use crate::log::Unavailable;
 use crate::model::{EventError, Pod, Timestamp, Uid};
 
 use super::gang::Refused;
-use super::queue::{Place, PopError, Popped, QueueFront, Returned};
+use super::queue::{CLOSED, Place, PopError, Popped, QueueFront, Returned};
 use super::{
     Answered, Begun, BindError, BindingCycle, CycleError, CycleFigures, NewSchedulerError,
     Placement, Profiles, Scheduler,
@@ -410,7 +410,16 @@ impl BindingLoop {
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), (BindError, Option<Place>)> {
         self.release_pod(placement);
-        let bound = self.cycle.run(placement, &clock);
+        if self.queue.is_closed() {
+            // Closing has ended the waits that had begun. This pod may have been placed later.
+            placement.framework.handle().waiting_pods().fail(&placement.pod.uid, CLOSED);
+        }
+        let bound = match self.cycle.run(placement, &clock) {
+            Err(BindError::Failed(_)) if placement.waits && self.queue.is_closed() => {
+                Err(BindError::Closed)
+            }
+            bound => bound,
+        };
         self.end(placement, bound, clock)
     }
 
