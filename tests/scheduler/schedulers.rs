@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Binder, BinderError, Cycle, Filter, Framework, FrameworkError,
@@ -205,8 +205,11 @@ fn a_builder_fills_the_handle_and_uses_its_config() {
         assert!(handle.binder().is_some() && handle.volume_binder().is_some());
         assert!(handle.evictor().is_some() && handle.snapshot().is_some());
     }
-    let zero = || Config { sweep_period: Some(std::time::Duration::ZERO), ..Config::default() };
-    assert!(Schedulers::builder().config(zero()).build().is_ok(), "no thread sweeps");
+    let zero = || Config { sweep_period: Some(Duration::ZERO), ..Config::default() };
+    assert!(
+        Schedulers::builder().config(zero()).build().is_ok(),
+        "a loop sweeps once a millisecond"
+    );
     let refused = Schedulers::builder().config(zero()).spawned().build();
     assert!(matches!(refused, Err(BuildError::Spawn(_))));
 }
@@ -234,6 +237,31 @@ fn a_binder_of_ones_own_has_no_evictor_or_volume_binder_in_memory() {
         let handle = framework.handle();
         assert!(handle.evictor().is_none() && handle.volume_binder().is_none());
     }
+}
+
+#[test]
+fn a_waiting_loop_frees_the_resources_of_expired_pods() {
+    let assumed_ttl = Some(Duration::from_secs(30));
+    let config = Config { assumed_ttl, ..Config::default() };
+    let schedulers = Schedulers::builder().config(config).build().unwrap();
+    let engine = schedulers.engine();
+    add_node(engine, "n1");
+    let lost = pod("lost").cpu(800).build().on("n1");
+    for event in [
+        Event::assume(lost.clone()),
+        Event::finish_binding(&lost.uid, clock()),
+        Event::put_pending(pod("next").cpu(800).build()),
+    ] {
+        engine.submit(event).unwrap().wait().unwrap().unwrap();
+    }
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let mut schedule = |seconds| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        scheduling.schedule_one(Some(deadline), || Timestamp::from_secs(seconds)).unwrap()
+    };
+    assert!(matches!(schedule(1), Attempt::Failed { .. }));
+    let attempt = schedule(60);
+    assert!(matches!(&attempt, Attempt::Placed(_)), "{attempt:?}");
 }
 
 #[test]

@@ -118,6 +118,27 @@ fn a_spawned_writer_sweeps_expired_pods_by_itself() {
 }
 
 #[test]
+fn a_shared_engine_sweeps_expired_pods_by_the_times_of_its_events() {
+    let assumed_ttl = Some(Duration::from_secs(30));
+    for (sweep_period, swept) in [(None, true), (Some(Duration::MAX), false)] {
+        let commit_check = CommitPolicy::Unchecked;
+        let config = Config { assumed_ttl, sweep_period, commit_check, ..Config::default() };
+        let engine = Engine::shared(config);
+        let assumed = ["p", "q"].map(|name| pod(name).on("n1").build());
+        let events = assumed.iter().cloned().map(Event::assume);
+        let times = [1, 40].map(Timestamp::from_secs);
+        let finished = assumed.iter().zip(times);
+        let finished = finished.map(|(pod, now)| Event::finish_binding(&pod.uid, now));
+        for event in events.chain(finished) {
+            engine.submit(event).unwrap().wait().unwrap().unwrap();
+        }
+        let left = engine.reader().unwrap().snapshot();
+        assert_eq!(left.pod(&assumed[0].uid).is_none(), swept);
+        assert!(left.pod(&assumed[1].uid).is_some());
+    }
+}
+
+#[test]
 fn a_thread_may_wait_for_an_inline_writer_that_it_has_given_away() {
     let (mut writer, reader) = Engine::inline(Config::default());
     let generation = writer.add_node(node("n1").build()).unwrap();
