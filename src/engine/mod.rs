@@ -39,12 +39,23 @@ use crate::state::CommitPolicy;
 #[derive(Default)]
 pub struct Config {
     /// The time for which an assumed pod remains after its binding has finished, unless it is confirmed. `None` (the
-    /// default) or zero means that it never expires, as in kube-scheduler.
+    /// default) or zero means that it never expires, as in kube-scheduler. A sweep removes the pods that have expired:
+    ///
+    /// | engine | swept | clock |
+    /// |---|---|---|
+    /// | inline | by [`Writer::expire`] | the caller's |
+    /// | shared | after an event that carries a time, and by each [`SchedulingLoop`](crate::scheduler::SchedulingLoop) while it waits for a pod | the callers' |
+    /// | spawned | by its thread | the system's |
+    ///
+    /// A shared engine without scheduling loops that gets no such events is swept by [`Event::expire`].
+    ///
+    /// [`Event::expire`]: crate::log::Event::expire
     pub assumed_ttl: Option<Duration>,
     /// The capacity of the log in events, up to 2^20; the default is 4,096. A thread that submits to a full log waits.
     pub log_capacity: Option<usize>,
-    /// The period at which a spawned writer sweeps expired pods. The default is one second, and [`Duration::MAX`]
-    /// disables sweeps. Zero is refused.
+    /// The period between two sweeps of expired pods. The default is one second, and [`Duration::MAX`] disables sweeps.
+    /// A spawned engine refuses zero, a shared engine sweeps at most once per millisecond, and an inline engine ignores
+    /// the period.
     pub sweep_period: Option<Duration>,
     /// Maintains a live index of pods beside the versions, from which [`Reader::get_pod`] answers without pinning a
     /// version. It makes each placement about 50% slower and each pod about 110 bytes larger. Enable it if readers look
@@ -102,6 +113,18 @@ pub trait SweepObserver: Send {
     fn swept(&mut self, figures: &Figures, cluster: &Cluster);
 }
 
+impl Config {
+    /// Returns whether a sweep may remove or report something.
+    fn needs_sweeps(&self) -> bool {
+        // Zero means that nothing expires.
+        let ends = |ttl: Option<Duration>| ttl.is_some_and(|ttl| !ttl.is_zero());
+        let godel = self.godel.as_ref().is_some_and(|godel| {
+            ends(godel.reservations) || ends(godel.unfinished_ttl) || godel.deletion_marks
+        });
+        ends(self.assumed_ttl) || godel || self.sweep_observer.is_some()
+    }
+}
+
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Config")
@@ -119,7 +142,7 @@ impl std::fmt::Debug for Config {
 impl Engine {
     /// Creates an engine that the caller's own thread writes, without a log or a handover between threads. An event is
     /// folded by the call that applies it, and readers see it after the next [`Writer::publish`]. The configuration's
-    /// log capacity and sweep period are ignored.
+    /// log capacity and sweep period are ignored: expired pods are removed by [`Writer::expire`].
     ///
     /// ```
     /// use portolan::{Config, Engine};

@@ -44,8 +44,8 @@ pub enum ReadError {
     /// The engine was dropped.
     #[error("the engine was dropped without publishing this generation: use the last version")]
     Closed,
-    /// The waiting thread is the one that would have to publish.
-    #[error("this thread is the writer: publish before waiting for your own events")]
+    /// The calling thread is inside the writer and would have to publish the version itself.
+    #[error("this thread is inside the writer: return from it and publish before you wait")]
     OwnThread,
 }
 
@@ -71,15 +71,12 @@ impl Future for Reached {
     }
 }
 
-/// Identifies the writing thread, so that it does not wait for itself.
-#[derive(Clone, Debug)]
-pub(super) struct WriterThread {
-    /// The identifier of the thread; 0 if it is not known.
-    number: Arc<AtomicUsize>,
-    /// Whether the writer is the last thread that used it (inline engine). In a shared engine, the writer is the thread
-    /// inside [`Engine::with_writer`](super::Engine::with_writer).
-    is_inline: bool,
-}
+/// The thread that is inside the writer, which must not wait for a version: it would have to publish it.
+///
+/// An inline writer is a value that may move to another thread or be dropped at any time. So no thread is inside it
+/// between two calls, whichever thread has called it last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WriterThread(Arc<AtomicUsize>);
 
 thread_local! {
     static HERE: u8 = const { 0 };
@@ -91,36 +88,29 @@ fn here() -> usize {
 }
 
 impl WriterThread {
-    pub(super) fn new(is_inline: bool) -> WriterThread {
-        WriterThread { number: Arc::new(AtomicUsize::new(0)), is_inline }
-    }
-
-    /// Records that the inline writer runs on this thread.
-    pub(super) fn is_here(&self) {
-        // Relaxed suffices for every access: if the value equals the current thread's identifier, this thread stored it
-        // itself.
-        if self.is_inline && self.number.load(Ordering::Relaxed) != here() {
-            self.number.store(here(), Ordering::Relaxed);
-        }
-    }
-
-    /// Records that this thread is inside the writer until the returned guard is dropped.
-    pub(super) fn enter(&self) -> WithinWriter {
-        self.number.store(here(), Ordering::Relaxed);
-        WithinWriter(self.clone())
+    /// Records that this thread is inside the writer until the returned guard is dropped. Guards may nest.
+    pub(super) fn enter(&self) -> WithinWriter<'_> {
+        // Relaxed suffices for every access: only the thread that has the writer stores, and if the value equals the
+        // current thread's identifier, this thread stored it itself.
+        let before = self.0.load(Ordering::Relaxed);
+        self.0.store(here(), Ordering::Relaxed);
+        WithinWriter { thread: self, before }
     }
 
     fn is_this(&self) -> bool {
-        self.number.load(Ordering::Relaxed) == here()
+        self.0.load(Ordering::Relaxed) == here()
     }
 }
 
-/// Guard of a thread inside the writer of a shared engine.
-pub(super) struct WithinWriter(WriterThread);
+/// Guard of a thread inside the writer.
+pub(super) struct WithinWriter<'a> {
+    thread: &'a WriterThread,
+    before: usize,
+}
 
-impl Drop for WithinWriter {
+impl Drop for WithinWriter<'_> {
     fn drop(&mut self) {
-        self.0.number.store(0, Ordering::Relaxed);
+        self.thread.0.store(self.before, Ordering::Relaxed);
     }
 }
 
@@ -204,10 +194,13 @@ impl Reader {
 
     /// Waits for a version that contains `generation` and returns it, which lets callers read their own writes.
     ///
+    /// The thread that owns an inline [`Writer`](super::Writer) must publish before it waits. Without a deadline it
+    /// would wait for ever: nothing shows that no other thread will get the writer.
+    ///
     /// # Errors
     ///
-    /// Returns an error if the deadline passes, if the engine is dropped, or if this thread is the inline writer's own
-    /// and would wait for itself.
+    /// Returns an error if the deadline passes, if the engine is dropped, or if the calling thread is inside the writer:
+    /// in [`Engine::with_writer`](super::Engine::with_writer), or in a callback of the writer such as a commit check.
     pub fn at_least(
         &self,
         generation: Generation,
@@ -226,8 +219,7 @@ impl Reader {
     /// and drop the future. The writer calls the waker, as it does for [`Ticket`](crate::log::Ticket): it should do no
     /// more than schedule its task. Costs: see [`Subscription::reached`].
     ///
-    /// On the writer's own thread the future is pending and not an error, because the thread is not blocked and can
-    /// still publish.
+    /// Inside the writer the future is pending and not an error, because the thread is not blocked and can still publish.
     ///
     /// # Errors
     ///

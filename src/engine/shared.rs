@@ -18,6 +18,9 @@ use super::{Config, Figures};
 const LOG_CAPACITY: usize = 4096;
 const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 
+/// The shortest period of a shared engine, in which a waiting loop would otherwise sweep without pause.
+const SHORTEST_SWEEP_PERIOD: Duration = Duration::from_millis(1);
+
 /// An engine that any number of threads write through its log.
 ///
 /// [`Engine::submit`] puts an [`Event`] in the log and returns a [`Ticket`]. The events are folded in log order, in
@@ -51,6 +54,8 @@ pub struct Engine {
     /// The dedicated writing thread of a spawned engine, which is joined when the last handle is dropped.
     pub(super) attendant: Option<Arc<Attendant<Core>>>,
     pub(super) schedulers: RegisteredSchedulers,
+    /// The period at which the callers' clocks sweep expired pods, if there may be any.
+    pub(super) sweep_period: Option<Duration>,
 }
 
 /// The schedulers of an engine.
@@ -88,8 +93,27 @@ impl Drop for Registration {
 /// The writer as the log's fold.
 pub(super) struct Core {
     writer: Writer,
+    sweeps: Option<Sweeps>,
     #[cfg(feature = "tracing")]
     batch: Batch,
+}
+
+/// The sweeps of a shared engine, by the times that events carry.
+struct Sweeps {
+    period: Duration,
+    last: Option<Timestamp>,
+}
+
+impl Sweeps {
+    /// Returns whether a sweep is due at `now`.
+    fn is_due(&mut self, now: Timestamp) -> bool {
+        // A clock that went back starts a new period.
+        let is_due = self.last.is_some_and(|last| now.since(last) >= self.period);
+        if is_due || self.last.is_none_or(|last| now < last) {
+            self.last = Some(now);
+        }
+        is_due
+    }
 }
 
 /// The number of events folded since the last publish.
@@ -105,7 +129,16 @@ impl Fold for Core {
     type Outcome = Outcome;
 
     fn fold(&mut self, event: Event) -> Outcome {
+        let is_sweep = matches!(event, Event::Expire(_));
+        let due = match (&mut self.sweeps, event.time()) {
+            (Some(sweeps), Some(now)) => (sweeps.is_due(now) && !is_sweep).then_some(now),
+            _ => None,
+        };
         let outcome = self.writer.take(event);
+        if let Some(now) = due {
+            // `expire` never returns an error.
+            let _ = self.writer.expire(now);
+        }
         #[cfg(feature = "tracing")]
         {
             self.batch.events += 1;
@@ -124,7 +157,8 @@ impl Fold for Core {
     }
 
     fn tick(&mut self) {
-        // No caller passes a clock here, so this is the only place where the engine reads the system's clock.
+        // No caller passes a clock to a spawned engine's thread, so this is the only place where the engine reads the
+        // system's clock.
         let now = Timestamp::from(SystemTime::now());
         // `expire` never returns an error.
         if self.writer.expire(now).is_ok_and(|expired| expired > 0) {
@@ -142,13 +176,16 @@ impl RegisteredSchedulers {
 
 impl Engine {
     /// Creates an engine without a thread of its own: the submitting threads take turns at folding the events of the
-    /// log. Expired pods are removed only by [`Event::expire`]. The log is allocated at once
-    /// ([`Config::log_capacity`]).
+    /// log, and their clocks decide when expired pods are removed ([`Config::assumed_ttl`]). The log is allocated at
+    /// once ([`Config::log_capacity`]).
     #[must_use]
     pub fn shared(config: Config) -> Engine {
         trace_event!(DEBUG, ?config, "shared engine opened");
         let schedulers = RegisteredSchedulers::none(&config);
-        Engine { log: Arc::new(Engine::log(config)), attendant: None, schedulers }
+        let period = config.sweep_period.unwrap_or(SWEEP_PERIOD).max(SHORTEST_SWEEP_PERIOD);
+        let sweep_period = Some(period).filter(|_| period < Duration::MAX && config.needs_sweeps());
+        let log = Arc::new(Engine::log(config, sweep_period));
+        Engine { log, attendant: None, schedulers, sweep_period }
     }
 
     /// Creates an engine with a dedicated writing thread, which also removes expired pods once per
@@ -162,9 +199,9 @@ impl Engine {
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD);
         trace_event!(DEBUG, ?config, ?period, "spawned engine opened");
         let schedulers = RegisteredSchedulers::none(&config);
-        let log = Arc::new(Engine::log(config));
-        let attendant = Attendant::spawn(log.clone(), period)?;
-        Ok(Engine { log, attendant: Some(Arc::new(attendant)), schedulers })
+        let log = Arc::new(Engine::log(config, None));
+        let attendant = Some(Arc::new(Attendant::spawn(log.clone(), period)?));
+        Ok(Engine { log, attendant, schedulers, sweep_period: None })
     }
 
     /// Registers a scheduler. Returns `None` if the engine does not check placements and already has a scheduler.
@@ -180,12 +217,17 @@ impl Engine {
         Some(Registration { registered: registered.clone(), bit: !before & before.wrapping_add(1) })
     }
 
-    fn log(config: Config) -> Log<Core> {
+    /// Returns the period at which callers with a clock should submit an [`Event::expire`], or `None` if nothing
+    /// expires or if the engine has a thread for it.
+    pub(crate) fn sweep_period(&self) -> Option<Duration> {
+        self.sweep_period
+    }
+
+    fn log(config: Config, sweep_period: Option<Duration>) -> Log<Core> {
         let capacity = config.log_capacity.unwrap_or(LOG_CAPACITY);
-        let mut writer = Writer::new(config);
-        writer.is_shared();
         let core = Core {
-            writer,
+            writer: Writer::new(config),
+            sweeps: sweep_period.map(|period| Sweeps { period, last: None }),
             #[cfg(feature = "tracing")]
             batch: Batch::default(),
         };
@@ -239,7 +281,8 @@ impl Engine {
     /// A panic in `work` closes the engine and resumes here.
     pub fn with_writer<R>(&self, work: impl FnOnce(&mut Writer) -> R) -> Result<R, Unavailable> {
         self.log.with(|core| {
-            let _within = core.writer.thread().enter();
+            let thread = core.writer.thread().clone();
+            let _within = thread.enter();
             work(&mut core.writer)
         })
     }
@@ -300,9 +343,10 @@ impl Engine {
     /// returns, their tickets have outcomes. If the calling thread is inside [`Engine::with_writer`], they are
     /// folded when `work` returns.
     ///
-    /// Threads that wait for a version ([`Reader::at_least`]) or a note ([`Follower::next_until`]) without a deadline
-    /// go on waiting until the last handle to the engine is dropped, and those that wait for a pod until the queue is
-    /// closed ([`QueueFront::close`](crate::scheduler::queue::QueueFront::close)).
+    /// A binding cycle that waits for a permit fails. Threads that wait for a version ([`Reader::at_least`]) or a note
+    /// ([`Follower::next_until`]) without a deadline go on waiting until the last handle to the engine is dropped, and
+    /// those that wait for a pod until the queue is closed
+    /// ([`QueueFront::close`](crate::scheduler::queue::QueueFront::close)).
     pub fn close(&self) {
         self.log.close();
         trace_event!(DEBUG, "engine closed");

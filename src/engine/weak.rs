@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crate::log::{Attendant, Log};
 
@@ -27,6 +28,7 @@ pub struct WeakEngine {
     log: Weak<Log<Core>>,
     attendant: Option<Weak<Attendant<Core>>>,
     schedulers: RegisteredSchedulers,
+    sweep_period: Option<Duration>,
 }
 
 impl Engine {
@@ -37,6 +39,7 @@ impl Engine {
             log: Arc::downgrade(&self.log),
             attendant: self.attendant.as_ref().map(Arc::downgrade),
             schedulers: self.schedulers.clone(),
+            sweep_period: self.sweep_period,
         }
     }
 }
@@ -50,7 +53,8 @@ impl WeakEngine {
             None => None,
         };
         let schedulers = self.schedulers.clone();
-        Some(Engine { log: self.log.upgrade()?, attendant, schedulers })
+        let sweep_period = self.sweep_period;
+        Some(Engine { log: self.log.upgrade()?, attendant, schedulers, sweep_period })
     }
 }
 

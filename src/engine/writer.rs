@@ -131,7 +131,7 @@ impl Writer {
                 followers: Followers::default(),
             },
             sweep_observer: config.sweep_observer,
-            thread: WriterThread::new(true),
+            thread: WriterThread::default(),
         }
     }
 
@@ -142,9 +142,10 @@ impl Writer {
     ///
     /// Returns the reason for which the event is rejected. Nothing has changed then except the generation.
     pub fn apply(&mut self, event: &Event) -> Outcome {
-        self.thread.is_here();
-        let (state, listeners) = (&mut self.state, &mut self.listeners);
-        let outcome = self.publisher.defer_frees(|| state.apply(event, listeners));
+        let Writer { state, publisher, listeners, thread, .. } = self;
+        let within = thread.enter();
+        let outcome = publisher.defer_frees(|| state.apply(event, listeners));
+        drop(within);
         #[cfg(feature = "tracing")]
         trace_relist(event, &outcome);
         if matches!(event, Event::Expire(_)) {
@@ -170,6 +171,7 @@ impl Writer {
     /// Calls the sweep observer, as kube-scheduler's `cleanupAssumedPods` updates its metrics (backend/cache/cache.go).
     fn notify_swept(&mut self) {
         if let Some(mut observer) = self.sweep_observer.take() {
+            let _within = self.thread.enter();
             observer.swept(&self.figures(), self.cluster());
             self.sweep_observer = Some(observer);
         }
@@ -480,7 +482,8 @@ impl Writer {
         nodes: impl IntoIterator<Item = N>,
         pods: impl IntoIterator<Item = P>,
     ) -> Applied {
-        self.thread.is_here();
+        let thread = self.thread.clone();
+        let _within = thread.enter();
         let mut applied = Applied::default();
         for object in objects {
             let name = |object: &Object| {
@@ -584,7 +587,6 @@ impl Writer {
     /// proportional to the changes since the last publish, and a publish never waits for a reader. Without new events,
     /// nothing is published.
     pub fn publish(&mut self) -> Generation {
-        self.thread.is_here();
         let generation = self.cluster().generation();
         if mutated!("notes-before-publish") {
             self.listeners.followers.hand_over();
@@ -649,7 +651,6 @@ impl Writer {
     /// A rebuild takes a generation, like an event. Earlier versions are unchanged. Node slots are renumbered, and
     /// [`Cluster::changed_since`] returns `Reset` for earlier generations. O(n log n), including the audit.
     pub fn rebuild(&mut self) -> Rebuilt {
-        self.thread.is_here();
         let (state, listeners) = (&mut self.state, &mut self.listeners);
         let differences = self.publisher.defer_frees(|| state.rebuild(listeners));
         let generation = self.publish();
@@ -683,10 +684,6 @@ impl Writer {
 
     pub(super) fn thread(&self) -> &WriterThread {
         &self.thread
-    }
-
-    pub(super) fn is_shared(&mut self) {
-        self.thread = WriterThread::new(false);
     }
 }
 

@@ -563,8 +563,18 @@ impl Framework {
     ///
     /// Returns a status if a plugin rejected the pod, or if a plugin's timeout expired.
     pub fn wait_on_permit(&self, pod: &Pod, clock: impl Fn() -> Timestamp) -> Result<(), Status> {
+        self.wait_on_permit_while(pod, clock, || true)
+    }
+
+    /// Like [`Framework::wait_on_permit`], but the pod fails when `is_open` returns `false`.
+    pub(crate) fn wait_on_permit_while(
+        &self,
+        pod: &Pod,
+        clock: impl Fn() -> Timestamp,
+        is_open: impl Fn() -> bool,
+    ) -> Result<(), Status> {
         let Some(waiting) = self.handle.waiting_pods().get(&pod.uid) else { return Ok(()) };
-        let outcome = waiting.wait(&clock);
+        let outcome = waiting.wait_while(&clock, is_open);
         self.handle.waiting_pods().remove(&pod.uid);
         if let Some(recorder) = self.recorder() {
             recorder.permit_wait(code(&outcome), clock().since(waiting.since()));

@@ -16,6 +16,9 @@ use super::{Code, Status};
 /// The longest time for which a plugin may make a pod wait.
 const MAX_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
+/// How often a waiting thread checks whether its engine is still open.
+const CHECK_PERIOD: Duration = Duration::from_millis(100);
+
 /// The pods that wait for a permit. Shared between threads.
 #[derive(Default)]
 pub struct WaitingPods(Mutex<HashMap<Uid, Arc<WaitingPod>>>);
@@ -43,6 +46,21 @@ impl WaitingPods {
     /// the pod does not wait, or was already allowed or rejected.
     pub fn reject(&self, uid: &Uid) -> bool {
         self.get(uid).is_some_and(|waiting| waiting.reject("", "removed"))
+    }
+
+    /// Fails a pod with an error if it waits.
+    pub(crate) fn fail(&self, uid: &Uid, why: &str) {
+        if let Some(waiting) = self.get(uid) {
+            waiting.preempt("", why);
+        }
+    }
+
+    /// Fails all pods that wait.
+    pub(crate) fn fail_all(&self, why: &str) {
+        let waiting: Vec<_> = self.pods().values().cloned().collect();
+        for waiting in waiting {
+            waiting.preempt("", why);
+        }
     }
 
     pub(super) fn add(&self, waiting: WaitingPod) {
@@ -190,14 +208,27 @@ impl WaitingPod {
 
     /// Blocks until the outcome is decided, by this clock.
     pub fn wait(&self, clock: impl Fn() -> Timestamp) -> Result<(), Status> {
+        self.wait_while(clock, || true)
+    }
+
+    /// Like [`WaitingPod::wait`], but the pod fails when `is_open` returns `false`, whatever the clock reads.
+    pub(super) fn wait_while(
+        &self,
+        clock: impl Fn() -> Timestamp,
+        is_open: impl Fn() -> bool,
+    ) -> Result<(), Status> {
         let mut state = self.state();
         loop {
             let now = clock();
             if let Some(outcome) = self.outcome_in(&mut state, now) {
                 return outcome;
             }
+            if !is_open() {
+                self.decide(&mut state, Err(Status::error("", "the engine is closed")));
+                continue;
+            }
             let until = state.pending.first().map_or(now, |(_, until, _)| *until);
-            let left = until.since(now);
+            let left = until.since(now).min(CHECK_PERIOD);
             let waited = self.decided.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -233,6 +233,18 @@ pub enum Event {
 
 const _: () = assert!(size_of::<Event>() <= 64);
 
+impl Event {
+    /// Returns the time that the event carries, or `None` if it does not depend on time.
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        match self {
+            Event::FinishBinding { now, .. }
+            | Event::MarkForDeletion { now, .. }
+            | Event::Expire(now) => Some(*now),
+            _ => None,
+        }
+    }
+}
+
 /// The state that results from the placements of an [`Event::AssumeEach`], if its sender knows it: a scheduler that
 /// decided on them one after the other has computed it already. It saves work in the writer and never changes an
 /// outcome. It is empty by default and after deserialization.

@@ -105,8 +105,8 @@ pub enum BindError {
     /// This scheduler may not bind the pod to the node now ([`Bind::Refused`]). The pod is decided on again.
     #[error("{0}")]
     Refused(String),
-    /// The engine is closed.
-    #[error("the engine is closed: no more pods can be bound")]
+    /// The engine is closed, or the queue was closed before the pod got its permit.
+    #[error("the engine or the queue is closed: no more pods can be bound")]
     Closed,
     /// The calling thread is inside [`Engine::with_writer`].
     #[error("this thread holds the writer and would wait for itself: bind after releasing it")]
@@ -179,7 +179,7 @@ impl BindingCycle {
     /// Runs the cycle: waits for the pod's permit, runs PreBind and Bind, and starts the time to live of the
     /// assumption. If there is anything to wait for, the node is announced first
     /// ([`Binder::nominate`](crate::framework::Binder::nominate)). If the engine closes after Bind, the pod is bound
-    /// without a time to live.
+    /// without a time to live. If it closes while the pod waits for its permit, the wait ends within a tenth of a second.
     ///
     /// # Errors
     ///
@@ -264,7 +264,8 @@ impl BindingCycle {
             *in_pre_bind = Some(framework.handle().enter_pre_bind(&pod.uid));
         }
         if placement.waits {
-            framework.wait_on_permit(pod, &clock)?;
+            let engine = &self.engine;
+            framework.wait_on_permit_while(pod, &clock, || !engine.is_closed())?;
         }
         let cycle = Cycle::new(self.reader.refresh(), pod, state);
         if flight == PreFlight::Work {

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use crate::engine::{Config, Engine, WeakEngine};
 use crate::framework::{
     Algorithm, AlgorithmConfig, Binder, Evictor, Extender, Framework, FrameworkError, Handle,
-    Partition, ShardSet, VolumeBinder,
+    Partition, Point, ShardSet, VolumeBinder,
 };
 use crate::log::{SpawnError, Unavailable};
 use crate::model::{DEFAULT_SCHEDULER, Name, Pod};
@@ -73,6 +73,14 @@ pub enum BuildError {
     /// Two profiles have the same name.
     #[error("profile {0:?} is given twice: rename one")]
     Duplicate(Name),
+    /// A profile preempts pods, and the scheduler has a binder of its own but no evictor. The binder acts outside the
+    /// engine, where an evictor that acts in the engine's memory would leave the victims running.
+    #[error(
+        "profile {0:?} preempts pods, but nothing evicts them where the binder binds: give the \
+         builder an `evictor` (`InMemoryEvictor` if the engine is all there is), or disable the \
+         profile's PostFilter plugins"
+    )]
+    NoEvictor(Name),
     /// The engine's thread could not be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -83,7 +91,8 @@ pub enum BuildError {
 
 impl Schedulers {
     /// Creates a builder. Its defaults are a shared engine, the default profile under the name `default-scheduler`, and
-    /// a binder, a volume binder and an evictor that act in the engine's memory.
+    /// a binder, a volume binder and an evictor that act in the engine's memory. With a
+    /// [binder of your own](SchedulersBuilder::binder), the other two have no default.
     pub fn builder() -> SchedulersBuilder {
         SchedulersBuilder {
             config: Config::default(),
@@ -186,6 +195,31 @@ impl SchedulersBuilder {
     }
 
     /// Sets the binder of pods. `make` gets a weak handle, because the engine owns the binder through its commit check.
+    ///
+    /// A scheduler with a binder also needs an [evictor](SchedulersBuilder::evictor) if a profile has a PostFilter
+    /// plugin, as the default profile has, and a [volume binder](SchedulersBuilder::volume_binder) for pods whose claims
+    /// are not bound: those in memory would change the engine and not the cluster.
+    ///
+    /// ```
+    /// use portolan::framework::{Binder, BinderError};
+    /// use portolan::model::{Name, Pod};
+    /// use portolan::scheduler::{BuildError, InMemoryEvictor, Schedulers};
+    ///
+    /// struct Prints;
+    ///
+    /// impl Binder for Prints {
+    ///     fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
+    ///         println!("kubectl bind {} {node}", pod.name);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let refused = Schedulers::builder().binder(|_| Prints).build();
+    /// assert!(matches!(refused, Err(BuildError::NoEvictor(_))));
+    /// let builder = Schedulers::builder().binder(|_| Prints);
+    /// let schedulers = builder.evictor(|engine| InMemoryEvictor::from(engine)).build()?;
+    /// # Ok::<(), BuildError>(())
+    /// ```
     pub fn binder<B: Binder + 'static>(
         self,
         make: impl FnOnce(&WeakEngine) -> B + 'static,
@@ -246,31 +280,40 @@ impl SchedulersBuilder {
         // These must exist before the `make` functions run: the queue must not miss a pod that such a function adds.
         let (follower, reader) = (engine.follow()?, engine.reader()?);
         let weak = engine.downgrade();
-        let binder = self.binder.map_or_else(
-            || Arc::new(InMemoryBinder::new(engine.clone())) as Arc<dyn Binder>,
-            |make| make(&weak),
-        );
-        let volume_binder = self.volume_binder.map_or_else(
-            || Arc::new(InMemoryVolumeBinder::new(engine.clone())) as Arc<dyn VolumeBinder>,
-            |make| make(&weak),
-        );
-        let evictor = self.evictor.map_or_else(
-            || Arc::new(InMemoryEvictor::new(engine.clone())) as Arc<dyn Evictor>,
-            |make| make(&weak),
-        );
-        let handle = Handle::default()
-            .with_binder(binder)
-            .with_volume_binder(volume_binder)
-            .with_evictor(evictor)
+        if self.binder.is_none() {
+            // These change only the engine, so they go together.
+            let binder = InMemoryBinder::new(engine.clone());
+            self.binder = Some(Box::new(|_| Arc::new(binder)));
+            let volumes = |engine: &_| Arc::new(InMemoryVolumeBinder::from(engine)) as Arc<_>;
+            self.volume_binder.get_or_insert_with(|| Box::new(volumes));
+            let evicts = |engine: &_| Arc::new(InMemoryEvictor::from(engine)) as Arc<_>;
+            self.evictor.get_or_insert_with(|| Box::new(evicts));
+        }
+        let mut handle = Handle::default()
             .with_extenders(self.extenders)
             .with_snapshots(Arc::new(SharedReader::new(engine.reader()?)))
             .with_log(Arc::new(EngineLog::new(&engine)));
+        if let Some(make) = self.binder {
+            handle = handle.with_binder(make(&weak));
+        }
+        if let Some(make) = self.volume_binder {
+            handle = handle.with_volume_binder(make(&weak));
+        }
+        if let Some(make) = self.evictor {
+            handle = handle.with_evictor(make(&weak));
+        }
         let mut frameworks: Vec<(Name, Arc<Framework>)> = Vec::new();
         for (profile, make) in self.profiles {
             if frameworks.iter().any(|(name, _)| *name == profile) {
                 return Err(BuildError::Duplicate(profile));
             }
             match make(&handle) {
+                Ok(framework)
+                    if handle.evictor().is_none()
+                        && framework.has_plugins_at(Point::PostFilter) =>
+                {
+                    return Err(BuildError::NoEvictor(profile));
+                }
                 Ok(framework) => {
                     frameworks.push((profile, Arc::new(framework.with_handle(handle.clone()))))
                 }

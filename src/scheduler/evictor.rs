@@ -16,6 +16,12 @@ impl InMemoryEvictor {
     }
 }
 
+impl From<&WeakEngine> for InMemoryEvictor {
+    fn from(engine: &WeakEngine) -> InMemoryEvictor {
+        InMemoryEvictor(engine.clone())
+    }
+}
+
 impl Evictor for InMemoryEvictor {
     fn evict(&self, eviction: Eviction) {
         // Without an engine there are no resources to free.

@@ -16,11 +16,11 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::framework::{Algorithm, FitError, Framework, Nomination, PluginSet};
-use crate::log::Unavailable;
+use crate::log::{Event, Unavailable};
 use crate::model::{EventError, Pod, Timestamp, Uid};
 
 use super::gang::Refused;
-use super::queue::{Place, PopError, Popped, QueueFront, Returned};
+use super::queue::{CLOSED, Place, PopError, Popped, QueueFront, Returned};
 use super::{
     Answered, Begun, BindError, BindingCycle, CycleError, CycleFigures, NewSchedulerError,
     Placement, Profiles, Scheduler,
@@ -55,6 +55,8 @@ pub struct SchedulingLoop {
     queue: Arc<QueueFront>,
     scheduler: Scheduler,
     binding: BindingLoop,
+    /// When this loop sweeps the pods that have expired, if its engine has no thread for it.
+    next_sweep: Option<Timestamp>,
 }
 
 /// Binds pods that scheduling loops of the same queue have placed. A loop belongs to one thread; a binding may wait for
@@ -136,7 +138,8 @@ impl SchedulingLoop {
         profiles: Profiles<Algorithm>,
     ) -> Result<SchedulingLoop, NewSchedulerError> {
         let binding = BindingLoop::new(engine.clone(), queue.clone())?;
-        Ok(SchedulingLoop { queue, scheduler: Scheduler::new(engine, profiles)?, binding })
+        let scheduler = Scheduler::new(engine, profiles)?;
+        Ok(SchedulingLoop { queue, scheduler, binding, next_sweep: None })
     }
 
     /// The queue.
@@ -164,7 +167,7 @@ impl SchedulingLoop {
         clock: impl Fn() -> Timestamp,
     ) -> Result<Attempt, PopError> {
         loop {
-            let popped = self.queue.pop_together(deadline, &clock)?;
+            let popped = self.pop(deadline, &clock)?;
             trace_span!(
                 _span,
                 DEBUG,
@@ -197,7 +200,7 @@ impl SchedulingLoop {
         deadline: Option<Instant>,
         clock: impl Fn() -> Timestamp,
     ) -> Result<Vec<Attempt>, PopError> {
-        let mut popped = vec![self.queue.pop_together(deadline, &clock)?];
+        let mut popped = vec![self.pop(deadline, &clock)?];
         self.queue.pop_ready(most.get() - 1, &clock, &mut popped);
         trace_span!(_span, DEBUG, "scheduling_attempt", pods = popped.len());
         let (mut attempts, mut alone) = (Vec::with_capacity(popped.len()), Vec::new());
@@ -215,6 +218,34 @@ impl SchedulingLoop {
         }
         self.attempt_each(&mut alone, now, &mut attempts);
         Ok(attempts)
+    }
+
+    /// Pops the next pod. While it waits for one, it sweeps the pods that have expired, whose resources the waiting pods
+    /// may need ([`Config::assumed_ttl`](crate::Config::assumed_ttl)).
+    fn pop(
+        &mut self,
+        deadline: Option<Instant>,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<Popped, PopError> {
+        let engine = self.scheduler.engine().clone();
+        let Some(period) = engine.sweep_period() else {
+            return self.queue.pop_together(deadline, clock);
+        };
+        loop {
+            let now = clock();
+            if self.next_sweep.is_none_or(|next| now >= next) {
+                let nanos = i64::try_from(period.as_nanos()).unwrap_or(i64::MAX);
+                self.next_sweep = Some(Timestamp(now.0.saturating_add(nanos)));
+                // A closed engine expires nothing.
+                let _ = engine.submit(Event::expire(now));
+            }
+            let wake = Instant::now().checked_add(period);
+            match self.queue.pop_together(deadline.into_iter().chain(wake).min(), &clock) {
+                Err(PopError::Timeout)
+                    if deadline.is_none_or(|deadline| Instant::now() < deadline) => {}
+                popped => return popped,
+            }
+        }
     }
 
     /// Attempts single pods in one batch, and removes them from the list.
@@ -410,7 +441,16 @@ impl BindingLoop {
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), (BindError, Option<Place>)> {
         self.release_pod(placement);
-        let bound = self.cycle.run(placement, &clock);
+        if self.queue.is_closed() {
+            // Closing has ended the waits that had begun. This pod may have been placed later.
+            placement.framework.handle().waiting_pods().fail(&placement.pod.uid, CLOSED);
+        }
+        let bound = match self.cycle.run(placement, &clock) {
+            Err(BindError::Failed(_)) if placement.waits && self.queue.is_closed() => {
+                Err(BindError::Closed)
+            }
+            bound => bound,
+        };
         self.end(placement, bound, clock)
     }
 

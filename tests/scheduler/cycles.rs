@@ -2,7 +2,7 @@
 //! and what-if simulations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
@@ -14,7 +14,7 @@ use portolan::model::{
     LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodSpec, Timestamp, Uid,
     node, pod,
 };
-use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
+use portolan::scheduler::queue::{Place, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
     Attempt, BindError, BindingCycle, CycleError, FilterCheck, GangError, InMemoryBinder,
     InMemoryEvictor, Placement, PreemptError, Profiles, Scheduler, SchedulingLoop, Stop, WhatIf,
@@ -654,6 +654,68 @@ fn deleted_while_in_flight(is_allowed: bool, delete: impl Fn(&Engine, &Pod)) {
     assert_eq!(place, None, "{error}");
     assert!(handle.waiting_pods().all().is_empty());
     assert_eq!(scheduling.queue().with(|queue, _| queue.place(&placement.pod.uid)), None);
+    assert_eq!(snapshot(&engine).pod_count(), 0);
+}
+
+/// Places a pod that waits for a permit nobody gives, by a clock that stands still, and binds it while `close` runs.
+fn closed_while_waiting(close: impl FnOnce(&Engine, &QueueFront)) -> (BindError, usize) {
+    let (engine, handle) = engine(1, 1_000);
+    let mut scheduling = waiting_loop(&engine, &handle, slowly());
+    engine.submit(Event::put_pending(cpu("a", 800).build())).unwrap().wait().unwrap().unwrap();
+    let attempt = scheduling.schedule_one(Some(Instant::now()), now).unwrap();
+    let Attempt::Placed(placement) = attempt else { panic!("{attempt:?}") };
+    let queue = scheduling.queue().clone();
+    let (asked, is_asked) = mpsc::channel();
+    let clock = || {
+        let _ = asked.send(());
+        now()
+    };
+    let bound = std::thread::scope(|scope| {
+        let bound = scope.spawn(|| scheduling.bind(&placement, clock));
+        is_asked.recv().unwrap();
+        close(&engine, &queue);
+        bound.join().unwrap()
+    });
+    assert!(handle.waiting_pods().all().is_empty());
+    (bound.unwrap_err().0, snapshot(&engine).pod_count())
+}
+
+#[test]
+fn closing_the_queue_or_the_engine_ends_the_wait_for_a_permit() {
+    assert_eq!(closed_while_waiting(|_, queue| queue.close()), (BindError::Closed, 0));
+    // A closed engine forgets no pod.
+    assert_eq!(closed_while_waiting(|engine, _| engine.close()), (BindError::Closed, 1));
+}
+
+/// A plugin that closes the queue during Permit, before the pod waits.
+struct Closes(Arc<OnceLock<Arc<QueueFront>>>);
+
+impl Plugin for Closes {
+    fn name(&self) -> &'static str {
+        "Closes"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Permit]
+    }
+
+    fn permit(&self, _: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
+        self.0.get().expect("set").close();
+        Ok(Permit::Wait(Duration::from_secs(60)))
+    }
+}
+
+#[test]
+fn a_pod_that_is_placed_while_the_queue_is_closed_does_not_wait_for_its_permit() {
+    let (engine, handle) = engine(1, 1_000);
+    let queue = Arc::<OnceLock<_>>::default();
+    let mut scheduling = waiting_loop(&engine, &handle, Closes(queue.clone()));
+    queue.get_or_init(|| scheduling.queue().clone());
+    engine.submit(Event::put_pending(cpu("a", 800).build())).unwrap().wait().unwrap().unwrap();
+    let attempt = scheduling.schedule_one(Some(Instant::now()), now).unwrap();
+    let Attempt::Placed(placement) = attempt else { panic!("{attempt:?}") };
+    let (error, place) = scheduling.bind(&placement, now).unwrap_err();
+    assert_eq!((error, place), (BindError::Closed, Some(Place::ErrorBackoff)));
     assert_eq!(snapshot(&engine).pod_count(), 0);
 }
 

@@ -11,7 +11,7 @@ use portolan::framework::{
 use portolan::log::Event;
 use portolan::model::{Name, Object, Pod, StorageClass, Timestamp, node, pod};
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{Attempt, CycleError, InMemoryBinder, Schedulers};
+use portolan::scheduler::{Attempt, CycleError, InMemoryBinder, InMemoryEvictor, Schedulers};
 use portolan::{Engine, NodeInfo};
 
 fn clock(seconds: i64) -> impl Fn() -> Timestamp {
@@ -153,6 +153,7 @@ fn bound_by(answer: Option<BinderError>, is_ignorable: bool) -> (Option<String>,
                 None
             })
         })
+        .evictor(|engine| InMemoryEvictor::from(engine))
         .build()
         .unwrap();
     let engine = schedulers.engine().clone();

@@ -15,8 +15,8 @@ use portolan::log::Event;
 use portolan::model::{Name, Pod, Timestamp, Uid, node, pod};
 use portolan::scheduler::queue::Place;
 use portolan::scheduler::{
-    Answered, Begun, BindError, BindRequest, BindingCycle, Placement, Profiles, Scheduler,
-    Schedulers,
+    Answered, Begun, BindError, BindRequest, BindingCycle, InMemoryEvictor, Placement, Profiles,
+    Scheduler, Schedulers,
 };
 use portolan::{Config, Engine};
 
@@ -351,7 +351,8 @@ impl Binder for Refuses {
 
 #[test]
 fn several_requests_end_together_and_their_pods_leave_the_queue_or_return() {
-    let schedulers = Schedulers::builder().binder(|_| Refuses).build().unwrap();
+    let builder = Schedulers::builder().binder(|_| Refuses);
+    let schedulers = builder.evictor(|engine| InMemoryEvictor::from(engine)).build().unwrap();
     let engine = schedulers.engine();
     let node = node("n1").cpu(1_000).memory(1 << 30).build();
     engine.submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();

@@ -3,19 +3,19 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, Filter, Framework, FrameworkError, Handle, Plugin, Point,
-    PreFilter, Status,
+    Algorithm, AlgorithmConfig, Binder, BinderError, Cycle, Filter, Framework, FrameworkError,
+    Handle, Plugin, Point, PreFilter, Status,
 };
 use portolan::log::Event;
-use portolan::model::{EventError, Labels, Pod, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::model::{EventError, Labels, Name, Pod, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::queue::{PopError, QueueError};
 use portolan::scheduler::{
-    Attempt, BuildError, InMemoryBinder, NewSchedulerError, Profiles, Scheduler, Schedulers,
-    SchedulingLoop,
+    Attempt, BuildError, InMemoryBinder, InMemoryEvictor, NewSchedulerError, Profiles, Scheduler,
+    Schedulers, SchedulingLoop,
 };
 use portolan::snapshot::{Chunk, Cluster};
 use portolan::{CommitPolicy, Config, Engine, NodeInfo};
@@ -205,10 +205,63 @@ fn a_builder_fills_the_handle_and_uses_its_config() {
         assert!(handle.binder().is_some() && handle.volume_binder().is_some());
         assert!(handle.evictor().is_some() && handle.snapshot().is_some());
     }
-    let zero = || Config { sweep_period: Some(std::time::Duration::ZERO), ..Config::default() };
-    assert!(Schedulers::builder().config(zero()).build().is_ok(), "no thread sweeps");
+    let zero = || Config { sweep_period: Some(Duration::ZERO), ..Config::default() };
+    assert!(
+        Schedulers::builder().config(zero()).build().is_ok(),
+        "a loop sweeps once a millisecond"
+    );
     let refused = Schedulers::builder().config(zero()).spawned().build();
     assert!(matches!(refused, Err(BuildError::Spawn(_))));
+}
+
+#[test]
+fn a_binder_of_ones_own_has_no_evictor_or_volume_binder_in_memory() {
+    /// Binds pods somewhere else.
+    struct Elsewhere;
+
+    impl Binder for Elsewhere {
+        fn bind(&self, _: &Pod, _: &Name) -> Result<(), BinderError> {
+            Ok(())
+        }
+    }
+
+    let refused = Schedulers::builder().binder(|_| Elsewhere).build();
+    assert!(matches!(refused, Err(BuildError::NoEvictor(name)) if *name == *"default-scheduler"));
+    // A profile that preempts no pods needs no evictor.
+    let calm = |handle: &Handle| {
+        let none: [&str; 0] = [];
+        Framework::default_profile_with(handle).with_plugins_at(Point::PostFilter, &none)
+    };
+    let builder = Schedulers::builder().binder(|_| Elsewhere).profile("calm", calm);
+    for framework in builder.build().unwrap().profiles().iter() {
+        let handle = framework.handle();
+        assert!(handle.evictor().is_none() && handle.volume_binder().is_none());
+    }
+}
+
+#[test]
+fn a_waiting_loop_frees_the_resources_of_expired_pods() {
+    let assumed_ttl = Some(Duration::from_secs(30));
+    let config = Config { assumed_ttl, ..Config::default() };
+    let schedulers = Schedulers::builder().config(config).build().unwrap();
+    let engine = schedulers.engine();
+    add_node(engine, "n1");
+    let lost = pod("lost").cpu(800).build().on("n1");
+    for event in [
+        Event::assume(lost.clone()),
+        Event::finish_binding(&lost.uid, clock()),
+        Event::put_pending(pod("next").cpu(800).build()),
+    ] {
+        engine.submit(event).unwrap().wait().unwrap().unwrap();
+    }
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let mut schedule = |seconds| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        scheduling.schedule_one(Some(deadline), || Timestamp::from_secs(seconds)).unwrap()
+    };
+    assert!(matches!(schedule(1), Attempt::Failed { .. }));
+    let attempt = schedule(60);
+    assert!(matches!(&attempt, Attempt::Placed(_)), "{attempt:?}");
 }
 
 #[test]
@@ -218,7 +271,7 @@ fn a_pod_added_during_the_build_is_queued() {
         put(&engine, pod("early").cpu(100).build());
         InMemoryBinder::new(engine)
     });
-    let schedulers = builder.build().unwrap();
+    let schedulers = builder.evictor(|engine| InMemoryEvictor::from(engine)).build().unwrap();
     add_node(schedulers.engine(), "n1");
     assert_eq!(drain(&mut schedulers.scheduling_loop().unwrap()), 1);
 }

@@ -1,12 +1,13 @@
 //! Many threads on one engine: no event is lost, and each thread sees its own writes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use portolan::log::{Event, SpawnError, TrySubmitError, Unavailable};
-use portolan::model::{EventError, Generation, Timestamp, node, pod};
-use portolan::{CommitPolicy, Config, Engine, ReadError};
+use portolan::model::{EventError, Generation, Pod, Timestamp, node, pod};
+use portolan::state::CommitCheck;
+use portolan::{Cluster, CommitPolicy, Config, Engine, ReadError, Reader, Writer};
 
 fn each_thread_sees_its_own_writes(engine: &Engine) {
     const THREADS: usize = 2;
@@ -117,21 +118,81 @@ fn a_spawned_writer_sweeps_expired_pods_by_itself() {
 }
 
 #[test]
-fn the_thread_of_an_inline_writer_does_not_wait_for_itself() {
+fn a_shared_engine_sweeps_expired_pods_by_the_times_of_its_events() {
+    let assumed_ttl = Some(Duration::from_secs(30));
+    for (sweep_period, swept) in [(None, true), (Some(Duration::MAX), false)] {
+        let commit_check = CommitPolicy::Unchecked;
+        let config = Config { assumed_ttl, sweep_period, commit_check, ..Config::default() };
+        let engine = Engine::shared(config);
+        let assumed = ["p", "q"].map(|name| pod(name).on("n1").build());
+        let events = assumed.iter().cloned().map(Event::assume);
+        let times = [1, 40].map(Timestamp::from_secs);
+        let finished = assumed.iter().zip(times);
+        let finished = finished.map(|(pod, now)| Event::finish_binding(&pod.uid, now));
+        for event in events.chain(finished) {
+            engine.submit(event).unwrap().wait().unwrap().unwrap();
+        }
+        let left = engine.reader().unwrap().snapshot();
+        assert_eq!(left.pod(&assumed[0].uid).is_none(), swept);
+        assert!(left.pod(&assumed[1].uid).is_some());
+    }
+}
+
+#[test]
+fn a_thread_may_wait_for_an_inline_writer_that_it_has_given_away() {
     let (mut writer, reader) = Engine::inline(Config::default());
     let generation = writer.add_node(node("n1").build()).unwrap();
-    assert_eq!(reader.at_least(generation, None).unwrap_err(), ReadError::OwnThread);
-    writer.publish();
-    assert_eq!(reader.at_least(generation, None).unwrap().len(), 1);
+    let (given, taken) = std::sync::mpsc::channel();
+    let other = std::thread::spawn(move || {
+        let mut writer: Writer = taken.recv().unwrap();
+        writer.publish();
+    });
     let past = Instant::now();
-    std::thread::spawn(move || {
-        let late = reader.at_least(generation.next(), Some(past));
-        assert_eq!(late.unwrap_err(), ReadError::Timeout);
-        drop(writer);
-        assert_eq!(reader.at_least(generation.next(), None).unwrap_err(), ReadError::Closed);
-    })
-    .join()
-    .unwrap();
+    assert_eq!(reader.at_least(generation, Some(past)).unwrap_err(), ReadError::Timeout);
+    given.send(writer).unwrap();
+    // The other thread may not have called the writer yet.
+    assert_eq!(reader.at_least(generation, None).unwrap().len(), 1);
+    other.join().unwrap();
+    assert_eq!(reader.at_least(generation.next(), None).unwrap_err(), ReadError::Closed);
+}
+
+#[test]
+fn an_inline_writer_that_was_dropped_is_closed_on_its_own_thread() {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    let generation = writer.add_node(node("n1").build()).unwrap();
+    drop(writer);
+    assert_eq!(reader.at_least(generation, None).unwrap_err(), ReadError::Closed);
+}
+
+#[test]
+fn a_commit_check_that_waits_for_its_own_writer_is_refused() {
+    /// Waits for the next version, and keeps the outcome.
+    #[derive(Clone, Default)]
+    struct Waits(Arc<Mutex<(Option<Reader>, Option<ReadError>)>>);
+
+    impl CommitCheck for Waits {
+        fn check(&self, _: &Cluster, _: &Pod, _: &str) -> Result<(), String> {
+            let (reader, waited) = &mut *self.0.lock().unwrap();
+            let reader = reader.as_ref().unwrap();
+            *waited = reader.at_least(reader.generation().next(), None).err();
+            Ok(())
+        }
+    }
+
+    let waits = Waits::default();
+    let config = || Config { commit_check: waits.clone().into(), ..Config::default() };
+    let (mut writer, reader) = Engine::inline(config());
+    waits.0.lock().unwrap().0 = Some(reader);
+    writer.add_node(node("n1").build()).unwrap();
+    writer.assume_pod(pod("p").on("n1").build()).unwrap();
+    assert_eq!(waits.0.lock().unwrap().1.take(), Some(ReadError::OwnThread));
+
+    let engine = Engine::shared(config());
+    waits.0.lock().unwrap().0 = Some(engine.reader().unwrap());
+    engine.submit(Event::add_node(node("n1").build())).unwrap().wait().unwrap().unwrap();
+    let assume = Event::assume(pod("p").on("n1").build());
+    engine.submit(assume).unwrap().wait().unwrap().unwrap();
+    assert_eq!(waits.0.lock().unwrap().1.take(), Some(ReadError::OwnThread));
 }
 
 #[test]
@@ -188,7 +249,8 @@ fn waiting_for_the_writer_within_the_writer_is_refused() {
     let engine = Engine::shared(Config { log_capacity: Some(1), ..Config::default() });
     let reader = engine.reader().unwrap();
     let ticket = engine
-        .with_writer(|_| {
+        .with_writer(|writer| {
+            writer.add_node(node("n0").build()).unwrap();
             assert_eq!(engine.figures(), Err(Unavailable::OwnThread(())));
             assert!(matches!(engine.reader(), Err(Unavailable::OwnThread(()))));
             assert!(matches!(engine.follow(), Err(Unavailable::OwnThread(()))));
@@ -202,7 +264,7 @@ fn waiting_for_the_writer_within_the_writer_is_refused() {
         })
         .unwrap();
     ticket.wait().unwrap().unwrap();
-    assert_eq!(engine.with_writer(|writer| writer.node_count()), Ok(1));
+    assert_eq!(engine.with_writer(|writer| writer.node_count()), Ok(2));
 }
 
 #[test]

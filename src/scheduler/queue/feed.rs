@@ -124,7 +124,7 @@ impl SchedulingQueue {
         }
     }
 
-    fn waiting_pods(&self) -> &WaitingPods {
+    pub(super) fn waiting_pods(&self) -> &WaitingPods {
         self.profiles[0].framework.handle().waiting_pods()
     }
 

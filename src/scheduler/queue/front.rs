@@ -33,6 +33,9 @@ use super::{Place, PodGroupStatus, Popped, QueueError, SchedulingQueue};
 /// The largest number of pods checked against an event, or flushed, while the queue is held.
 const STEP: usize = 32;
 
+/// Why pods that wait for a permit fail when the queue is closed.
+pub(crate) const CLOSED: &str = "the scheduling queue is closed";
+
 /// The largest number of notes taken in while the queue is held.
 const NOTES: usize = 16;
 
@@ -348,9 +351,17 @@ impl QueueFront {
         self.with(|queue, version| queue.add(pod, version.generation(), version, now))
     }
 
-    /// Closes the queue: later pops fail, and waiting threads wake up.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.shared).closed
+    }
+
+    /// Closes the queue: later pops fail, and the threads that wait for a pod or for the permit of a placed pod wake up.
+    /// Without its permit a pod is not bound, and it returns to the queue.
     pub fn close(&self) {
-        lock(&self.shared).closed = true;
+        let mut shared = lock(&self.shared);
+        shared.closed = true;
+        shared.queue.waiting_pods().fail_all(CLOSED);
+        drop(shared);
         if !mutated!("front-closes-unheard") {
             self.ring();
         }

@@ -52,8 +52,13 @@ impl Bench {
         let shared = Handle::default();
         let check = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(check));
-        let assumed_ttl = Some(Duration::from_secs(30));
-        let config = Config { commit_check: check.into(), assumed_ttl, ..Config::default() };
+        let config = Config {
+            commit_check: check.into(),
+            assumed_ttl: Some(Duration::from_secs(30)),
+            // The tests sweep.
+            sweep_period: Some(Duration::MAX),
+            ..Config::default()
+        };
         let engine = Engine::shared(config);
         let fails = Arc::new(AtomicBool::new(false));
         let failing = fails.clone();

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use portolan::framework::{AlgorithmConfig, Handle};
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{BindingLoop, Placement, Schedulers, SchedulingLoop};
+use portolan::scheduler::{
+    BindingLoop, InMemoryVolumeBinder, Placement, Schedulers, SchedulingLoop,
+};
 use portolan_k8s::config::{Configuration, Registry};
 use serde_json::Value;
 
@@ -44,6 +46,7 @@ impl InProcess {
         let (binds, evicts) = (cluster.clone(), cluster.clone());
         let mut builder = Schedulers::builder()
             .binder(move |engine| Writer { cluster: binds, engine: engine.clone() })
+            .volume_binder(|engine| InMemoryVolumeBinder::from(engine))
             .evictor(move |engine| Writer { cluster: evicts, engine: engine.clone() });
         let mut algorithm = AlgorithmConfig { seed, ..AlgorithmConfig::default() };
         if let Some(text) = configuration {

@@ -350,9 +350,9 @@ impl LiveScheduler {
     }
 
     /// Stops scheduling, finishes the bindings in flight, writes the conditions and events that wait, and stops the
-    /// mirror. Bindings that take longer than `grace`, for instance because a volume is being provisioned, are
-    /// abandoned: the fence is closed, and pods that wait for a permit are rejected. Conditions and events have the
-    /// rest of `grace`, and 2 s at most.
+    /// mirror. Pods that wait for a permit are given up. Bindings that take longer than `grace`, for instance because a
+    /// volume is being provisioned, are abandoned: the fence is closed. Conditions and events have the rest of `grace`,
+    /// and 2 s at most.
     ///
     /// Returns whether all bindings ended in time. If not, a binding may still be applied, so the lease must not be given
     /// back.
@@ -367,11 +367,7 @@ impl LiveScheduler {
         let is_in_time = timeout(grace, &mut joined).await.is_ok();
         if !is_in_time {
             self.writes.fence().close();
-            self.reject_waiting();
-            // A cycle that was running may have placed another pod that waits for a permit.
-            while timeout(TICK, &mut joined).await.is_err() {
-                self.reject_waiting();
-            }
+            let _ = joined.await;
         }
         let left = FLUSH.min(grace.saturating_sub(began.elapsed()));
         // A standby has nothing to write.
@@ -382,15 +378,6 @@ impl LiveScheduler {
         self.mirror.stop().await;
         self.schedulers.engine().close();
         is_in_time
-    }
-
-    /// Ends the waits for permits, which would otherwise last until their timeouts.
-    fn reject_waiting(&self) {
-        for framework in self.schedulers.profiles().iter() {
-            for waiting in framework.handle().waiting_pods().all() {
-                waiting.reject("", "stopping");
-            }
-        }
     }
 }
 

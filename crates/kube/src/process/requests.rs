@@ -140,7 +140,7 @@ mod tests {
     use portolan::framework::{Binder, BinderError, BindingFuture};
     use portolan::log::Event;
     use portolan::model::{Name, Pod, Timestamp, node, pod};
-    use portolan::scheduler::{Begun, BindError, Schedulers};
+    use portolan::scheduler::{Begun, BindError, InMemoryEvictor, Schedulers};
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -171,7 +171,9 @@ mod tests {
         pods: usize,
         binds: impl Fn() -> BindingFuture + Send + Sync + 'static,
     ) -> (Schedulers, Requests, UnboundedReceiver<Answered>) {
-        let schedulers = Schedulers::builder().binder(|_| With(binds)).build().expect("valid");
+        let builder = Schedulers::builder().binder(|_| With(binds));
+        let builder = builder.evictor(|engine| InMemoryEvictor::from(engine));
+        let schedulers = builder.build().expect("valid");
         let engine = schedulers.engine();
         drop(engine.submit(Event::add_node(node("n1").cpu(64_000).build())).expect("open"));
         for n in 0..pods {

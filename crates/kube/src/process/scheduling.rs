@@ -79,7 +79,7 @@ mod tests {
     use portolan::framework::{Binder, BinderError, BindingFuture};
     use portolan::log::Event;
     use portolan::model::{Name, Pod, node, pod};
-    use portolan::scheduler::Schedulers;
+    use portolan::scheduler::{InMemoryEvictor, Schedulers};
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::Semaphore;
 
@@ -128,7 +128,9 @@ mod tests {
         let permits = Arc::new(Semaphore::new(0));
         let ((begin, begun), (bind, bound)) = (channel(), channel());
         let binder = Stepwise { permits: permits.clone(), begun: begin, bound: bind };
-        let schedulers = Arc::new(Schedulers::builder().binder(|_| binder).build().expect("valid"));
+        let builder = Schedulers::builder().binder(|_| binder);
+        let builder = builder.evictor(|engine| InMemoryEvictor::from(engine));
+        let schedulers = Arc::new(builder.build().expect("valid"));
         let bindings = NonZeroUsize::new(2).expect("not 0");
         let config = LiveConfig { bindings, ..LiveConfig::default() };
         let _within = runtime.enter();

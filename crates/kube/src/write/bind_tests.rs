@@ -201,7 +201,9 @@ fn a_binding_to_a_node_of_another_shard_is_refused_and_not_reported() {
     let options = WriteOptions { gate: Some(ShardGate::new(shards)), ..WriteOptions::default() };
     let world = World::with(|_, _| ok(), options, Duration::from_secs(20));
     let binder = binder(&world);
-    let schedulers = Schedulers::builder().binder(|_| binder).build().expect("valid");
+    let evictor = world.writes.evictor();
+    let builder = Schedulers::builder().binder(|_| binder).evictor(|_| evictor);
+    let schedulers = builder.build().expect("valid");
     let submit = |event| drop(schedulers.engine().submit(event).expect("open"));
     submit(Event::add_node(node("n1").cpu(1_000).build()));
     submit(Event::put_pending(web()));
