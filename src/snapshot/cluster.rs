@@ -23,7 +23,7 @@ use super::stores::Objects;
 use super::table::{Internable, Interned, Table};
 use super::tally::{Hosts, KnownHosts};
 use super::tree::{Marked, Tree};
-use super::zones::{Round, Zones};
+use super::zones::{self, Round, Zones};
 
 /// The cluster at one version, read by filters, scores and listers.
 ///
@@ -508,23 +508,18 @@ impl Cluster {
         NodeInfo::new(self, chunk, lane)
     }
 
-    /// Returns the nodes that run pods with pod affinity or anti-affinity, in no particular order.
-    /// O(nodes found × log n).
+    /// Returns the nodes that run pods with pod affinity or anti-affinity, in list order
+    /// (`HavePodsWithAffinityList`). O(found × log found + chunks of their zones × log n).
     pub fn nodes_with_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
-        self.marked(MARK_AFFINITY, |chunk| chunk.affinity)
+        let zones = self.chunks_with_affinity().map(|chunk| chunk.zone);
+        zones::in_list_order(self, zones, |chunk| chunk.affinity)
     }
 
-    /// Returns the nodes that run pods with required anti-affinity, in no particular order. O(nodes found × log n).
+    /// Returns the nodes that run pods with required anti-affinity, in list order
+    /// (`HavePodsWithRequiredAntiAffinityList`). The cost is that of [`Cluster::nodes_with_affinity`].
     pub fn nodes_with_required_anti_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
-        self.marked(MARK_REQUIRED_ANTI_AFFINITY, |chunk| chunk.required_anti_affinity)
-    }
-
-    fn marked(&self, mark: u8, mask: impl Fn(&Chunk) -> u64) -> impl Iterator<Item = NodeInfo<'_>> {
-        self.chunks.marked(mark).filter(|(_, chunk)| !chunk.is_ghosts()).flat_map(
-            move |(_, chunk)| {
-                lanes(mask(chunk)).filter_map(move |lane| NodeInfo::new(self, chunk, lane))
-            },
-        )
+        let zones = self.chunks_with_required_anti_affinity().map(|chunk| chunk.zone);
+        zones::in_list_order(self, zones, |chunk| chunk.required_anti_affinity)
     }
 
     /// Returns the pod with this uid, on any node or ghost. O(log n + pods of the node).

@@ -35,7 +35,7 @@ mod victims;
 mod zones;
 
 pub use account::Account;
-pub use changes::{ChangeKind, ChangedSince, NodeChange};
+pub use changes::{ChangeKind, ChangedSince, FutureGeneration, NodeChange};
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
 pub(crate) use chunk::{balanced, lanes, nth_lane, without_lowest};
 pub(crate) use cluster::Lineage;
