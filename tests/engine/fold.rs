@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::Generation;
-use portolan::model::{Name, Pod, Uid};
+use portolan::model::{LabelSelector, Name, Pod, Uid};
 use portolan::snapshot::{
     ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, NodeChange, Snapshot,
 };
@@ -98,6 +98,23 @@ fn contended() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Asserts that each pod is found by name, and that of several pods the newest is.
+fn assert_names(cluster: &Cluster) {
+    let mut newest: BTreeMap<String, (u64, Uid)> = BTreeMap::new();
+    for pod in cluster.pods(&LabelSelector::everything(), |_| true) {
+        let rank = (pod.resource_version(), pod.uid());
+        let known = newest.entry(pod.name().to_owned()).or_insert(rank.clone());
+        *known = rank.max(known.clone());
+    }
+    for n in 0..16 {
+        let name = format!("p{n}");
+        let found = cluster.pod_named("default", &name);
+        let found = found.map(|pod| (pod.resource_version(), pod.uid()));
+        assert_eq!(found.as_ref(), newest.get(&name), "{name}");
+    }
+    assert!(cluster.pod_named("other", "p1").is_none());
+}
+
 fn check_held(held: &[(Arc<Snapshot>, Dump)]) {
     for (snapshot, dump) in held {
         assert_eq!(&snapshot.dump(), dump, "a held snapshot changed");
@@ -112,11 +129,13 @@ proptest! {
         ops in prop::collection::vec(any::<Op>(), 1..160),
         is_godel in any::<bool>(),
         is_checked in any::<bool>(),
+        has_names in any::<bool>(),
     ) {
         let ttl = Some(Duration::from_secs(30));
         let policy = if is_checked { CommitPolicy::Room } else { CommitPolicy::Unchecked };
         let (mut writer, _reader) = Engine::inline(Config {
             assumed_ttl: ttl,
+            pod_names: has_names,
             commit_check: policy,
             godel: is_godel.then(godel),
             ..Config::default()
@@ -141,6 +160,7 @@ proptest! {
             prop_assert_eq!(comparable(after.clone()), naive.dump(), "after {:?}", &event);
             prop_assert!(has_own_generation(&before, &after, writer.cluster(), since), "{:?}", &event);
             prop_assert_eq!(writer.cluster().generation(), naive.generation());
+            assert_names(writer.cluster());
             if i % 16 == 3 {
                 writer.publish();
                 held.push((writer.snapshot(), after));
@@ -151,6 +171,7 @@ proptest! {
             }
         }
         check_held(&held);
+        held.iter().for_each(|(snapshot, _)| assert_names(snapshot));
         prop_assert_eq!(writer.cluster().audit(), vec![]);
         let last = writer.cluster().dump();
         for (snapshot, dump) in &held {
@@ -221,8 +242,11 @@ proptest! {
         ops in prop::collection::vec(any::<Op>(), 1..60),
         is_godel in any::<bool>(),
     ) {
-        let (mut writer, _reader) =
-            Engine::inline(Config { godel: is_godel.then(godel), ..Config::default() });
+        let (mut writer, _reader) = Engine::inline(Config {
+            godel: is_godel.then(godel),
+            pod_names: true,
+            ..Config::default()
+        });
         for (i, op) in base.iter().enumerate() {
             let _ = writer.apply(&op.event(i as u64, Generation(i as u64)));
         }
@@ -238,9 +262,11 @@ proptest! {
             }
         }
         prop_assert_eq!(fork.audit(), vec![]);
+        assert_names(&fork);
         prop_assert_eq!(snapshot.dump(), dump);
         for (fork, dump) in &nested {
             prop_assert_eq!(&fork.dump(), dump);
+            assert_names(fork);
         }
         let changes = fork.diff(&snapshot);
         prop_assert_eq!(equal_nodes(&changes, &snapshot, &fork), Vec::<&Name>::new());

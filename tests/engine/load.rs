@@ -24,7 +24,7 @@ struct Side {
 
 impl Side {
     fn new(godel: Option<GodelConfig>) -> Side {
-        let config = Config { live_index: true, godel, ..Config::default() };
+        let config = Config { live_index: true, pod_names: true, godel, ..Config::default() };
         let (mut writer, reader) = Engine::inline(config);
         let follower = writer.follow();
         Side { writer, reader, follower }
