@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use portolan::log::{Event, Relist};
-use portolan::model::{Node, Pod, Taint, TaintEffect, Timestamp, node};
+use portolan::model::{Node, Pod, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::{CommitPolicy, Config, Engine, Writer};
 use portolan_testkit::alloc::Counting;
 
@@ -182,6 +182,83 @@ fn a_loaded_node_takes_at_most_500_bytes() {
     writer.reclaim();
     let taken = grown("nodes with equal labels", before) / COUNT as i64;
     assert!((300..=500).contains(&taken), "{taken} bytes per node");
+}
+
+#[test]
+fn a_placement_copies_about_75_bytes_for_each_pod_of_its_node() {
+    const PER_NODE: usize = 10_000;
+    let (mut writer, _reader) = Engine::inline(Config::default());
+    for i in 0..PER_NODE {
+        writer.add_pod(uuid(i).on("n")).unwrap();
+    }
+    writer.publish();
+    let before = ALLOCATOR.counts().allocated;
+    writer.add_pod(uuid(PER_NODE).on("n")).unwrap();
+    let each = (ALLOCATOR.counts().allocated - before) / PER_NODE as u64;
+    println!("a placement copies {each} bytes for each pod of its node");
+    assert!((60..=90).contains(&each), "{each} bytes");
+    // Until the next publish, the list is changed in place.
+    let before = ALLOCATOR.counts().allocated;
+    writer.add_pod(uuid(PER_NODE + 1).on("n")).unwrap();
+    assert!(ALLOCATOR.counts().allocated - before < 1_000_000);
+}
+
+/// Adds and removes pods while a snapshot from before is held, and returns the bytes that remain for each.
+fn bytes_per_removed_pod(made: impl Fn(usize) -> Pod) -> i64 {
+    let mut writer = engine();
+    (0..1_000).for_each(|i| assert!(writer.add_pod(made(i)).is_ok()));
+    writer.publish();
+    let held = writer.snapshot();
+    let before = ALLOCATOR.counts().live;
+    for i in 0..PODS {
+        writer.add_pod(made(1_000 + i)).unwrap();
+        writer.remove_pod(&made(i)).unwrap();
+        if i % 32 == 0 {
+            writer.publish();
+        }
+    }
+    writer.publish();
+    let each = (ALLOCATOR.counts().live - before) / PODS as i64;
+    drop(held);
+    each
+}
+
+#[test]
+fn a_held_snapshot_keeps_the_documented_bytes_for_each_removed_pod() {
+    let equal = bytes_per_removed_pod(|i| uuid(i).on(format!("n{}", i % NODES)));
+    let distinct = bytes_per_removed_pod(own);
+    println!("a held snapshot keeps {equal} bytes for a removed pod, {distinct} with own labels");
+    assert!((25..=45).contains(&equal), "{equal} bytes");
+    assert!((120..=200).contains(&distinct), "{distinct} bytes");
+}
+
+/// Loads pods of one template, without and with an index of names, and returns the bytes that each takes.
+fn bytes_per_pod(pod_names: bool) -> f64 {
+    const COUNT: usize = 60_000;
+    let (mut writer, _reader) = Engine::inline(Config { pod_names, ..Config::default() });
+    let nodes = (0..COUNT / 30).map(|n| node(format!("n{n}")).build());
+    writer.load([], nodes, None::<Pod>);
+    writer.publish();
+    let before = ALLOCATOR.counts().live;
+    for i in 0..COUNT {
+        writer.add_pod(uuid(i).on(format!("n{}", i / 30))).unwrap();
+    }
+    writer.publish();
+    writer.reclaim();
+    (ALLOCATOR.counts().live - before) as f64 / COUNT as f64
+}
+
+/// A pod whose uid is a UUID. All of them share a template.
+fn uuid(i: usize) -> Pod {
+    let uid = format!("{:08x}-1234-4567-89ab-{i:012x}", (i as u32).wrapping_mul(0x9e37_79b9));
+    pod(format!("web-{i:08}")).uid(uid).build()
+}
+
+#[test]
+fn an_index_of_names_takes_at_most_20_bytes_per_pod() {
+    let [without, with] = [false, true].map(bytes_per_pod);
+    println!("bytes per pod: {without:.1} without names, {with:.1} with");
+    assert!((8.0..=20.0).contains(&(with - without)), "{without} without names, {with} with");
 }
 
 #[test]

@@ -61,6 +61,9 @@ pub struct Config {
     /// version. It makes each placement about 50% slower and each pod about 110 bytes larger. Enable it if readers look
     /// up single pods frequently.
     pub live_index: bool,
+    /// Indexes pods by namespace and name in every version, so that [`Cluster::pod_named`] examines a single node instead
+    /// of all pods. It makes each placement about a quarter slower and each pod about 17 bytes larger.
+    pub pod_names: bool,
     /// Enables Gödel semantics: pods are counted on the node on which a scheduler has assumed them according to their
     /// annotations. By default the engine behaves like kube-scheduler's cache, which ignores these annotations.
     pub godel: Option<GodelConfig>,
@@ -132,6 +135,7 @@ impl std::fmt::Debug for Config {
             .field("log_capacity", &self.log_capacity)
             .field("sweep_period", &self.sweep_period)
             .field("live_index", &self.live_index)
+            .field("pod_names", &self.pod_names)
             .field("godel", &self.godel)
             .field("commit_check", &self.commit_check)
             .field("stores", &self.stores)

@@ -120,6 +120,9 @@ impl Writer {
     pub(super) fn new(config: Config) -> Writer {
         let mut state = State::new(config.assumed_ttl, config.commit_check);
         state = state.with_stores(config.stores);
+        if config.pod_names {
+            state = state.with_pod_names();
+        }
         if let Some(godel) = config.godel {
             state = state.with_godel(godel);
         }
@@ -135,8 +138,9 @@ impl Writer {
         }
     }
 
-    /// Folds one event into the state. Most events cost O(log n); relists cost O(n log n). Readers see the event after
-    /// the next [`Writer::publish`].
+    /// Folds one event into the state. Most events cost O(log n); relists cost O(n log n). An event about a pod also
+    /// copies the list of its node's pods, some 75 bytes for each, unless that was copied since the last publish.
+    /// Readers see the event after the next [`Writer::publish`].
     ///
     /// # Errors
     ///
@@ -183,7 +187,7 @@ impl Writer {
 
     /// Assumes a pod: places it on the node that it names, before the API server confirms the binding. The placement is
     /// checked according to [`Config::commit_check`]. To skip the check for a decision on the current version, apply an
-    /// [`Event::assume`] with [`Event::decided_on`]. O(log n).
+    /// [`Event::assume`] with [`Event::decided_on`]. O(log n + pods of the node).
     ///
     /// # Errors
     ///
@@ -194,7 +198,7 @@ impl Writer {
     }
 
     /// Assumes several pods atomically: all of them or none. Each pod is checked on top of the pods before it.
-    /// O(pods × log n).
+    /// O(pods × log n + pods of their nodes).
     ///
     /// # Errors
     ///
@@ -204,7 +208,8 @@ impl Writer {
     }
 
     /// Preempts pods and assumes the preemptor on the node that it names, atomically. With [`Config::godel`], the
-    /// victims remain on the node until their own objects are deleted ([`Event::Preempt`]). O((1 + victims) × log n).
+    /// victims remain on the node until their own objects are deleted ([`Event::Preempt`]).
+    /// O((1 + victims) × (log n + pods of the node)).
     ///
     /// # Errors
     ///
@@ -322,8 +327,8 @@ impl Writer {
         self.generation_of(&Event::add_pod(pod))
     }
 
-    /// Replaces the object of the added pod with uid `old`, which stays on its node. The uid may change. O(log n) if
-    /// only fields change that no sum or index depends on, and O(log n + pods of the node) otherwise.
+    /// Replaces the object of the added pod with uid `old`, which stays on its node. The uid may change.
+    /// O(log n + pods of the node).
     ///
     /// # Errors
     ///

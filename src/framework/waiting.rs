@@ -148,12 +148,16 @@ impl WaitingPod {
         first.filter(|_| state.outcome.is_none())
     }
 
-    /// Allows the pod on behalf of a plugin. Once no plugin is pending, the pod may be bound. Returns whether this call
-    /// decided the outcome: `false` if another plugin is still pending, or if the pod was already allowed or rejected.
+    /// Allows the pod on behalf of a plugin. Once no plugin is pending, the pod may be bound
+    /// ([`WaitingPod::is_allowed`]). Returns whether the permit counts, also if other plugins are still pending:
+    /// `false` if the pod was already allowed or rejected.
     pub fn allow(&self, plugin: &str) -> bool {
         let mut state = self.state();
         state.pending.retain(|(known, _, _)| *known != plugin);
-        state.pending.is_empty() && self.decide(&mut state, Ok(()))
+        match state.pending.is_empty() {
+            true => self.decide(&mut state, Ok(())),
+            false => state.outcome.is_none(),
+        }
     }
 
     /// Returns whether all permits were given, so that the pod may already be bound.
@@ -280,10 +284,12 @@ mod tests {
     fn every_pending_plugin_must_allow() {
         let waiting = waiting(&[("a", 20), ("b", 10)]);
         assert_eq!(waiting.pending_plugins(), ["b", "a"]);
-        assert!(!waiting.allow("a"));
-        assert!(!waiting.allow("nobody"));
+        assert!(waiting.allow("a"));
+        assert!(!waiting.is_allowed());
         assert_eq!(waiting.outcome(Timestamp::from_secs(101)), None);
         assert!(waiting.allow("b"));
+        assert!(waiting.is_allowed());
+        assert!(!waiting.allow("b"));
         assert!(!waiting.reject("b", "too late"));
         assert_eq!(waiting.outcome(Timestamp::from_secs(1_000)), Some(Ok(())));
         assert_eq!(waiting.deadline(), None);
@@ -291,9 +297,9 @@ mod tests {
 
     #[test]
     fn first_decision_is_final() {
-        let waiting = waiting(&[("a", 20)]);
+        let waiting = waiting(&[("a", 20), ("b", 10)]);
         assert!(waiting.reject("a", "no"));
-        assert!(!waiting.allow("a"));
+        assert!(!waiting.allow("a") && !waiting.allow("b"));
         assert!(!waiting.reject("a", "no again"));
         let status = Status::new(Code::Unschedulable, "a", "no");
         assert_eq!(waiting.outcome(Timestamp::from_secs(1_000)), Some(Err(status.clone())));

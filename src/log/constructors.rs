@@ -271,7 +271,8 @@ impl Event {
 
     /// Replaces all objects of one kind with a list, and removes the objects that are not in it ([`Event::Relist`]).
     ///
-    /// Never rejected as a whole: [`Applied::rejected`](super::Applied::rejected) contains the objects that were.
+    /// Never rejected as a whole: [`Applied::rejected`](super::Applied::rejected) contains the objects that were, also
+    /// if they are listed twice (`ListedTwice`).
     #[must_use]
     pub fn relist(relist: Relist) -> Event {
         Event::Relist(Arc::new(relist))

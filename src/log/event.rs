@@ -292,7 +292,8 @@ pub struct ObjectKey {
     pub name: String,
 }
 
-/// A complete list of the objects of one kind. A known object that is not in the list has been deleted.
+/// A complete list of the objects of one kind. A known object that is not in the list has been deleted. Of several
+/// objects with one key, the first counts.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Relist {

@@ -91,6 +91,14 @@ pub enum EventError {
         /// The object's namespace and name.
         key: String,
     },
+    /// A relist contains two objects with this key. The first one counts.
+    #[error("{kind} {key} is listed twice: list it once")]
+    ListedTwice {
+        /// The kind of the object.
+        kind: Cow<'static, str>,
+        /// The key: the uid of a pod, and the namespace and name of other objects.
+        key: String,
+    },
     /// Adding the pod would make the sum of the requests on the node exceed 64 bits.
     #[error("pod {uid} is refused: the requests on node {node} would exceed 64 bits")]
     Overflow {

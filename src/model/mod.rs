@@ -86,7 +86,7 @@ pub use template::{
     HostPort, OwnerReference, PodSpec, PreemptionPolicy, Protocol, Template, Volume, VolumeSource,
 };
 pub use uid::Uid;
-pub(crate) use uid::key_hash;
+pub(crate) use uid::{key_hash, pod_name_hash};
 
 /// A short string that many objects share, such as a namespace, a node name or a resource name.
 pub type Name = std::sync::Arc<str>;

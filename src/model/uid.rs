@@ -92,6 +92,11 @@ pub(crate) fn key_hash(key: [u8; 16]) -> u64 {
     hash_of(&key)
 }
 
+/// Returns the hash of a pod's namespace and name.
+pub(crate) fn pod_name_hash(namespace: &str, name: &str) -> u64 {
+    hash_of(&(namespace, name))
+}
+
 /// Returns two hashes of a text, concatenated.
 fn text_key(text: &str, hash: impl Fn(u8, &str) -> u64) -> [u8; 16] {
     let mut key = [0; 16];

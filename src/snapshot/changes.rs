@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use triomphe::Arc;
-
 use crate::hash::Keyed;
-use crate::model::{Generation, Name};
+use crate::model::{Generation, Name, Uid};
 
 use super::chunk::{LANES, NodeSlot, lanes};
 use super::cluster::Cluster;
-use super::lane::{Identity, Lane};
+use super::lane::Identity;
+use super::node_info::{NodeInfo, PodInfo};
 use super::table::Table;
 
 /// Number of node removals that a version remembers.
@@ -20,7 +19,7 @@ const KEPT: u32 = 4096;
 pub enum ChangeKind {
     /// The node was added.
     Added,
-    /// The node or its pods were touched.
+    /// The node or its pods changed. [`Cluster::changed_since`] compares no contents, so they may have changed back.
     Changed,
     /// The node was removed.
     Removed,
@@ -44,6 +43,16 @@ pub enum ChangedSince {
     Changes(Vec<NodeChange>),
     /// The generation is older than the removals that the version remembers: read all nodes again.
     Reset,
+}
+
+/// The generation passed to [`Cluster::changed_since`] is newer than the version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("generation {since} is newer than this version, {generation}: take a newer version")]
+pub struct FutureGeneration {
+    /// The generation that was passed.
+    pub since: Generation,
+    /// The generation of the version.
+    pub generation: Generation,
 }
 
 /// The nodes that were removed recently.
@@ -94,30 +103,45 @@ impl Removed {
     }
 }
 
-/// Returns whether both sides are the same allocations, which they are if the node only moved within the table.
-fn is_same(
-    (id, pods): (&Arc<Identity>, Option<&Arc<Lane>>),
-    (other_id, other_pods): (&Arc<Identity>, Option<&Arc<Lane>>),
-) -> bool {
-    Arc::ptr_eq(id, other_id)
-        && match (pods, other_pods) {
-            (Some(pods), Some(others)) => Arc::ptr_eq(pods, others),
-            (None, None) => true,
-            _ => false,
-        }
+/// Returns whether two nodes of one name are equal: their objects, and their pods in any order. O(pods × log pods),
+/// or O(1) if the versions share the node.
+fn is_equal(one: NodeInfo<'_>, other: NodeInfo<'_>) -> bool {
+    let is_same_object = std::ptr::eq(one.identity(), other.identity())
+        || (one.kubelet_node() == other.kubelet_node()
+            && one.nm_node() == other.nm_node()
+            && one.custom_node_resource() == other.custom_node_resource());
+    is_same_object && (std::ptr::eq(one.lane(), other.lane()) || has_equal_pods(one, other))
+}
+
+fn has_equal_pods(one: NodeInfo<'_>, other: NodeInfo<'_>) -> bool {
+    fn sorted<'a>(node: NodeInfo<'a>) -> Vec<(Uid, PodInfo<'a>)> {
+        let mut pods: Vec<_> = node.pods().map(|pod| (pod.uid(), pod)).collect();
+        pods.sort_by(|(one, _), (other, _)| one.cmp(other));
+        pods
+    }
+    let is_equal = |((_, one), (_, other)): (&(Uid, PodInfo<'_>), &(Uid, PodInfo<'_>))| {
+        one.is_assumed() == other.is_assumed() && one.to_pod() == other.to_pod()
+    };
+    one.pod_count() == other.pod_count() && sorted(one).iter().zip(&sorted(other)).all(is_equal)
 }
 
 impl Cluster {
     /// Returns the nodes that were added, touched or removed after generation `since`. The cost is proportional to
-    /// their number.
+    /// their number. Contents are not compared: [`Cluster::diff`] does that, for two versions.
     ///
     /// A node that was both added and removed in between is omitted. A node that was removed and added again under the
     /// same name appears as removed and as added, or as changed if its remaining pods preserved its slot.
-    #[must_use]
-    pub fn changed_since(&self, since: Generation) -> ChangedSince {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `since` is newer than this version, which then lacks the changes in between.
+    pub fn changed_since(&self, since: Generation) -> Result<ChangedSince, FutureGeneration> {
+        if since > self.generation {
+            return Err(FutureGeneration { since, generation: self.generation });
+        }
         let removed = &self.rest.removed;
         if since < removed.forgotten {
-            return ChangedSince::Reset;
+            return Ok(ChangedSince::Reset);
         }
         // The removed nodes, newest first, and whether a node of the same slot and name exists again. A node that took
         // over a slot was added after `since`, so no two of them have the same slot.
@@ -160,41 +184,42 @@ impl Cluster {
             name: removal.name.clone(),
             kind: ChangeKind::Removed,
         });
-        ChangedSince::Changes(removed.chain(changes).collect())
+        Ok(ChangedSince::Changes(removed.chain(changes).collect()))
     }
 
-    /// Returns how this version differs from `base`, sorted by name. O(differing × log n), because subtrees that both
-    /// versions share are skipped.
+    /// Returns how this version differs from `base`, sorted by name. A node is changed if one of its objects or pods
+    /// differs: a pod that was added and removed again leaves no difference. Neither does another position in the list
+    /// order, nor a generation.
+    ///
+    /// O(touched × log n + their pods × log pods), because subtrees that both versions share are skipped.
     #[must_use]
     pub fn diff(&self, base: &Cluster) -> Vec<NodeChange> {
         let mut ours = BTreeMap::new();
         let mut theirs = BTreeMap::new();
         self.chunks.diff(&base.chunks, &mut |_, our, their| {
-            for (side, chunk) in [(&mut ours, our), (&mut theirs, their)] {
+            for (side, cluster, chunk) in [(&mut ours, self, our), (&mut theirs, base, their)] {
                 let Some(chunk) = chunk else { continue };
-                for at in 0..LANES {
-                    let identity = chunk.identity_ptr(at).filter(|id| id.node.is_some());
-                    if let Some(identity) = identity {
-                        let allocations = (identity, chunk.lane_ptr(at));
-                        side.insert(identity.name.clone(), (chunk.slot()[at], allocations));
-                    }
-                }
+                let nodes = (0..LANES).filter_map(|at| NodeInfo::new(cluster, chunk, at));
+                side.extend(nodes.filter(|node| !node.is_ghost()).map(|node| (node.name(), node)));
             }
         });
+        let change = |node: &NodeInfo<'_>, kind| NodeChange {
+            slot: node.slot(),
+            name: node.name().clone(),
+            kind,
+        };
         let mut changes = Vec::new();
-        for (name, (slot, allocations)) in &ours {
-            let kind = match theirs.get(name) {
-                None => ChangeKind::Added,
-                Some((_, before)) if !is_same(*before, *allocations) => ChangeKind::Changed,
-                Some(_) => continue,
-            };
-            changes.push(NodeChange { slot: *slot, name: name.clone(), kind });
-        }
-        for (name, (slot, _)) in theirs {
-            if !ours.contains_key(&name) {
-                changes.push(NodeChange { slot, name, kind: ChangeKind::Removed });
+        for (name, node) in &ours {
+            match theirs.get(name) {
+                None => changes.push(change(node, ChangeKind::Added)),
+                Some(before) if !is_equal(*node, *before) => {
+                    changes.push(change(node, ChangeKind::Changed));
+                }
+                Some(_) => {}
             }
         }
+        let removed = theirs.iter().filter(|(name, _)| !ours.contains_key(*name));
+        changes.extend(removed.map(|(_, node)| change(node, ChangeKind::Removed)));
         changes.sort_by(|a, b| a.name.cmp(&b.name));
         changes
     }
@@ -238,7 +263,7 @@ mod tests {
         COMPARED.set(0);
         let changed = writer.cluster().changed_since(since);
         assert!(COMPARED.get() <= NODES, "{}", COMPARED.get());
-        let ChangedSince::Changes(changes) = changed else { panic!("reset") };
+        let Ok(ChangedSince::Changes(changes)) = changed else { panic!("{changed:?}") };
         let kinds = |kind| changes.iter().filter(|change| change.kind == kind).count();
         let (changed, removed) = (kinds(ChangeKind::Changed), kinds(ChangeKind::Removed));
         assert_eq!((changed, removed, changes.len()), (NODES / 2, NODES / 4, NODES / 4 * 3));

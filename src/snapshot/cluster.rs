@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::freeing::{Begin, End};
 use crate::model::{
     Generation, LabelSelector, Labels, Name, Node, Pod, PodGroupState, Taint, Template, Uid,
-    ZoneKey, hash_of, key_hash,
+    ZoneKey, hash_of, key_hash, pod_name_hash,
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
@@ -18,12 +18,12 @@ use super::lane::TemplateId;
 use super::leases::Leases;
 use super::node_info::{NodeInfo, PodInfo};
 use super::plan::PlanId;
-use super::pod_index::Uids;
+use super::pod_index::PodLookup;
 use super::stores::Objects;
 use super::table::{Internable, Interned, Table};
 use super::tally::{Hosts, KnownHosts};
 use super::tree::{Marked, Tree};
-use super::zones::{Round, Zones};
+use super::zones::{self, Round, Zones};
 
 /// The cluster at one version, read by filters, scores and listers.
 ///
@@ -39,8 +39,8 @@ pub struct Cluster {
     pub(crate) plan: Option<Arc<PlanId>>,
     pub(crate) counts: Counts,
     pub(crate) chunks: Tree<Chunk>,
-    /// Maps the hash of a uid to the slots of the nodes that may hold the pod.
-    pub(crate) uids: Uids,
+    /// Maps the hashes of a pod's uid and, if it has names, name to the slots of the nodes that may hold the pod.
+    pub(crate) lookup: PodLookup,
     /// State that placing a pod rarely changes.
     pub(crate) rest: triomphe::Arc<Rest>,
     /// Gödel's configuration and stores; `None` if Gödel semantics are disabled.
@@ -289,7 +289,7 @@ impl Cluster {
             plan: None,
             counts: Counts::default(),
             chunks: Tree::default(),
-            uids: Uids::new(),
+            lookup: PodLookup::new(false),
             rest: triomphe::Arc::new(Rest::default()),
             godel: None,
             custom: None,
@@ -307,7 +307,7 @@ impl Cluster {
             plan: self.plan.clone(),
             counts: self.counts,
             chunks: self.chunks.clone(),
-            uids: self.uids.share(),
+            lookup: self.lookup.share(),
             rest: self.rest.clone(),
             godel: self.godel.clone(),
             custom: self.custom.clone(),
@@ -508,23 +508,18 @@ impl Cluster {
         NodeInfo::new(self, chunk, lane)
     }
 
-    /// Returns the nodes that run pods with pod affinity or anti-affinity, in no particular order.
-    /// O(nodes found × log n).
+    /// Returns the nodes that run pods with pod affinity or anti-affinity, in list order
+    /// (`HavePodsWithAffinityList`). O(found × log found + chunks of their zones × log n).
     pub fn nodes_with_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
-        self.marked(MARK_AFFINITY, |chunk| chunk.affinity)
+        let zones = self.chunks_with_affinity().map(|chunk| chunk.zone);
+        zones::in_list_order(self, zones, |chunk| chunk.affinity)
     }
 
-    /// Returns the nodes that run pods with required anti-affinity, in no particular order. O(nodes found × log n).
+    /// Returns the nodes that run pods with required anti-affinity, in list order
+    /// (`HavePodsWithRequiredAntiAffinityList`). The cost is that of [`Cluster::nodes_with_affinity`].
     pub fn nodes_with_required_anti_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
-        self.marked(MARK_REQUIRED_ANTI_AFFINITY, |chunk| chunk.required_anti_affinity)
-    }
-
-    fn marked(&self, mark: u8, mask: impl Fn(&Chunk) -> u64) -> impl Iterator<Item = NodeInfo<'_>> {
-        self.chunks.marked(mark).filter(|(_, chunk)| !chunk.is_ghosts()).flat_map(
-            move |(_, chunk)| {
-                lanes(mask(chunk)).filter_map(move |lane| NodeInfo::new(self, chunk, lane))
-            },
-        )
+        let zones = self.chunks_with_required_anti_affinity().map(|chunk| chunk.zone);
+        zones::in_list_order(self, zones, |chunk| chunk.required_anti_affinity)
     }
 
     /// Returns the pod with this uid, on any node or ghost. O(log n + pods of the node).
@@ -532,11 +527,37 @@ impl Cluster {
     pub fn pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
         let (key, text) = uid.key();
         let mut found = None;
-        self.uids.find(key_hash(key), |slot| {
+        self.lookup.find(key_hash(key), |slot| {
             found = self.at_slot(NodeSlot(slot)).and_then(|node| node.find(key, text));
             found.is_some()
         });
         found
+    }
+
+    /// Returns the pod with this namespace and name, on any node or ghost. If the deletion of an earlier pod of that name
+    /// has not arrived yet, there are two; the one with the greatest resource version is returned.
+    /// O(log n + pods of the node) with [`Config::pod_names`](crate::Config::pod_names), and O(pods) otherwise.
+    #[must_use]
+    pub fn pod_named(&self, namespace: &str, name: &str) -> Option<PodInfo<'_>> {
+        let rank = |pod: &PodInfo<'_>| (pod.resource_version(), pod.uid());
+        self.pods_named(namespace, name).into_iter().max_by_key(rank)
+    }
+
+    /// Returns all pods with this namespace and name. There is rarely more than one.
+    pub(crate) fn pods_named(&self, namespace: &str, name: &str) -> Vec<PodInfo<'_>> {
+        let is_named = |pod: &PodInfo<'_>| pod.name() == name && **pod.namespace() == *namespace;
+        if !self.lookup.has_names() {
+            return self.everything().flat_map(|node| node.pods()).filter(is_named).collect();
+        }
+        let mut slots = Vec::new();
+        self.lookup.find(pod_name_hash(namespace, name), |slot| {
+            if !slots.contains(&slot) {
+                slots.push(slot);
+            }
+            false
+        });
+        let nodes = slots.into_iter().filter_map(|slot| self.at_slot(NodeSlot(slot)));
+        nodes.flat_map(|node| node.pods()).filter(is_named).collect()
     }
 
     /// Returns the pods, including those on ghosts, that match the label selector and that `filter` accepts (`List` and

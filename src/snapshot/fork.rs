@@ -63,7 +63,7 @@ impl Cluster {
 
 impl Fork {
     /// Places a pod on the node that it names, or moves it there if it is already on a node. Whether the pod fits is
-    /// not checked. An unknown node becomes a ghost. O(log n), plus O(pods of the node) if the pod is moved.
+    /// not checked. An unknown node becomes a ghost. O(log n + pods of the node).
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Fork {
     }
 
     /// Removes the victims, as [`Fork::remove_pod`] does, and places the preemptor on the node that it names,
-    /// atomically (`AssumePod` with victims in a snapshot of Gödel). O((1 + victims) × log n).
+    /// atomically (`AssumePod` with victims in a snapshot of Gödel). O((1 + victims) × (log n + pods of the node)).
     ///
     /// # Errors
     ///

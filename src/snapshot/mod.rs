@@ -35,7 +35,7 @@ mod victims;
 mod zones;
 
 pub use account::Account;
-pub use changes::{ChangeKind, ChangedSince, NodeChange};
+pub use changes::{ChangeKind, ChangedSince, FutureGeneration, NodeChange};
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
 pub(crate) use chunk::{balanced, lanes, nth_lane, without_lowest};
 pub(crate) use cluster::Lineage;
@@ -66,23 +66,23 @@ pub(crate) mod model {
 
     use super::departures::Departures;
     use super::leases::Leases;
-    use super::pod_index::Uids;
+    use super::pod_index::PodLookup;
     use crate::model::Generation;
 
     /// The writer's side of the pod index.
     pub struct PodIndexWriter {
-        latest: Uids,
+        latest: PodLookup,
         departures: Departures,
         leases: Arc<Leases>,
     }
 
     /// The pod index as a version or a fork sees it.
-    pub struct PodIndexVersion(Uids, Arc<Leases>);
+    pub struct PodIndexVersion(PodLookup, Arc<Leases>);
 
     impl Default for PodIndexWriter {
         fn default() -> PodIndexWriter {
             let departures = Departures::default();
-            PodIndexWriter { latest: Uids::new(), departures, leases: Arc::default() }
+            PodIndexWriter { latest: PodLookup::new(false), departures, leases: Arc::default() }
         }
     }
 

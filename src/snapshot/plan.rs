@@ -17,7 +17,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crate::freeing;
-use crate::model::{EventError, Generation, Pod, Template, key_hash};
+use crate::model::{EventError, Generation, Pod, Template};
 use crate::sync::mutated;
 
 use super::chunk::NodeSlot;
@@ -171,7 +171,7 @@ impl Draft {
 
     /// Makes a plan the current state, without placing its pods again, and calls `placed` with each pod and its node.
     /// This draft must be at the first generation of the plan and otherwise in the state that the plan starts at. Every
-    /// pod is entered in the index of uids; nothing else is done again. O(pods).
+    /// pod is entered in the index of pods; nothing else is done again. O(pods).
     ///
     /// # Errors
     ///
@@ -189,13 +189,12 @@ impl Draft {
         let mut planned = draft.cluster;
         // The writer may have allocated since the version was frozen, when it moved the horizon.
         planned.made = self.cluster.made + made;
-        // Only the writer changes the index of uids that all versions share.
-        std::mem::swap(&mut planned.uids, &mut self.cluster.uids);
+        // Only the writer changes the index of pods that all versions share.
+        std::mem::swap(&mut planned.lookup, &mut self.cluster.lookup);
         planned.plan = None;
         self.cluster = planned;
         for (pod, (slot, template)) in pods.iter().zip(places) {
-            let (key, _) = pod.uid.key();
-            self.cluster.uids.insert(key_hash(key), slot.0, &mut self.departures);
+            self.index_pod(pod, slot);
             self.use_template(template);
             placed(pod, slot);
         }

@@ -1,7 +1,7 @@
-//! Finds pods by uid through one index that all versions share.
+//! Finds pods by uid and by name through one index that all versions share.
 //!
-//! A version stores its pods only in its lanes. This index is a hint: for a hash, it returns the slots of nodes that
-//! may have the pod, and the caller searches those lanes of its own version. A superfluous entry therefore costs one
+//! A version stores its pods only in its lanes. This index is a hint: for the hash of a uid or of a name, it returns the
+//! slots of nodes that may have the pod, and the caller searches those lanes of its own version. A superfluous entry therefore costs one
 //! more search and never yields a wrong answer. For this reason all versions can share one index that the writer
 //! changes in place, and no placement copies a path of it.
 //!
@@ -427,11 +427,12 @@ impl PodIndex {
 
 /// The pod lookup of a version: the index that all of the writer's versions share, and in a fork also an index of the
 /// fork's own.
-pub(crate) struct Uids {
+pub(crate) struct PodLookup {
     index: PodIndex,
     /// The epoch in which forks of this version take their leases.
     epoch: Epoch,
     own: Option<Own>,
+    has_names: bool,
 }
 
 /// The part of the lookup that a fork adds.
@@ -442,14 +443,20 @@ struct Own {
     index: HashIndex,
 }
 
-impl Uids {
-    pub(crate) fn new() -> Uids {
-        Uids { index: PodIndex::default(), epoch: Epoch::default(), own: None }
+impl PodLookup {
+    /// Creates an empty lookup, by uid and, with `has_names`, also by name.
+    pub(crate) fn new(has_names: bool) -> PodLookup {
+        PodLookup { index: PodIndex::default(), epoch: Epoch::default(), own: None, has_names }
+    }
+
+    /// Returns whether pods can be looked up by name, too.
+    pub(crate) fn has_names(&self) -> bool {
+        self.has_names
     }
 
     /// Returns the lookup for another version of the same lineage.
-    pub(crate) fn share(&self) -> Uids {
-        Uids { index: self.index.clone(), epoch: self.epoch, own: self.own.clone() }
+    pub(crate) fn share(&self) -> PodLookup {
+        PodLookup { index: self.index.clone(), own: self.own.clone(), ..*self }
     }
 
     /// Starts a new lineage at this version, which the caller must be holding. O(1), wait-free.

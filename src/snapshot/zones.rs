@@ -1,10 +1,12 @@
 //! The list order of nodes: round robin over the zones, in the order in which the zones were first seen
 //! (backend/cache/node_tree.go).
 
+use std::collections::BTreeSet;
+
 use crate::model::ZoneKey;
 
-use super::chunk::{Chunk, ZoneId};
-use super::cluster::Cluster;
+use super::chunk::{Chunk, ZoneId, lanes};
+use super::cluster::{Cluster, ZoneInfo};
 use super::hash_index::HashIndex;
 use super::node_info::NodeInfo;
 use super::table::Table;
@@ -84,6 +86,33 @@ impl Chunk {
     pub(crate) fn is_ghosts(&self) -> bool {
         self.zone == GHOSTS
     }
+}
+
+/// Returns the nodes that a mask selects in the chunks of these zones, in list order.
+/// O(found × log found + chunks of the zones × log n).
+pub(crate) fn in_list_order<'a>(
+    cluster: &'a Cluster,
+    zones: impl Iterator<Item = ZoneId>,
+    mask: impl Fn(&Chunk) -> u64,
+) -> std::vec::IntoIter<NodeInfo<'a>> {
+    let mut found = Vec::new();
+    for id in zones.collect::<BTreeSet<_>>() {
+        let Some(zone) = cluster.rest.zones.get(id) else { continue };
+        let mut round = 0;
+        for chunk in (ZoneInfo { cluster, zone }).chunks() {
+            let rounds = lanes(mask(chunk)).map(|at| {
+                let before = chunk.live & ((1 << at) - 1);
+                (round + before.count_ones(), at)
+            });
+            found.extend(rounds.filter_map(|(round, at)| {
+                NodeInfo::new(cluster, chunk, at).map(|node| (round, id, node))
+            }));
+            round += chunk.live.count_ones();
+        }
+    }
+    found.sort_by_key(|(round, id, _)| (*round, *id));
+    let nodes: Vec<NodeInfo<'a>> = found.into_iter().map(|(_, _, node)| node).collect();
+    nodes.into_iter()
 }
 
 /// An iterator over all nodes, round robin over the zones.

@@ -112,6 +112,11 @@ impl Cluster {
         for pod in node.pods() {
             let slot = self.pod(&pod.uid()).map(|p| p.node().slot());
             differences.note(format_args!("uid of pod {}", pod.uid()), &slot, &Some(node.slot()));
+            if self.lookup.has_names() {
+                let named = self.pods_named(pod.namespace(), pod.name());
+                let is_named = named.iter().any(|named| named.uid() == pod.uid());
+                differences.note(format_args!("name of pod {}", pod.uid()), &is_named, &true);
+            }
         }
         let (chunk, at) = node.place();
         let bits = [

@@ -100,6 +100,13 @@ impl State {
         self
     }
 
+    /// Indexes pods by name. The state must still be empty.
+    #[must_use]
+    pub(crate) fn with_pod_names(mut self) -> State {
+        self.draft.index_names();
+        self
+    }
+
     /// Adds custom stores. The state must still be empty.
     #[must_use]
     pub(crate) fn with_stores(mut self, stores: CustomStores) -> State {

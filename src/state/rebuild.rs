@@ -76,7 +76,8 @@ mod tests {
 
     /// Two nodes in different zones, a ghost node, pods of every counted kind, and other objects.
     fn state() -> State {
-        let mut state = State::new(Some(Duration::from_secs(30)), CommitPolicy::Unchecked);
+        let mut state =
+            State::new(Some(Duration::from_secs(30)), CommitPolicy::Unchecked).with_pod_names();
         let image = |name: &'static str, size| node(name).hostname().image(["a:1"], size);
         let gang = |spec: &mut PodSpec| spec.scheduling_group = Some("g".into());
         let service =

@@ -1,6 +1,6 @@
 //! Relists: a complete list of one kind of object is compared with the known objects.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::log::{Applied, Relist};
@@ -13,10 +13,11 @@ use super::lifecycle::{Observer, State};
 
 impl State {
     /// Adds, confirms or replaces the listed objects, and removes those that are not listed, except assumed pods. A
-    /// refused object still counts as listed, and the known object is kept. An object without a usable key (a pod
-    /// without a uid, a node without a name, an object of another kind) could be any of the apparently missing ones; if
-    /// the list contains such an object, nothing is removed. With Gödel's pod states, a listed pod may be on no node,
-    /// which is treated as an update to that state.
+    /// refused object still counts as listed, and the known object is kept. Of several objects with one key, the first
+    /// counts, and the others are refused. An object without a usable key (a pod without a uid, a node without a name,
+    /// an object of another kind) could be any of the apparently missing ones; if the list contains such an object,
+    /// nothing is removed. With Gödel's pod states, a listed pod may be on no node, which is treated as an update to
+    /// that state.
     pub(super) fn relist(
         &mut self,
         relist: &Relist,
@@ -33,21 +34,27 @@ impl State {
     }
 
     fn relist_pods(&mut self, pods: &[Pod], applied: &mut Applied, observer: &mut impl Observer) {
-        let listed: HashSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
+        let mut first: HashMap<&Uid, usize> = HashMap::with_capacity(pods.len());
+        for (at, pod) in pods.iter().enumerate() {
+            first.entry(&pod.uid).or_insert(at);
+        }
         let generation = Generations::One(self.generation);
         // The fold waits for no other thread.
         let mut load = self.begin_load(Threads::One);
         let mut at = 0;
         while let Some(listed) = pods.get(at) {
+            // A run ends before a pod whose uid occurred in it.
             let placed = self.place_run(&pods[at..], generation, &mut load, observer);
             if placed > 0 {
                 (at, applied.added) = (at + placed, applied.added + placed);
                 continue;
             }
-            at += 1;
             load.filling.count(listed);
+            let is_repeated = !listed.uid.is_empty() && first[&listed.uid] < at;
+            at += 1;
             let pod = &*self.draft.as_placed(listed);
             let outcome = match node_of(pod) {
+                _ if is_repeated => Err(listed_twice("Pod", listed.uid.to_string())),
                 Err(_) if self.has_pod_states() => self
                     .unplace(&listed.uid, &Arc::new(listed.clone()), applied, observer)
                     .map(|()| None),
@@ -71,7 +78,7 @@ impl State {
             .flat_map(|node| node.pods())
             .filter(|pod| !pod.is_assumed() && !self.draft.holds(pod))
             .map(|pod| pod.uid())
-            .filter(|uid| !listed.contains(uid))
+            .filter(|uid| !first.contains_key(uid))
             .collect();
         for uid in &missing {
             if let Some(pod_ref) = self.draft.pod(uid).map(|pod| pod.pod_ref()) {
@@ -119,7 +126,13 @@ impl State {
         observer: &mut impl Observer,
     ) {
         let mut listed = Slots::default();
+        let mut names: HashSet<&Name> = HashSet::with_capacity(nodes.len());
         for node in nodes {
+            if !node.name.is_empty() && !names.insert(&node.name) {
+                let name = node.name.to_string();
+                applied.rejected.push((name.clone(), listed_twice("Node", name)));
+                continue;
+            }
             let known = self.cluster().any_node(&node.name);
             let slot = known.map(|info| info.slot());
             let known = known.filter(|info| !info.is_ghost()).and_then(|info| info.kubelet_node());
@@ -171,11 +184,14 @@ impl State {
     ) {
         let mut missing: BTreeMap<(String, String), ()> =
             self.cluster().object_keys(kind).into_iter().map(|key| (key, ())).collect();
+        let mut listed = HashSet::with_capacity(objects.len());
         for object in objects {
             let key = (object.namespace().to_owned(), object.name().to_string());
             let is_of_kind = object.kind() == kind;
             let is_known = is_of_kind && missing.remove(&key).is_some();
-            let put = if is_of_kind {
+            let put = if is_of_kind && !listed.insert((object.namespace(), object.name())) {
+                Err(listed_twice(kind.as_str(), format!("{}/{}", key.0, key.1)))
+            } else if is_of_kind {
                 self.put_object(object, observer)
             } else {
                 Err(EventError::ObjectNotFound {
@@ -198,6 +214,10 @@ impl State {
             }
         }
     }
+}
+
+fn listed_twice(kind: &'static str, key: String) -> EventError {
+    EventError::ListedTwice { kind: kind.into(), key }
 }
 
 /// A set of nodes.

@@ -1,11 +1,15 @@
 //! The fold against the naive fold: equal at every generation, held snapshots and forks never change, and the audit
 //! finds nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::Generation;
-use portolan::snapshot::{ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, Snapshot};
+use portolan::model::{LabelSelector, Name, Pod, Uid};
+use portolan::snapshot::{
+    ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, NodeChange, Snapshot,
+};
 use portolan::state::CommitPolicy;
 use portolan::{Config, Engine};
 use portolan_testkit::events::{GroupSeed, NodeSeed, ObjectSeed, Op, PodSeed, apply_to_fork};
@@ -17,6 +21,20 @@ fn changed_by_dumps(before: &Dump, after: &Dump) -> Vec<String> {
     let names: std::collections::BTreeSet<&String> =
         before.nodes.keys().chain(after.nodes.keys()).collect();
     names.into_iter().filter(|n| live(before, n) != live(after, n)).cloned().collect()
+}
+
+/// Returns the nodes that are reported as changed although their objects and pods are equal in both versions.
+fn equal_nodes<'a>(changes: &'a [NodeChange], before: &Cluster, after: &Cluster) -> Vec<&'a Name> {
+    let contents = |cluster: &Cluster, name: &Name| {
+        let node = cluster.node(name).unwrap();
+        let pods = node.pods().map(|pod| (pod.uid(), (pod.to_pod(), pod.is_assumed())));
+        let pods: BTreeMap<Uid, (Pod, bool)> = pods.collect();
+        let custom = node.custom_node_resource().cloned();
+        (node.kubelet_node().cloned(), node.nm_node().cloned(), custom, pods)
+    };
+    let changed = changes.iter().filter(|change| change.kind == ChangeKind::Changed);
+    let names = changed.map(|change| &change.name);
+    names.filter(|name| contents(before, name) == contents(after, name)).collect()
 }
 
 fn godel() -> GodelConfig {
@@ -80,6 +98,23 @@ fn contended() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Asserts that each pod is found by name, and that of several pods the newest is.
+fn assert_names(cluster: &Cluster) {
+    let mut newest: BTreeMap<String, (u64, Uid)> = BTreeMap::new();
+    for pod in cluster.pods(&LabelSelector::everything(), |_| true) {
+        let rank = (pod.resource_version(), pod.uid());
+        let known = newest.entry(pod.name().to_owned()).or_insert(rank.clone());
+        *known = rank.max(known.clone());
+    }
+    for n in 0..16 {
+        let name = format!("p{n}");
+        let found = cluster.pod_named("default", &name);
+        let found = found.map(|pod| (pod.resource_version(), pod.uid()));
+        assert_eq!(found.as_ref(), newest.get(&name), "{name}");
+    }
+    assert!(cluster.pod_named("other", "p1").is_none());
+}
+
 fn check_held(held: &[(Arc<Snapshot>, Dump)]) {
     for (snapshot, dump) in held {
         assert_eq!(&snapshot.dump(), dump, "a held snapshot changed");
@@ -94,11 +129,13 @@ proptest! {
         ops in prop::collection::vec(any::<Op>(), 1..160),
         is_godel in any::<bool>(),
         is_checked in any::<bool>(),
+        has_names in any::<bool>(),
     ) {
         let ttl = Some(Duration::from_secs(30));
         let policy = if is_checked { CommitPolicy::Room } else { CommitPolicy::Unchecked };
         let (mut writer, _reader) = Engine::inline(Config {
             assumed_ttl: ttl,
+            pod_names: has_names,
             commit_check: policy,
             godel: is_godel.then(godel),
             ..Config::default()
@@ -123,6 +160,7 @@ proptest! {
             prop_assert_eq!(comparable(after.clone()), naive.dump(), "after {:?}", &event);
             prop_assert!(has_own_generation(&before, &after, writer.cluster(), since), "{:?}", &event);
             prop_assert_eq!(writer.cluster().generation(), naive.generation());
+            assert_names(writer.cluster());
             if i % 16 == 3 {
                 writer.publish();
                 held.push((writer.snapshot(), after));
@@ -133,13 +171,16 @@ proptest! {
             }
         }
         check_held(&held);
+        held.iter().for_each(|(snapshot, _)| assert_names(snapshot));
         prop_assert_eq!(writer.cluster().audit(), vec![]);
         let last = writer.cluster().dump();
         for (snapshot, dump) in &held {
             let changed = changed_by_dumps(dump, &last);
-            let diff: Vec<String> =
-                writer.cluster().diff(snapshot).iter().map(|c| c.name.to_string()).collect();
-            let ChangedSince::Changes(since) = writer.cluster().changed_since(snapshot.generation())
+            let changes = writer.cluster().diff(snapshot);
+            prop_assert_eq!(equal_nodes(&changes, snapshot, writer.cluster()), Vec::<&Name>::new());
+            let diff: Vec<String> = changes.iter().map(|c| c.name.to_string()).collect();
+            let Ok(ChangedSince::Changes(since)) =
+                writer.cluster().changed_since(snapshot.generation())
             else { panic!("reset") };
             for name in changed {
                 // An image on another node changes a count of this node without touching it.
@@ -201,8 +242,11 @@ proptest! {
         ops in prop::collection::vec(any::<Op>(), 1..60),
         is_godel in any::<bool>(),
     ) {
-        let (mut writer, _reader) =
-            Engine::inline(Config { godel: is_godel.then(godel), ..Config::default() });
+        let (mut writer, _reader) = Engine::inline(Config {
+            godel: is_godel.then(godel),
+            pod_names: true,
+            ..Config::default()
+        });
         for (i, op) in base.iter().enumerate() {
             let _ = writer.apply(&op.event(i as u64, Generation(i as u64)));
         }
@@ -218,11 +262,15 @@ proptest! {
             }
         }
         prop_assert_eq!(fork.audit(), vec![]);
+        assert_names(&fork);
         prop_assert_eq!(snapshot.dump(), dump);
         for (fork, dump) in &nested {
             prop_assert_eq!(&fork.dump(), dump);
+            assert_names(fork);
         }
-        for change in fork.diff(&snapshot) {
+        let changes = fork.diff(&snapshot);
+        prop_assert_eq!(equal_nodes(&changes, &snapshot, &fork), Vec::<&Name>::new());
+        for change in &changes {
             let (had, has) = (snapshot.node(&change.name), fork.node(&change.name));
             match change.kind {
                 ChangeKind::Added => prop_assert!(had.is_none() && has.is_some()),

@@ -1,5 +1,6 @@
 //! Loading a cluster at once equals adding its objects one by one, in every observable respect.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use portolan::log::{Applied, Event, Follower, Relist};
@@ -23,7 +24,7 @@ struct Side {
 
 impl Side {
     fn new(godel: Option<GodelConfig>) -> Side {
-        let config = Config { live_index: true, godel, ..Config::default() };
+        let config = Config { live_index: true, pod_names: true, godel, ..Config::default() };
         let (mut writer, reader) = Engine::inline(config);
         let follower = writer.follow();
         Side { writer, reader, follower }
@@ -237,24 +238,22 @@ proptest! {
         for side in [&mut one, &mut other] {
             nodes(seed).into_iter().for_each(|node| drop(side.writer.add_node(node)));
         }
-        let mut added = 0;
-        for pod in &pods {
+        let (mut added, mut uids) = (0, HashSet::new());
+        // Of several pods with one uid, a relist takes the first, even if it is rejected.
+        for pod in pods.iter().filter(|pod| uids.insert(&pod.uid)) {
             added += usize::from(one.writer.add_pod(pod.clone()).is_ok());
         }
         let listed = pods.iter().map(|pod| Pod::clone(pod)).collect();
         let applied = other.writer.relist(Relist::Pods(listed)).unwrap();
         prop_assert_eq!(applied.added, added);
         prop_assert_eq!(other.writer.cluster().audit(), []);
-        // A relist is one event. Of a pod that is listed twice, it uses the last entry.
-        let (found, expected) = (other.writer.dump(), one.writer.dump());
+        // A relist is one event.
+        prop_assert_eq!(other.writer.dump(), one.writer.dump());
         if trouble == 0 {
-            prop_assert_eq!(found.nodes.len(), expected.nodes.len());
             let generations: Vec<Generation> =
                 other.writer.cluster().nodes().filter(|node| node.pods().next().is_some())
                     .map(|node| node.generation()).collect();
             prop_assert!(generations.iter().all(|at| *at == other.writer.cluster().generation()));
-            prop_assert_eq!(&found.order, &expected.order);
-            prop_assert_eq!(&found.used_claims, &expected.used_claims);
         }
         // Relisting the same pods changes nothing.
         let known = other.writer.pod_count();

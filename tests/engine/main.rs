@@ -12,6 +12,7 @@
 //! Tests of plugins and of the scheduling cycle are in `framework`, those of queues and schedulers in `scheduler`.
 
 mod amounts;
+mod changes;
 mod commit;
 mod fold;
 mod forks;
@@ -23,6 +24,7 @@ mod ownership;
 mod pod_states;
 mod preemption_marks;
 mod rebuild;
+mod relists;
 mod reservations;
 #[cfg(feature = "serde")]
 mod serialized;

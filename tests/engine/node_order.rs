@@ -3,8 +3,8 @@
 //! removed. Also tests which lists include the pods of a ghost.
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework, num_feasible_nodes_to_find};
-use portolan::model::{LabelSelector, Node, PodAffinity, node, pod};
-use portolan::{Cluster, CommitPolicy, Config, Engine, Writer};
+use portolan::model::{LabelSelector, Node, Pod, PodAffinity, PodAffinityTerm, node, pod};
+use portolan::{Cluster, CommitPolicy, Config, Engine, NodeInfo, Writer};
 use proptest::prelude::*;
 
 /// The zones in order of first appearance, each with its nodes in order of arrival.
@@ -59,7 +59,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             2 => (any::<u8>(), zone).prop_map(|(n, zone)| Op::PutMany(n, zone)),
             3 => any::<u8>().prop_map(Op::Remove),
             1 => (any::<u8>(), any::<u8>()).prop_map(|(n, step)| Op::RemoveMany(n, step)),
-            1 => any::<u8>().prop_map(Op::Keep),
+            3 => any::<u8>().prop_map(Op::Keep),
             1 => any::<u8>().prop_map(Op::Free),
         ],
         1..60,
@@ -94,13 +94,51 @@ fn apply(op: &Op, writer: &mut Writer, tree: &mut NodeTree) {
                 tree.remove(&name(n));
             }
         }
-        Op::Keep(n) => drop(writer.add_pod(pod(name(n)).on(name(n)).build())),
-        Op::Free(n) => drop(writer.remove_pod(&pod(name(n)).on(name(n)).build())),
+        Op::Keep(n) => drop(writer.add_pod(affine(n))),
+        Op::Free(n) => drop(writer.remove_pod(&affine(n))),
     }
 }
 
 fn listed(cluster: &Cluster) -> Vec<String> {
     cluster.nodes().map(|node| node.name().to_string()).collect()
+}
+
+/// Asserts that the lists of nodes with affinity and with required anti-affinity are parts of the list of nodes.
+fn assert_parts_of_list(cluster: &Cluster) {
+    type Of = for<'a> fn(&NodeInfo<'a>) -> bool;
+    let names = |is_one: Of| -> Vec<String> {
+        cluster.nodes().filter(is_one).map(|node| node.name().to_string()).collect()
+    };
+    let with_affinity = cluster.nodes_with_affinity().map(|node| node.name().to_string());
+    let with_anti_affinity = cluster.nodes_with_required_anti_affinity();
+    let with_anti_affinity = with_anti_affinity.map(|node| node.name().to_string());
+    assert_eq!(
+        with_affinity.collect::<Vec<_>>(),
+        names(|node| node.pods_with_affinity().next().is_some())
+    );
+    assert_eq!(
+        with_anti_affinity.collect::<Vec<_>>(),
+        names(|node| node.pods_with_required_anti_affinity().next().is_some())
+    );
+}
+
+/// A pod with pod affinity on the node with its name. Every second one has required anti-affinity.
+fn affine(n: u8) -> Pod {
+    let term = PodAffinityTerm {
+        topology_key: "zone".into(),
+        selector: LabelSelector::from_labels([("app", "a")]),
+        namespaces: ["default".into()].into(),
+        namespace_selector: LabelSelector::Nothing,
+    };
+    let name = format!("n{n}");
+    let pod = pod(&*name).pod_affinity(PodAffinity::default()).on(name);
+    match n % 2 {
+        0 => pod.build(),
+        _ => {
+            let required = Box::new([term]);
+            pod.pod_anti_affinity(PodAffinity { required, ..PodAffinity::default() }).build()
+        }
+    }
 }
 
 proptest! {
@@ -114,6 +152,7 @@ proptest! {
         for op in &ops {
             apply(op, &mut writer, &mut tree);
             prop_assert_eq!(listed(writer.cluster()), tree.list(), "after {:?}", op);
+            assert_parts_of_list(writer.cluster());
             writer.publish();
             held.push((reader.snapshot(), tree.list()));
         }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::log::{Event, Fact, Relist};
-use portolan::model::{EventError, GodelPod, Pod, PodState, Template, Timestamp, Uid, pod};
+use portolan::model::{
+    EventError, GodelPod, Launcher, Pod, PodSpec, PodState, Template, Timestamp, Uid, pod,
+};
 use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 
 fn writer() -> Writer {
@@ -63,6 +65,29 @@ fn a_pod_of_other_schedulers_or_without_a_state_is_on_no_node() {
         assert!(matches!(writer.add_pod(pod), Err(EventError::NoNodeName { .. })));
     }
     assert_eq!(writer.pod_count(), 0);
+}
+
+#[test]
+fn a_pod_with_an_unknown_launcher_or_class_counts_only_once_it_is_bound() {
+    let unknown_launcher: fn(&mut PodSpec) = |spec| spec.launcher = Launcher::Unknown;
+    let unknown_class: fn(&mut PodSpec) =
+        |spec| spec.godel.get_or_insert_default().has_unknown_class = true;
+    for change in [unknown_launcher, unknown_class] {
+        let mut writer = writer();
+        let legal = in_state("assumed", Some("n1"));
+        let mut illegal = legal.clone();
+        let mut spec = (**legal.template).clone();
+        change(&mut spec);
+        illegal.template = Template::new(spec);
+        let refused = writer.add_pod(illegal.clone());
+        assert!(matches!(refused, Err(EventError::NoNodeName { .. })), "{refused:?}");
+        writer.add_pod(legal).unwrap();
+        writer.update_pod(&illegal.uid, illegal.clone()).unwrap();
+        assert_eq!((writer.pod_count(), requested(&writer, "n1")), (0, 0));
+        writer.update_pod(&illegal.uid, illegal.clone().on("n2")).unwrap();
+        assert_eq!(requested(&writer, "n2"), 100);
+        assert_eq!(writer.get_pod(&illegal.uid).unwrap().state(), PodState::Bound);
+    }
 }
 
 #[test]

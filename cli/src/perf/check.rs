@@ -201,7 +201,9 @@ fn changes(
     placed: &HashMap<&Uid, &Name>,
     wrong: &mut Vec<String>,
 ) {
-    let ChangedSince::Changes(changes) = snapshot.changed_since(before.generation) else { return };
+    let Ok(ChangedSince::Changes(changes)) = snapshot.changed_since(before.generation) else {
+        return;
+    };
     let changed: HashSet<&str> = changes.iter().map(|change| &*change.name).collect();
     for (uid, node) in placed {
         if !changed.contains(&***node) {

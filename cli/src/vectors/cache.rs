@@ -152,12 +152,15 @@ fn state(snapshot: &Snapshot, since: Generation) -> Value {
         json!(nodes.map(|node| node.name().to_string()).collect::<Vec<_>>())
     };
     let changed: BTreeSet<String> = match snapshot.changed_since(since) {
-        ChangedSince::Changes(changes) => changes
+        Ok(ChangedSince::Changes(changes)) => changes
             .into_iter()
             .filter(|change| change.kind != ChangeKind::Removed)
             .map(|change| change.name.to_string())
             .collect(),
-        ChangedSince::Reset => snapshot.nodes().map(|node| node.name().to_string()).collect(),
+        // The vectors name versions that the snapshot contains.
+        Ok(ChangedSince::Reset) | Err(_) => {
+            snapshot.nodes().map(|node| node.name().to_string()).collect()
+        }
     };
     let nodes: Map<String, Value> =
         dump.nodes.iter().map(|(name, node)| (name.clone(), self::node(node))).collect();

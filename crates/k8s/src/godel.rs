@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::error::{Cause, Path, ReadError};
 use super::node::{name, optional};
 use super::wire::{Annotations, List, Metadata, Text, wire};
-use portolan::model::{GodelPod, NominatedNode, Victim};
+use portolan::model::{GodelPod, NominatedNode, PodClass, Victim};
 
 /// Reads the annotations of a pod. Returns `None` if it has none that matter. For a `bound` pod, annotations that only
 /// matter while it is being scheduled are left out.
@@ -28,6 +28,10 @@ pub(super) fn of_pod(
         is_placeholder: **is_placeholder == *"true",
         movement: optional(&annotations.movement_name),
         request_template: optional(&annotations.request_template),
+        has_unknown_class: !PodClass::is_known(
+            annotations.qos_level.as_deref(),
+            annotations.resource_type.as_deref(),
+        ),
     };
     Ok(if bound { read.bound() } else { (read != GodelPod::default()).then(|| Box::new(read)) })
 }
@@ -96,6 +100,18 @@ mod tests {
         assert_eq!((pod.node_name.as_deref(), pod.placed_on().map(|n| &**n)), (None, Some("n1")));
         let godel = pod.template.godel.as_ref().unwrap();
         assert_eq!(godel.selected_scheduler.as_deref(), Some("s-1"));
+    }
+
+    #[test]
+    fn a_pod_with_an_unknown_class_or_launcher_is_for_no_scheduler_until_it_is_bound() {
+        for unknown in [json!({ "pod-resource-type": "x" }), json!({ "pod-launcher": "docker" })] {
+            assert!(!read(unknown, "").unwrap().is_for("godel"));
+        }
+        for known in [json!({}), json!({ "pod-resource-type": "best-effort" })] {
+            assert!(read(known, "").unwrap().is_for("godel"));
+        }
+        let bound = read(json!({ "pod-resource-type": "x" }), "n1").unwrap();
+        assert_eq!(bound.template, read(json!({}), "n1").unwrap().template);
     }
 
     #[test]

@@ -27,6 +27,14 @@ impl PodClass {
         }
     }
 
+    /// Returns whether a pod's annotations specify a class or none at all. Gödel's schedulers are not responsible for a
+    /// pod of an unknown class ([`Pod::is_for`](crate::model::Pod::is_for)); once it is bound, it is guaranteed.
+    #[must_use]
+    pub fn is_known(qos_level: Option<&str>, resource_type: Option<&str>) -> bool {
+        matches!(qos_level, Some("dedicated_cores" | "shared_cores" | "reclaimed_cores"))
+            || matches!(resource_type, None | Some("guaranteed" | "best-effort"))
+    }
+
     /// Returns the value used in Gödel's annotation.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -95,6 +103,10 @@ mod tests {
 
     #[test]
     fn an_unknown_class_is_guaranteed_and_an_unknown_launcher_is_unknown() {
+        assert!(!PodClass::is_known(None, Some("y")) && !PodClass::is_known(Some("x"), Some("")));
+        assert!(PodClass::is_known(None, None) && PodClass::is_known(Some("x"), None));
+        assert!(PodClass::is_known(Some("shared_cores"), Some("y")));
+        assert!(PodClass::is_known(None, Some("best-effort")));
         assert_eq!(PodClass::of(Some("x"), Some("y")), PodClass::Guaranteed);
         assert_eq!(Launcher::of(Some("docker")), Launcher::Unknown);
         assert_eq!(Launcher::of(None), Launcher::Kubelet);

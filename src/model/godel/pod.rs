@@ -7,7 +7,9 @@
 
 use std::fmt;
 
-use crate::model::{DEFAULT_SCHEDULER, Name, OwnerReference, Pod, PodSpec, Template, Uid};
+use crate::model::{
+    DEFAULT_SCHEDULER, Launcher, Name, OwnerReference, Pod, PodSpec, Template, Uid,
+};
 
 /// The state of a pod on its way through dispatcher, scheduler and binder (util/pod/podstate.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,6 +123,9 @@ pub struct GodelPod {
     pub movement: Option<Name>,
     /// `request-template`: the owner of a pod that belongs to no workload.
     pub request_template: Option<Name>,
+    /// `pod-resource-type` has a value that is no class, and no QoS level overrides it
+    /// ([`PodClass::is_known`](crate::model::PodClass::is_known)).
+    pub has_unknown_class: bool,
 }
 
 impl GodelPod {
@@ -143,14 +148,15 @@ impl GodelPod {
         placeholder.into_iter().chain(movement)
     }
 
-    /// Removes the annotations that no longer apply once the pod is bound, namely the state, the selected scheduler and
-    /// the assumed node, so that pods of one workload share a template again. Returns `None` if no annotation remains.
+    /// Removes the annotations that no longer apply once the pod is bound, namely the state, the selected scheduler, the
+    /// assumed node and an unknown class, so that pods of one workload share a template again. Returns `None` if no annotation remains.
     #[must_use]
     pub fn bound(self) -> Option<Box<GodelPod>> {
         let bound = GodelPod {
             state: Name::default(),
             selected_scheduler: None,
             assumed_node: None,
+            has_unknown_class: false,
             ..self
         };
         (bound != GodelPod::default()).then(|| Box::new(bound))
@@ -158,7 +164,10 @@ impl GodelPod {
 
     /// Returns `true` if the pod has an annotation that [`GodelPod::bound`] removes.
     pub(crate) fn is_unbound(&self) -> bool {
-        !self.state.is_empty() || self.selected_scheduler.is_some() || self.assumed_node.is_some()
+        !self.state.is_empty()
+            || self.selected_scheduler.is_some()
+            || self.assumed_node.is_some()
+            || self.has_unknown_class
     }
 
     fn state(&self) -> Result<PodState, AbnormalPodState> {
@@ -335,11 +344,14 @@ impl Pod {
     }
 
     /// Returns `true` if schedulers of this type are responsible for the pod: the pod names this type, the default
-    /// scheduler, or no scheduler.
+    /// scheduler, or no scheduler, and its launcher and its class are known (`AssumedPodOfGodel`,
+    /// `LegalPodResourceTypeAndLauncher`).
     #[must_use]
     pub fn is_for(&self, scheduler_type: &str) -> bool {
         let name = self.template.scheduler_name.as_deref().unwrap_or_default();
-        name.is_empty() || name == scheduler_type || name == DEFAULT_SCHEDULER
+        let is_legal = self.template.launcher != Launcher::Unknown
+            && !self.template.godel.as_ref().is_some_and(|godel| godel.has_unknown_class);
+        is_legal && (name.is_empty() || name == scheduler_type || name == DEFAULT_SCHEDULER)
     }
 }
 

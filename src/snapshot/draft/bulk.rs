@@ -6,11 +6,11 @@
 //! 1. *Looking up* the node, the template and the uid of each pod changes nothing, so all threads do it.
 //! 2. *Numbers* of new templates depend on the order of the pods, so one thread assigns them.
 //! 3. *Writing.* Pods on different chunks share no data, so each chunk is written by one thread, in the order of the
-//!    pods. At the same time another thread enters the pods in the index of uids, sorted by hash, and in the counts of
+//!    pods. At the same time another thread enters the pods in the index of pods, sorted by hash, and in the counts of
 //!    claims and groups.
 //!
 //! On one thread, this is still faster than placing the pods one by one, because each chunk and each part of the index
-//! of uids is visited once.
+//! of pods is visited once.
 //!
 //! Only pods that cannot be refused are placed in this way. The first pod that could be refused, that is known, or
 //! whose node is unknown ends the run, and the caller applies it alone. Nothing is changed for the pods after it.
@@ -22,7 +22,7 @@ use hashbrown::HashTable;
 use rayon::prelude::*;
 
 use crate::freeing;
-use crate::model::{Generation, Name, Pod, Template, hash_of, key_hash};
+use crate::model::{Generation, Name, Pod, Template, hash_of, key_hash, pod_name_hash};
 
 use super::super::chunk::{Chunk, NodeSlot, Place, lanes};
 use super::super::cluster::Cluster;
@@ -107,7 +107,10 @@ struct Found {
     place: Place,
     /// The number of the template; `None` if it has none yet, or if the pod before this one has the same.
     template: Option<u32>,
+    /// The hash of the uid.
     hash: u64,
+    /// The hash of the name; 0 if the index has no names.
+    name_hash: u64,
     /// The largest amount that the pod adds to a sum.
     amount: i64,
     /// At most this many numbers are taken for the pod, in any table.
@@ -164,7 +167,7 @@ impl Draft {
             filling.nodes = Some(Nodes::of(&self.cluster));
         }
         let found = self.look_up(pods, filling);
-        let by_hash = sorted_by_hash(&found, filling.threads);
+        let by_hash = sorted_by_hash(&found, |found| found.hash, filling.threads);
         let Some((found, by_hash)) = self.run(found, by_hash, pods, filling) else {
             return Vec::new();
         };
@@ -180,7 +183,7 @@ impl Draft {
         let mut write = || writing.write(&mut chunks, &resources, threads);
         let mut count = || {
             let before = freeing::made();
-            self.count_many(pods, &found, &by_hash, generations);
+            self.count_many(pods, &found, (&by_hash, threads), generations);
             freeing::made().wrapping_sub(before)
         };
         let (in_chunks, counted) = match threads {
@@ -223,8 +226,8 @@ impl Draft {
         let is_known = |at: u32| {
             let (key, text) = pods[at as usize].borrow().uid.key();
             let is_on = |slot| self.cluster.at_slot(NodeSlot(slot))?.find(key, text);
-            let uids = &self.cluster.uids;
-            uids.find(found[at as usize].hash, |slot| is_on(slot).is_some()).is_some()
+            let lookup = &self.cluster.lookup;
+            lookup.find(found[at as usize].hash, |slot| is_on(slot).is_some()).is_some()
         };
         let known = match filling.threads {
             _ if self.cluster.counts.pods == 0 => None,
@@ -289,17 +292,23 @@ impl Draft {
         numbers
     }
 
-    /// Adds the pods to the index of uids and to the counts of pods, claims and groups. Reads no chunk.
+    /// Adds the pods to the index of pods and to the counts of pods, claims and groups. Reads no chunk.
     fn count_many<P: Borrow<Pod>>(
         &mut self,
         pods: &[P],
         found: &[Found],
-        by_hash: &[u64],
+        (by_hash, threads): (&[u64], Threads),
         generations: Generations,
     ) {
         for entry in by_hash {
             let Found { hash, slot, .. } = found[*entry as u32 as usize];
-            self.cluster.uids.insert(hash, slot.0, &mut self.departures);
+            self.cluster.lookup.insert(hash, slot.0, &mut self.departures);
+        }
+        if self.cluster.lookup.has_names() {
+            for entry in sorted_by_hash(found, |found| found.name_hash, threads) {
+                let Found { name_hash, slot, .. } = found[entry as u32 as usize];
+                self.cluster.lookup.insert(name_hash, slot.0, &mut self.departures);
+            }
         }
         self.cluster.counts.pods += pods.len();
         for (at, pod) in pods.iter().enumerate() {
@@ -315,10 +324,10 @@ impl Draft {
     }
 }
 
-/// Returns the hashes of the pods, as far as the index of uids uses them, above their positions; in the order of that
+/// Returns the hashes of the pods, as far as the index of pods uses them, above their positions; in the order of that
 /// index.
-fn sorted_by_hash(found: &[Found], threads: Threads) -> Vec<u64> {
-    let entry = |(found, at): (&Found, u32)| u64::from(short(found.hash)) << 32 | u64::from(at);
+fn sorted_by_hash(found: &[Found], hash: impl Fn(&Found) -> u64, threads: Threads) -> Vec<u64> {
+    let entry = |(found, at): (&Found, u32)| u64::from(short(hash(found))) << 32 | u64::from(at);
     let mut by_hash: Vec<u64> = found.iter().zip(0..).map(entry).collect();
     sort(&mut by_hash, threads);
     by_hash
@@ -354,6 +363,10 @@ fn look_up(
         place,
         template,
         hash: key_hash(key),
+        name_hash: match cluster.lookup.has_names() {
+            true => pod_name_hash(pod.namespace(), &pod.name),
+            false => 0,
+        },
         amount: amount(pod),
         numbers: 1 + spec.volumes.len() + spec.resources.placed.scalars.len(),
     })

@@ -21,6 +21,7 @@ use crate::model::{EventError, Generation, Name, Object, ObjectKind, Template};
 
 use super::cluster::{Cluster, Kept, PodLabels, Rest, Snapshot};
 use super::departures::Departures;
+use super::pod_index::PodLookup;
 use super::stores::Objects;
 use super::table::{Numbers, Span};
 pub(crate) use super::tree::Threads;
@@ -89,11 +90,16 @@ impl Draft {
         }
     }
 
+    /// Indexes pods by name, too. Must be called before any pod is placed.
+    pub(crate) fn index_names(&mut self) {
+        self.cluster.lookup = PodLookup::new(true);
+    }
+
     /// Starts a new lineage at `base`. O(1).
     pub(crate) fn fork(base: &Cluster) -> Draft {
         let branch = super::fork::new_branch();
         let mut cluster = Cluster { branch, plan: None, ..base.share() };
-        cluster.uids.fork_off(&base.rest.leases);
+        cluster.lookup.fork_off(&base.rest.leases);
         Draft {
             cluster,
             numbers: FreeNumbers::default(),
@@ -120,8 +126,8 @@ impl Draft {
     pub(crate) fn settle(&mut self, horizon: Generation, most: usize) -> usize {
         self.horizon = horizon;
         let before = self.departures.len();
-        let Cluster { uids, rest, generation, .. } = &mut self.cluster;
-        uids.set_horizon(&mut self.departures, &rest.leases, horizon, *generation, most);
+        let Cluster { lookup, rest, generation, .. } = &mut self.cluster;
+        lookup.set_horizon(&mut self.departures, &rest.leases, horizon, *generation, most);
         before - self.departures.len()
     }
 
@@ -323,10 +329,10 @@ mod tests {
         let mut draft = Draft::new();
         let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for n in 0..GONE {
-            draft.cluster.uids.insert(hash(n), 7, &mut draft.departures);
+            draft.cluster.lookup.insert(hash(n), 7, &mut draft.departures);
         }
         for n in 0..GONE {
-            draft.cluster.uids.remove(hash(n), 7, Generation(n + 1), &mut draft.departures);
+            draft.cluster.lookup.remove(hash(n), 7, Generation(n + 1), &mut draft.departures);
         }
         // Until now, a version from before all departures was held.
         draft.set_horizon(Generation::ZERO);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{
     EventError, Generation, Name, Pod, PodClass, PodResources, PodSpec, Template, Uid, hash_of,
-    key_hash,
+    key_hash, pod_name_hash,
 };
 
 use super::super::chunk::{Chunk, NodeSlot, set};
@@ -88,7 +88,8 @@ impl Draft {
 
     /// Places a pod that [`Draft::check_place`] has accepted and that is not on a node yet. An unknown node becomes a
     /// ghost. `known` is the node's slot, or `None` if it is unknown or if a pod was removed since it was looked up.
-    /// Returns the slot and the number of the pod's template. O(log n).
+    /// Returns the slot and the number of the pod's template. O(log n + pods of the node), whose list is copied first if
+    /// a version shares it.
     pub(crate) fn place(
         &mut self,
         pod: &Pod,
@@ -114,16 +115,25 @@ impl Draft {
         Some((slot, template))
     }
 
-    /// Adds a pod that is already in its lane to the index of uids and to the counts of pods, claims and groups.
+    /// Adds a pod that is already in its lane to the index of pods and to the counts of pods, claims and groups.
     pub(in crate::snapshot) fn count_placed(&mut self, pod: &Pod, slot: NodeSlot, assumed: bool) {
-        let (key, _) = pod.uid.key();
-        self.cluster.uids.insert(key_hash(key), slot.0, &mut self.departures);
+        self.index_pod(pod, slot);
         self.cluster.counts.pods += 1;
         self.cluster.counts.assumed += usize::from(assumed);
         if pod.template.traits().claims && self.is_listed(slot) {
             self.use_claims(&pod.template);
         }
         self.join_group(&pod.template);
+    }
+
+    /// Adds a pod to the index of pods, by uid and, if the index has names, by name.
+    pub(in crate::snapshot) fn index_pod(&mut self, pod: &Pod, slot: NodeSlot) {
+        let Cluster { lookup, .. } = &mut self.cluster;
+        lookup.insert(key_hash(pod.uid.key().0), slot.0, &mut self.departures);
+        if lookup.has_names() {
+            let hash = pod_name_hash(pod.namespace(), &pod.name);
+            lookup.insert(hash, slot.0, &mut self.departures);
+        }
     }
 
     /// Returns whether another object of a pod differs only in fields that change no sum and no index: both are on the
@@ -137,7 +147,7 @@ impl Draft {
     }
 
     /// Replaces a pod in place by a [revision](Draft::is_revision) of it. Returns whether it did. Custom stores are not
-    /// notified, because a [`PlacedPod`] contains nothing that differs. O(log n).
+    /// notified, because a [`PlacedPod`] contains nothing that differs. O(log n + pods of the node).
     pub(crate) fn revise(&mut self, pod_ref: PodRef, pod: &Pod, assumed: bool) -> bool {
         let Some(old) = self.pod_at(pod_ref) else { return false };
         let (was_assumed, number) = (old.is_assumed(), old.template_id());
@@ -163,6 +173,8 @@ impl Draft {
         let Some(pod) = node.pod_at(pod_ref.index) else { return };
         let (template, number, was_assumed) =
             (pod.template().clone(), pod.template_id(), pod.is_assumed());
+        let has_names = self.cluster.lookup.has_names();
+        let name_hash = has_names.then(|| pod_name_hash(pod.namespace(), pod.name()));
         let contribution = self.contribution_of(&pod);
         let gone = self.cluster.custom.is_some().then(|| pod.to_pod());
         let amounts = amounts(&self.cluster.rest.resources, &template);
@@ -180,7 +192,9 @@ impl Draft {
             }
         });
         let now = self.cluster.generation;
-        self.cluster.uids.remove(key_hash(key), slot.0, now, &mut self.departures);
+        for hash in [key_hash(key)].into_iter().chain(name_hash) {
+            self.cluster.lookup.remove(hash, slot.0, now, &mut self.departures);
+        }
         self.cluster.counts.pods -= 1;
         self.cluster.counts.assumed -= usize::from(was_assumed);
         if amounts.claims && self.is_listed(slot) {

@@ -15,6 +15,7 @@ use super::super::changes::Removed;
 use super::super::chunk::lanes;
 use super::super::cluster::Cluster;
 use super::super::godel::GodelConfig;
+use super::super::pod_index::PodLookup;
 use super::Draft;
 
 impl Draft {
@@ -27,6 +28,7 @@ impl Draft {
         let made = freeing::made();
         let mut draft = Draft::new();
         draft.begin(generation);
+        draft.cluster.lookup = PodLookup::new(base.lookup.has_names());
         let places = base.godel.as_ref().and_then(|stores| {
             // Placeholder pods are placed like all others; with the store, they would be placed twice.
             let config = GodelConfig::clone(&stores.config);
@@ -106,17 +108,17 @@ pub(crate) mod damage {
 
     use super::super::super::chunk::Chunk;
     use super::super::super::cluster::Rest;
-    use super::super::super::pod_index::Uids;
-    use super::Draft;
+    use super::{Draft, PodLookup};
 
     type Damage = fn(&mut Draft);
 
     /// One defect per index, sum or count, with the location that the audit reports. The draft has a node `n1` without
     /// pods with affinity, in lane 0 of its chunk, and a node `n2` with such a pod.
-    pub(crate) const ALL: [(&str, Damage); 9] = [
+    pub(crate) const ALL: [(&str, Damage); 10] = [
         ("counts", |draft| draft.cluster.counts.pods += 1),
         ("counts", |draft| draft.cluster.counts.ghosts -= 1),
-        ("uid of pod", |draft| draft.cluster.uids = Uids::new()),
+        ("uid of pod", |draft| draft.cluster.lookup = PodLookup::new(true)),
+        ("name of pod", |draft| draft.cluster.lookup = PodLookup::new(true)),
         ("name of node n1", |draft| {
             let slot = draft.cluster.node("n1").unwrap().slot().0;
             rest(draft).names.remove(hash_of("n1"), slot);

@@ -1,6 +1,7 @@
 //! Passes nodes and objects of other kinds to the engine.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -142,6 +143,23 @@ impl<M: Model> ObjectSink<M> {
     }
 }
 
+/// Returns the last version of each object, in the order of the first ones: an object may change while a watch streams
+/// the list.
+fn newest<O>(list: Vec<Listed<O>>) -> Vec<Listed<O>> {
+    let mut first: HashMap<u64, usize> = HashMap::with_capacity(list.len());
+    let mut whole: Vec<Listed<O>> = Vec::with_capacity(list.len());
+    for listed in list {
+        match first.entry(listed.key) {
+            Entry::Occupied(at) => whole[*at.get()] = listed,
+            Entry::Vacant(at) => {
+                at.insert(whole.len());
+                whole.push(listed);
+            }
+        }
+    }
+    whole
+}
+
 impl<M: Model> Sink for ObjectSink<M> {
     fn begin(&mut self) {
         self.list = Some(Vec::new());
@@ -193,7 +211,7 @@ impl<M: Model> Sink for ObjectSink<M> {
     }
 
     async fn end(&mut self) -> Result<(), Stopped> {
-        let list = self.list.take().unwrap_or_default();
+        let list = newest(self.list.take().unwrap_or_default());
         if !self.is_partial {
             self.keys.clear();
         }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use portolan::model::{
-    GodelPod, LabelSelector, Movement, MovementOwner, MovementTask, Name, Node, NominatedNode,
-    Object, OwnerKey, OwnerReference, Pod, PodAffinity, PodAffinityTerm, PodClass, PodSpec,
-    Quantity, RecommendedNode, Taint, TaintEffect, Timestamp, Uid, Victim, node, pod,
+    GodelPod, LabelSelector, Launcher, Movement, MovementOwner, MovementTask, Name, Node,
+    NominatedNode, Object, OwnerKey, OwnerReference, Pod, PodAffinity, PodAffinityTerm, PodClass,
+    PodSpec, Quantity, RecommendedNode, Taint, TaintEffect, Timestamp, Uid, Victim, node, pod,
 };
 #[cfg(feature = "proptest")]
 use proptest::prelude::*;
@@ -76,6 +76,9 @@ pub struct GodelSeed {
     pub movement: Option<u8>,
     /// The reservation.
     pub place: Option<PlaceSeed>,
+    /// Selects an unknown launcher (1) or an unknown class (2), with which an assumed pod is not counted.
+    #[cfg_attr(feature = "proptest", proptest(strategy = "0..16_u8"))]
+    pub unknown: u8,
 }
 
 /// A nomination by preemption.
@@ -272,6 +275,9 @@ impl PodSeed {
                 controller: true,
             }]);
         }
+        if self.godel.as_ref().is_some_and(|godel| godel.unknown == 1) {
+            spec.launcher = Launcher::Unknown;
+        }
         spec.godel = self.godel.as_ref().map(|godel| Box::new(godel.annotations(self.node)));
     }
 }
@@ -306,6 +312,7 @@ impl GodelSeed {
             movement: self.movement.map(movement_name),
             reserves: place.is_some_and(|place| place.reserves),
             reservation_index: place.map(|_| "web".into()),
+            has_unknown_class: self.unknown == 2,
             matched_placeholder: taken
                 .map(|n| format!("default/{}-placeholder", pod_name(n)).into()),
             ..GodelPod::default()

@@ -86,6 +86,7 @@ impl From<AnnotatedPod> for PodSeed {
             nomination,
             movement: bit(5).then_some(annotations),
             place: None,
+            unknown: 0,
         };
         PodSeed { traits, godel: Some(godel), ..PodSeed::from(pod) }
     }

@@ -270,7 +270,10 @@ impl Naive {
                     Relist::Pods(pods) => self.relist_pods(pods),
                     Relist::Nodes(nodes) => {
                         let listed: BTreeSet<&Name> = nodes.iter().map(|n| &n.name).collect();
-                        for node in nodes {
+                        let is_first = |(at, node): &(usize, &Arc<Node>)| {
+                            nodes[..*at].iter().all(|before| before.name != node.name)
+                        };
+                        for (_, node) in nodes.iter().enumerate().filter(is_first) {
                             // An image keeps the size with which it was first seen, so putting an unchanged node again
                             // could change the size although the relist reports no change.
                             if self.nodes.get(&node.name) != Some(node) {
@@ -534,7 +537,10 @@ impl Naive {
     fn relist_pods(&mut self, pods: &[Pod]) {
         // An object without a uid could be any of the pods that are not listed, so nothing is removed.
         let is_whole = pods.iter().all(|pod| !pod.uid.is_empty());
-        for listed in pods {
+        for (at, listed) in pods.iter().enumerate() {
+            if pods[..at].iter().any(|before| before.uid == listed.uid) {
+                continue;
+            }
             let pod = self.as_placed(listed);
             // A relist updates each listed object (client-go, `Replace`).
             if self.godel.is_some() && pod.node_name.as_ref().is_none_or(|node| node.is_empty()) {
@@ -650,8 +656,15 @@ impl Naive {
 
     fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object]) {
         let is_of_kind = |object: &&Object| object.kind() == kind;
+        let key = |object: &Object| (object.namespace().to_owned(), object.name().clone());
+        let is_first = |(at, object): &(usize, &Object)| {
+            let before = objects[..*at].iter().filter(is_of_kind);
+            before.into_iter().all(|before| key(before) != key(object))
+        };
+        let first: Vec<&Object> =
+            objects.iter().enumerate().filter(is_first).map(|(_, object)| object).collect();
         if kind == ObjectKind::Reservation {
-            for object in objects {
+            for object in first {
                 if let Object::Reservation(reservation) = object {
                     self.reserve(reservation);
                 }
@@ -669,7 +682,7 @@ impl Naive {
             return;
         }
         if kind == ObjectKind::Movement {
-            for object in objects {
+            for object in first {
                 if let Object::Movement(movement) = object {
                     self.put_movement(movement);
                 }
@@ -680,7 +693,7 @@ impl Naive {
             }
             return;
         }
-        objects.iter().filter(is_of_kind).for_each(|object| self.put_part(object));
+        first.into_iter().filter(is_of_kind).for_each(|object| self.put_part(object));
         if !objects.iter().all(|object| is_of_kind(&object)) {
             return;
         }
