@@ -366,12 +366,12 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "anti-affinity-selector.yaml",
             pod_affinity("podAntiAffinity", "topologyKey: z, labelSelector: app=web"),
-            vec![":7: ", "cannot unmarshal"],
+            vec![":7: ", "PodAffinityTerm"],
         ),
         (
             "anti-affinity-namespaces.yaml",
             pod_affinity("podAntiAffinity", "topologyKey: z, namespaces: shop"),
-            vec![":7: ", "cannot unmarshal"],
+            vec![":7: ", "PodAffinityTerm"],
         ),
         // Nodes.
         (
