@@ -108,16 +108,23 @@ pub(crate) struct Strict {
 const CHECKED: usize = 1 << 20;
 
 impl Strict {
-    /// Warns about the parts of an input that an API server would reject.
-    pub(crate) fn examine(self, file: &Path, bytes: &[u8], intake: &mut Intake) {
+    /// Warns about the parts of an input that an API server would reject, and refuses values of the wrong type.
+    pub(crate) fn examine(
+        self,
+        file: &Path,
+        bytes: &[u8],
+        intake: &mut Intake,
+    ) -> Result<(), Failure> {
         if self.strict || bytes.len() <= CHECKED {
             for problem in portolan_k8s::check(bytes) {
-                let portolan_k8s::Problem { line, object, path, what, .. } = problem;
-                let (object, path) = (shortened(&object, 60), shortened(&path, 80));
+                if problem.is_wrong_type {
+                    return Err(wrong_type(file, &problem));
+                }
                 let file = shortened(&file.display().to_string(), 80);
-                intake.warn(&format!("{file}:{line}: {object}: {path}: {what}"));
+                intake.warn(&format!("{file}:{}: {}", problem.line, text_of(&problem)));
             }
         }
+        Ok(())
     }
 
     /// Refuses inputs with warnings if the option is set.
@@ -168,16 +175,29 @@ pub(crate) fn pods(
     Ok(objects.pods)
 }
 
-/// A read error with its file, and with the line of its field if the parser does not know it.
+/// A read error with its file, and with the line of its field if the parser does not know it. A value of the wrong type is
+/// described as the API server describes it.
 pub(crate) fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadError) -> Failure {
-    let line = match error.line() {
-        None if !error.path().is_empty() => portolan_k8s::line_of(bytes, error.path()),
-        _ => None,
-    };
-    match line {
-        Some(line) => Failure::Line { file: file.to_owned(), line, what: error.to_string() },
-        None => not_read(file, error),
+    let found = || portolan_k8s::line_of(bytes, error.path()).filter(|_| !error.path().is_empty());
+    let Some(line) = error.line().or_else(found) else { return not_read(file, error) };
+    let mismatch = portolan_k8s::check(bytes)
+        .into_iter()
+        .find(|problem| problem.line == line && problem.is_wrong_type)
+        .filter(|_| matches!(error.cause(), portolan_k8s::Cause::Syntax(_)));
+    match mismatch {
+        Some(problem) => wrong_type(file, &problem),
+        None if error.line().is_some() => not_read(file, error),
+        None => Failure::Line { file: file.to_owned(), line, what: error.to_string() },
     }
+}
+
+fn wrong_type(file: &Path, problem: &portolan_k8s::Problem) -> Failure {
+    Failure::Line { file: file.to_owned(), line: problem.line, what: text_of(problem) }
+}
+
+fn text_of(problem: &portolan_k8s::Problem) -> String {
+    let portolan_k8s::Problem { object, path, what, .. } = problem;
+    format!("{}: {}: {what}", shortened(object, 60), shortened(path, 80))
 }
 
 /// A read error with its file; the line number appears once, after the file name.

@@ -5,12 +5,12 @@
 
 use std::time::Instant;
 
-use crate::model::Pod;
-use crate::snapshot::Cluster;
+use crate::model::{Pod, PreemptionPolicy};
+use crate::snapshot::{Cluster, NodeInfo};
 
 use super::{
-    Actions, ClusterEvent, EXTENDER, EventResource, Framework, Hint, Interest, Plugin, PluginSet,
-    Point, QueuedPod, Status,
+    Actions, ClusterEvent, Code, Cycle, CycleState, EXTENDER, EventResource, Framework, Hint,
+    Interest, PREEMPTION, Plugin, PluginSet, Point, PreFilter, QueuedPod, Reads, Status,
 };
 
 /// The last position. All plugins from this one on share it, and so do extenders.
@@ -25,6 +25,8 @@ pub struct QueueingHints {
     concerned: ByEvent,
     /// The plugins whose hint is not asked for, since any such event retries the pod.
     retried: ByEvent,
+    /// The plugins whose verdict on a node depends on that node only.
+    local: PluginSet,
 }
 
 fn set(at: usize) -> PluginSet {
@@ -57,7 +59,10 @@ impl QueueingHints {
     #[must_use]
     pub fn new(framework: &Framework) -> QueueingHints {
         let none = [[PluginSet::EMPTY; Actions::COUNT]; EventResource::ALL.len()];
-        let mut hints = QueueingHints { concerned: none, retried: none };
+        let local = framework.plugins().enumerate().filter(|(_, plugin)| plugin.is_local());
+        let local = local.filter(|(at, _)| *at < LAST);
+        let local = local.fold(PluginSet::EMPTY, |all, (at, _)| all.union(set(at)));
+        let mut hints = QueueingHints { concerned: none, retried: none, local };
         for (at, plugin) in framework.plugins().enumerate().filter(|(_, plugin)| rejects(*plugin)) {
             match at < LAST {
                 true => hints.register(set(at), plugin.events()),
@@ -96,6 +101,12 @@ impl QueueingHints {
         self.concerned[resource as usize][action.index()]
     }
 
+    /// Returns those of the plugins whose verdict on a node depends on that node only ([`Plugin::is_local`]).
+    #[must_use]
+    pub fn local_among(&self, plugins: PluginSet) -> PluginSet {
+        self.local.intersection(plugins)
+    }
+
     /// Asks one plugin for its hint on an event that concerns it. Returns [`Hint::Queue`] if the plugin panics, or if
     /// its hint is not needed.
     #[must_use]
@@ -127,6 +138,51 @@ impl QueueingHints {
 }
 
 impl Framework {
+    /// Returns whether one of these local plugins rejects a node for a pod, also without the pods that the pod may
+    /// preempt there. Returns `false` if that is not known. O(plugins), and O(pods of the node) if these have changed.
+    #[must_use]
+    pub fn rejects_in_vain(&self, plugins: PluginSet, pod: &Pod, node: NodeInfo<'_>) -> bool {
+        let mut preempts = self.at(Point::PostFilter).map(Plugin::name);
+        // Other plugins may evict other pods, and the members of a group and the pods of a reservation may change places.
+        if preempts.any(|name| name != PREEMPTION)
+            || pod.group().is_some()
+            || node.cluster().godel().is_some()
+        {
+            return false;
+        }
+        let may_preempt = self.has_plugins_at(Point::PostFilter)
+            && pod.template.preemption_policy != PreemptionPolicy::Never;
+        let lower = may_preempt.then(|| node.victims().below(pod.template.priority));
+        let lower = lower.filter(|lower| !lower.is_empty());
+        let state = CycleState::default();
+        let cycle = Cycle::new(node.cluster(), pod, &state);
+        let rejects = |plugin: &dyn Plugin| {
+            let filter = match plugin.pre_filter(cycle) {
+                Ok(PreFilter::Filter(filter)) => filter,
+                Ok(PreFilter::Only(names, _)) if !names.contains(node.name()) => return true,
+                Ok(PreFilter::Only(_, filter)) => filter,
+                Ok(PreFilter::Skip) | Err(_) => return false,
+            };
+            let Some(status) = filter.filter(node) else { return false };
+            match (status.code, &lower) {
+                (Code::UnschedulableAndUnresolvable, _) | (Code::Unschedulable, None) => true,
+                (Code::Unschedulable, Some(lower)) => {
+                    let sums = filter.incremental().filter(|sums| {
+                        lower.is_plain() && matches!(sums.reads(), Reads::Node | Reads::Amounts)
+                    });
+                    sums.is_some_and(|sums| !sums.passes_without(node, &lower.freed()))
+                }
+                _ => false,
+            }
+        };
+        let is_asked = |at: usize| !plugins.intersection(set(at)).is_empty();
+        let mut asked = self.numbered_at(Point::Filter).filter(|(at, _)| is_asked(*at));
+        asked.any(|(_, plugin)| {
+            let panics = self.handle().panics();
+            panics.guard_or(plugin.name(), "Filter", false, || rejects(plugin))
+        })
+    }
+
     /// Returns the set of the plugins with these names. [`EXTENDER`] stands for all extenders. Unknown names are
     /// ignored.
     pub fn plugin_set<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> PluginSet {

@@ -78,7 +78,7 @@ pub(crate) fn objects(
                 true if is_kustomization(path) => refuses(UNRENDERED),
                 _ => not_read_at(path, &bytes, &error),
             })?;
-            strict.examine(path, &bytes, intake);
+            strict.examine(path, &bytes, intake)?;
         }
     }
     Ok(())
@@ -140,7 +140,7 @@ fn directory(
         match reader.read(&bytes) {
             Ok(()) => {
                 used += 1;
-                strict.examine(file, &bytes, intake);
+                strict.examine(file, &bytes, intake)?;
             }
             Err(error) if error.is_foreign() => foreign.push(file),
             Err(error) => return Err(not_read_at(file, &bytes, &error)),

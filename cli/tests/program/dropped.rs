@@ -177,7 +177,7 @@ fn a_replay_without_pods_names_the_wrong_version() {
 fn a_priority_class_of_either_side_counts() {
     let high = big("urgent", "  priorityClassName: high");
     // The nodes are full of pods without a priority.
-    let full = format!("{}---\n{}", big("x", "  nodeName: n1"), big("y", "  nodeName: n2"));
+    let full = format!("{}---\n{}", big("x", "  nodeName: n1"), big("z", "  nodeName: n2"));
     let orders = [
         (format!("{full}---\n{CLASS}"), high.clone()),
         (full.clone(), format!("{CLASS}---\n{high}")),
@@ -833,7 +833,7 @@ fn rejected() -> Vec<(String, u64, &'static str)> {
         (controller("Deployment", "web", "  replicas: -1\n"), 9, "must be greater than or equal to 0"),
         (controller("StatefulSet", "web", "  ordinals: {start: -1}\n"), 9, "must be greater than or equal to 0"),
         (CRON_JOB.replace("parallelism: 2", "parallelism: -2"), 8, "must be greater than or equal to 0"),
-        (CRON_JOB.replace("Never", "Always"), 9, "supported values: OnFailure, Never"),
+        (CRON_JOB.replace("Never", "Always"), 9, "supported values: \"OnFailure\", \"Never\""),
         (CRON_JOB.replace("restartPolicy: Never, ", ""), 9, "valid values: OnFailure, Never"),
         (pod("a", "").replace("  containers: [{name: c, image: i}]", "  containers: []"), 5, "spec.containers: Required value"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n".to_owned(), 1, "spec: Required value"),
@@ -853,8 +853,8 @@ fn rejected() -> Vec<(String, u64, &'static str)> {
         (pod("a", "").replace("image: i", "resources: {requests: {cpu: 2}, limits: {cpu: 1}}"), 5, "must be less than or equal to cpu limit"),
         (pod("Web_1", ""), 3, "must be a lowercase RFC 1123 subdomain"),
         (pod("a", "").replace("{name: a}", "{name: a, labels: {b: 'c d'}}"), 3, "must be a label value"),
-        (pod("a", "  restartPolicy: 3"), 6, "invalid type: integer `3`"),
-        (pod("a", "").replace("containers: [{name: c, image: i}]", "containers: [{name: c, tty: maybe}]"), 5, "invalid type"),
+        (pod("a", "  restartPolicy: 3"), 6, "cannot unmarshal number"),
+        (pod("a", "").replace("containers: [{name: c, image: i}]", "containers: [{name: c, tty: maybe}]"), 5, "cannot unmarshal string"),
         ("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: b}\nspec: {minAvailable: 1, maxUnavailable: 1}\n".to_owned(), 4, "cannot be both set"),
         ("apiVersion: v1\nkind: Node\nmetadata: {name: n3}\nspec: {taints: [{key: a, effect: Never}]}\n".to_owned(), 4, ""),
     ]

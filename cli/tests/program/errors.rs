@@ -219,7 +219,7 @@ fn duplicate_objects_are_named_with_both_places() {
 
 #[test]
 fn an_input_without_nodes_is_named_with_the_objects_in_it() {
-    let pods = [POD, &POD.replace("name: x", "name: y")].join("---\n");
+    let pods = [POD, &POD.replace("name: x", "name: z")].join("---\n");
     let pods = file("no-nodes", "pods.yaml", pods.as_bytes());
     let run = portolan(&["replay", "--nodes", &pods, "--pods", &pods]);
     let says = "no nodes found: pass a file with nodes; read 2 Pod\n";

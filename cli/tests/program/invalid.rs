@@ -112,12 +112,12 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "cpu-list.yaml",
             container("resources: {requests: {cpu: [1]}}"),
-            vec![":5: ", "expected a quantity"],
+            vec![":5: ", "quantities must match"],
         ),
         (
             "requests-list.yaml",
             container("resources: {requests: [cpu]}"),
-            vec![":5: ", "expected an object"],
+            vec![":5: ", "cannot unmarshal array"],
         ),
         (
             "request-above-limit.yaml",
@@ -143,7 +143,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "port-text.yaml",
             container("ports: [{containerPort: http}]"),
-            vec![":5: ", "expected a whole number"],
+            vec![":5: ", "ports.containerPort of type int32"],
         ),
         (
             "port-range.yaml",
@@ -155,8 +155,8 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
             container("ports: [{containerPort: 80, hostPort: 80, protocol: HTTP}]"),
             vec![":5: ", "\"HTTP\" is not one of TCP, UDP, SCTP"],
         ),
-        ("priority-text.yaml", pod("  priority: high"), vec![":6: ", "expected a whole number"]),
-        ("priority-range.yaml", pod("  priority: 9999999999"), vec![":6: ", "at most 32 bits"]),
+        ("priority-text.yaml", pod("  priority: high"), vec![":6: ", "cannot unmarshal string"]),
+        ("priority-range.yaml", pod("  priority: 9999999999"), vec![":6: ", "number 9999999999"]),
         (
             "preemption-policy.yaml",
             pod("  preemptionPolicy: Sometimes"),
@@ -165,19 +165,23 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "restart-policy.yaml",
             pod("  restartPolicy: Sometimes"),
-            vec![":6: ", "\"Sometimes\": supported values: Always, OnFailure, Never"],
+            vec![":6: ", "\"Sometimes\": supported values: \"Always\", \"OnFailure\", \"Never\""],
         ),
         (
             "node-selector-number.yaml",
             pod("  nodeSelector: {zone: 3}"),
-            vec![":6: ", "spec.nodeSelector.zone", "expected a string"],
+            vec![":6: ", "spec.nodeSelector.zone", "cannot unmarshal number"],
         ),
         (
             "node-selector-list.yaml",
             pod("  nodeSelector: [zone]"),
-            vec![":6: ", "expected an object"],
+            vec![":6: ", "cannot unmarshal array"],
         ),
-        ("gate-text.yaml", pod("  schedulingGates: [wait]"), vec![":6: ", "expected an object"]),
+        (
+            "gate-text.yaml",
+            pod("  schedulingGates: [wait]"),
+            vec![":6: ", "of type v1.PodSchedulingGate"],
+        ),
         (
             "no-containers.yaml",
             pod("").replace("[{name: c, image: i}]", "[]"),
@@ -186,7 +190,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "containers-object.yaml",
             pod("").replace("[{name: c, image: i}]", "{name: c}"),
-            vec![":5: ", "expected a list"],
+            vec![":5: ", "cannot unmarshal object"],
         ),
         (
             "unknown-field.yaml",
@@ -208,7 +212,11 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
             named("name: a, labels: {app: a b}"),
             vec![":3: ", "metadata.labels.app", "must be a label value"],
         ),
-        ("label-list.yaml", named("name: a, labels: [app]"), vec![":3: ", "expected an object"]),
+        (
+            "label-list.yaml",
+            named("name: a, labels: [app]"),
+            vec![":3: ", "cannot unmarshal array"],
+        ),
         (
             "deletion-time.yaml",
             named("name: a, deletionTimestamp: yesterday"),
@@ -217,7 +225,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "claim-text.yaml",
             pod("  volumes: [{name: v, persistentVolumeClaim: data}]"),
-            vec![":6: ", "expected an object"],
+            vec![":6: ", "cannot unmarshal string"],
         ),
         (
             "ephemeral-claim.yaml",
@@ -254,9 +262,9 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "toleration-seconds.yaml",
             toleration("key: a, operator: Exists, tolerationSeconds: long"),
-            vec![":7: ", "expected a whole number"],
+            vec![":7: ", "cannot unmarshal"],
         ),
-        ("toleration-object.yaml", pod("  tolerations: {key: a}"), vec![":6: ", "expected a list"]),
+        ("toleration-object.yaml", pod("  tolerations: {key: a}"), vec![":6: ", "cannot unmarshal"]),
         // Topology spread constraints.
         (
             "spread-when.yaml",
@@ -271,7 +279,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "spread-skew-text.yaml",
             spread("maxSkew: one, whenUnsatisfiable: DoNotSchedule"),
-            vec![":7: ", "expected a whole number"],
+            vec![":7: ", "cannot unmarshal"],
         ),
         (
             "spread-domains.yaml",
@@ -299,7 +307,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "affinity-operator.yaml",
             node_affinity("key: a, operator: Equals, values: [b]"),
-            vec![":7: ", "\"Equals\": supported values: In, NotIn, Exists, DoesNotExist, Gt, Lt"],
+            vec![":7: ", "\"Equals\": supported values: \"In\", \"NotIn\", \"Exists\""],
         ),
         (
             "affinity-values.yaml",
@@ -333,7 +341,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
             affinity(
                 "nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{matchExpressions: []}]}",
             ),
-            vec![":7: ", "expected an object"],
+            vec![":7: ", "of type v1.NodeSelector"],
         ),
         (
             "affinity-weight.yaml",
@@ -358,12 +366,12 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "anti-affinity-selector.yaml",
             pod_affinity("podAntiAffinity", "topologyKey: z, labelSelector: app=web"),
-            vec![":7: ", "expected an object"],
+            vec![":7: ", "PodAffinityTerm"],
         ),
         (
             "anti-affinity-namespaces.yaml",
             pod_affinity("podAntiAffinity", "topologyKey: z, namespaces: shop"),
-            vec![":7: ", "expected a list"],
+            vec![":7: ", "PodAffinityTerm"],
         ),
         // Nodes.
         (
@@ -384,18 +392,18 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "node-taint.yaml",
             object("v1", "Node", "spec: {taints: [dedicated]}"),
-            vec![":4: ", "expected an object"],
+            vec![":4: ", "cannot unmarshal"],
         ),
         (
             "node-cordon.yaml",
             object("v1", "Node", "spec: {unschedulable: perhaps}"),
-            vec![":4: ", "expected true or false"],
+            vec![":4: ", "cannot unmarshal"],
         ),
         // Controllers.
         (
             "replicas-text.yaml",
             deployment("replicas: three"),
-            vec![":5: ", "expected a whole number"],
+            vec![":5: ", "cannot unmarshal"],
         ),
         (
             "replicas-negative.yaml",
@@ -410,7 +418,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "replicas-fraction.yaml",
             deployment("replicas: 1.5"),
-            vec![":5: ", "expected a whole number"],
+            vec![":5: ", "cannot unmarshal"],
         ),
         (
             "selector-operator.yaml",
@@ -448,7 +456,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "job-completions.yaml",
             controller("batch/v1", "Job", "completions: all"),
-            vec![":5: ", "expected a whole number"],
+            vec![":5: ", "cannot unmarshal"],
         ),
         (
             "job-restart.yaml",
@@ -458,7 +466,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "cron-job-suspend.yaml",
             object("batch/v1", "CronJob", "spec:\n  suspend: later"),
-            vec![":5: ", "expected true or false"],
+            vec![":5: ", "cannot unmarshal"],
         ),
         (
             "cron-job-version.yaml",
@@ -507,7 +515,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "budget-policy.yaml",
             budget("unhealthyPodEvictionPolicy: Always"),
-            vec![":5: ", "\"Always\": supported values: AlwaysAllow, IfHealthyBudget"],
+            vec![":5: ", "\"Always\": supported values: \"AlwaysAllow\", \"IfHealthyBudget\""],
         ),
         (
             "budget-selector.yaml",
@@ -566,7 +574,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
                 "StorageClass",
                 "provisioner: p\nallowedTopologies: zone-a",
             ),
-            vec![":5: ", "expected a list"],
+            vec![":5: ", "cannot unmarshal"],
         ),
         (
             "csi-node-count.yaml",
@@ -575,13 +583,13 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
                 "CSINode",
                 "spec:\n  drivers: [{name: d, nodeID: n, allocatable: {count: many}}]",
             ),
-            vec![":5: ", "expected a whole number"],
+            vec![":5: ", "cannot unmarshal"],
         ),
         // Other kinds.
         (
             "priority-class.yaml",
             object("scheduling.k8s.io/v1", "PriorityClass", "value: top"),
-            vec![":4: ", "expected a whole number"],
+            vec![":4: ", "cannot unmarshal"],
         ),
         (
             "priority-class-policy.yaml",
@@ -600,7 +608,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "service.yaml",
             object("v1", "Service", "spec:\n  selector: [app]"),
-            vec![":5: ", "expected an object"],
+            vec![":5: ", "cannot unmarshal"],
         ),
     ]
 }

@@ -32,7 +32,7 @@ pub(super) fn node_affinity(affinity: &wire::NodeAffinity<'_>) -> NodeAffinity {
             .preferred_during_scheduling_ignored_during_execution
             .iter()
             .map(|term| PreferredSchedulingTerm {
-                weight: term.weight,
+                weight: term.weight.unwrap_or_default(),
                 preference: node_selector_term(&term.preference),
             })
             .collect(),
@@ -64,7 +64,7 @@ pub(super) fn pod_affinity(
                     own,
                     &path.key("podAffinityTerm"),
                 )?;
-                Ok(WeightedPodAffinityTerm { weight: weighted.weight, term })
+                Ok(WeightedPodAffinityTerm { weight: weighted.weight.unwrap_or_default(), term })
             })
             .collect::<Result<_, _>>()?,
     })
@@ -150,7 +150,7 @@ pub(super) fn topology_spread(
         other => Err(ReadError::value(&path.key(field), other, "one of Honor, Ignore")),
     };
     Ok(TopologySpreadConstraint {
-        max_skew: constraint.max_skew,
+        max_skew: constraint.max_skew.unwrap_or_default(),
         topology_key: name(&constraint.topology_key),
         when_unsatisfiable: match &*constraint.when_unsatisfiable {
             "DoNotSchedule" => UnsatisfiableAction::DoNotSchedule,
@@ -161,7 +161,7 @@ pub(super) fn topology_spread(
             }
         },
         selector: label_selector(constraint.label_selector.as_ref(), &path.key("labelSelector"))?,
-        min_domains: constraint.min_domains,
+        min_domains: *constraint.min_domains,
         honor_node_affinity: policy(&constraint.node_affinity_policy, "nodeAffinityPolicy", true)?,
         honor_node_taints: policy(&constraint.node_taints_policy, "nodeTaintsPolicy", false)?,
         match_label_keys: names(&constraint.match_label_keys).collect(),

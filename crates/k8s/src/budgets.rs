@@ -299,7 +299,7 @@ fn seconds_on_failed_node<'t, 'a: 't>(
     if matching.peek().is_none() {
         return Some(DEFAULT_SECONDS);
     }
-    matching.filter_map(|it| it.toleration_seconds).map(|seconds| seconds.max(0)).min()
+    matching.filter_map(|it| *it.toleration_seconds).map(|seconds| seconds.max(0)).min()
 }
 
 /// Reads the limit of a budget.

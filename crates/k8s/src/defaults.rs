@@ -74,7 +74,9 @@ impl<'r> Rules<'r> {
 }
 
 pub(super) fn object(kind: &str, namespace: &str, name: &str) -> String {
-    if namespace.is_empty() {
+    if name.is_empty() {
+        kind.to_owned()
+    } else if namespace.is_empty() {
         format!("{kind} {name}")
     } else {
         format!("{kind} {namespace}/{name}")

@@ -5,12 +5,12 @@ use super::error::{Cause, Path, ReadError};
 use super::objects::named;
 use super::selector::names;
 use super::time;
-use super::wire::{Amounts, Metadata, Text, TextMap};
+use super::wire::{Amounts, Metadata, QuantityText, Text, TextMap};
 use super::wire_objects as wire;
 use portolan::model::{
     CustomNodeResource, GroupMetric, Labels, Name, NmNode, Node, NodeMetrics, NumaZone, Object,
-    PodClass, Quantity, ResourceList, Resources, Taint, TaintEffect, Timestamp, Usage,
-    is_scheduled_resource, node,
+    PodClass, Quantity, QuantityError, ResourceList, Resources, Taint, TaintEffect, Timestamp,
+    Usage, is_scheduled_resource, node,
 };
 
 const EFFECT: &str = "one of NoSchedule, PreferNoSchedule, NoExecute";
@@ -208,19 +208,21 @@ fn quantities_of(
 ) -> Result<ResourceList, ReadError> {
     let mut list = ResourceList::default();
     for (key, text) in amounts.iter() {
-        let text: &str = &text.0;
-        let quantity: Quantity =
-            text.parse().map_err(|cause: portolan::model::QuantityError| {
-                ReadError::new(&path.key(key), cause)
-            })?;
-        if quantity.is_negative() {
-            return Err(ReadError::new(&path.key(key), Cause::Negative(text.to_owned())));
+        let amount = quantity(text, &path.key(key))?;
+        if amount.is_negative() {
+            return Err(ReadError::new(&path.key(key), Cause::Negative(text.0.to_string())));
         }
         if keep(key) {
-            list.set(name(key), quantity);
+            list.set(name(key), amount);
         }
     }
     Ok(list)
+}
+
+/// Parses a quantity. White space around it is dropped, as in apimachinery `Quantity.UnmarshalJSON`.
+pub(super) fn quantity(text: &QuantityText<'_>, path: &Path<'_>) -> Result<Quantity, ReadError> {
+    let parsed = text.0.trim().parse();
+    parsed.map_err(|cause: QuantityError| ReadError::new(path, cause))
 }
 
 pub(super) fn resource_version(meta: &Metadata<'_>, path: &Path<'_>) -> Result<u64, ReadError> {

@@ -89,7 +89,7 @@ pub(super) fn priority_class(
     let meta = wire.metadata.clone().unwrap_or_default();
     Ok(PriorityClass {
         name: named(&meta, path)?,
-        value: wire.value,
+        value: wire.value.unwrap_or_default(),
         global_default: wire.global_default.unwrap_or(false),
         preemption_policy: preemption_policy(
             &wire.preemption_policy,

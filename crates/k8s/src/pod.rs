@@ -188,7 +188,7 @@ pub(super) fn template(
         deletion_time: None,
         spec: model,
         requests,
-        priority: spec.priority,
+        priority: *spec.priority,
         priority_class: optional(&spec.priority_class_name),
         preemption_policy: preemption_policy(
             &spec.preemption_policy,

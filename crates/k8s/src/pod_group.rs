@@ -66,7 +66,7 @@ pub(super) fn read(
             (path_of, gang.map(|gang| gang.min_count.unwrap_or_default()))
         }
         GroupKind::Coscheduling | GroupKind::Godel => {
-            (path_of.key("minMember").to_string(), spec.min_member)
+            (path_of.key("minMember").to_string(), *spec.min_member)
         }
     };
     let min_members = wanted.map_or(Ok(0), |wanted| {
@@ -81,8 +81,8 @@ pub(super) fn read(
         namespace: namespace(&meta),
         name: named(&meta, path)?,
         min_members,
-        schedule_timeout: timeout(kind, spec.schedule_timeout_seconds, path)?,
-        priority: spec.priority,
+        schedule_timeout: timeout(kind, *spec.schedule_timeout_seconds, path)?,
+        priority: *spec.priority,
         creation_time: timestamp(
             &meta.creation_timestamp,
             &path.key("metadata").key("creationTimestamp"),

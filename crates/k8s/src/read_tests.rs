@@ -162,7 +162,7 @@ fn errors_name_the_path_to_the_field() {
     assert_eq!(error.path(), "items[1].spec.containers[0].ports");
     assert_eq!(error.line(), Some(3));
     assert!(
-        matches!(error.cause(), Cause::Syntax(m) if m == "invalid type: integer `3`, expected a sequence"),
+        matches!(error.cause(), Cause::Syntax(m) if m == "invalid type: integer `3`, expected a list"),
         "{error}"
     );
     let bad = pod_with(r#"{"tolerations":[{"operator":"Sometimes"}]}"#);

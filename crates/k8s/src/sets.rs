@@ -144,7 +144,7 @@ pub(super) fn job_set(
         let pod_template = template.and_then(|job| job.template.as_ref());
         let job =
             set.part(ControllerKind::Job, pod_template, pods, &path.key("template"), rules)?;
-        let replicas = parts(replicated.replicas, &path.key("replicas"))?;
+        let replicas = parts(*replicated.replicas, &path.key("replicas"))?;
         too_many(replicas, pods, &path.key("replicas"))?;
         for index in 0..replicas {
             let index = index.to_string();
@@ -175,7 +175,7 @@ pub(super) fn leader_worker_set(
     let group = spec.leader_worker_template.as_ref().unwrap_or(&no_template);
     let spec_path = path.key("spec");
     let template_path = spec_path.key("leaderWorkerTemplate");
-    let replicas = parts(spec.replicas, &spec_path.key("replicas"))?;
+    let replicas = parts(*spec.replicas, &spec_path.key("replicas"))?;
     let workers = group.size.unwrap_or(1).saturating_sub(1).max(0);
     too_many(replicas, workers, &template_path.key("size"))?;
     let leaders = group.leader_template.as_ref().or(group.worker_template.as_ref());

@@ -1,15 +1,15 @@
 //! Reads claims, volumes and the other storage objects that restrict the nodes of a volume.
 
 use super::error::{Cause, Path, ReadError};
-use super::node::{labels, name, quantities};
+use super::node::{labels, name, quantities, quantity};
 use super::selector::{label_selector, node_selector};
-use super::wire::{List, Text};
+use super::wire::{List, QuantityText, Text};
 use super::{volume, wire_pod, wire_storage as wire};
 use portolan::model::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Name,
     NodeSelector, NodeSelectorTerm, Object, Operator, PersistentVolume, PersistentVolumeClaim,
-    Quantity, QuantityError, Requirement, StorageClass, VolumeAttachment, VolumeBindingMode,
-    VolumeMode, VolumeSource,
+    Quantity, Requirement, StorageClass, VolumeAttachment, VolumeBindingMode, VolumeMode,
+    VolumeSource,
 };
 
 type Meta<'a> = wire::Metadata<'a>;
@@ -46,14 +46,9 @@ fn volume_mode(text: &Text<'_>, path: &Path<'_>) -> Result<VolumeMode, ReadError
     }
 }
 
-/// Parses a number of bytes, rounded up. Returns `None` if the text is empty.
-fn bytes(text: &Text<'_>, path: &Path<'_>) -> Result<Option<i64>, ReadError> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let quantity: Quantity =
-        text.parse().map_err(|cause: QuantityError| ReadError::new(path, cause))?;
-    Ok(Some(quantity.value()))
+/// Parses a number of bytes, rounded up.
+fn bytes(text: &Option<QuantityText<'_>>, path: &Path<'_>) -> Result<Option<i64>, ReadError> {
+    text.as_ref().map(|text| quantity(text, path).map(Quantity::value)).transpose()
 }
 
 /// Returns the source of a volume if it is an in-tree plugin that was migrated to a CSI driver.
@@ -245,7 +240,7 @@ pub(super) fn csi_node(wire: &wire::CsiNode<'_>, path: &Path<'_>) -> Result<Obje
     let spec = wire.spec.clone().unwrap_or_default();
     let drivers = spec.drivers.iter().map(|driver| CsiNodeDriver {
         name: name(&driver.name),
-        limit: driver.allocatable.as_ref().and_then(|allocatable| allocatable.count),
+        limit: driver.allocatable.as_ref().and_then(|allocatable| *allocatable.count),
         topology_keys: driver.topology_keys.iter().map(name).collect(),
     });
     let key = "storage.alpha.kubernetes.io/migrated-plugins";

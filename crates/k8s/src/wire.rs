@@ -7,9 +7,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// A string, borrowed where possible. `null` is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,7 +116,83 @@ impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
     }
 }
 
-/// A list. `null` is empty.
+/// A whole number. It may be written as a float without a fraction, such as `1e3`: kubectl sends such a number
+/// without its fraction. `null` is absent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole<T>(pub(super) Option<T>);
+
+impl<T> Default for Whole<T> {
+    fn default() -> Whole<T> {
+        Whole(None)
+    }
+}
+
+impl<T> Deref for Whole<T> {
+    type Target = Option<T>;
+
+    fn deref(&self) -> &Option<T> {
+        &self.0
+    }
+}
+
+impl<'de, T: TryFrom<i128>> Deserialize<'de> for Whole<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole<T>, D::Error> {
+        deserializer.deserialize_any(WholeVisitor(PhantomData))
+    }
+}
+
+/// Returns the number without its fraction if that is zero and JSON written by Go has no exponent for it.
+pub(super) fn whole(number: f64) -> Option<i128> {
+    (number.fract() == 0.0 && number.abs() < 1e21).then_some(number as i128)
+}
+
+struct WholeVisitor<T>(PhantomData<T>);
+
+impl<T: TryFrom<i128>> WholeVisitor<T> {
+    fn number<E: de::Error>(self, number: i128, found: de::Unexpected<'_>) -> Result<Whole<T>, E> {
+        let number = T::try_from(number).map_err(|_| E::invalid_value(found, &self))?;
+        Ok(Whole(Some(number)))
+    }
+}
+
+impl<'de, T: TryFrom<i128>> Visitor<'de> for WholeVisitor<T> {
+    type Value = Whole<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let least = if T::try_from(-1).is_ok() { "" } else { " from 0" };
+        write!(f, "a whole number{least} of at most {} bits", 8 * size_of::<T>())
+    }
+
+    fn visit_none<E>(self) -> Result<Whole<T>, E> {
+        Ok(Whole(None))
+    }
+
+    fn visit_unit<E>(self) -> Result<Whole<T>, E> {
+        Ok(Whole(None))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Whole<T>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Whole<T>, E> {
+        self.number(number.into(), de::Unexpected::Signed(number))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole<T>, E> {
+        self.number(number.into(), de::Unexpected::Unsigned(number))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Whole<T>, E> {
+        let found = de::Unexpected::Float(number);
+        match whole(number) {
+            Some(number) => self.number(number, found),
+            None => Err(E::invalid_type(found, &self)),
+        }
+    }
+}
+
+/// A list. `null` is empty, and an element `null` is an empty element.
 #[derive(Clone, Debug)]
 pub(super) struct List<T>(pub(super) Vec<T>);
 
@@ -133,9 +210,39 @@ impl<T> Deref for List<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for List<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<List<T>, D::Error> {
-        Ok(List(Option::<Vec<T>>::deserialize(deserializer)?.unwrap_or_default()))
+        deserializer.deserialize_option(Elements(PhantomData))
+    }
+}
+
+struct Elements<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for Elements<T> {
+    type Value = List<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_none<E>(self) -> Result<List<T>, E> {
+        Ok(List::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<List<T>, E> {
+        Ok(List::default())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<List<T>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<List<T>, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = list.next_element::<Option<T>>()? {
+            elements.push(element.unwrap_or_default());
+        }
+        Ok(List(elements))
     }
 }
 
@@ -160,7 +267,7 @@ impl<'a, V> Deref for Map<'a, V> {
 
 impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries<V>(std::marker::PhantomData<V>);
+        struct Entries<V>(PhantomData<V>);
 
         impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
             type Value = Map<'de, V>;
@@ -195,7 +302,7 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
             }
         }
 
-        deserializer.deserialize_option(Entries(std::marker::PhantomData))
+        deserializer.deserialize_option(Entries(PhantomData))
     }
 }
 

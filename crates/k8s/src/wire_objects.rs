@@ -1,6 +1,8 @@
 //! The fields of nodes and the other kinds that are read. See [`super::wire`].
 
-use super::wire::{Amounts, LabelSelector, List, Metadata, QuantityText, Text, TextMap, wire};
+use super::wire::{
+    Amounts, LabelSelector, List, Metadata, QuantityText, Text, TextMap, Whole, wire,
+};
 use super::wire_pod::PodTemplate;
 
 wire! {
@@ -122,7 +124,7 @@ wire! {
 wire! {
     struct Image<'a> {
         names: List<Text<'a>>,
-        size_bytes: Option<i64>,
+        size_bytes: Whole<i64>,
     }
 }
 
@@ -155,7 +157,7 @@ wire! {
 
 wire! {
     struct ReplicationControllerSpec<'a> {
-        replicas: Option<i64>,
+        replicas: Whole<i64>,
         selector: TextMap<'a>,
         template: Option<PodTemplate<'a>>,
     }
@@ -172,9 +174,9 @@ wire! {
 
 wire! {
     struct ControllerSpec<'a> {
-        replicas: Option<i64>,
-        parallelism: Option<i64>,
-        completions: Option<i64>,
+        replicas: Whole<i64>,
+        parallelism: Whole<i64>,
+        completions: Whole<i64>,
         suspend: Option<bool>,
         selector: Option<LabelSelector<'a>>,
         template: Option<PodTemplate<'a>>,
@@ -223,7 +225,7 @@ wire! {
 wire! {
     struct ReplicatedJob<'a> {
         name: Text<'a>,
-        replicas: Option<i64>,
+        replicas: Whole<i64>,
         template: Option<JobTemplate<'a>>,
     }
 }
@@ -244,14 +246,14 @@ wire! {
 
 wire! {
     struct LeaderWorkerSetSpec<'a> {
-        replicas: Option<i64>,
+        replicas: Whole<i64>,
         leader_worker_template: Option<LeaderWorkerTemplate<'a>>,
     }
 }
 
 wire! {
     struct LeaderWorkerTemplate<'a> {
-        size: Option<i64>,
+        size: Whole<i64>,
         leader_template: Option<PodTemplate<'a>>,
         worker_template: Option<PodTemplate<'a>>,
     }
@@ -260,13 +262,13 @@ wire! {
 wire! {
     struct ControllerStatus<'a> {
         conditions: List<super::wire_pod::Condition<'a>>,
-        succeeded: Option<i64>,
+        succeeded: Whole<i64>,
     }
 }
 
 wire! {
     struct Ordinals<'a> {
-        start: Option<i64>,
+        start: Whole<i64>,
         #[serde(skip)]
         nothing: std::marker::PhantomData<&'a ()>,
     }
@@ -275,7 +277,7 @@ wire! {
 wire! {
     struct PriorityClass<'a> {
         metadata: Option<Metadata<'a>>,
-        value: i32,
+        value: Whole<i32>,
         global_default: Option<bool>,
         preemption_policy: Text<'a>,
     }
@@ -322,9 +324,9 @@ wire! {
         /// Used by scheduling.k8s.io.
         scheduling_policy: Option<SchedulingPolicy<'a>>,
         /// Used by coscheduling and Gödel.
-        min_member: Option<i64>,
-        schedule_timeout_seconds: Option<i64>,
-        priority: Option<i32>,
+        min_member: Whole<i64>,
+        schedule_timeout_seconds: Whole<i64>,
+        priority: Whole<i32>,
         #[serde(skip)]
         nothing: std::marker::PhantomData<&'a ()>,
     }
@@ -338,7 +340,7 @@ wire! {
 
 wire! {
     struct GangPolicy<'a> {
-        min_count: Option<i64>,
+        min_count: Whole<i64>,
         #[serde(skip)]
         nothing: std::marker::PhantomData<&'a ()>,
     }
@@ -356,7 +358,7 @@ wire! {
     struct ReservationSpec<'a> {
         template: Option<ReservationTemplate<'a>>,
         nodename: Text<'a>,
-        ttl: Option<i64>,
+        ttl: Whole<i64>,
     }
 }
 
@@ -398,7 +400,7 @@ wire! {
 
 wire! {
     struct PodDisruptionBudgetStatus<'a> {
-        disruptions_allowed: Option<i32>,
+        disruptions_allowed: Whole<i32>,
         disrupted_pods: TextMap<'a>,
     }
 }
@@ -415,7 +417,7 @@ wire! {
     struct MovementSpec<'a> {
         deleted_tasks: List<MovementTask<'a>>,
         creator: Text<'a>,
-        generation: Option<u64>,
+        generation: Whole<u64>,
     }
 }
 
@@ -453,7 +455,7 @@ wire! {
 wire! {
     struct RecommendedNode<'a> {
         node: Text<'a>,
-        desired_pod_count: Option<i64>,
+        desired_pod_count: Whole<i64>,
         actual_pods: List<MovementTask<'a>>,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::wire::{
     Amounts, LabelSelector, List, Metadata, Named, Requirement, ResourceRequirements, Text,
-    TextMap, wire,
+    TextMap, Whole, wire,
 };
 
 wire! {
@@ -34,7 +34,7 @@ wire! {
         tolerations: List<Toleration<'a>>,
         topology_spread_constraints: List<TopologySpreadConstraint<'a>>,
         volumes: List<Volume<'a>>,
-        priority: Option<i32>,
+        priority: Whole<i32>,
         priority_class_name: Text<'a>,
         runtime_class_name: Text<'a>,
         preemption_policy: Text<'a>,
@@ -70,8 +70,8 @@ wire! {
 
 wire! {
     struct ContainerPort<'a> {
-        container_port: Option<i64>,
-        host_port: Option<i64>,
+        container_port: Whole<i64>,
+        host_port: Whole<i64>,
         #[serde(rename = "hostIP")]
         host_ip: Text<'a>,
         protocol: Text<'a>,
@@ -108,7 +108,7 @@ wire! {
 
 wire! {
     struct PreferredSchedulingTerm<'a> {
-        weight: i32,
+        weight: Whole<i32>,
         preference: NodeSelectorTerm<'a>,
     }
 }
@@ -133,7 +133,7 @@ wire! {
 
 wire! {
     struct WeightedPodAffinityTerm<'a> {
-        weight: i32,
+        weight: Whole<i32>,
         pod_affinity_term: PodAffinityTerm<'a>,
     }
 }
@@ -145,17 +145,17 @@ wire! {
         value: Text<'a>,
         effect: Text<'a>,
         /// Read of the pods of files, see [`super::budgets::PodFacts`].
-        toleration_seconds: Option<i64>,
+        toleration_seconds: Whole<i64>,
     }
 }
 
 wire! {
     struct TopologySpreadConstraint<'a> {
-        max_skew: i32,
+        max_skew: Whole<i32>,
         topology_key: Text<'a>,
         when_unsatisfiable: Text<'a>,
         label_selector: Option<LabelSelector<'a>>,
-        min_domains: Option<i32>,
+        min_domains: Whole<i32>,
         node_affinity_policy: Text<'a>,
         node_taints_policy: Text<'a>,
         match_label_keys: List<Text<'a>>,
@@ -207,7 +207,7 @@ wire! {
 wire! {
     struct Gce<'a> {
         pd_name: Text<'a>,
-        partition: Option<i32>,
+        partition: Whole<i32>,
         read_only: Option<bool>,
     }
 }

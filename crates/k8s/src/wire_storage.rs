@@ -1,6 +1,8 @@
 //! The fields of claims, volumes and other storage objects that are read. See [`super::wire`].
 
-use super::wire::{Amounts, LabelSelector, List, OwnerReference, Text, TextMap, wire};
+use super::wire::{
+    Amounts, LabelSelector, List, OwnerReference, QuantityText, Text, TextMap, Whole, wire,
+};
 use super::wire_pod::{AzureDisk, AzureFile, Cinder, Ebs, Gce, NodeSelector, Portworx, Vsphere};
 
 wire! {
@@ -135,7 +137,7 @@ wire! {
 
 wire! {
     struct VolumeNodeResources<'a> {
-        count: Option<u32>,
+        count: Whole<u32>,
         #[serde(skip)]
         nothing: std::marker::PhantomData<&'a ()>,
     }
@@ -182,7 +184,7 @@ wire! {
         metadata: Option<Metadata<'a>>,
         storage_class_name: Text<'a>,
         node_topology: Option<LabelSelector<'a>>,
-        capacity: Text<'a>,
-        maximum_volume_size: Text<'a>,
+        capacity: Option<QuantityText<'a>>,
+        maximum_volume_size: Option<QuantityText<'a>>,
     }
 }

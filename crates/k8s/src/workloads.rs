@@ -331,7 +331,7 @@ pub(super) fn controller(
         ControllerKind::DaemonSet => 0,
         ControllerKind::Job if spec.suspend == Some(true) || has_ended(wire) => 0,
         ControllerKind::Job => {
-            at_once(spec, wire.status.as_ref().and_then(|status| status.succeeded).unwrap_or(0))
+            at_once(spec, wire.status.as_ref().and_then(|status| *status.succeeded).unwrap_or(0))
         }
         _ => spec.replicas.unwrap_or(1),
     };
@@ -339,7 +339,7 @@ pub(super) fn controller(
         meta: wire.metadata.clone().unwrap_or_default(),
         template: spec.template.as_ref(),
         replicas,
-        first: spec.ordinals.as_ref().and_then(|o| o.start).unwrap_or(0),
+        first: spec.ordinals.as_ref().and_then(|o| *o.start).unwrap_or(0),
         selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
     };
     let claims = claim_templates(spec, path, rules)?;

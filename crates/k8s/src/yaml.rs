@@ -74,10 +74,12 @@ pub(super) fn documents(input: &str) -> Result<Vec<Document>, ReadError> {
 }
 
 /// The parser's words for values of a wrong type, and those of manifests.
-const WORDS: [(&str, &str); 9] = [
+const WORDS: [(&str, &str); 11] = [
     ("expected mapping start", "expected an object (KEY: VALUE)"),
     ("expected sequence start", "expected a list (- ITEM)"),
     ("expected string scalar", "expected a text"),
+    ("cannot deserialize null into string; use Option<String>", "expected a text"),
+    ("rejected by the configured policy", "is not a number of JSON"),
     ("invalid boolean", "expected true or false"),
     ("invalid i32", "expected a whole number of at most 32 bits"),
     ("invalid i64", "expected a whole number"),

@@ -6,13 +6,14 @@
 //! because the event was recorded for it while it was in flight. So any operation may run between two steps, and the
 //! outcome is the same as if the event had been processed at once when it was begun.
 
+use std::cell::LazyCell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::framework::{
-    Actions, ClusterEvent, EventResource, Hint, Nominator, PodGroups, Recorder,
+    Actions, ClusterEvent, EventResource, Hint, Nominator, PluginSet, PodGroups, Recorder,
 };
-use crate::model::{Pod, Timestamp, Uid};
+use crate::model::{Name, Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
 use super::backoff::nanoseconds;
@@ -252,10 +253,18 @@ impl SchedulingQueue {
         {
             return Strategy::Skip;
         }
-        let framework = &profile.framework;
-        let helps = |plugins: crate::framework::PluginSet| {
+        let (framework, pod) = (&profile.framework, &queued.pod);
+        // A local plugin's verdict has changed on the node that a pod has left, and on no other. The event does not
+        // help if another plugin that rejected the pod still rejects that node: its own events tell when it does not.
+        let is_vain = LazyCell::new(|| {
+            let node = left_node(event).and_then(|name| cluster.node(name));
+            let plugins = profile.hints.local_among(rejectors);
+            node.is_some_and(|node| framework.rejects_in_vain(plugins, pod, node))
+        });
+        let helps = |plugins: PluginSet| {
             concerned.intersection(plugins).iter().any(|plugin| {
-                profile.hints.ask(framework, plugin, &queued.pod, event, cluster) == Hint::Queue
+                profile.hints.ask(framework, plugin, pod, event, cluster) == Hint::Queue
+                    && (profile.hints.local_among(plugin).is_empty() || !*is_vain)
             })
         };
         if helps(queued.pending_plugins) {
@@ -412,6 +421,13 @@ impl SchedulingQueue {
         let groups = self.groups.next_retry();
         [self.next_backed_off(), self.next_leftover, groups].into_iter().flatten().min()
     }
+}
+
+/// Returns the node that a pod has left, or on which it no longer reserves resources.
+fn left_node<'e>(event: &ClusterEvent<'e>) -> Option<&'e Name> {
+    let left = event.pod().filter(|pod| pod.new.is_none())?.old.as_deref()?;
+    let mut names = [&left.node_name, &left.nominated_node_name].into_iter().flatten();
+    names.find(|name| !name.is_empty())
 }
 
 /// Returns whether the event is the removal of this very pod from a node. A pod that was assumed on a node and could

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as api_meta;
 
 use super::meta::{list, optional, text, text_map, texts};
-use crate::wire::{LabelSelector, List, Requirement};
+use crate::wire::{LabelSelector, List, Requirement, Whole};
 use crate::wire_pod as wire;
 
 pub(super) fn affinity(affinity: &api::Affinity) -> wire::Affinity<'_> {
@@ -40,7 +40,7 @@ fn node_affinity(affinity: &api::NodeAffinity) -> wire::NodeAffinity<'_> {
         preferred_during_scheduling_ignored_during_execution: list(
             &affinity.preferred_during_scheduling_ignored_during_execution,
             |term| wire::PreferredSchedulingTerm {
-                weight: term.weight,
+                weight: Whole(Some(term.weight)),
                 preference: node_selector_term(&term.preference),
             },
         ),
@@ -70,7 +70,7 @@ fn pod_terms<'a>(
         required_during_scheduling_ignored_during_execution: list(required, pod_term),
         preferred_during_scheduling_ignored_during_execution: list(preferred, |weighted| {
             wire::WeightedPodAffinityTerm {
-                weight: weighted.weight,
+                weight: Whole(Some(weighted.weight)),
                 pod_affinity_term: pod_term(&weighted.pod_affinity_term),
             }
         }),
@@ -105,7 +105,7 @@ pub(super) fn toleration(toleration: &api::Toleration) -> wire::Toleration<'_> {
         operator: optional(&toleration.operator),
         value: optional(&toleration.value),
         effect: optional(&toleration.effect),
-        toleration_seconds: toleration.toleration_seconds,
+        toleration_seconds: Whole(toleration.toleration_seconds),
     }
 }
 
@@ -113,11 +113,11 @@ pub(super) fn topology_spread(
     constraint: &api::TopologySpreadConstraint,
 ) -> wire::TopologySpreadConstraint<'_> {
     wire::TopologySpreadConstraint {
-        max_skew: constraint.max_skew,
+        max_skew: Whole(Some(constraint.max_skew)),
         topology_key: text(&constraint.topology_key),
         when_unsatisfiable: text(&constraint.when_unsatisfiable),
         label_selector: constraint.label_selector.as_ref().map(label_selector),
-        min_domains: constraint.min_domains,
+        min_domains: Whole(constraint.min_domains),
         node_affinity_policy: optional(&constraint.node_affinity_policy),
         node_taints_policy: optional(&constraint.node_taints_policy),
         match_label_keys: texts(&constraint.match_label_keys),

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1 as api;
 
 use super::meta::{list, metadata, optional, optional_amounts, text, texts};
 use crate::error::ReadError;
-use crate::wire::{List, Text};
+use crate::wire::{List, Text, Whole};
 use crate::wire_objects as wire;
 
 pub(super) fn lend(node: &api::Node) -> Result<wire::Node<'_>, ReadError> {
@@ -23,7 +23,7 @@ pub(super) fn lend(node: &api::Node) -> Result<wire::Node<'_>, ReadError> {
             capacity: optional_amounts(&status.capacity),
             images: list(&status.images, |image| wire::Image {
                 names: texts(&image.names),
-                size_bytes: image.size_bytes,
+                size_bytes: Whole(image.size_bytes),
             }),
             declared_features: declared_features(status),
         }),

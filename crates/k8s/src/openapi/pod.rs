@@ -8,7 +8,7 @@ use super::meta::{
 };
 use super::volume::volume;
 use crate::error::ReadError;
-use crate::wire::{Amounts, List, Named, ResourceRequirements};
+use crate::wire::{Amounts, List, Named, ResourceRequirements, Whole};
 use crate::wire_pod as wire;
 
 pub(super) fn lend(pod: &api::Pod) -> Result<wire::Pod<'_>, ReadError> {
@@ -33,7 +33,7 @@ fn spec(spec: &api::PodSpec) -> wire::PodSpec<'_> {
         tolerations: list(&spec.tolerations, toleration),
         topology_spread_constraints: list(&spec.topology_spread_constraints, topology_spread),
         volumes: list(&spec.volumes, volume),
-        priority: spec.priority,
+        priority: Whole(spec.priority),
         priority_class_name: optional(&spec.priority_class_name),
         runtime_class_name: optional(&spec.runtime_class_name),
         preemption_policy: optional(&spec.preemption_policy),
@@ -50,8 +50,8 @@ fn container(container: &api::Container) -> wire::Container<'_> {
         image: optional(&container.image),
         resources: container.resources.as_ref().map(resources),
         ports: list(&container.ports, |port| wire::ContainerPort {
-            container_port: Some(port.container_port.into()),
-            host_port: port.host_port.map(i64::from),
+            container_port: Whole(Some(port.container_port.into())),
+            host_port: Whole(port.host_port.map(i64::from)),
             host_ip: optional(&port.host_ip),
             protocol: optional(&port.protocol),
         }),

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1 as api;
 
 use super::meta::{optional, text};
-use crate::wire::List;
+use crate::wire::{List, Whole};
 use crate::wire_pod as wire;
 
 pub(super) fn volume(volume: &api::Volume) -> wire::Volume<'_> {
@@ -16,7 +16,7 @@ pub(super) fn volume(volume: &api::Volume) -> wire::Volume<'_> {
         empty_dir: volume.empty_dir.as_ref().map(|_| wire::Empty::default()),
         gce_persistent_disk: volume.gce_persistent_disk.as_ref().map(|disk| wire::Gce {
             pd_name: text(&disk.pd_name),
-            partition: disk.partition,
+            partition: Whole(disk.partition),
             read_only: disk.read_only,
         }),
         aws_elastic_block_store: volume.aws_elastic_block_store.as_ref().map(|store| wire::Ebs {

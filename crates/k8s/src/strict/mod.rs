@@ -36,6 +36,8 @@ pub struct Problem {
     pub path: String,
     /// The defect, in the words of the API server: `unknown field`.
     pub what: String,
+    /// Whether the value has the wrong type. No API server decodes the object, whatever its validation of fields.
+    pub is_wrong_type: bool,
 }
 
 impl fmt::Display for Problem {
@@ -79,6 +81,15 @@ pub(super) struct Sink<'t> {
 impl Sink<'_> {
     /// Adds a problem unless its place already has one.
     pub(super) fn add(&mut self, place: &[Step], what: impl Into<String>) {
+        self.push(place, what.into(), false);
+    }
+
+    /// Adds a value of the wrong type.
+    pub(super) fn add_wrong_type(&mut self, place: &[Step], what: String) {
+        self.push(place, what, true);
+    }
+
+    fn push(&mut self, place: &[Step], what: String, is_wrong_type: bool) {
         if self.problems.len() >= MAX_PROBLEMS {
             return;
         }
@@ -86,7 +97,8 @@ impl Sink<'_> {
         if self.problems.iter().any(|known| known.path == path) {
             return;
         }
-        self.problems.push(Problem { line, object: self.object.clone(), path, what: what.into() });
+        let object = self.object.clone();
+        self.problems.push(Problem { line, object, path, what, is_wrong_type });
     }
 }
 

@@ -34,8 +34,11 @@ fn invalid(value: &str, why: &str) -> String {
     format!("Invalid value: \"{}{more}\": {why}", start.escape_debug())
 }
 
-fn unsupported(value: &str, supported: &str) -> String {
+/// The API server's `NotSupported`.
+fn unsupported(value: &str, supported: &[&str]) -> String {
     let start: String = value.chars().take(60).collect();
+    let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+    let supported = supported.join(", ");
     format!("Unsupported value: \"{}\": supported values: {supported}", start.escape_debug())
 }
 
@@ -89,14 +92,14 @@ pub(super) fn node(node: &core::v1::Node, sink: &mut Sink<'_>) {
     name(&node.metadata, sink);
     let taints = node.spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten();
     for (i, taint) in taints.enumerate() {
-        if !matches!(&*taint.effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
+        if !EFFECTS.contains(&&*taint.effect) {
             let at = key(&index(&place(&["spec"]), "taints", i), &["effect"]);
-            sink.add(&at, unsupported(&taint.effect, EFFECTS));
+            sink.add(&at, unsupported(&taint.effect, &EFFECTS));
         }
     }
 }
 
-const EFFECTS: &str = "NoSchedule, PreferNoSchedule, NoExecute";
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 fn pod_spec(spec: &core::v1::PodSpec, at: &[Step], sink: &mut Sink<'_>) {
     if spec.containers.is_empty() {
@@ -113,15 +116,18 @@ fn pod_spec(spec: &core::v1::PodSpec, at: &[Step], sink: &mut Sink<'_>) {
     }
     let policy = spec.restart_policy.as_deref().unwrap_or("Always");
     if !matches!(policy, "Always" | "OnFailure" | "Never") {
-        let what = unsupported(policy, "Always, OnFailure, Never");
+        let what = unsupported(policy, &["Always", "OnFailure", "Never"]);
         sink.add(&key(at, &["restartPolicy"]), what);
     }
     for (i, toleration) in spec.tolerations.iter().flatten().enumerate() {
         let at = index(at, "tolerations", i);
         let operator = toleration.operator.as_deref().unwrap_or("");
-        if !matches!(operator, "" | "Equal" | "Exists" | "Lt" | "Gt") {
-            let supported = "Equal, Exists, Lt, Gt";
-            sink.add(&key(&at, &["operator"]), unsupported(operator, supported));
+        if !matches!(operator, "" | "Equal" | "Exists") {
+            let mut what = unsupported(operator, &["Equal", "Exists"]);
+            if matches!(operator, "Lt" | "Gt") {
+                what += &unless("TaintTolerationComparisonOperators");
+            }
+            sink.add(&key(&at, &["operator"]), what);
         }
         let value = toleration.value.as_deref().unwrap_or("");
         if operator == "Exists" && !value.is_empty() {
@@ -133,8 +139,8 @@ fn pod_spec(spec: &core::v1::PodSpec, at: &[Step], sink: &mut Sink<'_>) {
             sink.add(&key(&at, &["operator"]), invalid(operator, why));
         }
         let effect = toleration.effect.as_deref().unwrap_or("");
-        if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-            sink.add(&key(&at, &["effect"]), unsupported(effect, EFFECTS));
+        if !effect.is_empty() && !EFFECTS.contains(&effect) {
+            sink.add(&key(&at, &["effect"]), unsupported(effect, &EFFECTS));
         }
     }
     for (i, constraint) in spec.topology_spread_constraints.iter().flatten().enumerate() {
@@ -150,9 +156,9 @@ fn pod_spec(spec: &core::v1::PodSpec, at: &[Step], sink: &mut Sink<'_>) {
             let what = invalid(&domains.to_string(), "must be greater than zero");
             sink.add(&key(&at, &["minDomains"]), what);
         }
-        let supported = "DoNotSchedule, ScheduleAnyway";
-        if !supported.split(", ").any(|known| known == constraint.when_unsatisfiable) {
-            let what = unsupported(&constraint.when_unsatisfiable, supported);
+        let supported = ["DoNotSchedule", "ScheduleAnyway"];
+        if !supported.contains(&&*constraint.when_unsatisfiable) {
+            let what = unsupported(&constraint.when_unsatisfiable, &supported);
             sink.add(&key(&at, &["whenUnsatisfiable"]), what);
         }
         selector(constraint.label_selector.as_ref(), &key(&at, &["labelSelector"]), sink);
@@ -161,6 +167,20 @@ fn pod_spec(spec: &core::v1::PodSpec, at: &[Step], sink: &mut Sink<'_>) {
         affinity(found, &key(at, &["affinity"]), sink);
     }
     labels(spec.node_selector.as_ref(), &key(at, &["nodeSelector"]), sink);
+    for (field, gate) in GATED {
+        let at = key(at, &[field]);
+        if sink.root.at(&at).is_some_and(|spot| !matches!(spot.tree, Tree::Null)) {
+            sink.add(&at, format!("dropped{}", unless(gate)));
+        }
+    }
+}
+
+/// The fields of pods that scheduling reads and that the API server drops, with their feature gates.
+const GATED: [(&str, &str); 1] = [("schedulingGroup", "GenericWorkload")];
+
+/// The condition of a feature gate that is off by default.
+fn unless(gate: &str) -> String {
+    format!(" unless the feature gate {gate} is on, which is off by default")
 }
 
 /// Whether the resource is not one of Kubernetes itself (pkg/apis/core/v1/helper `IsExtendedResourceName`).
@@ -264,7 +284,7 @@ fn node_term(term: &core::v1::NodeSelectorTerm, at: &[Step], sink: &mut Sink<'_>
         let at = index(at, "matchFields", i);
         let count = found.values.as_ref().map_or(0, Vec::len);
         if !matches!(&*found.operator, "In" | "NotIn") {
-            sink.add(&key(&at, &["operator"]), unsupported(&found.operator, "In, NotIn"));
+            sink.add(&key(&at, &["operator"]), unsupported(&found.operator, &["In", "NotIn"]));
         } else if count != 1 {
             let what = "Required value: must be only one value when `operator` is 'In' or 'NotIn' \
                         for node field selector";
@@ -295,11 +315,11 @@ fn requirement(
     at: &[Step],
     sink: &mut Sink<'_>,
 ) {
-    let supported = match operators {
-        Operators::OfLabels => "In, NotIn, Exists, DoesNotExist",
-        Operators::OfNodes => "In, NotIn, Exists, DoesNotExist, Gt, Lt",
+    let supported: &[&str] = match operators {
+        Operators::OfLabels => &["In", "NotIn", "Exists", "DoesNotExist"],
+        Operators::OfNodes => &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"],
     };
-    if !supported.split(", ").any(|known| known == operator) {
+    if !supported.contains(&operator) {
         sink.add(&key(at, &["operator"]), unsupported(operator, supported));
     } else if matches!(operator, "In" | "NotIn") && values == 0 {
         let what = "Required value: must be specified when `operator` is 'In' or 'NotIn'";
@@ -425,7 +445,7 @@ fn job_spec(spec: &batch::v1::JobSpec, has_default: bool, at: &[Step], sink: &mu
     if !is_valid {
         let at = key(&at, &["spec", "restartPolicy"]);
         match policy {
-            Some(policy) => sink.add(&at, unsupported(policy, "OnFailure, Never")),
+            Some(policy) => sink.add(&at, unsupported(policy, &["OnFailure", "Never"])),
             None => sink.add(&at, "Required value: valid values: OnFailure, Never"),
         }
     }
@@ -469,7 +489,7 @@ pub(super) fn budget(found: &policy::v1::PodDisruptionBudget, sink: &mut Sink<'_
         .filter(|spec| spec.max_unavailable.is_some() && spec.min_available.is_some());
     let policy = found.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
     if let Some(policy) = policy.filter(|it| !matches!(*it, "AlwaysAllow" | "IfHealthyBudget")) {
-        let what = unsupported(policy, "AlwaysAllow, IfHealthyBudget");
+        let what = unsupported(policy, &["AlwaysAllow", "IfHealthyBudget"]);
         sink.add(&place(&["spec", "unhealthyPodEvictionPolicy"]), what);
     }
     if both.is_some() {
@@ -480,14 +500,7 @@ pub(super) fn budget(found: &policy::v1::PodDisruptionBudget, sink: &mut Sink<'_
 
 /// A field of a custom resource that must not be negative.
 fn not_negative_at(root: &Spot, at: &[Step], sink: &mut Sink<'_>) {
-    let mut spot = Some(root);
-    for step in at {
-        spot = spot.and_then(|spot| match step {
-            Step::Key(key) => spot.get(key),
-            Step::Index(index) => spot.item(*index),
-        });
-    }
-    if let Some(Tree::Integer(number @ ..0)) = spot.map(|spot| &spot.tree) {
+    if let Some(Tree::Integer(number @ ..0)) = root.at(at).map(|spot| &spot.tree) {
         sink.add(at, invalid(&number.to_string(), "must be greater than or equal to 0"));
     }
 }

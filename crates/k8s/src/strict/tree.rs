@@ -25,6 +25,8 @@ pub(super) enum Tree {
     Unsigned(u64),
     Float(f64),
     Text(String),
+    /// A word without quotes that is a truth value for kubectl, which reads YAML 1.1, and a text in YAML 1.2: `yes`.
+    Word(String),
     List(Vec<Spot>),
     Map(Vec<(String, Spot)>),
 }
@@ -38,7 +40,7 @@ impl Spot {
 
     pub(super) fn text(&self) -> Option<&str> {
         match &self.tree {
-            Tree::Text(text) => Some(text),
+            Tree::Text(text) | Tree::Word(text) => Some(text),
             _ => None,
         }
     }
@@ -50,15 +52,23 @@ impl Spot {
         }
     }
 
+    fn step(&self, step: &Step) -> Option<&Spot> {
+        match step {
+            Step::Key(key) => self.get(key),
+            Step::Index(index) => self.item(*index),
+        }
+    }
+
+    /// Returns the value at a place.
+    pub(super) fn at(&self, place: &[Step]) -> Option<&Spot> {
+        place.iter().try_fold(self, |spot, step| spot.step(step))
+    }
+
     /// Returns the line of the longest part of the path that exists.
     pub(super) fn line_of(&self, place: &[Step]) -> u64 {
         let mut spot = self;
         for step in place {
-            let next = match step {
-                Step::Key(key) => spot.get(key),
-                Step::Index(index) => spot.item(*index),
-            };
-            match next {
+            match spot.step(step) {
                 Some(next) => spot = next,
                 None => break,
             }
@@ -77,11 +87,9 @@ pub(super) fn documents(input: &[u8]) -> Vec<Spot> {
         return json(text.as_bytes());
     }
     let mut options = crate::yaml::options(input.len());
-    // Whether `y` is a truth value depends on the field.
+    // The words of YAML 1.1 are told apart below.
     options.strict_booleans = true;
-    let documents: Vec<Spot> =
-        serde_saphyr::from_multiple_with_options(&text, options).unwrap_or_default();
-    documents
+    serde_saphyr::from_multiple_with_options(&text, options).unwrap_or_default()
 }
 
 /// Returns the values of a text of one or several JSON values.
@@ -147,8 +155,10 @@ macro_rules! scalars {
             Ok($spot(&self, tree))
         }
 
+        /// kubectl sends a float without a fraction as a whole number.
         fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-            Ok($spot(&self, Tree::Float(value)))
+            let whole = crate::wire::whole(value).and_then(|whole| i64::try_from(whole).ok());
+            Ok($spot(&self, whole.map_or(Tree::Float(value), Tree::Integer)))
         }
 
         fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
@@ -204,8 +214,26 @@ impl<'de> Visitor<'de> for Json<'_> {
 
 impl<'de> Deserialize<'de> for Spot {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Spot, D::Error> {
-        let Spanned { value, referenced, .. } = Spanned::<Tree>::deserialize(deserializer)?;
-        Ok(Spot { line: referenced.line(), tree: value })
+        let Spanned { value, referenced, defined } = Spanned::<Tree>::deserialize(deserializer)?;
+        let tree = match value {
+            // Quotes make the source longer than the text.
+            Tree::Text(word)
+                if truth(&word).is_some() && defined.span().len() == word.len() as u64 =>
+            {
+                Tree::Word(word)
+            }
+            value => value,
+        };
+        Ok(Spot { line: referenced.line(), tree })
+    }
+}
+
+/// Returns the truth value that a word has in YAML 1.1 only (go-yaml v2 `resolve`).
+pub(super) fn truth(word: &str) -> Option<bool> {
+    match word {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Some(true),
+        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Some(false),
+        _ => None,
     }
 }
 

@@ -379,7 +379,7 @@ fn quantities_that_cannot_be_read_name_their_field() {
         with_spec(json!({"containers": [{"name": "c"},
             {"name": "d", "resources": {"limits": {"memory": "1Gi"}, "requests": {"cpu": cpu}}}]}))
     };
-    for cpu in ["", "1x", "-1", "1 ", "NaN"] {
+    for cpu in ["", "1x", "-1", "1 x", "NaN"] {
         let error = pod_error(spec(cpu));
         assert_eq!(error.path(), "spec.containers[1].resources.requests.cpu", "{cpu}");
     }

@@ -57,9 +57,14 @@ fn repeated_keys_of_json_are_found() {
 }
 
 #[test]
-fn truth_values_of_yaml_1_1_depend_on_the_field() {
-    let text = POD.replace("name: web-0", "name: y") + "  hostNetwork: yes\n";
-    assert_eq!(problems(&text), []);
+fn truth_values_of_yaml_1_1_are_not_texts() {
+    assert_eq!(problems(&format!("{POD}  hostNetwork: yes\n")), []);
+    assert_eq!(problems(&POD.replace("name: web-0", "name: 'y'")), []);
+    let what = "cannot unmarshal bool into Go struct field ObjectMeta.metadata.name of type string";
+    one(&POD.replace("name: web-0", "name: y"), 4, &format!("Pod shop/y: metadata.name: {what}"));
+    let what = "cannot unmarshal string into Go struct field PodSpec.spec.hostNetwork of type bool";
+    let text = format!("{POD}  hostNetwork: 'yes'\n");
+    one(&text, 12, &format!("Pod shop/web-0: spec.hostNetwork: {what}"));
 }
 
 #[test]
@@ -74,11 +79,77 @@ fn numbers_of_yaml_with_a_leading_zero_are_octal() {
 
 #[test]
 fn quantities_may_be_numbers_and_other_texts_may_not() {
-    let text = POD.replace("name: web-0", "name: 17");
-    let found = problems(&text);
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].0, 4);
-    assert!(found[0].1.contains("metadata.name: invalid type: integer `17`"), "{found:?}");
+    let at = |amount: &str| POD.replace("cpu: 2", &format!("cpu: {amount}"));
+    for amount in ["1e3", "0.5", "' 1 '", "null", "1_000", "0x10"] {
+        assert_eq!(problems(&at(amount)), [], "{amount}");
+        assert!(portolan_k8s::read_yaml(&at(amount)).is_ok(), "{amount}");
+    }
+    let what = "quantities must match the regular expression \
+                '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+    for amount in ["true", "[]", "''", "'1 m'"] {
+        let path = "spec.containers[0].resources.requests.cpu";
+        one(&at(amount), 11, &format!("Pod shop/web-0: {path}: {what}"));
+        assert!(portolan_k8s::read_yaml(&at(amount)).is_err(), "{amount}");
+    }
+    let labels = POD.replace("  namespace: shop\n", "  namespace: shop\n  labels: {a: 17}\n");
+    let what =
+        "cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string";
+    one(&labels, 6, &format!("Pod shop/web-0: metadata.labels.a: {what}"));
+}
+
+#[test]
+fn numbers_without_a_fraction_are_whole() {
+    let name = "cannot unmarshal number 1.5 into Go struct field DeploymentSpec.spec.replicas of type int32";
+    for (replicas, expected) in [("1e3", 1000), ("3.0", 3), ("20e-1", 2), ("0x2", 2), ("null", 1)] {
+        let text = deployment(replicas, "web");
+        assert_eq!(problems(&text), [], "{replicas}");
+        let objects = portolan_k8s::read_yaml(&text).expect("objects");
+        assert_eq!(objects.controllers[0].replicas, expected, "{replicas}");
+    }
+    one(&deployment("1.5", "web"), 5, &format!("Deployment web: spec.replicas: {name}"));
+    for replicas in ["1.5", "'2'", "true", "1e21", "4e9"] {
+        assert_eq!(problems(&deployment(replicas, "web")).len(), 1, "{replicas}");
+        assert!(portolan_k8s::read_yaml(&deployment(replicas, "web")).is_err(), "{replicas}");
+    }
+    let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"priority":1e3,"containers":[null]}}"#;
+    let objects = portolan_k8s::read_json(pod.as_bytes()).expect("objects");
+    assert_eq!(objects.pods[0].template.priority, 1000);
+    assert_eq!(problems(pod), []);
+}
+
+#[test]
+fn null_is_absent_in_every_field() {
+    let text = "apiVersion: v1
+kind: Pod
+metadata: {name: a, labels: {a: null}, annotations: null, ownerReferences: null}
+spec:
+  priority: null
+  hostNetwork: null
+  nodeSelector: null
+  overhead: {cpu: null}
+  topologySpreadConstraints: null
+  containers:
+  - {name: a, image: null, ports: null, args: [null], livenessProbe: {httpGet: {port: null}}}
+  - null
+";
+    assert_eq!(problems(text), []);
+    assert_eq!(portolan_k8s::read_yaml(text).expect("objects").pods.len(), 1);
+}
+
+#[test]
+fn values_behind_feature_gates_that_are_off_name_the_gate() {
+    let pod = |field: &str| format!("{POD}  {field}\n");
+    let unless =
+        |gate: &str| format!("unless the feature gate {gate} is on, which is off by default");
+    let text = pod("tolerations: [{key: a, operator: Gt, value: '5'}]");
+    let what = format!(
+        "Unsupported value: \"Gt\": supported values: \"Equal\", \"Exists\" {}",
+        unless("TaintTolerationComparisonOperators")
+    );
+    one(&text, 12, &format!("Pod shop/web-0: spec.tolerations[0].operator: {what}"));
+    let text = pod("schedulingGroup: {podGroupName: a}");
+    let what = format!("dropped {}", unless("GenericWorkload"));
+    one(&text, 12, &format!("Pod shop/web-0: spec.schedulingGroup: {what}"));
 }
 
 #[test]
@@ -108,8 +179,8 @@ fn operators_of_node_selectors_are_checked() {
         (
             17,
             format!(
-                "{at}[0].operator: Unsupported value: \"Equals\": supported values: In, NotIn, \
-                 Exists, DoesNotExist, Gt, Lt"
+                "{at}[0].operator: Unsupported value: \"Equals\": supported values: \"In\", \
+                 \"NotIn\", \"Exists\", \"DoesNotExist\", \"Gt\", \"Lt\""
             ),
         ),
         (
