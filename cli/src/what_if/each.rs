@@ -52,6 +52,9 @@ pub(super) struct Harm {
     pub(super) lost: BTreeSet<String>,
 }
 
+/// The name of a node or zone, and its nodes.
+type Group = (String, Vec<String>);
+
 /// The cluster that each failure begins with.
 pub(super) struct Base<'q> {
     pub(super) arguments: &'q Arguments,
@@ -123,7 +126,7 @@ impl<'q> Base<'q> {
     }
 
     /// The nodes that fail together, by name, and the number of nodes that never fail.
-    fn groups(&self, domain: Domain) -> Result<(Vec<(String, Vec<String>)>, usize), Failure> {
+    fn groups(&self, domain: Domain) -> Result<(Vec<Group>, usize), Failure> {
         let name = |node: &Arc<Node>| node.name.to_string();
         if domain == Domain::Node {
             let groups = self.nodes.iter().map(|node| (name(node), vec![name(node)]));

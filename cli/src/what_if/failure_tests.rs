@@ -68,7 +68,7 @@ const LAST: u32 = u32::MAX;
 /// numbers do not depend on choices between nodes.
 fn random(seed: u64) -> Random {
     let mut random = fastrand::Rng::with_seed(seed);
-    let is_spread = seed % 2 == 0;
+    let is_spread = seed.is_multiple_of(2);
     let nodes = random.usize(4..9);
     let mut free = vec![if is_spread { 1 } else { SLOTS }; nodes];
     let mut pods = Vec::new();
