@@ -20,7 +20,6 @@ mod record;
 mod report;
 mod rows;
 mod scale;
-mod targets;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -43,6 +42,7 @@ use crate::intake::Intake;
 use crate::metrics::{self, MetricsFile};
 use crate::policy::{self, ConfigFile};
 use crate::simulation::{Simulation, Stage, closed, event};
+use crate::targets::{self, Finder, Reference, Scale};
 use crate::text::count;
 use crate::{Output, arguments, cluster, print};
 
@@ -50,7 +50,6 @@ use budgets::Limits;
 use drain::{BudgetUse, Drains};
 use nodes::Daemons;
 use record::Record;
-use targets::{Finder, Reference, Scale};
 pub(crate) use upgrade::Selection;
 
 /// Simulate changes of nodes and controllers and show where pods would go.
@@ -212,7 +211,7 @@ impl Answer {
 }
 
 /// Maximum number of pods that `--fit-more` tries.
-const MOST: usize = 1_000_000;
+pub(crate) const MOST: usize = 1_000_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let answer = answer(arguments)?;
@@ -261,10 +260,8 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let policies = arguments.config.source().policies(&stage.handle)?;
     let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
     let mut answer = Answer { notes, intake, ..Answer::default() };
+    let is_for_all = policies.are_for_all(&arguments.godel);
     answer.notes.extend(policies.notes);
-    // Gödel's schedulers share the pods of one scheduler name.
-    let is_for_all =
-        policies.is_for_all || arguments.godel.is_enabled() && policies.profiles.len() == 1;
     let names: Vec<String> =
         policies.profiles.iter().map(|profile| profile.scheduler_name.clone()).collect();
     let each = policies.profiles.into_iter().map(|profile| {

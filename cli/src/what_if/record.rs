@@ -12,7 +12,9 @@ use portolan::{Cluster, Engine};
 
 use crate::cluster;
 use crate::error::Failure;
+use crate::policy;
 use crate::simulation::{Observer, Rejection, closed};
+use crate::targets::Candidate;
 
 use super::Answer;
 
@@ -89,6 +91,15 @@ impl Record {
         self.pods.iter().filter(waits).map(|history| &history.pod)
     }
 
+    /// The placed pods, and those that have no node now.
+    pub(super) fn candidates<'r>(
+        &'r self,
+        now: &'r Cluster,
+    ) -> impl Iterator<Item = Candidate<'r>> {
+        let placed = now.nodes().flat_map(|node| node.pods()).map(Candidate::Placed);
+        placed.chain(self.waiting(now).map(Candidate::Waiting))
+    }
+
     /// The pods that have no node now, although they would have one without the change.
     pub(super) fn displaced<'r>(&'r self, now: &'r Cluster) -> impl Iterator<Item = &'r Pod> {
         let waits = |it: &&History| !it.is_gone && !it.is_pending && now.pod(&it.pod.uid).is_none();
@@ -150,15 +161,10 @@ impl Record {
     /// Why a pod was never tried.
     fn why_untried(&self, pod: &Pod) -> String {
         let Some((framework, _)) = self.profiles.get(pod) else {
-            return format!(
-                "no profile has schedulerName {:?}: pass --profile, or --config with such a profile",
-                pod.scheduler_name()
-            );
+            return policy::no_profile(pod);
         };
-        match framework.pre_enqueue(pod) {
-            Err(status) => status.to_string(),
-            Ok(()) => "the pod waits for its group".to_owned(),
-        }
+        let why = policy::why_not_queued(framework, pod);
+        why.unwrap_or_else(|| "the pod waits for its group".to_owned())
     }
 }
 

@@ -8,11 +8,11 @@ use portolan_k8s::{PodController, PodFacts, Scales};
 
 use crate::error::Failure;
 use crate::simulation::{Simulation, closed, event, recreated, refused};
+use crate::targets::{Finder, Reference, Scale, Target};
 
 use super::claims::{claims, renamed};
 use super::drain::is_bare;
 use super::record::Record;
-use super::targets::{Finder, Reference, Scale, Target};
 use super::{Answer, Scaled, enter, volumes};
 
 /// Deletes controllers with their pods, or single pods, as `kubectl delete` does: a pod that
@@ -26,7 +26,7 @@ pub(super) fn remove(
 ) -> Result<(), Failure> {
     for reference in references {
         let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
-        let target = finder.find("--remove", reference, &cluster, record)?;
+        let target = finder.find("--remove", reference, record.candidates(&cluster))?;
         // A deployment recreates the replica set, and any controller its pods.
         let owners = target.controller.iter().flat_map(|it| it.owners.iter());
         let is_recreated =
@@ -73,7 +73,7 @@ pub(super) fn scale(
     let mut new = Vec::new();
     for Scale { of, replicas } in wanted {
         let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
-        let target = finder.find("--scale", of, &cluster, record)?;
+        let target = finder.find("--scale", of, record.candidates(&cluster))?;
         let Target { namespace, controller, mut pods } = target;
         // A terminating pod is replaced already.
         pods.retain(|pod| pod.deletion_time.is_none());

@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan::Cluster;
+use portolan::PodInfo;
 use portolan::model::{Name, Pod, Template};
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::Failure;
 use crate::names::similar;
-
-use super::record::Record;
 
 /// The kinds that can be named, with the names that kubectl accepts for them: singular, plural, short.
 const KINDS: [(&str, &[&str]); 7] = [
@@ -24,17 +22,17 @@ const KINDS: [(&str, &[&str]); 7] = [
 
 /// A named controller or pod.
 #[derive(Clone, Debug)]
-pub(super) struct Reference {
-    pub(super) kind: &'static str,
+pub(crate) struct Reference {
+    pub(crate) kind: &'static str,
     /// kubectl's name of the kind, in the plural.
     resource: &'static str,
-    pub(super) name: Name,
+    pub(crate) name: Name,
     /// The text of the option.
     text: String,
 }
 
 impl Reference {
-    pub(super) fn parse(text: &str) -> Result<Reference, String> {
+    pub(crate) fn parse(text: &str) -> Result<Reference, String> {
         let (kind, name) = text
             .split_once('/')
             .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'))
@@ -49,13 +47,13 @@ impl Reference {
         Ok(Reference { kind, resource, name: name.into(), text: text.to_owned() })
     }
 
-    pub(super) fn is_same(&self, other: &Reference) -> bool {
+    pub(crate) fn is_same(&self, other: &Reference) -> bool {
         (self.kind, &self.name) == (other.kind, &other.name)
     }
 }
 
 /// Parses the name of a node, which kubectl also accepts as `node/NAME`.
-pub(super) fn node(text: &str) -> Result<String, String> {
+pub(crate) fn node(text: &str) -> Result<String, String> {
     let name = match text.split_once('/') {
         Some(("node" | "nodes" | "no", name)) => name,
         Some(_) => return Err("pass the name of a node, such as n1 or node/n1".to_owned()),
@@ -69,13 +67,13 @@ pub(super) fn node(text: &str) -> Result<String, String> {
 
 /// A controller and its new number of pods.
 #[derive(Clone, Debug)]
-pub(super) struct Scale {
-    pub(super) of: Reference,
-    pub(super) replicas: usize,
+pub(crate) struct Scale {
+    pub(crate) of: Reference,
+    pub(crate) replicas: usize,
 }
 
 impl Scale {
-    pub(super) fn parse(text: &str) -> Result<Scale, String> {
+    pub(crate) fn parse(text: &str) -> Result<Scale, String> {
         const FORM: &str = "pass KIND/NAME=N, such as deployment/web=5";
         let (of, replicas) = text.split_once('=').ok_or(FORM)?;
         let of = Reference::parse(of)?;
@@ -86,37 +84,66 @@ impl Scale {
                 of.kind
             ));
         }
-        let replicas = replicas.parse().ok().filter(|replicas| *replicas <= super::MOST);
-        let replicas = replicas
-            .ok_or_else(|| format!("N must be a number from 0 to {}: {FORM}", super::MOST))?;
+        let replicas = replicas.parse().ok().filter(|replicas| *replicas <= crate::what_if::MOST);
+        let replicas = replicas.ok_or_else(|| {
+            format!("N must be a number from 0 to {}: {FORM}", crate::what_if::MOST)
+        })?;
         Ok(Scale { of, replicas })
     }
 }
 
 /// The objects of the cluster that a reference names.
-pub(super) struct Target<'c> {
-    pub(super) namespace: Name,
+pub(crate) struct Target<'c> {
+    pub(crate) namespace: Name,
     /// The controller itself, if it is in the input.
-    pub(super) controller: Option<&'c PodController>,
+    pub(crate) controller: Option<&'c PodController>,
     /// The pods, with the nodes of those that are placed, in the order of their names.
-    pub(super) pods: Vec<Pod>,
+    pub(crate) pods: Vec<Pod>,
+}
+
+/// A pod among which targets are found.
+pub(crate) enum Candidate<'p> {
+    Placed(PodInfo<'p>),
+    Waiting(&'p Pod),
+}
+
+impl Candidate<'_> {
+    fn template(&self) -> &Template {
+        match self {
+            Candidate::Placed(pod) => pod.template(),
+            Candidate::Waiting(pod) => &pod.template,
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Candidate::Placed(pod) => pod.name(),
+            Candidate::Waiting(pod) => &pod.name,
+        }
+    }
+
+    fn to_pod(&self) -> Pod {
+        match self {
+            Candidate::Placed(pod) => pod.to_pod(),
+            Candidate::Waiting(pod) => Pod { node_name: None, ..Pod::clone(pod) },
+        }
+    }
 }
 
 /// Finds targets in a cluster.
-pub(super) struct Finder<'c> {
-    pub(super) controllers: &'c [PodController],
-    pub(super) scales: &'c Scales,
-    pub(super) namespace: Option<&'c str>,
+pub(crate) struct Finder<'c> {
+    pub(crate) controllers: &'c [PodController],
+    pub(crate) scales: &'c Scales,
+    pub(crate) namespace: Option<&'c str>,
 }
 
 impl<'c> Finder<'c> {
     /// Finds the controller or pod with its pods. O(pods).
-    pub(super) fn find(
+    pub(crate) fn find<'p>(
         &self,
         option: &str,
         reference: &Reference,
-        cluster: &Cluster,
-        record: &Record,
+        pods: impl Iterator<Item = Candidate<'p>>,
     ) -> Result<Target<'c>, Failure> {
         let mut found: BTreeMap<Name, (Option<&'c PodController>, Vec<Pod>)> = BTreeMap::new();
         let mut names: BTreeSet<Name> = BTreeSet::new();
@@ -129,21 +156,13 @@ impl<'c> Finder<'c> {
                 }
             }
         }
-        let mut consider = |template: &Template, pod: &str, make: &dyn Fn() -> Pod| {
-            if !is_wanted(&template.namespace) {
-                return;
-            }
-            let Some(name) = self.name_of(reference.kind, template, pod) else { return };
+        for pod in pods.filter(|pod| is_wanted(&pod.template().namespace)) {
+            let template = pod.template();
+            let Some(name) = self.name_of(reference.kind, template, pod.name()) else { continue };
             if *name == *reference.name {
-                found.entry(template.namespace.clone()).or_default().1.push(make());
+                found.entry(template.namespace.clone()).or_default().1.push(pod.to_pod());
             }
             names.insert(name);
-        };
-        for info in cluster.nodes().flat_map(|node| node.pods()) {
-            consider(info.template(), info.name(), &|| info.to_pod());
-        }
-        for pod in record.waiting(cluster) {
-            consider(&pod.template, &pod.name, &|| Pod { node_name: None, ..pod.clone() });
         }
         let text = &reference.text;
         if found.len() > 1 {
