@@ -17,7 +17,7 @@ const ALIASES: [(&str, &str); 1] = [("cluster", "filename")];
 /// When each command ends with status 0 and 1. Status 2 means the same everywhere.
 const STATUS: &[(&str, &str, Option<&str>)] = &[
     ("replay", "the workload was replayed, whether or not all pods were placed", None),
-    ("explain", "the report was printed, whether or not the pod fits", None),
+    ("explain", "the report was printed, whether or not the pod or pending pods fit", None),
     (
         "compare",
         "all configurations stay within the limits",

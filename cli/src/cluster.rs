@@ -9,7 +9,9 @@ use portolan::model::{
 };
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, Writer};
-use portolan_k8s::{BudgetLimit, ControllerKind, Objects, PodController, PodCounts, Scales};
+use portolan_k8s::{
+    BudgetLimit, ControllerKind, Objects, PodController, PodCounts, PodFacts, Scales,
+};
 
 use crate::error::Failure;
 use crate::input;
@@ -137,6 +139,10 @@ impl Strict {
 pub(crate) struct Loaded {
     pub(crate) writer: Writer,
     pub(crate) pending: Vec<Pod>,
+    /// The controllers of pods.
+    pub(crate) controllers: Vec<PodController>,
+    /// Facts about the pods that the scheduler does not read.
+    pub(crate) facts: PodFacts,
     /// Notes for the reader about the input.
     pub(crate) notes: Vec<String>,
     /// The objects that were read and ignored.
@@ -232,30 +238,15 @@ pub(crate) struct Added {
     /// The other objects.
     pub(crate) objects: Vec<Object>,
     /// The controllers, which are also among those of the cluster.
-    controllers: Vec<PodController>,
+    pub(crate) controllers: Vec<PodController>,
+    /// Facts about the pods that the scheduler does not read.
+    pub(crate) facts: PodFacts,
 }
 
 /// Loads a cluster from files, or from its API server.
 pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
     let (contents, added) = contents_with(from, godel, &[])?;
     contents.into_engine(godel, added.objects)
-}
-
-/// Loads a cluster and the other objects of a file, and returns the first pod of the file, which is not in the cluster.
-/// A controller of which the cluster has all pods is evaluated as if it had one more replica.
-pub(crate) fn load_with(
-    from: &From,
-    godel: &Godel,
-    file: &PathBuf,
-) -> Result<(Loaded, Pod), Failure> {
-    let (mut contents, mut added) = contents_with(from, godel, std::slice::from_ref(file))?;
-    if added.pods.is_empty() {
-        contents.add_replica(&mut added);
-    }
-    match added.pods.into_iter().next() {
-        Some(pod) => Ok((contents.into_engine(godel, added.objects)?, pod)),
-        None => Err(contents.no_pod(file, &added.controllers)),
-    }
 }
 
 /// Reads a cluster, and files of objects that are added to it. Objects of both may refer to
@@ -309,8 +300,8 @@ pub(crate) fn contents_with(
             None => Failure::Usage("the cluster has no nodes that may be read".to_owned()),
         });
     }
-    let Objects { pods, objects: others, controllers, .. } = added;
-    let added = Added { pods, objects: others, controllers };
+    let Objects { pods, objects: others, controllers, facts, .. } = added;
+    let added = Added { pods, objects: others, controllers, facts };
     let files = [&from.cluster, more].concat();
     Ok((Contents { objects, files, notes, intake }, added))
 }
@@ -347,7 +338,7 @@ impl Contents {
 
     /// Adds the pods that the controllers would create if each had one more replica than in the cluster. A daemon set
     /// has no further pods.
-    fn add_replica(&mut self, added: &mut Added) {
+    pub(crate) fn add_replica(&mut self, added: &mut Added) {
         let mut larger = Objects::default();
         for controller in &added.controllers {
             let is_same = |it: &&PodController| {
@@ -370,8 +361,8 @@ impl Contents {
         added.objects.extend(larger.objects);
     }
 
-    /// The error for a file that adds no pods to the cluster.
-    fn no_pod(&self, file: &Path, controllers: &[PodController]) -> Failure {
+    /// Why there is no pod to evaluate: neither the file nor one more replica of the controllers adds any.
+    pub(crate) fn no_pod(&self, controllers: &[PodController]) -> String {
         self.intake.print_warnings();
         let is_owned = |pod: &&Pod, by: &PodController| {
             let mut owners = pod.template.owners.iter();
@@ -382,7 +373,7 @@ impl Contents {
             let pod = self.objects.pods.iter().find(|pod| is_owned(pod, by))?;
             Some((by, pod))
         });
-        let what = match existing {
+        match existing {
             Some((by, pod)) => format!(
                 "the cluster has all pods of {}: pass one of them, such as --pod {}",
                 named(by),
@@ -392,12 +383,15 @@ impl Contents {
                 "no pods found that have not finished: pass a file with another pod".to_owned()
             }
             None => "no pods found: pass a file with a pod".to_owned(),
-        };
-        Failure::File { file: file.to_owned(), what }
+        }
     }
 
     /// An engine with the cluster and the added objects.
-    fn into_engine(mut self, godel: &Godel, added: Vec<Object>) -> Result<Loaded, Failure> {
+    pub(crate) fn into_engine(
+        mut self,
+        godel: &Godel,
+        added: Vec<Object>,
+    ) -> Result<Loaded, Failure> {
         let (mut writer, _) = Engine::inline(godel.config());
         let pending = self.put(&mut writer, godel)?;
         for object in added {
@@ -407,8 +401,14 @@ impl Contents {
         }
         writer.publish();
         self.allow_disruptions(&mut writer, &pending)?;
-        let Contents { notes, intake, .. } = self;
-        Ok(Loaded { writer, pending, notes, intake })
+        let Contents { notes, intake, objects, .. } = self;
+        let Objects { controllers, facts, .. } = objects;
+        Ok(Loaded { writer, pending, controllers, facts, notes, intake })
+    }
+
+    /// The pods, until they are in an engine.
+    pub(crate) fn pods(&self) -> &[Pod] {
+        &self.objects.pods
     }
 
     /// The pod controllers, whose daemon sets add pods to new nodes.
@@ -422,7 +422,7 @@ impl Contents {
     }
 
     /// Facts about the pods that the scheduler does not read.
-    pub(crate) fn facts(&self) -> &portolan_k8s::PodFacts {
+    pub(crate) fn facts(&self) -> &PodFacts {
         &self.objects.facts
     }
 

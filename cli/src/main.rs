@@ -22,8 +22,10 @@ mod policy;
 mod random;
 mod replacement;
 mod replay;
+mod selection;
 mod simulation;
 mod table;
+mod targets;
 mod terminal;
 mod text;
 mod vectors;
@@ -44,7 +46,7 @@ use error::Failure;
 struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// Omit notes and progress bars. Warnings and errors are still printed.
+    /// Omit progress bars, and notes on standard error. The result, warnings and errors are still printed.
     #[arg(long, short, global = true)]
     quiet: bool,
 }
@@ -129,10 +131,9 @@ fn histogram() -> Result<hdrhistogram::Histogram<u64>, Failure> {
     histogram.map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// Prints a result and a line break; without its notes if `--quiet` is set.
+/// Prints a result and a line break, whether or not `--quiet` is set.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let text = text::printable(text);
-    let text = if terminal::is_quiet() { terminal::without_notes(&text).into() } else { text };
     out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).map_err(Failure::Output)
 }

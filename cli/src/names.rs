@@ -8,6 +8,15 @@ pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n s
 
 /// A question with the most similar names, if there are any.
 pub(crate) fn similar<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    match &near(name, known)[..] {
+        [] => None,
+        [only] => Some(format!("did you mean {only}?")),
+        [rest @ .., last] => Some(format!("did you mean {} or {last}?", rest.join(", "))),
+    }
+}
+
+/// The most similar names, the nearest first: at most three.
+pub(crate) fn near<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     let lower = name.to_lowercase();
     let mut near: Vec<(usize, &str)> = known
         .into_iter()
@@ -17,16 +26,7 @@ pub(crate) fn similar<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) 
     near.sort_unstable();
     near.dedup();
     near.truncate(3);
-    match &near[..] {
-        [] => None,
-        [rest @ .., (_, last)] => {
-            let rest: Vec<&str> = rest.iter().map(|(_, it)| *it).collect();
-            Some(match rest.is_empty() {
-                true => format!("did you mean {last}?"),
-                false => format!("did you mean {} or {last}?", rest.join(", ")),
-            })
-        }
-    }
+    near.into_iter().map(|(_, it)| it).collect()
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use portolan::framework::{Framework, Handle};
-use portolan::model::{DEFAULT_SCHEDULER, Pod};
+use portolan::model::Pod;
 use portolan::scheduler::queue::QueueConfig;
 use portolan_k8s::config::{Configuration, Registry};
 
+use crate::cluster::Godel;
 use crate::error::Failure;
 use crate::input;
 use crate::text::count;
@@ -29,7 +30,7 @@ pub(crate) struct ConfigFile {
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Reading {
     /// Profile for all pods, instead of the profile that a pod's schedulerName selects. If a configuration has only one
-    /// profile, explain, replay and compare use it for all pods.
+    /// profile, replay and compare use it for all pods.
     #[arg(long, value_name = "SCHEDULER_NAME")]
     profile: Option<String>,
     /// Ignore plugins of the configuration that portolan lacks, instead of refusing the configuration.
@@ -58,16 +59,15 @@ impl ConfigFile {
 /// A configuration whose file has been read.
 pub(crate) struct Text<'a> {
     source: Source<'a>,
-    /// `None` for the default profile.
-    text: Option<String>,
+    text: String,
 }
 
 /// The scheduling policies of the profiles of a configuration.
 pub(crate) struct Policies {
     /// Not empty.
     pub(crate) profiles: Vec<Profile>,
-    /// Whether the only profile applies to all pods, regardless of their schedulerName.
-    pub(crate) is_for_all: bool,
+    /// Whether `--profile` names the only profile, which then applies to all pods, regardless of their schedulerName.
+    is_for_all: bool,
     /// The queue's settings.
     pub(crate) queue: QueueConfig,
     /// Notes about the configuration for the reader.
@@ -83,26 +83,6 @@ pub(crate) struct Profile {
 }
 
 impl Source<'_> {
-    /// The plugins of the configuration's only profile, or of the one for this scheduler name,
-    /// and notes; the default profile if there is no configuration. The plugins share the handle.
-    pub(crate) fn framework(
-        self,
-        scheduler: &str,
-        handle: &Handle,
-    ) -> Result<(Framework, Vec<String>), Failure> {
-        let Policies { mut profiles, notes, .. } = self.policies(handle)?;
-        let at = match profiles.len() {
-            1 => 0,
-            _ => find(&profiles, scheduler).ok_or_else(|| {
-                self.refuses(format!(
-                    "no profile has schedulerName {scheduler:?}, only {}: pass --profile",
-                    names(&profiles)
-                ))
-            })?,
-        };
-        Ok((profiles.swap_remove(at).framework, notes))
-    }
-
     /// Reads the file and makes its policies once.
     pub(crate) fn policies(self, handle: &Handle) -> Result<Policies, Failure> {
         self.read()?.policies(handle)
@@ -119,12 +99,13 @@ impl Source<'_> {
 impl<'a> Source<'a> {
     /// Reads the file, for any number of policies.
     pub(crate) fn read(self) -> Result<Text<'a>, Failure> {
-        let text = self.file.map(|file| {
-            let what = |error| format!("not UTF-8 text ({error}): pass a YAML file");
-            String::from_utf8(input::read(file)?)
-                .map_err(|error| Failure::File { file: file.to_owned(), what: what(error) })
-        });
-        Ok(Text { source: self, text: text.transpose()? })
+        let text = match self.file {
+            None => Configuration::DEFAULT.to_owned(),
+            Some(file) => String::from_utf8(input::read(file)?).map_err(|error| {
+                self.refuses(format!("not UTF-8 text ({error}): pass a YAML file"))
+            })?,
+        };
+        Ok(Text { source: self, text })
     }
 }
 
@@ -132,21 +113,8 @@ impl Text<'_> {
     /// All profiles of the configuration, or the one that `--profile` names; the default
     /// profile if there is no configuration. The profiles' plugins share the handle.
     pub(crate) fn policies(&self, handle: &Handle) -> Result<Policies, Failure> {
-        let Source { file, reading } = self.source;
-        let mut policies = match file.zip(self.text.as_deref()) {
-            None => Policies {
-                profiles: vec![Profile {
-                    framework: Framework::default_profile_with(handle),
-                    scheduler_name: DEFAULT_SCHEDULER.to_owned(),
-                    percentage_of_nodes: None,
-                }],
-                is_for_all: false,
-                queue: QueueConfig::default(),
-                notes: Vec::new(),
-            },
-            Some((file, text)) => parse(file, text, reading, handle)?,
-        };
-        if let Some(name) = &reading.profile {
+        let mut policies = self.parse(handle)?;
+        if let Some(name) = &self.source.reading.profile {
             let profiles = &mut policies.profiles;
             let at = find(profiles, name).ok_or_else(|| {
                 let names = names(profiles);
@@ -158,6 +126,79 @@ impl Text<'_> {
         }
         Ok(policies)
     }
+
+    fn parse(&self, handle: &Handle) -> Result<Policies, Failure> {
+        let Source { file, reading } = self.source;
+        let mut registry = Registry::of_cluster();
+        if reading.ignore_unknown_plugins {
+            registry.ignore_unknown();
+        }
+        let configuration = Configuration::read(&self.text, &registry, handle).map_err(|error| {
+        let what = match error.unknown_plugin() {
+            Some(name) => format!(
+                "plugin {name:?} does not exist: check the spelling, or pass --ignore-unknown-plugins"
+            ),
+            None => error.what().to_owned(),
+        };
+        match (file, error.line()) {
+            (Some(file), line) if line > 0 => Failure::Line { file: file.to_owned(), line, what },
+            _ => self.source.refuses(what),
+        }
+    })?;
+        let mut notes = configuration.notes;
+        let extenders: Vec<&str> =
+            configuration.extenders.iter().map(|extender| &*extender.url_prefix).collect();
+        if !extenders.is_empty() {
+            let extenders = extenders.join(", ");
+            if !reading.ignore_extenders {
+                let way_out = "pass --ignore-extenders to ignore them";
+                return Err(self
+                    .source
+                    .refuses(format!("extenders are not called here ({extenders}): {way_out}")));
+            }
+            notes.push(format!(
+                "the configuration's extenders are not called ({extenders}): nodes that they would \
+             reject are feasible here"
+            ));
+        }
+        let percentage =
+            Some(configuration.percentage_of_nodes).filter(|percentage| *percentage > 0);
+        let profiles = configuration.profiles.into_iter().map(|profile| Profile {
+            framework: profile.framework,
+            scheduler_name: profile.scheduler_name,
+            percentage_of_nodes: profile.percentage_of_nodes.or(percentage),
+        });
+        let (profiles, queue) = (profiles.collect(), configuration.queue);
+        Ok(Policies { profiles, is_for_all: false, queue, notes })
+    }
+}
+
+impl Policies {
+    /// Whether the only profile applies to all pods: it is named, or Gödel's schedulers share the pods of one scheduler
+    /// name.
+    pub(crate) fn are_for_all(&self, godel: &Godel) -> bool {
+        self.is_for_all || godel.is_enabled() && self.profiles.len() == 1
+    }
+}
+
+/// Why a pod is not scheduled that none of the profiles schedules.
+pub(crate) fn no_profile(pod: &Pod) -> String {
+    format!(
+        "no profile has schedulerName {:?}: pass --profile, or --config with such a profile",
+        pod.scheduler_name()
+    )
+}
+
+/// The message of the condition `PodScheduled` that the API server sets for pods with scheduling gates.
+const GATED: &str = "Scheduling is blocked due to non-empty scheduling gates";
+
+/// Why the pod does not enter the scheduling queue, if it does not, as its condition reports it.
+pub(crate) fn why_not_queued(framework: &Framework, pod: &Pod) -> Option<String> {
+    let status = framework.pre_enqueue(pod).err()?;
+    Some(match status.plugin {
+        "SchedulingGates" => GATED.to_owned(),
+        _ => status.to_string(),
+    })
 }
 
 /// A warning about pods that none of the profiles schedules.
@@ -185,46 +226,4 @@ fn find(profiles: &[Profile], name: &str) -> Option<usize> {
 fn names(profiles: &[Profile]) -> String {
     let names: Vec<&str> = profiles.iter().map(|profile| &*profile.scheduler_name).collect();
     names.join(", ")
-}
-
-fn parse(file: &Path, text: &str, reading: &Reading, handle: &Handle) -> Result<Policies, Failure> {
-    let refuses = |what| Failure::File { file: file.to_owned(), what };
-    let mut registry = Registry::in_tree();
-    if reading.ignore_unknown_plugins {
-        registry.ignore_unknown();
-    }
-    let configuration = Configuration::read(text, &registry, handle).map_err(|error| {
-        let what = match error.unknown_plugin() {
-            Some(name) => format!(
-                "plugin {name:?} does not exist: check the spelling, or pass --ignore-unknown-plugins"
-            ),
-            None => error.what().to_owned(),
-        };
-        match error.line() {
-            0 => refuses(what),
-            line => Failure::Line { file: file.to_owned(), line, what },
-        }
-    })?;
-    let mut notes = configuration.notes;
-    let extenders: Vec<&str> =
-        configuration.extenders.iter().map(|extender| &*extender.url_prefix).collect();
-    if !extenders.is_empty() {
-        let extenders = extenders.join(", ");
-        if !reading.ignore_extenders {
-            let way_out = "pass --ignore-extenders to ignore them";
-            return Err(refuses(format!("extenders are not called here ({extenders}): {way_out}")));
-        }
-        notes.push(format!(
-            "the configuration's extenders are not called ({extenders}): nodes that they would \
-             reject are feasible here"
-        ));
-    }
-    let percentage = Some(configuration.percentage_of_nodes).filter(|percentage| *percentage > 0);
-    let profiles = configuration.profiles.into_iter().map(|profile| Profile {
-        framework: profile.framework,
-        scheduler_name: profile.scheduler_name,
-        percentage_of_nodes: profile.percentage_of_nodes.or(percentage),
-    });
-    let (profiles, queue) = (profiles.collect(), configuration.queue);
-    Ok(Policies { profiles, is_for_all: false, queue, notes })
 }

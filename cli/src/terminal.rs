@@ -7,14 +7,14 @@ use anstyle::{AnsiColor, Style};
 
 use crate::text::line;
 
-/// Whether notes and progress bars are dropped. It is set once, before the command starts.
+/// Whether progress bars, and notes on standard error, are dropped. It is set once, before the command starts.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
 
-/// Whether notes and progress bars are dropped (`--quiet`).
+/// Whether progress bars, and notes on standard error, are dropped (`--quiet`).
 pub(crate) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
@@ -45,21 +45,4 @@ pub(crate) fn warning(text: &str) {
 fn labelled(label: &str, color: AnsiColor, text: &str) {
     let style = Style::new().bold().fg_color(Some(color.into()));
     anstream::eprintln!("{style}{label}:{style:#} {}", line(text));
-}
-
-/// The text of a result without its notes, which are lines of their own.
-pub(crate) fn without_notes(text: &str) -> String {
-    let kept = text.lines().filter(|line| !line.starts_with("note: "));
-    kept.collect::<Vec<_>>().join("\n").trim_end().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quiet_results_have_no_notes() {
-        let text = "nodes 3\nnote: one\n\nfoot: note: kept\n\nnote: two";
-        assert_eq!(without_notes(text), "nodes 3\n\nfoot: note: kept");
-    }
 }

@@ -99,7 +99,8 @@ pub struct Evaluation {
     pub rejected: Option<FitError>,
     /// Why the pod could not be evaluated: the status of a plugin that failed.
     pub failed: Option<Status>,
-    /// The verdict on each node. Empty if the pod was rejected before any node was examined.
+    /// The verdict on each node. If PreFilter rejected the pod, each node has the status of PreFilter, followed by those
+    /// of the plugins that accepted the pod and reject the node.
     pub nodes: BTreeMap<Name, Verdict>,
 }
 
@@ -139,10 +140,12 @@ impl Framework {
         let filters = self.pre_filter(cycle);
         let mut evaluation = Evaluation::default();
         if let Some(status) = filters.rejected() {
-            match status.code.is_rejection() {
-                true => evaluation.rejected = Some(Rejections::new(&filters).error),
-                false => evaluation.failed = Some(status.clone()),
+            if !status.code.is_rejection() {
+                evaluation.failed = Some(status.clone());
+                return evaluation;
             }
+            evaluation.rejected = Some(Rejections::new(&filters).error);
+            evaluation.nodes = self.verdicts_after(status, cluster, pod);
             return evaluation;
         }
         let mut feasible: Vec<(&Chunk, u64)> = Vec::new();
@@ -177,6 +180,38 @@ impl Framework {
             }
         }
         evaluation
+    }
+
+    /// Returns the verdicts on the nodes for a pod that PreFilter rejected with this status: the statuses of PreFilter,
+    /// and those of the filters of all plugins that accepted the pod.
+    fn verdicts_after(
+        &self,
+        status: &Status,
+        cluster: &Cluster,
+        pod: &Pod,
+    ) -> BTreeMap<Name, Verdict> {
+        let mut statuses = vec![status.clone()];
+        loop {
+            let rejectors = statuses.iter().map(|status| status.plugin).collect();
+            let state = CycleState::default();
+            let cycle = Cycle::new(cluster, pod, &state);
+            let filters = self.pre_filter_without(cycle, Some(&rejectors));
+            let is_failed = match filters.rejected() {
+                Some(status) if status.code.is_rejection() => {
+                    statuses.push(status.clone());
+                    continue;
+                }
+                rejected => rejected.is_some(),
+            };
+            let verdict = |node: NodeInfo<'_>| {
+                // After a failure, the filters are not known.
+                let of_node = if is_failed { Vec::new() } else { filters.filter_all(node) };
+                let further = statuses[1..].iter().cloned().chain(of_node).collect();
+                let status = statuses.first().cloned();
+                (node.name().clone(), Verdict { status, further, scores: Vec::new() })
+            };
+            return cluster.nodes().map(verdict).collect();
+        }
     }
 }
 

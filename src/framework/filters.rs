@@ -130,6 +130,16 @@ impl Framework {
     /// Asks every plugin for its filter for this pod, and looks up the nominated pods that take precedence over it.
     /// [`Filters::rejected`] returns whether a plugin rejected the pod.
     pub fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Filters<'a> {
+        self.pre_filter_without(cycle, None)
+    }
+
+    /// Like [`Framework::pre_filter`] if `rejectors` is `None`. Otherwise does not ask these plugins, which rejected the
+    /// pod, and lets the others restrict no nodes, so that all of their filters can be asked about every node.
+    pub(super) fn pre_filter_without<'a>(
+        &'a self,
+        cycle: Cycle<'a>,
+        rejectors: Option<&BTreeSet<&'static str>>,
+    ) -> Filters<'a> {
         let watch = self.watch(cycle);
         let outcome = |filters: &Filters<'_>| filters.rejected.as_ref().map(|status| status.code);
         timed_step(self.recorder(), Step::PreFilter, outcome, || {
@@ -142,7 +152,7 @@ impl Framework {
                 nominated: self.nominated(cycle),
             };
             let caught = watch.panics.guard_all(Step::PreFilter.as_str(), |plugin| {
-                filters.ask(self, plugin);
+                filters.ask(self, plugin, rejectors);
             });
             if let Err(status) = caught {
                 filters.fail(status);
@@ -168,11 +178,20 @@ impl Drop for Filters<'_> {
 }
 
 impl<'a> Filters<'a> {
-    /// Asks each plugin. Sets `asked` to the plugin's name before calling the plugin.
-    fn ask(&mut self, framework: &'a Framework, asked: &Cell<&'static str>) {
+    /// Asks each plugin, see [`Framework::pre_filter_without`]. Sets `asked` to the plugin's name before calling the
+    /// plugin.
+    fn ask(
+        &mut self,
+        framework: &'a Framework,
+        asked: &Cell<&'static str>,
+        rejectors: Option<&BTreeSet<&'static str>>,
+    ) {
         let mut positions: Vec<usize> = Vec::with_capacity(framework.pre_filter_order().len());
         for (plugin, position) in framework.pre_filter_order() {
             let name = plugin.name();
+            if rejectors.is_some_and(|rejectors| rejectors.contains(name)) {
+                continue;
+            }
             asked.set(name);
             let scope = if plugin.is_local() { Scope::Local } else { Scope::Global };
             let answer = self.watch.time(
@@ -188,7 +207,7 @@ impl<'a> Filters<'a> {
                 Ok(PreFilter::Skip) => continue,
                 Ok(PreFilter::Filter(filter)) => filter,
                 Ok(PreFilter::Only(names, filter)) => {
-                    if !self.narrow(name, names) {
+                    if rejectors.is_none() && !self.narrow(name, names) {
                         return;
                     }
                     filter

@@ -142,6 +142,9 @@ pub struct ContainerStatus {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Container {
+    /// The name.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub name: Name,
     /// The kind of the container.
     pub kind: ContainerKind,
     /// The image.

@@ -1,24 +1,25 @@
-//! The changes that would make a pod fit, each verified by running the filters on all nodes.
+//! The changes that would make a pod fit. Each is applied as it is printed, and the pod is evaluated again on all nodes.
 
 use std::collections::HashSet;
 use std::time::Instant;
 
 use portolan::model::Name;
 
-use super::steps::{Step, steps};
+use super::edit::Edit;
+use super::propose::edits;
 use super::trial::{Rejection, Trial};
 use super::{evictions, requests};
 
 /// A change, or two together, and the nodes that the pod then fits on.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// The kind of change, or of both.
-    pub(super) kinds: Vec<&'static str>,
-    /// The change as an instruction, or both.
-    pub(super) steps: Vec<String>,
+    /// One edit, or two.
+    pub(super) edits: Vec<Edit>,
     /// The nodes that the pod fits on after the change.
     pub(super) nodes: Vec<Name>,
-    /// Whether these are all such nodes: false if the time was too short to try every node.
+    /// Other nodes for which the same edit also makes the pod fit.
+    pub(super) others: Vec<Name>,
+    /// Whether all alternatives were tried: false if the time was too short.
     pub(super) is_complete: bool,
     /// Objections to the change.
     pub(super) notes: Vec<String>,
@@ -27,7 +28,7 @@ pub(super) struct Change {
 /// The changes found.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// The changes that help most nodes come first, but evictions last.
+    /// The smallest change comes first, and of equal changes the one that helps most nodes.
     pub(super) all: Vec<Change>,
     /// Whether pairs of changes were tried, since no single change helps.
     pub(super) are_pairs_tried: bool,
@@ -36,19 +37,19 @@ pub(super) struct Changes {
 }
 
 impl Change {
-    pub(super) fn single(kind: &'static str, what: String, nodes: Vec<Name>) -> Change {
-        let (kinds, steps) = (vec![kind], vec![what]);
-        Change { kinds, steps, nodes, is_complete: true, notes: Vec::new() }
-    }
-
     /// The instructions in one text.
     pub(super) fn what(&self) -> String {
-        self.steps.join("; and ")
+        let edits: Vec<String> = self.edits.iter().map(Edit::to_string).collect();
+        edits.join("; and ")
+    }
+
+    fn cost(&self) -> usize {
+        self.edits.iter().map(Edit::cost).sum::<usize>() + 10 * self.notes.len()
     }
 }
 
-/// Finds single changes, and pairs of changes if there are none. Evictions and pairs are tried
-/// until the deadline.
+/// Finds single changes, and pairs of changes if there are none. Evictions, alternatives and pairs are tried until the
+/// deadline.
 pub(super) fn find(trial: Trial<'_>, deadline: Instant) -> Changes {
     let rejections = trial.rejections();
     let all = singles(trial, &rejections, deadline);
@@ -61,19 +62,66 @@ pub(super) fn find(trial: Trial<'_>, deadline: Instant) -> Changes {
 }
 
 fn sort(changes: &mut [Change]) {
-    let is_eviction = |change: &Change| change.kinds.contains(&"evict");
-    changes.sort_by_key(|change| (is_eviction(change), std::cmp::Reverse(change.nodes.len())));
+    changes.sort_by_cached_key(|change| {
+        (change.cost(), std::cmp::Reverse(change.nodes.len()), change.what())
+    });
+}
+
+/// The change if the pod fits on a node after these edits.
+pub(super) fn try_edits(trial: Trial<'_>, edits: Vec<Edit>) -> Option<Change> {
+    let nodes = fitting(trial, &edits)?;
+    let change = Change { edits, nodes, others: Vec::new(), is_complete: true, notes: Vec::new() };
+    (!change.nodes.is_empty()).then_some(change)
+}
+
+fn fitting(trial: Trial<'_>, edits: &[Edit]) -> Option<Vec<Name>> {
+    match edits.split_first() {
+        None => Some(trial.fitting()),
+        Some((first, others)) => fitting(first.apply(trial)?.trial(trial), others),
+    }
+}
+
+/// Maximum number of alternative nodes that are tried for an edit of a node.
+const ALTERNATIVES: usize = 10;
+
+/// The change by an edit of the pod, or by an edit of one of the nodes of a proposal that helps.
+fn single(trial: Trial<'_>, edit: Edit, deadline: Instant) -> Option<Change> {
+    if !edit.is_of_node() {
+        return try_edits(trial, vec![edit]);
+    }
+    let mut found: Option<Change> = None;
+    for node in fitting(trial, std::slice::from_ref(&edit))? {
+        if found.is_some() && Instant::now() >= deadline {
+            found.as_mut()?.is_complete = false;
+            break;
+        }
+        let change = try_edits(trial, vec![edit.on(&node)]);
+        match (&mut found, change) {
+            (None, change) => found = change,
+            (Some(found), Some(_)) if found.others.len() < ALTERNATIVES => found.others.push(node),
+            (Some(_), None) => {}
+            (Some(_), Some(_)) => break,
+        }
+    }
+    found
 }
 
 fn singles(trial: Trial<'_>, rejections: &[Rejection<'_>], deadline: Instant) -> Vec<Change> {
     let mut all: Vec<Change> = Vec::new();
-    for step in steps(trial, rejections) {
-        let nodes = step.apply(trial).fitting();
+    for edit in edits(trial, rejections) {
+        let Some(change) = single(trial, edit, deadline) else { continue };
         // A larger change must help more nodes than the parts of it.
-        let is_part = |change: &Change| change.kinds == ["label"] && step.kind == "node-affinity";
-        let most = all.iter().filter(|change| is_part(change)).map(|change| change.nodes.len());
-        if nodes.len() > most.max().unwrap_or(0) {
-            all.push(Change::single(step.kind, step.what(&nodes), nodes));
+        let is_part = |change: &&Change| {
+            matches!(change.edits[..], [Edit::Select { .. } | Edit::Expression { .. }])
+        };
+        let most = match change.edits[..] {
+            [Edit::NodeAffinity { .. }] => {
+                all.iter().filter(is_part).map(|change| change.nodes.len()).max()
+            }
+            _ => None,
+        };
+        if change.nodes.len() > most.unwrap_or(0) {
+            all.push(change);
         }
     }
     all.extend(requests::changes(trial, rejections));
@@ -82,33 +130,34 @@ fn singles(trial: Trial<'_>, rejections: &[Rejection<'_>], deadline: Instant) ->
     all
 }
 
+/// Maximum number of nodes on which a pair is tried.
+const PAIRED: usize = 3;
+
 /// Pairs of changes, and whether all were tried: after each change, the single changes that
 /// help then.
 fn pairs(trial: Trial<'_>, rejections: &[Rejection<'_>], deadline: Instant) -> (Vec<Change>, bool) {
     let mut all = Vec::new();
     let mut known: HashSet<[String; 2]> = HashSet::new();
-    for first in steps(trial, rejections) {
+    for first in edits(trial, rejections) {
         if Instant::now() >= deadline {
             return (all, false);
         }
-        let then = first.apply(trial);
+        // A proposal for nodes edits all of them here, and only one of them in the pair.
+        let Some(edited) = first.apply(trial) else { continue };
+        let then = edited.trial(trial);
         for second in singles(then, &then.rejections(), deadline) {
-            let pair = pair(&first, second);
-            let mut key = [pair.steps[0].clone(), pair.steps[1].clone()];
+            let pair = second.nodes.iter().take(PAIRED).find_map(|node| {
+                let edits = [&[first.on(node)], &second.edits[..]].concat();
+                try_edits(trial, edits)
+            });
+            let Some(pair) = pair else { continue };
+            let mut key = [pair.edits[0].to_string(), pair.edits[1].to_string()];
             key.sort();
             if known.insert(key) {
-                all.push(pair);
+                let Change { notes, is_complete, .. } = second;
+                all.push(Change { notes, is_complete, ..pair });
             }
         }
     }
     (all, true)
-}
-
-fn pair(first: &Step, second: Change) -> Change {
-    let Change { kinds, steps, nodes, .. } = &second;
-    Change {
-        kinds: [&[first.kind], &kinds[..]].concat(),
-        steps: [&[first.what(nodes)], &steps[..]].concat(),
-        ..second
-    }
 }

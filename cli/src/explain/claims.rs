@@ -10,16 +10,15 @@ use crate::text::requirement;
 const VOLUME_PLUGINS: [&str; 4] =
     ["VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits"];
 
-/// A note for each claim if a plugin rejects the pod or a node for its volumes.
-pub(super) fn notes(cluster: &Cluster, pod: &Pod, evaluation: &Evaluation) -> Vec<String> {
-    let rejected = evaluation.rejected.iter().filter_map(|error| error.pre_filter.as_ref());
+/// The state of each claim if a plugin rejects the pod or a node for its volumes.
+pub(super) fn facts(cluster: &Cluster, pod: &Pod, evaluation: &Evaluation) -> Vec<String> {
     let nodes = evaluation.nodes.values();
-    let statuses = nodes.flat_map(|verdict| verdict.status.iter().chain(&verdict.further));
+    let mut statuses = nodes.flat_map(|verdict| verdict.status.iter().chain(&verdict.further));
     let is_of_volumes = |status: &Status| VOLUME_PLUGINS.contains(&status.plugin);
-    if !rejected.chain(statuses).any(is_of_volumes) {
+    if !statuses.any(is_of_volumes) {
         return Vec::new();
     }
-    let mut notes = Vec::new();
+    let mut facts = Vec::new();
     for source in pod.template.volumes.iter() {
         let claim = match source {
             VolumeSource::PersistentVolumeClaim { claim, .. } => claim.to_string(),
@@ -31,9 +30,9 @@ pub(super) fn notes(cluster: &Cluster, pod: &Pod, evaluation: &Evaluation) -> Ve
             None => "does not exist".to_owned(),
             Some(found) => state(cluster, found),
         };
-        notes.push(format!("claim {}/{claim} {state}", pod.namespace()));
+        facts.push(format!("claim {}/{claim} {state}", pod.namespace()));
     }
-    notes
+    facts
 }
 
 fn state(cluster: &Cluster, claim: &PersistentVolumeClaim) -> String {

@@ -1,4 +1,5 @@
-//! The evictions after which the pod would fit, regardless of the victims' priorities.
+//! The evictions after which the pod would fit, regardless of the victims' priorities, and the pods whose end it waits
+//! for.
 
 use std::time::Instant;
 
@@ -6,12 +7,12 @@ use portolan::framework::preemption::DryRun;
 use portolan::framework::{Cycle, CycleState};
 use portolan::model::Pod;
 use portolan::scheduler::drain::{self, Budgets, DrainOptions, Stays};
-use portolan::{Cluster, Fork, NodeInfo, PodInfo};
+use portolan::{Cluster, NodeInfo, PodInfo};
+use portolan_k8s::Scaled;
 
-use super::changes::Change;
-use super::steps::changed;
+use super::changes::{Change, try_edits};
+use super::edit::{Edit, changed, without_pods};
 use super::trial::{Rejection, Trial};
-use crate::text::count;
 
 /// The plugins whose rejections evictions can resolve.
 const HELPED: [&str; 6] = [
@@ -23,14 +24,21 @@ const HELPED: [&str; 6] = [
     "VolumeRestrictions",
 ];
 
-/// The victims on one node, the most important first.
+/// Victims, those that terminate already, and objections to the eviction of the others, one text each.
 struct Victims {
     pods: Vec<Pod>,
-    /// Objections to their eviction, one text each.
+    terminating: Vec<Pod>,
     objections: Vec<String>,
 }
 
 impl Victims {
+    fn of(cluster: &Cluster, pods: Vec<Pod>, budgets: Budgets) -> Victims {
+        let (terminating, pods): (Vec<Pod>, Vec<Pod>) =
+            pods.into_iter().partition(|pod| pod.deletion_time.is_some());
+        let objections = objections(cluster, &pods, budgets);
+        Victims { pods, terminating, objections }
+    }
+
     /// The smaller, the better.
     fn cost(&self) -> (usize, usize, i64) {
         let priorities = self.pods.iter().map(|pod| i64::from(pod.template.priority)).sum();
@@ -38,8 +46,8 @@ impl Victims {
     }
 }
 
-/// The evictions with the fewest objections and victims, and the number of nodes on which
-/// evictions would help. Nodes are tried until the deadline, those with the fewest pods first.
+/// The end of pods that are terminating, if that suffices on a node. Otherwise the evictions with the fewest objections
+/// and victims. Nodes are tried until the deadline, those with the fewest pods first.
 pub(super) fn change(
     trial: Trial<'_>,
     rejections: &[Rejection<'_>],
@@ -49,6 +57,11 @@ pub(super) fn change(
     let mut nodes: Vec<NodeInfo<'_>> =
         helped.map(|found| found.node).filter(|node| node.pod_count() > 0).collect();
     nodes.sort_by_key(|node| node.pod_count());
+    let in_time = |_: &&NodeInfo<'_>| Instant::now() < deadline;
+    let mut waits = nodes.iter().take_while(in_time).filter_map(|node| wait(trial, *node));
+    if let Some(change) = waits.next() {
+        return Some(change);
+    }
     // All pods of a node are candidates: those of lower priority than the highest one.
     let above = changed(trial.pod, |spec| spec.priority = i32::MAX);
     let state = CycleState::default();
@@ -56,52 +69,50 @@ pub(super) fn change(
     let filters = trial.framework.pre_filter(cycle);
     let dry_run = DryRun::new(cycle, &filters);
     let budgets = Budgets::of(trial.cluster);
-    let (mut on, mut is_complete) = (Vec::new(), true);
-    let mut best: Option<(Victims, &str)> = None;
+    let own = trial.scales.scaled(&trial.pod.template);
+    let is_victim = |pod: PodInfo<'_>| is_victim(trial, own.as_ref(), &pod);
+    let mut is_complete = true;
+    let mut best: Option<(Victims, NodeInfo<'_>)> = None;
     for node in nodes {
         if Instant::now() >= deadline {
             is_complete = false;
             break;
         }
         let Ok(candidate) = dry_run.on(node) else { continue };
-        let is_evictable =
-            |pod: &Pod| trial.cluster.pod(&pod.uid).is_some_and(|pod| is_evictable(&pod));
-        let pods = match candidate.victims.iter().all(is_evictable) {
+        let of = |pod: &Pod| trial.cluster.pod(&pod.uid);
+        let pods = match candidate.victims.iter().all(|pod| of(pod).is_some_and(is_victim)) {
             true => Some(candidate.victims),
-            false => evictable_victims(trial, node),
+            false => victims(trial, node, is_victim),
         };
         let Some(pods) = pods else { continue };
-        let objections = objections(trial.cluster, &pods, budgets.clone());
-        let victims = Victims { pods, objections };
+        let victims = Victims::of(trial.cluster, pods, budgets.clone());
         let is_better = best.as_ref().is_none_or(|(best, _)| victims.cost() < best.cost());
-        if is_better && !fits_without(trial, node, &victims.pods) {
-            continue;
-        }
-        on.push(node.name().clone());
-        if is_better {
-            best = Some((victims, node.name()));
+        let all = || victims.pods.iter().chain(&victims.terminating);
+        if is_better && fits_without(trial, node, all()) {
+            best = Some((victims, node));
         }
     }
-    let (Victims { pods, objections }, node) = best?;
-    let what = format!("evict {} from node {node}", listed(&pods));
-    Some(Change { notes: objections, is_complete, ..Change::single("evict", what, on) })
+    let (Victims { pods, terminating, objections }, node) = best?;
+    let edit = Edit::Evict { node: node.name().clone(), pods, terminating };
+    let change = try_edits(trial, vec![edit])?;
+    Some(Change { notes: objections, is_complete, ..change })
 }
 
-/// Maximum number of victims that are listed.
-const LISTED: usize = 10;
-
-fn listed(pods: &[Pod]) -> String {
-    let names = pods.iter().take(LISTED).map(|pod| format!("{}/{}", pod.namespace(), pod.name));
-    let names = names.collect::<Vec<_>>().join(", ");
-    match pods.len().saturating_sub(LISTED) {
-        0 => names,
-        more => format!("{names} and {}", count(more, "other pod")),
-    }
+/// The end of the pods that are terminating on the node, if the pod fits after it.
+fn wait(trial: Trial<'_>, node: NodeInfo<'_>) -> Option<Change> {
+    let is_terminating = |pod: PodInfo<'_>| pod.deletion_time().is_some();
+    node.pods().find(|pod| is_terminating(*pod))?;
+    let terminating = victims(trial, node, is_terminating)?;
+    let node = node.name().clone();
+    try_edits(trial, vec![Edit::Evict { node, pods: Vec::new(), terminating }])
 }
 
-/// Whether an evicted pod leaves its node. Pods of daemon sets return, and mirror pods stay.
-fn is_evictable(pod: &PodInfo<'_>) -> bool {
-    !matches!(stays(pod), Some(Stays::DaemonSet | Stays::Mirror))
+/// Whether the eviction of a pod makes place: pods of daemon sets return, and mirror pods stay. A replica of the pod's
+/// own controller would only take its turn.
+fn is_victim(trial: Trial<'_>, own: Option<&Scaled>, pod: &PodInfo<'_>) -> bool {
+    let is_sibling = own.is_some() && trial.scales.scaled(pod.template()).as_ref() == own;
+    let stays = matches!(stays(pod), Some(Stays::DaemonSet | Stays::Mirror));
+    pod.deletion_time().is_some() || !(stays || is_sibling)
 }
 
 fn stays(pod: &PodInfo<'_>) -> Option<Stays> {
@@ -130,26 +141,29 @@ fn objections(cluster: &Cluster, victims: &[Pod], mut budgets: Budgets) -> Vec<S
     objections
 }
 
-fn without(trial: Trial<'_>, pods: &[Pod]) -> Option<Fork> {
-    let mut fork = trial.cluster.fork();
-    for pod in pods {
-        fork.remove_pod(&pod.uid).ok()?;
-    }
-    Some(fork)
-}
-
-fn fits_without(trial: Trial<'_>, node: NodeInfo<'_>, pods: &[Pod]) -> bool {
-    let fork = without(trial, pods);
+fn fits_without<'p>(
+    trial: Trial<'_>,
+    node: NodeInfo<'_>,
+    pods: impl IntoIterator<Item = &'p Pod>,
+) -> bool {
+    let fork = without_pods(trial.cluster, pods);
     fork.is_some_and(|fork| Trial { cluster: &fork, ..trial }.fits_on(node.name()))
 }
 
-/// The node's evictable pods whose removal makes it accept the pod: all are removed, and then pods return while the pod
-/// still fits, the most important first.
-fn evictable_victims(trial: Trial<'_>, node: NodeInfo<'_>) -> Option<Vec<Pod>> {
-    let evictable = node.pods().filter(is_evictable);
-    let mut pods: Vec<Pod> = evictable.map(|pod| pod.to_pod()).collect();
-    pods.sort_by_key(|pod| (std::cmp::Reverse(pod.template.priority), pod.start_time));
-    let mut fork = without(trial, &pods)?;
+/// The node's pods among the candidates whose removal makes it accept the pod: all are removed, and then pods return
+/// while the pod still fits, those that are not terminating and the most important first.
+fn victims(
+    trial: Trial<'_>,
+    node: NodeInfo<'_>,
+    is_candidate: impl Fn(PodInfo<'_>) -> bool,
+) -> Option<Vec<Pod>> {
+    let candidates = node.pods().filter(|pod| is_candidate(*pod));
+    let mut pods: Vec<Pod> = candidates.map(|pod| pod.to_pod()).collect();
+    pods.sort_by_key(|pod| {
+        let priority = std::cmp::Reverse(pod.template.priority);
+        (pod.deletion_time.is_some(), priority, pod.start_time)
+    });
+    let mut fork = without_pods(trial.cluster, &pods)?;
     if !(Trial { cluster: &fork, ..trial }).fits_on(node.name()) {
         return None;
     }

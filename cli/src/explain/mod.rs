@@ -1,56 +1,68 @@
-//! `portolan explain`: why a pod is pending, or how its nodes score.
+//! `portolan explain`: why a pod is pending, or how its nodes score; or why all pending pods are.
 
 mod changes;
 mod claims;
+mod edit;
 mod evictions;
+mod export;
+mod labels;
+mod pending;
+mod propose;
 mod report;
 mod requests;
-mod steps;
+mod schedulers;
+mod subject;
 mod trial;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use portolan::Fork;
 use portolan::framework::preemption::DryRun;
-use portolan::framework::{
-    Cycle, CycleState, Diagnosis, Evaluation, FitError, Framework, Handle, Nomination,
-};
-use portolan::model::{Pod, Resources};
-use portolan::{Cluster, NodeInfo};
+use portolan::framework::{Cycle, CycleState, Evaluation, Nomination, Status};
+use portolan::model::{Name, Pod};
+use portolan_k8s::Scales;
+use serde_json::json;
 
 use crate::error::Failure;
 use crate::intake::Intake;
 use crate::names::did_you_mean;
 use crate::policy::ConfigFile;
-use crate::text::count;
+use crate::text::line;
 use crate::{arguments, cluster, input, print};
 
 use changes::Changes;
+use schedulers::{Schedulers, Why};
+use subject::Subject;
 use trial::Trial;
 
 /// Show why each node rejects a pod, by how much, and which changes would help.
 ///
-/// If the pod fits, show the best nodes with their scores.
+/// If the pod fits, show the best nodes with their scores. With --pending, show all pending pods by controller and
+/// cause.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     from: cluster::From,
-    /// Pod of the cluster, or a file with a pod (- for standard input); a placed pod is
-    /// evaluated as if it were pending.
-    #[arg(long, value_name = "NAMESPACE/NAME")]
-    pod: String,
-    /// Namespace of the pod, if --pod is only a name.
-    #[arg(long, default_value = "default", value_name = "NAMESPACE")]
-    namespace: String,
+    /// Pod of the cluster; a controller, such as deploy/web, whose pending pod or next replica is evaluated; or a file
+    /// with a pod (- for standard input). A placed pod is evaluated as if it were pending.
+    #[arg(long, value_name = "NAMESPACE/NAME|KIND/NAME|FILE", required_unless_present = "pending")]
+    pod: Option<String>,
+    /// Show all pending pods instead, by controller and cause. Each is evaluated without the others.
+    #[arg(long, conflicts_with_all = ["pod", "node", "time_limit"])]
+    pending: bool,
+    /// Namespace of the pod or of its controller, if --pod is only a name (default: the namespace default for a pod,
+    /// all namespaces for a controller), or of the pending pods.
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
     #[command(flatten)]
     config: ConfigFile,
     /// Report on this node only.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
-    /// Time limit for trying evictions and pairs of changes, in seconds.
+    /// Time limit for trying evictions, alternative nodes and pairs of changes, in seconds.
     ///
     /// Pairs are tried if no single change helps.
     #[arg(
@@ -75,215 +87,178 @@ enum Form {
     Table,
     /// One JSON object with every node and plugin.
     Json,
-    /// A CSV row for each node and plugin.
+    /// A CSV row for each node and plugin, or for each group of pending pods.
     Csv,
 }
 
 /// The result, before it is printed.
 struct Explained<'a> {
-    cluster: &'a Cluster,
-    pod: &'a Pod,
+    trial: Trial<'a>,
+    /// The node of a pod that is placed.
+    placed: Option<Placed>,
+    /// Why the pod is not scheduled now.
+    why: Option<Why>,
+    preemption: Option<Preemption>,
     evaluation: Evaluation,
-    changes: changes::Changes,
+    changes: Changes,
+    /// Further facts that explain the reasons.
+    facts: Vec<String>,
     notes: Vec<String>,
     intake: Intake,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let file = Some(PathBuf::from(&arguments.pod))
-        .filter(|file| file.is_file() || input::is_standard_input(file));
-    let (loaded, pod) = match &file {
-        Some(file) => {
-            let (loaded, pod) = cluster::load_with(&arguments.from, &arguments.godel, file)?;
-            (loaded, Some(pod))
-        }
-        None => (cluster::load(&arguments.from, &arguments.godel)?, None),
-    };
-    let cluster::Loaded { writer, pending, mut notes, intake } = loaded;
-    let mut fork = writer.cluster().fork();
-    let pod = match pod {
-        Some(pod) => pod,
-        None => self::pod(arguments, &fork, (&pending, &intake))?,
-    };
-    if fork.pod(&pod.uid).is_some() {
-        let gone = fork.remove_pod(&pod.uid);
-        gone.map_err(|error| Failure::Refused { object: pod.name.to_string(), error })?;
-        notes.push("the pod is already placed: evaluated as if it were pending".to_owned());
-    }
-    // Evaluate the spec, not the current node.
-    let pod = Pod { node_name: None, ..pod };
-    if let Some(name) = &arguments.node
-        && fork.node(name).is_none()
-    {
-        let near = did_you_mean(name, fork.nodes().map(|node| &**node.name()));
-        return Err(Failure::Usage(format!("node {name} does not exist: {near}")));
-    }
-    if !pod.template.resource_claims.is_empty() {
-        notes.push(format!(
-            "resource claims are not supported: ignored {}; the engine would refuse to place the pod",
-            pod.template.resource_claims.join(", ")
-        ));
-    }
-    let source = arguments.config.source();
-    let (framework, of_config) = source.framework(pod.scheduler_name(), &Handle::default())?;
-    notes.extend(of_config);
-    let waiting = pending.iter().chain([&pod]);
-    framework.handle().pod_groups().fill(&fork, waiting);
-    for other in pending.iter().filter(|other| other.uid != pod.uid) {
-        if let Some(node) = &other.nominated_node_name {
-            framework.handle().nominator().add(other.clone(), node.clone());
-        }
-    }
-    if let Err(status) = framework.pre_enqueue(&pod) {
-        notes.push(format!(
-            "the pod cannot enter the scheduling queue yet: {status}; the rest of the report \
-             ignores this"
-        ));
-    }
-    let mut evaluation = framework.evaluate(&fork, &pod);
-    if let Some(only) = &arguments.node {
-        evaluation.nodes.retain(|name, _| **name == **only);
-    }
-    if let Some(error) = &mut evaluation.rejected {
-        notes.extend(preempt(&framework, &fork, &pod, error));
-    }
-    notes.extend(claims::notes(&fork, &pod, &evaluation));
-    let fits = evaluation.nodes.values().any(|verdict| verdict.status.is_none());
-    let changes = match fits || evaluation.failed.is_some() {
-        true => Changes::default(),
-        false => {
-            let only = arguments.node.as_deref();
-            let trial = Trial { framework: &framework, cluster: &fork, pod: &pod, only };
-            changes::find(trial, Instant::now() + Duration::from_secs_f64(arguments.time_limit))
-        }
-    };
-    let explained = Explained { cluster: &fork, pod: &pod, evaluation, changes, notes, intake };
-    print(&match arguments.output {
-        Form::Table => report::table(&explained, arguments.node.is_some()),
-        Form::Json => report::json(&explained).to_string(),
-        Form::Csv => report::csv(&explained)?,
-    })?;
-    if arguments.output != Form::Json {
-        explained.intake.print();
-    }
-    Ok(ExitCode::SUCCESS)
+/// The node of a pod.
+struct Placed {
+    node: Name,
+    has_started: bool,
+    is_deleting: bool,
 }
 
-/// Adds the result of preemption to the error; returns a note if preemption would help.
-fn preempt(
-    framework: &Framework,
-    cluster: &Cluster,
-    pod: &Pod,
-    error: &mut FitError,
-) -> Option<String> {
-    let state = CycleState::default();
-    let cycle = Cycle::new(cluster, pod, &state);
-    let filters = framework.pre_filter(cycle);
-    // The plugins' handle has no evictor: no pod is evicted.
-    let (nomination, status) = framework.post_filter(cycle, &Diagnosis::new(&filters));
-    error.post_filter = status;
-    error.nomination = nomination;
-    let Nomination::Node(name) = &error.nomination else { return None };
-    let candidate = DryRun::new(cycle, &filters).on(cluster.node(name)?).ok()?;
-    let victims: Vec<String> = candidate
-        .victims
-        .iter()
-        .map(|victim| format!("{}/{}", victim.namespace(), victim.name))
-        .collect();
-    let budgets = match candidate.violations {
-        0 => String::new(),
-        violations => {
-            format!("; {} would violate a disruption budget", count(violations, "eviction"))
-        }
-    };
-    let victims = victims.join(", ");
-    Some(format!("preemption would evict {victims} from node {name}{budgets}"))
-}
-
-/// The pod to explain.
-fn pod(
-    arguments: &Arguments,
-    cluster: &Cluster,
-    (pending, intake): (&[Pod], &Intake),
-) -> Result<Pod, Failure> {
-    // kubectl's name of a pod: pod/web-0.
-    let asked = &*arguments.pod;
-    let kinds = ["pod/", "pods/", "po/"];
-    let bare = kinds.iter().find_map(|kind| asked.strip_prefix(kind)).unwrap_or(asked);
-    let (namespace, name) = bare.split_once('/').unwrap_or((&arguments.namespace, bare));
-    let is_meant = |pod: &&Pod| &**pod.namespace() == namespace && &*pod.name == name;
-    if let Some(pod) = pending.iter().find(is_meant) {
-        return Ok(pod.clone());
-    }
-    let all = portolan::model::LabelSelector::everything();
-    let (in_namespace, named) = (namespace.to_owned(), name.to_owned());
-    let mut placed =
-        cluster.pods(&all, move |pod| **pod.namespace() == *in_namespace && *pod.name() == *named);
-    placed.next().map(|pod| pod.to_pod()).ok_or_else(|| {
-        let of = |namespace: &str, name: &str| format!("{namespace}/{name}");
-        let mut known: Vec<String> =
-            pending.iter().map(|pod| of(pod.namespace(), &pod.name)).collect();
-        let everywhere = cluster.nodes().flat_map(|node| node.pods());
-        known.extend(everywhere.map(|pod| of(pod.namespace(), pod.name())));
-        let has_name = |it: &&String| it.split_once('/').is_some_and(|(_, it)| it == name);
-        let near = did_you_mean(&of(namespace, name), known.iter().map(|name| &**name));
-        let near = match known.iter().find(has_name) {
-            Some(elsewhere) => format!("did you mean {elsewhere}?"),
-            None if near.starts_with("did") => near,
-            None => "pass NAMESPACE/NAME or a file".to_owned(),
-        };
-        Failure::Usage(match intake.has_finished_pods() {
-            true => format!(
-                "pod {asked} is not in the cluster or has finished, and there is no file of this name: {near}"
-            ),
-            false => format!(
-                "pod {asked} does not exist in the cluster, and neither does a file of this name: {near}"
-            ),
-        })
-    })
-}
-
-/// The amounts of a resource: requested by the pod, allocatable on the node, and free.
-fn resource(name: &str, pod: &Pod, node: NodeInfo<'_>) -> (i64, i64, i64) {
-    let wanted = of(&pod.template.resources.incoming, name);
-    let class = pod.template.class;
-    let (has, taken) = (of(&node.allocatable_of(class), name), of(&node.requested_of(class), name));
-    (wanted, has, has.saturating_sub(taken))
-}
-
-/// The amount of a resource by its name.
-fn of(resources: &Resources, name: &str) -> i64 {
-    match name {
-        "cpu" => resources.cpu.0,
-        "memory" => resources.memory.0,
-        "ephemeral-storage" => resources.ephemeral_storage.0,
-        name => resources.scalars.get(name).unwrap_or(0),
-    }
+/// The preemption that the scheduler would start for the pod.
+struct Preemption {
+    node: Name,
+    victims: Vec<Pod>,
+    /// The number of victims whose eviction violates a disruption budget.
+    violations: usize,
 }
 
 /// The prefix of reasons for an insufficient resource.
 const INSUFFICIENT: &str = "Insufficient ";
 
-/// The nodes that a plugin rejects for a reason.
-#[derive(Debug, Default)]
-struct Group<'e> {
-    nodes: Vec<&'e str>,
-    /// The number of nodes that no other plugin rejects.
-    alone: usize,
-}
-
-/// The nodes by reason, plugin and code. A node is in the groups of all plugins that reject it.
-fn by_reason(evaluation: &Evaluation) -> BTreeMap<(String, &'static str, &'static str), Group<'_>> {
-    let mut groups: BTreeMap<_, Group<'_>> = BTreeMap::new();
-    for (name, verdict) in &evaluation.nodes {
-        for status in verdict.status.iter().chain(&verdict.further) {
-            for reason in &status.reasons {
-                let key = (reason.clone(), status.plugin, status.code.as_str());
-                let group = groups.entry(key).or_default();
-                group.nodes.push(name);
-                group.alone += usize::from(verdict.further.is_empty());
-            }
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let asked = arguments.pod.as_deref().unwrap_or_default();
+    let file = Some(PathBuf::from(asked))
+        .filter(|file| !arguments.pending && (file.is_file() || input::is_standard_input(file)));
+    let files: Vec<PathBuf> = file.iter().cloned().collect();
+    let (mut contents, mut added) =
+        cluster::contents_with(&arguments.from, &arguments.godel, &files)?;
+    if arguments.pending {
+        let loaded = contents.into_engine(&arguments.godel, added.objects)?;
+        return pending::run(arguments, loaded);
+    }
+    let subject = match &file {
+        Some(file) => subject::of_file(file, &mut contents, &mut added)?,
+        None => subject::named(asked, arguments, &mut contents, &mut added)?,
+    };
+    match subject {
+        Subject::Finished(pod, phase) => finished(arguments, &pod, &phase, &contents.intake)?,
+        Subject::Pod(pod, requests) => {
+            let loaded = contents.into_engine(&arguments.godel, added.objects)?;
+            explain(arguments, *pod, requests.as_ref(), loaded)?;
         }
     }
-    groups
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reports on a pod that has finished.
+fn finished(
+    arguments: &Arguments,
+    pod: &str,
+    phase: &Name,
+    intake: &Intake,
+) -> Result<(), Failure> {
+    let why = format!("has finished ({phase}): it is not scheduled again");
+    if arguments.output == Form::Json {
+        let fields = json!({ "version": export::VERSION, "pod": pod, "state": "finished",
+            "node": null, "why": why, "fits_on": 0, "nodes": {}, "groups": [], "changes": [],
+            "preemption": null, "message": null, "notes": [], "input": intake.json() });
+        return print(&fields.to_string());
+    }
+    print(&format!("pod {}: {}", line(pod), line(&why)))?;
+    intake.print();
+    Ok(())
+}
+
+/// Evaluates the pod and prints the report.
+fn explain(
+    arguments: &Arguments,
+    pod: Pod,
+    requests: Option<&portolan::model::Requests>,
+    loaded: cluster::Loaded,
+) -> Result<(), Failure> {
+    let cluster::Loaded { writer, pending, controllers, facts, mut notes, intake } = loaded;
+    let mut fork = writer.cluster().fork();
+    let placed = take_out(&mut fork, &pod, |uid| facts.has_started(uid))?;
+    // Evaluate the spec, not the current node.
+    let deletion_time = pod.deletion_time.filter(|_| placed.is_none());
+    let pod = Pod { node_name: None, deletion_time, ..pod };
+    let only = arguments.node.as_deref();
+    if let Some(name) = only.filter(|name| fork.node(name).is_none()) {
+        let near = did_you_mean(name, fork.nodes().map(|node| &**node.name()));
+        return Err(Failure::Usage(format!("node {name} does not exist: {near}")));
+    }
+    let mut schedulers = Schedulers::new(arguments)?;
+    notes.append(&mut schedulers.notes);
+    schedulers.prepare(&fork, pending.iter().chain([&pod]));
+    // A configuration has at least one profile.
+    let Some(framework) = schedulers.framework_of(&pod) else { return Ok(()) };
+    let why = schedulers.why(&fork, &pod);
+    let mut evaluation = framework.evaluate(&fork, &pod);
+    if let Some(only) = only {
+        evaluation.nodes.retain(|name, _| **name == *only);
+    }
+    let scales = Scales::of(&controllers);
+    let trial = Trial { framework, cluster: &fork, pod: &pod, requests, scales: &scales, only };
+    let mut facts = match is_rejected_for_labels(&evaluation) {
+        true => labels::facts(&fork, &pod),
+        false => Vec::new(),
+    };
+    facts.extend(claims::facts(&fork, &pod, &evaluation));
+    if !pod.template.scheduling_gates.is_empty() {
+        facts.push(format!("scheduling gates: {}", pod.template.scheduling_gates.join(", ")));
+    }
+    let fits = evaluation.nodes.values().any(|verdict| verdict.status.is_none());
+    let changes = match fits || evaluation.failed.is_some() {
+        true => Changes::default(),
+        false => {
+            let time = Duration::from_secs_f64(arguments.time_limit);
+            changes::find(trial, Instant::now() + time)
+        }
+    };
+    let preemption = why.as_ref().and_then(|why| preemption(trial, &why.nomination));
+    let explained =
+        Explained { trial, placed, why, preemption, evaluation, changes, facts, notes, intake };
+    print(&match arguments.output {
+        Form::Table => report::table(&explained, only.is_some()),
+        Form::Json => export::json(&explained).to_string(),
+        Form::Csv => export::csv(&explained)?,
+    })?;
+    if arguments.output != Form::Json {
+        explained.intake.print();
+    }
+    Ok(())
+}
+
+/// Removes the pod from its node, if it is on one.
+fn take_out(
+    fork: &mut Fork,
+    pod: &Pod,
+    has_started: impl Fn(&portolan::model::Uid) -> bool,
+) -> Result<Option<Placed>, Failure> {
+    let Some(found) = fork.pod(&pod.uid).map(|found| found.to_pod()) else { return Ok(None) };
+    let gone = fork.remove_pod(&pod.uid);
+    gone.map_err(|error| Failure::Refused { object: pod.name.to_string(), error })?;
+    Ok(found.node_name.map(|node| Placed {
+        node,
+        has_started: has_started(&pod.uid),
+        is_deleting: found.deletion_time.is_some(),
+    }))
+}
+
+/// Whether a node is rejected for its labels. Nodes that PreFilter excludes have a status without a plugin.
+fn is_rejected_for_labels(evaluation: &Evaluation) -> bool {
+    let verdicts = evaluation.nodes.values();
+    let mut statuses = verdicts.flat_map(|verdict| verdict.status.iter().chain(&verdict.further));
+    statuses.any(|status: &Status| matches!(status.plugin, "NodeAffinity" | ""))
+}
+
+/// The victims on the node that preemption has chosen.
+fn preemption(trial: Trial<'_>, nomination: &Nomination) -> Option<Preemption> {
+    let Nomination::Node(name) = nomination else { return None };
+    let state = CycleState::default();
+    let cycle = Cycle::new(trial.cluster, trial.pod, &state);
+    let filters = trial.framework.pre_filter(cycle);
+    let candidate = DryRun::new(cycle, &filters).on(trial.cluster.node(name)?).ok()?;
+    let (victims, violations) = (candidate.victims, candidate.violations);
+    Some(Preemption { node: name.clone(), victims, violations })
 }

@@ -1,34 +1,34 @@
-//! The explanation as a table, JSON or CSV.
+//! The explanation for people: the answer, and tables.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use portolan::framework::Verdict;
-use serde_json::{Value, json};
+use portolan::framework::{Evaluation, Status, Verdict};
 
-use super::changes::Change;
-use super::{Explained, Group, INSUFFICIENT, by_reason, resource};
-use crate::error::Failure;
+use super::edit;
+use super::schedulers::Cause;
+use super::{Explained, INSUFFICIENT, Placed, Preemption};
 use crate::table::{plain, row};
 use crate::text::{Rounding, amounts, count, line};
 
 /// Maximum number of nodes listed in a table.
-const LISTED: usize = 10;
+pub(super) const LISTED: usize = 10;
 /// Maximum number of changes listed in a table.
 const SHOWN: usize = 10;
 
-/// The names of some of the nodes.
-fn some(nodes: &[&str]) -> String {
+/// Some of these names.
+pub(super) fn some(nodes: &[&str]) -> String {
     let names: Vec<&str> = nodes.iter().take(3).copied().collect();
     let more = if nodes.len() > 3 { ", …" } else { "" };
     format!("{}{more}", names.join(", "))
 }
 
 /// The shortfall of a resource on the nodes of a group, in its smallest unit.
-struct Shortfall<'r> {
-    resource: &'r str,
-    least: i64,
-    median: i64,
-    most: i64,
+pub(super) struct Shortfall<'r> {
+    pub(super) resource: &'r str,
+    pub(super) least: i64,
+    pub(super) median: i64,
+    pub(super) most: i64,
 }
 
 impl fmt::Display for Shortfall<'_> {
@@ -45,7 +45,7 @@ impl fmt::Display for Shortfall<'_> {
 }
 
 /// The shortfall on the nodes, if the reason is an insufficient resource.
-fn shortfall<'r>(
+pub(super) fn shortfall<'r>(
     explained: &Explained<'_>,
     reason: &'r str,
     nodes: &[&str],
@@ -53,10 +53,10 @@ fn shortfall<'r>(
     let resource_name = reason.strip_prefix(INSUFFICIENT)?;
     let mut short: Vec<i64> = nodes
         .iter()
-        .filter_map(|node| explained.cluster.node(node))
+        .filter_map(|node| explained.trial.cluster.node(node))
         .map(|node| {
-            let (wanted, _, left) = resource(resource_name, explained.pod, node);
-            wanted.saturating_sub(left)
+            let wanted = explained.trial.requested(resource_name);
+            wanted.saturating_sub(explained.trial.free(resource_name, node))
         })
         .collect();
     short.sort_unstable();
@@ -64,91 +64,224 @@ fn shortfall<'r>(
     Some(Shortfall { resource: resource_name, least, median: short[short.len() / 2], most })
 }
 
-fn message(explained: &Explained<'_>) -> Option<String> {
-    let evaluation = &explained.evaluation;
-    let failed = evaluation.failed.as_ref().map(ToString::to_string);
-    failed.or_else(|| evaluation.rejected.as_ref().map(ToString::to_string))
+/// The nodes that a plugin rejects for a reason.
+#[derive(Debug, Default)]
+pub(super) struct Group<'e> {
+    pub(super) nodes: Vec<&'e str>,
+    /// The number of nodes that no other plugin rejects.
+    pub(super) alone: usize,
+}
+
+/// The nodes by reason, plugin and code. A node is in the groups of all plugins that reject it.
+pub(super) fn by_reason(
+    evaluation: &Evaluation,
+) -> BTreeMap<(String, &'static str, &'static str), Group<'_>> {
+    let mut groups: BTreeMap<_, Group<'_>> = BTreeMap::new();
+    for (name, verdict) in &evaluation.nodes {
+        for status in verdict.status.iter().chain(&verdict.further) {
+            for reason in &status.reasons {
+                let key = (reason.clone(), status.plugin, status.code.as_str());
+                let group = groups.entry(key).or_default();
+                group.nodes.push(name);
+                group.alone += usize::from(verdict.further.is_empty());
+            }
+        }
+    }
+    groups
+}
+
+pub(super) fn fits_on(explained: &Explained<'_>) -> usize {
+    let verdicts = explained.evaluation.nodes.values();
+    verdicts.filter(|verdict| verdict.status.is_none()).count()
+}
+
+/// The nodes that accept the pod, of those that were evaluated.
+fn fits(explained: &Explained<'_>) -> String {
+    let nodes = count(explained.evaluation.nodes.len(), "node");
+    format!("fits on {} of {nodes}", fits_on(explained))
+}
+
+/// The message of the pod's condition, or why the pod could not be evaluated.
+pub(super) fn message(explained: &Explained<'_>) -> Option<String> {
+    let failed = explained.evaluation.failed.as_ref().map(Status::to_string);
+    failed.or_else(|| explained.why.as_ref().map(|why| why.message.clone()))
+}
+
+/// What preemption would do for the pod.
+fn preemption(preemption: &Preemption) -> String {
+    let Preemption { node, victims, violations } = preemption;
+    let (terminating, evicted): (Vec<_>, Vec<_>) =
+        victims.iter().partition(|victim| victim.deletion_time.is_some());
+    let budgets = match violations {
+        0 => String::new(),
+        some => format!(" ({} would violate a disruption budget)", count(*some, "eviction")),
+    };
+    let has = if terminating.len() == 1 { "has" } else { "have" };
+    let wait = format!("frees {node} when {} {has} terminated", edit::names(terminating.clone()));
+    let evict = format!(
+        "preemption would evict {} from node {node}{budgets}",
+        edit::names(evicted.clone())
+    );
+    match (terminating.is_empty(), evicted.is_empty()) {
+        (_, true) => format!("preemption {wait}"),
+        (true, _) => evict,
+        (false, _) => format!("{evict}, and {wait}"),
+    }
+}
+
+/// The answer in one line.
+pub(super) fn headline(explained: &Explained<'_>) -> String {
+    let fits = fits(explained);
+    if let Some(Placed { node, has_started, is_deleting }) = &explained.placed {
+        let state = match (is_deleting, has_started) {
+            (true, _) => "is being deleted on",
+            (false, true) => "runs on",
+            (false, false) => "is bound to",
+        };
+        let then = match not_evaluated(explained) {
+            Some(why) => why,
+            None => fits,
+        };
+        return format!("{state} node {node}; as if it were pending: {then}");
+    }
+    if let Some(why) = not_evaluated(explained) {
+        return why;
+    }
+    match &explained.preemption {
+        Some(found) => format!("{fits}; {}", preemption(found)),
+        None => match &explained.trial.pod.nominated_node_name {
+            Some(node) if fits_on(explained) == 0 => format!("{fits}; nominated to node {node}"),
+            _ => fits,
+        },
+    }
+}
+
+/// Why the pod is not scheduled or not evaluated, whatever the nodes are.
+fn not_evaluated(explained: &Explained<'_>) -> Option<String> {
+    if let Some(failed) = &explained.evaluation.failed {
+        return Some(format!("not evaluated: {failed}"));
+    }
+    let why = explained.why.as_ref()?;
+    let rejected = explained.evaluation.rejected.as_ref();
+    match why.cause {
+        Cause::NotTried => Some(format!("not scheduled: {}", why.message)),
+        Cause::ResourceClaims => Some(format!("not evaluated: {}", why.message)),
+        Cause::PreFilter => {
+            let status = rejected.and_then(|error| error.pre_filter.as_ref())?;
+            let by = if status.plugin.is_empty() { "" } else { " by " };
+            Some(format!("not scheduled: rejected{by}{}: {status}", status.plugin))
+        }
+        Cause::NoNode | Cause::Failed => None,
+    }
 }
 
 pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
     let mut text = String::new();
-    let pod = explained.pod;
-    let nodes = &explained.evaluation.nodes;
-    let fits = nodes.values().filter(|verdict| verdict.status.is_none()).count();
+    let pod = explained.trial.pod;
     // Writing to a string does not fail.
-    let _ = writeln!(
-        text,
-        "pod {}/{}: fits on {fits} of {}\n",
-        line(pod.namespace()),
-        line(&pod.name),
-        count(if nodes.is_empty() { explained.cluster.len() } else { nodes.len() }, "node")
-    );
-    let mut groups: Vec<_> = by_reason(&explained.evaluation).into_iter().collect();
-    groups.sort_by(|a, b| b.1.nodes.len().cmp(&a.1.nodes.len()).then_with(|| a.0.cmp(&b.0)));
-    if !groups.is_empty() {
-        let mut table = plain(["nodes", "alone", "plugin", "reason", "shortfall", "examples"]);
-        for ((reason, plugin, code), Group { nodes, alone }) in &groups {
-            let short = shortfall(explained, reason, nodes);
-            let kind = if *code == "Unschedulable" { "" } else { " (preemption does not help)" };
-            table.add_row(row([
-                nodes.len().to_string(),
-                alone.to_string(),
-                (*plugin).to_owned(),
-                format!("{reason}{kind}"),
-                short.map_or_else(String::new, |short| short.to_string()),
-                some(nodes),
-            ]));
-        }
-        let _ = writeln!(text, "{}\n", table.trim_fmt());
+    let _ = writeln!(text, "pod {}: {}\n", line(&pod.key()), line(&headline(explained)));
+    let is_tried = explained.why.as_ref().is_none_or(|why| why.cause != Cause::NotTried);
+    if !is_tried && explained.placed.is_none() {
+        let _ = writeln!(text, "Otherwise, it {}.\n", fits(explained));
     }
-    if fits > 0 {
-        let plugins = scoring(explained);
-        let mut header = vec!["node".to_owned()];
-        header.extend(plugins.iter().map(|plugin| (*plugin).to_owned()));
-        header.push("total".to_owned());
-        let mut table = plain(header);
-        let mut best: Vec<(&str, &Verdict)> = nodes
-            .iter()
-            .filter(|(_, verdict)| verdict.status.is_none())
-            .map(|(name, verdict)| (&**name, verdict))
-            .collect();
-        best.sort_by_key(|(name, verdict)| (std::cmp::Reverse(verdict.total()), *name));
-        for (name, verdict) in best.iter().take(LISTED) {
-            let mut cells = vec![(*name).to_owned()];
-            for plugin in &plugins {
-                let score = verdict.scores.iter().find(|score| score.plugin == *plugin);
-                cells.push(score.map_or_else(String::new, |score| match single {
-                    true => format!(
-                        "{} ({} of 100, raw {})",
-                        score.weighted, score.normalized, score.raw
-                    ),
-                    false => score.weighted.to_string(),
-                }));
-            }
-            cells.push(verdict.total().to_string());
-            table.add_row(row(cells));
-        }
-        let _ = writeln!(text, "{}", table.trim_fmt());
-        if best.len() > LISTED {
-            let _ = writeln!(text, "… and {} more", best.len() - LISTED);
-        }
-        text.push('\n');
+    reasons(&mut text, explained);
+    if fits_on(explained) > 0 {
+        scores(&mut text, explained, single);
     }
     if single {
-        for (name, verdict) in nodes {
-            for status in verdict.status.iter().chain(&verdict.further) {
-                let _ = writeln!(
-                    text,
-                    "{}: rejected by {} ({}): {}",
-                    line(name),
-                    if status.plugin.is_empty() { "the framework" } else { status.plugin },
-                    status.code.as_str(),
-                    line(&status.reasons.join(", "))
-                );
-            }
-        }
+        rejections(&mut text, explained);
+    }
+    for fact in &explained.facts {
+        let _ = writeln!(text, "{}", line(fact));
+    }
+    if !explained.facts.is_empty() {
         text.push('\n');
     }
+    changes(&mut text, explained);
+    if let Some(message) = message(explained).filter(|_| is_tried) {
+        let _ = writeln!(text, "{}", line(&message));
+    }
+    for note in &explained.notes {
+        let _ = writeln!(text, "note: {}", line(note));
+    }
+    text.trim_end().to_owned()
+}
+
+/// The nodes by reason.
+fn reasons(text: &mut String, explained: &Explained<'_>) {
+    let mut groups: Vec<_> = by_reason(&explained.evaluation).into_iter().collect();
+    groups.sort_by(|a, b| b.1.nodes.len().cmp(&a.1.nodes.len()).then_with(|| a.0.cmp(&b.0)));
+    if groups.is_empty() {
+        return;
+    }
+    let mut table = plain(["nodes", "alone", "plugin", "reason", "shortfall", "examples"]);
+    for ((reason, plugin, code), Group { nodes, alone }) in &groups {
+        let short = shortfall(explained, reason, nodes);
+        let kind = if *code == "Unschedulable" { "" } else { " (preemption does not help)" };
+        table.add_row(row([
+            nodes.len().to_string(),
+            alone.to_string(),
+            (*plugin).to_owned(),
+            format!("{reason}{kind}"),
+            short.map_or_else(String::new, |short| short.to_string()),
+            some(nodes),
+        ]));
+    }
+    let _ = writeln!(text, "{}\n", table.trim_fmt());
+}
+
+/// The best nodes with their scores.
+fn scores(text: &mut String, explained: &Explained<'_>, single: bool) {
+    let plugins = scoring(explained);
+    let mut header = vec!["node".to_owned()];
+    header.extend(plugins.iter().map(|plugin| (*plugin).to_owned()));
+    header.push("total".to_owned());
+    let mut table = plain(header);
+    let nodes = explained.evaluation.nodes.iter();
+    let fitting = nodes.filter(|(_, verdict)| verdict.status.is_none());
+    let mut best: Vec<(&str, &Verdict)> =
+        fitting.map(|(name, verdict)| (&**name, verdict)).collect();
+    best.sort_by_key(|(name, verdict)| (std::cmp::Reverse(verdict.total()), *name));
+    for (name, verdict) in best.iter().take(LISTED) {
+        let mut cells = vec![(*name).to_owned()];
+        for plugin in &plugins {
+            let score = verdict.scores.iter().find(|score| score.plugin == *plugin);
+            cells.push(score.map_or_else(String::new, |score| match single {
+                true => {
+                    format!("{} ({} of 100, raw {})", score.weighted, score.normalized, score.raw)
+                }
+                false => score.weighted.to_string(),
+            }));
+        }
+        cells.push(verdict.total().to_string());
+        table.add_row(row(cells));
+    }
+    let _ = writeln!(text, "{}", table.trim_fmt());
+    if best.len() > LISTED {
+        let _ = writeln!(text, "… and {} more", best.len() - LISTED);
+    }
+    text.push('\n');
+}
+
+/// Every rejection of the nodes.
+fn rejections(text: &mut String, explained: &Explained<'_>) {
+    for (name, verdict) in &explained.evaluation.nodes {
+        for status in verdict.status.iter().chain(&verdict.further) {
+            let _ = writeln!(
+                text,
+                "{}: rejected by {} ({}): {}",
+                line(name),
+                if status.plugin.is_empty() { "the framework" } else { status.plugin },
+                status.code.as_str(),
+                line(&status.reasons.join(", "))
+            );
+        }
+    }
+    text.push('\n');
+}
+
+/// The changes that help.
+fn changes(text: &mut String, explained: &Explained<'_>) {
     let changes = &explained.changes;
     if !changes.all.is_empty() {
         let title = match changes.are_pairs_tried {
@@ -157,16 +290,22 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
         };
         let _ = writeln!(text, "{title}");
         for change in changes.all.iter().take(SHOWN) {
-            let at_least = if change.is_complete { "" } else { "at least " };
             let nodes = count(change.nodes.len(), "node");
-            let _ = write!(text, "  - {} ({at_least}{nodes}", line(&change.what()));
+            let _ = write!(text, "  - {} ({nodes}", line(&change.what()));
             if change.nodes.len() > 1 {
                 let names: Vec<&str> = change.nodes.iter().map(|name| &**name).collect();
                 let _ = write!(text, ": {}", line(&some(&names)));
             }
             text.push_str(")\n");
+            if !change.others.is_empty() {
+                let names: Vec<&str> = change.others.iter().map(|name| &**name).collect();
+                let _ = writeln!(text, "    or the same for another node: {}", line(&some(&names)));
+            }
             for note in &change.notes {
                 let _ = writeln!(text, "    but {}", line(note));
+            }
+            if !change.is_complete {
+                text.push_str("    not all nodes were tried within --time-limit\n");
             }
         }
         if let Some(more) = changes.all.len().checked_sub(SHOWN).filter(|more| *more > 0) {
@@ -184,125 +323,10 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
         };
         let _ = writeln!(text, "{tried}\n");
     }
-    if let Some(message) = message(explained) {
-        let _ = writeln!(text, "{}", line(&message));
-    }
-    for note in &explained.notes {
-        let _ = writeln!(text, "note: {}", line(note));
-    }
-    text.trim_end().to_owned()
 }
 
 /// The plugins that score nodes.
 fn scoring(explained: &Explained<'_>) -> Vec<&'static str> {
     let scored = explained.evaluation.nodes.values().find(|verdict| !verdict.scores.is_empty());
     scored.into_iter().flat_map(|verdict| &verdict.scores).map(|score| score.plugin).collect()
-}
-
-pub(super) fn json(explained: &Explained<'_>) -> Value {
-    let evaluation = &explained.evaluation;
-    let status = |status: &portolan::framework::Status| {
-        json!({
-            "plugin": status.plugin,
-            "code": status.code.as_str(),
-            "reasons": status.reasons,
-        })
-    };
-    let nodes: serde_json::Map<String, Value> = evaluation
-        .nodes
-        .iter()
-        .map(|(name, verdict)| {
-            let rejections: Vec<Value> =
-                verdict.status.iter().chain(&verdict.further).map(status).collect();
-            let scores: Vec<Value> = verdict
-                .scores
-                .iter()
-                .map(|score| {
-                    json!({
-                        "plugin": score.plugin,
-                        "raw": score.raw,
-                        "normalized": score.normalized,
-                        "weighted": score.weighted,
-                    })
-                })
-                .collect();
-            let value = match verdict.status {
-                Some(_) => json!({ "fits": false, "rejections": rejections }),
-                None => json!({ "fits": true, "scores": scores, "total": verdict.total() }),
-            };
-            (name.to_string(), value)
-        })
-        .collect();
-    let groups: Vec<Value> = by_reason(evaluation)
-        .into_iter()
-        .map(|((reason, plugin, code), Group { nodes, alone })| {
-            let short = shortfall(explained, &reason, &nodes).map(|short| {
-                let Shortfall { resource, least, median, most } = short;
-                json!({ "resource": resource, "least": least, "median": median, "most": most })
-            });
-            json!({
-                "reason": reason,
-                "plugin": plugin,
-                "code": code,
-                "nodes": nodes.len(),
-                "alone": alone,
-                "shortfall": short,
-            })
-        })
-        .collect();
-    let change = |change: &Change| {
-        let steps = change.kinds.iter().zip(&change.steps);
-        json!({
-            "what": change.what(),
-            "steps": steps.map(|(kind, what)| json!({ "kind": kind, "what": what })).collect::<Vec<_>>(),
-            "nodes": change.nodes.len(),
-            "is_complete": change.is_complete,
-            "examples": change.nodes.iter().take(LISTED).map(|name| &**name).collect::<Vec<_>>(),
-            "notes": change.notes,
-        })
-    };
-    json!({
-        "version": 1,
-        "pod": format!("{}/{}", explained.pod.namespace(), explained.pod.name),
-        "fits_on": evaluation.nodes.values().filter(|v| v.status.is_none()).count(),
-        "nodes": nodes,
-        "groups": groups,
-        "changes": explained.changes.all.iter().map(change).collect::<Vec<_>>(),
-        "message": message(explained),
-        "notes": explained.notes,
-        "input": explained.intake.json(),
-    })
-}
-
-pub(super) fn csv(explained: &Explained<'_>) -> Result<String, Failure> {
-    let mut rows = csv::Writer::from_writer(Vec::new());
-    let mut write = |row: [String; 8]| {
-        rows.write_record(row).map_err(|error| Failure::Output(std::io::Error::other(error)))
-    };
-    let header = ["node", "plugin", "status", "reasons", "raw", "normalized", "weighted", "total"];
-    write(header.map(str::to_owned))?;
-    for (name, verdict) in &explained.evaluation.nodes {
-        let none = String::new;
-        for status in verdict.status.iter().chain(&verdict.further) {
-            let reasons = status.reasons.join("; ");
-            let (plugin, code) = (status.plugin.to_owned(), status.code.as_str().to_owned());
-            write([name.to_string(), plugin, code, reasons, none(), none(), none(), none()])?;
-        }
-        for score in &verdict.scores {
-            write([
-                name.to_string(),
-                score.plugin.to_owned(),
-                "Success".to_owned(),
-                none(),
-                score.raw.to_string(),
-                score.normalized.to_string(),
-                score.weighted.to_string(),
-                verdict.total().to_string(),
-            ])?;
-        }
-    }
-    let broken = |error: String| Failure::Output(std::io::Error::other(error));
-    let bytes = rows.into_inner().map_err(|error| broken(error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|error| broken(error.to_string()))?;
-    Ok(text.trim_end().to_owned())
 }

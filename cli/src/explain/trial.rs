@@ -1,8 +1,9 @@
 //! The filters' verdicts on a pod and a cluster, either of which may be changed.
 
 use portolan::framework::{Cycle, CycleState, Framework, Status};
-use portolan::model::{Name, Pod};
+use portolan::model::{Name, Pod, Requests, Resources};
 use portolan::{Cluster, NodeInfo};
+use portolan_k8s::Scales;
 
 /// A pod, and the cluster in which it is tried.
 #[derive(Clone, Copy)]
@@ -10,6 +11,10 @@ pub(super) struct Trial<'a> {
     pub(super) framework: &'a Framework,
     pub(super) cluster: &'a Cluster,
     pub(super) pod: &'a Pod,
+    /// The requests of the pod's containers, if the pod's manifest is known.
+    pub(super) requests: Option<&'a Requests>,
+    /// The controllers of the cluster.
+    pub(super) scales: &'a Scales,
     /// The only node to evaluate, or `None` for all nodes.
     pub(super) only: Option<&'a str>,
 }
@@ -55,5 +60,34 @@ impl<'a> Trial<'a> {
     pub(super) fn fits_on(self, node: &str) -> bool {
         let found = self.cluster.node(node);
         found.is_some_and(|node| self.framework.filter(self.cluster, self.pod, node).is_none())
+    }
+
+    /// The amount of a resource that the pod requests.
+    pub(super) fn requested(self, resource: &str) -> i64 {
+        of(&self.pod.template.resources.incoming, resource)
+    }
+
+    /// The amount of a resource that the node has left for the pod, beside the pods on the node and those that are
+    /// nominated to it and take precedence.
+    pub(super) fn free(self, resource: &str, node: NodeInfo<'_>) -> i64 {
+        let class = self.pod.template.class;
+        let nominated = self.framework.handle().nominator().pods_on(node.name());
+        let before = nominated.iter().filter(|other| {
+            other.uid != self.pod.uid && other.template.priority >= self.pod.template.priority
+        });
+        let taken = before.map(|other| of(&other.template.resources.placed, resource));
+        let taken =
+            taken.fold(of(&node.requested_of(class), resource), |sum, it| sum.saturating_add(it));
+        of(&node.allocatable_of(class), resource).saturating_sub(taken)
+    }
+}
+
+/// The amount of a resource by its name.
+fn of(resources: &Resources, name: &str) -> i64 {
+    match name {
+        "cpu" => resources.cpu.0,
+        "memory" => resources.memory.0,
+        "ephemeral-storage" => resources.ephemeral_storage.0,
+        name => resources.scalars.get(name).unwrap_or(0),
     }
 }

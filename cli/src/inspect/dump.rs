@@ -15,9 +15,9 @@ use crate::cluster::{self, Loaded};
 use crate::error::Failure;
 use crate::names::did_you_mean;
 use crate::print;
+use crate::selection::Selection;
 use crate::table::{plain, right, row};
 use crate::text::{cores, count, gib, line};
-use crate::what_if::Selection;
 
 /// Print the cluster as the engine sees it, store by store.
 ///

@@ -19,9 +19,9 @@ use crate::text::count;
 
 use super::difference::{Effects, Outcome, own};
 use super::record::Record;
-use super::selection::zones;
 use super::start::Start;
 use super::{Arguments, fail, key};
+use crate::selection::zones;
 
 /// What fails at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -30,9 +30,7 @@ mod record;
 mod report;
 mod rows;
 mod scale;
-mod selection;
 mod start;
-mod targets;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -52,7 +50,9 @@ use portolan_k8s::{IntOrPercent, PodController};
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
 use crate::policy::{self, ConfigFile};
+use crate::selection::{Nodes, Selection};
 use crate::simulation::{Simulation, closed, event};
+use crate::targets::{self, Finder, Reference, Removal, Scale};
 use crate::text::count;
 use crate::{Output, arguments, cluster, print};
 
@@ -63,10 +63,7 @@ use difference::{Effects, Outcome};
 use drain::Drains;
 use each::Base;
 use record::{End, Record};
-use selection::Nodes;
-pub(crate) use selection::Selection;
 use start::Start;
-use targets::{Finder, Reference, Removal, Scale};
 use upgrade::Upgrade;
 
 /// Simulate changes of nodes and controllers and show where pods would go.
@@ -185,7 +182,7 @@ pub(crate) struct Arguments {
 type Blocked = (Pod, Name, Stays);
 
 /// Maximum number of pods that `--fit-more` tries.
-const MOST: usize = 1_000_000;
+pub(crate) const MOST: usize = 1_000_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let answer = answer(arguments)?;

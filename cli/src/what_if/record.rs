@@ -12,8 +12,10 @@ use portolan::{Cluster, Engine};
 
 use crate::cluster;
 use crate::error::Failure;
+use crate::policy;
 use crate::replacement::{Replacement, Replacements};
 use crate::simulation::{Observer, Rejection, closed};
+use crate::targets::Candidate;
 
 use super::difference::{Fate, Outcome, Preempted, State};
 use super::key;
@@ -187,6 +189,15 @@ impl Record {
         waiting.filter(|history| !history.is_pending).map(|history| &history.pod)
     }
 
+    /// The placed pods, and those that have no node now.
+    pub(super) fn candidates<'r>(
+        &'r self,
+        now: &'r Cluster,
+    ) -> impl Iterator<Item = Candidate<'r>> {
+        let placed = now.nodes().flat_map(|node| node.pods()).map(Candidate::Placed);
+        placed.chain(self.waiting().map(Candidate::Waiting))
+    }
+
     /// Records that the change begins.
     pub(super) fn begin_change(&mut self) {
         for at in &self.waiting {
@@ -242,15 +253,10 @@ impl Record {
     /// Why a pod was never tried.
     fn why_untried(&self, pod: &Pod) -> String {
         let Some((framework, _)) = self.profiles.get(pod) else {
-            return format!(
-                "no profile has schedulerName {:?}: pass --profile, or --config with such a profile",
-                pod.scheduler_name()
-            );
+            return policy::no_profile(pod);
         };
-        match framework.pre_enqueue(pod) {
-            Err(status) => status.to_string(),
-            Ok(()) => "the pod waits for its group".to_owned(),
-        }
+        let why = policy::why_not_queued(framework, pod);
+        why.unwrap_or_else(|| "the pod waits for its group".to_owned())
     }
 }
 

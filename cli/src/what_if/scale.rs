@@ -9,11 +9,11 @@ use portolan_k8s::{PodController, PodFacts};
 use crate::error::Failure;
 use crate::replacement::{is_bare, ordinal, recreated};
 use crate::simulation::{Simulation, closed, event, refused};
+use crate::targets::{Finder, Reference, Removal, Scale, Target};
 
 use super::answer::{Answer, Scaled};
 use super::claims::{claims, renamed};
 use super::record::{End, Record};
-use super::targets::{Finder, Reference, Removal, Scale, Target};
 use super::{enter, volumes};
 
 /// Deletes controllers with their pods, or single pods, at once, as `kubectl delete` does: a pod that
@@ -38,9 +38,9 @@ pub(super) fn remove(
     for removal in removals {
         let targets = match removal {
             Removal::Named(reference) => {
-                vec![finder.find("--remove", reference, &cluster, record)?]
+                vec![finder.find("--remove", reference, record.candidates(&cluster))?]
             }
-            Removal::Labeled(of) => finder.labeled("--remove", of, &cluster, record)?,
+            Removal::Labeled(of) => finder.labeled("--remove", of, record.candidates(&cluster))?,
         };
         for target in targets {
             // A deployment recreates the replica set, and any controller its pods.
@@ -98,7 +98,7 @@ pub(super) fn scale(
     let mut new = Vec::new();
     for Scale { of, replicas } in wanted {
         let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
-        let target = finder.find("--scale", of, &cluster, record)?;
+        let target = finder.find("--scale", of, record.candidates(&cluster))?;
         let Target { namespace, controller, mut pods, .. } = target;
         // A terminating pod is replaced already.
         pods.retain(|pod| pod.deletion_time.is_none());

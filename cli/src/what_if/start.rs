@@ -65,8 +65,7 @@ impl Start {
         terminating.sort_by(|a, b| (a.namespace(), &a.name).cmp(&(b.namespace(), &b.name)));
         let policies = config.policies(&stage.handle)?;
         // Gödel's schedulers share the pods of one scheduler name.
-        let is_for_all =
-            policies.is_for_all || arguments.godel.is_enabled() && policies.profiles.len() == 1;
+        let is_for_all = policies.are_for_all(&arguments.godel);
         let names = policies.profiles.iter().map(|profile| profile.scheduler_name.clone());
         let names: Option<Vec<String>> = (!is_for_all).then(|| names.collect());
         let each = policies.profiles.into_iter().map(|profile| {

@@ -19,8 +19,8 @@ use super::drain::{Drains, cordon};
 use super::fail::remove_nodes;
 use super::model::Model;
 use super::record::Record;
-use super::selection::Selection;
 use super::{Blocked, key};
+use crate::selection::Selection;
 
 /// Parses a number of nodes or a percentage of them.
 pub(super) fn amount(text: &str) -> Result<IntOrPercent, String> {

@@ -338,6 +338,54 @@ fn the_commands_for_files_read_a_running_cluster_too() {
 }
 
 /// Sends a request, and returns the answer.
+#[test]
+fn explain_and_what_if_give_the_message_that_the_scheduler_writes() {
+    let server = cluster();
+    let _running = start(&server);
+    let pod = |name: &str, cpu: &str, more: Value| {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"containers": [
+                {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}},
+            ]},
+        });
+        for (key, value) in more.as_object().expect("fields") {
+            pod["spec"][key] = value.clone();
+        }
+        server.create(&pod).expect("a pod");
+    };
+    let claim = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "none"}}]);
+    pod("large", "9", json!({}));
+    pod("elsewhere", "1", json!({"nodeSelector": {"zone": "z"}}));
+    pod("claim", "1", json!({"volumes": claim}));
+    let message = |name: &str| {
+        let pod = server.get("Pod", "default", name).expect("the pod");
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let scheduled = conditions.into_iter().find(|it| it["type"] == "PodScheduled");
+        scheduled.and_then(|it| it["message"].as_str().map(str::to_owned))
+    };
+    for name in ["large", "elsewhere", "claim"] {
+        until(name, || message(name).is_some());
+        let written = message(name).expect("a message");
+        let url = server.url();
+        let json = |arguments: &[&str]| -> Value {
+            let run = portolan(&[arguments, &["--master", &url, "-o", "json"]].concat());
+            serde_json::from_str(&run.out).unwrap_or_else(|_| panic!("{}", run.err))
+        };
+        let explained = json(&["explain", "--pod", name]);
+        assert_eq!(explained["message"], *written, "{explained}");
+        let answer = json(&["what-if"]);
+        let pending = answer["pending"].as_array().expect("pods");
+        let key = format!("default/{name}");
+        let of = pending.iter().find(|it| it["pod"] == *key).expect("the pod is pending");
+        assert_eq!(of["why"], *written, "{answer}");
+        let groups = json(&["explain", "--pending"]);
+        let groups = groups["groups"].as_array().expect("groups");
+        let of = groups.iter().find(|it| it["pods"] == json!([key])).expect("the pod's group");
+        assert_eq!(of["message"], *written);
+    }
+}
+
 fn ask(address: &str, request: &str) -> Option<String> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).ok()?;

@@ -28,6 +28,45 @@ fn version_has_features_and_target() {
 }
 
 #[test]
+fn quiet_changes_no_result() {
+    // The answers have a note: pods were created.
+    let cluster = file(
+        "quiet",
+        "cluster.yaml",
+        b"apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Node, metadata: {name: a}, status: {allocatable: {cpu: 4, pods: 9}}}
+- {apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 2, selector: {matchLabels: {app: w}},
+   template: {metadata: {labels: {app: w}}, spec: {schedulerName: other, containers: [{name: c}]}}}}
+",
+    );
+    let is_note = |line: &&str| line.starts_with("note: ");
+    let verbs: [(&[&str], bool); 8] = [
+        (&["explain", "-f", &cluster, "--pod", "default/web-0"], true),
+        (&["explain", "-f", &cluster, "--pending"], true),
+        (&["what-if", "-f", &cluster], true),
+        (&["audit", "-f", &cluster], true),
+        (&["dump", "-f", &cluster], true),
+        (&["dump", "-f", &cluster, "--store", "nodes"], true),
+        // The times differ from run to run.
+        (&["replay", "--nodes", &cluster, "--pods", &cluster], false),
+        (&["compare", "--config", "default", "--nodes", &cluster, "--pods", &cluster], false),
+    ];
+    for (verb, is_equal) in verbs {
+        let loud = portolan(verb);
+        let quiet = portolan(&[&["-q"], verb].concat());
+        assert!(loud.code < 2 && quiet.code == loud.code, "{verb:?}: {}", loud.err);
+        assert_eq!(quiet.err.lines().filter(is_note).count(), 0, "{verb:?}");
+        if is_equal {
+            assert_eq!(quiet.out, loud.out, "{verb:?}");
+        }
+        let notes = |out: &str| out.lines().filter(is_note).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(notes(&quiet.out), notes(&loud.out), "{verb:?}");
+    }
+}
+
+#[test]
 fn quiet_omits_notes_but_no_errors() {
     let loud = portolan(&["dump", "-f", CLUSTER]);
     assert!(loud.err.contains("note: "), "{}", loud.err);

@@ -4,15 +4,18 @@
 //! The budget of a manifest has no status. Its pods and their controllers are in the input, so the number of allowed
 //! disruptions follows from `minAvailable` or `maxUnavailable`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::collect::Collected;
 use super::defaults::{Defaulted, object};
 use super::error::{Path, ReadError};
+use super::pod::PodDraft;
 use super::wire_objects as wire;
 use super::wire_pod;
 use super::workloads::{ControllerKind, PodController};
-use portolan::model::{LabelSelector, Name, Object, Pod, PodDisruptionBudget, Template, Uid};
+use portolan::model::{
+    LabelSelector, Name, Object, Pod, PodDisruptionBudget, Requests, Template, Uid,
+};
 
 /// An absolute number or a percentage (`intstr.IntOrString`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,7 +217,7 @@ impl Scales {
     }
 }
 
-/// Facts about the pods of the input that the scheduler does not read, but drains and failures of nodes depend on.
+/// Facts about the pods of the input that the scheduler does not read.
 #[derive(Clone, Debug, Default)]
 pub struct PodFacts {
     not_ready: HashSet<Uid>,
@@ -223,6 +226,10 @@ pub struct PodFacts {
     deletion_costs: HashMap<Uid, i32>,
     /// The seconds that pods stay on a failed node, if they are not the default. `None` is forever.
     stays: HashMap<Uid, Option<i64>>,
+    /// The requests of the containers of pods without a node.
+    requests: HashMap<Uid, Requests>,
+    /// The phases of the finished pods, by namespace and name.
+    finished: BTreeMap<(Name, Name), Name>,
 }
 
 /// The seconds that the API server adds to pods without a toleration of their own (DefaultTolerationSeconds).
@@ -253,6 +260,28 @@ impl PodFacts {
         self.stays.get(pod).copied().unwrap_or(Some(DEFAULT_SECONDS))
     }
 
+    /// Returns the requests of the pod's containers, or `None` if the pod has a node or no manifest of its own.
+    #[must_use]
+    pub fn requests(&self, pod: &Uid) -> Option<&Requests> {
+        self.requests.get(pod)
+    }
+
+    /// Returns an iterator over the pods that have finished, by namespace and name, with their phases `Succeeded` or
+    /// `Failed`. They are not among the pods that were read.
+    pub fn finished(&self) -> impl Iterator<Item = (&(Name, Name), &Name)> {
+        self.finished.iter()
+    }
+
+    pub(super) fn read_requests(&mut self, pod: &PodDraft) {
+        if pod.node_name.is_none() {
+            self.requests.insert(Uid::new(&pod.uid), pod.requests.clone());
+        }
+    }
+
+    pub(super) fn read_finished(&mut self, namespace: Name, name: &str, phase: &str) {
+        self.finished.insert((namespace, name.into()), phase.into());
+    }
+
     pub(super) fn read(&mut self, uid: &str, pod: &wire_pod::Pod<'_>) {
         let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter());
         let is_not_ready =
@@ -281,6 +310,8 @@ impl PodFacts {
         self.not_started.extend(other.not_started);
         self.deletion_costs.extend(other.deletion_costs);
         self.stays.extend(other.stays);
+        self.requests.extend(other.requests);
+        self.finished.extend(other.finished);
     }
 }
 

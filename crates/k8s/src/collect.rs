@@ -188,8 +188,13 @@ impl Collected {
         if wire.metadata.as_ref().is_none_or(|meta| is_unnamed(meta) && !is_generated(meta)) {
             return Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing));
         }
-        if wire.status.as_ref().is_some_and(|s| matches!(&*s.phase, "Succeeded" | "Failed")) {
+        let phase = wire.status.as_ref().map_or("", |status| &*status.phase);
+        if matches!(phase, "Succeeded" | "Failed") {
             self.finished_pods += 1;
+            if let Some(meta) = &wire.metadata {
+                let namespace = Rules::apply(&mut self.defaulted).namespace(&meta.namespace);
+                self.facts.read_finished(namespace, &meta.name, phase);
+            }
             self.finished_uids
                 .push(wire.metadata.as_ref().map_or_else(String::new, |meta| meta.uid.to_string()));
             return Ok(());
@@ -203,6 +208,7 @@ impl Collected {
         self.pods.push(if open {
             Entry::Open(Box::new(draft))
         } else {
+            self.facts.read_requests(&draft);
             Entry::Done(self.templates.share(draft.finish()))
         });
         Ok(())

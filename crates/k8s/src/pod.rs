@@ -261,6 +261,7 @@ fn requests(
             };
             let label = if rules.applies() { format!("spec.{field}[{i}]") } else { String::new() };
             containers.push(Container {
+                name: name(&container.name),
                 kind,
                 image: optional(&container.image),
                 requests: defaults::container_requests(

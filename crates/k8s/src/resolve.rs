@@ -141,6 +141,7 @@ fn resolve_input(
                     let of_pod = claims.iter().map(|it| it.of_pod(&spec.namespace, name, uid));
                     ephemeral_claims.extend(of_pod);
                 }
+                read.facts.read_requests(&draft);
                 read.templates.share(draft.finish())
             }
         });

@@ -17,7 +17,7 @@ use super::wire_objects as wire;
 use super::wire_pod;
 use portolan::model::{
     LabelSelector, Labels, Name, Node, NodeSelector, NodeSelectorTerm, ObjectKind, Operator,
-    OwnerReference, PersistentVolumeClaim, Pod, Requirement, TaintEffect, Toleration,
+    OwnerReference, PersistentVolumeClaim, Pod, Requests, Requirement, TaintEffect, Toleration,
     TolerationOperator, VolumeSource, Workload,
 };
 
@@ -57,7 +57,8 @@ impl ControllerKind {
     }
 
     /// Returns the kind that owns the pods: deployments create replica sets, and cron jobs create jobs.
-    pub(super) fn of_owner(self) -> ControllerKind {
+    #[must_use]
+    pub fn of_owner(self) -> ControllerKind {
         match self {
             ControllerKind::Deployment => ControllerKind::ReplicaSet,
             ControllerKind::CronJob => ControllerKind::Job,
@@ -106,6 +107,12 @@ pub struct PodController {
 }
 
 impl PodController {
+    /// Returns the requests of the containers of its pods.
+    #[must_use]
+    pub fn requests(&self) -> &Requests {
+        &self.draft.requests
+    }
+
     /// Returns the workload that owns its pods, if the kind is a workload.
     #[must_use]
     pub fn workload(&self) -> Option<Workload> {

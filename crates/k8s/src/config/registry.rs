@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use portolan::framework::{Handle, Plugin};
-use portolan::plugins::{default_plugin, default_plugins};
+use portolan::plugins::{DynamicResources, default_plugin, default_plugins};
 
 use super::args;
 
@@ -239,6 +239,23 @@ impl Registry {
         registry.left_out = LEFT_OUT.map(str::to_owned).into();
         registry.equivalents =
             EQUIVALENTS.map(|(name, here)| (name.to_owned(), here.to_owned())).into();
+        registry
+    }
+
+    /// Like [`Registry::in_tree`], with DynamicResources before DefaultPreemption in the default profile. The messages of
+    /// pods that fit nowhere are then those of a cluster's scheduler, and pods with resource claims are rejected with a
+    /// message instead of an error.
+    #[must_use]
+    pub fn of_cluster() -> Registry {
+        let mut registry = Registry::in_tree();
+        let name = DynamicResources.name();
+        registry.left_out.remove(name);
+        let make =
+            |_: PluginArgs<'_>, _: &Handle| Ok(Box::new(DynamicResources) as Box<dyn Plugin>);
+        registry.factories.insert(name.to_owned(), Box::new(make));
+        let profile = &mut registry.profile;
+        let before = profile.iter().position(|(name, _)| name == "DefaultPreemption");
+        profile.insert(before.unwrap_or(profile.len()), (name.to_owned(), 0));
         registry
     }
 

@@ -4,11 +4,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
 
-use portolan::framework::{Extender, Framework, FrameworkError, Handle, Plugin};
+use portolan::framework::{Extender, Framework, FrameworkError, Handle};
 use portolan::model::Name;
-use portolan::plugins::DynamicResources;
 use portolan_k8s::config::{
-    ConfigError, Configuration, ExtenderConfig, PluginArgs, ProcessSettings, Profile, Registry,
+    ConfigError, Configuration, ExtenderConfig, ProcessSettings, Profile, Registry,
 };
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::runtime::Handle as Runtime;
@@ -18,22 +17,14 @@ use crate::extender::{HttpExtender, HttpExtenderError};
 use crate::mirror::{RawKinds, RawObjects};
 use crate::write::Writes;
 
-const NAME: &str = "DynamicResources";
-
-/// Returns the registry of a cluster's schedulers: the in-tree plugins, with kube-scheduler's default profile.
-/// DynamicResources comes before DefaultPreemption. The profile lacks GangScheduling, whose feature gate is off in
-/// kube-scheduler and whose PodGroups are not mirrored, and Gödel's PodLauncher.
+/// Returns the registry of a cluster's schedulers: kube-scheduler's plugins and default profile. The profile lacks
+/// GangScheduling, whose feature gate is off in kube-scheduler and whose PodGroups are not mirrored, and Gödel's
+/// PodLauncher.
 pub(crate) fn registry() -> Registry {
-    let mut registry = Registry::in_tree();
-    let make = |_: PluginArgs<'_>, _: &Handle| Ok(Box::new(DynamicResources) as Box<dyn Plugin>);
-    // The name is free: the in-tree registry only leaves it out.
-    if registry.register(NAME, make).is_ok() {
-        let mut profile = registry.default_profile().to_vec();
-        profile.retain(|(name, _)| name != "GangScheduling" && name != "PodLauncher");
-        let before = profile.iter().position(|(name, _)| name == "DefaultPreemption");
-        profile.insert(before.unwrap_or(profile.len()), (NAME.to_owned(), 0));
-        registry.set_default_profile(profile);
-    }
+    let mut registry = Registry::of_cluster();
+    let mut profile = registry.default_profile().to_vec();
+    profile.retain(|(name, _)| name != "GangScheduling" && name != "PodLauncher");
+    registry.set_default_profile(profile);
     registry
 }
 

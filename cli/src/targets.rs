@@ -2,16 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan::Cluster;
+use portolan::PodInfo;
 use portolan::model::{Name, Pod, Template};
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::Failure;
 use crate::names::similar;
 
-use super::record::Record;
-use super::selection::{Selection, is_selector};
-
+use crate::selection::{Selection, is_selector};
 /// The kinds that can be named, with the names that kubectl accepts for them: singular, plural, short.
 const KINDS: [(&str, &[&str]); 7] = [
     ("Pod", &["pod", "pods", "po"]),
@@ -25,11 +23,11 @@ const KINDS: [(&str, &[&str]); 7] = [
 
 /// A named controller or pod.
 #[derive(Clone, Debug)]
-pub(super) struct Reference {
-    pub(super) kind: &'static str,
+pub(crate) struct Reference {
+    pub(crate) kind: &'static str,
     /// kubectl's name of the kind, in the plural.
     resource: &'static str,
-    pub(super) name: Name,
+    pub(crate) name: Name,
     /// The text of the option.
     text: String,
 }
@@ -47,7 +45,7 @@ fn known_kind(text: &str) -> Result<(&'static str, &'static str), String> {
 }
 
 impl Reference {
-    pub(super) fn parse(text: &str) -> Result<Reference, String> {
+    pub(crate) fn parse(text: &str) -> Result<Reference, String> {
         let (kind, name) = text
             .split_once('/')
             .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'))
@@ -57,17 +55,17 @@ impl Reference {
     }
 
     /// Whether the reference names the controller, in its namespace or another.
-    pub(super) fn is_of(&self, controller: &PodController) -> bool {
+    pub(crate) fn is_of(&self, controller: &PodController) -> bool {
         (self.kind, &self.name) == (controller.kind.as_str(), &controller.name)
     }
 
-    pub(super) fn is_same(&self, other: &Reference) -> bool {
+    pub(crate) fn is_same(&self, other: &Reference) -> bool {
         (self.kind, &self.name) == (other.kind, &other.name)
     }
 }
 
 /// Parses the name of a node, which kubectl also accepts as `node/NAME`.
-pub(super) fn node(text: &str) -> Result<String, String> {
+pub(crate) fn node(text: &str) -> Result<String, String> {
     let name = match text.split_once('/') {
         Some(("node" | "nodes" | "no", name)) => name,
         Some(_) => return Err("pass the name of a node, such as n1 or node/n1".to_owned()),
@@ -86,14 +84,14 @@ pub(super) fn node(text: &str) -> Result<String, String> {
 
 /// Objects to delete.
 #[derive(Clone, Debug)]
-pub(super) enum Removal {
+pub(crate) enum Removal {
     Named(Reference),
     Labeled(Labeled),
 }
 
 /// The objects of a kind with certain labels.
 #[derive(Clone, Debug)]
-pub(super) struct Labeled {
+pub(crate) struct Labeled {
     kind: &'static str,
     resource: &'static str,
     labels: Selection,
@@ -101,7 +99,7 @@ pub(super) struct Labeled {
 }
 
 impl Removal {
-    pub(super) fn parse(text: &str) -> Result<Removal, String> {
+    pub(crate) fn parse(text: &str) -> Result<Removal, String> {
         match text.split_once('/') {
             Some((kind, labels)) if !kind.is_empty() && is_selector(labels) => {
                 let (kind, resource) = known_kind(kind)?;
@@ -112,14 +110,14 @@ impl Removal {
         }
     }
 
-    pub(super) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Removal::Named(Reference { kind, .. }) | Removal::Labeled(Labeled { kind, .. }) => kind,
         }
     }
 
     /// Whether the controller is deleted, if its namespace is not excluded.
-    pub(super) fn covers(&self, controller: &PodController) -> bool {
+    pub(crate) fn covers(&self, controller: &PodController) -> bool {
         match self {
             Removal::Named(reference) => reference.is_of(controller),
             Removal::Labeled(Labeled { kind, labels, .. }) => {
@@ -131,13 +129,13 @@ impl Removal {
 
 /// A controller and its new number of pods.
 #[derive(Clone, Debug)]
-pub(super) struct Scale {
-    pub(super) of: Reference,
-    pub(super) replicas: usize,
+pub(crate) struct Scale {
+    pub(crate) of: Reference,
+    pub(crate) replicas: usize,
 }
 
 impl Scale {
-    pub(super) fn parse(text: &str) -> Result<Scale, String> {
+    pub(crate) fn parse(text: &str) -> Result<Scale, String> {
         const FORM: &str = "pass KIND/NAME=N, such as deployment/web=5";
         let (of, replicas) = text.split_once('=').ok_or(FORM)?;
         let of = Reference::parse(of)?;
@@ -148,21 +146,51 @@ impl Scale {
                 of.kind
             ));
         }
-        let replicas = replicas.parse().ok().filter(|replicas| *replicas <= super::MOST);
-        let replicas = replicas
-            .ok_or_else(|| format!("N must be a number from 0 to {}: {FORM}", super::MOST))?;
+        let replicas = replicas.parse().ok().filter(|replicas| *replicas <= crate::what_if::MOST);
+        let replicas = replicas.ok_or_else(|| {
+            format!("N must be a number from 0 to {}: {FORM}", crate::what_if::MOST)
+        })?;
         Ok(Scale { of, replicas })
     }
 }
 
 /// The objects of the cluster that a reference names.
-pub(super) struct Target<'c> {
-    pub(super) namespace: Name,
-    pub(super) name: Name,
+pub(crate) struct Target<'c> {
+    pub(crate) namespace: Name,
+    pub(crate) name: Name,
     /// The controller itself, if it is in the input.
-    pub(super) controller: Option<&'c PodController>,
+    pub(crate) controller: Option<&'c PodController>,
     /// The pods, with the nodes of those that are placed, in the order of their names.
-    pub(super) pods: Vec<Pod>,
+    pub(crate) pods: Vec<Pod>,
+}
+
+/// A pod among which targets are found.
+pub(crate) enum Candidate<'p> {
+    Placed(PodInfo<'p>),
+    Waiting(&'p Pod),
+}
+
+impl Candidate<'_> {
+    fn template(&self) -> &Template {
+        match self {
+            Candidate::Placed(pod) => pod.template(),
+            Candidate::Waiting(pod) => &pod.template,
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Candidate::Placed(pod) => pod.name(),
+            Candidate::Waiting(pod) => &pod.name,
+        }
+    }
+
+    fn to_pod(&self) -> Pod {
+        match self {
+            Candidate::Placed(pod) => pod.to_pod(),
+            Candidate::Waiting(pod) => Pod { node_name: None, ..Pod::clone(pod) },
+        }
+    }
 }
 
 impl<'c> Target<'c> {
@@ -194,20 +222,19 @@ fn refuse_several<'n>(
 }
 
 /// Finds targets in a cluster.
-pub(super) struct Finder<'c> {
-    pub(super) controllers: &'c [PodController],
-    pub(super) scales: &'c Scales,
-    pub(super) namespace: Option<&'c str>,
+pub(crate) struct Finder<'c> {
+    pub(crate) controllers: &'c [PodController],
+    pub(crate) scales: &'c Scales,
+    pub(crate) namespace: Option<&'c str>,
 }
 
 impl<'c> Finder<'c> {
     /// Finds the controller or pod with its pods. O(pods).
-    pub(super) fn find(
+    pub(crate) fn find<'p>(
         &self,
         option: &str,
         reference: &Reference,
-        cluster: &Cluster,
-        record: &Record,
+        pods: impl Iterator<Item = Candidate<'p>>,
     ) -> Result<Target<'c>, Failure> {
         let mut found: BTreeMap<Name, Target<'c>> = BTreeMap::new();
         let mut names: BTreeSet<Name> = BTreeSet::new();
@@ -217,10 +244,11 @@ impl<'c> Finder<'c> {
                 found.insert(controller.namespace.clone(), Target::of(controller));
             }
         }
-        self.each_pod(reference.kind, cluster, record, |namespace, name, _, pod| {
+        self.each_pod(reference.kind, pods, |name, pod| {
             if *name == *reference.name {
+                let namespace = &pod.template().namespace;
                 let target = found.entry(namespace.clone());
-                target.or_insert_with(|| Target::called(namespace, &name)).pods.push(pod());
+                target.or_insert_with(|| Target::called(namespace, &name)).pods.push(pod.to_pod());
             }
             names.insert(name);
         });
@@ -235,12 +263,11 @@ impl<'c> Finder<'c> {
     }
 
     /// Finds the controllers or pods with certain labels, with their pods. O(pods).
-    pub(super) fn labeled(
+    pub(crate) fn labeled<'p>(
         &self,
         option: &str,
         wanted: &Labeled,
-        cluster: &Cluster,
-        record: &Record,
+        pods: impl Iterator<Item = Candidate<'p>>,
     ) -> Result<Vec<Target<'c>>, Failure> {
         let Labeled { kind, labels, text, resource } = wanted;
         let mut found: BTreeMap<(Name, Name), Target<'c>> = BTreeMap::new();
@@ -248,13 +275,15 @@ impl<'c> Finder<'c> {
             let key = (controller.namespace.clone(), controller.name.clone());
             found.insert(key, Target::of(controller));
         }
-        self.each_pod(kind, cluster, record, |namespace, name, template, pod| {
-            let key = (namespace.clone(), name);
+        self.each_pod(kind, pods, |name, pod| {
+            let template = pod.template();
+            let key = (template.namespace.clone(), name);
             if *kind == "Pod" && labels.selects_labels(&template.labels) {
-                let target = Target { pods: vec![pod()], ..Target::called(namespace, &key.1) };
+                let pods = vec![pod.to_pod()];
+                let target = Target { pods, ..Target::called(&template.namespace, &key.1) };
                 found.insert(key, target);
             } else if let Some(target) = found.get_mut(&key) {
-                target.pods.push(pod());
+                target.pods.push(pod.to_pod());
             }
         });
         let namespaces: BTreeSet<&Name> = found.keys().map(|(namespace, _)| namespace).collect();
@@ -276,26 +305,17 @@ impl<'c> Finder<'c> {
         of_kind.filter(|it| self.is_wanted(&it.namespace))
     }
 
-    /// Calls `consider` for each pod that is, or belongs to, an object of the kind, with the object's namespace and name.
-    fn each_pod(
+    /// Calls `consider` for each pod that is, or belongs to, an object of the kind, with the object's name.
+    fn each_pod<'p>(
         &self,
         kind: &'static str,
-        cluster: &Cluster,
-        record: &Record,
-        mut consider: impl FnMut(&Name, Name, &Template, &dyn Fn() -> Pod),
+        pods: impl Iterator<Item = Candidate<'p>>,
+        mut consider: impl FnMut(Name, &Candidate<'p>),
     ) {
-        let mut one = |template: &Template, pod: &str, make: &dyn Fn() -> Pod| {
-            if self.is_wanted(&template.namespace)
-                && let Some(name) = self.name_of(kind, template, pod)
-            {
-                consider(&template.namespace, name, template, make);
+        for pod in pods.filter(|pod| self.is_wanted(&pod.template().namespace)) {
+            if let Some(name) = self.name_of(kind, pod.template(), pod.name()) {
+                consider(name, &pod);
             }
-        };
-        for info in cluster.nodes().flat_map(|node| node.pods()) {
-            one(info.template(), info.name(), &|| info.to_pod());
-        }
-        for pod in record.waiting() {
-            one(&pod.template, &pod.name, &|| Pod { node_name: None, ..pod.clone() });
         }
     }
 

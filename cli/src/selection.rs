@@ -8,16 +8,16 @@ use portolan::model::{LabelLookup, Name, Node, NodeSelectorTerm, Operator, Requi
 use crate::error::Failure;
 use crate::names::did_you_mean;
 
-use super::targets;
+use crate::targets;
 
 /// A name, or a label selector in its place: names contain none of the characters that distinguish a selector.
-pub(super) fn is_selector(text: &str) -> bool {
+pub(crate) fn is_selector(text: &str) -> bool {
     text.contains(['=', '!', '(', ' '])
 }
 
 /// Nodes by name or by their labels.
 #[derive(Clone, Debug)]
-pub(super) enum Nodes {
+pub(crate) enum Nodes {
     Named(String),
     Labeled(Selection),
     /// The nodes of a zone.
@@ -26,19 +26,19 @@ pub(super) enum Nodes {
 
 impl Nodes {
     /// Parses a name, `node/NAME` or a label selector.
-    pub(super) fn parse(text: &str) -> Result<Nodes, String> {
+    pub(crate) fn parse(text: &str) -> Result<Nodes, String> {
         match is_selector(text) {
             true => Selection::parse(text).map(Nodes::Labeled),
             false => targets::node(text).map(Nodes::Named),
         }
     }
 
-    pub(super) fn zone(name: &str) -> Result<Nodes, String> {
+    pub(crate) fn zone(name: &str) -> Result<Nodes, String> {
         Ok(Nodes::Zone(name.to_owned()))
     }
 
     /// The names of the nodes. A name is not looked up. O(nodes).
-    pub(super) fn names(&self, cluster: &Cluster) -> Result<Vec<String>, Failure> {
+    pub(crate) fn names(&self, cluster: &Cluster) -> Result<Vec<String>, Failure> {
         let name = |node: &Arc<Node>| node.name.to_string();
         match self {
             Nodes::Named(name) => Ok(vec![name.clone()]),
@@ -62,7 +62,7 @@ impl Nodes {
 }
 
 /// The zone of a node, by the label and by its former name.
-pub(super) fn zones(node: &Node) -> impl Iterator<Item = &str> {
+pub(crate) fn zones(node: &Node) -> impl Iterator<Item = &str> {
     const LABELS: [&str; 2] =
         ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
     LABELS.into_iter().filter_map(|key| node.labels.get(key))
@@ -94,7 +94,7 @@ impl Selection {
     }
 
     /// The selected nodes in the order of the cluster, at least one.
-    pub(super) fn nodes(&self, cluster: &Cluster, option: &str) -> Result<Vec<Arc<Node>>, Failure> {
+    pub(crate) fn nodes(&self, cluster: &Cluster, option: &str) -> Result<Vec<Arc<Node>>, Failure> {
         let nodes = cluster.nodes().filter_map(|info| info.node().cloned());
         let nodes: Vec<_> = nodes.filter(|node| self.selects(node)).collect();
         if nodes.is_empty() {

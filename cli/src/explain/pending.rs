@@ -1,0 +1,187 @@
+//! `portolan explain --pending`: all pending pods, by controller and cause.
+
+use std::collections::{BTreeMap, HashMap};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use portolan::Cluster;
+use portolan::model::{Name, Pod, Template, VolumeSource};
+use portolan_k8s::Scales;
+use serde_json::{Value, json};
+
+use super::schedulers::{Schedulers, Why};
+use super::{Arguments, Form, export, report};
+use crate::cluster::Loaded;
+use crate::error::Failure;
+use crate::intake::Intake;
+use crate::print;
+use crate::table::{plain, row};
+use crate::text::{count, line};
+
+/// Why pods are pending, or on how many nodes each of them fits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    Fits(usize),
+    Rejected(String),
+}
+
+/// Pending pods of one controller and one cause, with the same text.
+struct Group {
+    /// The kind, namespace and name of the controller, or the pod's own.
+    of: String,
+    cause: Cause,
+    pods: Vec<Name>,
+}
+
+pub(super) fn run(arguments: &Arguments, loaded: Loaded) -> Result<ExitCode, Failure> {
+    let Loaded { writer, mut pending, controllers, mut notes, intake, .. } = loaded;
+    let mut schedulers = Schedulers::new(arguments)?;
+    notes.append(&mut schedulers.notes);
+    schedulers.prepare(writer.cluster(), pending.iter());
+    if let Some(namespace) = &arguments.namespace {
+        pending.retain(|pod| **pod.namespace() == **namespace);
+    }
+    let groups = groups(&schedulers, writer.cluster(), &Scales::of(&controllers), &pending);
+    print(&match arguments.output {
+        Form::Table => table(&groups, &notes),
+        Form::Json => json(&groups, &notes, &intake).to_string(),
+        Form::Csv => csv(&groups)?,
+    })?;
+    if arguments.output != Form::Json {
+        intake.print();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The groups, those with most pods first. Pods of one template are evaluated once. O(templates × nodes + pods).
+fn groups(
+    schedulers: &Schedulers,
+    cluster: &Cluster,
+    scales: &Scales,
+    pending: &[Pod],
+) -> Vec<Group> {
+    let mut known: HashMap<Arc<Template>, Cause> = HashMap::new();
+    let mut groups: BTreeMap<(String, Cause), Vec<Name>> = BTreeMap::new();
+    for pod in pending {
+        let is_ephemeral = |it: &VolumeSource| matches!(it, VolumeSource::Ephemeral { .. });
+        let is_like_others = pod.deletion_time.is_none()
+            && pod.nominated_node_name.is_none()
+            && !pod.template.volumes.iter().any(is_ephemeral);
+        let found = known.get(&pod.template).filter(|_| is_like_others).cloned();
+        let cause = found.unwrap_or_else(|| cause(schedulers, cluster, pod));
+        if is_like_others {
+            known.entry(pod.template.clone()).or_insert_with(|| cause.clone());
+        }
+        let of = match scales.scaled(&pod.template) {
+            Some((kind, namespace, name)) => format!("{kind} {namespace}/{name}"),
+            None => format!("Pod {}", pod.key()),
+        };
+        groups.entry((of, cause)).or_default().push(pod.key());
+    }
+    let group = |((of, cause), pods)| Group { of, cause, pods };
+    let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.pods.len()));
+    groups
+}
+
+fn cause(schedulers: &Schedulers, cluster: &Cluster, pod: &Pod) -> Cause {
+    match schedulers.why(cluster, pod) {
+        Some(Why { message, .. }) => Cause::Rejected(message),
+        None => {
+            let fits = schedulers.framework_of(pod).map(|framework| {
+                let verdicts = framework.evaluate(cluster, pod).nodes;
+                verdicts.values().filter(|verdict| verdict.status.is_none()).count()
+            });
+            Cause::Fits(fits.unwrap_or(0))
+        }
+    }
+}
+
+impl Group {
+    fn fits_on(&self) -> usize {
+        match self.cause {
+            Cause::Fits(nodes) => nodes,
+            Cause::Rejected(_) => 0,
+        }
+    }
+
+    fn message(&self) -> Option<&str> {
+        match &self.cause {
+            Cause::Fits(_) => None,
+            Cause::Rejected(message) => Some(message),
+        }
+    }
+
+    fn text(&self) -> String {
+        match &self.cause {
+            Cause::Fits(nodes) => format!("fits on {}", count(*nodes, "node")),
+            Cause::Rejected(message) => message.clone(),
+        }
+    }
+}
+
+fn table(groups: &[Group], notes: &[String]) -> String {
+    let of = |is: &dyn Fn(&Group) -> bool| -> usize {
+        groups.iter().filter(|group| is(group)).map(|group| group.pods.len()).sum()
+    };
+    let (all, fit) = (of(&|_| true), of(&|group| group.message().is_none()));
+    let mut text = match (all, fit) {
+        (0, _) => "no pods are pending".to_owned(),
+        (_, 0) => format!("{} pending, none of which fits", count(all, "pod")),
+        _ if fit == all => format!("{} pending, each of which fits alone", count(all, "pod")),
+        _ => {
+            let fits =
+                if fit == 1 { "1 fits alone".to_owned() } else { format!("{fit} fit alone") };
+            format!("{} pending, of which {fits}", count(all, "pod"))
+        }
+    };
+    text.push('\n');
+    if all > 0 {
+        let mut table = plain(["pods", "of", "examples", "cause"]);
+        for group in groups {
+            let examples: Vec<&str> = group.pods.iter().map(|pod| &**pod).collect();
+            let examples = report::some(&examples);
+            table.add_row(row([
+                group.pods.len().to_string(),
+                group.of.clone(),
+                examples,
+                group.text(),
+            ]));
+        }
+        text.push('\n');
+        text.push_str(&table.trim_fmt());
+        text.push('\n');
+    }
+    for note in notes {
+        text.push_str("\nnote: ");
+        text.push_str(&line(note));
+    }
+    text.trim_end().to_owned()
+}
+
+fn json(groups: &[Group], notes: &[String], intake: &Intake) -> Value {
+    let each = groups.iter().map(|group| {
+        json!({
+            "of": group.of,
+            "pods": group.pods.iter().map(|pod| &**pod).collect::<Vec<_>>(),
+            "fits_on": group.fits_on(),
+            "message": group.message(),
+        })
+    });
+    json!({
+        "version": export::VERSION,
+        "pending": groups.iter().map(|group| group.pods.len()).sum::<usize>(),
+        "groups": each.collect::<Vec<_>>(),
+        "notes": notes,
+        "input": intake.json(),
+    })
+}
+
+fn csv(groups: &[Group]) -> Result<String, Failure> {
+    let header = ["pods", "of", "fits_on", "message"].map(str::to_owned).to_vec();
+    let rows = groups.iter().map(|group| {
+        let message = group.message().unwrap_or_default().to_owned();
+        vec![group.pods.len().to_string(), group.of.clone(), group.fits_on().to_string(), message]
+    });
+    export::rows(std::iter::once(header).chain(rows))
+}
