@@ -4,11 +4,12 @@
 //! The budget of a manifest has no status. Its pods and their controllers are in the input, so the number of allowed
 //! disruptions follows from `minAvailable` or `maxUnavailable`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::collect::Collected;
 use super::defaults::{Defaulted, object};
 use super::error::{Path, ReadError};
+use super::node::name;
 use super::wire_objects as wire;
 use super::wire_pod;
 use super::workloads::{ControllerKind, PodController};
@@ -187,6 +188,8 @@ pub struct PodFacts {
     deletion_costs: HashMap<Uid, i32>,
     /// The seconds that pods stay on a failed node, if they are not the default. `None` is forever.
     stays: HashMap<Uid, Option<i64>>,
+    /// The pods that name each class, by the class's kind and name.
+    classes: BTreeMap<(&'static str, Name), Vec<Uid>>,
 }
 
 /// The seconds that the API server adds to pods without a toleration of their own (DefaultTolerationSeconds).
@@ -217,6 +220,12 @@ impl PodFacts {
         self.stays.get(pod).copied().unwrap_or(Some(DEFAULT_SECONDS))
     }
 
+    /// Returns the priority classes and runtime classes that pods name, by kind and name, with these pods.
+    #[must_use]
+    pub fn classes(&self) -> &BTreeMap<(&'static str, Name), Vec<Uid>> {
+        &self.classes
+    }
+
     pub(super) fn read(&mut self, uid: &str, pod: &wire_pod::Pod<'_>) {
         let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter());
         let is_not_ready =
@@ -238,6 +247,15 @@ impl PodFacts {
         if seconds != Some(DEFAULT_SECONDS) {
             self.stays.insert(Uid::new(uid), seconds);
         }
+        if let Some(spec) = &pod.spec {
+            let classes = [
+                ("PriorityClass", &spec.priority_class_name),
+                ("RuntimeClass", &spec.runtime_class_name),
+            ];
+            for (kind, class) in classes.into_iter().filter(|(_, class)| !class.is_empty()) {
+                self.classes.entry((kind, name(class))).or_default().push(Uid::new(uid));
+            }
+        }
     }
 
     pub(super) fn merge(&mut self, other: PodFacts) {
@@ -245,6 +263,9 @@ impl PodFacts {
         self.not_started.extend(other.not_started);
         self.deletion_costs.extend(other.deletion_costs);
         self.stays.extend(other.stays);
+        for (class, pods) in other.classes {
+            self.classes.entry(class).or_default().extend(pods);
+        }
     }
 }
 
