@@ -102,7 +102,7 @@ fn examine(
 ) -> Result<Audit, Failure> {
     let mut findings = Findings::default();
     contents.notes.extend(policies.notes.iter().cloned());
-    let rules = Rules::new(policies)?;
+    let rules = Rules::new(policies);
     references::take_duplicates(contents.objects_mut(), &mut findings);
     references::check(contents.objects_mut(), &mut findings);
     references::check_terminating(contents.objects_mut(), now, &mut findings);

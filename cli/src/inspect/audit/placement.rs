@@ -1,63 +1,81 @@
 //! Findings about rules that placed pods violate on their nodes. Pods are allowed to drift: the rules hold when a pod is
 //! scheduled, except that a taint with effect NoExecute evicts pods.
 //!
-//! Each pod is evaluated by the filters of its profile on its own node, as if it were not there. The pods of a template
-//! share the counts of spread constraints and affinity: a pod is taken out of the counts and put back.
+//! Each pod is evaluated by the filters of its profile on its own node, in a fork without the pod. Pods for which a
+//! filter reads the same data share its counts, from which the pod is subtracted. The pods of a StatefulSet have labels
+//! of their own, so labels that no selector reads are left out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::framework::{Cycle, CycleState, Filters, Framework, Point, Status};
-use portolan::model::{Pod, TaintEffect, Template};
+use portolan::framework::{Cycle, CycleState, Incremental, Point, PreFilter, Status};
+use portolan::model::{
+    LabelSelector, Labels, Name, Pod, PodAffinityTerm, PodSpec, TaintEffect, Template,
+};
 use portolan::{Cluster, NodeInfo};
 
 use super::finding::{Findings, Kind};
 use super::nodes::Placed;
-use crate::error::Failure;
 use crate::policy::{Policies, Profile};
 
-/// The plugins whose rules pods may violate. NodeAffinity is last: its PreFilter may end the others.
-const PLUGINS: [&str; 3] = ["PodTopologySpread", "InterPodAffinity", "NodeAffinity"];
+/// The rules of placed pods: the plugins of the profiles.
+pub(super) struct Rules(Policies);
 
-/// The frameworks of the profiles, reduced to these plugins.
-pub(super) struct Rules {
-    profiles: Vec<(String, Framework)>,
-    is_for_all: bool,
-}
+/// A plugin, and the parts of a pod that its filter reads; `None` if the pod has no such rules.
+type Reduced = (&'static str, fn(&PodSpec, Labels) -> Option<PodSpec>);
+
+const PLUGINS: [Reduced; 3] = [
+    ("NodeAffinity", |of, _| {
+        let is_anywhere = of.node_selector.is_empty() && of.node_affinity.is_none();
+        (!is_anywhere).then(|| PodSpec {
+            node_selector: of.node_selector.clone(),
+            node_affinity: of.node_affinity.clone(),
+            ..PodSpec::default()
+        })
+    }),
+    ("InterPodAffinity", |of, labels| {
+        Some(PodSpec {
+            namespace: of.namespace.clone(),
+            labels,
+            pod_affinity: of.pod_affinity.clone(),
+            pod_anti_affinity: of.pod_anti_affinity.clone(),
+            ..PodSpec::default()
+        })
+    }),
+    ("PodTopologySpread", |of, labels| {
+        Some(PodSpec {
+            namespace: of.namespace.clone(),
+            labels,
+            topology_spread: of.topology_spread.clone(),
+            node_selector: of.node_selector.clone(),
+            node_affinity: of.node_affinity.clone(),
+            tolerations: of.tolerations.clone(),
+            // For default constraints.
+            owners: of.owners.clone(),
+            ..PodSpec::default()
+        })
+    }),
+];
 
 impl Rules {
-    pub(super) fn new(policies: Policies) -> Result<Rules, Failure> {
-        let reduced = |profile: Profile| {
-            let Profile { framework, scheduler_name, .. } = profile;
-            let enabled = framework.plugins_at(Point::Filter).map(|(plugin, _)| plugin.name());
-            let enabled: Vec<&str> = enabled.collect();
-            let plugins: Vec<&str> =
-                PLUGINS.into_iter().filter(|plugin| enabled.contains(plugin)).collect();
-            let framework = framework
-                .with_plugins_at(Point::PreFilter, &plugins)
-                .and_then(|framework| framework.with_plugins_at(Point::Filter, &plugins))
-                .map_err(|error| Failure::Usage(error.to_string()))?;
-            Ok((scheduler_name, framework))
-        };
-        let profiles =
-            policies.profiles.into_iter().map(reduced).collect::<Result<_, Failure>>()?;
-        Ok(Rules { profiles, is_for_all: policies.is_for_all })
+    pub(super) fn new(policies: Policies) -> Rules {
+        Rules(policies)
     }
 
-    /// Whether a profile schedules the pod.
-    fn has(&self, pod: &Pod) -> bool {
-        self.is_for_all || self.profiles.iter().any(|(name, _)| *name == pod.scheduler_name())
-    }
-
-    /// The framework of the pod's profile; that of the first profile for pods of other schedulers.
-    fn framework(&self, pod: &Pod) -> Option<&Framework> {
-        let own = self.profiles.iter().find(|(name, _)| *name == pod.scheduler_name());
-        own.or(self.profiles.first()).map(|(_, framework)| framework)
+    /// The profile of the pod; the first one for pods of other schedulers.
+    fn profile(&self, pod: &Pod) -> Option<usize> {
+        let profiles = &self.0.profiles;
+        let own = profiles.iter().position(|it| it.scheduler_name == pod.scheduler_name());
+        own.or_else(|| (!profiles.is_empty()).then_some(0))
     }
 
     /// Pending pods that no profile schedules.
     pub(super) fn check_profiles(&self, pending: &[Pod], findings: &mut Findings) {
-        for pod in pending.iter().filter(|pod| !self.has(pod)) {
+        let has = |pod: &Pod| {
+            let mut profiles = self.0.profiles.iter();
+            self.0.is_for_all || profiles.any(|it| it.scheduler_name == pod.scheduler_name())
+        };
+        for pod in pending.iter().filter(|pod| !has(pod)) {
             let name = pod.scheduler_name();
             let problem =
                 format!("waits for the scheduler {name:?}, for which there is no profile");
@@ -65,61 +83,119 @@ impl Rules {
         }
     }
 
-    /// Rules that placed pods violate. O(pods), plus O(nodes) for each template with such rules.
+    /// Rules that placed pods violate. O(pods), and O(pods) for each set of rules that counts pods.
     pub(super) fn check(&self, cluster: &Cluster, placed: &[Placed<'_>], findings: &mut Findings) {
         // A terminating pod is leaving, and a ghost has no labels or taints.
         let stays =
             |(pod, info): &Placed<'_>| pod.deletion_time.is_none() && info.node().node().is_some();
-        let stays = placed.iter().copied().filter(stays);
-        for pods in by_template(stays, |(pod, _)| &pod.template) {
+        let templates: Vec<_> =
+            by_template(placed.iter().copied().filter(stays), |(pod, _)| &pod.template).collect();
+        let first = |pods: &Vec<Placed<'_>>| pods.first().map(|(pod, _)| pod.template.clone());
+        let read = selected_keys(cluster, templates.iter().filter_map(first));
+        let mut groups: HashMap<(usize, &str, Arc<Template>), Vec<Placed<'_>>> = HashMap::new();
+        for pods in &templates {
+            pods.iter().for_each(|(pod, info)| check_taints(pod, info.node(), findings));
             let Some((first, _)) = pods.first() else { continue };
-            let Some(framework) = self.framework(first) else { continue };
-            let state = CycleState::default();
-            let filters = framework.pre_filter(Cycle::new(cluster, first, &state));
-            let mut without = filters.extend();
-            for (pod, info) in &pods {
-                let node = info.node();
-                check_taints(pod, node, findings);
-                let rejections = match filters.are_local() {
-                    true => filters.filter_all(node),
-                    false => without_pod(&mut without, cluster, pod, node),
-                };
-                let named =
-                    filters.rejected().into_iter().filter(|status| status.code.is_rejection());
-                for status in named.chain(&rejections) {
-                    report(status, pod, node, findings);
+            let Some(profile) = self.profile(first) else { continue };
+            let labels = first.template.labels.iter().filter(|(key, _)| read.contains(*key));
+            let labels: Labels = labels.collect();
+            for (plugin, reduce) in PLUGINS {
+                if let Some(spec) = reduce(&first.template, labels.clone()) {
+                    let group = groups.entry((profile, plugin, Template::new(spec))).or_default();
+                    group.extend(pods);
                 }
             }
+        }
+        for ((profile, plugin, template), pods) in groups {
+            check_group(&self.0.profiles[profile], (plugin, template), cluster, &pods, findings);
         }
     }
 }
 
-/// The verdicts on the pod's node in a cluster without the pod.
+/// The label keys of pods that a selector reads: of pods, and for default spread constraints of services and workloads.
+fn selected_keys(
+    cluster: &Cluster,
+    templates: impl Iterator<Item = Arc<Template>>,
+) -> HashSet<String> {
+    let mut keys = HashSet::new();
+    let mut add = |selector: &LabelSelector| {
+        if let LabelSelector::All(all) = selector {
+            keys.extend(all.iter().map(|requirement| requirement.key.to_string()));
+        }
+    };
+    let mut further: Vec<Name> = Vec::new();
+    for template in templates {
+        let rules = template.pod_affinity.iter().chain(&template.pod_anti_affinity);
+        let terms = rules.flat_map(|affinity| affinity.required.iter());
+        terms.for_each(|term: &PodAffinityTerm| add(&term.selector));
+        for constraint in &template.topology_spread {
+            add(&constraint.selector);
+            further.extend(constraint.match_label_keys.iter().cloned());
+        }
+    }
+    let objects = cluster.objects();
+    let workloads = objects.replica_sets.iter().chain(objects.stateful_sets.iter());
+    let workloads = workloads.chain(objects.replication_controllers.iter());
+    workloads.for_each(|workload| add(&workload.selector));
+    keys.extend(further.iter().map(ToString::to_string));
+    let services = objects.services.iter().flat_map(|service| service.selector.iter());
+    keys.extend(services.map(|(key, _)| key.to_owned()));
+    keys
+}
+
+/// Evaluates pods for which the plugin reads the same template.
+fn check_group(
+    profile: &Profile,
+    (plugin, template): (&str, Arc<Template>),
+    cluster: &Cluster,
+    pods: &[Placed<'_>],
+    findings: &mut Findings,
+) {
+    let mut enabled = profile.framework.plugins_at(Point::Filter);
+    let Some((plugin, _)) = enabled.find(|(enabled, _)| enabled.name() == plugin) else { return };
+    let Some((first, _)) = pods.first() else { return };
+    let (like, state) = (Pod { template, ..Pod::clone(first) }, CycleState::default());
+    let filter = match plugin.pre_filter(Cycle::new(cluster, &like, &state)) {
+        Ok(PreFilter::Filter(filter) | PreFilter::Only(_, filter)) => filter,
+        // The pods have no rules, or rules that the plugin does not support.
+        Ok(PreFilter::Skip) | Err(_) => return,
+    };
+    for (pod, info) in pods {
+        let node = info.node();
+        let status = match filter.incremental().and_then(|filter| filter.extend()) {
+            Some(counts) => without_pod(counts, cluster, pod, node),
+            None => filter.filter(node),
+        };
+        if let Some(status) = status.filter(|status| status.code.is_rejection()) {
+            report(&status, pod, node, findings);
+        }
+    }
+}
+
+/// The verdict on the pod's node in a cluster without the pod.
 fn without_pod(
-    filters: &mut Filters<'_>,
+    mut counts: Box<dyn Incremental + '_>,
     cluster: &Cluster,
     pod: &Pod,
     node: NodeInfo<'_>,
-) -> Vec<Status> {
+) -> Option<Status> {
     let mut fork = cluster.fork();
-    if fork.remove_pod(&pod.uid).is_err() {
-        return Vec::new();
+    fork.remove_pod(&pod.uid).ok()?;
+    let node = fork.node(node.name())?;
+    match counts.remove_pod(pod, node) {
+        Ok(()) => counts.filter(node),
+        Err(status) => Some(status),
     }
-    let Some(left) = fork.node(node.name()) else { return Vec::new() };
-    let verdicts = filters.remove_pod(pod, left).map(|()| filters.filter_all(left));
-    let restored = filters.add_pod(pod, left);
-    restored.and(verdicts).unwrap_or_default()
 }
 
 /// Reports a rule that a filter found violated.
 fn report(status: &Status, pod: &Pod, node: NodeInfo<'_>, findings: &mut Findings) {
     let reason = status.reasons.join(", ");
     let kind = match status.plugin {
-        _ if !status.code.is_rejection() => return,
+        "NodeAffinity" => Kind::NodeAffinity,
         "PodTopologySpread" => Kind::TopologySpread,
-        "InterPodAffinity" if reason.contains("anti-affinity") => Kind::PodAntiAffinity,
-        "InterPodAffinity" => Kind::PodAffinity,
-        _ => Kind::NodeAffinity,
+        _ if reason.contains("anti-affinity") => Kind::PodAntiAffinity,
+        _ => Kind::PodAffinity,
     };
     let problem = format!("a scheduler would not place it there again: {reason}");
     findings.add_pod(kind, pod, Some(node.name()), problem);

@@ -132,7 +132,8 @@ fn rejections(
     (pod, node): (&Pod, &Name),
     volume: &VolumeSource,
 ) -> Vec<&'static str> {
-    let spec = PodSpec { volumes: [volume.clone()].into(), ..PodSpec::clone(&pod.template) };
+    let (namespace, volumes) = (pod.namespace().clone(), [volume.clone()].into());
+    let spec = PodSpec { namespace, volumes, ..PodSpec::default() };
     let one = Pod { template: Template::new(spec), ..pod.clone() };
     let (mut fork, state) = (cluster.fork(), CycleState::default());
     if fork.remove_pod(&pod.uid).is_err() {
