@@ -1,18 +1,18 @@
 //! Findings about rules that placed pods violate on their nodes. Pods are allowed to drift: the rules hold when a pod is
 //! scheduled, except that a taint with effect NoExecute evicts pods.
 //!
-//! Each pod is evaluated by the filters of its profile on its own node, in a fork without the pod. Pods for which a
-//! filter reads the same data share its counts, from which the pod is subtracted. The pods of a StatefulSet have labels
-//! of their own, so labels that no selector reads are left out.
+//! Each pod is evaluated by the filters of its profile on its own node, in a fork without the pod. The forks are those of
+//! a cluster with only the data that these filters read: the pods of a StatefulSet, which have labels and claims of
+//! their own, are then equal, and equal pods share the counts from which a pod is subtracted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use portolan::framework::{Cycle, CycleState, Incremental, Point, PreFilter, Status};
 use portolan::model::{
-    LabelSelector, Labels, Name, Pod, PodAffinityTerm, PodSpec, TaintEffect, Template,
+    LabelSelector, Name, Object, Pod, PodAffinityTerm, PodSpec, TaintEffect, Template,
 };
-use portolan::{Cluster, NodeInfo};
+use portolan::{Cluster, Config, Engine, NodeInfo, Writer};
 
 use super::finding::{Findings, Kind};
 use super::nodes::Placed;
@@ -22,10 +22,10 @@ use crate::policy::{Policies, Profile};
 pub(super) struct Rules(Policies);
 
 /// A plugin, and the parts of a pod that its filter reads; `None` if the pod has no such rules.
-type Reduced = (&'static str, fn(&PodSpec, Labels) -> Option<PodSpec>);
+type Reading = (&'static str, fn(&PodSpec) -> Option<PodSpec>);
 
-const PLUGINS: [Reduced; 3] = [
-    ("NodeAffinity", |of, _| {
+const PLUGINS: [Reading; 3] = [
+    ("NodeAffinity", |of| {
         let is_anywhere = of.node_selector.is_empty() && of.node_affinity.is_none();
         (!is_anywhere).then(|| PodSpec {
             node_selector: of.node_selector.clone(),
@@ -33,19 +33,19 @@ const PLUGINS: [Reduced; 3] = [
             ..PodSpec::default()
         })
     }),
-    ("InterPodAffinity", |of, labels| {
+    ("InterPodAffinity", |of| {
         Some(PodSpec {
             namespace: of.namespace.clone(),
-            labels,
+            labels: of.labels.clone(),
             pod_affinity: of.pod_affinity.clone(),
             pod_anti_affinity: of.pod_anti_affinity.clone(),
             ..PodSpec::default()
         })
     }),
-    ("PodTopologySpread", |of, labels| {
+    ("PodTopologySpread", |of| {
         Some(PodSpec {
             namespace: of.namespace.clone(),
-            labels,
+            labels: of.labels.clone(),
             topology_spread: of.topology_spread.clone(),
             node_selector: of.node_selector.clone(),
             node_affinity: of.node_affinity.clone(),
@@ -83,26 +83,24 @@ impl Rules {
         }
     }
 
-    /// Rules that placed pods violate. O(pods), and O(pods) for each set of rules that counts pods.
+    /// Rules that placed pods violate. O(pods), and O(equal pods) for each set of rules that counts pods.
     pub(super) fn check(&self, cluster: &Cluster, placed: &[Placed<'_>], findings: &mut Findings) {
+        let (writer, stripped) = strip(cluster, placed);
+        let cluster = writer.cluster();
+        let mut groups: HashMap<(usize, &str, Arc<Template>), Vec<Stripped<'_>>> = HashMap::new();
         // A terminating pod is leaving, and a ghost has no labels or taints.
-        let stays =
-            |(pod, info): &Placed<'_>| pod.deletion_time.is_none() && info.node().node().is_some();
-        let templates: Vec<_> =
-            by_template(placed.iter().copied().filter(stays), |(pod, _)| &pod.template).collect();
-        let first = |pods: &Vec<Placed<'_>>| pods.first().map(|(pod, _)| pod.template.clone());
-        let read = selected_keys(cluster, templates.iter().filter_map(first));
-        let mut groups: HashMap<(usize, &str, Arc<Template>), Vec<Placed<'_>>> = HashMap::new();
-        for pods in &templates {
-            pods.iter().for_each(|(pod, info)| check_taints(pod, info.node(), findings));
-            let Some((first, _)) = pods.first() else { continue };
+        let placed = placed.iter().zip(&stripped).filter_map(|((pod, _), stripped)| {
+            let node = cluster.pod(&pod.uid)?.node();
+            (pod.deletion_time.is_none() && node.node().is_some()).then_some((*pod, stripped, node))
+        });
+        for pods in by_template(placed, |(_, stripped, _)| &stripped.template) {
+            pods.iter().for_each(|(pod, _, node)| check_taints(pod, *node, findings));
+            let Some((_, first, _)) = pods.first() else { continue };
             let Some(profile) = self.profile(first) else { continue };
-            let labels = first.template.labels.iter().filter(|(key, _)| read.contains(*key));
-            let labels: Labels = labels.collect();
-            for (plugin, reduce) in PLUGINS {
-                if let Some(spec) = reduce(&first.template, labels.clone()) {
+            for (plugin, read) in PLUGINS {
+                if let Some(spec) = read(&first.template) {
                     let group = groups.entry((profile, plugin, Template::new(spec))).or_default();
-                    group.extend(pods);
+                    group.extend(&pods);
                 }
             }
         }
@@ -112,11 +110,63 @@ impl Rules {
     }
 }
 
+/// A pod, its stripped copy, and its node in the stripped cluster.
+type Stripped<'a> = (&'a Pod, &'a Pod, NodeInfo<'a>);
+
+/// A cluster with only the data that the plugins read, and its pods in the same order.
+fn strip(cluster: &Cluster, placed: &[Placed<'_>]) -> (Writer, Vec<Pod>) {
+    let selected = selected_keys(cluster, placed.iter().map(|(pod, _)| &*pod.template));
+    let mut known: HashMap<*const Template, Arc<Template>> = HashMap::new();
+    let mut shared: HashSet<Arc<Template>> = HashSet::new();
+    let pods = placed.iter().map(|(pod, info)| {
+        let template = known.entry(Arc::as_ptr(&pod.template)).or_insert_with(|| {
+            let of: &PodSpec = &pod.template;
+            let labels = of.labels.iter().filter(|(key, _)| selected.contains(*key));
+            let template = Template::new(PodSpec {
+                namespace: of.namespace.clone(),
+                labels: labels.collect(),
+                node_selector: of.node_selector.clone(),
+                node_affinity: of.node_affinity.clone(),
+                pod_affinity: of.pod_affinity.clone(),
+                pod_anti_affinity: of.pod_anti_affinity.clone(),
+                tolerations: of.tolerations.clone(),
+                topology_spread: of.topology_spread.clone(),
+                owners: of.owners.clone(),
+                scheduler_name: of.scheduler_name.clone(),
+                ..PodSpec::default()
+            });
+            match shared.get(&template) {
+                Some(known) => known.clone(),
+                None => {
+                    shared.insert(template.clone());
+                    template
+                }
+            }
+        });
+        Pod { template: template.clone(), ..Pod::clone(pod) }.on(info.node().name().clone())
+    });
+    let pods: Vec<Pod> = pods.collect();
+    let objects = cluster.objects();
+    let workloads = objects.replica_sets.iter().chain(objects.stateful_sets.iter());
+    let workloads = workloads.chain(objects.replication_controllers.iter());
+    let objects = (objects.namespaces.iter().cloned().map(Object::from))
+        .chain(objects.services.iter().cloned().map(Object::from))
+        .chain(workloads.cloned().map(Object::from));
+    let nodes = cluster.nodes().filter_map(|node| node.node().cloned());
+    let (mut writer, _) = Engine::inline(Config::default());
+    // The cluster has accepted these objects, so that none is refused.
+    writer.load(objects, nodes, pods.iter().cloned());
+    writer.publish();
+    (writer, pods)
+}
+
 /// The label keys of pods that a selector reads: of pods, and for default spread constraints of services and workloads.
-fn selected_keys(
+fn selected_keys<'t>(
     cluster: &Cluster,
-    templates: impl Iterator<Item = Arc<Template>>,
+    templates: impl Iterator<Item = &'t Template>,
 ) -> HashSet<String> {
+    let mut seen: HashSet<*const Template> = HashSet::new();
+    let templates = templates.filter(|template| seen.insert(std::ptr::from_ref(*template)));
     let mut keys = HashSet::new();
     let mut add = |selector: &LabelSelector| {
         if let LabelSelector::All(all) = selector {
@@ -148,26 +198,25 @@ fn check_group(
     profile: &Profile,
     (plugin, template): (&str, Arc<Template>),
     cluster: &Cluster,
-    pods: &[Placed<'_>],
+    pods: &[Stripped<'_>],
     findings: &mut Findings,
 ) {
     let mut enabled = profile.framework.plugins_at(Point::Filter);
     let Some((plugin, _)) = enabled.find(|(enabled, _)| enabled.name() == plugin) else { return };
-    let Some((first, _)) = pods.first() else { return };
+    let Some((_, first, _)) = pods.first() else { return };
     let (like, state) = (Pod { template, ..Pod::clone(first) }, CycleState::default());
     let filter = match plugin.pre_filter(Cycle::new(cluster, &like, &state)) {
         Ok(PreFilter::Filter(filter) | PreFilter::Only(_, filter)) => filter,
         // The pods have no rules, or rules that the plugin does not support.
         Ok(PreFilter::Skip) | Err(_) => return,
     };
-    for (pod, info) in pods {
-        let node = info.node();
+    for (pod, stripped, node) in pods {
         let status = match filter.incremental().and_then(|filter| filter.extend()) {
-            Some(counts) => without_pod(counts, cluster, pod, node),
-            None => filter.filter(node),
+            Some(counts) => without_pod(counts, cluster, stripped, *node),
+            None => filter.filter(*node),
         };
         if let Some(status) = status.filter(|status| status.code.is_rejection()) {
-            report(&status, pod, node, findings);
+            report(&status, pod, *node, findings);
         }
     }
 }
