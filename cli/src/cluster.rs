@@ -348,6 +348,11 @@ fn named(controller: &PodController) -> String {
 }
 
 impl Contents {
+    #[cfg(test)]
+    pub(crate) fn of(objects: Objects) -> Contents {
+        Contents { objects, files: Vec::new(), notes: Vec::new(), intake: Intake::default() }
+    }
+
     /// The files of the cluster and those that are added to it.
     pub(crate) fn files(&self) -> Vec<&Path> {
         self.files.iter().map(PathBuf::as_path).collect()

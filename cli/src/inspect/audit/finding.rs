@@ -111,10 +111,10 @@ pub(super) struct Finding {
 impl Finding {
     /// The affected object or pods, and their nodes.
     pub(super) fn object(&self) -> String {
-        let is_one = self.pods.iter().all(|pod| self.subject == format!("pod {pod}"));
-        let object = match self.is_about_pods && !is_one {
-            true => format!("{} of {}", count(self.pods.len(), "pod"), self.subject),
-            false => self.subject.clone(),
+        let object = match (self.is_about_pods, self.pods.first()) {
+            (true, Some(pod)) if self.pods.len() == 1 => format!("pod {pod}"),
+            (true, _) => format!("{} of {}", count(self.pods.len(), "pod"), self.subject),
+            (false, _) => self.subject.clone(),
         };
         match self.nodes.len() {
             0 => object,

@@ -36,10 +36,8 @@ pub(super) fn check(
         }
     }
     for (node, pods) in missing {
-        let are = if pods.len() == 1 { "is" } else { "are" };
-        let bound = format!("{} {are} bound to it ({})", count(pods.len(), "pod"), list(&pods));
-        let problem =
-            format!("does not exist, but {bound}: the pod garbage collector deletes them");
+        let gone = format!("{} on it ({})", count(pods.len(), "pod"), list(&pods));
+        let problem = format!("does not exist: the pod garbage collector deletes {gone}");
         findings.add(Kind::MissingNode, format!("node {node}"), problem).pods = pods;
     }
 }
