@@ -29,7 +29,11 @@ const STATUS: &[(&str, &str, Option<&str>)] = &[
         Some("a pod is left without a node, is lost, or blocks a drain"),
     ),
     ("dump", "the result was printed", None),
-    ("audit", "no problems were found", Some("there are problems")),
+    (
+        "audit",
+        "no finding has the severity of --fail-on or a higher one",
+        Some("a finding has such a severity"),
+    ),
     ("conformance", "all answers are equal", Some("an answer differs")),
     (
         "run",

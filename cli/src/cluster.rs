@@ -96,6 +96,13 @@ pub(crate) struct From {
     pub(crate) strict: Strict,
 }
 
+impl From {
+    /// Whether the objects come from a running cluster.
+    pub(crate) fn is_live(&self) -> bool {
+        self.server.is_given()
+    }
+}
+
 /// The option that makes warnings of inputs errors.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Strict {
@@ -257,19 +264,7 @@ pub(crate) fn contents_with(
     more: &[PathBuf],
 ) -> Result<(Contents, Added), Failure> {
     let mut intake = Intake::default();
-    let is_live = from.server.is_given();
-    let (of_cluster, mut notes) = match is_live {
-        false => (reader(&from.cluster, from.strict, &mut intake)?, Vec::new()),
-        true => {
-            let Fetched { lists, notes } = fetch::fetch(&from.server)?;
-            let mut reader = portolan_k8s::Reader::new();
-            for (path, list) in lists {
-                let read = reader.read(&list);
-                read.map_err(|error| not_read(Path::new(&path), &error))?;
-            }
-            (reader, notes)
-        }
-    };
+    let (of_cluster, mut notes) = read_from(from, &mut intake)?;
     let added = reader(more, from.strict, &mut intake)?;
     let [mut objects, mut added] = portolan_k8s::Reader::finish_together([of_cluster, added]);
     intake.count(&objects);
@@ -284,26 +279,60 @@ pub(crate) fn contents_with(
     let cron_jobs = objects.controllers.extract_if(.., |it| is_cron_job(it)).count();
     intake.unread("CronJob", cron_jobs, "no job is due");
     // The controllers of a live cluster create their pods themselves.
-    let created = if is_live { 0 } else { objects.expand() };
+    let created = if from.is_live() { 0 } else { objects.expand() };
     if created > 0 {
         notes.push(format!("created {} that controllers lack", count(created, "pod")));
     }
     added.expand_in(&objects);
     notes.extend(smaller(&added.controllers, &objects.controllers));
     objects.controllers.extend_from_slice(&added.controllers);
-    let is_nm_node = |object: &Object| object.kind() == ObjectKind::NmNode;
-    if objects.nodes.is_empty() && !objects.objects.iter().any(is_nm_node) {
-        intake.print_warnings();
-        let what = "no nodes found: pass the output of `kubectl get nodes,pods -A -o json`";
-        return Err(match from.cluster.first() {
-            Some(file) => Failure::File { file: file.clone(), what: what.to_owned() },
-            None => Failure::Usage("the cluster has no nodes that may be read".to_owned()),
-        });
-    }
+    check_nodes(&objects, from, &intake)?;
     let Objects { pods, objects: others, controllers, facts, .. } = added;
     let added = Added { pods, objects: others, controllers, facts };
     let files = [&from.cluster, more].concat();
     Ok((Contents { objects, files, notes, intake }, added))
+}
+
+/// Reads a cluster as it is, without the pods that its controllers lack.
+pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, Failure> {
+    let mut intake = Intake::default();
+    let (reader, mut notes) = read_from(from, &mut intake)?;
+    let objects = reader.finish();
+    intake.count(&objects);
+    from.strict.check(&intake)?;
+    notes.extend(godel.note(&objects));
+    check_nodes(&objects, from, &intake)?;
+    Ok(Contents { objects, files: from.cluster.clone(), notes, intake })
+}
+
+/// Reads the objects of a cluster, and returns notes about kinds that are not read.
+fn read_from(
+    from: &From,
+    intake: &mut Intake,
+) -> Result<(portolan_k8s::Reader, Vec<String>), Failure> {
+    if !from.is_live() {
+        return Ok((reader(&from.cluster, from.strict, intake)?, Vec::new()));
+    }
+    let Fetched { lists, notes } = fetch::fetch(&from.server)?;
+    let mut reader = portolan_k8s::Reader::new();
+    for (path, list) in lists {
+        reader.read(&list).map_err(|error| not_read(Path::new(&path), &error))?;
+    }
+    Ok((reader, notes))
+}
+
+/// Refuses a cluster without nodes.
+fn check_nodes(objects: &Objects, from: &From, intake: &Intake) -> Result<(), Failure> {
+    let is_nm_node = |object: &Object| object.kind() == ObjectKind::NmNode;
+    if !objects.nodes.is_empty() || objects.objects.iter().any(is_nm_node) {
+        return Ok(());
+    }
+    intake.print_warnings();
+    let what = "no nodes found: pass the output of `kubectl get nodes,pods -A -o json`";
+    Err(match from.cluster.first() {
+        Some(file) => Failure::File { file: file.clone(), what: what.to_owned() },
+        None => Failure::Usage("the cluster has no nodes that may be read".to_owned()),
+    })
 }
 
 /// Notes about controllers that are in the cluster with more replicas: added files remove no pods.
@@ -331,6 +360,11 @@ fn named(controller: &PodController) -> String {
 }
 
 impl Contents {
+    #[cfg(test)]
+    pub(crate) fn of(objects: Objects) -> Contents {
+        Contents { objects, files: Vec::new(), notes: Vec::new(), intake: Intake::default() }
+    }
+
     /// The files of the cluster and those that are added to it.
     pub(crate) fn files(&self) -> Vec<&Path> {
         self.files.iter().map(PathBuf::as_path).collect()
@@ -409,6 +443,11 @@ impl Contents {
     /// The pods, until they are in an engine.
     pub(crate) fn pods(&self) -> &[Pod] {
         &self.objects.pods
+    }
+
+    /// The objects, to be corrected before they are loaded.
+    pub(crate) fn objects_mut(&mut self) -> &mut Objects {
+        &mut self.objects
     }
 
     /// The pod controllers, whose daemon sets add pods to new nodes.

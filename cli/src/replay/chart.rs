@@ -104,6 +104,57 @@ impl Target {
     }
 }
 
+/// The output file of a chart with the lines of several runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Overlay(Target);
+
+impl Overlay {
+    /// Parses the command-line argument.
+    pub(crate) fn parse(path: &str) -> Result<Overlay, String> {
+        match Target::parse(path) {
+            Ok(target) if target.form == Form::Svg => Ok(Overlay(target)),
+            _ => Err("unsupported chart format: use a file name that ends in .svg".to_owned()),
+        }
+    }
+
+    /// Checks that the file can be written.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.0.check()
+    }
+
+    /// Draws the used nodes and the waiting pods of named runs.
+    pub(crate) fn write(
+        &self,
+        workload: &Workload,
+        runs: &[(&str, &Outcome)],
+        mode: Mode,
+    ) -> Result<(), Failure> {
+        let lines = |axis: &Axis, value: Value| {
+            let runs = runs.iter().zip(LINES.into_iter().cycle());
+            let line = |((name, outcome), colour): (&(&str, &Outcome), RGBColor)| {
+                let points = steps(&outcome.samples, axis, value);
+                Line { name: (*name).to_owned(), colour, points }
+            };
+            runs.map(line).collect::<Vec<Line>>()
+        };
+        let ends = runs.iter().filter_map(|(_, outcome)| outcome.samples.last());
+        let axis = Axis::of(mode, ends.map(|sample| sample.at).fold(1.0, f64::max), None);
+        let used = lines(&axis, |sample| sample.used as f64);
+        let waiting = lines(&axis, |sample| sample.waiting.unschedulable as f64);
+        let names: Vec<&str> = runs.iter().map(|(name, _)| *name).collect();
+        let header = [workload.name.clone(), names.join(", "), String::new()];
+        let panels = [("used nodes", room(&used), used), ("waiting pods", room(&waiting), waiting)];
+        let svg = panels_as_svg(&header, &axis, &panels)
+            .map_err(|error| Failure::Usage(format!("cannot draw the chart: {error}")))?;
+        output::write(&self.0.path, &svg)
+    }
+}
+
+/// The top of an axis, above the largest value.
+fn room(lines: &[Line]) -> f64 {
+    (lines.iter().map(Line::most).fold(0.0, f64::max) * 1.1).max(1.0)
+}
+
 type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
 /// The value of a sample that is drawn.
 type Value = fn(&Sample) -> f64;
@@ -223,31 +274,45 @@ fn waiting(outcome: &Outcome, axis: &Axis) -> Vec<Line> {
 fn svg(title: &str, outcome: &Outcome, mode: Mode) -> Drawn<String> {
     let end = outcome.samples.last().map_or(1.0, |sample| sample.at);
     let axis = Axis::of(mode, end, outcome.duration);
+    let requested = shares(outcome, &axis);
+    let most = requested.iter().map(Line::most).fold(0.0, f64::max);
+    let top = if most > 50.0 { most.max(100.0) } else { (most * 1.1).max(1.0) };
+    let waiting = waiting(outcome, &axis);
+    let header = [title.to_owned(), outcome.run.clone(), report::summary(outcome)];
+    let panels = [
+        ("requested, % of allocatable", top, requested),
+        ("waiting pods", room(&waiting), waiting),
+    ];
+    panels_as_svg(&header, &axis, &panels)
+}
+
+/// Draws a header of three lines and two panels, each with the name and the top of its axis.
+fn panels_as_svg(
+    header: &[String; 3],
+    axis: &Axis,
+    panels: &[(&str, f64, Vec<Line>); 2],
+) -> Drawn<String> {
     let mut text = String::new();
     {
         let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
         root.fill(&PAPER)?;
-        let (header, rest) = root.split_vertically(HEADER);
+        let (top, rest) = root.split_vertically(HEADER);
+        draw_header(&top, header)?;
         let (upper, lower) = rest.split_vertically(UPPER);
-        draw_header(&header, title, outcome)?;
-        let lines = shares(outcome, &axis);
-        let most = lines.iter().map(Line::most).fold(0.0, f64::max);
-        let top = if most > 50.0 { most.max(100.0) } else { (most * 1.1).max(1.0) };
-        draw(&upper, &axis, ("requested, % of allocatable", top), &lines)?;
-        let lines = waiting(outcome, &axis);
-        let top = (lines.iter().map(Line::most).fold(0.0, f64::max) * 1.1).max(1.0);
-        draw(&lower, &axis, ("waiting pods", top), &lines)?;
+        for (area, (name, top, lines)) in [upper, lower].iter().zip(panels) {
+            draw(area, axis, (name, *top), lines)?;
+        }
         root.present()?;
     }
     Ok(with_style(&text))
 }
 
-fn draw_header(area: &Area<'_>, title: &str, outcome: &Outcome) -> Drawn<()> {
+fn draw_header(area: &Area<'_>, [title, run, summary]: &[String; 3]) -> Drawn<()> {
     let bold = ("sans-serif", 22).into_font().style(FontStyle::Bold).color(&INK);
-    area.draw(&Text::new(title.to_owned(), (20, 14), bold))?;
+    area.draw(&Text::new(title.clone(), (20, 14), bold))?;
     let plain = ("sans-serif", 16).into_font().color(&FAINT);
-    area.draw(&Text::new(outcome.run.clone(), (20, 42), plain.clone()))?;
-    area.draw(&Text::new(report::summary(outcome), (20, 66), plain))?;
+    area.draw(&Text::new(run.clone(), (20, 42), plain.clone()))?;
+    area.draw(&Text::new(summary.clone(), (20, 66), plain))?;
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! Measures requested resources and waiting pods over time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use portolan::Cluster;
-use portolan::model::{Pod, Resources};
+use portolan::model::{Name, Pod, Resources, Template};
 
 /// One resource over the whole cluster.
 #[derive(Clone, Debug)]
@@ -36,7 +36,25 @@ pub(crate) struct Sample {
     pub(crate) at: f64,
     /// The requested amounts, in the order of the resources.
     pub(crate) requested: Box<[i64]>,
+    /// The number of nodes in use.
+    pub(crate) used: usize,
     pub(crate) waiting: Waiting,
+}
+
+/// Whether the pod uses its node. Pods of daemon sets and static pods are on nodes that are otherwise empty, too.
+pub(crate) fn uses_node(template: &Template) -> bool {
+    let owner = template.owners.iter().find(|owner| owner.controller);
+    !owner.is_some_and(|owner| matches!(&*owner.kind, "DaemonSet" | "Node"))
+}
+
+/// How long a node has been in use.
+#[derive(Clone, Copy, Debug, Default)]
+struct Busy {
+    pods: usize,
+    /// Since when, if the node was in use at the last measurement.
+    since: Option<f64>,
+    /// The seconds in use before that.
+    seconds: f64,
 }
 
 /// Sums over all pods, updated as pods are placed and removed in O(resources) per pod.
@@ -47,6 +65,10 @@ pub(super) struct Meter {
     /// sum of amounts times seconds before.
     since: f64,
     held: Vec<(i64, f64)>,
+    busy: HashMap<Name, Busy>,
+    /// The number of nodes in use, and those that changed since the last measurement.
+    used: usize,
+    changed: Vec<Name>,
 }
 
 /// The requested and allocatable amounts of the cluster, by resource.
@@ -91,21 +113,46 @@ impl Meter {
     pub(super) fn new(cluster: &Cluster, keeps_samples: bool) -> Meter {
         let resources = usage(cluster);
         let held = resources.iter().map(|of| (of.requested, 0.0)).collect();
-        Meter { resources, samples: keeps_samples.then(Vec::new), since: 0.0, held }
+        let in_use = cluster.nodes().filter_map(|node| {
+            let pods = node.pods().filter(|pod| uses_node(pod.template())).count();
+            let busy = Busy { pods, since: Some(0.0), seconds: 0.0 };
+            (pods > 0).then(|| (node.name().clone(), busy))
+        });
+        let busy: HashMap<Name, Busy> = in_use.collect();
+        let (samples, used) = (keeps_samples.then(Vec::new), busy.len());
+        Meter { resources, samples, since: 0.0, held, busy, used, changed: Vec::new() }
     }
 
-    pub(super) fn add_pod(&mut self, pod: &Pod) {
+    pub(super) fn add_pod(&mut self, pod: &Pod, node: &Name) {
         for of in &mut self.resources {
             let takes = amount(&pod.template.resources.placed, &of.resource);
             of.requested = of.requested.saturating_add(takes);
             of.peak = of.peak.max(of.requested);
         }
+        if uses_node(&pod.template) {
+            let busy = self.busy.entry(node.clone()).or_default();
+            busy.pods += 1;
+            if busy.pods == 1 {
+                self.used += 1;
+                self.changed.push(node.clone());
+            }
+        }
     }
 
-    pub(super) fn remove_pod(&mut self, pod: &Pod) {
+    pub(super) fn remove_pod(&mut self, pod: &Pod, node: &Name) {
         for of in &mut self.resources {
             let took = amount(&pod.template.resources.placed, &of.resource);
             of.requested = of.requested.saturating_sub(took);
+        }
+        if uses_node(&pod.template)
+            && let Some(busy) = self.busy.get_mut(node)
+            && busy.pods > 0
+        {
+            busy.pods -= 1;
+            if busy.pods == 0 {
+                self.used -= 1;
+                self.changed.push(node.clone());
+            }
         }
     }
 
@@ -115,7 +162,28 @@ impl Meter {
             *sum += *held as f64 * (at - self.since);
             *held = of.requested;
         }
+        for node in std::mem::take(&mut self.changed) {
+            let Some(busy) = self.busy.get_mut(&node) else { continue };
+            match (busy.pods > 0, busy.since) {
+                (true, None) => busy.since = Some(at),
+                (false, Some(since)) => {
+                    busy.seconds += at - since;
+                    busy.since = None;
+                }
+                _ => {}
+            }
+        }
         self.since = at;
+    }
+
+    /// The share of the time in which each node was in use, until the last time that was measured. `None` if the replay
+    /// has no times.
+    pub(super) fn busy(&self) -> Option<HashMap<Name, f64>> {
+        let share = |(node, busy): (&Name, &Busy)| {
+            let current = busy.since.map_or(0.0, |since| self.since - since);
+            (node.clone(), (busy.seconds + current) / self.since)
+        };
+        (self.since > 0.0).then(|| self.busy.iter().map(share).collect())
     }
 
     /// The mean amount of a resource until the last time that was measured.
@@ -128,7 +196,7 @@ impl Meter {
     pub(super) fn sample(&mut self, at: f64, waiting: impl FnOnce() -> Waiting) {
         let Some(samples) = &mut self.samples else { return };
         let requested = self.resources.iter().map(|of| of.requested).collect();
-        samples.push(Sample { at, requested, waiting: waiting() });
+        samples.push(Sample { at, requested, used: self.used, waiting: waiting() });
     }
 
     /// The largest requested amount of a resource at any time.

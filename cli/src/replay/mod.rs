@@ -1,7 +1,7 @@
 //! `portolan replay`: schedules a workload pod by pod.
 
 mod chart;
-mod meter;
+pub(crate) mod meter;
 mod placements;
 mod plain;
 mod queued;
@@ -22,6 +22,7 @@ use crate::metrics::{self, MetricsFile};
 use crate::policy::ConfigFile;
 use crate::{Output, print};
 
+pub(crate) use chart::Overlay;
 pub(crate) use run::Settings;
 pub(crate) use workload::Workload;
 
@@ -77,7 +78,7 @@ pub(crate) struct Source {
     pods: Option<PathBuf>,
     /// Arrival and run times of pods.
     #[arg(long, value_enum, default_value_t = Mode::Fill)]
-    mode: Mode,
+    pub(crate) mode: Mode,
     /// Factor on the arrival rate in timed mode; run times do not change.
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     load: Option<f64>,

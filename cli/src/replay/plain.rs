@@ -71,8 +71,8 @@ fn place(
             }
             replay.outcome.placed += 1;
             replay.outcome.fates[at].node = Some(decision.node.clone());
+            replay.meter.add_pod(pod, &decision.node);
             replay.outcome.placements[at] = Some(decision.node);
-            replay.meter.add_pod(pod);
             Ok(None)
         }
         (Err(error), _) => Ok(Some(error)),

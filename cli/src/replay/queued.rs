@@ -168,7 +168,7 @@ impl Queued<'_, '_> {
             fate.ended = Some(seconds(self.simulation.now));
         }
         let uid = pods[at].uid.clone();
-        replay.meter.remove_pod(pods[at]);
+        replay.meter.remove_pod(pods[at], &node);
         replay
             .event(Event::RemovePod { uid, node: Some(node) })?
             .map_err(|error| refused(pods[at], error))?;
@@ -247,7 +247,7 @@ impl Observer for Record<'_, '_> {
                 fate.first_placed.get_or_insert(seconds(now));
             }
         }
-        self.replay.meter.add_pod(self.pods[at]);
+        self.replay.meter.add_pod(self.pods[at], node);
         if let Some(first) = self.replay.outcome.placements.get_mut(at) {
             first.get_or_insert(node.clone());
         }
@@ -271,8 +271,9 @@ impl Observer for Record<'_, '_> {
     /// The pods of a workload are its tasks: each is submitted again, whether or not it has a controller.
     fn preempted(&mut self, pod: &Pod, _: &Pod) -> Replacement {
         if let Some(at) = self.by_uid.get(&pod.uid).copied() {
-            self.histories[at].node = None;
-            self.replay.meter.remove_pod(self.pods[at]);
+            if let Some(node) = self.histories[at].node.take() {
+                self.replay.meter.remove_pod(self.pods[at], &node);
+            }
             *self.replay.outcome.preempted.get_or_insert(0) += 1;
         }
         Replacement::AtOnce

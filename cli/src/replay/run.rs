@@ -1,6 +1,6 @@
 //! The parts of a replay that are the same with and without the scheduling queue.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,6 +62,8 @@ pub(crate) struct Outcome {
     pub(crate) waits: Option<Histogram<u64>>,
     /// The number of preempted pods; none without the queue.
     pub(crate) preempted: Option<usize>,
+    /// In timed mode, the share of the time in which each node was in use; other nodes never were.
+    pub(crate) busy: Option<HashMap<Name, f64>>,
     /// Samples over time, if a chart is drawn.
     pub(crate) samples: Vec<Sample>,
     /// The cluster at the end.
@@ -144,6 +146,7 @@ pub(crate) fn run(
             Mode::Timed => Some(histogram()?),
         },
         preempted: None,
+        busy: None,
         samples: Vec::new(),
         end: reader.snapshot(),
     };
@@ -336,6 +339,7 @@ impl Replay<'_> {
         if let Some(metrics) = self.metrics {
             metrics.engine(&self.outcome.figures, &self.outcome.end);
         }
+        self.outcome.busy = self.meter.busy();
         self.outcome.samples = self.meter.into_samples();
         self.outcome.bytes = live_bytes() - before;
         self.outcome.decision_hash = self.hash.finish();

@@ -205,12 +205,12 @@ fn duplicate_objects_are_named_with_both_places() {
     let nodes = file("twice", "nodes.yaml", NODE.as_bytes());
     let pods = file("twice", "pods.yaml", format!("{POD}---\n{POD}").as_bytes());
     let once = "pass each object once\n";
-    let run = portolan(&["audit", "-f", &nodes, &nodes]);
+    let run = portolan(&["dump", "-f", &nodes, &nodes]);
     let says = format!("portolan: {nodes}:1: node n1 occurs twice, first at {nodes}:1: {once}");
     assert_eq!((run.code, run.err), (2, says));
     let says = format!("portolan: {pods}:6: pod default/x occurs twice, first at {pods}:1: {once}");
     for arguments in
-        [&["audit", "-f", &nodes, &pods][..], &["replay", "--nodes", &nodes, "--pods", &pods]]
+        [&["dump", "-f", &nodes, &pods][..], &["replay", "--nodes", &nodes, "--pods", &pods]]
     {
         let run = portolan(arguments);
         assert_eq!((run.code, &*run.err), (2, &*says), "{arguments:?}");

@@ -375,7 +375,7 @@ fn directories_are_read_in_depth() {
     let (pods, n1) = (folder.join("pods"), folder.join("nodes/n1.json"));
     let result = audit(&[path(&n1), path(&folder.join("nodes/n2.yaml.gz")), path(&pods)], b"");
     assert_eq!(result["pods"], 3);
-    let run = portolan(&["audit", "--cluster", path(&folder), path(&n1)]);
+    let run = portolan(&["dump", "--cluster", path(&folder), path(&n1)]);
     assert!(run.code == 2 && run.err.contains("n1 occurs twice, first at "), "{}", run.err);
 }
 
@@ -543,7 +543,7 @@ fn the_same_pod_with_another_uid_is_no_copy() {
     again["metadata"]["uid"] = "another".into();
     put(&folder, "all.json", pretty(&list(objects())));
     put(&folder, "b.json", pretty(&again));
-    let run = portolan(&["audit", "--cluster", path(&folder)]);
+    let run = portolan(&["dump", "--cluster", path(&folder)]);
     assert!(
         run.code == 2 && run.err.contains("b.json:1: pod shop/b occurs twice, first at "),
         "{}",

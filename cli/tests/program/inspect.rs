@@ -220,19 +220,17 @@ fn an_audit_finds_conflicts_and_dangling_references() {
         .iter()
         .map(|f| {
             let text = |key: &str| f[key].as_str().unwrap();
-            format!("{} {}: {}", text("found"), text("where"), text("what"))
+            format!("{}: {}: {}", text("kind"), text("object"), text("problem"))
         })
         .collect();
     assert_eq!(
         found,
         [
-            "overcommitted node both: cpu: guaranteed pods request 4, allocatable 3",
-            "missing node gone: the node does not exist, but has 1 pod",
-            "state pod d/waiting: invalid state annotations: a pod in state assumed must have a \
-             selected-scheduler",
-            "missing pod d/waiting: pod group d/g does not exist",
-            "missing reservation of d/web-0-placeholder: node gone does not exist",
-            "missing movement m: node gone does not exist, but pods are suggested for it",
+            "overcommitted: node both: guaranteed pods request 4 cpu, allocatable 3",
+            "missing-pod-group: pod d/waiting: pod group g does not exist: the pod is not scheduled",
+            "invalid-state: pod d/waiting: a pod in state assumed must have a selected-scheduler",
+            "missing-reserved-node: movement m: node gone does not exist, but pods are suggested for it",
+            "missing-reserved-node: reservation of d/web-0-placeholder: node gone does not exist",
         ]
     );
 }

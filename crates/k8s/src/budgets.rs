@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::collect::Collected;
 use super::defaults::{Defaulted, object};
 use super::error::{Path, ReadError};
+use super::node::name;
 use super::pod::PodDraft;
 use super::wire_objects as wire;
 use super::wire_pod;
@@ -230,6 +231,8 @@ pub struct PodFacts {
     requests: HashMap<Uid, Requests>,
     /// The phases of the finished pods, by namespace and name.
     finished: BTreeMap<(Name, Name), Name>,
+    /// The pods that name each class, by the class's kind and name.
+    classes: BTreeMap<(&'static str, Name), Vec<Uid>>,
 }
 
 /// The seconds that the API server adds to pods without a toleration of their own (DefaultTolerationSeconds).
@@ -282,6 +285,12 @@ impl PodFacts {
         self.finished.insert((namespace, name.into()), phase.into());
     }
 
+    /// Returns the priority classes and runtime classes that pods name, by kind and name, with these pods.
+    #[must_use]
+    pub fn classes(&self) -> &BTreeMap<(&'static str, Name), Vec<Uid>> {
+        &self.classes
+    }
+
     pub(super) fn read(&mut self, uid: &str, pod: &wire_pod::Pod<'_>) {
         let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter());
         let is_not_ready =
@@ -303,6 +312,15 @@ impl PodFacts {
         if seconds != Some(DEFAULT_SECONDS) {
             self.stays.insert(Uid::new(uid), seconds);
         }
+        if let Some(spec) = &pod.spec {
+            let classes = [
+                ("PriorityClass", &spec.priority_class_name),
+                ("RuntimeClass", &spec.runtime_class_name),
+            ];
+            for (kind, class) in classes.into_iter().filter(|(_, class)| !class.is_empty()) {
+                self.classes.entry((kind, name(class))).or_default().push(Uid::new(uid));
+            }
+        }
     }
 
     pub(super) fn merge(&mut self, other: PodFacts) {
@@ -312,6 +330,9 @@ impl PodFacts {
         self.stays.extend(other.stays);
         self.requests.extend(other.requests);
         self.finished.extend(other.finished);
+        for (class, pods) in other.classes {
+            self.classes.entry(class).or_default().extend(pods);
+        }
     }
 }
 

@@ -156,6 +156,7 @@ impl Templates {
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     pub(super) nodes: Vec<Node>,
+    pub(super) deleted_nodes: Vec<Name>,
     pub(super) pods: Vec<Entry>,
     pub(super) objects: Vec<Object>,
     pub(super) controllers: Vec<PodController>,
@@ -220,7 +221,11 @@ impl Collected {
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
-        self.nodes.push(super::node::read(wire, path, rules)?);
+        let node = super::node::read(wire, path, rules)?;
+        if wire.metadata.as_ref().is_some_and(|meta| !meta.deletion_timestamp.is_empty()) {
+            self.deleted_nodes.push(node.name.clone());
+        }
+        self.nodes.push(node);
         Ok(())
     }
 
@@ -395,6 +400,7 @@ impl Collected {
     /// Appends the objects of a later input.
     pub(super) fn merge(&mut self, other: Collected) {
         self.nodes.extend(other.nodes);
+        self.deleted_nodes.extend(other.deleted_nodes);
         self.pods.reserve(other.pods.len());
         for entry in other.pods {
             self.pods.push(match entry {

@@ -18,6 +18,8 @@ use portolan::model::{Name, Node, Object, PersistentVolumeClaim, Pod, Preemption
 pub struct Objects {
     /// The nodes.
     pub nodes: Vec<Node>,
+    /// The names of the nodes that are being deleted: they have a deletion timestamp.
+    pub deleted_nodes: Vec<Name>,
     /// The pods, without those in phase Succeeded or Failed.
     pub pods: Vec<Pod>,
     /// Objects of the other kinds that an engine stores, including the workloads of `controllers`.
@@ -178,6 +180,7 @@ fn resolve_input(
     read.objects.extend(workloads.map(Object::from));
     Objects {
         nodes: read.nodes,
+        deleted_nodes: read.deleted_nodes,
         pods,
         objects: read.objects,
         controllers: read.controllers,

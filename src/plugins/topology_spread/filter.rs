@@ -63,9 +63,9 @@ fn smallest(sums: &Sums, nodes: &Sums) -> [Option<(Domain, i64)>; 2] {
 
 impl Hard<'_> {
     fn find_least(&mut self) {
-        let all = 0..self.nodes.topology.bound() as Domain;
-        let domains = all.filter(|domain| self.nodes.get(*domain) > 0).count();
-        self.least = match domains < self.constraint.min_domains {
+        let (all, enough) = (0..self.nodes.topology.bound() as Domain, self.constraint.min_domains);
+        let domains = all.filter(|domain| self.nodes.get(*domain) > 0).take(enough).count();
+        self.least = match domains < enough {
             true => 0,
             false => self.smallest[0].map_or(0, |(_, sum)| sum),
         };

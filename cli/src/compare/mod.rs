@@ -1,0 +1,257 @@
+//! `portolan compare`: schedules one workload under several configurations with the same seed, and reports which one
+//! packs better.
+
+mod packing;
+mod prices;
+mod report;
+mod shapes;
+mod verdict;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use portolan::metrics::Metrics;
+use portolan::model::{Name, Resources};
+use portolan::{NodeInfo, Snapshot};
+
+use crate::error::Failure;
+use crate::metrics::{self, MetricsFile};
+use crate::policy::{self, Reading};
+use crate::replay::run::Outcome;
+use crate::replay::{self, Overlay, Progress, Settings, Workload};
+use crate::{Output, print};
+
+use packing::Packing;
+use shapes::{Left, Shapes};
+
+/// Schedule one workload under several configurations, and report which one packs better.
+///
+/// The first line compares the nodes in use, their price and the placed pods. docs/replay.md describes the figures.
+///
+/// The exit status is 1 if a configuration exceeds --max-unschedulable. --metrics-file
+/// writes one file per configuration, with a number before the extension, such as
+/// metrics.1.prom.
+///
+/// Without files, the workload is a synthetic cluster generated from the seed. Input files are openb CSV (the Alibaba
+/// GPU trace of 2023) or Kubernetes lists in JSON or YAML, optionally compressed with gzip or zstd.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// KubeSchedulerConfiguration files, each compared with the first; `default` means the default profile.
+    #[arg(long = "config", required = true, num_args = 1.., value_name = "FILE")]
+    configs: Vec<PathBuf>,
+    #[command(flatten)]
+    reading: Reading,
+    /// Number of seeds: each configuration is replayed with --seed and the seeds after it, on the
+    /// same workload, and the spread of the results is reported.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    seeds: u16,
+    /// Largest number of unschedulable pods allowed for each configuration and seed.
+    #[arg(long, value_name = "COUNT")]
+    max_unschedulable: Option<usize>,
+    #[command(flatten)]
+    prices: prices::PriceOptions,
+    /// Output file for a chart of used nodes and waiting pods of all configurations, ending in .svg.
+    #[arg(long, value_name = "FILE", value_parser = Overlay::parse)]
+    chart: Option<Overlay>,
+    #[command(flatten)]
+    source: replay::Source,
+    #[command(flatten)]
+    metrics: MetricsFile,
+}
+
+/// The result of one configuration.
+struct Run {
+    name: String,
+    outcome: Outcome,
+    packing: Packing,
+    has_prices: bool,
+    /// The capacity that is left with the first seed, and the names of the shapes that are counted.
+    left: Option<Left>,
+    shapes: Vec<String>,
+    /// Standard deviation, over nodes, of the requested share of cpu and of memory, in
+    /// percent.
+    imbalance: (f64, f64),
+    /// The results with all seeds, if there are several.
+    spread: Vec<Spread>,
+}
+
+/// What all runs share.
+struct Setting<'a> {
+    arguments: &'a Arguments,
+    workload: &'a Workload,
+    prices: Option<HashMap<Name, f64>>,
+    shapes: Shapes,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let source = &arguments.source;
+    let mut workload = replay::workload(source)?;
+    let prices = arguments.prices.of(&workload.nodes)?;
+    arguments.chart.as_ref().map_or(Ok(()), Overlay::check)?;
+    let sinks = arguments.metrics.open_all(arguments.configs.len())?;
+    let shapes = Shapes::of(&workload);
+    let setting = Setting { arguments, workload: &workload, prices, shapes };
+    let outcomes: Vec<Result<Run, Failure>> = std::thread::scope(|scope| {
+        let threads = arguments.configs.iter().zip(&sinks).map(|(config, sink)| {
+            let setting = &setting;
+            scope.spawn(move || setting.all_seeds(config, metrics::of(sink)))
+        });
+        let threads: Vec<_> = threads.collect();
+        let broke = || Failure::Panicked("a replay thread");
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
+    });
+    let runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    let Setting { shapes, .. } = setting;
+    for warning in runs.iter().filter_map(|run| run.outcome.warning.as_ref()) {
+        workload.intake.warn(warning);
+    }
+    sinks.into_iter().try_for_each(metrics::write)?;
+    if let Some(chart) = &arguments.chart {
+        let overlaid: Vec<_> = runs.iter().map(|run| (&*run.name, &run.outcome)).collect();
+        chart.write(&workload, &overlaid, source.mode)?;
+    }
+    let broken =
+        |run: &&Run| arguments.max_unschedulable.is_some_and(|most| most_failed(run) > most);
+    let broken: Vec<&str> = runs.iter().filter(broken).map(|run| &*run.name).collect();
+    let report = report::Report { workload: &workload, shapes: &shapes, runs: &runs };
+    print(&match source.output {
+        Output::Json => report.json(&broken).to_string(),
+        Output::Table => report.table(arguments.max_unschedulable),
+    })?;
+    if source.output == Output::Table {
+        workload.intake.print();
+    }
+    Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+impl Setting<'_> {
+    /// Replays the workload under one configuration, with all seeds.
+    fn all_seeds(&self, config: &Path, metrics: Option<&Metrics>) -> Result<Run, Failure> {
+        let seed = self.arguments.source.seed;
+        let mut first = self.one(config, metrics, seed)?;
+        first.left = Some(self.shapes.left(&first.outcome.end));
+        first.shapes = self.shapes.groups().map(|(shape, _)| shape.name.clone()).collect();
+        if self.arguments.seeds > 1 {
+            let mut all = vec![figures(&first)];
+            for n in 1..self.arguments.seeds {
+                let seed = seed.wrapping_add(u64::from(n));
+                all.push(figures(&self.one(config, None, seed)?));
+            }
+            first.spread = spread(&all);
+        }
+        Ok(first)
+    }
+
+    /// Replays the workload under one configuration, with one seed.
+    fn one(&self, config: &Path, metrics: Option<&Metrics>, seed: u64) -> Result<Run, Failure> {
+        let Setting { arguments, workload, prices, .. } = self;
+        let file = Some(config).filter(|file| *file != Path::new("default"));
+        let settings = Settings {
+            config: policy::Source { file, reading: &arguments.reading },
+            threads: 1,
+            progress: Progress::Hidden,
+            metrics,
+            draws_chart: arguments.chart.is_some(),
+            seed,
+        };
+        let outcome = replay::run::run(workload, &arguments.source, settings)?;
+        let pool_label = arguments.prices.pool_label.as_deref();
+        Ok(Run {
+            name: config.display().to_string(),
+            packing: Packing::of(&outcome, prices.as_ref(), pool_label),
+            has_prices: prices.is_some(),
+            left: None,
+            shapes: Vec::new(),
+            imbalance: imbalance(&outcome.end),
+            outcome,
+            spread: Vec::new(),
+        })
+    }
+}
+
+const UNSCHEDULABLE: &str = "unschedulable";
+const PLACED: &str = "placed";
+const NODES_USED: &str = "nodes used";
+const PRICE: &str = "price per hour";
+
+/// One figure over the seeds.
+struct Spread {
+    name: &'static str,
+    mean: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Spread {
+    /// Whether the ranges of both do not overlap.
+    fn is_apart(&self, other: &Spread) -> bool {
+        self.most < other.least || other.most < self.least
+    }
+}
+
+/// The figures that are compared over seeds.
+fn figures(run: &Run) -> Vec<(&'static str, f64)> {
+    let mut figures = vec![
+        (PLACED, run.outcome.placed as f64),
+        (UNSCHEDULABLE, run.outcome.failed as f64),
+        (NODES_USED, run.packing.all.used),
+        ("cpu imbalance, %", run.imbalance.0),
+        ("memory imbalance, %", run.imbalance.1),
+    ];
+    if run.has_prices {
+        figures.push((PRICE, run.packing.all.used_price));
+    }
+    figures
+}
+
+/// The number of pods that failed, with the seed for which it is largest.
+fn most_failed(run: &Run) -> usize {
+    let over = run.spread.iter().find(|of| of.name == UNSCHEDULABLE);
+    over.map_or(run.outcome.failed, |of| of.most as usize)
+}
+
+/// The spread of each figure over the seeds.
+fn spread(all: &[Vec<(&'static str, f64)>]) -> Vec<Spread> {
+    let of_figure = |(at, (name, _)): (usize, &(&'static str, f64))| {
+        let values = || all.iter().map(|figures| figures[at].1);
+        Spread {
+            name,
+            mean: values().sum::<f64>() / all.len() as f64,
+            least: values().fold(f64::INFINITY, f64::min),
+            most: values().fold(f64::NEG_INFINITY, f64::max),
+        }
+    };
+    all.first().into_iter().flatten().enumerate().map(of_figure).collect()
+}
+
+fn imbalance(end: &Snapshot) -> (f64, f64) {
+    let deviation = |amount: fn(&Resources) -> i64| {
+        let share = |node: NodeInfo<'_>| {
+            let (has, takes) = (amount(&node.allocatable()), amount(&node.requested()));
+            (has > 0).then(|| takes as f64 / has as f64)
+        };
+        let shares: Vec<f64> = end.nodes().filter_map(share).collect();
+        let count = shares.len().max(1) as f64;
+        let mean = shares.iter().sum::<f64>() / count;
+        (shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / count).sqrt() * 100.0
+    };
+    (deviation(|of| of.cpu.0), deviation(|of| of.memory.0))
+}
+
+/// The number of pods placed on other nodes than under the first configuration, and the
+/// first such pod.
+fn differences(first: &Run, other: &Run) -> (usize, Option<usize>) {
+    let both = first.outcome.placements.iter().zip(&other.outcome.placements);
+    let mut differ = both.enumerate().filter(|(_, (a, b))| a != b).map(|(at, _)| at);
+    let earliest = differ.next();
+    (differ.count() + usize::from(earliest.is_some()), earliest)
+}
+
+fn per_second(outcome: &Outcome) -> f64 {
+    (outcome.cycles as f64 / outcome.in_cycles.as_secs_f64().max(1e-9)).round()
+}
+
+fn wait(outcome: &Outcome, quantile: f64) -> Option<u64> {
+    outcome.waits.as_ref().map(|waits| waits.value_at_quantile(quantile))
+}

@@ -1,0 +1,70 @@
+//! How a run packs its pods: nodes in use, their utilization and prices. In timed mode these are means over time.
+
+use std::collections::{BTreeMap, HashMap};
+
+use portolan::model::Name;
+
+use super::shapes::{amount, requests};
+use crate::replay::meter::uses_node;
+use crate::replay::run::Outcome;
+
+/// Nodes in use, and prices per hour.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Used {
+    pub(super) nodes: usize,
+    /// The nodes in use; their mean number in timed mode.
+    pub(super) used: f64,
+    pub(super) price: f64,
+    /// The price of the nodes in use.
+    pub(super) used_price: f64,
+}
+
+pub(super) struct Packing {
+    pub(super) all: Used,
+    /// By the value of the pool label; empty for nodes without it.
+    pub(super) pools: BTreeMap<String, Used>,
+    /// The requested shares of the nodes in use, in percent, by resource.
+    pub(super) utilization: Vec<(String, f64)>,
+}
+
+impl Packing {
+    pub(super) fn of(
+        outcome: &Outcome,
+        prices: Option<&HashMap<Name, f64>>,
+        pool_label: Option<&str>,
+    ) -> Packing {
+        let (mut all, mut pools) = (Used::default(), BTreeMap::new());
+        let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        for node in outcome.end.nodes() {
+            let share = match &outcome.busy {
+                Some(busy) => busy.get(node.name()).copied().unwrap_or(0.0),
+                None => f64::from(u8::from(node.pods().any(|pod| uses_node(pod.template())))),
+            };
+            let price = prices.and_then(|prices| prices.get(node.name())).copied().unwrap_or(0.0);
+            let labels = node.node().map(|node| &node.labels);
+            let pool = pool_label.map(|key| labels.and_then(|of| of.get(key)).unwrap_or_default());
+            let pool = pool.map(|pool| pools.entry(pool.to_owned()).or_default());
+            for used in [Some(&mut all), pool].into_iter().flatten() {
+                used.nodes += 1;
+                used.used += share;
+                used.price += price;
+                used.used_price += share * price;
+            }
+            let takes = node.requested();
+            for (name, has) in requests(&node.allocatable()) {
+                let takes = amount(&takes, &name) as f64 * share;
+                let sum = sums.entry(name).or_default();
+                *sum = (sum.0 + takes, sum.1 + has as f64 * share);
+            }
+        }
+        let requested = |name: &str, at_end: f64| match &outcome.busy {
+            Some(_) => outcome.usage.iter().find(|of| of.resource == name).and_then(|of| of.mean),
+            None => Some(at_end),
+        };
+        let utilization = sums.into_iter().filter_map(|(name, (at_end, has))| {
+            let requested = requested(&name, at_end)?;
+            (has > 0.0 && requested > 0.0).then(|| (name, requested * 100.0 / has))
+        });
+        Packing { all, pools, utilization: utilization.collect() }
+    }
+}

@@ -1,0 +1,190 @@
+//! Which of two configurations packs better, as a sentence.
+
+use std::cmp::Ordering;
+
+use super::Run;
+use crate::text::line;
+
+/// How a configuration packs, relative to the first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packs {
+    Better,
+    Worse,
+    Alike,
+    /// More pods on more or costlier nodes, or fewer on fewer or cheaper ones.
+    TradeOff,
+}
+
+impl Packs {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Packs::Better => "better",
+            Packs::Worse => "worse",
+            Packs::Alike => "alike",
+            Packs::TradeOff => "trade-off",
+        }
+    }
+}
+
+/// The compared figures of a run: means over the seeds, if there are several.
+struct Figures {
+    nodes: f64,
+    price: Option<f64>,
+    placed: f64,
+}
+
+fn figures(run: &Run) -> Figures {
+    let mean = |name: &str, value: f64| {
+        run.spread.iter().find(|of| of.name == name).map_or(value, |of| of.mean)
+    };
+    let used = &run.packing.all;
+    Figures {
+        nodes: mean(super::NODES_USED, used.used),
+        price: run.has_prices.then(|| mean(super::PRICE, used.used_price)),
+        placed: mean(super::PLACED, run.outcome.placed as f64),
+    }
+}
+
+/// How the other configuration packs, and the sentence that says so.
+pub(super) fn verdict(first: &Run, other: &Run) -> (Packs, String) {
+    let (a, b) = (figures(first), figures(other));
+    let is_mean = first.outcome.busy.is_some() || !first.spread.is_empty();
+    let nodes = compared(is_mean, [b.nodes, a.nodes]);
+    let price = a.price.zip(b.price).map(|(a, b)| [format!("{b:.2}"), format!("{a:.2}")]);
+    // The figures are compared as they are printed, so that the sentence is true.
+    let printed = |of: &[String; 2]| {
+        let [b, a] = of.each_ref().map(|text| text.parse().unwrap_or(0.0));
+        f64::total_cmp(&b, &a)
+    };
+    let by_nodes = printed(&nodes);
+    let cost = price.as_ref().map_or(by_nodes, |price| printed(price).then(by_nodes));
+    let pods = printed(&compared(is_mean, [b.placed, a.placed]));
+    let spread = !first.spread.is_empty() && !is_apart(first, other);
+    let (packs, more) = match (pods, cost) {
+        _ if spread => (Packs::Alike, String::new()),
+        (Ordering::Equal, Ordering::Equal) => by_copies(first, other),
+        _ => (packs(pods, cost), String::new()),
+    };
+    let (first_name, name) = (line(&first.name), line(&other.name));
+    let answer = match packs {
+        Packs::Better => format!("{name} packs better than {first_name}"),
+        Packs::Worse => format!("{name} packs worse than {first_name}"),
+        Packs::Alike => format!("{name} packs like {first_name}"),
+        Packs::TradeOff => format!("neither {name} nor {first_name} packs better"),
+    };
+    let mut sentence = format!("{answer}: {}{}", used(&nodes), priced(price.as_ref()));
+    sentence.push_str(", ");
+    sentence.push_str(&placed(first, other, b.placed - a.placed));
+    sentence.push_str(&more);
+    match first.outcome.busy {
+        Some(_) if first.spread.is_empty() => sentence.push_str(" (nodes are means over time)"),
+        _ if spread => sentence.push_str(" (the difference is within the spread of the seeds)"),
+        _ if !first.spread.is_empty() => sentence.push_str(" (means over the seeds)"),
+        _ => {}
+    }
+    (packs, sentence)
+}
+
+/// How a configuration packs that places more or fewer pods on more or fewer nodes.
+fn packs(pods: Ordering, cost: Ordering) -> Packs {
+    match (pods, cost.reverse()) {
+        (Ordering::Equal, Ordering::Equal) => Packs::Alike,
+        (Ordering::Greater, Ordering::Less) | (Ordering::Less, Ordering::Greater) => {
+            Packs::TradeOff
+        }
+        (Ordering::Less, _) | (_, Ordering::Less) => Packs::Worse,
+        _ => Packs::Better,
+    }
+}
+
+/// Two numbers as they are printed: means have a decimal place.
+fn compared(is_mean: bool, values: [f64; 2]) -> [String; 2] {
+    values.map(|value| if is_mean { format!("{value:.1}") } else { format!("{value:.0}") })
+}
+
+fn used([b, a]: &[String; 2]) -> String {
+    let noun = if *b == "1" { "node" } else { "nodes" };
+    if a == b {
+        format!("{b} {noun} used by both")
+    } else {
+        format!("{b} {noun} used instead of {a}")
+    }
+}
+
+fn priced(price: Option<&[String; 2]>) -> String {
+    match price {
+        None => String::new(),
+        Some([b, a]) if a == b => format!(" (price {b} per hour for both)"),
+        Some([b, a]) => format!(" (price {b} instead of {a} per hour)"),
+    }
+}
+
+/// Which pods are placed: the same, as many, or more or fewer.
+fn placed(first: &Run, other: &Run, more: f64) -> String {
+    let of_both = first.outcome.placements.iter().zip(&other.outcome.placements);
+    let is_same = of_both.clone().all(|(a, b)| a.is_some() == b.is_some());
+    let number = if more.fract() == 0.0 {
+        format!("{:.0}", more.abs())
+    } else {
+        format!("{:.1}", more.abs())
+    };
+    let noun = if number == "1" { "pod" } else { "pods" };
+    match more.total_cmp(&0.0) {
+        Ordering::Greater => format!("{number} more {noun} placed"),
+        Ordering::Less => format!("{number} fewer {noun} placed"),
+        Ordering::Equal if is_same => "same pods placed".to_owned(),
+        Ordering::Equal => "as many pods placed, but not the same".to_owned(),
+    }
+}
+
+/// If the nodes and pods are equal, the configuration is better under which more copies of each shape fit.
+fn by_copies(first: &Run, other: &Run) -> (Packs, String) {
+    let (Some(a), Some(b)) = (&first.left, &other.left) else {
+        return (Packs::Alike, String::new());
+    };
+    let both = || a.copies.iter().zip(&b.copies);
+    let is_better = both().any(|(a, b)| b > a);
+    let is_worse = both().any(|(a, b)| b < a);
+    let packs = match (is_better, is_worse) {
+        (true, false) => Packs::Better,
+        (false, true) => Packs::Worse,
+        (false, false) => return (Packs::Alike, String::new()),
+        (true, true) => Packs::TradeOff,
+    };
+    let differs = both().zip(&first.shapes).find(|((a, b), _)| a != b);
+    let more = differs.map_or_else(String::new, |((a, b), shape)| {
+        let noun = if *b == 1 { "copy" } else { "copies" };
+        format!("; {b} more {noun} of {shape} fit instead of {a}")
+    });
+    (packs, more)
+}
+
+/// Whether the ranges of a compared figure do not overlap.
+fn is_apart(first: &Run, other: &Run) -> bool {
+    let compared = [super::NODES_USED, super::PRICE, super::PLACED];
+    let of_both = first.spread.iter().zip(&other.spread);
+    of_both.filter(|(of, _)| compared.contains(&of.name)).any(|(a, b)| a.is_apart(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_pods_on_more_nodes_are_a_trade_off() {
+        use Ordering::{Equal, Greater, Less};
+        for (pods, cost, expected) in [
+            (Equal, Less, Packs::Better),
+            (Greater, Less, Packs::Better),
+            (Greater, Equal, Packs::Better),
+            (Equal, Equal, Packs::Alike),
+            (Equal, Greater, Packs::Worse),
+            (Less, Equal, Packs::Worse),
+            (Less, Greater, Packs::Worse),
+            (Greater, Greater, Packs::TradeOff),
+            (Less, Less, Packs::TradeOff),
+        ] {
+            assert_eq!(packs(pods, cost), expected, "{pods:?} {cost:?}");
+        }
+    }
+}
