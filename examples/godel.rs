@@ -62,8 +62,9 @@ fn placed(scheduler: &mut Scheduler, pod: Pod) -> Result<Arc<Pod>, Box<dyn Error
     };
     println!("  {} is placed on {}{why}", placement.pod.name, placement.node());
     // Confirms the pod, as the API server would after the binding.
-    submit(scheduler.engine(), Event::AddPod(placement.pod.clone()))?;
-    Ok(placement.pod)
+    let pod = placement.keep_assumed();
+    submit(scheduler.engine(), Event::AddPod(pod.clone()))?;
+    Ok(pod)
 }
 
 fn small(name: impl Into<portolan::model::Name>) -> PodBuilder {
@@ -102,7 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("  the failed gang left no trace: {}", after.diff(&before).is_empty());
     for placement in red.schedule_gang(&gang(7, 1_000), 7, NOW)?.placed {
         println!("  {} is placed on {}", placement.pod.name, placement.node());
-        submit(&engine, Event::AddPod(placement.pod))?;
+        submit(&engine, Event::AddPod(placement.keep_assumed()))?;
     }
 
     println!("web-0 is deleted and leaves a reservation");

@@ -127,8 +127,9 @@ impl Drop for WithinWriter<'_> {
 /// | [`refresh`](Reader::refresh) | this reader's cached version, brought up to date | one load and one comparison |
 /// | [`at_least`](Reader::at_least) | a version that contains a generation | waits until it is published |
 ///
-/// Each thread uses its own reader: the type is `Send` but not `Sync`, and a clone is an independent reader. Cloning
-/// may allocate, so keep readers instead of creating one per read. A reader still works after its engine was dropped,
+/// Each thread uses its own reader: the type is `Send` but not `Sync`, and a clone is an independent reader. A clone
+/// searches the slots of all readers for a free one, O(readers), and may allocate, so keep readers instead of creating
+/// one per read. A reader still works after its engine was dropped,
 /// and returns the last version.
 ///
 /// ```

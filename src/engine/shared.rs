@@ -26,7 +26,8 @@ const SHORTEST_SWEEP_PERIOD: Duration = Duration::from_millis(1);
 /// [`Engine::submit`] puts an [`Event`] in the log and returns a [`Ticket`]. The events are folded in log order, in
 /// batches, and a version is published after each batch. The ticket is answered after that publish, so an event whose
 /// outcome is known is visible to all readers. Take the snapshot after waiting for the ticket, or wait for the
-/// generation of the outcome with [`Reader::at_least`]. Dropping a ticket does not withdraw its event.
+/// generation of the outcome with [`Reader::at_least`]. A ticket that is dropped
+/// hides the outcome, also a rejection, and does not withdraw the event.
 ///
 /// [`Engine::shared`] uses the submitting threads to fold events, and [`Engine::spawned`] starts a dedicated thread. If
 /// one thread does all the writing, [`Engine::inline`] is simpler and needs no log.
@@ -40,7 +41,7 @@ const SHORTEST_SWEEP_PERIOD: Duration = Duration::from_millis(1);
 /// use portolan::model::{node, pod};
 ///
 /// let engine = Engine::shared(Config::default());
-/// engine.submit(Event::add_node(node("node-7").cpu(4_000).build()))?;
+/// engine.submit(Event::add_node(node("node-7").cpu(4_000).build()))?.wait()??;
 /// let ticket = engine.submit(Event::assume(pod("web-0").cpu(250).build().on("node-7")))?;
 /// let applied = ticket.wait()??;
 ///

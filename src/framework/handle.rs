@@ -20,7 +20,7 @@ pub type BindingFuture = Pin<Box<dyn Future<Output = Result<(), BinderError>> + 
 
 /// Writes bindings of pods to nodes, for example to the API server.
 pub trait Binder: Send + Sync {
-    /// Binds a pod to a node. May block.
+    /// Binds a pod to a node. May block. A panic counts as a failed binding, after which the pod is tried again.
     ///
     /// # Errors
     ///

@@ -47,7 +47,7 @@ impl Event {
     /// use portolan::{Config, Engine};
     ///
     /// let engine = Engine::shared(Config::default());
-    /// engine.submit(Event::add_node(node("n1").cpu(1_000).build()))?;
+    /// engine.submit(Event::add_node(node("n1").cpu(1_000).build()))?.wait()??;
     /// let pods = ["a", "b", "c"].map(|name| Arc::new(pod(name).cpu(400).on("n1").build()));
     /// let applied = engine.submit(Event::assume_each(pods))?.wait()??;
     /// assert_eq!((applied.added, applied.rejected.len()), (2, 1));

@@ -21,7 +21,7 @@
 //! let scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
 //!
 //! let engine = Engine::shared(Config::default());
-//! engine.submit(Event::add_node(node("n1").cpu(4_000).build()))?;
+//! engine.submit(Event::add_node(node("n1").cpu(4_000).build()))?.wait()??;
 //! let mut scheduler = Scheduler::new(engine.clone(), Profiles::one(scheduler))?;
 //! let pod = Arc::new(pod("web-0").cpu(8_000).build());
 //! assert!(scheduler.schedule(&pod, Timestamp(0)).is_err());

@@ -13,7 +13,8 @@
 //! - Structs are maps of their fields and reject unknown fields; enums are the names of their variants. Labels,
 //!   resource lists and scalar resources are maps, and quantities, uids and names are strings.
 //! - Derived data is either not written or not trusted. Hashes, zones, the order of sorted lists and the split of node
-//!   labels are derived again.
+//!   labels are derived again. Of a pod's requests only the sums are written; reading sums that contradict each other
+//!   is an error.
 //! - Pods that shared a template have separate templates after reading. The engine merges equal templates.
 //! - An event for a custom store ([`Event::Custom`](crate::log::Event::Custom)) cannot be serialized, because only the
 //!   store knows its type: writing one is an error.

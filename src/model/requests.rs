@@ -189,7 +189,7 @@ pub struct NonZero {
 /// A pod's total requests, in each of the variants that the cache, the filters and the scores use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[cfg_attr(feature = "serde", serde(try_from = "super::serialized::PodResources"))]
 pub struct PodResources {
     /// The requests of the pod once placed, including the kubelet's status of a resize.
     pub placed: Resources,

@@ -1,8 +1,9 @@
 //! The serialized forms of types with invariants, which are restored during deserialization.
 //!
-//! The input comes from files, so derived values are never trusted: templates are hashed, lists are sorted, and zones
-//! are derived from labels. Every value that a caller can construct can be serialized and deserialized, including
-//! values that the engine rejects, because a replay must reject the same events.
+//! The input comes from files, so derived values are never trusted: templates are hashed, lists are sorted, zones are
+//! derived from labels, and sums of requests that contradict each other are refused. Every value that the builders
+//! construct can be serialized and deserialized, including values that the engine rejects, because a replay must reject
+//! the same events.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -11,8 +12,8 @@ use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
 
 use super::{
-    Image, InTreePlugin, Labels, MicroTopology, Name, NodeLabels, NodeResources, Operator, PodSpec,
-    Quantity, ResourceList, Resources, Scalars, Taint, Template, Uid, Usage, ZoneKey,
+    Image, InTreePlugin, Labels, MicroTopology, Name, NodeLabels, NodeResources, NonZero, Operator,
+    PodSpec, Quantity, ResourceList, Resources, Scalars, Taint, Template, Uid, Usage, ZoneKey,
 };
 
 /// The serialized form of a node, without the derived zone.
@@ -108,6 +109,73 @@ impl From<Profile> for super::Profile {
         pods.sort();
         pods.dedup();
         super::Profile { usage, pods: pods.into() }
+    }
+}
+
+/// The serialized form of a pod's requests. The containers that they were computed from are not written, so they cannot
+/// be computed again; sums that contradict each other are refused.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PodResources {
+    placed: Resources,
+    placed_non_zero: NonZero,
+    incoming: Resources,
+    scored: Resources,
+}
+
+/// Why the sums of a pod's requests cannot be those of one pod.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Contradiction {
+    #[error(
+        "the pod requests {resource} {placed} and, with defaults, less ({with_defaults}): write the \
+         log again"
+    )]
+    BelowRequest { resource: &'static str, placed: i64, with_defaults: i64 },
+    #[error(
+        "the pod is scheduled with {resource} {incoming} and scored with {scored}, although no \
+         default exists: write the log again"
+    )]
+    OtherScore { resource: Name, incoming: i64, scored: i64 },
+}
+
+impl TryFrom<PodResources> for super::PodResources {
+    type Error = Contradiction;
+
+    fn try_from(sums: PodResources) -> Result<super::PodResources, Contradiction> {
+        let PodResources { placed, placed_non_zero, incoming, scored } = sums;
+        let sums = super::PodResources { placed, placed_non_zero, incoming, scored };
+        // The engine rejects a pod with a negative request, whose sums may have any relation, and a replay must reject
+        // it, too.
+        match sums.negative() {
+            Some(_) => Ok(sums),
+            None => sums.contradiction().map_or(Ok(sums), Err),
+        }
+    }
+}
+
+impl super::PodResources {
+    /// Returns a relation between the sums that no pod has. Defaults and pod-level requests exist only for cpu, memory
+    /// and huge pages, and no default lowers a request.
+    fn contradiction(&self) -> Option<Contradiction> {
+        let (placed, non_zero) = (&self.placed, &self.placed_non_zero);
+        let cpu = ("cpu", placed.cpu.0, non_zero.cpu.0);
+        let memory = ("memory", placed.memory.0, non_zero.memory.0);
+        let below = [cpu, memory].into_iter().find(|(_, placed, non_zero)| non_zero < placed);
+        if let Some((resource, placed, with_defaults)) = below {
+            return Some(Contradiction::BelowRequest { resource, placed, with_defaults });
+        }
+        let (incoming, scored) = (&self.incoming, &self.scored);
+        let other = |resource: &Name, incoming: i64, scored: i64| {
+            let resource = resource.clone();
+            (incoming != scored).then_some(Contradiction::OtherScore { resource, incoming, scored })
+        };
+        let names = incoming.scalars.iter().chain(scored.scalars.iter()).map(|(name, _)| name);
+        let amount = |of: &Resources, name: &Name| of.scalars.get(name).unwrap_or(0);
+        other(&"ephemeral-storage".into(), incoming.ephemeral_storage.0, scored.ephemeral_storage.0)
+            .or_else(|| {
+                let mut names = names.filter(|name| !super::Requests::is_pod_level(name));
+                names.find_map(|name| other(name, amount(incoming, name), amount(scored, name)))
+            })
     }
 }
 

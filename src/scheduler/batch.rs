@@ -152,20 +152,28 @@ impl Scheduler {
         results: &mut Results,
     ) {
         let mut rejected = rejected.into_iter().peekable();
-        for (pod, Planned { pod: assumed, decision, state }) in pods.iter().zip(planned) {
+        // All at once, so that a panic withdraws every pod.
+        let assumed = planned.into_iter().map(|Planned { pod, decision, state }| {
             let is_rejected = rejected.peek().is_some_and(|(uid, _)| *uid == pod.uid.to_string());
             let why = rejected.next_if(|_| is_rejected).map(|(_, why)| why);
-            let placed = match (why, self.framework(pod).cloned()) {
+            match (why, self.framework(&pod).cloned()) {
                 (None, Some(framework)) => {
-                    let placed = Placement::assumed(assumed, decision, state, framework);
-                    self.reserve(placed, pod, version, now)
+                    let home = self.home.clone();
+                    Ok(Placement::assumed(pod, (decision, state), framework, home, now))
                 }
-                (Some(EventError::Conflict { .. }) | None, _) => {
+                (why, _) => Err(why),
+            }
+        });
+        let assumed: Vec<Result<Placement, Option<EventError>>> = assumed.collect();
+        for (pod, assumed) in pods.iter().zip(assumed) {
+            let placed = match assumed {
+                Ok(placed) => self.reserve(placed, pod, version, now),
+                Err(Some(EventError::Conflict { .. }) | None) => {
                     self.figures.conflicts += 1;
                     results.push(self.schedule(pod, now));
                     continue;
                 }
-                (Some(why), _) => Err(CycleError::Assume(why)),
+                Err(Some(why)) => Err(CycleError::Assume(why)),
             };
             match &placed {
                 Ok(_) => self.figures.placed += 1,

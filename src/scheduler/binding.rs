@@ -27,7 +27,7 @@ pub struct BindingCycle {
 
 /// The result of [`BindingCycle::begin`].
 #[derive(Debug)]
-#[must_use = "the pod stays assumed until its binding cycle ends"]
+#[must_use = "the binding ends if this is dropped"]
 pub enum Begun {
     /// The binding waits for the answer to a request only.
     Request(BindRequest),
@@ -36,8 +36,9 @@ pub enum Begun {
 }
 
 /// A binding cycle that waits for the answer to its request: a future that returns the answer, for
-/// [`BindingCycle::finish`]. A request that is dropped leaves its pod assumed: use [`BindRequest::abandon`].
-#[must_use = "the pod stays assumed until its binding cycle ends"]
+/// [`BindingCycle::finish`]. If it is dropped after it was polled, it is not known whether the pod is bound, and the pod
+/// stays assumed. To handle this outcome, use [`BindRequest::abandon`].
+#[must_use = "nothing is sent before the request is polled"]
 pub struct BindRequest {
     /// `None` after the future has returned the answer.
     placement: Option<Placement>,
@@ -64,11 +65,13 @@ impl Future for BindRequest {
         if self.placement.is_none() {
             return Poll::Pending;
         }
+        self.placement.iter().for_each(Placement::may_be_bound);
         let bound = std::task::ready!(Pin::new(&mut self.request).poll(context));
-        match self.placement.take() {
-            Some(placement) => Poll::Ready(Answered { placement, bound }),
-            None => Poll::Pending,
+        let Some(placement) = self.placement.take() else { return Poll::Pending };
+        if !matches!(bound, Ok(Bind::Bound | Bind::Unknown(_))) {
+            placement.is_not_bound();
         }
+        Poll::Ready(Answered { placement, bound })
     }
 }
 
@@ -78,9 +81,9 @@ impl fmt::Debug for BindRequest {
     }
 }
 
-/// The answer to a [`BindRequest`].
+/// The answer to a [`BindRequest`]. If it is dropped, a pod that is bound stays assumed without a time to live.
 #[derive(Debug)]
-#[must_use = "the pod stays assumed until its binding cycle ends"]
+#[must_use = "the binding ends with `finish`"]
 pub struct Answered {
     pub(super) placement: Placement,
     bound: Result<Bind, Status>,
@@ -111,6 +114,9 @@ pub enum BindError {
     /// The calling thread is inside [`Engine::with_writer`].
     #[error("this thread holds the writer and would wait for itself: bind after releasing it")]
     OwnThread,
+    /// The placement was bound or withdrawn before.
+    #[error("the placement was bound or withdrawn before: schedule the pod again")]
+    Ended,
 }
 
 impl BindError {
@@ -124,7 +130,8 @@ impl BindError {
             | BindError::Unknown(_)
             | BindError::Refused(_)
             | BindError::Closed
-            | BindError::OwnThread => AttemptResult::Error,
+            | BindError::OwnThread
+            | BindError::Ended => AttemptResult::Error,
         }
     }
 }
@@ -183,8 +190,8 @@ impl BindingCycle {
     ///
     /// # Errors
     ///
-    /// The pod is not bound, and it is forgotten. After [`BindError::Unknown`] it is still assumed, and so it is after
-    /// [`BindError::OwnThread`], when nothing was tried.
+    /// The pod is not bound, and it is forgotten. After [`BindError::Unknown`] it is still assumed. After
+    /// [`BindError::OwnThread`] nothing was tried, and the placement can be bound later.
     pub fn run(
         &mut self,
         placement: &Placement,
@@ -193,6 +200,9 @@ impl BindingCycle {
         observed(placement, || {
             if self.engine.is_within_writer() {
                 return Err(BindError::OwnThread);
+            }
+            if placement.is_ended() {
+                return Err(BindError::Ended);
             }
             // Held until the pod is bound or forgotten.
             let mut in_pre_bind = None;
@@ -274,6 +284,7 @@ impl BindingCycle {
         if let Some(in_pre_bind) = in_pre_bind {
             in_pre_bind.finish().map_err(|cause| Status::error("", &*cause))?;
         }
+        placement.may_be_bound();
         framework.bind(cycle, node)
     }
 
@@ -285,6 +296,7 @@ impl BindingCycle {
         in_pre_bind: Option<&InPreBind>,
         clock: impl Fn() -> Timestamp,
     ) -> Result<Option<Ticket<Outcome>>, BindError> {
+        placement.end();
         let Placement { pod, framework, state, .. } = placement;
         let error = match bound {
             // The pod is bound, whatever the outcome: a confirmed pod has no time to live, and a closed engine expires
@@ -322,7 +334,7 @@ impl BindingCycle {
     ///
     /// # Errors
     ///
-    /// The engine is unavailable.
+    /// The engine is unavailable, or the placement's binding cycle has ended.
     pub fn withdraw(
         &mut self,
         placement: &Placement,
@@ -331,19 +343,11 @@ impl BindingCycle {
         if self.engine.is_within_writer() {
             return Err(BindError::OwnThread);
         }
-        let Placement { pod, framework, state, .. } = placement;
-        let in_pre_bind = framework.handle().enter_pre_bind(&pod.uid);
-        if placement.waits {
-            framework.handle().waiting_pods().reject(&pod.uid);
-            // Returns at once and removes the pod from the waiting ones, whatever the outcome.
-            let _ = framework.wait_on_permit(pod, clock);
+        if placement.is_ended() {
+            return Err(BindError::Ended);
         }
-        let cycle = Cycle::new(self.reader.refresh(), pod, state);
-        framework.unreserve(cycle, placement.node());
-        in_pre_bind.begin_forget();
-        // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget.
-        let _ = self.engine.submit(Event::forget(pod))?.wait()?;
-        Ok(())
+        let version = self.reader.refresh();
+        Ok(placement.undo(version, Some(&self.engine), clock())?)
     }
 
     /// Lets the engine free the version that the last cycle used. Call it before a thread waits for its next pod.

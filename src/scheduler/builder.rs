@@ -46,6 +46,9 @@ pub struct SchedulersBuilder {
 
 /// An engine with a queue and profiles. Any number of threads may each run a [`SchedulingLoop`] on it; the
 /// [module](super) has an example.
+///
+/// Loops keep the engine and the queue alive, so dropping this value ends no thread: close the queue first
+/// ([`QueueFront::close`]), and a loop that waits for a pod returns.
 pub struct Schedulers {
     engine: Engine,
     queue: Arc<QueueFront>,

@@ -11,15 +11,17 @@ use std::time::Instant;
 
 use crate::engine::{Engine, Reader, Registration};
 use crate::framework::{
-    Algorithm, AttemptResult, Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit,
-    PreFlight, ScheduleError, Status,
+    Algorithm, AttemptResult, Cycle, Decision, FitError, Framework, Nomination, Permit,
+    ScheduleError, Status,
 };
 use crate::log::{Event, TryWaitError, Unavailable};
-use crate::model::{EventError, Name, Pod, Timestamp};
+use crate::model::{EventError, Pod, Timestamp};
 use crate::snapshot::Cluster;
 use crate::sync::mutated;
 
-use super::Profiles;
+use super::placement::Home;
+use super::queue::QueueFront;
+use super::{Placement, Profiles};
 
 /// How often a pod is scheduled again before the conflict becomes its error. Normally each conflict means that another
 /// pod was placed. The limit matters if the commit check runs other plugins than the cycle does, because the retries
@@ -51,6 +53,7 @@ pub struct Scheduler {
     pub(super) reader: Reader,
     pub(super) profiles: Profiles<Algorithm>,
     pub(super) figures: CycleFigures,
+    pub(super) home: Arc<Home>,
 }
 
 /// Counts the outcomes of one scheduler's cycles.
@@ -62,49 +65,6 @@ pub struct CycleFigures {
     pub failed: u64,
     /// Decisions that no longer held at commit, after which the pod was scheduled again.
     pub conflicts: u64,
-}
-
-/// A pod that is assumed on a node with its resources reserved: the input of a binding cycle.
-#[must_use = "the pod stays assumed until a binding cycle has run for it"]
-pub struct Placement {
-    /// The pod, with its node name set.
-    pub pod: Arc<Pod>,
-    /// The decision.
-    pub decision: Decision,
-    /// The cycle state of the plugins.
-    pub state: CycleState,
-    /// Whether the pod has to wait for a permit.
-    pub waits: bool,
-    pub(super) framework: Arc<Framework>,
-    /// Whether PreBind has work to do, if that was asked.
-    pub(super) flight: Option<Result<PreFlight, Status>>,
-}
-
-impl Placement {
-    pub(super) fn assumed(
-        pod: Arc<Pod>,
-        decision: Decision,
-        state: CycleState,
-        framework: Arc<Framework>,
-    ) -> Placement {
-        Placement { pod, decision, state, waits: false, framework, flight: None }
-    }
-
-    /// The node.
-    #[must_use]
-    pub fn node(&self) -> &Name {
-        &self.decision.node
-    }
-}
-
-impl fmt::Debug for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Placement")
-            .field("pod", &self.pod.uid)
-            .field("node", self.node())
-            .field("waits", &self.waits)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Why a scheduler could not be created.
@@ -207,9 +167,19 @@ impl Scheduler {
         engine: Engine,
         profiles: Profiles<Algorithm>,
     ) -> Result<Scheduler, NewSchedulerError> {
+        Scheduler::of_queue(engine, profiles, None)
+    }
+
+    /// Creates a scheduler of pods that a queue has given out.
+    pub(super) fn of_queue(
+        engine: Engine,
+        profiles: Profiles<Algorithm>,
+        queue: Option<&Arc<QueueFront>>,
+    ) -> Result<Scheduler, NewSchedulerError> {
         let (reader, figures) = (engine.reader()?, CycleFigures::default());
+        let home = Home::new(&engine, queue)?;
         let registration = engine.register_scheduler().ok_or(NewSchedulerError::Unchecked)?;
-        Ok(Scheduler { engine, registration, reader, profiles, figures })
+        Ok(Scheduler { engine, registration, reader, profiles, figures, home })
     }
 
     /// The engine.
@@ -348,7 +318,8 @@ impl Scheduler {
                 Err(error) => return Err(CycleError::Assume(error)),
             }
             let framework = scheduler.framework().clone();
-            let placed = Placement::assumed(assumed, decision, state, framework);
+            let home = self.home.clone();
+            let placed = Placement::assumed(assumed, (decision, state), framework, home, now);
             return self.reserve(placed, pod, snapshot, now);
         }
     }
@@ -361,7 +332,7 @@ impl Scheduler {
         version: &Cluster,
         now: Timestamp,
     ) -> Result<Placement, CycleError> {
-        let Placement { pod: assumed, decision, state, framework, .. } = &placed;
+        let Placement { decision, state, framework, .. } = &placed;
         framework.handle().nominator().remove(&pod.uid);
         let cycle = Cycle::new(version, pod, state);
         let permitted = framework
@@ -374,8 +345,7 @@ impl Scheduler {
                 placed.waits = true;
             }
             Err(status) => {
-                framework.unreserve(cycle, &decision.node);
-                self.engine.submit(Event::forget(assumed))?.wait()?.map_err(CycleError::Assume)?;
+                placed.undo(version, Some(&self.engine), now)?;
                 return Err(CycleError::rejected(status));
             }
         }

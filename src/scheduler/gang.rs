@@ -35,6 +35,7 @@ use super::{CycleError, Placement, Profiles, Scheduler};
 
 /// The result of placing a gang.
 #[derive(Debug)]
+#[must_use = "placements that are dropped are withdrawn"]
 pub struct GangPlacement {
     /// The members that are assumed on nodes, in the order of the given pods.
     pub placed: Vec<Placement>,
@@ -330,16 +331,19 @@ impl Scheduler {
         now: Timestamp,
     ) -> Result<(Vec<Placement>, LeftOver), Refused> {
         let snapshot = self.reader.refresh().clone();
-        let mut placed: Vec<Placement> = Vec::with_capacity(members.len());
+        // All at once, so that a panic withdraws every member.
+        let assumed = members.into_iter().filter_map(|member| {
+            let Member { position, pod, decision, state } = member;
+            let (framework, home) = (self.framework(&pod)?.clone(), self.home.clone());
+            Some((position, Placement::assumed(pod, (decision, state), framework, home, now)))
+        });
+        let assumed: Vec<(usize, Placement)> = assumed.collect();
+        let mut placed: Vec<Placement> = Vec::with_capacity(assumed.len());
         let mut refused = LeftOver::new();
         let mut why = None;
-        let mut left = members.len();
-        for member in members {
-            let Member { position, pod, decision, state } = member;
-            let Some(framework) = self.framework(&pod).cloned() else { continue };
-            framework.handle().nominator().remove(&pod.uid);
-            let mut placement =
-                Placement { pod, decision, state, waits: false, framework, flight: None };
+        let mut left = assumed.len();
+        for (position, mut placement) in assumed {
+            placement.framework.handle().nominator().remove(&placement.pod.uid);
             if left < least {
                 placed.push(placement);
                 continue;
@@ -361,14 +365,14 @@ impl Scheduler {
                     left -= 1;
                     match left < least {
                         true => placed.push(placement),
-                        false => self.undo(&snapshot, &placement, now),
+                        false => self.undo(&placement, &snapshot, now),
                     }
                 }
             }
         }
         match why {
             Some(why) if left < least => {
-                placed.iter().rev().for_each(|placement| self.undo(&snapshot, placement, now));
+                placed.iter().rev().for_each(|placement| self.undo(placement, &snapshot, now));
                 return Err(Refused { why, members: refused });
             }
             _ => {}
@@ -381,19 +385,9 @@ impl Scheduler {
         Ok((placed, refused))
     }
 
-    /// Undoes a member's reservation and forgets the pod.
-    fn undo(&self, snapshot: &Cluster, placement: &Placement, now: Timestamp) {
-        let Placement { pod, decision, state, framework, .. } = placement;
-        let in_pre_bind = framework.handle().enter_pre_bind(&pod.uid);
-        // A sibling's permit may have allowed the pod already. Its outcome is decided in both cases, so this call does
-        // not block.
-        framework.handle().waiting_pods().reject(&pod.uid);
-        let _ = framework.wait_on_permit(pod, || now);
-        framework.unreserve(Cycle::new(snapshot, pod, state), &decision.node);
-        in_pre_bind.begin_forget();
-        // The writer rejects this if the pod was deleted or confirmed meanwhile. The other members must still be
-        // forgotten.
-        let _ = self.engine().submit(Event::forget(pod)).map(|ticket| ticket.wait());
+    /// Undoes a member. The other members must be undone even if this one cannot be.
+    fn undo(&self, placement: &Placement, version: &Cluster, now: Timestamp) {
+        let _ = placement.undo(version, Some(self.engine()), now);
     }
 }
 

@@ -23,7 +23,7 @@
 //!
 //! let schedulers = Schedulers::builder().build()?;
 //! let engine = schedulers.engine();
-//! engine.submit(Event::add_node(node("n1").cpu(4_000).memory(1 << 30).build()))?;
+//! engine.submit(Event::add_node(node("n1").cpu(4_000).memory(1 << 30).build()))?.wait()??;
 //! engine.submit(Event::put_pending(pod("web-0").cpu(250).build()))?.wait()??;
 //!
 //! let clock = || Timestamp::from_secs(1);
@@ -45,6 +45,7 @@ pub mod drain;
 mod engine_log;
 mod evictor;
 mod gang;
+mod placement;
 mod profiles;
 pub mod queue;
 mod scheduling_loop;
@@ -56,10 +57,11 @@ pub use binder::InMemoryBinder;
 pub use binding::{Answered, Begun, BindError, BindRequest, BindingCycle};
 pub use builder::{BuildError, Schedulers, SchedulersBuilder};
 pub use commit::FilterCheck;
-pub use cycle::{CycleError, CycleFigures, NewSchedulerError, Placement, Scheduler};
+pub use cycle::{CycleError, CycleFigures, NewSchedulerError, Scheduler};
 pub use engine_log::EngineLog;
 pub use evictor::InMemoryEvictor;
 pub use gang::{GangError, GangPlacement};
+pub use placement::Placement;
 pub use profiles::Profiles;
 pub use scheduling_loop::{Attempt, BindingLoop, Finished, SchedulingLoop, Unplaced};
 pub use shared_reader::SharedReader;

@@ -17,9 +17,10 @@ use std::time::Instant;
 use crate::engine::Engine;
 use crate::framework::{Algorithm, FitError, Framework, Nomination, PluginSet};
 use crate::log::{Event, Unavailable};
-use crate::model::{EventError, Pod, Timestamp, Uid};
+use crate::model::{EventError, Pod, Timestamp};
 
 use super::gang::Refused;
+use super::placement::requeue;
 use super::queue::{CLOSED, Place, PopError, Popped, QueueFront, Returned};
 use super::{
     Answered, Begun, BindError, BindingCycle, CycleError, CycleFigures, NewSchedulerError,
@@ -35,8 +36,8 @@ use super::{
 ///
 /// let schedulers = Schedulers::builder().build()?;
 /// let engine = schedulers.engine();
-/// engine.submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()))?;
-/// engine.submit(Event::put_pending(pod("small").cpu(250).build()))?;
+/// engine.submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()))?.wait()??;
+/// engine.submit(Event::put_pending(pod("small").cpu(250).build()))?.wait()??;
 /// engine.submit(Event::put_pending(pod("large").cpu(2_000).build()))?.wait()??;
 ///
 /// let clock = || Timestamp::from_secs(1);
@@ -78,6 +79,7 @@ pub struct Finished {
 
 /// The outcome of one scheduling attempt.
 #[derive(Debug)]
+#[must_use = "placements that are dropped are withdrawn"]
 #[non_exhaustive]
 pub enum Attempt {
     /// The pod is assumed on a node and is ready for [`SchedulingLoop::bind`].
@@ -138,7 +140,7 @@ impl SchedulingLoop {
         profiles: Profiles<Algorithm>,
     ) -> Result<SchedulingLoop, NewSchedulerError> {
         let binding = BindingLoop::new(engine.clone(), queue.clone())?;
-        let scheduler = Scheduler::new(engine, profiles)?;
+        let scheduler = Scheduler::of_queue(engine, profiles, Some(&queue))?;
         Ok(SchedulingLoop { queue, scheduler, binding, next_sweep: None })
     }
 
@@ -168,21 +170,23 @@ impl SchedulingLoop {
     ) -> Result<Attempt, PopError> {
         loop {
             let popped = self.pop(deadline, &clock)?;
+            let mut tried = Tried::new(&self.queue, popped);
             trace_span!(
                 _span,
                 DEBUG,
                 "scheduling_attempt",
-                pod = %popped.first.pod.key(),
-                attempt = popped.first.attempts,
-                pods = 1 + popped.siblings.len()
+                pod = %tried.popped[0].first.pod.key(),
+                attempt = tried.popped[0].first.attempts,
+                pods = 1 + tried.popped[0].siblings.len()
             );
-            let pods = self.without_terminating(popped);
             let now = clock();
+            let pods = tried.start(now).pop().unwrap_or_default();
             let attempt = match &pods[..] {
                 [] => continue,
                 [pod] if self.scheduler.stands_alone(pod) => self.attempt(pod, now),
                 pods => self.attempt_group(pods, now),
             };
+            tried.end();
             return Ok(attempt);
         }
     }
@@ -200,13 +204,14 @@ impl SchedulingLoop {
         deadline: Option<Instant>,
         clock: impl Fn() -> Timestamp,
     ) -> Result<Vec<Attempt>, PopError> {
-        let mut popped = vec![self.pop(deadline, &clock)?];
-        self.queue.pop_ready(most.get() - 1, &clock, &mut popped);
-        trace_span!(_span, DEBUG, "scheduling_attempt", pods = popped.len());
-        let (mut attempts, mut alone) = (Vec::with_capacity(popped.len()), Vec::new());
+        let popped = self.pop(deadline, &clock)?;
+        let mut tried = Tried::new(&self.queue, popped);
+        self.queue.pop_ready(most.get() - 1, &clock, &mut tried.popped);
+        trace_span!(_span, DEBUG, "scheduling_attempt", pods = tried.popped.len());
         let now = clock();
-        for popped in popped {
-            let mut pods = self.without_terminating(popped);
+        let popped = tried.start(now);
+        let (mut attempts, mut alone) = (Vec::with_capacity(popped.len()), Vec::new());
+        for mut pods in popped {
             match &pods[..] {
                 [] => {}
                 [pod] if self.scheduler.stands_alone(pod) => alone.append(&mut pods),
@@ -217,6 +222,7 @@ impl SchedulingLoop {
             }
         }
         self.attempt_each(&mut alone, now, &mut attempts);
+        tried.end();
         Ok(attempts)
     }
 
@@ -259,19 +265,6 @@ impl SchedulingLoop {
         for (pod, result) in pods.drain(..).zip(results) {
             attempts.push(self.ended(&pod, result, now));
         }
-    }
-
-    /// Returns the popped pods that are not terminating, and removes the terminating ones from the queue
-    /// (`skipPodSchedule`).
-    fn without_terminating(&self, popped: Popped) -> Vec<Arc<Pod>> {
-        let mut pods = Vec::with_capacity(1 + popped.siblings.len());
-        for queued in popped.into_members() {
-            match queued.pod.deletion_time {
-                Some(_) => self.queue.with(|queue, _| queue.done(&queued.pod.uid)),
-                None => pods.push(Arc::new(queued.pod)),
-            }
-        }
-        pods
     }
 
     fn attempt(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Attempt {
@@ -440,6 +433,9 @@ impl BindingLoop {
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), (BindError, Option<Place>)> {
+        if placement.is_ended() {
+            return Err((BindError::Ended, None));
+        }
         self.release_pod(placement);
         if self.queue.is_closed() {
             // Closing has ended the waits that had begun. This pod may have been placed later.
@@ -511,12 +507,16 @@ impl BindingLoop {
     }
 
     /// Withdraws a placement without binding the pod: releases its reservations, forgets the pod and returns it to the
-    /// queue, where it backs off as after an error. Returns its place, or `None` if it is not retried.
+    /// queue, where it backs off as after an error. Returns its place, or `None` if it is not retried or if the
+    /// placement's binding cycle has ended.
     pub fn withdraw(
         &mut self,
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Option<Place> {
+        if placement.is_ended() {
+            return None;
+        }
         let uid = &placement.pod.uid;
         self.queue.with(|queue, _| queue.release(uid));
         if self.cycle.withdraw(placement, &clock).is_err() {
@@ -544,17 +544,55 @@ impl BindingLoop {
     }
 }
 
-/// Returns a pod to the queue, unless it was deleted meanwhile.
-fn requeue(
-    queue: &QueueFront,
-    uid: &Uid,
-    rejected: PluginSet,
-    waits: PluginSet,
+/// Popped pods, which return to the queue if a panic, for example of the caller's clock, ends their attempt.
+struct Tried {
+    queue: Arc<QueueFront>,
+    popped: Vec<Popped>,
+    pods: Vec<Arc<Pod>>,
     now: Timestamp,
-) -> Option<Place> {
-    queue.with(|queue, version| {
-        queue.add_unschedulable_if_not_present(uid, rejected, waits, version, now).ok()?
-    })
+}
+
+impl Tried {
+    fn new(queue: &Arc<QueueFront>, first: Popped) -> Tried {
+        let now = first.first.queued;
+        Tried { queue: queue.clone(), popped: vec![first], pods: Vec::new(), now }
+    }
+
+    /// Starts the attempt. Returns the pods, those that were popped together in one list, without the terminating ones,
+    /// which are removed from the queue (`skipPodSchedule`).
+    fn start(&mut self, now: Timestamp) -> Vec<Vec<Arc<Pod>>> {
+        self.now = now;
+        let members = |popped: Popped| {
+            let mut pods = Vec::with_capacity(1 + popped.siblings.len());
+            for queued in popped.into_members() {
+                match queued.pod.deletion_time {
+                    Some(_) => self.queue.with(|queue, _| queue.done(&queued.pod.uid)),
+                    None => pods.push(Arc::new(queued.pod)),
+                }
+            }
+            pods
+        };
+        let popped: Vec<_> = std::mem::take(&mut self.popped).into_iter().map(members).collect();
+        self.pods = popped.iter().flatten().cloned().collect();
+        popped
+    }
+
+    /// The attempt has ended: its pods are placed or back in the queue.
+    fn end(mut self) {
+        self.pods.clear();
+    }
+}
+
+impl Drop for Tried {
+    fn drop(&mut self) {
+        let popped = self.popped.iter().flat_map(|popped| {
+            std::iter::once(&popped.first).chain(&popped.siblings).map(|queued| &queued.pod)
+        });
+        for pod in popped.chain(self.pods.iter().map(|pod| &**pod)) {
+            // The placements of the attempt were dropped before, and their pods have returned.
+            requeue(&self.queue, &pod.uid, PluginSet::EMPTY, PluginSet::EMPTY, self.now);
+        }
+    }
 }
 
 /// Returns whether a pod that failed with this error is not retried: the engine already has it, its scheduler has no

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::log::{Event, Outcome};
 use portolan::model::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,
@@ -13,9 +14,11 @@ use portolan::model::{
 };
 use portolan::{Config, Engine, Generation, GodelConfig, Writer};
 use portolan_testkit::events::Op;
+use portolan_testkit::random::Random;
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
 const STEPS: usize = if cfg!(miri) { 8 } else { 80 };
@@ -70,6 +73,31 @@ proptest! {
     }
 
     #[test]
+    fn a_mutated_log_is_refused_or_leaves_a_consistent_state(
+        ops in prop::collection::vec(any::<Op>(), 1..STEPS),
+        seed: u64,
+    ) {
+        let mut random = Random::new(seed);
+        let mut writer = writer();
+        for (step, op) in (0..).zip(&ops) {
+            let mut value = serde_json::to_value(op.event(step, Generation(step))).unwrap();
+            for _ in 0..random.below(3) {
+                mutate(&mut value, &mut random);
+            }
+            if let Ok(event) = serde_json::from_value::<Event>(value) {
+                // Rejecting it is as good as applying it.
+                let _ = writer.apply(&event);
+            }
+        }
+        prop_assert_eq!(writer.cluster().audit(), []);
+        prop_assert_eq!(writer.rebuild().differences, []);
+        let mut algorithm =
+            Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
+        let _ = algorithm.schedule(writer.cluster(), &pod("next").cpu(100).build());
+        prop_assert_eq!(algorithm.framework().handle().panics().latest(), []);
+    }
+
+    #[test]
     fn a_quantity_keeps_its_billionths(whole: i64, milli: i64) {
         let quantity = Quantity::whole(whole) + Quantity::milli(milli);
         prop_assert_eq!(round_trip(&quantity), quantity);
@@ -79,6 +107,59 @@ proptest! {
     fn a_uid_keeps_its_text(text: String) {
         let uid = Uid::new(&text);
         prop_assert_eq!(round_trip(&uid), uid);
+    }
+}
+
+/// Changes one value in a tree: replaces, removes or repeats it.
+fn mutate(root: &mut Value, random: &mut Random) {
+    let new = match random.below(5) {
+        0 => {
+            let numbers = [0, -1, 1, 100, i64::MAX, i64::MIN];
+            Some(json!(numbers[random.index(numbers.len())]))
+        }
+        1 => Some([json!(null), json!(true), json!([]), json!({})][random.index(4)].clone()),
+        2 => Some(json!(["", "n1", "default/p1", "kubernetes.io/hostname"][random.index(4)])),
+        _ => None,
+    };
+    let mut left = random.below(count(root));
+    visit(root, &mut left, &mut |value| match (value, &new) {
+        (value, Some(new)) => *value = new.clone(),
+        (Value::Array(items), None) if !items.is_empty() => {
+            let at = random.index(items.len());
+            match random.one_in(2) {
+                true => drop(items.remove(at)),
+                false => items.push(items[at].clone()),
+            }
+        }
+        (Value::Object(map), None) if !map.is_empty() => {
+            let key = map.keys().nth(random.index(map.len())).cloned();
+            key.map(|key| map.remove(&key));
+        }
+        (Value::Number(number), None) => {
+            *number = number.as_i64().map_or(1, |known| known.wrapping_neg() / 2).into();
+        }
+        _ => {}
+    });
+}
+
+fn count(value: &Value) -> u64 {
+    1 + match value {
+        Value::Array(items) => items.iter().map(count).sum(),
+        Value::Object(map) => map.values().map(count).sum::<u64>(),
+        _ => 0,
+    }
+}
+
+/// Changes the value at this position in the order of the tree.
+fn visit(value: &mut Value, left: &mut u64, change: &mut impl FnMut(&mut Value)) {
+    if *left == 0 {
+        change(value);
+    }
+    *left = left.wrapping_sub(1);
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| visit(item, left, change)),
+        Value::Object(map) => map.values_mut().for_each(|item| visit(item, left, change)),
+        _ => {}
     }
 }
 
@@ -207,6 +288,35 @@ fn derived_data_is_recomputed() {
     assert_eq!(labels, Labels::new([("a", "1"), ("b", "2")]));
     let given: MicroTopology = read(r#"{"1":{"cpu":"1"},"0":{"memory":"1Gi","cpu":"2"}}"#).unwrap();
     assert_eq!(MicroTopology::parse("0:cpu=2,memory=1Gi;1:cpu=1").ok(), Some(given));
+}
+
+#[test]
+fn requests_that_contradict_each_other_are_refused() {
+    let gpu = Quantity::whole(2);
+    let pod = pod("p").cpu(500).memory(1 << 30).request("example.com/gpu", gpu).build();
+    let written = serde_json::to_value(&pod).unwrap();
+    let changed = |path: &str, value: i64| {
+        let mut changed = written.clone();
+        *changed.pointer_mut(path).expect(path) = json!(value);
+        serde_json::from_value::<Pod>(changed).map_err(|error| error.to_string())
+    };
+    let at = |rest: &str| format!("/template/resources/{rest}");
+    assert_eq!(changed(&at("placed/cpu"), 500).as_ref(), Ok(&pod));
+    for (path, value, why) in [
+        ("placed/cpu", 501, "the pod requests cpu 501 and, with defaults, less (500)"),
+        ("placed_non_zero/memory", 1, "the pod requests memory 1073741824 and"),
+        (
+            "incoming/scalars/example.com~1gpu",
+            0,
+            "scheduled with example.com/gpu 0 and scored with 2",
+        ),
+        ("scored/ephemeral_storage", 7, "scheduled with ephemeral-storage 0 and scored with 7"),
+    ] {
+        let error = changed(&at(path), value).unwrap_err();
+        assert!(error.contains(why), "{path}: {error}");
+    }
+    // The engine rejects negative amounts, also in a replay.
+    assert!(changed(&at("placed/cpu"), -1).is_ok());
 }
 
 #[test]

@@ -443,8 +443,11 @@ fn a_gang_takes_a_seat_for_each_member_or_no_seat() {
     let refused = scheduler.schedule_gang(&gang, 3, now);
     assert!(matches!(refused, Err(GangError::TooFew { found: 2, wanted: 3, .. })), "{refused:?}");
     assert_eq!(used(&engine), 0);
-    assert_eq!(scheduler.schedule_gang(&gang, 2, now).unwrap().placed.len(), 2);
-    assert_eq!(used(&engine), 2);
+    let placed = scheduler.schedule_gang(&gang, 2, now).unwrap().placed;
+    assert_eq!((placed.len(), used(&engine)), (2, 2));
+    // A placement that is dropped gives its seat back.
+    drop(placed);
+    assert_eq!(used(&engine), 0);
 }
 
 fn used(engine: &Engine) -> usize {

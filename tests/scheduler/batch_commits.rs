@@ -13,7 +13,7 @@ use portolan::model::{
     UnsatisfiableAction, node, pod,
 };
 use portolan::plugins::{NodeResourcesFit, VolumeRestrictions, default_plugins};
-use portolan::scheduler::{CycleError, CycleFigures, FilterCheck, Profiles, Scheduler};
+use portolan::scheduler::{CycleError, CycleFigures, FilterCheck, Placement, Profiles, Scheduler};
 use portolan::snapshot::Cluster;
 use portolan::state::CommitCheck;
 use portolan::{Config, Engine};
@@ -104,7 +104,8 @@ impl Meddled {
         *self.events.lock().unwrap() = (decisions, events);
         let placed = self.scheduler.schedule_batch(pods, NOW);
         self.events.lock().unwrap().1.drain(..).for_each(|event| drop(submit(&self.engine, event)));
-        placed.into_iter().map(|placed| placed.map(|placed| placed.node().clone())).collect()
+        let kept = |placed: Placement| placed.keep_assumed().node_name.clone().unwrap();
+        placed.into_iter().map(|placed| placed.map(kept)).collect()
     }
 
     fn figures(&self) -> CycleFigures {

@@ -12,7 +12,7 @@ use portolan::model::{
     TopologySpreadConstraint, UnsatisfiableAction, node, pod,
 };
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{Schedulers, SchedulingLoop};
+use portolan::scheduler::{Attempt, Placement, Schedulers, SchedulingLoop};
 use portolan::{Engine, Snapshot};
 use portolan_testkit::draw::Draw;
 
@@ -85,6 +85,12 @@ fn by(cluster: &Snapshot, app: &str, host: bool) -> BTreeMap<String, usize> {
         *found.entry(key).or_insert(0) += count;
     }
     found
+}
+
+/// Leaves the placed pods assumed, and returns their number.
+fn kept(attempts: Vec<Attempt>) -> usize {
+    let placed = attempts.into_iter().flat_map(|attempt| attempt.into_parts().0);
+    placed.map(Placement::keep_assumed).count()
 }
 
 fn run(
@@ -261,7 +267,7 @@ fn a_queue_that_closes_while_a_batch_is_taken_loses_no_pod() {
         let mut placed = 0;
         let most = NonZeroUsize::new(64).unwrap();
         while let Ok(attempts) = scheduling.schedule_batch(most, Some(Instant::now()), clock) {
-            placed += attempts.into_iter().map(|it| it.into_parts().0.len()).sum::<usize>();
+            placed += kept(attempts);
         }
         let cluster = engine.reader().unwrap().snapshot();
         assert_eq!(cluster.pod_count(), placed);
@@ -302,7 +308,7 @@ fn batches_of_any_size_take_every_pod_once() {
         {
             assert!(attempts.len() <= most);
             sizes.push(attempts.len());
-            placed += attempts.into_iter().map(|it| it.into_parts().0.len()).sum::<usize>();
+            placed += kept(attempts);
         }
         assert_eq!(placed, all, "{most} {sizes:?}");
         assert_eq!(engine.reader().unwrap().snapshot().audit(), vec![]);
@@ -330,10 +336,7 @@ fn a_sleeping_thread_is_woken_for_pods_that_a_batch_leaves() {
                             Some(until),
                             clock,
                         ) {
-                            placed += attempts
-                                .into_iter()
-                                .map(|it| it.into_parts().0.len())
-                                .sum::<usize>();
+                            placed += kept(attempts);
                         }
                         placed
                     })

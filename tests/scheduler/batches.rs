@@ -10,12 +10,12 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{
-    EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Taint, TaintEffect, Timestamp,
-    Uid, WeightedPodAffinityTerm, node, pod,
+    EventError, LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, Taint, TaintEffect,
+    Timestamp, Uid, WeightedPodAffinityTerm, node, pod,
 };
 use portolan::plugins::default_plugins;
 use portolan::scheduler::{
-    Attempt, CycleError, FilterCheck, InMemoryEvictor, Profiles, Scheduler, Schedulers,
+    Attempt, CycleError, FilterCheck, InMemoryEvictor, Placement, Profiles, Scheduler, Schedulers,
 };
 use portolan::snapshot::{Cluster, NodeInfo, NodeSlot};
 use portolan::state::{CommitCheck, CommitPolicy, Recheck};
@@ -77,11 +77,16 @@ impl World {
     }
 }
 
+/// Leaves the pod assumed, and returns its node.
+fn kept(placed: Placement) -> Name {
+    placed.keep_assumed().node_name.clone().unwrap()
+}
+
 /// What a scheduler decided for each pod.
 fn decisions<'a>(
-    results: impl IntoIterator<Item = &'a Result<portolan::scheduler::Placement, CycleError>>,
+    results: impl IntoIterator<Item = &'a Result<Placement, CycleError>>,
 ) -> Vec<Result<portolan::framework::Decision, CycleError>> {
-    let decision = |result: &'a Result<portolan::scheduler::Placement, CycleError>| match result {
+    let decision = |result: &'a Result<Placement, CycleError>| match result {
         Ok(placement) => Ok(placement.decision.clone()),
         Err(error) => Err(error.clone()),
     };
@@ -133,6 +138,7 @@ proptest! {
                 let outcomes = [&alone, &together].map(|world| submit(&world.engine, event.clone()));
                 prop_assert_eq!(&outcomes[0], &outcomes[1]);
             }
+            one_by_one.into_iter().chain(in_batch).flatten().for_each(|placed| drop(kept(placed)));
         }
         let ends = [&alone, &together].map(|world| world.engine.reader().unwrap().snapshot());
         prop_assert_eq!(ends[0].generation(), ends[1].generation());
@@ -192,7 +198,7 @@ fn meddle(engine: &Engine, event: Event) -> (Scheduler, Vec<Result<String, Cycle
     let framework = with_plugin(meddler);
     let mut scheduler = scheduler(engine, framework, AlgorithmConfig::default());
     let placed = scheduler.schedule_batch(&pods(0..3, 600), NOW);
-    let nodes = placed.into_iter().map(|placed| placed.map(|placed| placed.node().to_string()));
+    let nodes = placed.into_iter().map(|placed| placed.map(|placed| kept(placed).to_string()));
     let nodes = nodes.collect();
     (scheduler, nodes)
 }
@@ -272,9 +278,7 @@ fn batches_and_single_cycles_agree_on_pods_that_name_their_nodes() {
         let framework = Framework::default_profile();
         scheduler(&engines[n], framework, AlgorithmConfig::default())
     });
-    let node = |placed: Result<portolan::scheduler::Placement, CycleError>| {
-        placed.ok().map(|of| of.node().clone())
-    };
+    let node = |placed: Result<Placement, CycleError>| placed.ok().map(kept);
     let expected: Vec<_> = pods.iter().map(|pod| node(alone.schedule(pod, NOW))).collect();
     let found: Vec<_> = together.schedule_batch(&pods, NOW).into_iter().map(node).collect();
     assert_eq!(found, expected);
@@ -775,8 +779,9 @@ fn storm(threads: u64) {
                     let batch: Vec<Arc<Pod>> = (0..size).map(|n| Arc::new(name(n))).collect();
                     for placement in scheduler.schedule_batch(&batch, NOW).into_iter().flatten() {
                         placed.fetch_add(1, Ordering::Relaxed);
+                        let pod = placement.keep_assumed();
                         if random.one_in(2) {
-                            submit(&engine, Event::forget(&placement.pod)).unwrap();
+                            submit(&engine, Event::forget(&pod)).unwrap();
                             placed.fetch_sub(1, Ordering::Relaxed);
                         }
                     }
@@ -817,7 +822,7 @@ fn a_loop_takes_what_is_ready_and_waits_only_for_the_first_pod() {
         assert_eq!(attempts.len(), expected);
         for attempt in attempts {
             seen.push(match attempt {
-                Attempt::Placed(placement) => (placement.pod.name.to_string(), true),
+                Attempt::Placed(placement) => (placement.keep_assumed().name.to_string(), true),
                 Attempt::Failed { pod, .. } => (pod.name.to_string(), false),
                 Attempt::Gang { .. } => panic!("there is no gang"),
                 _ => panic!("an unknown attempt"),

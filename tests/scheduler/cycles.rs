@@ -296,7 +296,7 @@ fn several_schedulers_never_overcommit_a_node() {
                 scope.spawn(move || {
                     for n in 0..10 {
                         let pod = cpu(format!("p{thread}-{n}"), 400).build();
-                        let _ = scheduler.schedule(&Arc::new(pod), now()).unwrap();
+                        scheduler.schedule(&Arc::new(pod), now()).unwrap().keep_assumed();
                     }
                     scheduler.figures().conflicts
                 })
@@ -397,7 +397,9 @@ fn gangs_of_two_schedulers_are_never_split() {
                     let pods: Vec<Arc<Pod>> = (0..3)
                         .map(|n| Arc::new(cpu(format!("g{thread}-{n}"), 800).build()))
                         .collect();
-                    scheduler.schedule_gang(&pods, 3, now()).map_or(0, |gang| gang.placed.len())
+                    let gang = scheduler.schedule_gang(&pods, 3, now());
+                    let placed = gang.into_iter().flat_map(|gang| gang.placed);
+                    placed.map(|placement| placement.keep_assumed()).count()
                 })
             })
             .collect();
@@ -548,7 +550,7 @@ proptest! {
                     let there = snapshot(&engine).pod(&placement.pod.uid).is_some();
                     prop_assert_eq!(there, step == 4);
                     if there {
-                        bound.push(placement.pod);
+                        bound.push(placement.pod.clone());
                     }
                 }
                 6 if !bound.is_empty() => {

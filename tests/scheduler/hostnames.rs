@@ -93,7 +93,7 @@ impl World {
             true => self.scheduler.schedule_batch(pods, now),
             false => pods.iter().map(|pod| self.scheduler.schedule(pod, now)).collect(),
         };
-        placed.into_iter().map(|placed| Some(placed.ok()?.node().clone())).collect()
+        placed.into_iter().map(|placed| placed.ok()?.keep_assumed().node_name.clone()).collect()
     }
 }
 

@@ -11,6 +11,7 @@ mod gangs;
 mod hostnames;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod placements;
 mod pre_bind;
 mod preemption;
 mod queue;

@@ -15,7 +15,7 @@ fn a_pod_of_higher_priority_preempts_a_lower_one() {
     let mut scheduler = scheduler(&engine, &handle, 1);
     for (name, priority) in [("low", 1), ("middle", 5)] {
         let pod = Arc::new(cpu(name, 800).priority(priority).build());
-        let _ = scheduler.schedule(&pod, now()).unwrap();
+        scheduler.schedule(&pod, now()).unwrap().keep_assumed();
     }
     let high = Arc::new(cpu("high", 800).priority(9).build());
     let error = scheduler.schedule(&high, now()).unwrap_err();
@@ -50,7 +50,7 @@ fn no_pod_is_evicted_for_a_pod_that_is_refused_everywhere() {
         .map(|(name, priority)| Arc::new(cpu(name, 800).priority(priority).build()))
         .into();
     for pod in &placed {
-        let _ = scheduler.schedule(pod, now()).unwrap();
+        scheduler.schedule(pod, now()).unwrap().keep_assumed();
     }
     let claims = |spec: &mut PodSpec| spec.resource_claims = Box::new(["gpu".into()]);
     let with_claims = cpu("claims", 800).priority(9).spec(claims).build();
@@ -89,7 +89,8 @@ fn the_message_of_preemption_is_that_of_kube_scheduler() {
          Preemption is not helpful for scheduling."
     );
     for n in 0..2 {
-        let _ = scheduler.schedule(&Arc::new(cpu(format!("p{n}"), 800).build()), now()).unwrap();
+        let pod = Arc::new(cpu(format!("p{n}"), 800).build());
+        scheduler.schedule(&pod, now()).unwrap().keep_assumed();
     }
     let error = scheduler.schedule(&Arc::new(cpu("b", 900).build()), now()).unwrap_err();
     assert_eq!(

@@ -1,6 +1,5 @@
-//! The queue compared with a model: vectors and linear scans, in which events are kept forever and the rules are
-//! implemented a second time. Both pop the same pods in the same order, and every pod is in exactly one place at all
-//! times.
+//! The queue compared with a model: vectors and linear scans, in which the rules are implemented a second time. Both pop
+//! the same pods in the same order, and every pod is in exactly one place at all times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -184,7 +183,9 @@ const SECOND: i64 = 1_000_000_000;
 #[derive(Default)]
 struct Model {
     pods: BTreeMap<Uid, Known>,
-    happened: Vec<Happened>,
+    happened: Vec<(i64, Happened)>,
+    /// The number of events that are too old for the pods in flight.
+    dropped: usize,
     arrivals: u64,
     now: i64,
 }
@@ -276,7 +277,7 @@ impl Model {
             let relabelled = old.template.labels != known.pod.template.labels;
             let happened = Happened::Labels(uid);
             match known.place {
-                Place::InFlight if relabelled => model.happened.push(happened),
+                Place::InFlight if relabelled => model.note(happened),
                 Place::Unschedulable | Place::Gated if relabelled => {
                     let worth = model.worth(known, &happened);
                     if worth != Worth::Skip {
@@ -336,8 +337,9 @@ impl Model {
                 _ => {
                     let since = &model.happened[known.since..];
                     let all: Vec<Worth> =
-                        since.iter().map(|happened| model.worth(known, happened)).collect();
-                    if rejectors.is_empty() && pending.is_empty() {
+                        since.iter().map(|(_, happened)| model.worth(known, happened)).collect();
+                    let is_old = known.since < model.dropped;
+                    if is_old || (rejectors.is_empty() && pending.is_empty()) {
                         Worth::Backoff
                     } else if all.contains(&Worth::Now) {
                         Worth::Now
@@ -352,6 +354,14 @@ impl Model {
         });
     }
 
+    /// Keeps an event for the pods in flight.
+    fn note(&mut self, happened: Happened) {
+        self.happened.push((self.now, happened));
+        while self.now - self.happened[self.dropped].0 > 300 * SECOND {
+            self.dropped += 1;
+        }
+    }
+
     fn happen(&mut self, happened: Happened) {
         for uid in self.pods.keys().cloned().collect::<Vec<_>>() {
             self.change(&uid, |model, known| {
@@ -363,7 +373,7 @@ impl Model {
                 }
             });
         }
-        self.happened.push(happened);
+        self.note(happened);
     }
 
     fn activate(&mut self, uid: &Uid) {
@@ -372,7 +382,7 @@ impl Model {
             Some(Backoff | ErrorBackoff | Unschedulable | Gated) => {
                 self.change(uid, |model, known| model.requeue(known, Worth::Now));
             }
-            Some(Place::InFlight) => self.happened.push(Happened::Activated(uid.clone())),
+            Some(Place::InFlight) => self.note(Happened::Activated(uid.clone())),
             _ => {}
         }
     }

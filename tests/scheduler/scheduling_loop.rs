@@ -435,7 +435,7 @@ fn an_update_does_not_restore_a_withdrawn_nomination() {
     let put = |event| bench.engine.submit(event).unwrap().wait().unwrap().unwrap();
     put(Event::add_pod(cpu("low", 800).priority(1).on("n").build()));
     let high = bench.pending(cpu("high", 800).priority(9));
-    bench.attempt(&mut bench.scheduling(1)).unwrap();
+    drop(bench.attempt(&mut bench.scheduling(1)).unwrap());
     let nominator = bench.handle.nominator();
     assert_eq!(nominator.remove(&high).as_deref(), Some("n"));
 

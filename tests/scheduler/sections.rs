@@ -53,7 +53,10 @@ fn single_pods_and_gangs_are_placed_in_the_section_of_their_scheduler() {
         // The first call of a scheduler is a gang's: it takes the section by itself.
         let pods = [0, 1, 2].map(|n| Arc::new(pod(format!("g{n}-{section:?}")).cpu(1_000).build()));
         let gang = scheduler.schedule_gang(&pods, 3, NOW).unwrap();
-        assert!(gang.placed.iter().all(|of| section.contains(&position(of.node()))));
+        for of in gang.placed {
+            assert!(section.contains(&position(of.node())));
+            of.keep_assumed();
+        }
     }
     let [mut first, second] = schedulers;
     drop(second);
@@ -82,7 +85,8 @@ fn the_decision_node_by_node_is_that_of_the_next_cycle() {
             let state = CycleState::default();
             let by_nodes = scheduler.decide_by_nodes(Cycle::new(&snapshot, &pod, &state));
             let placed = scheduler.schedule(&pod, NOW).unwrap();
-            assert_eq!(by_nodes, Some(Ok(placed.decision)), "{round}");
+            assert_eq!(by_nodes, Some(Ok(placed.decision.clone())), "{round}");
+            placed.keep_assumed();
         }
         std::mem::forget(scheduler(&engine));
     }
@@ -127,7 +131,7 @@ fn more_schedulers_than_seats_and_nodes_place_all_pods_that_fit() {
                 schedulers.push(scheduler(&engine));
             }
             let at = n * 13 % schedulers.len();
-            let _ = place(&mut schedulers[at]).unwrap();
+            place(&mut schedulers[at]).unwrap().keep_assumed();
         }
         for scheduler in &mut schedulers {
             assert!(place(scheduler).unwrap_err().fit().is_some());
@@ -163,8 +167,9 @@ fn schedulers_that_come_and_go_on_threads_place_every_pod_that_fits() {
                         let only = format!("n{}", n % NODES);
                         built = built.node_selector(Labels::new([(HOSTNAME, only.as_str())]));
                     }
-                    if own.schedule(&Arc::new(built.build()), NOW).is_err() {
-                        failures.fetch_add(1, Ordering::Relaxed);
+                    match own.schedule(&Arc::new(built.build()), NOW) {
+                        Ok(placed) => drop(placed.keep_assumed()),
+                        Err(_) => drop(failures.fetch_add(1, Ordering::Relaxed)),
                     }
                 }
             });
@@ -253,8 +258,8 @@ fn every_pod_that_fits_is_placed(seed: u64, most: u64) -> Result<(), TestCaseErr
                     let by_nodes = own.decide_by_nodes(Cycle::new(&snapshot, pod, &state)).unwrap();
                     match own.schedule(pod, NOW) {
                         Ok(of) => {
-                            prop_assert_eq!(by_nodes, Ok(of.decision));
-                            placed.push(Pod::clone(&of.pod));
+                            prop_assert_eq!(by_nodes, Ok(of.decision.clone()));
+                            placed.push(Pod::clone(&of.keep_assumed()));
                         }
                         Err(error) => {
                             prop_assert!(!fits(pod), "{} {:?}", error, by_nodes);
@@ -267,7 +272,7 @@ fn every_pod_that_fits_is_placed(seed: u64, most: u64) -> Result<(), TestCaseErr
                 let results = own.schedule_batch(&pods, NOW);
                 for (result, pod) in results.into_iter().zip(&pods) {
                     match result {
-                        Ok(of) => placed.push(Pod::clone(&of.pod)),
+                        Ok(of) => placed.push(Pod::clone(&of.keep_assumed())),
                         Err(error) => prop_assert!(!fits(pod), "{}", error),
                     }
                 }
@@ -276,7 +281,8 @@ fn every_pod_that_fits_is_placed(seed: u64, most: u64) -> Result<(), TestCaseErr
                 let gang = own.schedule_gang(&pods, 1, NOW);
                 match gang {
                     Ok(gang) => {
-                        placed.extend(gang.placed.iter().map(|of| Pod::clone(&of.pod)));
+                        let kept = gang.placed.into_iter().map(|of| of.keep_assumed());
+                        placed.extend(kept.map(|pod| Pod::clone(&pod)));
                         for (n, error) in &gang.left_over {
                             prop_assert!(!fits(&pods[*n]), "{}", error);
                         }

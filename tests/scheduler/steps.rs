@@ -10,7 +10,7 @@ use portolan::framework::{
 use portolan::log::Event;
 use portolan::model::{Labels, Pod, Timestamp, Uid, node, pod};
 use portolan::plugins::default_plugins;
-use portolan::scheduler::{Profiles, Scheduler};
+use portolan::scheduler::{Placement, Profiles, Scheduler};
 use portolan::snapshot::{Chunk, Cluster, Column};
 use portolan::{Config, Engine, NodeInfo};
 
@@ -149,7 +149,7 @@ impl Bench {
 
     /// Schedules a pod, and returns whether it was placed.
     fn schedule(&mut self, pod: &Arc<Pod>) -> bool {
-        self.scheduler.schedule(pod, Timestamp(0)).is_ok()
+        self.scheduler.schedule(pod, Timestamp(0)).map(Placement::keep_assumed).is_ok()
     }
 
     /// Places as many pods as it takes to fill all caches.
@@ -191,8 +191,9 @@ fn a_batch_of_one_template_is_prepared_once() {
     bench.warm_up(&template);
     for _ in 0..10 {
         let batch = bench.pods(&template, 50);
-        let placed = bench.scheduler.schedule_batch(&batch, Timestamp(0));
-        assert!(placed.iter().all(Result::is_ok));
+        for placed in bench.scheduler.schedule_batch(&batch, Timestamp(0)) {
+            placed.unwrap().keep_assumed();
+        }
     }
     let calls = bench.counter.take();
     assert_eq!((calls.pre_filter, calls.pre_score), (10, 10));

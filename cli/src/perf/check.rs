@@ -12,7 +12,7 @@ use portolan::{Engine, NodeInfo};
 use crate::error::Failure;
 use crate::simulation::closed;
 
-use super::cycles::{Outcome, retry};
+use super::cycles::{Outcome, kept, retry};
 use super::measure::is_overcommitted;
 use super::nofit::Changes;
 
@@ -236,7 +236,7 @@ pub(super) fn one_by_one(
         let placed = pods.iter().map(|pod| scheduler.schedule(pod, Timestamp(0))).collect();
         let placed = retry(scheduler, &pods, placed);
         for ((pod, found), alone) in outcomes.iter().zip(placed) {
-            let expected = alone.map(|placed| placed.decision);
+            let expected = kept(alone);
             if *found != expected {
                 let name = &pod.name;
                 wrong.push(format!("pod {name}: decided {found:?} in a batch, alone {expected:?}"));

@@ -143,11 +143,21 @@ fn place_singles(
                     .push(format!("pod {}: decided {found:?}, node by node {plainly:?}", pod.name));
             }
         }
+        let decided = kept(placed);
         if work.keep {
-            measured.outcomes.push((pod.clone(), placed.map(|placed| placed.decision)));
+            measured.outcomes.push((pod.clone(), decided));
         }
     }
     Ok(())
+}
+
+/// Leaves a placed pod assumed, because pods are not bound here, and returns the decision.
+pub(super) fn kept(placed: Result<Placement, CycleError>) -> Result<Decision, CycleError> {
+    placed.map(|placed| {
+        let decision = placed.decision.clone();
+        placed.keep_assumed();
+        decision
+    })
 }
 
 /// The most preemptions for one pod, so that schedulers that evict each other's pods terminate.
@@ -184,6 +194,8 @@ fn place_gangs(scheduler: &mut Scheduler, pods: &Supply<'_>, gang: usize, measur
         let placed = scheduler.schedule_gang(gang, gang.len(), Timestamp(0));
         measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
         measured.failed += if placed.is_err() { gang.len() as u64 } else { 0 };
+        let placed = placed.into_iter().flat_map(|gang| gang.placed);
+        placed.for_each(|placed| drop(placed.keep_assumed()));
     }
 }
 
@@ -203,9 +215,10 @@ fn place_batches(
         let took = from.elapsed().as_nanos() as u64 / batch.len() as u64;
         measured.cycles.saturating_record_n(took, batch.len() as u64);
         measured.failed += placed.iter().filter(|placed| placed.is_err()).count() as u64;
-        if work.keep {
-            let decided = placed.into_iter().map(|placed| placed.map(|placed| placed.decision));
-            measured.outcomes.extend(batch.iter().cloned().zip(decided));
+        let decided = placed.into_iter().map(kept);
+        match work.keep {
+            true => measured.outcomes.extend(batch.iter().cloned().zip(decided)),
+            false => decided.for_each(drop),
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ use crate::simulation::{self, closed};
 
 use super::cache::make_node;
 use super::check::{self, Before, Comparison, Reference, Report};
-use super::cycles::{Measured, Outcome, Supply, Work, work};
+use super::cycles::{Measured, Outcome, Supply, Work, kept, work};
 use super::nofit::Changes;
 use super::results::cycle_us;
 use super::sched::Arguments;
@@ -121,7 +121,7 @@ impl<'a> Start<'a> {
         nofit::fill(engine, shape, nodes, &mut pods)?;
         let init = if shape == Shape::Preemption { 0 } else { arguments.init() };
         for placed in 0..init {
-            let is_placed = first.schedule(&pods.make(Shape::Basic), Timestamp(0)).is_ok();
+            let is_placed = kept(first.schedule(&pods.make(Shape::Basic), Timestamp(0))).is_ok();
             // Where the measured pods fit nowhere, these may not fit either.
             if !is_placed && shape.fits() {
                 return Err(Failure::Usage(format!(

@@ -109,7 +109,8 @@ fn two_schedulers_never_overcommit() {
         let engine = engine(&[1_000]);
         let schedulers = [scheduler(&engine), scheduler(&engine)];
         let schedule = |mut scheduler: Scheduler, pod: Pod| {
-            let placed = scheduler.schedule(&Arc::new(pod), now()).map(|_| ());
+            let placed = scheduler.schedule(&Arc::new(pod), now());
+            let placed = placed.map(|placed| drop(placed.keep_assumed()));
             (placed, scheduler.figures().conflicts)
         };
         let [one, two] = schedulers;
@@ -129,7 +130,10 @@ fn two_schedulers_never_overcommit() {
 fn schedule_batches(engine: &Engine, batches: [[&'static str; 2]; 2]) -> (usize, Vec<CycleError>) {
     let schedulers = [scheduler(engine), scheduler(engine)];
     let schedule = |mut scheduler: Scheduler, names: [&'static str; 2]| {
-        scheduler.schedule_batch(&names.map(|name| Arc::new(wanted(name))), now())
+        let placed = scheduler.schedule_batch(&names.map(|name| Arc::new(wanted(name))), now());
+        let kept =
+            placed.into_iter().map(|placed| placed.map(|placed| drop(placed.keep_assumed())));
+        kept.collect::<Vec<_>>()
     };
     let ([one, two], [first, second]) = (schedulers, batches);
     let other = thread::spawn(move || schedule(one, first));
@@ -187,7 +191,7 @@ fn a_pod_is_decided_on_a_version_with_all_earlier_events() {
         });
         let popped = front.pop(None, now).unwrap();
         let placement = scheduler.schedule(&Arc::new(popped.pod), now()).unwrap();
-        assert_eq!(placement.node().as_ref(), "n0");
+        assert_eq!(placement.keep_assumed().node_name.as_deref(), Some("n0"));
         submitter.join().unwrap();
     });
 }

@@ -55,8 +55,8 @@ const NOTES: usize = 16;
 /// let queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());
 /// let queue = QueueFront::new(queue, engine.follow()?, engine.reader()?);
 ///
-/// engine.submit(Event::add_node(node("n1").cpu(4_000).build()))?;
-/// engine.submit(Event::put_pending(pod("web-0").cpu(250).build()))?;
+/// engine.submit(Event::add_node(node("n1").cpu(4_000).build()))?.wait()??;
+/// engine.submit(Event::put_pending(pod("web-0").cpu(250).build()))?.wait()??;
 ///
 /// let popped = queue.pop(None, || Timestamp::from_secs(1))?;
 /// let snapshot = engine.reader()?.snapshot();

@@ -6,11 +6,16 @@
 //! returns unplaced is checked against those since its pop. Events have consecutive numbers, each pod stores the number
 //! of the first event after its pop, and the pods form a linked list in the order of their pops: the oldest pod
 //! determines which events can be dropped. This needs no allocation per pod.
+//!
+//! A pod that is never returned must not keep all later events, so these are limited in number and age. A pod that
+//! returns after events since its pop were dropped is treated as if one of them had helped: it backs off and is tried
+//! again.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::framework::{Actions, ClusterEvent, EventResource};
-use crate::model::{Change, Uid};
+use crate::model::{Change, Timestamp, Uid};
 
 use super::heap::Slot;
 use super::pods::{NONE, Pods};
@@ -31,6 +36,9 @@ impl QueueEvent {
     }
 }
 
+/// The largest number of events that are kept.
+const MAX_EVENTS: usize = 1 << 16;
+
 #[derive(Debug)]
 pub(super) struct InFlight {
     /// The pods that were popped first and last.
@@ -39,7 +47,7 @@ pub(super) struct InFlight {
     len: usize,
     /// The number of the first event that is kept.
     first: u64,
-    events: VecDeque<QueueEvent>,
+    events: VecDeque<(Timestamp, QueueEvent)>,
 }
 
 impl Default for InFlight {
@@ -77,17 +85,35 @@ impl InFlight {
         self.len += 1;
     }
 
-    /// Records an event, unless no pod is in flight and it can never be needed.
-    pub(super) fn note(&mut self, recorded: impl FnOnce() -> QueueEvent) {
-        if !self.is_empty() {
-            self.events.push_back(recorded());
+    /// Records an event, unless no pod is in flight and it can never be needed. Drops the events that are older than
+    /// `max_age`, and the oldest ones if there are too many.
+    pub(super) fn note(
+        &mut self,
+        now: Timestamp,
+        max_age: Duration,
+        recorded: impl FnOnce() -> QueueEvent,
+    ) {
+        if self.is_empty() {
+            return;
+        }
+        self.events.push_back((now, recorded()));
+        while self.events.len() > MAX_EVENTS
+            || self.events.front().is_some_and(|(at, _)| now.since(*at) > max_age)
+        {
+            self.events.pop_front();
+            self.first += 1;
         }
     }
 
-    /// Iterates over the events from number `since` on.
-    pub(super) fn since(&self, since: u64) -> impl Iterator<Item = &QueueEvent> {
-        let known = usize::try_from(since.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        self.events.iter().skip(known)
+    /// Iterates over the events from number `since` on. Returns `None` if some of them were dropped.
+    pub(super) fn since(&self, since: u64) -> Option<impl Iterator<Item = &QueueEvent>> {
+        let known = usize::try_from(since.checked_sub(self.first)?).unwrap_or(usize::MAX);
+        Some(self.events.iter().skip(known).map(|(_, event)| event))
+    }
+
+    /// Iterates over all events that are kept.
+    pub(super) fn all(&self) -> impl Iterator<Item = &QueueEvent> {
+        self.events.iter().map(|(_, event)| event)
     }
 
     /// Removes a pod, and drops the events that only this pod needed.
@@ -109,5 +135,25 @@ impl InFlight {
             self.events.pop_front();
             self.first += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_limited_in_number_and_age() {
+        let event = || QueueEvent::Activated("p".into());
+        let mut in_flight = InFlight { len: 1, ..InFlight::default() };
+        let (start, age) = (Timestamp::from_secs(0), Duration::from_secs(300));
+        for _ in 0..=MAX_EVENTS {
+            in_flight.note(start, age, event);
+        }
+        assert_eq!(in_flight.events(), MAX_EVENTS);
+        assert!(in_flight.since(0).is_none() && in_flight.since(1).is_some());
+        in_flight.note(Timestamp::from_secs(301), age, event);
+        assert_eq!(in_flight.events(), 1);
+        assert_eq!(in_flight.since(MAX_EVENTS as u64 + 1).map(Iterator::count), Some(1));
     }
 }

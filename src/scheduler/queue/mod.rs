@@ -59,6 +59,8 @@
 //! - A nominated pod that is bound to another node wakes the pods that may use the resources that it reserved. In
 //!   kube-scheduler they wait for another event.
 //! - A nomination that an attempt made outlives objects that are older than it, until an object names a node.
+//! - The events that are kept for pods in flight are limited to 65,536, and in age to the time after which an
+//!   unschedulable pod is retried. A pod that was in flight for longer backs off when it returns.
 //! - An update of an unschedulable pod is checked like any other event. No state is kept across events:
 //!   `moveRequestCycle` is not needed because hints are always on.
 //! - Changes of node conditions and annotations are not events. The engine does not store them, and no plugin of

@@ -129,7 +129,7 @@ impl SchedulingQueue {
                 None => {
                     // Beginning an event is charged even if no pod waits.
                     left -= 1;
-                    self.begin(&event.kind)
+                    self.begin(&event.kind, now)
                 }
             };
             while begun.gated + begun.pool > 0 && left > 0 {
@@ -172,11 +172,11 @@ impl SchedulingQueue {
         }
     }
 
-    fn begin(&mut self, kind: &MoveKind) -> Begun {
+    fn begin(&mut self, kind: &MoveKind, now: Timestamp) -> Begun {
         self.begun += 1;
         let mut gated = 0;
         if let MoveKind::Event(recorded) = kind {
-            self.in_flight.note(|| recorded.clone());
+            self.note_in_flight(now, || recorded.clone());
             if let QueueEvent::Event { resource, action, .. } = recorded {
                 let mut profiles = self.profiles.iter();
                 let is_gates = profiles.any(|profile| {
@@ -187,6 +187,12 @@ impl SchedulingQueue {
             }
         }
         Begun { number: self.begun, pool: self.pool.len(), gated }
+    }
+
+    /// Records an event for the pods in flight. A pod that waits for longer than the unschedulable timeout is tried
+    /// without an event, so older events decide nothing.
+    pub(super) fn note_in_flight(&mut self, now: Timestamp, recorded: impl FnOnce() -> QueueEvent) {
+        self.in_flight.note(now, self.config.unschedulable_timeout, recorded);
     }
 
     /// Checks one pod against an event, and moves the pod if the event helps.
@@ -277,13 +283,14 @@ impl SchedulingQueue {
     }
 
     /// Like [`SchedulingQueue::strategy_for`], for all events since a pod was popped
-    /// (`determineSchedulingHintForInFlightPod`).
+    /// (`determineSchedulingHintForInFlightPod`). If some of them were dropped, they may have helped.
     pub(super) fn strategy_since(&self, slot: Slot, since: u64, cluster: &Cluster) -> Strategy {
         if self.pods.get(slot).is_some_and(|entry| entry.queued.rejectors().is_empty()) {
             return Strategy::AfterBackoff;
         }
+        let Some(recorded) = self.in_flight.since(since) else { return Strategy::AfterBackoff };
         let mut best = Strategy::Skip;
-        for recorded in self.in_flight.since(since) {
+        for recorded in recorded {
             match self.strategy_for_recorded(slot, recorded, cluster) {
                 Strategy::Skip => {}
                 Strategy::AfterBackoff => best = Strategy::AfterBackoff,

@@ -31,7 +31,7 @@ impl SchedulingQueue {
     #[must_use]
     pub fn events_in_flight(&self) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
-        for recorded in self.in_flight.since(0) {
+        for recorded in self.in_flight.all() {
             *found.entry(QueueEvent::cause(recorded).to_string()).or_insert(0) += 1;
         }
         found

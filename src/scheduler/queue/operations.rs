@@ -151,7 +151,7 @@ impl SchedulingQueue {
             }
             Place::InFlight => {
                 for event in ClusterEvent::of(&change) {
-                    self.in_flight.note(|| QueueEvent::of(&event));
+                    self.note_in_flight(now, || QueueEvent::of(&event));
                 }
             }
             Place::Binding => {}
@@ -290,7 +290,7 @@ impl SchedulingQueue {
                 self.make_active(slot, Cause::Activate, now) == Place::Active
             }
             Some(Place::InFlight) => {
-                self.in_flight.note(|| QueueEvent::Activated(uid.clone()));
+                self.note_in_flight(now, || QueueEvent::Activated(uid.clone()));
                 false
             }
             _ => false,
