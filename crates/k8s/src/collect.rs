@@ -188,7 +188,7 @@ impl Collected {
         if wire.metadata.as_ref().is_none_or(|meta| is_unnamed(meta) && !is_generated(meta)) {
             return Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing));
         }
-        if wire.status.as_ref().is_some_and(|s| matches!(&*s.phase, "Succeeded" | "Failed")) {
+        if wire.status.as_ref().is_some_and(|s| super::pod::has_ended(&s.phase)) {
             self.finished_pods += 1;
             self.finished_uids
                 .push(wire.metadata.as_ref().map_or_else(String::new, |meta| meta.uid.to_string()));
