@@ -327,6 +327,16 @@ impl Writer {
         self.generation_of(&Event::add_pod(pod))
     }
 
+    /// Applies a pod as a watch reports it, whether it is new, changed, bound, finished or deleted
+    /// ([`Event::put_pod`]). O(log n + pods of the node).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the object is older than the known one, cannot be placed, or has no uid.
+    pub fn put_pod(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
+        self.generation_of(&Event::put_pod(pod))
+    }
+
     /// Replaces the object of the added pod with uid `old`, which stays on its node. The uid may change.
     /// O(log n + pods of the node).
     ///

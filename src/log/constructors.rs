@@ -123,6 +123,45 @@ impl Event {
         Event::AddPod(pod.into())
     }
 
+    /// Applies a pod as a watch reports it, added or modified ([`Event::PutPod`]). Unlike [`Event::add_pod`] and
+    /// [`Event::update_pod`], which are the operations of kube-scheduler's cache, it depends on nothing that the sender
+    /// must know:
+    ///
+    /// | pod | effect |
+    /// |---|---|
+    /// | on a node | is added there; confirms an assumed pod; replaces the known object, also if that is on another node |
+    /// | without a node | is pending ([`Event::put_pending`]); a bound pod leaves its node, an assumed one stays |
+    /// | without a node, terminating | is no longer pending, and no longer assumed |
+    /// | finished or deleted ([`Pod::finished`](field@Pod::finished)) | is removed, or is no longer pending |
+    ///
+    /// With [`Config::pod_names`](crate::Config::pod_names), placed pods with the same namespace and name and another
+    /// uid are removed: their deletion was missed. With [`Config::godel`](crate::Config::godel), a bound pod stays bound.
+    ///
+    /// An object that equals the known one changes nothing. Only placed and assumed pods have a known object, so older
+    /// versions of pending and of removed pods are not recognized: a watch reports each pod in order.
+    ///
+    /// Rejected if the resource version is smaller than that of the known object (`Stale`), unless it is 0, or if the
+    /// uid is that of a placeholder pod (`HoldsPlace`).
+    ///
+    /// ```
+    /// use portolan::model::{EventError, pod};
+    /// use portolan::{Config, Engine};
+    ///
+    /// let (mut writer, _) = Engine::inline(Config::default());
+    /// let version = |version| pod("web-0").cpu(100).resource_version(version);
+    /// writer.put_pod(version(5).build())?;
+    /// writer.put_pod(version(7).on("n1").build())?;
+    /// let stale = writer.put_pod(version(5).build());
+    /// assert!(matches!(stale, Err(EventError::Stale { known: 7, given: 5, .. })));
+    /// writer.put_pod(version(9).on("n1").finished().build())?;
+    /// assert_eq!(writer.pod_count(), 0);
+    /// # Ok::<(), EventError>(())
+    /// ```
+    #[must_use]
+    pub fn put_pod(pod: impl Into<Arc<Pod>>) -> Event {
+        Event::PutPod(pod.into())
+    }
+
     /// Replaces the object of the added pod with uid `old` ([`Event::UpdatePod`]).
     ///
     /// Rejected if the pod is unknown (`NotAdded`), assumed (`AssumedNotUpdated`), or a placeholder pod (`HoldsPlace`),

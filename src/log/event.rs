@@ -103,6 +103,10 @@ pub enum Event {
     /// Rejected if the pod has already been added or names no node. An assumed pod that is bound to another node moves
     /// to that node.
     AddPod(Arc<Pod>),
+    /// Applies a pod as a watch reports it, whatever the engine knows about it. See [`Event::put_pod`].
+    ///
+    /// Rejected if the object is older than the known one, or cannot be placed.
+    PutPod(Arc<Pod>),
     /// Replaces the object of an added pod. See [`Event::update_pod`].
     ///
     /// Rejected if the pod is unknown, assumed, or a placeholder pod, or if the new object names another node. With

@@ -35,6 +35,16 @@ pub enum EventError {
         /// The uid of the pod.
         uid: Uid,
     },
+    /// The object of the pod is older than the known one, or than that of a later pod with its name.
+    #[error("pod {uid} is refused: its resource version {given} is older than the known {known}")]
+    Stale {
+        /// The uid of the pod.
+        uid: Uid,
+        /// The greatest known resource version.
+        known: u64,
+        /// The resource version in the event.
+        given: u64,
+    },
     /// The pod to update is only assumed.
     #[error("assumed pod {uid} should not be updated")]
     AssumedNotUpdated {

@@ -75,6 +75,9 @@ pub struct Pod {
     pub start_time: Option<Timestamp>,
     /// `metadata.deletionTimestamp`: if set, the pod is terminating.
     pub deletion_time: Option<Timestamp>,
+    /// `status.phase` is Succeeded or Failed, or the pod was deleted. Read by
+    /// [`Event::put_pod`](crate::log::Event::put_pod) alone.
+    pub finished: bool,
 }
 
 impl Pod {
@@ -95,6 +98,13 @@ impl Pod {
     #[must_use]
     pub fn group(&self) -> Option<(&Name, &Name)> {
         self.template.group()
+    }
+
+    /// Returns the pod as finished, for example because a watch reports that it was deleted.
+    #[must_use]
+    pub fn finished(mut self) -> Pod {
+        self.finished = true;
+        self
     }
 
     /// Returns the pod with its node set to `node`.
@@ -136,6 +146,7 @@ pub fn pod(name: impl Into<Name>) -> PodBuilder {
             creation_time: None,
             start_time: None,
             deletion_time: None,
+            finished: false,
         },
         spec: PodSpec { namespace: "default".into(), ..PodSpec::default() },
         requests: Requests::default(),
@@ -339,6 +350,13 @@ impl PodBuilder {
     #[must_use]
     pub fn deleted(mut self, at: Timestamp) -> Self {
         self.pod.deletion_time = Some(at);
+        self
+    }
+
+    /// Marks the pod as finished.
+    #[must_use]
+    pub fn finished(mut self) -> Self {
+        self.pod.finished = true;
         self
     }
 

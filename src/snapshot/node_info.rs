@@ -394,6 +394,7 @@ impl<'a> PodInfo<'a> {
             creation_time: None,
             start_time: self.start_time(),
             deletion_time: self.deletion_time(),
+            finished: false,
         }
     }
 }

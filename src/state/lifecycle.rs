@@ -203,6 +203,7 @@ impl State {
                     applied.added = 1;
                 }
             }
+            Event::PutPod(pod) => self.put_pod(pod, applied, observer)?,
             Event::UpdatePod { old, pod } if self.has_pod_states() => {
                 self.update_in_state(old, pod, applied, observer)?;
             }
@@ -424,7 +425,7 @@ impl State {
         grafts.map(|grafts| grafts.finish(&self.draft)).or(refused)
     }
 
-    fn remove_pod(
+    pub(super) fn remove_pod(
         &mut self,
         uid: &Uid,
         node: Option<&Name>,
@@ -442,7 +443,7 @@ impl State {
     }
 
     /// Removes a pending pod, and returns `true` if it was assumed.
-    fn remove_pending(
+    pub(super) fn remove_pending(
         &mut self,
         uid: &Uid,
         observer: &mut impl Observer,

@@ -10,6 +10,7 @@ mod noted;
 mod preempting;
 mod rebuild;
 mod relist;
+mod upsert;
 
 pub(crate) use crate::snapshot::draft::Threads;
 pub use crate::snapshot::plan::Recheck;

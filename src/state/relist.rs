@@ -90,7 +90,7 @@ impl State {
 
     /// Returns `Some(true)` if the pod was added, `Some(false)` if it was changed, and `None` if it already equals the
     /// listed one.
-    fn relist_pod(
+    pub(super) fn relist_pod(
         &mut self,
         pod: &Pod,
         observer: &mut impl Observer,

@@ -84,6 +84,7 @@ fn contended() -> impl Strategy<Value = Op> {
         1 => (few(), few()).prop_map(|(a, b)| Op::UnmarkForDeletion(a, b)),
         1 => (few(), seed()).prop_map(|(n, seed)| Op::Update(n, seed)),
         1 => seed().prop_map(Op::Pending),
+        2 => (seed(), any::<bool>()).prop_map(|(seed, finished)| Op::Put(seed, finished, false)),
         1 => few().prop_map(|n| Op::Remove(n, None)),
         2 => (seed(), any::<bool>()).prop_map(|(seed, is_current)| Op::Assume(seed, is_current)),
         3 => few().prop_map(Op::Finish),
@@ -146,6 +147,9 @@ proptest! {
         }
         if is_godel {
             naive = naive.with_godel(godel());
+        }
+        if has_names {
+            naive = naive.with_pod_names();
         }
         let mut held: Vec<(Arc<Snapshot>, Dump)> = Vec::new();
         for (i, op) in ops.iter().enumerate() {

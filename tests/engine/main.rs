@@ -32,4 +32,5 @@ mod state_machine;
 mod stores_failing;
 mod stores_own;
 mod tasks;
+mod upserts;
 mod victims;

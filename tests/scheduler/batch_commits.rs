@@ -75,8 +75,7 @@ impl Meddled {
             true => filter_check().into(),
             false => NeverLocal(filter_check()).into(),
         };
-        let config = Config { commit_check, pod_names: true, ..Config::default() };
-        let engine = Engine::shared(config);
+        let engine = Engine::shared(Config { commit_check, pod_names: true, ..Config::default() });
         let events = Arc::new(Mutex::new((0, Vec::new())));
         let (submitter, due) = (engine.clone(), events.clone());
         let meddler = Meddler(Box::new(move || {

@@ -190,7 +190,7 @@ impl Collected {
             return Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing));
         }
         let phase = wire.status.as_ref().map_or("", |status| &*status.phase);
-        if matches!(phase, "Succeeded" | "Failed") {
+        if super::pod::has_ended(phase) {
             self.finished_pods += 1;
             if let Some(meta) = &wire.metadata {
                 let namespace = Rules::apply(&mut self.defaulted).namespace(&meta.namespace);

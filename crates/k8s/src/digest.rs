@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 use serde::de::{self, Deserialize, Deserializer, Visitor, value};
 use serde_json::value::RawValue;
 
-use super::pod::READ_CONDITIONS;
+use super::pod::{READ_CONDITIONS, has_ended};
 use super::scan::Scan;
 use super::wire::{Annotations, Metadata};
 use super::{wire_objects, wire_pod};
@@ -97,6 +97,8 @@ enum Action {
     List(Part),
     /// Hash the conditions that are read.
     Conditions,
+    /// Hash a phase in which the pod has ended. Others are read alike.
+    Phase,
 }
 
 impl Part {
@@ -125,8 +127,7 @@ impl Part {
             (Part::Node, "status") => Action::Fields(Part::NodeStatus),
             (Part::Metadata, "annotations") => Action::Fields(Part::Annotations),
             (Part::Metadata, "resourceVersion") => Action::Skip,
-            // Read only to leave out the pods of files that have ended.
-            (Part::PodStatus, "phase") => Action::Skip,
+            (Part::PodStatus, "phase") => Action::Phase,
             (Part::PodStatus, "conditions") => Action::Conditions,
             (Part::PodStatus, "containerStatuses" | "initContainerStatuses") => {
                 Action::List(Part::ContainerStatus)
@@ -217,13 +218,13 @@ fn hash_fields(part: Part, json: &mut Scan<'_>, hash: &mut DefaultHasher) -> Opt
         let bit = 1u64.checked_shl(number as u32).filter(|bit| seen & bit == 0)?;
         seen |= bit;
         let action = part.action(key);
-        if !matches!(action, Action::Skip) {
+        if !matches!(action, Action::Skip | Action::Phase) {
             hash.write_u8(number as u8 + 1);
         }
         match action {
             Action::Hash => hash_text(hash, json.value()?),
             // Any other type is an error of the object.
-            Action::Skip if json.take_null() => {}
+            Action::Skip | Action::Phase if json.take_null() => {}
             Action::Skip => json.skip_text()?,
             Action::Fields(part) => hash_fields(part, json, hash)?,
             Action::List(part) => hash_list(json, hash, |json, hash| {
@@ -231,6 +232,11 @@ fn hash_fields(part: Part, json: &mut Scan<'_>, hash: &mut DefaultHasher) -> Opt
                 hash_fields(part, json, hash)
             })?,
             Action::Conditions => hash_list(json, hash, hash_condition)?,
+            Action::Phase => {
+                if has_ended(json.plain_text()?) {
+                    hash.write_u8(number as u8 + 1);
+                }
+            }
         }
     }
     hash.write_u8(END);

@@ -70,8 +70,14 @@ impl PodDraft {
             creation_time: self.creation_time,
             start_time: self.start_time,
             deletion_time: self.deletion_time,
+            finished: self.finished,
         }
     }
+}
+
+/// Returns whether a pod in this phase has ended and takes no resources.
+pub(super) fn has_ended(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
 }
 
 /// Reads a pod as it is stored, or with defaults if `rules` apply them.
@@ -390,7 +396,7 @@ fn status(
     spec: &wire::PodSpec<'_>,
     path: &Path<'_>,
 ) -> Result<(), ReadError> {
-    draft.finished = matches!(&*status.phase, "Succeeded" | "Failed");
+    draft.finished = has_ended(&status.phase);
     draft.start_time = timestamp(&status.start_time, &path.key("startTime"))?;
     draft.nominated_node_name = optional(&status.nominated_node_name);
     // Only the first condition of the type counts (IsPodResizeInfeasible).

@@ -14,7 +14,7 @@ use super::{wire_objects, wire_pod};
 use portolan::model::{Node, NodeAffinity, Object, Pod};
 
 /// Reads a pod. `kind` is checked if it is present, and `apiVersion` is ignored. Pods in phase Succeeded or Failed are
-/// read like any other.
+/// read like any other, and marked as finished.
 ///
 /// # Errors
 ///

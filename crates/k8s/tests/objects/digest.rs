@@ -268,6 +268,8 @@ fn updates_of_a_pod_that_change_nothing_that_is_read_have_its_digest() {
         ("/spec/containers/0/resources/requests/cpu", json!("300m")),
         ("/status/startTime", json!("2026-03-14T09:26:55Z")),
         ("/status/nominatedNodeName", json!("n2")),
+        ("/status/phase", json!("Succeeded")),
+        ("/status/phase", json!("Failed")),
         (
             "/status/conditions/-",
             json!({"type": "PodResizePending", "status": "True", "reason": "Infeasible"}),

@@ -3,10 +3,10 @@
 //!
 //! | pod | event |
 //! |---|---|
-//! | on a node, of any scheduler | `AddPod`, which confirms an assumed pod, then `UpdatePod` |
-//! | waits for one of our schedulers | `PutPending`, which the engine ignores while the pod is assumed |
-//! | waits for one of our schedulers and terminates | `RemovePending`, once: leaves the queue, or ends the assumption |
-//! | waits for another scheduler | none, or `RemovePending` if it waited for one of ours |
+//! | on a node, of any scheduler | `PutPod`, which confirms an assumed pod |
+//! | waits for one of our schedulers | `PutPod`, by which an assumed pod stays so |
+//! | waits for one of our schedulers and terminates | `PutPod`, once: leaves the queue, or ends the assumption |
+//! | waits for another scheduler | none, or `RemovePod` or `RemovePending` if the engine knew it |
 //! | deleted, or missing from a list | `RemovePod` or `RemovePending` |
 //!
 //! A version of a pod on a node that differs from the known one only in fields that scheduling does not read causes no
@@ -112,7 +112,6 @@ impl PodRules {
             remove(&mut table, other, events);
         }
         let before = known.and_then(|number| table.get(number)).map(|entry| entry.standing());
-        let is_same_node = known.zip(node).is_some_and(|(number, node)| table.is_on(number, node));
         let known = KnownPod {
             namespace: pod.namespace().clone(),
             name: pod.name.clone(),
@@ -125,21 +124,11 @@ impl PodRules {
         };
         table.put(known, is_ours, digest);
         drop(table);
-        if before == Some(Standing::Placed) && !is_same_node {
-            // The API forbids moving a pod to another node, so this version belongs to another history of the uid.
-            events.push(Event::RemovePod { uid: pod.uid.clone(), node: None });
-        }
         match (before, standing) {
-            (Some(Standing::Placed), Standing::Placed) if is_same_node => {
-                events.push(Event::UpdatePod { old: pod.uid.clone(), pod: Arc::new(pod) });
-            }
-            (_, Standing::Placed) => events.push(Event::add_pod(pod)),
-            (_, Standing::Pending) => events.push(Event::put_pending(pod)),
             (Some(Standing::Ending), Standing::Ending) => {}
-            (_, Standing::Ending) | (Some(Standing::Pending), Standing::Foreign) => {
-                events.push(Event::remove_pending(&pod.uid));
-            }
-            (_, Standing::Foreign) => {}
+            (Some(before), Standing::Foreign) => events.extend(removal(pod.uid, before)),
+            (None, Standing::Foreign) => {}
+            _ => events.push(Event::put_pod(pod)),
         }
     }
 
@@ -187,11 +176,15 @@ impl PodRules {
 
 fn remove(table: &mut Table, number: Number, events: &mut Vec<Event>) {
     let standing = table.get(number).map(|entry| entry.standing());
-    let Some((uid, standing)) = table.take(number).zip(standing) else { return };
+    let removed = table.take(number).zip(standing);
+    events.extend(removed.and_then(|(uid, standing)| removal(uid, standing)));
+}
+
+fn removal(uid: Uid, standing: Standing) -> Option<Event> {
     match standing {
-        Standing::Placed => events.push(Event::RemovePod { uid, node: None }),
+        Standing::Placed => Some(Event::RemovePod { uid, node: None }),
         // A cycle that was in flight may have assumed a pod that is ending.
-        Standing::Pending | Standing::Ending => events.push(Event::RemovePending(uid)),
-        Standing::Foreign => {}
+        Standing::Pending | Standing::Ending => Some(Event::RemovePending(uid)),
+        Standing::Foreign => None,
     }
 }

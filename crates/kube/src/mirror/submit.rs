@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 
 use portolan::Engine;
 use portolan::log::{Event, Outcome, Ticket};
-use portolan::model::EventError;
+use portolan::model::{EventError, Pod};
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
@@ -91,8 +91,8 @@ impl Drop for StopOnDrop {
 /// An event whose outcome is not known yet.
 struct InFlight {
     kind: Arc<KindState>,
-    /// The event, if it can be repaired: objects are shared, so this is cheap.
-    event: Option<Event>,
+    /// The pod of an upsert.
+    pod: Option<Arc<Pod>>,
     ticket: Ticket<Outcome>,
 }
 
@@ -146,17 +146,19 @@ impl Submitter {
     }
 
     fn submit(&mut self, kind: Arc<KindState>, event: Event) -> Result<(), Stopped> {
-        let is_repairable = matches!(event, Event::AddPod(_) | Event::UpdatePod { .. });
-        let kept = is_repairable.then(|| event.clone());
+        let pod = match &event {
+            Event::PutPod(pod) => Some(pod.clone()),
+            _ => None,
+        };
         let ticket = self.engine.submit(event).map_err(|_| Stopped)?;
-        self.tickets.push_back(InFlight { kind, event: kept, ticket });
+        self.tickets.push_back(InFlight { kind, pod, ticket });
         Ok(())
     }
 
     /// Takes outcomes until at most `left` events are in flight.
     fn settle(&mut self, left: usize) -> Result<(), Stopped> {
         while self.tickets.len() > left {
-            let Some(InFlight { kind, event, ticket }) = self.tickets.pop_front() else { break };
+            let Some(InFlight { kind, pod, ticket }) = self.tickets.pop_front() else { break };
             match ticket.wait().map_err(|_| Stopped)? {
                 Ok(applied) => {
                     for (name, why) in &applied.rejected {
@@ -164,59 +166,28 @@ impl Submitter {
                         warn!(kind = kind.name(), name, %why, "the engine refused an object of a list");
                     }
                 }
-                Err(why) => self.refused(kind, event, &why)?,
+                Err(why) => self.refused(&kind, pod, &why),
             }
         }
         Ok(())
     }
 
-    /// Handles an event that the engine refused.
-    ///
-    /// If the engine and the index disagree on whether a pod has been added, the other event is submitted, provided
-    /// that no later event of the pod is in flight: a later event would be refused for the same reason, and repaired
-    /// then.
-    fn refused(
-        &mut self,
-        kind: Arc<KindState>,
-        event: Option<Event>,
-        why: &EventError,
-    ) -> Result<(), Stopped> {
-        let pod = match &event {
-            Some(Event::AddPod(pod) | Event::UpdatePod { pod, .. }) => pod.clone(),
-            _ => {
-                // Deletions are sent without checking whether the engine has the object.
-                if !is_absence(why) {
-                    kind.refused();
-                    warn!(kind = kind.name(), %why, "the engine refused a change");
-                }
-                return Ok(());
-            }
-        };
-        let is_latest = || {
-            let table = self.pods.read();
-            let entry = table.find(&pod.uid).and_then(|number| table.get(number));
-            entry.is_some_and(|entry| entry.passed_on == pod.resource_version)
-        };
-        let repairs: Vec<Event> = match (why, &event) {
-            _ if !is_latest() => return Ok(()),
-            (EventError::NotAdded { .. } | EventError::AssumedNotUpdated { .. }, _) => {
-                vec![Event::AddPod(pod)]
-            }
-            (EventError::AlreadyAdded { uid }, Some(Event::AddPod(_))) => {
-                vec![Event::UpdatePod { old: uid.clone(), pod }]
-            }
-            (EventError::OtherNode { uid, .. }, _) => {
-                vec![Event::RemovePod { uid: uid.clone(), node: None }, Event::AddPod(pod)]
-            }
-            _ => {
+    /// Handles an event that the engine refused. A refused pod is passed on again with its next version or list.
+    fn refused(&self, kind: &KindState, pod: Option<Arc<Pod>>, why: &EventError) {
+        match pod {
+            Some(pod) => {
                 kind.refused();
                 let name = format!("{}/{}", pod.namespace(), pod.name);
                 warn!(kind = kind.name(), name, %why, "the engine refused a pod");
                 self.pods.distrust(&pod.uid, pod.resource_version);
-                return Ok(());
             }
-        };
-        repairs.into_iter().try_for_each(|event| self.submit(kind.clone(), event))
+            // Deletions are sent without checking whether the engine has the object.
+            None if is_absence(why) => {}
+            None => {
+                kind.refused();
+                warn!(kind = kind.name(), %why, "the engine refused a change");
+            }
+        }
     }
 }
 

@@ -202,12 +202,6 @@ impl Table {
             pending: entry.pending.clone(),
         })
     }
-
-    /// Returns whether the pod is on this node.
-    pub(super) fn is_on(&self, number: Number, node: &str) -> bool {
-        let known = self.get(number).and_then(|entry| self.names.get(entry.node));
-        known.is_some_and(|known| **known == *node)
-    }
 }
 
 impl Entry {
@@ -303,7 +297,6 @@ mod tests {
         let number = table.find(&"u-1".into()).expect("put before");
         assert_eq!(table.find_name("shop", "web-0"), Some(number));
         assert_eq!(table.known(number), Some(pod("u-1", "web-0", Some("n1"))));
-        assert!(table.is_on(number, "n1") && !table.is_on(number, "n2"));
         assert_eq!(table.take(number), Some("u-1".into()));
         assert_eq!((table.find(&"u-1".into()), table.find_name("shop", "web-0")), (None, None));
         assert_eq!(table.len(), 1);

@@ -245,6 +245,13 @@ impl Recorder {
         self.send(Seen::Binding(Arc::new(binding)));
     }
 
+    /// Returns whether the pod is already on the node that it names.
+    fn is_placed(&mut self, pod: &Pod) -> bool {
+        let version = self.version();
+        let known = version.pod(&pod.uid).filter(|known| !known.is_assumed());
+        known.is_some_and(|known| Some(known.node().name()) == pod.node_name.as_ref())
+    }
+
     fn change(&mut self) {
         if self.is_synced.load(Ordering::Relaxed) && self.seen.len() < BACKLOG {
             let version = self.version();
@@ -267,11 +274,17 @@ impl Recorder {
 impl Observer for Recorder {
     fn before(&mut self, event: &Event) {
         match event {
-            Event::PutPending(pod) => self.wait(pod),
+            Event::PutPod(pod) if pod.node_name.is_some() => {
+                if !self.is_placed(pod) {
+                    self.bound(pod);
+                } else if pod.deletion_time.is_some() {
+                    self.change();
+                }
+                // Other updates of placed pods are mostly the kubelet's reports, which decisions do not depend on.
+            }
+            Event::PutPod(pod) if pod.deletion_time.is_some() => drop(self.leave(&pod.uid)),
+            Event::PutPod(pod) => self.wait(pod),
             Event::RemovePending(uid) => drop(self.leave(uid)),
-            Event::AddPod(pod) => self.bound(pod),
-            // Other updates of placed pods are mostly the kubelet's reports, which decisions do not depend on.
-            Event::UpdatePod { pod, .. } if pod.deletion_time.is_none() => {}
             _ => self.change(),
         }
     }

@@ -79,17 +79,17 @@ impl World {
     }
 
     fn put(&self, name: &str) {
-        self.event(Event::put_pending(self.pod(name)));
+        self.event(Event::put_pod(self.pod(name)));
     }
 
     /// A pending pod that is nominated.
     fn nominate(&self, name: &str, node: &str) {
         let nominated = Pod { nominated_node_name: Some(node.into()), ..self.pod(name) };
-        self.event(Event::put_pending(nominated));
+        self.event(Event::put_pod(nominated));
     }
 
     fn bind(&self, name: &str, node: &str) {
-        self.event(Event::add_pod(self.pod(name).on(node)));
+        self.event(Event::put_pod(self.pod(name).on(node)));
     }
 
     /// The entries that the recorder has sent since the last call, as if they had been seen after this time.

@@ -11,7 +11,7 @@ mod seeds;
 use std::sync::Arc;
 
 use portolan::log::{Event, ObjectKey, Relist};
-use portolan::model::{Generation, Node, Object, ObjectKind, Timestamp};
+use portolan::model::{Generation, Node, Object, ObjectKind, Pod, Timestamp};
 use portolan::snapshot::Fork;
 #[cfg(feature = "proptest")]
 use proptest::prelude::*;
@@ -63,6 +63,12 @@ pub enum Op {
     /// The uid of the known pod, and the new pod, which usually has the same uid.
     #[cfg_attr(feature = "proptest", proptest(strategy = "update()"))]
     Update(u8, PodSeed),
+    /// The pod, and whether it is finished and terminating.
+    Put(
+        PodSeed,
+        #[cfg_attr(feature = "proptest", proptest(strategy = "prop::bool::weighted(0.2)"))] bool,
+        #[cfg_attr(feature = "proptest", proptest(strategy = "prop::bool::weighted(0.2)"))] bool,
+    ),
     Remove(u8, #[cfg_attr(feature = "proptest", proptest(strategy = "named_node()"))] Option<u8>),
     #[cfg_attr(feature = "proptest", proptest(strategy = "pending()"))]
     Pending(PodSeed),
@@ -182,6 +188,10 @@ impl Op {
             Op::Forget(n, node) => Event::ForgetPod { uid: uid(*n), node: node.as_ref().map(name) },
             Op::Add(seed) => Event::AddPod(seed.shared()),
             Op::Update(old, seed) => Event::UpdatePod { old: uid(*old), pod: seed.shared() },
+            Op::Put(seed, finished, is_terminating) => {
+                let deletion_time = is_terminating.then_some(now);
+                Event::put_pod(Pod { finished: *finished, deletion_time, ..seed.pod() })
+            }
             Op::Remove(n, node) => Event::RemovePod { uid: uid(*n), node: node.as_ref().map(name) },
             Op::Pending(seed) => Event::PutPending(seed.shared()),
             Op::PutNode(seed) => Event::AddNode(Arc::new(seed.node())),
@@ -248,6 +258,7 @@ impl Op {
             | Op::Preempt(seed, _)
             | Op::Add(seed)
             | Op::Update(_, seed)
+            | Op::Put(seed, ..)
             | Op::Pending(seed) => std::slice::from_mut(seed),
             Op::AssumeAll(seeds, _) | Op::AssumeEach(seeds, _) => seeds,
             Op::RelistPods(seeds) => seeds,

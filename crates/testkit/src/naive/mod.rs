@@ -54,6 +54,8 @@ pub struct Naive {
     ttl: Option<Duration>,
     /// Assumes are accepted without a check.
     unchecked: bool,
+    /// Pods are indexed by name.
+    has_names: bool,
     /// The number of events folded.
     generation: u64,
     godel: Option<GodelConfig>,
@@ -87,6 +89,12 @@ impl Naive {
     #[must_use]
     pub fn unchecked(self) -> Naive {
         Naive { unchecked: true, ..self }
+    }
+
+    /// Indexes pods by name ([`Config::pod_names`](portolan::Config::pod_names)).
+    #[must_use]
+    pub fn with_pod_names(self) -> Naive {
+        Naive { has_names: true, ..self }
     }
 
     /// Enables Gödel semantics for the still empty cluster.
@@ -156,6 +164,7 @@ impl Naive {
                 }
             },
             Event::AddPod(pod) => self.add(&self.as_placed(pod)),
+            Event::PutPod(pod) => self.put_pod(pod),
             Event::UpdatePod { old, pod } if self.godel.is_some() => self.update_in_state(old, pod),
             Event::UpdatePod { old, pod } => {
                 let is_accepted =
@@ -405,6 +414,47 @@ impl Naive {
             self.replace(pod);
         }
         is_accepted
+    }
+
+    /// Implements the event handlers of pods: the newest object counts, whatever was known.
+    fn put_pod(&mut self, pod: &Pod) -> bool {
+        let is_namesake = |known: &&Placed| {
+            self.has_names
+                && known.pod.uid != pod.uid
+                && known.pod.key() == pod.key()
+                && !known.pod.template.is_placeholder()
+        };
+        let others: Vec<Pod> =
+            self.pods.values().filter(is_namesake).map(|known| known.pod.clone()).collect();
+        let known = self.pods.get(&pod.uid);
+        let mut versions = others.iter().chain(known.map(|known| &known.pod));
+        let given = pod.resource_version;
+        let is_stale = given != 0 && versions.any(|known| given < known.resource_version);
+        if pod.uid.is_empty() || is_stale {
+            return false;
+        }
+        let (is_assumed, is_elsewhere) =
+            known.map_or((false, false), |known| (known.assumed, known.elsewhere));
+        for other in &others {
+            self.leave(&other.uid, LeaveReason::Deleted);
+        }
+        let placed = self.as_placed(pod);
+        let is_terminating = pod.deletion_time.is_some();
+        if pod.finished {
+            self.leave(&pod.uid, LeaveReason::Deleted);
+        } else if has_uid_and_node(&placed) {
+            let is_listed = |known: &Placed| !known.assumed && known.pod == placed;
+            if !self.pods.get(&pod.uid).is_some_and(is_listed) {
+                self.replace(&placed);
+            }
+        } else if is_terminating && is_assumed {
+            self.leave(&pod.uid, LeaveReason::Deleted);
+        } else if self.godel.is_some() && !is_terminating {
+            self.unplace(&pod.uid, pod);
+        } else if !is_assumed && (self.godel.is_none() || is_elsewhere) {
+            self.leave(&pod.uid, LeaveReason::Withdrawn);
+        }
+        true
     }
 
     /// Places the pod, in place of its earlier object if there is one. The reservation that the earlier object took

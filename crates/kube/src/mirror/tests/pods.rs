@@ -55,10 +55,8 @@ fn end_list(rules: &PodRules) -> Vec<String> {
 
 fn names(events: &[Event]) -> Vec<String> {
     let name = |event: &Event| match event {
-        Event::AddPod(pod) => format!("add {}", pod.uid),
-        Event::UpdatePod { old, pod } if *old == pod.uid => format!("update {old}"),
+        Event::PutPod(pod) => format!("put {}", pod.uid),
         Event::RemovePod { uid, node: None } => format!("remove {uid}"),
-        Event::PutPending(pod) => format!("put pending {}", pod.uid),
         Event::RemovePending(uid) => format!("remove pending {uid}"),
         other => format!("{other:?}"),
     };
@@ -72,9 +70,9 @@ fn known(rules: &PodRules, uid: &str) -> Option<KnownPod> {
 #[test]
 fn assigned_pods_are_added_whatever_their_scheduler() {
     let rules = rules();
-    assert_eq!(put(&rules, placed("a", 1, "n1")), ["add a"]);
-    assert_eq!(put(&rules, by("b", 2, "other").on("n1")), ["add b"]);
-    assert_eq!(put(&rules, placed("a", 3, "n1")), ["update a"]);
+    assert_eq!(put(&rules, placed("a", 1, "n1")), ["put a"]);
+    assert_eq!(put(&rules, by("b", 2, "other").on("n1")), ["put b"]);
+    assert_eq!(put(&rules, placed("a", 3, "n1")), ["put a"]);
     assert_eq!(delete(&rules, "a", 4), ["remove a"]);
     assert_eq!(known(&rules, "a"), None);
 }
@@ -82,11 +80,11 @@ fn assigned_pods_are_added_whatever_their_scheduler() {
 #[test]
 fn unassigned_pods_are_pending_if_they_name_one_of_our_schedulers() {
     let rules = rules();
-    assert_eq!(put(&rules, pending("a", 1)), ["put pending a"]);
-    assert_eq!(put(&rules, by("b", 2, "batch")), ["put pending b"]);
+    assert_eq!(put(&rules, pending("a", 1)), ["put a"]);
+    assert_eq!(put(&rules, by("b", 2, "batch")), ["put b"]);
     assert_eq!(put(&rules, by("c", 3, "other")), [""; 0]);
     assert!(known(&rules, "c").is_some_and(|pod| pod.pending.is_some()));
-    assert_eq!(put(&rules, pending("a", 4)), ["put pending a"]);
+    assert_eq!(put(&rules, pending("a", 4)), ["put a"]);
     assert_eq!(delete(&rules, "a", 5), ["remove pending a"]);
     assert_eq!(delete(&rules, "c", 6), [""; 0]);
 }
@@ -97,29 +95,29 @@ fn a_pod_may_change_its_scheduler_while_it_is_unassigned() {
     put(&rules, pending("a", 1));
     assert_eq!(put(&rules, by("a", 2, "other")), ["remove pending a"]);
     assert_eq!(put(&rules, by("a", 3, "other")), [""; 0]);
-    assert_eq!(put(&rules, by("a", 4, "batch")), ["put pending a"]);
+    assert_eq!(put(&rules, by("a", 4, "batch")), ["put a"]);
 }
 
 #[test]
 fn an_assignment_adds_the_pod() {
     let rules = rules();
     put(&rules, pending("a", 1));
-    assert_eq!(put(&rules, placed("a", 2, "n1")), ["add a"]);
+    assert_eq!(put(&rules, placed("a", 2, "n1")), ["put a"]);
     let pod = known(&rules, "a").expect("known");
     assert_eq!((pod.node.as_deref(), pod.pending), (Some("n1"), None));
     put(&rules, by("b", 3, "other"));
-    assert_eq!(put(&rules, by("b", 4, "other").on("n1")), ["add b"]);
+    assert_eq!(put(&rules, by("b", 4, "other").on("n1")), ["put b"]);
 }
 
 #[test]
 fn a_pending_pod_that_terminates_is_removed_once_and_again_when_it_is_deleted() {
     let rules = rules();
     put(&rules, pending("a", 1));
-    assert_eq!(put(&rules, terminating(pending("a", 2))), ["remove pending a"]);
+    assert_eq!(put(&rules, terminating(pending("a", 2))), ["put a"]);
     assert!(known(&rules, "a").is_some_and(|pod| pod.is_terminating));
     assert_eq!(put(&rules, terminating(pending("a", 3))), [""; 0]);
     assert_eq!(delete(&rules, "a", 4), ["remove pending a"]);
-    assert_eq!(put(&rules, terminating(placed("b", 5, "n1"))), ["add b"]);
+    assert_eq!(put(&rules, terminating(placed("b", 5, "n1"))), ["put b"]);
 }
 
 #[test]
@@ -130,7 +128,7 @@ fn versions_that_are_not_newer_are_ignored_for_each_uid() {
     assert_eq!(put(&rules, pending("a", 9)), [""; 0]);
     assert_eq!(delete(&rules, "a", 9), [""; 0]);
     assert_eq!(known(&rules, "a").map(|pod| pod.resource_version), Some(10));
-    assert_eq!(put(&rules, pending("b", 3)), ["put pending b"]);
+    assert_eq!(put(&rules, pending("b", 3)), ["put b"]);
     assert_eq!(delete(&rules, "a", 10), ["remove a"]);
 }
 
@@ -142,8 +140,8 @@ fn a_pod_that_takes_the_name_of_another_removes_it() {
         pod
     };
     put(&rules, renamed(placed("a", 1, "n1")));
-    assert_eq!(put(&rules, renamed(pending("b", 2))), ["remove a", "put pending b"]);
-    assert_eq!(put(&rules, renamed(placed("c", 3, "n2"))), ["remove pending b", "add c"]);
+    assert_eq!(put(&rules, renamed(pending("b", 2))), ["remove a", "put b"]);
+    assert_eq!(put(&rules, renamed(placed("c", 3, "n2"))), ["remove pending b", "put c"]);
     assert_eq!(rules.index().uid_of("default", "web-0"), Some("c".into()));
     assert_eq!(rules.index().len(), 1);
 }
@@ -157,7 +155,7 @@ fn a_list_removes_the_pods_that_are_missing_from_it() {
     put(&rules, by("e", 5, "other"));
     rules.begin_list();
     assert_eq!(put(&rules, placed("a", 1, "n1")), [""; 0], "unchanged");
-    assert_eq!(put(&rules, placed("d", 9, "n2")), ["add d"], "bound meanwhile");
+    assert_eq!(put(&rules, placed("d", 9, "n2")), ["put d"], "bound meanwhile");
     assert_eq!(end_list(&rules), ["remove c", "remove pending b"]);
     assert_eq!(rules.index().len(), 2);
 }
@@ -190,11 +188,13 @@ fn a_deletion_of_an_unknown_pod_tries_both_sides() {
 }
 
 #[test]
-fn a_pod_that_moves_is_removed_first() {
+fn a_pod_that_loses_its_node_to_another_scheduler_is_removed() {
     let rules = rules();
     put(&rules, placed("a", 1, "n1"));
-    assert_eq!(put(&rules, placed("a", 2, "n2")), ["remove a", "add a"]);
-    assert_eq!(put(&rules, pending("a", 3)), ["remove a", "put pending a"]);
+    assert_eq!(put(&rules, placed("a", 2, "n2")), ["put a"]);
+    assert_eq!(put(&rules, pending("a", 3)), ["put a"]);
+    put(&rules, placed("b", 4, "n1"));
+    assert_eq!(put(&rules, by("b", 5, "other")), ["remove b"]);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_version_that_was_refused_is_taken_in_again() {
     rules.index().distrust(&"a".into(), 6);
     assert_eq!(put(&rules, placed("a", 7, "n1")), [""; 0]);
     rules.index().distrust(&"a".into(), 7);
-    assert_eq!(put(&rules, placed("a", 7, "n1")), ["update a"]);
+    assert_eq!(put(&rules, placed("a", 7, "n1")), ["put a"]);
 }
 
 #[test]

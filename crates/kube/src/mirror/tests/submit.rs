@@ -56,28 +56,15 @@ fn pod(version: u64, node: &str) -> Pod {
 }
 
 #[tokio::test]
-async fn an_update_of_an_unknown_pod_becomes_an_addition_and_the_reverse() {
+async fn a_pod_is_put_whatever_the_engine_knows_about_it() {
     let world = World::new();
-    world.index(pod(5, "n1"));
-    world.send(Event::UpdatePod { old: "u-1".into(), pod: Arc::new(pod(5, "n1")) }).await;
+    world.send(Event::put_pod(pod(5, "n1"))).await;
     assert_eq!(world.version_of("u-1"), Some(5));
-    world.index(pod(6, "n1"));
-    world.send(Event::add_pod(pod(6, "n1"))).await;
-    assert_eq!(world.version_of("u-1"), Some(6));
-    world.index(pod(7, "n2"));
-    world.send(Event::UpdatePod { old: "u-1".into(), pod: Arc::new(pod(7, "n2")) }).await;
-    assert_eq!(world.version_of("u-1"), Some(7));
-    assert_eq!(world.refused(), 0);
-}
-
-#[tokio::test]
-async fn a_refused_event_of_a_pod_that_has_changed_again_is_not_repeated() {
-    let world = World::new();
-    world.send(Event::UpdatePod { old: "u-1".into(), pod: Arc::new(pod(5, "n1")) }).await;
-    assert_eq!(world.version_of("u-1"), None, "deleted meanwhile");
-    world.index(pod(6, "n1"));
-    world.send(Event::UpdatePod { old: "u-1".into(), pod: Arc::new(pod(5, "n1")) }).await;
-    assert_eq!(world.version_of("u-1"), None, "a later event follows");
+    world.send(Event::RemovePod { uid: "u-1".into(), node: None }).await;
+    for (version, node) in [(6, "n1"), (7, "n1"), (8, "n2")] {
+        world.send(Event::put_pod(pod(version, node))).await;
+        assert_eq!(world.version_of("u-1"), Some(version));
+    }
     assert_eq!(world.refused(), 0);
 }
 
@@ -87,7 +74,7 @@ async fn a_pod_that_the_engine_refuses_is_counted_and_tried_again_by_the_next_li
     let negative = model::pod("web-0").uid("u-1").resource_version(5);
     let negative = negative.request("cpu", Quantity::milli(-1)).on("n1").build();
     world.index(negative.clone());
-    world.send(Event::add_pod(negative.clone())).await;
+    world.send(Event::put_pod(negative.clone())).await;
     assert_eq!((world.version_of("u-1"), world.refused()), (None, 1));
     let mut events = Vec::new();
     world.rules.begin_list();
@@ -103,20 +90,9 @@ async fn a_pod_that_the_engine_refuses_is_passed_on_again_although_its_digest_is
     let digest = digest_of("{}");
     world.rules.put(negative.clone(), 1, digest, PendingStatus::default, &mut Vec::new());
     assert!(world.rules.is_known(&"u-1".into(), 6, 1, digest), "not refused yet");
-    world.send(Event::add_pod(negative)).await;
+    world.send(Event::put_pod(negative)).await;
     assert_eq!(world.refused(), 1);
     assert!(!world.rules.is_known(&"u-1".into(), 7, 1, digest));
-}
-
-#[tokio::test]
-async fn a_refused_event_is_repaired_although_later_versions_were_not_passed_on() {
-    let world = World::new();
-    let digest = digest_of("{}");
-    world.rules.put(pod(5, "n1"), 1, digest, PendingStatus::default, &mut Vec::new());
-    assert!(world.rules.is_known(&"u-1".into(), 6, 1, digest));
-    world.send(Event::UpdatePod { old: "u-1".into(), pod: Arc::new(pod(5, "n1")) }).await;
-    assert_eq!(world.version_of("u-1"), Some(5), "no other event follows");
-    assert_eq!(world.refused(), 0);
 }
 
 #[tokio::test]
