@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use indicatif::ProgressBar;
 use portolan::metrics::Metrics;
 use portolan::model::{Pod, Resources};
 use portolan::{NodeInfo, Snapshot};
@@ -16,7 +17,7 @@ use crate::replay::run::Outcome;
 use crate::replay::{self, Progress, Settings, Workload};
 use crate::table::{plain, row};
 use crate::text::{count, line};
-use crate::{Output, print};
+use crate::{Output, print, terminal};
 
 /// Schedule one workload under several configurations and report the differences.
 ///
@@ -63,16 +64,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut workload = replay::workload(source)?;
     let sinks = arguments.metrics.open_all(arguments.configs.len())?;
     let typical = typical(&workload);
+    let replays = arguments.configs.len() as u64 * u64::from(arguments.seeds);
+    let bar = terminal::progress("comparing", replays, terminal::Of::Items("replays"));
     let outcomes: Vec<Result<Run, Failure>> = std::thread::scope(|scope| {
         let threads = arguments.configs.iter().zip(&sinks).map(|(config, sink)| {
-            let (workload, typical) = (&workload, typical.as_ref());
+            let (workload, typical, bar) = (&workload, typical.as_ref(), &bar);
             let file = Some(&**config).filter(|file| *file != Path::new("default"));
             let config = policy::Source { file, reading: &arguments.reading };
             let seeds = arguments.seeds;
             scope.spawn(move || {
                 let first =
                     one(workload, source, (config, typical), (metrics::of(sink), source.seed))?;
-                let spread = spread(workload, source, (config, typical), &first, seeds)?;
+                bar.inc(1);
+                let spread = spread(workload, source, (config, typical), (&first, seeds), bar)?;
                 Ok(Run { spread, ..first })
             })
         });
@@ -80,6 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let broke = || Failure::Panicked("a replay thread");
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
     });
+    drop(bar);
     let runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
     for warning in runs.iter().filter_map(|run| run.outcome.warning.as_ref()) {
         workload.intake.warn(warning);
@@ -159,8 +164,8 @@ fn spread(
     workload: &Workload,
     source: &replay::Source,
     of: (policy::Source<'_>, Option<&Pod>),
-    first: &Run,
-    seeds: u16,
+    (first, seeds): (&Run, u16),
+    bar: &ProgressBar,
 ) -> Result<Vec<Spread>, Failure> {
     if seeds == 1 {
         return Ok(Vec::new());
@@ -169,6 +174,7 @@ fn spread(
     for n in 1..seeds {
         let seed = source.seed.wrapping_add(u64::from(n));
         all.push(figures(&one(workload, source, of, (None, seed))?));
+        bar.inc(1);
     }
     let of_figure = |(at, (name, _)): (usize, (&'static str, f64))| {
         let values = || all.iter().map(|figures| figures[at].1);

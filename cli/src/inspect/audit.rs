@@ -13,7 +13,7 @@ use crate::cluster::{self, Loaded};
 use crate::error::Failure;
 use crate::table::{plain, row};
 use crate::text::{Rounding, amounts, count, line};
-use crate::{Output, print};
+use crate::{Output, print, terminal};
 
 /// Find conflicts and dangling references in a cluster, and check the engine's sums and
 /// indexes.
@@ -52,6 +52,7 @@ impl Findings {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let loaded = cluster::load(&arguments.from, &arguments.godel)?;
     let cluster = loaded.writer.cluster();
+    let bar = terminal::progress("auditing", 0, terminal::Of::Items("nodes"));
     let mut findings = Findings::default();
     for difference in cluster.audit() {
         let what = format!("found {}, expected {}", difference.found, difference.expected);
@@ -64,6 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     check_pods(&loaded, &dump, &mut findings);
     check_reservations(cluster, &mut findings);
     check_movements(cluster, &mut findings);
+    drop(bar);
     print(&match arguments.output {
         Output::Table => table(&loaded, &findings),
         Output::Json => json(&loaded, &findings).to_string(),

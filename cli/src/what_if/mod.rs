@@ -44,7 +44,7 @@ use crate::metrics::{self, MetricsFile};
 use crate::policy::{self, ConfigFile};
 use crate::simulation::{Simulation, Stage, closed, event};
 use crate::text::count;
-use crate::{Output, arguments, cluster, print};
+use crate::{Output, arguments, cluster, print, terminal};
 
 use budgets::Limits;
 use drain::{BudgetUse, Drains};
@@ -255,6 +255,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let sink = arguments.metrics.open()?;
     let (mut contents, added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
+    let _bar = terminal::progress("simulating", 0, terminal::Of::Items("nodes"));
     let stage = Stage::new(arguments.godel.config(), metrics::of(&sink));
     let put = stage.engine.with_writer(|writer| contents.put(writer, &arguments.godel));
     let pending = put.map_err(closed)??;

@@ -264,7 +264,11 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
             toleration("key: a, operator: Exists, tolerationSeconds: long"),
             vec![":7: ", "cannot unmarshal"],
         ),
-        ("toleration-object.yaml", pod("  tolerations: {key: a}"), vec![":6: ", "cannot unmarshal"]),
+        (
+            "toleration-object.yaml",
+            pod("  tolerations: {key: a}"),
+            vec![":6: ", "cannot unmarshal"],
+        ),
         // Topology spread constraints.
         (
             "spread-when.yaml",
@@ -400,11 +404,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec![":4: ", "cannot unmarshal"],
         ),
         // Controllers.
-        (
-            "replicas-text.yaml",
-            deployment("replicas: three"),
-            vec![":5: ", "cannot unmarshal"],
-        ),
+        ("replicas-text.yaml", deployment("replicas: three"), vec![":5: ", "cannot unmarshal"]),
         (
             "replicas-negative.yaml",
             deployment("replicas: -1"),
@@ -415,11 +415,7 @@ pub(crate) fn objects() -> Vec<(&'static str, String, Vec<&'static str>)> {
             deployment("replicas: 99999999999"),
             vec![":5: ", "is not a number of pods up to 10000000"],
         ),
-        (
-            "replicas-fraction.yaml",
-            deployment("replicas: 1.5"),
-            vec![":5: ", "cannot unmarshal"],
-        ),
+        ("replicas-fraction.yaml", deployment("replicas: 1.5"), vec![":5: ", "cannot unmarshal"]),
         (
             "selector-operator.yaml",
             deployment("replicas: 1").replace(
