@@ -73,15 +73,9 @@ pub(crate) fn reference(_: &Reference) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The help of a command and of those below it. Defaults that depend on the machine are left out.
+/// The help of a command and of those below it.
 fn section(command: &mut Command, path: &str, text: &mut String) {
-    let machine = command.get_arguments().filter(|arg| arg.get_id() == "threads");
-    let machine: Vec<_> = machine.map(|arg| arg.get_id().clone()).collect();
-    let mut shown = command.clone().term_width(100);
-    for id in machine {
-        shown = shown.mut_arg(id, |arg| arg.hide_default_value(true));
-    }
-    let help = shown.render_long_help().to_string();
+    let help = command.clone().term_width(100).render_long_help().to_string();
     let help: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
     // Writing to a string does not fail.
     let _ = write!(text, "### {path}\n\n```text\n{}\n```\n\n", help.join("\n"));

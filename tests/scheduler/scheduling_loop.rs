@@ -21,17 +21,17 @@ use proptest::prelude::*;
 const GI: i64 = 1 << 30;
 
 /// An engine, its queue, and a manually advanced clock.
-struct Bench {
-    engine: Engine,
+pub(super) struct Bench {
+    pub(super) engine: Engine,
     handle: Handle,
-    queue: Arc<QueueFront>,
+    pub(super) queue: Arc<QueueFront>,
     now: Arc<AtomicI64>,
     /// If set, binding fails.
     fails: Arc<AtomicBool>,
 }
 
 impl Bench {
-    fn new() -> Bench {
+    pub(super) fn new() -> Bench {
         let shared = Handle::default();
         let check = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(check));
@@ -50,7 +50,7 @@ impl Bench {
         Bench { engine, handle, queue, now: Arc::new(AtomicI64::new(1_000)), fails }
     }
 
-    fn scheduling(&self, seed: u64) -> SchedulingLoop {
+    pub(super) fn scheduling(&self, seed: u64) -> SchedulingLoop {
         let framework = Framework::default_profile_with(&self.handle);
         let config = AlgorithmConfig { percentage_of_nodes: 100, seed };
         let scheduler = Algorithm::new(framework, config, None);
@@ -58,37 +58,37 @@ impl Bench {
             .unwrap()
     }
 
-    fn clock(&self) -> impl Fn() -> Timestamp + use<> {
+    pub(super) fn clock(&self) -> impl Fn() -> Timestamp + use<> {
         let now = self.now.clone();
         move || Timestamp::from_secs(now.load(Ordering::Relaxed))
     }
 
-    fn passes(&self, seconds: i64) {
+    pub(super) fn passes(&self, seconds: i64) {
         self.now.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    fn node(&self, name: &str, cpu: i64) {
+    pub(super) fn node(&self, name: &str, cpu: i64) {
         let node = node(name).hostname().cpu(cpu).memory(64 * GI).build();
         self.engine.submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();
     }
 
-    fn pending(&self, pod: PodBuilder) -> Uid {
+    pub(super) fn pending(&self, pod: PodBuilder) -> Uid {
         let pod = pod.build();
         let uid = pod.uid.clone();
         self.engine.submit(Event::put_pending(pod)).unwrap().wait().unwrap().unwrap();
         uid
     }
 
-    fn snapshot(&self) -> Arc<Snapshot> {
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         self.engine.reader().unwrap().snapshot()
     }
 
-    fn place(&self, uid: &Uid) -> Option<Place> {
+    pub(super) fn place(&self, uid: &Uid) -> Option<Place> {
         self.queue.with(|queue, _| queue.place(uid))
     }
 
     /// Returns the next attempt, if a pod is ready.
-    fn attempt(&self, scheduling: &mut SchedulingLoop) -> Option<Attempt> {
+    pub(super) fn attempt(&self, scheduling: &mut SchedulingLoop) -> Option<Attempt> {
         match scheduling.schedule_one(Some(Instant::now()), self.clock()) {
             Ok(attempt) => Some(attempt),
             Err(PopError::Timeout) => None,
@@ -97,7 +97,7 @@ impl Bench {
     }
 
     /// Schedules and binds until every ready pod has failed once, and returns the number of bound pods.
-    fn settle(&self, scheduling: &mut SchedulingLoop) -> usize {
+    pub(super) fn settle(&self, scheduling: &mut SchedulingLoop) -> usize {
         let mut bound = 0;
         // A pod in backoff is popped if no other is ready, but each only once.
         let mut failed = BTreeSet::new();
@@ -114,7 +114,7 @@ impl Bench {
     }
 }
 
-fn cpu(name: impl Into<portolan::model::Name>, cpu: i64) -> PodBuilder {
+pub(super) fn cpu(name: impl Into<portolan::model::Name>, cpu: i64) -> PodBuilder {
     pod(name).cpu(cpu).memory(GI)
 }
 

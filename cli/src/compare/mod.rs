@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use indicatif::ProgressBar;
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Resources};
 use portolan::{NodeInfo, Snapshot};
@@ -20,7 +21,7 @@ use crate::metrics::{self, MetricsFile};
 use crate::policy::{self, Reading};
 use crate::replay::run::Outcome;
 use crate::replay::{self, Overlay, Progress, Settings, Workload};
-use crate::{Output, print};
+use crate::{Output, print, terminal};
 
 use packing::Packing;
 use shapes::{Left, Shapes};
@@ -82,6 +83,7 @@ struct Setting<'a> {
     workload: &'a Workload,
     prices: Option<HashMap<Name, f64>>,
     shapes: Shapes,
+    bar: ProgressBar,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -91,7 +93,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     arguments.chart.as_ref().map_or(Ok(()), Overlay::check)?;
     let sinks = arguments.metrics.open_all(arguments.configs.len())?;
     let shapes = Shapes::of(&workload);
-    let setting = Setting { arguments, workload: &workload, prices, shapes };
+    let replays = arguments.configs.len() as u64 * u64::from(arguments.seeds);
+    let bar = terminal::progress("comparing", replays, terminal::Of::Items("replays"));
+    let setting = Setting { arguments, workload: &workload, prices, shapes, bar };
     let outcomes: Vec<Result<Run, Failure>> = std::thread::scope(|scope| {
         let threads = arguments.configs.iter().zip(&sinks).map(|(config, sink)| {
             let setting = &setting;
@@ -156,6 +160,7 @@ impl Setting<'_> {
             seed,
         };
         let outcome = replay::run::run(workload, &arguments.source, settings)?;
+        self.bar.inc(1);
         let pool_label = arguments.prices.pool_label.as_deref();
         Ok(Run {
             name: config.display().to_string(),

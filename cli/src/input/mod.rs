@@ -9,12 +9,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use indicatif::ProgressBar;
 use portolan_k8s::Reader;
 
 use crate::cluster::{Strict, not_read_at};
 use crate::error::Failure;
 use crate::files;
 use crate::intake::Intake;
+use crate::terminal::{self, Of};
 use crate::text::count;
 
 /// The argument for standard input.
@@ -34,11 +36,22 @@ pub(crate) fn is_csv(file: &Path) -> bool {
 
 /// The content of a file or of standard input (`-`); gzip and zstd are detected by their magic bytes.
 pub(crate) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
-    files::content(bytes(file)?).map_err(|wrong| Failure::wrong(file, wrong))
+    content(file, &progress(file))
+}
+
+fn content(file: &Path, bar: &ProgressBar) -> Result<Vec<u8>, Failure> {
+    files::content(bytes(file, bar)?).map_err(|wrong| Failure::wrong(file, wrong))
+}
+
+/// The progress of reading a file, or the files of a directory.
+fn progress(path: &Path) -> ProgressBar {
+    let length = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
+    let length = length.map_or(0, |file| file.len());
+    terminal::progress(format!("reading {}", path.display()), length, Of::Bytes)
 }
 
 /// The bytes of a file or of standard input, still compressed.
-fn bytes(file: &Path) -> Result<Vec<u8>, Failure> {
+fn bytes(file: &Path, bar: &ProgressBar) -> Result<Vec<u8>, Failure> {
     let open = |error| Failure::Open { file: file.to_owned(), error };
     if is_standard_input(file) {
         static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -48,16 +61,20 @@ fn bytes(file: &Path) -> Result<Vec<u8>, Failure> {
                     .to_owned(),
             ));
         }
-        let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).map_err(open)?;
-        return Ok(bytes);
+        return all(std::io::stdin().lock()).map_err(open);
     }
     if ["http://", "https://"].iter().any(|scheme| file.to_string_lossy().starts_with(scheme)) {
         let what =
             "addresses are not read: download the file, for example with curl, and pass it or -";
         return Err(Failure::File { file: file.to_owned(), what: what.to_owned() });
     }
-    std::fs::read(file).map_err(open)
+    let opened = std::fs::File::open(file).map_err(open)?;
+    all(bar.wrap_read(opened)).map_err(open)
+}
+
+fn all(mut from: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.read_to_end(&mut bytes).map(|_| bytes)
 }
 
 /// Reads objects from files, directories and standard input. Directories get a note about the files that are ignored.
@@ -71,7 +88,9 @@ pub(crate) fn objects(
         if path.is_dir() {
             directory(path, strict, reader, intake)?;
         } else {
-            let bytes = read(path)?;
+            // Parsing counts as reading.
+            let bar = progress(path);
+            let bytes = content(path, &bar)?;
             let refuses = |what: &str| Failure::File { file: path.clone(), what: what.to_owned() };
             reader.read(&bytes).map_err(|error| match error.is_foreign() {
                 _ if is_csv(path) => refuses(CSV),
@@ -130,8 +149,9 @@ fn directory(
     let listing = directory::list(path)?;
     let before = reader.mark();
     let (mut used, mut foreign) = (0, Vec::new());
+    let bar = progress(path);
     for file in &listing.files {
-        let stored = bytes(file)?;
+        let stored = bytes(file, &bar)?;
         if stored.iter().all(u8::is_ascii_whitespace) {
             foreign.push(file);
             continue;

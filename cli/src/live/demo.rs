@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, Options};
 use portolan_kube::api::{Connection, Limits};
 use portolan_kube::process::{LiveConfig, LiveScheduler};
@@ -14,6 +14,7 @@ use portolan_kube::write::Fence;
 use serde_json::{Value, json};
 
 use crate::error::Failure;
+use crate::terminal::{self, Of};
 use crate::text::count;
 use crate::{Output, arguments, print};
 
@@ -68,14 +69,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ..Options::default()
     };
     let server = ApiServer::start(options).map_err(live)?;
-    let bar = ProgressBar::new(arguments.pods.get() as u64).with_style(
-        ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} pods, {per_sec}, {eta} left")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    if crate::terminal::is_quiet() {
-        bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
-    }
-    bar.set_message("creating");
+    let pods = arguments.pods.get() as u64;
+    let bar = terminal::progress("creating", pods, Of::Items("pods"));
     for n in 0..arguments.nodes.get() {
         server.create(&node(n)).map_err(live)?;
     }
@@ -84,10 +79,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         bar.inc(1);
     }
     let _kubelets = Kubelet::start(&server, KubeletOptions::default());
-    bar.reset();
-    bar.set_message("binding");
+    drop(bar);
+    let bar = terminal::progress("binding", pods, Of::Items("pods"));
     let report = runtime()?.block_on(measure(&server, arguments, &bar));
-    bar.finish_and_clear();
+    drop(bar);
     let report = report?;
     let text = match arguments.output {
         Output::Json => report.json(arguments).to_string(),

@@ -95,6 +95,7 @@ impl Pods<'_> {
             creation_time: None,
             start_time: None,
             deletion_time: None,
+            finished: false,
         })
     }
 

@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     #[arg(
         long,
         value_name = "COUNT",
-        default_value_t = default_threads(),
+        default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1024),
     )]
     threads: u16,
@@ -129,11 +129,6 @@ fn factor(text: &str) -> Result<f64, String> {
         Ok(factor) if (0.001..=1_000_000.0).contains(&factor) => Ok(factor),
         _ => Err("use a number from 0.001 to 1000000".to_owned()),
     }
-}
-
-fn default_threads() -> u16 {
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    threads.min(1024) as u16
 }
 
 /// The workload selected by the arguments.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use portolan::framework::{Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Handle};
 use portolan::log::Event;
 use portolan::metrics::Metrics;
@@ -20,7 +20,7 @@ use crate::error::Failure;
 use crate::policy;
 use crate::simulation::{self, Stage, closed, refused};
 use crate::text::shortened;
-use crate::{histogram, metrics};
+use crate::{histogram, metrics, terminal};
 
 use super::meter::{Meter, Sample, Usage, Waiting, usage};
 use super::workload::Workload;
@@ -260,15 +260,13 @@ impl Schedulers {
 }
 
 fn bar(workload: &Workload, progress: Progress) -> ProgressBar {
-    let bar = ProgressBar::new(workload.arrivals.len() as u64).with_style(
-        ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} pods, {per_sec}, {eta} left")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    bar.set_message("replaying");
-    if progress == Progress::Hidden || crate::terminal::is_quiet() {
-        bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+    match progress {
+        Progress::Hidden => ProgressBar::hidden(),
+        Progress::Shown => {
+            let pods = workload.arrivals.len() as u64;
+            terminal::progress("replaying", pods, terminal::Of::Items("pods"))
+        }
     }
-    bar
 }
 
 impl Replay<'_> {

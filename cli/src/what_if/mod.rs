@@ -54,7 +54,7 @@ use crate::selection::{Nodes, Selection};
 use crate::simulation::{Simulation, closed, event};
 use crate::targets::{self, Finder, Reference, Removal, Scale};
 use crate::text::count;
-use crate::{Output, arguments, cluster, print};
+use crate::{Output, arguments, cluster, print, terminal};
 
 use answer::{Answer, FitMore, Later};
 use budgets::Limits;
@@ -234,6 +234,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let sink = arguments.metrics.open()?;
     let (contents, added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
+    let _bar = terminal::progress("simulating", 0, terminal::Of::Items("nodes"));
     let config = arguments.config.source().read()?;
     let without = without_change(arguments, &config, &contents)?;
     let mut start = Start::new(arguments, &config, &contents, metrics::of(&sink))?;

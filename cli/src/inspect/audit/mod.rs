@@ -23,7 +23,7 @@ use crate::error::Failure;
 use crate::policy::{ConfigFile, Policies};
 use crate::table::{plain, row};
 use crate::text::{count, line};
-use crate::{Output, print};
+use crate::{Output, print, terminal};
 
 use finding::{Finding, Findings, Severity};
 use nodes::Placed;
@@ -80,7 +80,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let policies = arguments.config.source().policies(&Handle::default())?;
     let contents = cluster::contents(&arguments.from, &arguments.godel)?;
     let now = arguments.from.is_live().then(|| Timestamp::from(SystemTime::now()));
+    let bar = terminal::progress("auditing", 0, terminal::Of::Items("nodes"));
     let audit = examine(contents, policies, &arguments.godel, now)?;
+    drop(bar);
     print(&match arguments.output {
         Output::Table => table(&audit),
         Output::Json => json(&audit).to_string(),

@@ -22,8 +22,19 @@ impl Streams {
     pub(super) fn of(writes: &[Write]) -> Streams {
         let names = names(writes);
         let mut objects: BTreeMap<String, Stream> = BTreeMap::new();
+        // The pod and the reason of each event: a patch of an event has only its name.
+        let mut events: HashMap<&str, (&str, &str)> = HashMap::new();
         for write in writes {
-            let regarding = write.body["regarding"]["name"].as_str();
+            let mut regarding = write.body["regarding"]["name"].as_str();
+            if write.resource == "events" {
+                let reason = write.body["reason"].as_str().unwrap_or_default();
+                match (regarding, events.get(&*write.name)) {
+                    (Some(pod), _) => drop(events.insert(&write.name, (pod, reason))),
+                    // The patch counts another attempt with the same message.
+                    (None, Some((_, "FailedScheduling"))) => continue,
+                    (None, known) => regarding = known.map(|(pod, _)| *pod),
+                }
+            }
             let object = regarding.unwrap_or(&write.name).to_owned();
             let text = canonical(write, &names);
             // The recording's namespace was deleted after the scenario.
@@ -317,6 +328,38 @@ mod tests {
         assert!(!differs("3 Insufficient cpu.", &["a"]));
         assert!(differs("3 Insufficient cpu.", &["b"]), "the scenario's own pods were in the way");
         assert!(differs("3 node(s) didn't match pod affinity rules.", &["a"]));
+    }
+
+    #[test]
+    fn patches_of_events_belong_to_their_pod() {
+        let write = |verb: &str, resource: &str, name: &str, body: Value| Write {
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+            name: name.to_owned(),
+            body,
+            code: 200,
+        };
+        let event = |reason: &str| {
+            let note = "0/3 nodes are available: 3 Insufficient cpu.";
+            let body = json!({"reason": reason, "note": note, "regarding": {"name": "a"}});
+            write("create", "events", "a.18f3c2", body)
+        };
+        let patch =
+            |count: u32| write("patch", "events", "a.18f3c2", json!({"series": {"count": count}}));
+        let bind = write("create", "pods/binding", "a", json!({"target": {"name": "hollow-0"}}));
+        let bound = Streams::of(std::slice::from_ref(&bind));
+
+        let failed = event("FailedScheduling");
+        let mut theirs = Streams::of(&[failed.clone(), patch(2), patch(3), bind.clone()]);
+        let once = Streams::of(&[failed, bind.clone()]);
+        assert!(theirs.differences(&once).is_empty(), "repetitions count once");
+        theirs.forget_the_scenario_before(&["a"].into(), &bound);
+        assert!(theirs.differences(&bound).is_empty(), "{:?}", theirs.differences(&bound));
+
+        let other = event("Preempted");
+        let patched = Streams::of(&[other.clone(), patch(2), bind.clone()]);
+        let differences = patched.differences(&Streams::of(&[other, bind]));
+        assert!(differences.len() == 1 && differences[0].starts_with("a:"), "{differences:?}");
     }
 
     #[test]
