@@ -137,8 +137,8 @@ impl Event {
     /// With [`Config::pod_names`](crate::Config::pod_names), placed pods with the same namespace and name and another
     /// uid are removed: their deletion was missed. With [`Config::godel`](crate::Config::godel), a bound pod stays bound.
     ///
-    /// An object that equals the known one changes nothing. Only placed and assumed pods have a known object, so older
-    /// versions of pending and of removed pods are not recognized: a watch reports each pod in order.
+    /// An object that equals the known one changes nothing. Only pods that have been added have a known object, so older
+    /// versions of pending, assumed and removed pods are not recognized: a watch reports each pod in order.
     ///
     /// Rejected if the resource version is smaller than that of the known object (`Stale`), unless it is 0, or if the
     /// uid is that of a placeholder pod (`HoldsPlace`).

@@ -31,7 +31,9 @@ impl State {
         }
         let is_known = known.is_some();
         let replaced = self.replaced_by(pod);
-        let versions = replaced.iter().filter_map(|uid| self.draft.pod(uid)).chain(known);
+        // The object of an assumed pod is a scheduler's, and must not keep the pod from being confirmed.
+        let added = known.filter(|known| !known.is_assumed());
+        let versions = replaced.iter().filter_map(|uid| self.draft.pod(uid)).chain(added);
         let newest = versions.map(|known| known.resource_version()).max().unwrap_or(0);
         let given = pod.resource_version;
         if given != 0 && given < newest {

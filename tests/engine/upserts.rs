@@ -105,7 +105,8 @@ fn a_bound_pod_may_move_and_lose_its_node() {
 fn an_assumed_pod_stays_until_it_is_bound_or_terminates() {
     for bound in [true, false] {
         let mut world = World::new(false);
-        world.writer.assume_pod(web(1).on("n1").build()).unwrap();
+        // The scheduler has read a newer object than the watch.
+        world.writer.assume_pod(web(9).on("n1").build()).unwrap();
         assert_eq!(world.counts(web(2)), [0, 0, 0]);
         assert_eq!((world.requested(), world.waiting()), ([100, 0], vec!["assumed u1".to_owned()]));
         if bound {

@@ -427,7 +427,8 @@ impl Naive {
         let others: Vec<Pod> =
             self.pods.values().filter(is_namesake).map(|known| known.pod.clone()).collect();
         let known = self.pods.get(&pod.uid);
-        let mut versions = others.iter().chain(known.map(|known| &known.pod));
+        let added = known.filter(|known| !known.assumed).map(|known| &known.pod);
+        let mut versions = others.iter().chain(added);
         let given = pod.resource_version;
         let is_stale = given != 0 && versions.any(|known| given < known.resource_version);
         if pod.uid.is_empty() || is_stale {
