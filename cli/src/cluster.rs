@@ -8,8 +8,8 @@ use portolan::model::{
     EventError, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template,
 };
 use portolan::snapshot::GodelConfig;
-use portolan::{CommitPolicy, Config, Engine, PodInfo, Writer};
-use portolan_k8s::{BudgetLimit, ControllerKind, Objects, PodController, Scales};
+use portolan::{CommitPolicy, Config, Engine, Writer};
+use portolan_k8s::{BudgetLimit, ControllerKind, Objects, PodController, PodCounts, Scales};
 
 use crate::error::Failure;
 use crate::input;
@@ -193,6 +193,7 @@ pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> Failure 
 }
 
 /// The objects of a cluster before they are in an engine.
+#[derive(Clone)]
 pub(crate) struct Contents {
     objects: Objects,
     /// The files of the cluster and those that are added to it.
@@ -416,18 +417,21 @@ impl Contents {
         let scales = Scales::of(self.controllers());
         let mut budgets = Vec::new();
         let cluster = writer.cluster();
-        let is_healthy =
-            |pod: &PodInfo<'_>| self.facts().is_ready(&pod.uid()) && pod.deletion_time().is_none();
-        let placed = cluster.nodes().flat_map(|node| node.pods());
-        let mut pods: Vec<(Arc<Template>, bool)> =
-            placed.map(|pod| (pod.template().clone(), is_healthy(&pod))).collect();
-        pods.extend(pending.iter().map(|pod| (pod.template.clone(), false)));
+        let mut counts: HashMap<Arc<Template>, PodCounts> = HashMap::new();
+        for pod in cluster.nodes().flat_map(|node| node.pods()) {
+            let is_ready = self.facts().is_ready(&pod.uid());
+            let counts = counts.entry(pod.template().clone()).or_default();
+            counts.add(is_ready, pod.deletion_time().is_some());
+        }
+        for pod in pending {
+            counts.entry(pod.template.clone()).or_default().add(false, pod.deletion_time.is_some());
+        }
         for limit in limits {
             let store = &cluster.objects().pod_disruption_budgets;
             let Some(budget) = store.get(&limit.namespace, &limit.name) else { continue };
-            let all = pods.iter().map(|(template, is_healthy)| (&**template, *is_healthy));
-            let margin = limit.margin(all, &scales).unwrap_or(0).max(0);
-            let disruptions_allowed = i32::try_from(margin).unwrap_or(i32::MAX);
+            let pods = counts.iter().map(|(template, counts)| (&**template, *counts));
+            let allowed = limit.health(pods, &scales).map_or(0, |health| health.margin().max(0));
+            let disruptions_allowed = i32::try_from(allowed).unwrap_or(i32::MAX);
             budgets.push(PodDisruptionBudget { disruptions_allowed, ..(**budget).clone() });
         }
         for budget in budgets {

@@ -20,6 +20,7 @@ mod output;
 mod perf;
 mod policy;
 mod random;
+mod replacement;
 mod replay;
 mod simulation;
 mod table;

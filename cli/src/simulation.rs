@@ -3,7 +3,7 @@
 //!
 //! Decisions take no simulated time. At each moment all possible work is done sequentially,
 //! so the result depends only on the events, the configuration and the seed. A preempted pod
-//! is requeued at once, as its controller would recreate it. Pods are retried only after
+//! ends at once, and the observer decides whether it is recreated. Pods are retried only after
 //! events: the simulation misses none, so there is no retry after five minutes. Errors other
 //! than rejections are permanent: the pod is not retried.
 
@@ -23,6 +23,7 @@ use portolan::scheduler::{
 use portolan::{Config, Engine};
 
 use crate::error::Failure;
+use crate::replacement::{Replacement, recreated};
 
 /// A cluster without schedulers.
 pub(crate) struct Stage {
@@ -61,8 +62,8 @@ pub(crate) trait Observer {
     fn placed(&mut self, pod: &Pod, node: &Name, now: Timestamp);
     /// The pod was rejected.
     fn rejected(&mut self, pod: &Pod, why: Rejection);
-    /// The pod was evicted for another pod, and returns to the queue.
-    fn preempted(&mut self, pod: &Pod);
+    /// The pod was evicted for another pod. Returns when it is replaced.
+    fn preempted(&mut self, pod: &Pod, by: &Pod) -> Replacement;
 }
 
 /// Why a pod was rejected.
@@ -73,12 +74,12 @@ pub(crate) struct Rejection {
     pub(crate) reasons: Vec<String>,
 }
 
-/// Evicted pods that are not requeued yet.
+/// Evicted pods that are not requeued yet, each with its preemptor.
 #[derive(Clone, Default)]
-struct Victims(Arc<Mutex<Vec<Pod>>>);
+struct Victims(Arc<Mutex<Vec<(Pod, Pod)>>>);
 
 impl Victims {
-    fn take(&self) -> Vec<Pod> {
+    fn take(&self) -> Vec<(Pod, Pod)> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -99,7 +100,7 @@ impl Evictor for Evicts {
             let outcome = ticket.wait().map_err(|closed| closed.to_string())?;
             outcome.map_err(|error| error.to_string())?;
             let mut victims = self.victims.0.lock().unwrap_or_else(PoisonError::into_inner);
-            victims.push(victim.clone());
+            victims.push((victim.clone(), eviction.preemptor().clone()));
             Ok(())
         });
         // The preemptor is retried whether or not the eviction succeeded.
@@ -280,10 +281,12 @@ impl Simulation {
         Ok(())
     }
 
-    /// Requeues preempted pods; sets aside those that were preempted too often.
+    /// Requeues preempted pods that are replaced; sets aside those that were preempted too often.
     fn requeue_victims(&mut self, observer: &mut impl Observer) -> Result<(), Failure> {
-        for pod in self.victims.take() {
-            observer.preempted(&pod);
+        for (pod, by) in self.victims.take() {
+            if let Replacement::Never(_) = observer.preempted(&pod, &by) {
+                continue;
+            }
             let pod = recreated(pod);
             let times = self.preempted.entry(pod.uid.clone()).or_default();
             *times += 1;
@@ -337,9 +340,4 @@ impl Simulation {
     pub(crate) fn permits(&self) -> usize {
         self.permits.len()
     }
-}
-
-/// The pod as its controller creates it again after an eviction.
-pub(crate) fn recreated(pod: Pod) -> Pod {
-    Pod { node_name: None, nominated_node_name: None, start_time: None, deletion_time: None, ..pod }
 }

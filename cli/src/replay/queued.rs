@@ -13,6 +13,7 @@ use portolan::model::{Name, Pod, Timestamp, Uid};
 use portolan::scheduler::Profiles;
 
 use crate::error::Failure;
+use crate::replacement::Replacement;
 use crate::simulation::{Observer, Rejection, Simulation, refused};
 use crate::text::count;
 
@@ -267,10 +268,13 @@ impl Observer for Record<'_, '_> {
         self.histories[at].reasons = why.reasons;
     }
 
-    fn preempted(&mut self, pod: &Pod) {
-        let Some(at) = self.by_uid.get(&pod.uid).copied() else { return };
-        self.histories[at].node = None;
-        self.replay.meter.remove_pod(self.pods[at]);
-        *self.replay.outcome.preempted.get_or_insert(0) += 1;
+    /// The pods of a workload are its tasks: each is submitted again, whether or not it has a controller.
+    fn preempted(&mut self, pod: &Pod, _: &Pod) -> Replacement {
+        if let Some(at) = self.by_uid.get(&pod.uid).copied() {
+            self.histories[at].node = None;
+            self.replay.meter.remove_pod(self.pods[at]);
+            *self.replay.outcome.preempted.get_or_insert(0) += 1;
+        }
+        Replacement::AtOnce
     }
 }

@@ -41,13 +41,14 @@ pub(super) fn add(
             free.push(pod);
             continue;
         }
-        record.arrives(pod.clone(), None);
+        record.arrives(&pod, None);
         if let Some(why) = refused_by_kubelet(&pod, node, now, record) {
             record.is_refused(&pod.uid, why);
             continue;
         }
         let put = event(&simulation.engine, Event::add_pod(pod.clone()))?;
         put.map_err(|error| Failure::Refused { object: format!("pod {}", key(&pod)), error })?;
+        record.runs(&pod.uid);
     }
     if let [(pod, node), others @ ..] = &*foreign {
         let others = match others.len() {

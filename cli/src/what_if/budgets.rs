@@ -1,90 +1,123 @@
-//! Keeps the disruptions that budgets allow up to date when the question adds, loses or
-//! removes pods, as the disruption controller would.
+//! The disruptions that budgets allow during a simulation, as the disruption controller would compute them.
+//!
+//! They are computed at the start and after each part of the change. In between, they follow the pods that end and the
+//! pods that are placed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use portolan::Cluster;
 use portolan::log::Event;
-use portolan::model::{Name, Object, PodDisruptionBudget, Template, Uid};
-use portolan_k8s::{BudgetLimit, PodFacts, Scales};
+use portolan::model::{Name, Object, PodDisruptionBudget, Template};
+use portolan::scheduler::drain::Stays;
+use portolan::{Cluster, PodInfo};
+use portolan_k8s::{BudgetLimit, Health, PodCounts, PodFacts};
 
 use crate::error::Failure;
 use crate::simulation::{Simulation, closed, event};
 
-use super::record::Record;
+use super::record::{Change, Record};
 
-/// The budgets at the start of the question.
+/// The budgets of the cluster.
 pub(super) struct Limits<'c> {
     limits: &'c [BudgetLimit],
     facts: &'c PodFacts,
-    /// For each limit: how many disruptions its pods allow, and how many its status allows.
-    /// Empty if the question changes no pods.
-    before: Vec<(Option<i64>, i32)>,
+    /// One for each limit.
+    states: Vec<State>,
+    numbers: HashMap<(&'c Name, &'c Name), usize>,
+    /// The limits whose selector is empty, which matches all pods of the namespace.
+    of_all: Vec<usize>,
+    /// The limits that cover the pods of a template.
+    covering: HashMap<Arc<Template>, Arc<[usize]>>,
 }
 
-/// How a budget treats the eviction of a pod that is not ready.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unready {
-    /// The eviction is allowed without a charge.
-    IsFree,
-    /// The eviction is charged like that of any other pod.
-    IsCharged,
+/// What a budget allows.
+#[derive(Clone, Copy)]
+struct State {
+    /// The healthy pods, or `None` if none may be disrupted, whichever are healthy.
+    health: Option<Health>,
+    /// The number of its status, changed by as much as the margin since then.
+    allowed: i64,
+}
+
+/// Why the API server refuses an eviction.
+pub(super) enum Refused {
+    /// The budget with this number allows no disruption.
+    Budget(usize),
+    /// Several budgets cover the pod.
+    SeveralBudgets,
 }
 
 impl<'c> Limits<'c> {
-    /// The limits for a question that changes no pods.
-    pub(super) fn new(limits: &'c [BudgetLimit], facts: &'c PodFacts) -> Limits<'c> {
-        Limits { limits, facts, before: Vec::new() }
-    }
-
-    /// O(pods × budgets of their namespace).
-    pub(super) fn of(
+    /// The budgets at the start of a simulation. O(pods + budgets).
+    pub(super) fn new(
         limits: &'c [BudgetLimit],
         facts: &'c PodFacts,
-        scales: &Scales,
         cluster: &Cluster,
         record: &Record,
     ) -> Limits<'c> {
-        let states = Limits::new(limits, facts);
-        let margins = states.margins(scales, cluster, record);
-        let budgets = &cluster.objects().pod_disruption_budgets;
-        let allowed = |limit: &BudgetLimit| {
-            let budget = budgets.get(&limit.namespace, &limit.name);
-            budget.map_or(0, |budget| budget.disruptions_allowed)
+        let number = |(at, limit): (usize, &'c BudgetLimit)| ((&limit.namespace, &limit.name), at);
+        let is_for_all = |at: &usize| limits[*at].selector.is_empty();
+        let mut budgets = Limits {
+            limits,
+            facts,
+            states: Vec::new(),
+            numbers: limits.iter().enumerate().map(number).collect(),
+            of_all: (0..limits.len()).filter(is_for_all).collect(),
+            covering: HashMap::new(),
         };
-        let before = margins.into_iter().zip(limits.iter().map(allowed)).collect();
-        Limits { before, ..states }
+        let healths = budgets.healths(cluster, record);
+        let store = &cluster.objects().pod_disruption_budgets;
+        let states = limits.iter().zip(healths).map(|(limit, health)| {
+            let status = store.get(&limit.namespace, &limit.name);
+            let status = status.map_or(0, |budget| i64::from(budget.disruptions_allowed));
+            let margin = health.map_or(0, Health::margin);
+            State { health, allowed: if limit.has_status { status } else { margin } }
+        });
+        budgets.states = states.collect();
+        budgets
     }
 
-    /// Writes the numbers that follow from the current pods. A number from a status changes by as much as the computed
-    /// number does.
+    /// Why the pod stays, in the terms of a drain.
+    pub(super) fn stays(&self, refused: &Refused) -> Stays {
+        match refused {
+            Refused::Budget(at) => Stays::Budget(self.limits[*at].name.clone()),
+            Refused::SeveralBudgets => Stays::SeveralBudgets,
+        }
+    }
+
+    /// The name of a budget: NAMESPACE/NAME.
+    pub(super) fn name(&self, at: usize) -> String {
+        format!("{}/{}", self.limits[at].namespace, self.limits[at].name)
+    }
+
+    /// Computes the numbers from the current pods, and writes those that have changed. O(pods + budgets).
     pub(super) fn update(
-        &self,
-        scales: &Scales,
+        &mut self,
         simulation: &Simulation,
-        record: &Record,
+        record: &mut Record,
     ) -> Result<(), Failure> {
-        let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
-        if self.before.is_empty() {
+        if self.limits.is_empty() {
             return Ok(());
         }
-        let margins = self.margins(scales, &cluster, record);
-        for ((limit, (before, status)), now) in self.limits.iter().zip(&self.before).zip(margins) {
-            let store = &cluster.objects().pod_disruption_budgets;
-            let Some(budget) = store.get(&limit.namespace, &limit.name) else { continue };
-            let allowed = match (limit.has_status, before, now) {
-                (true, Some(before), Some(now)) => i64::from(*status) + now - before,
-                (true, ..) => continue,
-                (false, _, now) => now.unwrap_or(0),
+        let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+        record.take_changes();
+        let healths = self.healths(&cluster, record);
+        let store = &cluster.objects().pod_disruption_budgets;
+        for ((limit, state), health) in self.limits.iter().zip(&mut self.states).zip(healths) {
+            state.allowed = match (limit.has_status, state.health, health) {
+                (true, Some(before), Some(now)) => state.allowed + now.margin() - before.margin(),
+                (true, ..) => state.allowed,
+                (false, _, now) => now.map_or(0, Health::margin),
             };
-            let allowed = i32::try_from(allowed.max(0)).unwrap_or(i32::MAX);
+            state.health = health;
+            let Some(budget) = store.get(&limit.namespace, &limit.name) else { continue };
+            let allowed = i32::try_from(state.allowed.max(0)).unwrap_or(i32::MAX);
             if allowed != budget.disruptions_allowed {
+                let name = budget.name.clone();
                 let budget = PodDisruptionBudget {
                     disruptions_allowed: allowed,
                     ..PodDisruptionBudget::clone(budget)
                 };
-                let name = budget.name.clone();
                 let put = event(&simulation.engine, Event::PutObject(Object::from(budget)))?;
                 put.map_err(|error| Failure::Refused { object: format!("budget {name}"), error })?;
             }
@@ -92,60 +125,113 @@ impl<'c> Limits<'c> {
         Ok(())
     }
 
-    /// Whether a budget is charged for a pod that is not ready (registry/core/pod/storage/eviction.go): not if its
-    /// policy is `AlwaysAllow`, and not if enough pods are healthy. O(pods).
-    pub(super) fn unready(
-        &self,
-        budget: &PodDisruptionBudget,
-        scales: &Scales,
+    /// Follows the pods that have ended or were placed since the last call.
+    pub(super) fn follow(&mut self, cluster: &Cluster, record: &mut Record) {
+        for change in record.take_changes() {
+            let (template, by) = match change {
+                Change::Placed(template) => (template, 1),
+                Change::Ended { uid, was_known, template } => {
+                    let was_healthy = was_known || self.facts.is_ready(&uid);
+                    (template, -i64::from(was_healthy))
+                }
+            };
+            self.disrupt(cluster, &template, by);
+        }
+    }
+
+    fn disrupt(&mut self, cluster: &Cluster, template: &Arc<Template>, by: i64) {
+        for at in self.covering(cluster, template).iter() {
+            let state = &mut self.states[*at];
+            if let Some(health) = &mut state.health {
+                health.healthy += by;
+            }
+            state.allowed += by;
+        }
+    }
+
+    /// Whether the API server refuses to evict the pod (registry/core/pod/storage/eviction.go). `taken` is the number of
+    /// healthy pods of each budget that are evicted together with it, and is increased.
+    pub(super) fn evict(
+        &mut self,
+        pod: &PodInfo<'_>,
         cluster: &Cluster,
         record: &Record,
-    ) -> Unready {
-        let mut limits = self.limits.iter();
-        let is_it = |it: &&BudgetLimit| it.namespace == budget.namespace && it.name == budget.name;
-        let Some(limit) = limits.find(is_it) else { return Unready::IsCharged };
-        let one = Limits { limits: std::slice::from_ref(limit), ..Limits::new(&[], self.facts) };
-        let is_healthy = || {
-            let margin = one.margins(scales, cluster, record).pop().flatten();
-            margin.is_some_and(|margin| margin >= 0)
+        taken: &mut HashMap<usize, i64>,
+    ) -> Result<(), Refused> {
+        let uid = pod.uid();
+        let has_arrived = record.has_arrived(&uid);
+        // No budget protects a pod that has not started.
+        if !has_arrived && !self.facts.has_started(&uid) {
+            return Ok(());
+        }
+        let at = match &*self.covering(cluster, pod.template()) {
+            [] => return Ok(()),
+            [at] => *at,
+            _ => return Err(Refused::SeveralBudgets),
         };
-        match limit.evicts_unhealthy || is_healthy() {
-            true => Unready::IsFree,
-            false => Unready::IsCharged,
-        }
-    }
-
-    /// Whether the pod was ready at the start, or is since the simulation has placed it.
-    pub(super) fn is_ready(&self, pod: &Uid, record: &Record) -> bool {
-        self.facts.is_ready(pod) || record.has_arrived(pod)
-    }
-
-    /// Whether budgets protect the pod: it has started.
-    pub(super) fn is_protected(&self, pod: &Uid, record: &Record) -> bool {
-        self.facts.has_started(pod) || record.has_arrived(pod)
-    }
-
-    fn margins(&self, scales: &Scales, cluster: &Cluster, record: &Record) -> Vec<Option<i64>> {
-        let mut of: HashMap<&Name, Vec<(Arc<Template>, bool)>> =
-            self.limits.iter().map(|limit| (&limit.namespace, Vec::new())).collect();
-        if of.is_empty() {
-            return Vec::new();
-        }
-        for pod in cluster.nodes().flat_map(|node| node.pods()) {
-            let Some(pods) = of.get_mut(pod.namespace()) else { continue };
-            let uid = pod.uid();
-            let is_ready = self.is_ready(&uid, record);
-            pods.push((pod.template().clone(), is_ready && pod.deletion_time().is_none()));
-        }
-        for pod in record.waiting(cluster) {
-            if let Some(pods) = of.get_mut(pod.namespace()) {
-                pods.push((pod.template.clone(), false));
+        let State { health, allowed } = self.states[at];
+        let before = taken.get(&at).copied().unwrap_or(0);
+        // A pod that is not ready is free if its budget's policy is `AlwaysAllow`, or if enough others are healthy.
+        if !has_arrived && !self.facts.is_ready(&uid) {
+            let is_enough = |it: Health| it.desired > 0 && it.margin() - before >= 0;
+            let is_free = self.limits[at].evicts_unhealthy || health.is_some_and(is_enough);
+            if is_free {
+                return Ok(());
             }
         }
-        let margin = |limit: &BudgetLimit| {
-            let pods = of.get(&limit.namespace).map(Vec::as_slice).unwrap_or_default();
-            limit.margin(pods.iter().map(|(template, healthy)| (&**template, *healthy)), scales)
+        if allowed - before <= 0 {
+            return Err(Refused::Budget(at));
+        }
+        *taken.entry(at).or_default() += 1;
+        Ok(())
+    }
+
+    /// The limits that cover pods with this template.
+    pub(super) fn covering(&mut self, cluster: &Cluster, template: &Arc<Template>) -> Arc<[usize]> {
+        if let Some(known) = self.covering.get(template) {
+            return known.clone();
+        }
+        let namespace = &template.namespace;
+        let covers = |at: &usize| {
+            let BudgetLimit { namespace: of, selector, .. } = &self.limits[*at];
+            of == namespace && selector.matches(&template.labels)
         };
-        self.limits.iter().map(margin).collect()
+        // The index has budgets with labels only, for pods with labels.
+        let found: Arc<[usize]> = match template.labels.is_empty() {
+            true => (0..self.limits.len()).filter(covers).collect(),
+            false => {
+                let indexed = cluster.budgets_for(namespace, &template.labels).into_iter();
+                let indexed =
+                    indexed.filter_map(|it| self.numbers.get(&(&it.namespace, &it.name)).copied());
+                indexed.chain(self.of_all.iter().copied().filter(covers)).collect()
+            }
+        };
+        self.covering.insert(template.clone(), found.clone());
+        found
+    }
+
+    fn healths(&mut self, cluster: &Cluster, record: &Record) -> Vec<Option<Health>> {
+        if self.limits.is_empty() {
+            return Vec::new();
+        }
+        let mut counts: HashMap<Arc<Template>, PodCounts> = HashMap::new();
+        for pod in cluster.nodes().flat_map(|node| node.pods()) {
+            let uid = pod.uid();
+            let is_ready = record.has_arrived(&uid) || self.facts.is_ready(&uid);
+            let is_healthy = is_ready && !record.has_ended(&uid);
+            let counts = counts.entry(pod.template().clone()).or_default();
+            counts.add(is_healthy, pod.deletion_time().is_some());
+        }
+        for pod in record.waiting() {
+            counts.entry(pod.template.clone()).or_default().add(false, false);
+        }
+        let mut of: Vec<Vec<(&Template, PodCounts)>> = vec![Vec::new(); self.limits.len()];
+        for (template, counts) in &counts {
+            for at in self.covering(cluster, template).iter() {
+                of[*at].push((template, *counts));
+            }
+        }
+        let scales = &record.replacements.scales;
+        self.limits.iter().zip(of).map(|(limit, pods)| limit.health(pods, scales)).collect()
     }
 }

@@ -7,22 +7,23 @@ use std::sync::Arc;
 
 use portolan::log::Event;
 use portolan::model::{Name, Node, Pod, Uid};
-use portolan::scheduler::drain::{self, Budgets, DrainOptions, Stays};
-use portolan::{Cluster, Engine, PodInfo};
-use portolan_k8s::Scales;
+use portolan::scheduler::drain::{self, DrainOptions, Stays};
+use portolan::{Cluster, Engine};
 
 use crate::error::Failure;
 use crate::names::did_you_mean;
-use crate::simulation::{Simulation, closed, event, recreated, refused};
+use crate::replacement::{Replacement, recreated};
+use crate::simulation::{Simulation, closed, event, refused};
 
-use super::budgets::{Limits, Unready};
-use super::record::Record;
-use super::{Answer, enter, key};
+use super::answer::{Answer, Drained};
+use super::budgets::{Limits, Refused};
+use super::record::{End, Record};
+use super::{Blocked, enter, key};
 
 /// The outcome of a node's drain.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// The pods that were evicted.
+    /// The number of pods that were evicted.
     pub(super) evicted: usize,
     /// How often the drain waited until replacements of evicted pods were placed, because a
     /// budget allowed no further eviction.
@@ -38,21 +39,21 @@ pub(super) struct BudgetUse {
     pub(super) waits: usize,
     /// The pods that it keeps from being evicted.
     pub(super) blocked: Vec<Pod>,
-    /// Evicted pods of the budget whose replacements are not placed.
-    pub(super) missing: usize,
+    /// The evicted pods of the budget whose replacements have no node.
+    missing: usize,
+    /// The evicted pods of the budget that have no controller.
+    lost: usize,
 }
 
 /// Drains that share the budgets.
 pub(super) struct Drains<'c> {
     options: DrainOptions,
-    limits: &'c Limits<'c>,
-    scales: &'c Scales,
-    budgets: Budgets,
-    /// Evicted pods whose replacements are not placed yet, and their budgets.
-    charged: Vec<(Pod, Option<String>)>,
-    pub(super) uses: BTreeMap<String, BudgetUse>,
-    /// The evicted pods without a controller.
-    pub(super) bare: usize,
+    pub(super) limits: Limits<'c>,
+    uses: BTreeMap<usize, BudgetUse>,
+    /// The pods that a budget keeps on their nodes, and the budget.
+    held: HashMap<Uid, usize>,
+    /// The evicted pods.
+    evicted: Vec<Pod>,
     /// Whether daemon set pods, pods without a controller and pods with local data were found.
     met: [bool; 3],
 }
@@ -88,52 +89,82 @@ pub(super) fn cordon(engine: &Engine, node: &Node, unschedulable: bool) -> Resul
     update(engine, Node { unschedulable, ..node.clone() })
 }
 
-/// Cordons and drains the nodes of `--drain`, and places the evicted pods elsewhere.
-pub(super) fn drain(
-    names: &[String],
-    drains: &mut Drains<'_>,
-    simulation: &mut Simulation,
-    record: &mut Record,
-    answer: &mut Answer,
-) -> Result<(), Failure> {
-    let mut reader = simulation.engine.reader().map_err(closed)?;
+/// Cordons the nodes of `--drain`.
+pub(super) fn cordon_all(names: &[String], engine: &Engine) -> Result<Vec<Name>, Failure> {
+    let mut reader = engine.reader().map_err(closed)?;
     let names = once(names);
     for name in &names {
         let node = known(reader.refresh(), "--drain", name)?;
-        cordon(&simulation.engine, &node, true)?;
+        cordon(engine, &node, true)?;
     }
-    for name in names {
-        let node: Name = name.as_str().into();
-        let done = drains.run(&node, simulation, record)?;
-        let blocked = done.blocked.into_iter().map(|(pod, why)| (pod, node.clone(), why));
-        answer.blocked.extend(blocked);
-        answer.drained.push(super::Drained { node: name.clone(), waits: done.waits });
-    }
-    Ok(())
+    Ok(names.into_iter().map(Name::from).collect())
 }
 
 impl<'c> Drains<'c> {
-    pub(super) fn new(
-        cluster: &Cluster,
-        options: DrainOptions,
-        limits: &'c Limits<'c>,
-        scales: &'c Scales,
-    ) -> Drains<'c> {
+    pub(super) fn new(options: DrainOptions, limits: Limits<'c>) -> Drains<'c> {
         Drains {
             options,
             limits,
-            scales,
-            budgets: Budgets::of(cluster),
-            charged: Vec::new(),
             uses: BTreeMap::new(),
-            bare: 0,
+            held: HashMap::new(),
+            evicted: Vec::new(),
             met: [false; 3],
         }
+    }
+
+    /// Drains cordoned nodes one after the other, as far as possible. May be called again, when pods that were being
+    /// deleted have ended. Returns the pods that block the drains.
+    pub(super) fn drain(
+        &mut self,
+        nodes: &[Name],
+        simulation: &mut Simulation,
+        record: &mut Record,
+        answer: &mut Answer,
+    ) -> Result<Vec<Blocked>, Failure> {
+        let mut blocked = Vec::new();
+        for (at, node) in nodes.iter().enumerate() {
+            let done = self.run(node, simulation, record)?;
+            blocked.extend(done.blocked.into_iter().map(|(pod, why)| (pod, node.clone(), why)));
+            match answer.drained.get_mut(at) {
+                Some(known) => known.waits += done.waits,
+                None => answer.drained.push(Drained { node: node.clone(), waits: done.waits }),
+            }
+        }
+        Ok(blocked)
     }
 
     /// The options that `kubectl drain` needs for the same drains.
     pub(super) fn kubectl_flags(&self) -> Vec<&'static str> {
         FLAGS.into_iter().zip(self.met).filter_map(|(flag, met)| met.then_some(flag)).collect()
+    }
+
+    /// The budgets that the drains have waited for or are blocked by, by name. `blocked` are the pods that block them.
+    pub(super) fn uses(
+        &mut self,
+        blocked: &[Blocked],
+        cluster: &Cluster,
+        record: &Record,
+    ) -> BTreeMap<String, BudgetUse> {
+        let mut uses = std::mem::take(&mut self.uses);
+        for (pod, ..) in blocked {
+            if let Some(at) = self.held.get(&pod.uid) {
+                uses.entry(*at).or_default().blocked.push(pod.clone());
+            }
+        }
+        if uses.values().any(|of| !of.blocked.is_empty()) {
+            for pod in &self.evicted {
+                let is_lost = record.has_ended(&pod.uid);
+                if !is_lost && cluster.pod(&pod.uid).is_some() {
+                    continue;
+                }
+                for at in self.limits.covering(cluster, &pod.template).iter() {
+                    let Some(of) = uses.get_mut(at) else { continue };
+                    of.lost += usize::from(is_lost);
+                    of.missing += usize::from(!is_lost);
+                }
+            }
+        }
+        uses.into_iter().map(|(at, of)| (self.limits.name(at), of)).collect()
     }
 
     /// Evicts the pods of a cordoned node as far as possible.
@@ -145,52 +176,42 @@ impl<'c> Drains<'c> {
     ) -> Result<Outcome, Failure> {
         let mut reader = simulation.engine.reader().map_err(closed)?;
         let mut outcome = Outcome::default();
-        let mut held: HashMap<Uid, Stays> = HashMap::new();
         self.note_kinds(reader.refresh(), node);
         loop {
-            self.refund(reader.refresh());
+            self.limits.follow(reader.refresh(), record);
             let (going, blocked) = self.round(reader.refresh(), node, record);
             if going.is_empty() {
-                self.note_blocked(&blocked);
                 outcome.blocked = blocked;
                 return Ok(outcome);
             }
-            let waited = going.iter().filter_map(|pod| Some((pod, held.get(&pod.uid)?)));
-            let mut budgets: Vec<String> = waited.filter_map(budget_of).collect();
-            outcome.waits += usize::from(!budgets.is_empty());
-            budgets.sort();
-            budgets.dedup();
-            for budget in budgets {
+            let waited: HashSet<usize> =
+                going.iter().filter_map(|pod| self.held.remove(&pod.uid)).collect();
+            outcome.waits += usize::from(!waited.is_empty());
+            for budget in waited {
                 self.uses.entry(budget).or_default().waits += 1;
             }
-            held = blocked.into_iter().map(|(pod, why)| (pod.uid, why)).collect();
             outcome.evicted += going.len();
             for pod in &going {
                 let gone = event(&simulation.engine, Event::remove_pod(pod))?;
                 gone.map_err(|error| refused(pod, error))?;
-                self.bare += usize::from(is_bare(pod));
             }
             for pod in going {
-                enter(simulation, record, recreated(pod), Some(node.clone()))?;
+                match record.replacements.of(&pod) {
+                    Replacement::Never(why) => {
+                        let end = End::Lost(node.clone(), format!("evicted, {why}"));
+                        record.ends(&pod, Some(node), end);
+                        simulation.settle(record)?;
+                    }
+                    _ => enter(simulation, record, &recreated(pod.clone()), Some(node))?,
+                }
+                self.evicted.push(pod);
             }
             simulation.expire_permits(record)?;
         }
     }
 
-    /// Refunds the charges for pods whose replacements are placed.
-    fn refund(&mut self, now: &Cluster) {
-        let budgets = &mut self.budgets;
-        self.charged.retain(|(pod, _)| {
-            let is_ready = now.pod(&pod.uid).is_some();
-            if is_ready {
-                budgets.refund(pod);
-            }
-            !is_ready
-        });
-    }
-
-    /// The pods that may be evicted now, and those that block the drain. Pods whose budget was
-    /// charged are added to `charged`.
+    /// The pods that may be evicted now, and those that block the drain. A pod that is being deleted is not evicted: the
+    /// drain waits for its end.
     fn round(
         &mut self,
         cluster: &Cluster,
@@ -199,64 +220,25 @@ impl<'c> Drains<'c> {
     ) -> (Vec<Pod>, Vec<(Pod, Stays)>) {
         let (mut going, mut blocked) = (Vec::new(), Vec::new());
         let Some(info) = cluster.node(node) else { return (going, blocked) };
-        let mut pods: Vec<_> = info.pods().collect();
+        let mut pods: Vec<_> = info.pods().filter(|pod| pod.deletion_time().is_none()).collect();
         pods.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
+        let mut taken = HashMap::new();
         for info in pods {
-            let pod = info.to_pod();
             match drain::stays(&info, self.options) {
-                Some(why) if why.is_in_the_way() => blocked.push((pod, why)),
+                Some(why) if why.is_in_the_way() => blocked.push((info.to_pod(), why)),
                 Some(_) => {}
-                None if !self.is_charged(&info, cluster, record) => going.push(pod),
-                None => match self.take(&info, cluster) {
-                    Ok(budget) => {
-                        self.charged.push((pod.clone(), budget));
-                        going.push(pod);
+                None => match self.limits.evict(&info, cluster, record, &mut taken) {
+                    Ok(()) => going.push(info.to_pod()),
+                    Err(refused) => {
+                        if let Refused::Budget(at) = refused {
+                            self.held.insert(info.uid(), at);
+                        }
+                        blocked.push((info.to_pod(), self.limits.stays(&refused)));
                     }
-                    Err(why) => blocked.push((pod, why)),
                 },
             }
         }
         (going, blocked)
-    }
-
-    /// Charges the pod's eviction to its budget. Returns the budget, or why the pod stays.
-    fn take(&mut self, pod: &PodInfo<'_>, cluster: &Cluster) -> Result<Option<String>, Stays> {
-        let budgets = cluster.budgets_for(pod.namespace(), &pod.template().labels);
-        if budgets.len() > 1 {
-            return Err(Stays::SeveralBudgets);
-        }
-        self.budgets.charge(pod).map_err(Stays::Budget)?;
-        Ok(budgets.first().map(|budget| format!("{}/{}", budget.namespace, budget.name)))
-    }
-
-    /// Whether the eviction of the pod is charged to its budget. A terminating pod, and one that
-    /// has not started, is always evicted.
-    fn is_charged(&self, pod: &PodInfo<'_>, cluster: &Cluster, record: &Record) -> bool {
-        let uid = pod.uid();
-        if pod.deletion_time().is_some() || !self.limits.is_protected(&uid, record) {
-            return false;
-        }
-        if self.limits.is_ready(&uid, record) {
-            return true;
-        }
-        match &cluster.budgets_for(pod.namespace(), &pod.template().labels)[..] {
-            [budget] => {
-                let permitted = self.limits.unready(budget, self.scales, cluster, record);
-                permitted == Unready::IsCharged
-            }
-            _ => true,
-        }
-    }
-
-    fn note_blocked(&mut self, blocked: &[(Pod, Stays)]) {
-        for (pod, why) in blocked {
-            let Some(budget) = budget_of((pod, why)) else { continue };
-            let charged = self.charged.iter();
-            let missing = charged.filter(|(_, of)| of.as_ref() == Some(&budget)).count();
-            let noted = self.uses.entry(budget).or_default();
-            noted.missing = noted.missing.max(missing);
-            noted.blocked.push(pod.clone());
-        }
     }
 
     fn note_kinds(&mut self, cluster: &Cluster, node: &Name) {
@@ -270,25 +252,13 @@ impl<'c> Drains<'c> {
     }
 }
 
-/// Whether no controller would recreate the pod.
-pub(super) fn is_bare(pod: &Pod) -> bool {
-    !pod.template.owners.iter().any(|owner| owner.controller)
-}
-
-/// The budget that keeps a pod on its node.
-fn budget_of((pod, why): (&Pod, &Stays)) -> Option<String> {
-    match why {
-        Stays::Budget(name) => Some(format!("{}/{name}", pod.namespace())),
-        _ => None,
-    }
-}
-
 /// Why a budget blocks a drain, and the remedy.
 pub(super) fn why_blocked(of: &BudgetUse) -> String {
     let pods: Vec<String> = of.blocked.iter().take(3).map(key).collect();
     let more = if of.blocked.len() > 3 { ", …" } else { "" };
-    let reason = match of.missing {
-        0 => "it allows no disruption: add replicas, wait until pods are ready, or relax it",
+    let reason = match (of.missing, of.lost) {
+        (0, 0) => "it allows no disruption: add replicas, wait until pods are ready, or relax it",
+        (0, _) => "no controller recreates the pods that were evicted: create them, or relax it",
         _ => "the replacements of pods that were evicted find no node: add nodes or free resources",
     };
     format!("{}{more}: {reason}", pods.join(", "))

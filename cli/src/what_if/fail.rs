@@ -8,111 +8,119 @@
 //! - A pod that tolerates the taint forever is not deleted.
 //!
 //! Both wait until the Node is deleted, as cloud providers do when the machine is gone, or has the taint
-//! `out-of-service`. The simulation continues to that moment. Pods of daemon sets and mirror pods end with their node,
-//! and pods without a controller are lost.
+//! `out-of-service`. That is the second moment of the answer. Pods of daemon sets and mirror pods end with their node, and
+//! pods without a controller are lost.
 
 use portolan::log::Event;
 use portolan::model::{Name, Node, Pod, Taint, TaintEffect};
 use portolan_k8s::PodFacts;
 
 use crate::error::Failure;
-use crate::simulation::{Simulation, closed, event, recreated, refused};
-use crate::text::count;
+use crate::replacement::{Replacement, recreated};
+use crate::simulation::{Simulation, closed, event, refused};
 
-use super::drain::{is_bare, known, once, update};
-use super::record::Record;
-use super::{Answer, enter};
+use super::drain::{known, once, update};
+use super::record::{End, Record};
+use super::{enter, key};
 
 /// The taint of the node lifecycle controller.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// When a pod is replaced, counted from the failure.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum When {
-    After(i64),
-    NodeDeleted,
+/// Nodes that have failed.
+#[derive(Default)]
+pub(super) struct Failed {
+    pub(super) nodes: Vec<Name>,
+    /// The pods that are replaced when the Node objects are deleted, and their nodes.
+    waiting: Vec<(Pod, Name)>,
 }
 
-/// Fails the nodes at the same moment, and places the pods that are replaced.
+/// Fails the nodes at the same moment, and places the pods that are replaced while their Node objects exist.
 pub(super) fn fail(
     names: &[String],
     facts: &PodFacts,
     simulation: &mut Simulation,
     record: &mut Record,
-    answer: &mut Answer,
-) -> Result<(), Failure> {
+) -> Result<Failed, Failure> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
-    let mut pods: Vec<(When, Pod, Name)> = Vec::new();
-    let names = once(names);
-    for name in &names {
-        let node = known(reader.refresh(), "--fail-node", name)?;
+    let mut failed = Failed::default();
+    let mut deleted: Vec<(i64, Pod, Name)> = Vec::new();
+    for name in once(names) {
+        let node = known(reader.refresh(), "--fail-node", &name)?;
         let taints = [TaintEffect::NoSchedule, TaintEffect::NoExecute]
             .map(|effect| Taint::new(UNREACHABLE, "", effect));
         let taints = node.taints.iter().cloned().chain(taints).collect();
         update(&simulation.engine, Node { taints, ..Node::clone(&node) })?;
-        for info in reader.refresh().node(name).iter().flat_map(|info| info.pods()) {
+        for info in reader.refresh().node(&name).iter().flat_map(|info| info.pods()) {
             let pod = info.to_pod();
-            let when = match (owner(&pod), facts.stays_on_failed_node(&pod.uid)) {
-                (Some("StatefulSet"), _) | (_, None) => When::NodeDeleted,
-                (_, Some(seconds)) => When::After(seconds),
-            };
-            pods.push((when, pod, node.name.clone()));
+            let stays = facts.stays_on_failed_node(&pod.uid);
+            let on = Some(&node.name);
+            match record.replacements.of(&pod) {
+                // The object of a pod that is being deleted is gone with the Node.
+                Replacement::WhenGone if pod.deletion_time.is_some() && !is_of_node(&pod) => {
+                    failed.waiting.push((pod, node.name.clone()));
+                }
+                _ if pod.deletion_time.is_some() => {}
+                _ if is_of_node(&pod) => record.ends(&pod, on, End::Deleted),
+                Replacement::Never(why) => {
+                    record.ends(&pod, on, End::Lost(node.name.clone(), why.to_owned()));
+                }
+                Replacement::AtOnce if stays.is_some() => {
+                    let seconds = stays.unwrap_or_default();
+                    deleted.push((seconds, pod, node.name.clone()));
+                }
+                replacement => {
+                    let why = why_waits(&node.name, replacement);
+                    record.ends(&pod, on, End::Unreachable(why));
+                    failed.waiting.push((pod, node.name.clone()));
+                }
+            }
         }
-        answer.failed.push(name.clone());
+        failed.nodes.push(node.name.clone());
     }
-    pods.sort_by(|(a, one, _), (b, other, _)| {
-        (a, one.namespace(), &one.name).cmp(&(b, other.namespace(), &other.name))
-    });
-    let (mut of_sets, mut tolerant) = (0, 0);
+    deleted.sort_by(|(a, one, _), (b, other, _)| (a, key(one)).cmp(&(b, key(other))));
+    failed.waiting.sort_by_key(|(pod, _)| key(pod));
     // Pods with the same time are deleted together, before any of them is replaced.
-    for together in pods.chunk_by(|(a, ..), (b, ..)| a == b) {
-        if together.first().is_some_and(|(when, ..)| *when == When::NodeDeleted) {
-            remove_nodes(&names, simulation, record)?;
-        }
+    for together in deleted.chunk_by(|(a, ..), (b, ..)| a == b) {
         for (_, pod, _) in together {
-            // A pod of a node that was deleted is gone already.
-            if reader.refresh().pod(&pod.uid).is_some() {
-                let gone = event(&simulation.engine, Event::remove_pod(pod))?;
-                gone.map_err(|error| refused(pod, error))?;
-            }
+            let gone = event(&simulation.engine, Event::remove_pod(pod))?;
+            gone.map_err(|error| refused(pod, error))?;
         }
-        for (when, pod, node) in together {
-            match owner(pod) {
-                Some("DaemonSet" | "Node") => {
-                    record.is_gone(&pod.uid);
-                    continue;
-                }
-                _ if is_bare(pod) => {
-                    answer.lost.push((pod.clone(), node.clone()));
-                    continue;
-                }
-                Some("StatefulSet") => of_sets += 1,
-                _ if *when == When::NodeDeleted => tolerant += 1,
-                _ => {}
-            }
-            enter(simulation, record, recreated(pod.clone()), Some(node.clone()))?;
+        for (_, pod, node) in together {
+            enter(simulation, record, &recreated(pod.clone()), Some(node))?;
         }
         simulation.expire_permits(record)?;
     }
-    remove_nodes(&names, simulation, record)?;
-    simulation.settle(record)?;
-    let waits = |pods: usize, what: &str, more: &str| {
-        (pods > 0).then(|| {
-            format!(
-                "replaced only when the failed node is deleted or has the taint \
-                 node.kubernetes.io/out-of-service: {}{more}",
-                count(pods, what)
-            )
-        })
+    Ok(failed)
+}
+
+/// Why a pod of a failed node is not replaced yet.
+fn why_waits(node: &Name, replacement: Replacement) -> String {
+    let why = match replacement {
+        Replacement::WhenGone => "its controller replaces it when its object is gone",
+        _ => "it tolerates the failure of its node without a limit",
     };
-    answer.notes.extend(waits(of_sets, "StatefulSet pod", ""));
-    answer.notes.extend(waits(tolerant, "pod", " with an unlimited toleration of the failure"));
-    Ok(())
+    format!("node {node} has failed: {why}")
+}
+
+impl Failed {
+    /// Deletes the objects of the nodes, and replaces the pods that have waited for it.
+    pub(super) fn delete(
+        self,
+        simulation: &mut Simulation,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        remove_nodes(&self.nodes, simulation, record)?;
+        for (pod, node) in self.waiting {
+            enter(simulation, record, &recreated(pod), Some(&node))?;
+        }
+        simulation.settle(record)?;
+        simulation.expire_permits(record)
+    }
 }
 
 /// Deletes the nodes that still exist, with all pods that are on them. Pods of daemon sets end with their node.
 pub(super) fn remove_nodes(
-    names: &[String],
+    names: &[Name],
     simulation: &Simulation,
     record: &mut Record,
 ) -> Result<(), Failure> {
@@ -123,18 +131,18 @@ pub(super) fn remove_nodes(
         for pod in pods {
             let gone = event(&simulation.engine, Event::remove_pod(&pod))?;
             gone.map_err(|error| refused(&pod, error))?;
-            if matches!(owner(&pod), Some("DaemonSet" | "Node")) {
-                record.is_gone(&pod.uid);
+            if is_of_node(&pod) || pod.deletion_time.is_some() {
+                record.ends(&pod, Some(name), End::Deleted);
             }
         }
-        let name: Name = name.as_str().into();
         event(&simulation.engine, Event::RemoveNode(name.clone()))?
             .map_err(|error| Failure::Refused { object: format!("node {name}"), error })?;
     }
     Ok(())
 }
 
-/// The kind of the pod's controller.
-fn owner(pod: &Pod) -> Option<&str> {
-    pod.template.owners.iter().find(|owner| owner.controller).map(|owner| &*owner.kind)
+/// Whether the pod ends with its node: it is of a daemon set, or a mirror pod.
+fn is_of_node(pod: &Pod) -> bool {
+    let owner = pod.template.owners.iter().find(|owner| owner.controller);
+    matches!(owner.map(|owner| &*owner.kind), Some("DaemonSet" | "Node"))
 }

@@ -2,17 +2,21 @@
 //! of a pod fit, and finds nodes that could be emptied.
 //!
 //! The cluster is simulated as `portolan replay` does it ([`crate::simulation`]): pods wait in the scheduling queue,
-//! behind their gates, for their group, and preempt others. Pods that are pending in the cluster are tried first,
-//! without the change, so that the answer depends on the change alone.
+//! behind their gates, for their group, and preempt others. Pods that are pending in the cluster are tried first, without
+//! the change. The same cluster is simulated once more without the change, and the answer is the difference
+//! ([`difference`]).
 //!
 //! The parts of a change take place in a fixed order: controllers and pods are removed, nodes
 //! join, controllers become smaller, nodes fail, are drained and upgraded, and at the end new
-//! pods arrive. Each part starts when the part before it has settled.
+//! pods arrive. Each part starts when the part before it has settled. When all have, pods that are being deleted end, and
+//! failed nodes are deleted; the answer holds for both moments.
 
+mod answer;
 mod bound;
 mod budgets;
 mod claims;
 mod consolidate;
+mod difference;
 mod drain;
 mod fail;
 mod nodes;
@@ -20,6 +24,7 @@ mod record;
 mod report;
 mod rows;
 mod scale;
+mod start;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -28,28 +33,29 @@ mod volumes;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+use portolan::Snapshot;
 use portolan::log::Event;
 use portolan::model::{Name, Pod};
+use portolan::scheduler::WhatIf;
 use portolan::scheduler::drain::{DrainOptions, Stays};
-use portolan::scheduler::{Profiles, WhatIf};
-use portolan_k8s::{IntOrPercent, PodController, Scales};
+use portolan_k8s::{IntOrPercent, PodController};
 
 use crate::error::Failure;
-use crate::intake::Intake;
 use crate::metrics::{self, MetricsFile};
-use crate::policy::{self, ConfigFile};
-use crate::simulation::{Simulation, Stage, closed, event};
+use crate::policy::ConfigFile;
+use crate::simulation::{Simulation, closed, event};
 use crate::text::count;
 use crate::{Output, arguments, cluster, print};
 
+use answer::{Answer, FitMore, Later};
 use budgets::Limits;
-use drain::{BudgetUse, Drains};
+use difference::{Effects, Outcome};
+use drain::Drains;
 use nodes::Daemons;
-use record::Record;
+use record::{End, Record};
+use start::Start;
 use targets::{Finder, Reference, Scale};
 pub(crate) use upgrade::Selection;
 
@@ -152,64 +158,8 @@ pub(crate) struct Arguments {
     metrics: MetricsFile,
 }
 
-/// The result of the simulation.
-#[derive(Default)]
-struct Answer {
-    nodes: usize,
-    added: usize,
-    drained: Vec<Drained>,
-    /// Pods that block a drain.
-    blocked: Vec<(Pod, Name, Stays)>,
-    /// Pods that are moved or newly placed: old node and new node.
-    placed: Vec<(Pod, Option<Name>, Name)>,
-    /// Pods that the change leaves without a node: old node and reason.
-    unplaced: Vec<(Pod, Option<Name>, String)>,
-    /// Pods without a controller that were on failed nodes.
-    lost: Vec<(Pod, Name)>,
-    /// Whether lost pods are accepted.
-    is_loss_accepted: bool,
-    /// Pods that the change deletes, and their nodes.
-    removed: Vec<(Pod, Option<Name>)>,
-    failed: Vec<String>,
-    scaled: Vec<Scaled>,
-    upgrade: Option<upgrade::Upgrade>,
-    /// The budgets that drains waited for or were blocked by.
-    budgets: std::collections::BTreeMap<String, BudgetUse>,
-    /// The options that `kubectl drain` needs for the same drains.
-    kubectl_flags: Vec<&'static str>,
-    /// Pods that were preempted, and their nodes.
-    preempted: Vec<(Pod, Option<Name>)>,
-    /// Pods of the cluster that are also pending without the change, and why.
-    pending: Vec<(Pod, String)>,
-    fit_more: Option<(Name, usize)>,
-    consolidated: Option<consolidate::Consolidation>,
-    notes: Vec<String>,
-    /// The objects that were read and ignored.
-    intake: Intake,
-}
-
-/// A controller with another number of pods.
-struct Scaled {
-    /// Kind, namespace and name.
-    controller: String,
-    from: usize,
-    to: usize,
-}
-
-/// A drained node.
-struct Drained {
-    node: String,
-    /// How often the drain waited until replacements of evicted pods were placed, because a
-    /// budget allowed no further eviction.
-    waits: usize,
-}
-
-impl Answer {
-    fn is_ok(&self) -> bool {
-        let is_lossless = self.is_loss_accepted || self.lost.is_empty();
-        self.blocked.is_empty() && self.unplaced.is_empty() && is_lossless
-    }
-}
+/// A pod that blocks a drain, its node, and why it stays.
+type Blocked = (Pod, Name, Stays);
 
 /// Maximum number of pods that `--fit-more` tries.
 const MOST: usize = 1_000_000;
@@ -253,75 +203,24 @@ fn check(arguments: &Arguments) -> Result<(), Failure> {
 fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     check(arguments)?;
     let sink = arguments.metrics.open()?;
-    let (mut contents, added) =
+    let (contents, added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
-    let stage = Stage::new(arguments.godel.config(), metrics::of(&sink));
-    let put = stage.engine.with_writer(|writer| contents.put(writer, &arguments.godel));
-    let pending = put.map_err(closed)??;
-    let policies = arguments.config.source().policies(&stage.handle)?;
+    let without = without_change(arguments, &contents)?;
+    let mut start = Start::new(arguments, &contents, metrics::of(&sink))?;
     let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
     let mut answer = Answer { notes, intake, ..Answer::default() };
-    answer.notes.extend(policies.notes);
-    // Gödel's schedulers share the pods of one scheduler name.
-    let is_for_all =
-        policies.is_for_all || arguments.godel.is_enabled() && policies.profiles.len() == 1;
-    let names: Vec<String> =
-        policies.profiles.iter().map(|profile| profile.scheduler_name.clone()).collect();
-    let each = policies.profiles.into_iter().map(|profile| {
-        let name = if is_for_all { String::new() } else { profile.scheduler_name };
-        let framework = metrics::record(profile.framework, metrics::of(&sink), &name);
-        let percentage_of_nodes = profile.percentage_of_nodes.unwrap_or(100);
-        let config = AlgorithmConfig { percentage_of_nodes, seed: arguments.seed };
-        (Name::from(name), Arc::new(framework), config)
-    });
-    let profiles: Vec<(Name, Arc<Framework>, AlgorithmConfig)> = each.collect();
-    let schedulers = profiles.iter().map(|(name, framework, config)| {
-        (name.clone(), Algorithm::new(framework.clone(), config.clone(), None))
-    });
-    let mut simulation = stage.with_schedulers(schedulers.collect(), policies.queue)?;
-    let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
-        (name.clone(), (framework.clone(), config.clone()))
-    };
-    let profiles = Profiles::by_name(profiles.iter().map(named));
-    let mut record = Record::new(profiles);
-
-    // The baseline: the cluster without the change.
-    arrive(&mut simulation, &mut record, &pending)?;
-    record.end_of_baseline(&simulation.engine)?;
-
-    let options =
-        DrainOptions { force: arguments.force, delete_local_data: arguments.delete_emptydir_data };
-    change(arguments, (&contents, added), options, &mut simulation, &mut record, &mut answer)?;
-
-    let snapshot = simulation.engine.reader().map_err(closed)?.snapshot();
-    record.finish(&snapshot, &mut answer);
-    if !is_for_all && let Some(file) = arguments.config.source().file {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let pending = answer.pending.iter().map(|(pod, _)| pod);
-        let pods = pending.chain(answer.unplaced.iter().map(|(pod, ..)| pod));
-        if let Some(warning) = policy::unscheduled(pods, &names) {
-            answer.intake.warn(&format!("{}: {warning}", file.display()));
-        }
-    }
-    let profile_of = |pod: Option<&Pod>| {
-        let of = pod.and_then(|pod| record.profiles.get(pod));
-        of.or_else(|| record.profiles.iter().next()).cloned()
-    };
-    if let Some(file) = &arguments.fit_more {
-        let pods = cluster::pods(file, arguments.from.strict, &mut answer.intake)?;
-        let like = pods.into_iter().next().ok_or_else(|| Failure::File {
-            file: file.clone(),
-            what: "no pods found: pass a file with a pod".to_owned(),
-        })?;
-        let like = Pod { node_name: None, ..like };
-        if let Some((framework, config)) = profile_of(Some(&like)) {
-            let most = WhatIf::new(&snapshot, framework, config).fit_more(&like, MOST);
-            answer.fit_more = Some((like.name.clone(), most));
-        }
-    }
+    answer.notes.append(&mut start.notes);
+    let question = Question { arguments, contents: &contents, without: &without };
+    let changed = question.change(&mut start, added, &mut answer)?;
+    start.warn(arguments, &mut answer);
+    question.count_more(&start, &changed, &mut answer)?;
+    let Changed { mut drains, later: snapshot, .. } = changed;
+    let Start { simulation, record, .. } = &start;
     if arguments.consolidate {
         let time = Duration::from_secs_f64(arguments.time_limit);
-        answer.consolidated = Some(consolidate::run(&snapshot, &record.profiles, options, time));
+        let limits = (&mut drains.limits, record);
+        answer.consolidated =
+            Some(consolidate::run(&snapshot, limits, question.drain_options(), time));
     }
     answer.nodes = snapshot.len();
     if let Some(sink) = &sink {
@@ -331,91 +230,202 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(answer)
 }
 
-/// Makes the changes of the question, in their order.
-fn change(
+/// What becomes of the cluster without the change: now, and when the pods that are being deleted have ended.
+fn without_change(
     arguments: &Arguments,
-    (contents, mut added): (&cluster::Contents, cluster::Added),
-    options: DrainOptions,
-    simulation: &mut Simulation,
-    record: &mut Record,
-    answer: &mut Answer,
-) -> Result<(), Failure> {
-    let mut reader = simulation.engine.reader().map_err(closed)?;
-    let mut scales = Scales::of(contents.controllers());
-    let facts = contents.facts();
-    let changes_pods = !record.is_empty()
-        || !arguments.remove.is_empty()
-        || !arguments.scale.is_empty()
-        || !arguments.fail_node.is_empty();
-    let limits = match changes_pods {
-        true => Limits::of(contents.budget_limits(), facts, &scales, reader.refresh(), record),
-        false => Limits::new(contents.budget_limits(), facts),
-    };
+    contents: &cluster::Contents,
+) -> Result<[Outcome; 2], Failure> {
+    let mut start = Start::new(arguments, contents, None)?;
+    start.settle()?;
+    let now = start.outcome()?;
+    start.end_terminating()?;
+    Ok([now, start.outcome()?])
+}
 
-    let namespace = arguments.namespace.as_deref();
-    let initial = scales.clone();
-    let finder = Finder { controllers: contents.controllers(), scales: &initial, namespace };
-    scale::remove(&arguments.remove, &finder, simulation, record, answer)?;
-    let is_kept = |it: &&PodController| {
-        let is_removed = |of: &Reference| of.kind == it.kind.as_str() && of.name == it.name;
-        !arguments.remove.iter().any(is_removed) || namespace.is_some_and(|of| of != &*it.namespace)
-    };
-    // The nodes of the cluster, not the added ones.
-    let drained = match &arguments.selector {
-        Some(selection) => {
-            let nodes = selection.nodes(reader.refresh(), "--selector")?;
-            let names = nodes.iter().map(|node| node.name.to_string());
-            names.filter(|name| !arguments.fail_node.contains(name)).collect()
+/// A question about a cluster.
+struct Question<'q> {
+    arguments: &'q Arguments,
+    contents: &'q cluster::Contents,
+    /// What becomes of the cluster without the change.
+    without: &'q [Outcome; 2],
+}
+
+/// The simulation after the change.
+struct Changed<'c> {
+    drains: Drains<'c>,
+    /// The cluster at the two moments, which are the same if nothing was ending.
+    now: std::sync::Arc<Snapshot>,
+    later: std::sync::Arc<Snapshot>,
+}
+
+impl<'q> Question<'q> {
+    fn drain_options(&self) -> DrainOptions {
+        let Arguments { force, delete_emptydir_data, .. } = *self.arguments;
+        DrainOptions { force, delete_local_data: delete_emptydir_data }
+    }
+
+    /// Makes the changes of the question, in their order, and compares the cluster with the one without them.
+    fn change(
+        &self,
+        start: &mut Start,
+        added: cluster::Added,
+        answer: &mut Answer,
+    ) -> Result<Changed<'q>, Failure> {
+        let Question { arguments, contents, without } = *self;
+        let mut reader = start.simulation.engine.reader().map_err(closed)?;
+        let (limits, facts) = (contents.budget_limits(), contents.facts());
+        let mut limits = Limits::new(limits, facts, reader.refresh(), &start.record);
+        start.settle()?;
+        start.record.begin_change();
+        let (simulation, record) = (&mut start.simulation, &mut start.record);
+        // The nodes of the cluster, not the added ones.
+        let drained = self.drained(reader.refresh())?;
+        let (new, mut daemons) = self.scale(simulation, record, answer)?;
+        let failed = fail::fail(&arguments.fail_node, facts, simulation, record)?;
+        answer.failed = failed.nodes.clone();
+        answer.is_loss_accepted = arguments.force;
+        limits.update(simulation, record)?;
+
+        let mut drains = Drains::new(self.drain_options(), limits);
+        let drained = drain::cordon_all(&drained, &simulation.engine)?;
+        let mut blocked = drains.drain(&drained, simulation, record, answer)?;
+        let mut of_upgrade = Vec::new();
+        if let Some(selection) = &arguments.upgrade {
+            let most = (arguments.max_surge, arguments.max_unavailable);
+            let drains = &mut drains;
+            of_upgrade = upgrade::upgrade(
+                selection,
+                most,
+                &mut daemons,
+                drains,
+                simulation,
+                record,
+                answer,
+            )?;
         }
-        None => arguments.drain.clone(),
-    };
-    // Finding the daemon sets requires a pass over all pods.
-    let adds_nodes = !arguments.add.is_empty() || arguments.upgrade.is_some();
-    let controllers = contents.controllers().iter().filter(|_| adds_nodes);
-    let kept: Vec<PodController> = controllers.filter(is_kept).cloned().collect();
-    let mut daemons = match adds_nodes {
-        true => Daemons::of(reader.refresh(), &kept),
-        false => Daemons::none(),
-    };
-    for copies in &arguments.add {
-        let told = (&mut answer.notes, &mut answer.intake);
-        answer.added += copies.add(&simulation.engine, &mut daemons, told)?;
-    }
-    let scaled = &arguments.scale;
-    let new = scale::scale(scaled, &finder, facts, &mut scales, simulation, record, answer)?;
-    fail::fail(&arguments.fail_node, facts, simulation, record, answer)?;
-    answer.is_loss_accepted = arguments.force;
-    limits.update(&scales, simulation, record)?;
+        self.add(added, new, simulation, record, answer)?;
+        blocked.extend(of_upgrade.iter().cloned());
+        let now = reader.snapshot();
+        answer.now = Effects::between(&without[0], &record.outcome(&now));
+        answer.now.blocked = blocked;
 
-    let mut drains = Drains::new(reader.refresh(), options, &limits, &scales);
-    drain::drain(&drained, &mut drains, simulation, record, answer)?;
-    if let Some(selection) = &arguments.upgrade {
-        let most = (arguments.max_surge, arguments.max_unavailable);
-        let drains = &mut drains;
-        upgrade::upgrade(selection, most, &mut daemons, drains, simulation, record, answer)?;
+        let later = Later { terminating: start.terminating.len(), failed: failed.nodes.len() };
+        if later != Later::default() {
+            failed.delete(simulation, record)?;
+            start.end_terminating()?;
+            let (simulation, record) = (&mut start.simulation, &mut start.record);
+            drains.limits.update(simulation, record)?;
+            let mut blocked = drains.drain(&drained, simulation, record, answer)?;
+            blocked.extend(of_upgrade);
+            let mut effects = Effects::between(&without[1], &record.outcome(reader.refresh()));
+            effects.blocked = blocked;
+            answer.later = Some((later, effects));
+        }
+        answer.kubectl_flags = drains.kubectl_flags();
+        answer.budgets = drains.uses(&answer.last().blocked, reader.refresh(), &start.record);
+        Ok(Changed { drains, now, later: reader.snapshot() })
     }
-    answer.kubectl_flags = drains.kubectl_flags();
-    if drains.bare > 0 {
-        let pods = count(drains.bare, "evicted pod");
-        answer.notes.push(format!("no controller would recreate {pods}"));
-    }
-    answer.budgets = drains.uses;
 
-    let bound = volumes::bind(&mut added.objects, reader.refresh());
-    if bound > 0 {
-        let claims = count(bound, "new claim");
-        answer.notes.push(format!("bound {claims} to volumes, as the cluster would at once"));
+    /// The nodes that are drained.
+    fn drained(&self, cluster: &portolan::Cluster) -> Result<Vec<String>, Failure> {
+        let Arguments { selector, drain, fail_node, .. } = self.arguments;
+        let Some(selection) = selector else { return Ok(drain.clone()) };
+        let nodes = selection.nodes(cluster, "--selector")?;
+        let names = nodes.iter().map(|node| node.name.to_string());
+        Ok(names.filter(|name| !fail_node.contains(name)).collect())
     }
-    for object in added.objects {
-        let name = format!("{} {}", object.kind().as_str(), object.name());
-        let put = event(&simulation.engine, Event::put_object(object))?;
-        put.map_err(|error| Failure::Refused { object: name, error })?;
+
+    /// Deletes controllers and pods, adds nodes, and scales controllers. Returns the new pods of controllers that become
+    /// larger, and the daemon sets that run on new nodes.
+    fn scale(
+        &self,
+        simulation: &mut Simulation,
+        record: &mut Record,
+        answer: &mut Answer,
+    ) -> Result<(Vec<Pod>, Daemons), Failure> {
+        let Question { arguments, contents, .. } = *self;
+        let namespace = arguments.namespace.as_deref();
+        let initial = portolan_k8s::Scales::of(contents.controllers());
+        let finder = Finder { controllers: contents.controllers(), scales: &initial, namespace };
+        scale::remove(&arguments.remove, &finder, simulation, record, answer)?;
+        let is_kept = |it: &&PodController| {
+            let is_removed = |of: &Reference| of.kind == it.kind.as_str() && of.name == it.name;
+            !arguments.remove.iter().any(is_removed)
+                || namespace.is_some_and(|of| of != &*it.namespace)
+        };
+        // Finding the daemon sets requires a pass over all pods.
+        let adds_nodes = !arguments.add.is_empty() || arguments.upgrade.is_some();
+        let mut daemons = match adds_nodes {
+            true => {
+                let kept = contents.controllers().iter().filter(is_kept);
+                let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+                Daemons::of(&cluster, kept.cloned())
+            }
+            false => Daemons::none(),
+        };
+        for copies in &arguments.add {
+            let told = (&mut answer.notes, &mut answer.intake);
+            answer.added += copies.add(&simulation.engine, &mut daemons, told)?;
+        }
+        let facts = contents.facts();
+        let new = scale::scale(&arguments.scale, &finder, facts, simulation, record, answer)?;
+        Ok((new, daemons))
     }
-    let mut more = added.pods;
-    more.splice(0..0, new);
-    record.refuse_known(&more, &contents.files(), &simulation.engine)?;
-    let free = bound::add(more, simulation, record, &mut answer.notes)?;
-    arrive(simulation, record, &free)
+
+    /// Adds the objects and pods of files, after the new pods of controllers.
+    fn add(
+        &self,
+        mut added: cluster::Added,
+        new: Vec<Pod>,
+        simulation: &mut Simulation,
+        record: &mut Record,
+        answer: &mut Answer,
+    ) -> Result<(), Failure> {
+        let now = simulation.engine.reader().map_err(closed)?.snapshot();
+        let bound = volumes::bind(&mut added.objects, &now);
+        if bound > 0 {
+            let claims = count(bound, "new claim");
+            answer.notes.push(format!("bound {claims} to volumes, as the cluster would at once"));
+        }
+        for object in added.objects {
+            let name = format!("{} {}", object.kind().as_str(), object.name());
+            let put = event(&simulation.engine, Event::put_object(object))?;
+            put.map_err(|error| Failure::Refused { object: name, error })?;
+        }
+        let mut more = added.pods;
+        more.splice(0..0, new);
+        record.refuse_known(&more, &self.contents.files(), &simulation.engine)?;
+        let free = bound::add(more, simulation, record, &mut answer.notes)?;
+        arrive(simulation, record, &free)
+    }
+
+    /// Counts the copies of the pod of `--fit-more` that fit.
+    fn count_more(
+        &self,
+        start: &Start,
+        changed: &Changed<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), Failure> {
+        let Some(file) = &self.arguments.fit_more else { return Ok(()) };
+        let pods = cluster::pods(file, self.arguments.from.strict, &mut answer.intake)?;
+        let like = pods.into_iter().next().ok_or_else(|| Failure::File {
+            file: file.clone(),
+            what: "no pods found: pass a file with a pod".to_owned(),
+        })?;
+        let like = Pod { node_name: None, ..like };
+        let profiles = &start.record.profiles;
+        let Some((framework, config)) = profiles.get(&like).or_else(|| profiles.iter().next())
+        else {
+            return Ok(());
+        };
+        let count = |cluster: &Snapshot| {
+            WhatIf::new(cluster, framework.clone(), config.clone()).fit_more(&like, MOST)
+        };
+        let later = count(&changed.later);
+        let now = if answer.later.is_some() { count(&changed.now) } else { later };
+        answer.fit_more = Some(FitMore { pod: like.name.clone(), now, later });
+        Ok(())
+    }
 }
 
 /// The namespace and name of a pod.
@@ -423,24 +433,29 @@ fn key(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace(), pod.name)
 }
 
-/// Adds a pod that has left a node, or is new, to the queue, and settles its effects.
+/// Adds a pod that has left a node, or is new, to the queue, and settles its effects. A pod that is being deleted is not
+/// scheduled (schedule_one.go `skipPodSchedule`).
 fn enter(
     simulation: &mut Simulation,
     record: &mut Record,
-    pod: Pod,
-    from: Option<Name>,
+    pod: &Pod,
+    from: Option<&Name>,
 ) -> Result<(), Failure> {
-    if record.is_scheduled(&pod) {
-        simulation.arrive(&pod)?;
+    if pod.deletion_time.is_some() {
+        record.ends(pod, None, End::Skipped);
+        return Ok(());
     }
     record.arrives(pod, from);
+    if record.is_scheduled(pod) {
+        simulation.arrive(pod)?;
+    }
     simulation.settle(record)
 }
 
 /// Adds pods one after the other, as a replay does, and settles their effects.
 fn arrive(simulation: &mut Simulation, record: &mut Record, pods: &[Pod]) -> Result<(), Failure> {
     for pod in pods {
-        enter(simulation, record, Pod { node_name: None, ..pod.clone() }, None)?;
+        enter(simulation, record, &Pod { node_name: None, ..pod.clone() }, None)?;
     }
     simulation.expire_permits(record)
 }

@@ -10,10 +10,12 @@ use portolan::model::{
     Template, Uid,
 };
 use portolan::{Cluster, Engine};
+use portolan_k8s::{ControllerKind, PodController};
 
 use crate::cluster;
 use crate::error::Failure;
 use crate::intake::Intake;
+use crate::replacement::recreated;
 use crate::simulation::{closed, event};
 use crate::text::{count, shortened};
 
@@ -63,7 +65,7 @@ impl Copies {
     pub(super) fn add(
         &self,
         engine: &Engine,
-        daemons: &mut Daemons<'_>,
+        daemons: &mut Daemons,
         (notes, intake): (&mut Vec<String>, &mut Intake),
     ) -> Result<usize, Failure> {
         let mut reader = engine.reader().map_err(closed)?;
@@ -108,25 +110,24 @@ pub(super) fn copy(like: &Node, name: Name) -> Node {
 }
 
 /// The daemon sets of the files, and those known only from their pods.
-pub(super) struct Daemons<'c> {
-    sets: Vec<&'c portolan_k8s::PodController>,
+pub(super) struct Daemons {
+    sets: Vec<PodController>,
     seen: Vec<Pod>,
     framework: Framework,
 }
 
-impl Daemons<'_> {
+impl Daemons {
     /// No daemon sets.
-    pub(super) fn none() -> Daemons<'static> {
+    pub(super) fn none() -> Daemons {
         Daemons { sets: Vec::new(), seen: Vec::new(), framework: Framework::default_profile() }
     }
 
-    pub(super) fn of<'c>(
+    pub(super) fn of(
         cluster: &Cluster,
-        controllers: &'c [portolan_k8s::PodController],
-    ) -> Daemons<'c> {
-        let is_set =
-            |it: &&portolan_k8s::PodController| it.kind == portolan_k8s::ControllerKind::DaemonSet;
-        let sets: Vec<&portolan_k8s::PodController> = controllers.iter().filter(is_set).collect();
+        controllers: impl Iterator<Item = PodController>,
+    ) -> Daemons {
+        let sets = controllers.filter(|it| it.kind == ControllerKind::DaemonSet);
+        let sets: Vec<PodController> = sets.collect();
         let mut seen: BTreeMap<(Name, Name), Pod> = BTreeMap::new();
         for pod in cluster.nodes().flat_map(|node| node.pods()) {
             let owners = pod.template().owners.iter();
@@ -135,7 +136,7 @@ impl Daemons<'_> {
             let key = (pod.namespace().clone(), owner.name.clone());
             let is_known = sets.iter().any(|set| (&set.namespace, &set.name) == (&key.0, &key.1));
             if !is_known && !seen.contains_key(&key) {
-                seen.insert(key, anywhere(pod.to_pod()));
+                seen.insert(key, anywhere(recreated(pod.to_pod())));
             }
         }
         let seen = seen.into_values().collect();

@@ -1,45 +1,87 @@
-//! The simulation's record of each pod.
+//! The record of each pod that a simulation has touched.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::framework::{AlgorithmConfig, Framework};
-use portolan::model::{Name, Pod, Timestamp, Uid};
+use portolan::model::{Name, Pod, Template, Timestamp, Uid};
 use portolan::scheduler::Profiles;
 use portolan::{Cluster, Engine};
 
 use crate::cluster;
 use crate::error::Failure;
+use crate::replacement::{Replacement, Replacements};
 use crate::simulation::{Observer, Rejection, closed};
 
-use super::Answer;
+use super::difference::{Fate, Outcome, Preempted, State};
+use super::key;
 
 /// The pods that the simulation has moved or tried to place, in the order of their arrival.
 pub(super) struct Record {
     pub(super) profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>,
+    pub(super) replacements: Replacements,
     pods: Vec<History>,
     by_uid: HashMap<Uid, usize>,
-    preempted: Vec<(Pod, Option<Name>)>,
+    /// The pods that have no node and wait for one.
+    waiting: BTreeSet<usize>,
+    /// The pods that have ended or were placed since [`Record::take_changes`].
+    changes: Vec<Change>,
+}
+
+/// A change of the pods that budgets count.
+pub(super) enum Change {
+    Placed(Arc<Template>),
+    /// The pod has ended. `was_known` says whether the simulation had touched it before.
+    Ended {
+        uid: Uid,
+        was_known: bool,
+        template: Arc<Template>,
+    },
 }
 
 /// One pod.
 struct History {
     pod: Pod,
-    /// The node that the pod was moved from.
-    from: Option<Name>,
-    /// Whether the pod is pending without the change.
+    /// The node at the start.
+    start: Option<Name>,
+    /// Whether the pod had no node when the change began.
     is_pending: bool,
-    /// Whether the pod was deleted, and no controller replaces it.
-    is_gone: bool,
+    /// How often the change, and not a preemptor, has ended the pod.
+    restarts: usize,
+    preempted: Option<Preempted>,
+    end: Option<End>,
     /// Why the last attempt failed.
     why: Option<String>,
 }
 
+/// How a pod has ended that is not recreated.
+#[derive(Clone)]
+pub(super) enum End {
+    /// The pod was deleted.
+    Deleted,
+    /// The pod had no controller that recreates it, and why it ended.
+    Lost(Name, String),
+    /// The node has failed, the object of the pod still exists, and why no other pod replaces it.
+    Unreachable(String),
+    /// The pod was being deleted before it had a node.
+    Skipped,
+}
+
 impl Record {
-    pub(super) fn new(profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>) -> Record {
-        Record { profiles, pods: Vec::new(), by_uid: HashMap::new(), preempted: Vec::new() }
+    pub(super) fn new(
+        profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>,
+        replacements: Replacements,
+    ) -> Record {
+        Record {
+            profiles,
+            replacements,
+            pods: Vec::new(),
+            by_uid: HashMap::new(),
+            waiting: BTreeSet::new(),
+            changes: Vec::new(),
+        }
     }
 
     /// Whether one of the profiles schedules the pod.
@@ -47,22 +89,67 @@ impl Record {
         self.profiles.get(pod).is_some()
     }
 
-    /// Records a pod that enters the queue, after it has left a node or for the first time.
-    pub(super) fn arrives(&mut self, pod: Pod, from: Option<Name>) {
+    /// The history of a pod, which begins on this node if the pod is new to the record.
+    fn history(&mut self, pod: &Pod, start: Option<&Name>) -> usize {
         if let Some(at) = self.by_uid.get(&pod.uid) {
-            let known = &mut self.pods[*at];
-            known.from = known.from.take().or(from);
-            known.is_gone = false;
-            return;
+            return *at;
         }
-        self.by_uid.insert(pod.uid.clone(), self.pods.len());
-        self.pods.push(History { pod, from, is_pending: false, is_gone: false, why: None });
+        let at = self.pods.len();
+        self.by_uid.insert(pod.uid.clone(), at);
+        self.pods.push(History {
+            pod: Pod { node_name: None, ..pod.clone() },
+            start: start.cloned(),
+            is_pending: false,
+            restarts: 0,
+            preempted: None,
+            end: None,
+            why: None,
+        });
+        at
     }
 
-    /// Records that a pod was deleted and is not replaced.
-    pub(super) fn is_gone(&mut self, uid: &Uid) {
-        if let Some(at) = self.by_uid.get(uid) {
-            self.pods[*at].is_gone = true;
+    /// The history of a pod that leaves this node, if any.
+    fn leaves(&mut self, pod: &Pod, from: Option<&Name>) -> usize {
+        let was_known = self.by_uid.contains_key(&pod.uid);
+        let at = self.history(pod, from);
+        if from.is_some() && self.pods[at].end.is_none() && pod.deletion_time.is_none() {
+            let (uid, template) = (pod.uid.clone(), pod.template.clone());
+            self.changes.push(Change::Ended { uid, was_known, template });
+        }
+        at
+    }
+
+    /// Records a pod that enters the queue, after it has left a node or for the first time.
+    pub(super) fn arrives(&mut self, pod: &Pod, from: Option<&Name>) {
+        let at = self.leaves(pod, from);
+        self.pods[at].end = None;
+        self.pods[at].restarts += usize::from(from.is_some());
+        self.waiting.insert(at);
+    }
+
+    /// Records that a pod has left its node, or the queue, and is not recreated now.
+    pub(super) fn ends(&mut self, pod: &Pod, from: Option<&Name>, end: End) {
+        let at = self.leaves(pod, from);
+        self.pods[at].end = Some(end);
+        self.waiting.remove(&at);
+    }
+
+    /// The changes since the last call.
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Whether the pod has ended, although it may still be on its node.
+    pub(super) fn has_ended(&self, uid: &Uid) -> bool {
+        self.by_uid.get(uid).is_some_and(|at| self.pods[*at].end.is_some())
+    }
+
+    /// Records that a pod runs without a scheduler.
+    pub(super) fn runs(&mut self, uid: &Uid) {
+        if let Some(at) = self.by_uid.get(uid).copied() {
+            self.pods[at].why = None;
+            self.waiting.remove(&at);
+            self.changes.push(Change::Placed(self.pods[at].pod.template.clone()));
         }
     }
 
@@ -73,38 +160,30 @@ impl Record {
         }
     }
 
-    /// Whether the simulation has neither moved nor tried to place any pod.
-    pub(super) fn is_empty(&self) -> bool {
-        self.pods.is_empty()
-    }
-
     /// Whether the simulation has moved the pod or tried to place it.
     pub(super) fn has_arrived(&self, uid: &Uid) -> bool {
         self.by_uid.contains_key(uid)
     }
 
-    /// The pods that have no node now.
-    pub(super) fn waiting<'r>(&'r self, now: &'r Cluster) -> impl Iterator<Item = &'r Pod> {
-        let waits = |it: &&History| !it.is_gone && now.pod(&it.pod.uid).is_none();
-        self.pods.iter().filter(waits).map(|history| &history.pod)
+    /// The pods that have no node now and wait for one.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Pod> {
+        self.waiting.iter().map(|at| &self.pods[*at].pod)
     }
 
-    /// The pods that have no node now, although they would have one without the change.
-    pub(super) fn displaced<'r>(&'r self, now: &'r Cluster) -> impl Iterator<Item = &'r Pod> {
-        let waits = |it: &&History| !it.is_gone && !it.is_pending && now.pod(&it.pod.uid).is_none();
-        self.pods.iter().filter(waits).map(|history| &history.pod)
+    /// The waiting pods that had a node when the change began, or are part of it.
+    pub(super) fn displaced(&self) -> impl Iterator<Item = &Pod> {
+        let waiting = self.waiting.iter().map(|at| &self.pods[*at]);
+        waiting.filter(|history| !history.is_pending).map(|history| &history.pod)
     }
 
-    /// Records which pods are pending without the change.
-    pub(super) fn end_of_baseline(&mut self, engine: &Engine) -> Result<(), Failure> {
-        let now = engine.reader().map_err(closed)?.snapshot();
-        for history in &mut self.pods {
-            history.is_pending = now.pod(&history.pod.uid).is_none();
+    /// Records that the change begins.
+    pub(super) fn begin_change(&mut self) {
+        for at in &self.waiting {
+            self.pods[*at].is_pending = true;
         }
-        Ok(())
     }
 
-    /// Refuses pods that the cluster already has, and pods that occur twice.
+    /// Refuses new pods with the name of a pod that exists.
     pub(super) fn refuse_known(
         &self,
         pods: &[Pod],
@@ -118,8 +197,8 @@ impl Record {
         let mut names = std::collections::HashSet::new();
         let placed = now.nodes().flat_map(|node| node.pods());
         names.extend(placed.map(|pod| (pod.namespace().clone(), pod.name().to_owned())));
-        let queued = self.pods.iter().map(|history| &history.pod);
-        names.extend(queued.map(|pod| (pod.namespace().clone(), pod.name.to_string())));
+        let known = self.pods.iter().filter(|it| it.end.is_none()).map(|it| &it.pod);
+        names.extend(known.map(|pod| (pod.namespace().clone(), pod.name.to_string())));
         for pod in pods {
             if !names.insert((pod.namespace().clone(), pod.name.to_string())) {
                 return Err(cluster::duplicate_pod(files, pod));
@@ -128,23 +207,25 @@ impl Record {
         Ok(())
     }
 
-    /// Writes the outcome of each pod into the answer.
-    pub(super) fn finish(&mut self, end: &Cluster, answer: &mut Answer) {
-        answer.preempted = std::mem::take(&mut self.preempted);
-        for History { pod, from, is_pending, is_gone, why } in std::mem::take(&mut self.pods) {
-            if is_gone {
-                continue;
-            }
-            if let Some(node) = end.pod(&pod.uid).and_then(|pod| pod.to_pod().node_name) {
-                answer.placed.push((pod, from, node));
-                continue;
-            }
-            let why = why.unwrap_or_else(|| self.why_untried(&pod));
-            match is_pending {
-                true => answer.pending.push((pod, why)),
-                false => answer.unplaced.push((pod, from, why)),
-            }
-        }
+    /// What has become of each pod by now.
+    pub(super) fn outcome(&self, now: &Cluster) -> Outcome {
+        let fates = self.pods.iter().map(|history| {
+            let History { pod, start, restarts, preempted, end, why, .. } = history;
+            let on = || now.pod(&pod.uid).map(|info| info.node().name().clone());
+            let state = match end {
+                Some(End::Deleted) => State::Gone,
+                Some(End::Lost(from, how)) => State::Lost(from.clone(), how.clone()),
+                Some(End::Unreachable(why)) => State::Waits(why.clone()),
+                Some(End::Skipped) => State::Skipped,
+                None => match on() {
+                    Some(node) => State::On(node),
+                    None => State::Waits(why.clone().unwrap_or_else(|| self.why_untried(pod))),
+                },
+            };
+            let (start, preempted) = (start.clone(), preempted.clone());
+            Fate { pod: pod.clone(), start, state, restarts: *restarts, preempted }
+        });
+        Outcome::new(fates.collect())
     }
 
     /// Why a pod was never tried.
@@ -166,20 +247,25 @@ impl Observer for Record {
     fn decided(&mut self, _: &Pod, _: Option<&Name>, _: Duration) {}
 
     fn placed(&mut self, pod: &Pod, _: &Name, _: Timestamp) {
-        if let Some(at) = self.by_uid.get(&pod.uid) {
-            self.pods[*at].why = None;
-        }
+        self.runs(&pod.uid);
     }
 
     fn rejected(&mut self, pod: &Pod, why: Rejection) {
-        if let Some(at) = self.by_uid.get(&pod.uid) {
-            self.pods[*at].why = Some(why.message);
-        }
+        self.is_refused(&pod.uid, why.message);
     }
 
-    fn preempted(&mut self, pod: &Pod) {
-        let from = pod.placed_on().cloned();
-        self.preempted.push((pod.clone(), from.clone()));
-        self.arrives(Pod { node_name: None, ..pod.clone() }, from);
+    fn preempted(&mut self, pod: &Pod, by: &Pod) -> Replacement {
+        let replacement = self.replacements.of(pod);
+        let from = pod.placed_on().cloned().unwrap_or_default();
+        let at = self.leaves(pod, Some(&from));
+        let history = &mut self.pods[at];
+        let by = key(by);
+        if let Replacement::Never(why) = replacement {
+            history.end = Some(End::Lost(from.clone(), format!("preempted by {by}, {why}")));
+        } else {
+            self.waiting.insert(at);
+        }
+        history.preempted = Some(Preempted { from, by });
+        replacement
     }
 }

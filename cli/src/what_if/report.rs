@@ -6,17 +6,19 @@ use std::fmt::Write;
 use portolan::model::Name;
 use serde_json::{Value, json};
 
+use super::answer::{Answer, FitMore};
+use super::difference::Row;
 use super::drain::why_blocked;
+use super::key;
 use super::rows::{group, placements};
 use super::upgrade::Upgrade;
-use super::{Answer, key};
 use crate::text::{count, line};
 
 /// Maximum number of printed rows per list.
 const LISTED: usize = 30;
 
 /// The version of the JSON output: it increases when a field changes its meaning or is removed.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 fn list<T>(text: &mut String, title: &str, items: &[T], row: impl Fn(&T) -> String) {
     if items.is_empty() {
@@ -64,34 +66,29 @@ fn steps(text: &mut String, upgrade: &Upgrade) {
     });
 }
 
+/// A count of rows. Those that also happen without the change are counted apart.
+fn pods(rows: &[&Row]) -> String {
+    let more = rows.iter().filter(|row| row.without_change).count();
+    let own = count(rows.len() - more, "pod");
+    match more {
+        0 => own,
+        _ => format!("{own} ({more} more without the change, too)"),
+    }
+}
+
+/// The mark of a row that also happens without the change.
+fn mark(row: &Row) -> &'static str {
+    if row.without_change { " (also without the change)" } else { "" }
+}
+
 pub(super) fn table(answer: &Answer) -> String {
     let mut text = String::new();
-    let parts = [
-        (answer.blocked.len(), "blocked"),
-        (answer.unplaced.len(), "unschedulable"),
-        (answer.lost.len(), "lost"),
-    ];
-    let parts = parts.iter().filter(|(pods, _)| *pods > 0);
-    let parts: Vec<String> =
-        parts.map(|(pods, what)| format!("{} {what}", count(*pods, "pod"))).collect();
-    let _ = match parts.is_empty() {
-        true => match answer.pending.len() {
-            0 => writeln!(text, "all pods can be placed\n"),
-            pods => writeln!(
-                text,
-                "all pods can be placed, except {} without the change\n",
-                match pods {
-                    1 => "1 pod that is also pending".to_owned(),
-                    _ => format!("{pods} pods that are also pending"),
-                }
-            ),
-        },
-        false => writeln!(text, "{}\n", parts.join(", ")),
-    };
+    let effects = answer.last();
+    let _ = writeln!(text, "{}\n", answer.headline());
     let _ = writeln!(text, "nodes     {} ({} added)", answer.nodes, answer.added);
     if !answer.drained.is_empty() {
         let drained = answer.drained.iter().map(|drained| match drained.waits {
-            0 => drained.node.clone(),
+            0 => drained.node.to_string(),
             waits => format!("{} ({} for budgets)", drained.node, count(waits, "wait")),
         });
         let _ = writeln!(text, "drained   {}", line(&drained.collect::<Vec<_>>().join(", ")));
@@ -100,7 +97,11 @@ pub(super) fn table(answer: &Answer) -> String {
         let _ = writeln!(text, "kubectl   drain needs {}", answer.kubectl_flags.join(" "));
     }
     if !answer.failed.is_empty() {
-        let _ = writeln!(text, "failed    {}", line(&answer.failed.join(", ")));
+        let _ = writeln!(
+            text,
+            "failed    {}",
+            line(&answer.failed.iter().map(|node| &**node).collect::<Vec<_>>().join(", "))
+        );
     }
     for scaled in &answer.scaled {
         let controller = line(&scaled.controller);
@@ -109,16 +110,17 @@ pub(super) fn table(answer: &Answer) -> String {
     if !answer.removed.is_empty() {
         let _ = writeln!(text, "removed   {}", count(answer.removed.len(), "pod"));
     }
-    let moved = answer.placed.iter().filter(|(_, from, _)| from.is_some()).count();
-    let _ = writeln!(text, "moved     {}", count(moved, "pod"));
-    let _ = writeln!(text, "placed    {}", count(answer.placed.len() - moved, "pod"));
-    if !answer.preempted.is_empty() {
-        let _ = writeln!(text, "preempted {}", count(answer.preempted.len(), "pod"));
+    let (moved, placed): (Vec<&Row>, Vec<&Row>) =
+        effects.placed.iter().partition(|row| row.from.is_some());
+    let _ = writeln!(text, "moved     {}", pods(&moved));
+    let _ = writeln!(text, "placed    {}", pods(&placed));
+    if !effects.preempted.is_empty() {
+        let _ = writeln!(text, "preempted {}", pods(&effects.preempted.iter().collect::<Vec<_>>()));
     }
     text.push('\n');
     let row = |row: &String| row.clone();
-    let from = |from: &Option<Name>| from.as_ref().map_or(String::new(), |it| format!(" on {it}"));
-    let rows = group(&answer.blocked, |it| &it.0, |(_, node, why)| format!(" on {node}: {why}"));
+    let on = |from: &Option<Name>| from.as_ref().map_or(String::new(), |it| format!(" on {it}"));
+    let rows = group(&effects.blocked, |it| &it.0, |(_, node, why)| format!(" on {node}: {why}"));
     list(&mut text, "blocked", &rows, row);
     let budgets: Vec<_> = answer.budgets.iter().collect();
     list(&mut text, "budgets", &budgets, |(name, of)| {
@@ -132,31 +134,40 @@ pub(super) fn table(answer: &Answer) -> String {
             (false, _) => format!("{name}{waits}, then blocks {}", why_blocked(of)),
         }
     });
-    let rows = group(&answer.lost, |it| &it.0, |(_, node)| format!(" on {node}: no controller"));
+    let why = |row: &Row| format!("{}: {}{}", on(&row.from), row.why, mark(row));
+    let rows = group(&effects.lost, |row| &row.pod, why);
     list(&mut text, "lost", &rows, row);
-    let rows = group(
-        &answer.unplaced,
-        |it| &it.0,
-        |(_, from, why)| match from {
-            Some(from) => format!(" from {from}: {why}"),
-            None => format!(": {why}"),
-        },
-    );
+    let unplaced = |row: &Row| {
+        let from = row.from.as_ref().map_or(String::new(), |from| format!(" from {from}"));
+        format!("{from}: {}{}", row.why, mark(row))
+    };
+    if let Some((later, _)) = answer.later {
+        let waiting = answer.waiting().into_iter().cloned().collect::<Vec<Row>>();
+        let rows = group(&waiting, |row| &row.pod, unplaced);
+        list(&mut text, &format!("without a node until then ({})", later.when()), &rows, row);
+    }
+    let rows = group(&effects.unplaced, |row| &row.pod, unplaced);
     list(&mut text, "unschedulable", &rows, row);
-    let rows = group(&answer.pending, |it| &it.0, |(_, why)| format!(": {why}"));
+    let rows = group(&effects.pending, |row| &row.pod, |row| format!(": {}", row.why));
     list(&mut text, "also pending without the change", &rows, row);
-    let rows = group(&answer.removed, |it| &it.0, |it| from(&it.1));
+    list(&mut text, "skipped", &effects.skipped, |row| row.why.clone());
+    let rows = group(&answer.removed, |it| &it.0, |it| on(&it.1));
     list(&mut text, "removed", &rows, row);
-    let rows = group(&answer.preempted, |it| &it.0, |it| from(&it.1));
+    let by = |row: &Row| format!("{} by {}{}", on(&row.from), row.why, mark(row));
+    let rows = group(&effects.preempted, |row| &row.pod, by);
     list(&mut text, "preempted", &rows, row);
     if let Some(upgrade) = &answer.upgrade {
         steps(&mut text, upgrade);
     }
-    let rows = placements(&answer.placed);
+    let rows = placements(&effects.placed, mark);
     list(&mut text, "placements", &rows, row);
-    if let Some((name, number)) = &answer.fit_more {
-        let pods = count(*number, "more pod");
-        let _ = writeln!(text, "the cluster has room for {pods} like {}\n", line(name));
+    if let Some(FitMore { pod, now, later }) = &answer.fit_more {
+        let pods = count(*later, "more pod");
+        let when = match answer.later {
+            Some((at, _)) if now != later => format!(" {} ({now} now)", at.when()),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "the cluster has room for {pods} like {}{when}\n", line(pod));
     }
     if let Some(found) = &answer.consolidated {
         let all = found.emptied.len() + found.remaining.len();
@@ -192,28 +203,32 @@ pub(super) fn table(answer: &Answer) -> String {
     text.trim_end().to_owned()
 }
 
+/// Rows with these fields.
+fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Value> {
+    let one = |row: &Row| {
+        let mut object = json!({ "pod": key(&row.pod) });
+        for field in fields {
+            object[*field] = match *field {
+                "from" => json!(row.from.as_deref()),
+                "to" => json!(row.to.as_deref()),
+                _ => json!(row.why),
+            };
+        }
+        object["without_change"] = json!(row.without_change);
+        object
+    };
+    rows.into_iter().map(one).collect()
+}
+
 pub(super) fn json(answer: &Answer) -> Value {
-    let blocked = answer.blocked.iter().map(
+    let effects = answer.last();
+    let blocked = effects.blocked.iter().map(
         |(pod, node, why)| json!({ "pod": key(pod), "node": &**node, "why": why.to_string() }),
     );
-    let placed = answer
-        .placed
-        .iter()
-        .map(|(pod, from, to)| json!({ "pod": key(pod), "from": from.as_deref(), "to": &**to }));
-    let unplaced = answer
-        .unplaced
-        .iter()
-        .map(|(pod, from, why)| json!({ "pod": key(pod), "from": from.as_deref(), "why": why }));
-    let drained = answer.drained.iter().map(|drained| &drained.node);
+    let drained = answer.drained.iter().map(|drained| &*drained.node);
     let waits = answer.drained.iter().filter(|drained| drained.waits > 0);
     let waits: serde_json::Map<String, Value> =
-        waits.map(|drained| (drained.node.clone(), drained.waits.into())).collect();
-    let preempted = answer
-        .preempted
-        .iter()
-        .map(|(pod, from)| json!({ "pod": key(pod), "from": from.as_deref() }));
-    let pending = answer.pending.iter().map(|(pod, why)| json!({ "pod": key(pod), "why": why }));
-    let lost = answer.lost.iter().map(|(pod, node)| json!({ "pod": key(pod), "from": &**node }));
+        waits.map(|drained| (drained.node.to_string(), drained.waits.into())).collect();
     let removed = answer
         .removed
         .iter()
@@ -234,13 +249,18 @@ pub(super) fn json(answer: &Answer) -> Value {
         "added": answer.added,
         "drained": drained.collect::<Vec<_>>(),
         "budget_waits": waits,
-        "preempted": preempted.collect::<Vec<_>>(),
-        "pending": pending.collect::<Vec<_>>(),
+        "preempted": rows(&effects.preempted, &["from", "by"]),
+        "pending": rows(&effects.pending, &["why"]),
+        "skipped": rows(&effects.skipped, &["why"]),
         "would_not_go": blocked.collect::<Vec<_>>(),
-        "placed": placed.collect::<Vec<_>>(),
-        "unplaced": unplaced.collect::<Vec<_>>(),
-        "failed": answer.failed,
-        "lost": lost.collect::<Vec<_>>(),
+        "placed": rows(&effects.placed, &["from", "to"]),
+        "unplaced": rows(&effects.unplaced, &["from", "why"]),
+        "later": answer.later.as_ref().map(|(later, _)| {
+            json!({ "terminating_pods": later.terminating, "failed_nodes": later.failed })
+        }),
+        "waiting": rows(answer.waiting(), &["from", "why"]),
+        "failed": answer.failed.iter().map(|node| &**node).collect::<Vec<_>>(),
+        "lost": rows(&effects.lost, &["from", "why"]),
         "removed": removed.collect::<Vec<_>>(),
         "scaled": scaled.collect::<Vec<_>>(),
         "budgets": budgets.collect::<Vec<_>>(),
@@ -265,8 +285,8 @@ pub(super) fn json(answer: &Answer) -> Value {
             "steps": steps.collect::<Vec<_>>(),
         });
     }
-    if let Some((name, count)) = &answer.fit_more {
-        result["fit_more"] = json!({ "pod": &**name, "count": count });
+    if let Some(FitMore { pod, now, later }) = &answer.fit_more {
+        result["fit_more"] = json!({ "pod": &**pod, "count": later, "now": now });
     }
     if let Some(found) = &answer.consolidated {
         let emptied = found.emptied.iter();

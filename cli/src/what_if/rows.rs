@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use portolan::model::{Name, Pod};
 
+use super::difference::Row;
 use super::key;
 use crate::text::count;
 
@@ -26,13 +27,13 @@ impl Like<'_> {
 }
 
 /// Identical pods with the same fate, in the order of the first of each.
-fn alike<'p, T>(
+fn alike<'p, T, F: Clone + Eq + std::hash::Hash>(
     items: &'p [T],
     pod: impl Fn(&'p T) -> &'p Pod,
-    fate: impl Fn(&'p T) -> String,
-) -> Vec<(Vec<&'p T>, String)> {
-    let mut rows: Vec<(Vec<&T>, String)> = Vec::new();
-    let mut at: HashMap<(Like<'_>, String), usize> = HashMap::new();
+    fate: impl Fn(&'p T) -> F,
+) -> Vec<(Vec<&'p T>, F)> {
+    let mut rows: Vec<(Vec<&T>, F)> = Vec::new();
+    let mut at: HashMap<(Like<'_>, F), usize> = HashMap::new();
     for item in items {
         let fate = fate(item);
         match at.entry((Like::of(pod(item)), fate.clone())) {
@@ -71,16 +72,16 @@ pub(super) fn group<'p, T>(
 /// Maximum number of nodes that are named in a row.
 const NODES: usize = 4;
 
-/// A row for all identical pods from the same node, with the numbers of pods on their new nodes.
-pub(super) fn placements(placed: &[(Pod, Option<Name>, Name)]) -> Vec<String> {
-    let from = |it: &(Pod, Option<Name>, Name)| match &it.1 {
-        Some(from) => format!(": {from} → "),
-        None => " → ".to_owned(),
+/// A row for all identical pods from the same node, with the numbers of pods on their new nodes and a mark.
+pub(super) fn placements(placed: &[Row], mark: impl Fn(&Row) -> &'static str) -> Vec<String> {
+    let from = |row: &Row| match &row.from {
+        Some(from) => (format!(": {from} → "), mark(row)),
+        None => (" → ".to_owned(), mark(row)),
     };
-    let rows = alike(placed, |it| &it.0, from).into_iter().map(|(items, from)| {
+    let rows = alike(placed, |row| &row.pod, from).into_iter().map(|(items, (from, mark))| {
         let mut nodes: Vec<(&Name, usize)> = Vec::new();
         let mut at: HashMap<&Name, usize> = HashMap::new();
-        for (_, _, node) in &items {
+        for node in items.iter().filter_map(|row| row.to.as_ref()) {
             let at = *at.entry(node).or_insert(nodes.len());
             if at == nodes.len() {
                 nodes.push((node, 0));
@@ -96,7 +97,7 @@ pub(super) fn placements(placed: &[(Pod, Option<Name>, Name)]) -> Vec<String> {
         if nodes.len() > NODES {
             named.push(count(nodes.len() - NODES, "more node"));
         }
-        format!("{}{from}{}", together(&items[0].0, items.len()), named.join(", "))
+        format!("{}{from}{}{mark}", together(&items[0].pod, items.len()), named.join(", "))
     });
     rows.collect()
 }

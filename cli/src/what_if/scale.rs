@@ -4,16 +4,17 @@ use std::collections::HashMap;
 
 use portolan::log::Event;
 use portolan::model::{Name, Object, Pod, PodSpec, Template, Uid, VolumeSource};
-use portolan_k8s::{PodController, PodFacts, Scales};
+use portolan_k8s::{PodController, PodFacts};
 
 use crate::error::Failure;
-use crate::simulation::{Simulation, closed, event, recreated, refused};
+use crate::replacement::{is_bare, ordinal, recreated};
+use crate::simulation::{Simulation, closed, event, refused};
 
+use super::answer::{Answer, Scaled};
 use super::claims::{claims, renamed};
-use super::drain::is_bare;
-use super::record::Record;
+use super::record::{End, Record};
 use super::targets::{Finder, Reference, Scale, Target};
-use super::{Answer, Scaled, enter, volumes};
+use super::{enter, volumes};
 
 /// Deletes controllers with their pods, or single pods, as `kubectl delete` does: a pod that
 /// has a controller is recreated.
@@ -31,11 +32,15 @@ pub(super) fn remove(
         let owners = target.controller.iter().flat_map(|it| it.owners.iter());
         let is_recreated =
             reference.kind == "ReplicaSet" && owners.into_iter().any(|it| it.controller);
-        for pod in target.pods {
+        if !is_recreated {
+            record.replacements.remove(reference.kind, &target.namespace, &reference.name);
+        }
+        // A pod that is being deleted ends in any case.
+        for pod in target.pods.into_iter().filter(|pod| pod.deletion_time.is_none()) {
             let from = delete_pod(&pod, simulation, record)?;
             let returns = is_recreated || (reference.kind == "Pod" && !is_bare(&pod));
             match returns {
-                true => enter(simulation, record, recreated(pod), from)?,
+                true => enter(simulation, record, &recreated(pod), from.as_ref())?,
                 false => answer.removed.push((pod, from)),
             }
         }
@@ -55,7 +60,7 @@ fn delete_pod(
         None => Event::RemovePending(pod.uid.clone()),
     };
     event(&simulation.engine, gone)?.map_err(|error| refused(pod, error))?;
-    record.is_gone(&pod.uid);
+    record.ends(pod, pod.node_name.as_ref(), End::Deleted);
     Ok(pod.node_name.clone())
 }
 
@@ -65,7 +70,6 @@ pub(super) fn scale(
     wanted: &[Scale],
     finder: &Finder<'_>,
     facts: &PodFacts,
-    scales: &mut Scales,
     simulation: &mut Simulation,
     record: &mut Record,
     answer: &mut Answer,
@@ -83,7 +87,7 @@ pub(super) fn scale(
             from,
             to: *replicas,
         });
-        scales.set(of.kind, &namespace, &of.name, *replicas);
+        record.replacements.scale(of.kind, &namespace, &of.name, *replicas);
         if *replicas >= from {
             let more = more(of, &namespace, controller, &pods, replicas - from)?;
             let claims =
@@ -138,11 +142,6 @@ fn rank(of: &Reference, pods: &mut [Pod], facts: &PodFacts) {
             pod.uid.to_string(),
         )
     });
-}
-
-/// The ordinal of a stateful set's pod.
-fn ordinal(name: &str) -> Option<u64> {
-    name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok())
 }
 
 /// New pods of a controller: from its template, or copies of one of its pods if the controller is not in the input.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::policy;
 use crate::replay::{self, Progress, Settings, Source};
 
+use super::difference::Effects;
 use super::{Arguments, answer};
 
 #[derive(Parser)]
@@ -82,7 +83,8 @@ fn pod(random: &mut fastrand::Rng, name: &str, on: Option<String>) -> Value {
     }
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": name, "namespace": "d", "uid": name, "labels": { "app": app } },
+        "metadata": { "name": name, "namespace": "d", "uid": name, "labels": { "app": app },
+            "ownerReferences": [{ "kind": "ReplicaSet", "name": name, "controller": true }] },
         "spec": spec,
     })
 }
@@ -116,11 +118,9 @@ fn adding_pods_has_the_outcome_of_their_replay() {
             .iter()
             .map(|pod| (text_of(&pod["metadata"]["name"]), text_of(&pod["spec"]["nodeName"])))
             .collect();
-        // A preempted pod is placed again, or unplaced.
-        answer.preempted.iter().for_each(|(pod, _)| drop(here.remove(&*pod.name)));
-        here.extend(
-            answer.placed.iter().map(|(pod, _, node)| (pod.name.to_string(), node.to_string())),
-        );
+        let effects = answer.last();
+        effects.unplaced.iter().for_each(|row| drop(here.remove(&*row.pod.name)));
+        here.extend(placements(effects));
 
         let replayed =
             ["x", "--nodes", &text(&only_nodes), "--pods", &text(&pods)].map(str::to_owned);
@@ -142,9 +142,9 @@ fn adding_pods_has_the_outcome_of_their_replay() {
         });
         let end: Placements = end.collect();
         assert_eq!(here, end, "seed {seed}");
-        placed += answer.placed.len();
-        preempted += answer.preempted.len();
-        unplaced += answer.unplaced.len();
+        placed += effects.placed.len();
+        preempted += effects.preempted.len();
+        unplaced += effects.unplaced.len();
     }
     assert!(placed > 100 && preempted > 10 && unplaced > 100, "{placed} {preempted} {unplaced}");
 }
@@ -188,10 +188,7 @@ fn a_larger_controller_has_the_outcome_of_adding_its_pods() {
             let cluster = cluster.display().to_string();
             let question = ["x", "--cluster", &cluster, option, &value].map(str::to_owned);
             let found = answer(&Question::parse_from(question).arguments).expect("an answer");
-            let on = |(pod, _, node): &(portolan::model::Pod, _, portolan::model::Name)| {
-                (pod.name.to_string(), node.to_string())
-            };
-            (found.placed.iter().map(on).collect::<Placements>(), found.unplaced.len())
+            (placements(found.last()), found.last().unplaced.len())
         };
         let scaled = ask("--scale", format!("rs/web={new}"));
         assert_eq!(scaled, ask("--pods", more.display().to_string()), "seed {seed}");
@@ -225,19 +222,22 @@ fn a_drain_without_budgets_has_the_outcome_of_adding_its_pods_elsewhere() {
         let ask = |question: &[&str]| {
             let question = ["x", "--cluster"].iter().chain(question).map(|text| (*text).to_owned());
             let found = answer(&Question::parse_from(question).arguments).expect("an answer");
-            let on = |(pod, _, node): &(portolan::model::Pod, _, portolan::model::Name)| {
-                (pod.name.to_string(), node.to_string())
-            };
-            (found.placed.iter().map(on).collect::<Placements>(), found.unplaced.len())
+            (placements(found.last()), found.last().unplaced.len())
         };
         let (drained, cordoned) = (drained.display().to_string(), cordoned.display().to_string());
-        let one = ask(&[&drained, "--drain", "n0", "--force"]);
+        let one = ask(&[&drained, "--drain", "n0"]);
         let other = ask(&[&cordoned, "--pods", &moved.display().to_string()]);
         assert_eq!(one, other, "seed {seed}");
         placed += one.0.len();
         unplaced += one.1;
     }
     assert!(placed > 30 && unplaced > 30, "{placed} {unplaced}");
+}
+
+/// The new nodes of pods.
+fn placements(effects: &Effects) -> Placements {
+    let rows = effects.placed.iter();
+    rows.filter_map(|row| Some((row.pod.name.to_string(), row.to.as_ref()?.to_string()))).collect()
 }
 
 fn text_of(value: &Value) -> String {

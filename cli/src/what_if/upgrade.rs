@@ -14,11 +14,12 @@ use portolan_k8s::IntOrPercent;
 use crate::error::Failure;
 use crate::simulation::{Simulation, closed};
 
+use super::answer::Answer;
 use super::drain::{Drains, cordon};
 use super::fail::remove_nodes;
 use super::nodes::{Daemons, copy};
 use super::record::Record;
-use super::{Answer, key};
+use super::{Blocked, key};
 
 /// The nodes to upgrade or drain.
 #[derive(Clone, Debug)]
@@ -160,12 +161,12 @@ impl Upgrade {
 pub(super) fn upgrade(
     selection: &Selection,
     (surge, unavailable): (IntOrPercent, IntOrPercent),
-    daemons: &mut Daemons<'_>,
+    daemons: &mut Daemons,
     drains: &mut Drains<'_>,
     simulation: &mut Simulation,
     record: &mut Record,
     answer: &mut Answer,
-) -> Result<(), Failure> {
+) -> Result<Vec<Blocked>, Failure> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
     let nodes = selection.nodes(reader.refresh(), "--upgrade")?;
     // A percentage of a few nodes is at least one node, as in a rolling update.
@@ -181,6 +182,7 @@ pub(super) fn upgrade(
         away = 1;
     }
     let mut upgrade = Upgrade { selected: nodes.len(), steps: Vec::new() };
+    let mut blocked = Vec::new();
     for batch in nodes.chunks(surge.saturating_add(away)) {
         let (replaced, in_place) = batch.split_at(surge.min(batch.len()));
         for node in replaced {
@@ -209,16 +211,16 @@ pub(super) fn upgrade(
             step.evicted += done.evicted;
             step.waits += done.waits;
             step.blocked += done.blocked.len();
-            let blocked = done.blocked.into_iter();
-            answer.blocked.extend(blocked.map(|(pod, why)| (pod, node.name.clone(), why)));
+            let stay = done.blocked.into_iter();
+            blocked.extend(stay.map(|(pod, why)| (pod, node.name.clone(), why)));
         }
-        step.pending = record.displaced(reader.refresh()).map(key).collect();
+        step.pending = record.displaced().map(key).collect();
         let is_blocked = step.blocked > 0;
         upgrade.steps.push(step);
         if is_blocked {
             break;
         }
-        let replaced: Vec<String> = replaced.iter().map(|node| node.name.to_string()).collect();
+        let replaced: Vec<Name> = replaced.iter().map(|node| node.name.clone()).collect();
         remove_nodes(&replaced, simulation, record)?;
         for node in in_place {
             cordon(&simulation.engine, node, node.unschedulable)?;
@@ -227,7 +229,7 @@ pub(super) fn upgrade(
         simulation.expire_permits(record)?;
     }
     answer.upgrade = Some(upgrade);
-    Ok(())
+    Ok(blocked)
 }
 
 #[cfg(test)]

@@ -73,28 +73,64 @@ pub struct BudgetLimit {
     pub has_status: bool,
 }
 
+/// The numbers of pods of a template.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodCounts {
+    all: i64,
+    /// The pods that are ready and not being deleted.
+    healthy: i64,
+    /// The pods that are being deleted, which no controller counts.
+    terminating: i64,
+}
+
+impl PodCounts {
+    /// Counts a pod. A pod that is being deleted is not healthy.
+    pub fn add(&mut self, is_ready: bool, is_terminating: bool) {
+        self.all += 1;
+        self.healthy += i64::from(is_ready && !is_terminating);
+        self.terminating += i64::from(is_terminating);
+    }
+}
+
+/// The pods of a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The number of healthy pods (`status.currentHealthy`).
+    pub healthy: i64,
+    /// The number of pods that must be healthy (`status.desiredHealthy`).
+    pub desired: i64,
+}
+
+impl Health {
+    /// Returns how many pods may be disrupted, which is negative if too few are healthy.
+    #[must_use]
+    pub fn margin(self) -> i64 {
+        self.healthy - self.desired
+    }
+}
+
 impl BudgetLimit {
-    /// Returns how many pods may be disrupted, which is negative if too few are healthy. Pods that the budget does not
-    /// cover are ignored, and `healthy` returns whether a pod is ready and not terminating. O(pods).
+    /// Returns the health of the budget's pods, from the numbers of pods of each template. Pods that the budget does not
+    /// cover are ignored. O(templates).
     ///
     /// Returns `None` if no disruption is allowed, regardless of which pods are healthy: the budget has no limit or
     /// covers no pods, or the scale of a controller cannot be known.
-    pub fn margin<'p>(
+    pub fn health<'p>(
         &self,
-        pods: impl IntoIterator<Item = (&'p Template, bool)>,
+        pods: impl IntoIterator<Item = (&'p Template, PodCounts)>,
         scales: &Scales,
-    ) -> Option<i64> {
+    ) -> Option<Health> {
         let limit = self.limit?;
-        let (mut all, mut healthy) = (0, 0);
+        let mut sum = PodCounts::default();
         let mut owned: HashMap<Scaled, i64> = HashMap::new();
-        for (template, is_healthy) in pods {
+        for (template, counts) in pods {
             if template.namespace != self.namespace || !self.selector.matches(&template.labels) {
                 continue;
             }
-            all += 1;
-            healthy += i64::from(is_healthy);
+            sum.all += counts.all;
+            sum.healthy += counts.healthy;
             if let Some(scaled) = scales.scaled(template) {
-                *owned.entry(scaled).or_default() += 1;
+                *owned.entry(scaled).or_default() += counts.all - counts.terminating;
             }
         }
         let scale = || -> Option<i64> {
@@ -105,13 +141,13 @@ impl BudgetLimit {
                 let expected = scale()?;
                 (expected, (expected - most.of(expected, true)).max(0))
             }
-            Limit::MinAvailable(IntOrPercent::Int(least)) => (all, least),
+            Limit::MinAvailable(IntOrPercent::Int(least)) => (sum.all, least),
             Limit::MinAvailable(least) => {
                 let expected = scale()?;
                 (expected, least.of(expected, true))
             }
         };
-        (expected > 0).then_some(healthy - desired)
+        (expected > 0).then_some(Health { healthy: sum.healthy, desired })
     }
 }
 
@@ -298,7 +334,7 @@ pub(super) fn limit(
     })
 }
 
-/// Computes the disruptions that budgets without a status allow. O(pods × such budgets).
+/// Computes the disruptions that budgets without a status allow. O(pods + templates × such budgets).
 pub(super) fn complete(read: &mut Collected, pods: &[Pod], report: &mut Vec<Defaulted>) {
     if read.budget_limits.iter().all(|budget| budget.has_status) {
         return;
@@ -306,19 +342,20 @@ pub(super) fn complete(read: &mut Collected, pods: &[Pod], report: &mut Vec<Defa
     let scales = Scales::of(&read.controllers);
     let limits: HashMap<(&Name, &Name), &BudgetLimit> =
         read.budget_limits.iter().map(|it| ((&it.namespace, &it.name), it)).collect();
+    let mut counts: HashMap<&Template, PodCounts> = HashMap::new();
+    for pod in pods {
+        let is_placed = pod.node_name.as_ref().is_some_and(|node| !node.is_empty());
+        let is_ready = is_placed && read.facts.is_ready(&pod.uid);
+        counts.entry(&pod.template).or_default().add(is_ready, pod.deletion_time.is_some());
+    }
     for entry in &mut read.objects {
         let Object::PodDisruptionBudget(budget) = entry else { continue };
         let Some(limit) = limits.get(&(&budget.namespace, &budget.name)) else { continue };
         if limit.has_status {
             continue;
         }
-        let states = pods.iter().map(|pod| {
-            let is_placed = pod.node_name.as_ref().is_some_and(|node| !node.is_empty());
-            let is_healthy =
-                is_placed && pod.deletion_time.is_none() && read.facts.is_ready(&pod.uid);
-            (&*pod.template, is_healthy)
-        });
-        let allowed = limit.margin(states, &scales).unwrap_or(0).max(0);
+        let pods = counts.iter().map(|(template, counts)| (*template, *counts));
+        let allowed = limit.health(pods, &scales).map_or(0, |health| health.margin().max(0));
         let allowed = i32::try_from(allowed).unwrap_or(i32::MAX);
         report.push(Defaulted {
             object: object("PodDisruptionBudget", &budget.namespace, &budget.name),
@@ -392,8 +429,11 @@ mod tests {
         );
         let objects = super::super::read(text.as_bytes()).unwrap();
         let scales = Scales::of(&objects.controllers);
-        let states = objects.pods.iter().map(|pod| (&*pod.template, true));
-        assert_eq!(objects.budget_limits[0].margin(states, &scales), Some(1));
+        let mut one = PodCounts::default();
+        one.add(true, false);
+        let pods = || objects.pods.iter().map(|pod| (&*pod.template, one));
+        let health = objects.budget_limits[0].health(pods(), &scales);
+        assert_eq!(health, Some(Health { healthy: 5, desired: 4 }));
     }
 
     #[test]

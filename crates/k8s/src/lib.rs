@@ -92,7 +92,7 @@ mod workloads;
 mod yaml;
 
 pub use admission::Admission;
-pub use budgets::{BudgetLimit, IntOrPercent, Limit, PodFacts, Scaled, Scales};
+pub use budgets::{BudgetLimit, Health, IntOrPercent, Limit, PodCounts, PodFacts, Scaled, Scales};
 pub use copies::Mark;
 pub use defaults::Defaulted;
 pub use digest::{Digest, node_digest, pod_digest};

@@ -181,14 +181,21 @@ impl PodController {
         self.hash = generated::text(hasher.finish(), 10);
     }
 
+    /// Returns the ordinals of a stateful set, or as many numbers as the controller has pods.
+    #[must_use]
+    pub fn ordinals(&self) -> std::ops::Range<usize> {
+        match self.kind {
+            ControllerKind::StatefulSet => self.first..self.first.saturating_add(self.replicas),
+            _ => 0..self.replicas,
+        }
+    }
+
     /// Returns the numbers that its pods may have: the ordinals of a stateful set, the missing indexes of a job, or any
     /// numbers.
     pub(super) fn numbers(&self) -> Box<dyn Iterator<Item = usize> + '_> {
         match (&self.job, self.kind) {
             (Some(job), _) if job.is_indexed => Box::new(job.missing()),
-            (_, ControllerKind::StatefulSet) => {
-                Box::new(self.first..self.first.saturating_add(self.replicas))
-            }
+            (_, ControllerKind::StatefulSet) => Box::new(self.ordinals()),
             _ => Box::new(0..),
         }
     }

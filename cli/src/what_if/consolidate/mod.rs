@@ -14,16 +14,19 @@
 
 mod bound;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Cycle, Framework};
 use portolan::model::{Name, Node, Pod};
 use portolan::scheduler::Profiles;
-use portolan::scheduler::drain::{self, Budgets, DrainOptions, Stays};
+use portolan::scheduler::drain::{self, DrainOptions, Stays};
 use portolan::{Cluster, Fork, Snapshot};
 use rayon::prelude::*;
+
+use super::budgets::Limits;
+use super::record::Record;
 
 use self::bound::{Bound, Demand};
 
@@ -98,12 +101,13 @@ struct Run {
 /// Searches for at most this time, except that the last run always completes.
 pub(super) fn run(
     from: &Snapshot,
-    schedulers: &Schedulers,
+    (limits, record): (&mut Limits<'_>, &Record),
     options: DrainOptions,
     time: Duration,
 ) -> Consolidation {
     let started = Instant::now();
-    let nodes = candidates(from, schedulers, options);
+    let schedulers = &record.profiles;
+    let nodes = candidates(from, limits, record, options);
     let fixed: Vec<bool> = nodes.iter().map(|node| node.fixed.is_some()).collect();
     let demand = Demand::of(from, &fixed);
     let bound = demand.bound();
@@ -145,8 +149,12 @@ pub(super) fn run(
 }
 
 /// All nodes in the cluster's order.
-fn candidates(from: &Cluster, schedulers: &Schedulers, options: DrainOptions) -> Vec<Candidate> {
-    let mut budgets = Budgets::of(from);
+fn candidates(
+    from: &Cluster,
+    limits: &mut Limits<'_>,
+    record: &Record,
+    options: DrainOptions,
+) -> Vec<Candidate> {
     let average = bound::average(from);
     let nodes = from.nodes().filter_map(|info| Some((info, info.node()?.clone())));
     let candidates = nodes.map(|(info, node)| {
@@ -158,19 +166,13 @@ fn candidates(from: &Cluster, schedulers: &Schedulers, options: DrainOptions) ->
             let why = match drain::stays(&info, options) {
                 Some(Stays::DaemonSet | Stays::Mirror) => continue,
                 Some(why) => Some(why.to_string()),
-                None if schedulers.get(&pod).is_none() => {
+                None if !record.is_scheduled(&pod) => {
                     Some(format!("no profile has its schedulerName {:?}", pod.scheduler_name()))
                 }
-                None if info.deletion_time().is_some() => None,
-                None if from.budgets_for(pod.namespace(), &pod.template.labels).len() > 1 => {
-                    Some(Stays::SeveralBudgets.to_string())
-                }
-                None => match budgets.charge(&info) {
-                    Ok(()) => {
-                        budgets.refund(&pod);
-                        None
-                    }
-                    Err(budget) => Some(Stays::Budget(budget).to_string()),
+                // One at a time: the next is evicted when the replacement is ready.
+                None => match limits.evict(&info, from, record, &mut HashMap::new()) {
+                    Ok(()) => None,
+                    Err(refused) => Some(limits.stays(&refused).to_string()),
                 },
             };
             if let (Some(why), None) = (why, &fixed) {
@@ -330,7 +332,7 @@ fn place(pod: &Pod, fork: &mut Fork, algorithms: &mut Profiles<Algorithm>) -> Re
         return Err(format!("no profile has schedulerName {:?}", pod.scheduler_name()));
     };
     fork.remove_pod(&pod.uid).map_err(|error| error.to_string())?;
-    let moved = crate::simulation::recreated(pod.clone());
+    let moved = crate::replacement::recreated(pod.clone());
     let state = algorithm.state();
     let decided = algorithm.decide_as_it_is(Cycle::new(fork, &moved, &state));
     let placed = match decided {

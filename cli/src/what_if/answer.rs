@@ -1,0 +1,170 @@
+//! The answer to a question, and the moments at which it holds.
+
+use std::collections::{BTreeMap, HashSet};
+
+use portolan::model::{Name, Pod, Uid};
+
+use crate::intake::Intake;
+use crate::text::count;
+
+use super::consolidate::Consolidation;
+use super::difference::{Effects, Row, own};
+use super::drain::BudgetUse;
+use super::upgrade::Upgrade;
+
+/// The result of the simulation.
+#[derive(Default)]
+pub(super) struct Answer {
+    pub(super) nodes: usize,
+    pub(super) added: usize,
+    pub(super) drained: Vec<Drained>,
+    /// The effects of the change when it has settled.
+    pub(super) now: Effects,
+    /// The effects at the second moment, if there is one.
+    pub(super) later: Option<(Later, Effects)>,
+    /// Whether lost pods are accepted.
+    pub(super) is_loss_accepted: bool,
+    /// Pods that the change deletes, and their nodes.
+    pub(super) removed: Vec<(Pod, Option<Name>)>,
+    pub(super) failed: Vec<Name>,
+    pub(super) scaled: Vec<Scaled>,
+    pub(super) upgrade: Option<Upgrade>,
+    /// The budgets that drains waited for or were blocked by.
+    pub(super) budgets: BTreeMap<String, BudgetUse>,
+    /// The options that `kubectl drain` needs for the same drains.
+    pub(super) kubectl_flags: Vec<&'static str>,
+    pub(super) fit_more: Option<FitMore>,
+    pub(super) consolidated: Option<Consolidation>,
+    pub(super) notes: Vec<String>,
+    /// The objects that were read and ignored.
+    pub(super) intake: Intake,
+}
+
+/// The second moment of an answer: something that was ending when the change had settled has ended.
+///
+/// Until then, pods that are being deleted still run, and failed nodes are unreachable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Later {
+    /// The number of pods that were being deleted.
+    pub(super) terminating: usize,
+    /// The number of failed nodes, whose Node objects are deleted.
+    pub(super) failed: usize,
+}
+
+/// A controller with another number of pods.
+pub(super) struct Scaled {
+    /// Kind, namespace and name.
+    pub(super) controller: String,
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+/// How many more copies of a pod fit.
+pub(super) struct FitMore {
+    pub(super) pod: Name,
+    pub(super) now: usize,
+    /// At the second moment.
+    pub(super) later: usize,
+}
+
+/// A drained node.
+pub(super) struct Drained {
+    pub(super) node: Name,
+    /// How often the drain waited until replacements of evicted pods were placed, because a
+    /// budget allowed no further eviction.
+    pub(super) waits: usize,
+}
+
+impl Later {
+    /// The clause for the moment.
+    pub(super) fn when(self) -> String {
+        match self {
+            Later { failed: 0, terminating } => {
+                let have = if terminating == 1 { "has" } else { "have" };
+                format!("when {} {have} ended", count(terminating, "terminating pod"))
+            }
+            Later { failed: 1, .. } => "after the Node is deleted".to_owned(),
+            Later { .. } => "after the Nodes are deleted".to_owned(),
+        }
+    }
+
+    /// Whether pods have no node because nodes have failed.
+    fn is_outage(self) -> bool {
+        self.failed > 0
+    }
+}
+
+impl Answer {
+    /// The effects at the last moment.
+    pub(super) fn last(&self) -> &Effects {
+        self.later.as_ref().map_or(&self.now, |(_, effects)| effects)
+    }
+
+    /// Whether the change leaves no pod without a node, loses none and is not blocked. Pods may wait for pods that are
+    /// being deleted, but not for the end of an outage.
+    pub(super) fn is_ok(&self) -> bool {
+        let is_ok = |effects: &Effects| {
+            let is_lossless = self.is_loss_accepted || own(&effects.lost).next().is_none();
+            effects.blocked.is_empty() && own(&effects.unplaced).next().is_none() && is_lossless
+        };
+        let is_outage = self.later.as_ref().is_some_and(|(later, _)| later.is_outage());
+        is_ok(self.last()) && (!is_outage || is_ok(&self.now))
+    }
+
+    /// The pods that the change leaves without a node until the second moment.
+    pub(super) fn waiting(&self) -> Vec<&Row> {
+        let Some((_, later)) = &self.later else { return Vec::new() };
+        let still: HashSet<&Uid> = own(&later.unplaced).map(|row| &row.pod.uid).collect();
+        own(&self.now.unplaced).filter(|row| !still.contains(&row.pod.uid)).collect()
+    }
+
+    /// The first line.
+    pub(super) fn headline(&self) -> String {
+        let text = |effects: &Effects| {
+            problems(effects).unwrap_or_else(|| format!("{ALL}{}", exceptions(effects)))
+        };
+        let (now, then) = (text(&self.now), text(self.last()));
+        match self.later {
+            Some((later, ref effects)) if now != then => {
+                let when = later.when();
+                match problems(effects) {
+                    None if !later.is_outage() => format!("{ALL} {when}{}", exceptions(effects)),
+                    _ if later.is_outage() => format!("{now} during the outage; {when} {then}"),
+                    _ => format!("{now}; {when} {then}"),
+                }
+            }
+            _ => then,
+        }
+    }
+}
+
+const ALL: &str = "all pods can be placed";
+
+/// The pods that the change harms.
+fn problems(effects: &Effects) -> Option<String> {
+    let parts = [
+        (effects.blocked.len(), "blocked"),
+        (own(&effects.unplaced).count(), "unschedulable"),
+        (own(&effects.lost).count(), "lost"),
+    ];
+    let parts = parts.into_iter().filter(|(pods, _)| *pods > 0);
+    let parts: Vec<String> =
+        parts.map(|(pods, what)| format!("{} {what}", count(pods, "pod"))).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// The pods that have no node in any case.
+fn exceptions(effects: &Effects) -> String {
+    let preempted = effects.unplaced.iter().filter(|row| row.without_change).count();
+    let lost = effects.lost.iter().filter(|row| row.without_change).count();
+    let parts = [(preempted, "preempted"), (lost, "lost"), (effects.pending.len(), "pending")];
+    let parts = parts.into_iter().filter(|(pods, _)| *pods > 0).map(|(pods, what)| match pods {
+        1 => format!("1 pod that is also {what}"),
+        _ => format!("{pods} pods that are also {what}"),
+    });
+    let parts: Vec<String> = parts.collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!(", except {} without the change", parts.join(" and ")),
+    }
+}

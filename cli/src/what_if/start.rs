@@ -1,0 +1,126 @@
+//! A cluster before the change.
+
+use std::sync::Arc;
+
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+use portolan::log::Event;
+use portolan::metrics::Metrics;
+use portolan::model::{Name, Pod};
+use portolan::scheduler::Profiles;
+
+use crate::cluster::Contents;
+use crate::error::Failure;
+use crate::replacement::{Replacement, Replacements, recreated};
+use crate::simulation::{Simulation, Stage, closed, event, refused};
+use crate::{metrics, policy};
+
+use super::answer::Answer;
+use super::difference::{Outcome, own};
+use super::record::{End, Record};
+use super::{Arguments, arrive, enter};
+
+/// A simulated cluster.
+pub(super) struct Start {
+    pub(super) simulation: Simulation,
+    pub(super) record: Record,
+    /// The pods without a node.
+    pending: Vec<Pod>,
+    /// The pods that are being deleted, on their nodes.
+    pub(super) terminating: Vec<Pod>,
+    /// Notes about the configuration.
+    pub(super) notes: Vec<String>,
+    /// The names of the profiles, unless one profile is for all pods.
+    profiles: Option<Vec<String>>,
+}
+
+impl Start {
+    /// The cluster of the files. Nothing has been scheduled yet.
+    pub(super) fn new(
+        arguments: &Arguments,
+        contents: &Contents,
+        recorder: Option<&Metrics>,
+    ) -> Result<Start, Failure> {
+        let stage = Stage::new(arguments.godel.config(), recorder);
+        let replacements = Replacements::new(contents.controllers());
+        let mut contents = contents.clone();
+        let put = stage.engine.with_writer(|writer| contents.put(writer, &arguments.godel));
+        let pending = put.map_err(closed)??;
+        let cluster = stage.engine.reader().map_err(closed)?.snapshot();
+        let placed = cluster.nodes().flat_map(|node| node.pods());
+        let ending = placed.filter(|pod| pod.deletion_time().is_some());
+        let mut terminating: Vec<Pod> = ending.map(|pod| pod.to_pod()).collect();
+        terminating.sort_by(|a, b| (a.namespace(), &a.name).cmp(&(b.namespace(), &b.name)));
+        let policies = arguments.config.source().policies(&stage.handle)?;
+        // Gödel's schedulers share the pods of one scheduler name.
+        let is_for_all =
+            policies.is_for_all || arguments.godel.is_enabled() && policies.profiles.len() == 1;
+        let names = policies.profiles.iter().map(|profile| profile.scheduler_name.clone());
+        let names: Option<Vec<String>> = (!is_for_all).then(|| names.collect());
+        let each = policies.profiles.into_iter().map(|profile| {
+            let name = if is_for_all { String::new() } else { profile.scheduler_name };
+            let framework = metrics::record(profile.framework, recorder, &name);
+            let percentage_of_nodes = profile.percentage_of_nodes.unwrap_or(100);
+            let config = AlgorithmConfig { percentage_of_nodes, seed: arguments.seed };
+            (Name::from(name), Arc::new(framework), config)
+        });
+        let profiles: Vec<(Name, Arc<Framework>, AlgorithmConfig)> = each.collect();
+        let schedulers = profiles.iter().map(|(name, framework, config)| {
+            (name.clone(), Algorithm::new(framework.clone(), config.clone(), None))
+        });
+        let simulation = stage.with_schedulers(schedulers.collect(), policies.queue)?;
+        let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
+            (name.clone(), (framework.clone(), config.clone()))
+        };
+        let record = Record::new(Profiles::by_name(profiles.iter().map(named)), replacements);
+        let notes = policies.notes;
+        Ok(Start { simulation, record, pending, terminating, notes, profiles: names })
+    }
+
+    /// Tries the pods that are pending in the cluster.
+    pub(super) fn settle(&mut self) -> Result<(), Failure> {
+        arrive(&mut self.simulation, &mut self.record, &self.pending)
+    }
+
+    /// Ends the pods that are being deleted. A controller has replaced them already, unless it waits until their objects
+    /// are gone.
+    pub(super) fn end_terminating(&mut self) -> Result<(), Failure> {
+        let Start { simulation, record, terminating, .. } = self;
+        let now = simulation.engine.reader().map_err(closed)?.snapshot();
+        // Those of deleted nodes are gone.
+        let left = |pod: &&Pod| now.pod(&pod.uid).is_some_and(|pod| pod.deletion_time().is_some());
+        let left: Vec<&Pod> = terminating.iter().filter(left).collect();
+        for pod in &left {
+            let gone = event(&simulation.engine, Event::remove_pod(pod))?;
+            gone.map_err(|error| refused(pod, error))?;
+        }
+        for pod in left {
+            let node = pod.node_name.as_ref();
+            match record.replacements.of(pod) {
+                Replacement::WhenGone => {
+                    enter(simulation, record, &recreated(pod.clone()), node)?;
+                }
+                _ => record.ends(pod, node, End::Deleted),
+            }
+        }
+        simulation.settle(record)?;
+        simulation.expire_permits(record)
+    }
+
+    /// What has become of each pod by now.
+    pub(super) fn outcome(&self) -> Result<Outcome, Failure> {
+        Ok(self.record.outcome(&self.simulation.engine.reader().map_err(closed)?.snapshot()))
+    }
+
+    /// Warns about pods that no profile of the configuration schedules.
+    pub(super) fn warn(&self, arguments: &Arguments, answer: &mut Answer) {
+        let (Some(names), Some(file)) = (&self.profiles, arguments.config.source().file) else {
+            return;
+        };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let effects = answer.last();
+        let rows = effects.pending.iter().chain(own(&effects.unplaced));
+        if let Some(warning) = policy::unscheduled(rows.map(|row| &row.pod), &names) {
+            answer.intake.warn(&format!("{}: {warning}", file.display()));
+        }
+    }
+}
