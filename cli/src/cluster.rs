@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use portolan::model::{
-    EventError, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template,
+    EventError, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template, Uid,
 };
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, Writer};
@@ -278,6 +278,7 @@ pub(crate) fn contents_with(
         notes.push(format!("created {} that controllers lack", count(created, "pod")));
     }
     added.expand_in(&objects);
+    objects.admission.extend(&added.admission);
     notes.extend(smaller(&added.controllers, &objects.controllers));
     objects.controllers.extend_from_slice(&added.controllers);
     let is_nm_node = |object: &Object| object.kind() == ObjectKind::NmNode;
@@ -404,6 +405,16 @@ impl Contents {
     /// Facts about the pods that the scheduler does not read.
     pub(crate) fn facts(&self) -> &portolan_k8s::PodFacts {
         &self.objects.facts
+    }
+
+    /// Decides whether new pods are admitted.
+    pub(crate) fn admission(&self) -> &portolan_k8s::Admission {
+        &self.objects.admission
+    }
+
+    /// The pods that controllers lack and create in steps.
+    pub(crate) fn created(&self) -> &HashSet<Uid> {
+        &self.objects.created
     }
 
     /// Computes the disruptions that budgets without a status allow, as the disruption

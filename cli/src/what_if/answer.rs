@@ -144,7 +144,8 @@ const ALL: &str = "all pods can be placed";
 fn problems(effects: &Effects) -> Option<String> {
     let parts = [
         (effects.blocked.len(), "blocked"),
-        (own(&effects.unplaced).count(), "unschedulable"),
+        (own(&effects.unplaced).filter(|row| row.is_created).count(), "unschedulable"),
+        (own(&effects.unplaced).filter(|row| !row.is_created).count(), "not created"),
         (own(&effects.lost).count(), "lost"),
     ];
     let parts = parts.into_iter().filter(|(pods, _)| *pods > 0);

@@ -48,7 +48,7 @@ pub(super) fn add(
         }
         let put = event(&simulation.engine, Event::add_pod(pod.clone()))?;
         put.map_err(|error| Failure::Refused { object: format!("pod {}", key(&pod)), error })?;
-        record.runs(&pod.uid);
+        record.runs(&pod, node);
     }
     if let [(pod, node), others @ ..] = &*foreign {
         let others = match others.len() {

@@ -18,7 +18,7 @@ use crate::simulation::{Simulation, closed, event, refused};
 use super::answer::{Answer, Drained};
 use super::budgets::{Limits, Refused};
 use super::record::{End, Record};
-use super::{Blocked, enter, key};
+use super::{Blocked, enter, key, settle};
 
 /// The outcome of a node's drain.
 #[derive(Default)]
@@ -196,11 +196,11 @@ impl<'c> Drains<'c> {
                 gone.map_err(|error| refused(pod, error))?;
             }
             for pod in going {
-                match record.replacements.of(&pod) {
+                match record.replacements.disrupted(&pod) {
                     Replacement::Never(why) => {
                         let end = End::Lost(node.clone(), format!("evicted, {why}"));
                         record.ends(&pod, Some(node), end);
-                        simulation.settle(record)?;
+                        settle(simulation, record)?;
                     }
                     _ => enter(simulation, record, &recreated(pod.clone()), Some(node))?,
                 }

@@ -21,7 +21,7 @@ use crate::simulation::{Simulation, closed, event, refused};
 
 use super::drain::{known, once, update};
 use super::record::{End, Record};
-use super::{enter, key};
+use super::{enter, key, settle};
 
 /// The taint of the node lifecycle controller.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -54,7 +54,11 @@ pub(super) fn fail(
             let pod = info.to_pod();
             let stays = facts.stays_on_failed_node(&pod.uid);
             let on = Some(&node.name);
-            match record.replacements.of(&pod) {
+            let replacement = match pod.deletion_time {
+                Some(_) => record.replacements.of(&pod),
+                None => record.replacements.disrupted(&pod),
+            };
+            match replacement {
                 // The object of a pod that is being deleted is gone with the Node.
                 Replacement::WhenGone if pod.deletion_time.is_some() && !is_of_node(&pod) => {
                     failed.waiting.push((pod, node.name.clone()));
@@ -113,7 +117,7 @@ impl Failed {
         for (pod, node) in self.waiting {
             enter(simulation, record, &recreated(pod), Some(&node))?;
         }
-        simulation.settle(record)?;
+        settle(simulation, record)?;
         simulation.expire_permits(record)
     }
 }

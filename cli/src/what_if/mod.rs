@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use portolan::Snapshot;
 use portolan::log::Event;
-use portolan::model::{Name, Pod};
+use portolan::model::{Name, Pod, Template};
 use portolan::scheduler::WhatIf;
 use portolan::scheduler::drain::{DrainOptions, Stays};
 use portolan_k8s::{IntOrPercent, PodController};
@@ -45,7 +45,7 @@ use portolan_k8s::{IntOrPercent, PodController};
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
 use crate::policy::ConfigFile;
-use crate::simulation::{Simulation, closed, event};
+use crate::simulation::{Simulation, closed, event, refused};
 use crate::text::count;
 use crate::{Output, arguments, cluster, print};
 
@@ -394,6 +394,7 @@ impl<'q> Question<'q> {
         }
         let mut more = added.pods;
         more.splice(0..0, new);
+        record.creation.expect(&more);
         record.refuse_known(&more, &self.contents.files(), &simulation.engine)?;
         let free = bound::add(more, simulation, record, &mut answer.notes)?;
         arrive(simulation, record, &free)
@@ -433,8 +434,8 @@ fn key(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace(), pod.name)
 }
 
-/// Adds a pod that has left a node, or is new, to the queue, and settles its effects. A pod that is being deleted is not
-/// scheduled (schedule_one.go `skipPodSchedule`).
+/// Creates a pod that is new, or has left a node, and settles its effects. A pod that is being deleted is not scheduled
+/// (schedule_one.go `skipPodSchedule`).
 fn enter(
     simulation: &mut Simulation,
     record: &mut Record,
@@ -445,11 +446,80 @@ fn enter(
         record.ends(pod, None, End::Skipped);
         return Ok(());
     }
-    record.arrives(pod, from);
-    if record.is_scheduled(pod) {
-        simulation.arrive(pod)?;
+    create(simulation, record, pod, from)?;
+    settle(simulation, record)
+}
+
+/// Adds a pod to the queue, unless its controller does not create it yet or the API server refuses it.
+fn create(
+    simulation: &mut Simulation,
+    record: &mut Record,
+    pod: &Pod,
+    from: Option<&Name>,
+) -> Result<(), Failure> {
+    let mut reader = simulation.engine.reader().map_err(closed)?;
+    match record.creation.create(pod, from.is_some(), || reader.snapshot()) {
+        Ok(pod) => {
+            record.arrives(&pod, from);
+            if record.is_scheduled(&pod) {
+                simulation.arrive(&pod)?;
+            }
+        }
+        Err(why) => record.ends(pod, from, End::Uncreated(why)),
     }
-    simulation.settle(record)
+    Ok(())
+}
+
+/// Schedules pods, ends the pods of jobs that have failed, and creates pods that waited for others, until nothing is left
+/// to do at this moment.
+fn settle(simulation: &mut Simulation, record: &mut Record) -> Result<(), Failure> {
+    loop {
+        simulation.settle(record)?;
+        let failed = record.replacements.take_failed();
+        let ready = record.creation.take_ready();
+        if failed.is_empty() && ready.is_empty() {
+            return Ok(());
+        }
+        for job in failed {
+            end_job(&job, simulation, record)?;
+            record.failed_jobs.push(job);
+        }
+        for pod in ready {
+            create(simulation, record, &pod, None)?;
+        }
+    }
+}
+
+/// Ends the pods of a job that has failed, as its controller does.
+fn end_job(
+    (namespace, name): &(Name, Name),
+    simulation: &mut Simulation,
+    record: &mut Record,
+) -> Result<(), Failure> {
+    let is_of_job = |template: &Template| {
+        let mut owners = template.owners.iter().filter(|owner| owner.controller);
+        template.namespace == *namespace
+            && owners.any(|owner| &*owner.kind == "Job" && owner.name == *name)
+    };
+    let now = simulation.engine.reader().map_err(closed)?.snapshot();
+    let placed = now.nodes().flat_map(|node| node.pods()).filter(|it| is_of_job(it.template()));
+    let placed: Vec<Pod> = placed.map(|pod| pod.to_pod()).collect();
+    let others = record.waiting().chain(record.uncreated());
+    let others: Vec<Pod> = others.filter(|pod| is_of_job(&pod.template)).cloned().collect();
+    for pod in placed {
+        let gone = event(&simulation.engine, Event::remove_pod(&pod))?;
+        gone.map_err(|error| refused(&pod, error))?;
+        let node = pod.node_name.clone().unwrap_or_default();
+        record.ends(&pod, Some(&node), End::Lost(node.clone(), "its Job fails".to_owned()));
+    }
+    for pod in others {
+        if !record.is_uncreated(&pod.uid) && record.is_scheduled(&pod) {
+            let gone = event(&simulation.engine, Event::RemovePending(pod.uid.clone()))?;
+            gone.map_err(|error| refused(&pod, error))?;
+        }
+        record.ends(&pod, None, End::Deleted);
+    }
+    Ok(())
 }
 
 /// Adds pods one after the other, as a replay does, and settles their effects.

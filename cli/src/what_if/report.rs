@@ -146,8 +146,12 @@ pub(super) fn table(answer: &Answer) -> String {
         let rows = group(&waiting, |row| &row.pod, unplaced);
         list(&mut text, &format!("without a node until then ({})", later.when()), &rows, row);
     }
-    let rows = group(&effects.unplaced, |row| &row.pod, unplaced);
-    list(&mut text, "unschedulable", &rows, row);
+    for (is_created, title) in [(true, "unschedulable"), (false, "not created")] {
+        let of = effects.unplaced.iter().filter(|row| row.is_created == is_created);
+        let of: Vec<Row> = of.cloned().collect();
+        let rows = group(&of, |row| &row.pod, unplaced);
+        list(&mut text, title, &rows, row);
+    }
     let rows = group(&effects.pending, |row| &row.pod, |row| format!(": {}", row.why));
     list(&mut text, "also pending without the change", &rows, row);
     list(&mut text, "skipped", &effects.skipped, |row| row.why.clone());
@@ -211,6 +215,7 @@ fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Val
             object[*field] = match *field {
                 "from" => json!(row.from.as_deref()),
                 "to" => json!(row.to.as_deref()),
+                "created" => json!(row.is_created),
                 _ => json!(row.why),
             };
         }
@@ -254,7 +259,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "skipped": rows(&effects.skipped, &["why"]),
         "would_not_go": blocked.collect::<Vec<_>>(),
         "placed": rows(&effects.placed, &["from", "to"]),
-        "unplaced": rows(&effects.unplaced, &["from", "why"]),
+        "unplaced": rows(&effects.unplaced, &["from", "why", "created"]),
         "later": answer.later.as_ref().map(|(later, _)| {
             json!({ "terminating_pods": later.terminating, "failed_nodes": later.failed })
         }),

@@ -14,7 +14,7 @@ use super::answer::{Answer, Scaled};
 use super::claims::{claims, renamed};
 use super::record::{End, Record};
 use super::targets::{Finder, Reference, Scale, Target};
-use super::{enter, volumes};
+use super::{enter, settle, volumes};
 
 /// Deletes controllers with their pods, or single pods, as `kubectl delete` does: a pod that
 /// has a controller is recreated.
@@ -44,7 +44,7 @@ pub(super) fn remove(
                 false => answer.removed.push((pod, from)),
             }
         }
-        simulation.settle(record)?;
+        settle(simulation, record)?;
     }
     simulation.expire_permits(record)
 }
@@ -56,10 +56,13 @@ fn delete_pod(
     record: &mut Record,
 ) -> Result<Option<Name>, Failure> {
     let gone = match &pod.node_name {
-        Some(_) => Event::remove_pod(pod),
-        None => Event::RemovePending(pod.uid.clone()),
+        Some(_) => Some(Event::remove_pod(pod)),
+        None if record.is_uncreated(&pod.uid) => None,
+        None => Some(Event::RemovePending(pod.uid.clone())),
     };
-    event(&simulation.engine, gone)?.map_err(|error| refused(pod, error))?;
+    if let Some(gone) = gone {
+        event(&simulation.engine, gone)?.map_err(|error| refused(pod, error))?;
+    }
     record.ends(pod, pod.node_name.as_ref(), End::Deleted);
     Ok(pod.node_name.clone())
 }
@@ -107,7 +110,7 @@ pub(super) fn scale(
             let from = delete_pod(&pod, simulation, record)?;
             answer.removed.push((pod, from));
         }
-        simulation.settle(record)?;
+        settle(simulation, record)?;
     }
     simulation.expire_permits(record)?;
     Ok(new)

@@ -9,6 +9,7 @@ use portolan::model::{Name, Pod};
 use portolan::scheduler::Profiles;
 
 use crate::cluster::Contents;
+use crate::creation::Creation;
 use crate::error::Failure;
 use crate::replacement::{Replacement, Replacements, recreated};
 use crate::simulation::{Simulation, Stage, closed, event, refused};
@@ -17,7 +18,7 @@ use crate::{metrics, policy};
 use super::answer::Answer;
 use super::difference::{Outcome, own};
 use super::record::{End, Record};
-use super::{Arguments, arrive, enter};
+use super::{Arguments, arrive, enter, settle};
 
 /// A simulated cluster.
 pub(super) struct Start {
@@ -71,7 +72,9 @@ impl Start {
         let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
             (name.clone(), (framework.clone(), config.clone()))
         };
-        let record = Record::new(Profiles::by_name(profiles.iter().map(named)), replacements);
+        let creation = Creation::new(&contents, &cluster);
+        let profiles_by_name = Profiles::by_name(profiles.iter().map(named));
+        let record = Record::new(profiles_by_name, replacements, creation);
         let notes = policies.notes;
         Ok(Start { simulation, record, pending, terminating, notes, profiles: names })
     }
@@ -102,7 +105,7 @@ impl Start {
                 _ => record.ends(pod, node, End::Deleted),
             }
         }
-        simulation.settle(record)?;
+        settle(simulation, record)?;
         simulation.expire_permits(record)
     }
 

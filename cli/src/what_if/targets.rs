@@ -142,7 +142,7 @@ impl<'c> Finder<'c> {
         for info in cluster.nodes().flat_map(|node| node.pods()) {
             consider(info.template(), info.name(), &|| info.to_pod());
         }
-        for pod in record.waiting() {
+        for pod in record.waiting().chain(record.uncreated()) {
             consider(&pod.template, &pod.name, &|| Pod { node_name: None, ..pod.clone() });
         }
         let text = &reference.text;

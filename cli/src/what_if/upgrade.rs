@@ -19,7 +19,7 @@ use super::drain::{Drains, cordon};
 use super::fail::remove_nodes;
 use super::nodes::{Daemons, copy};
 use super::record::Record;
-use super::{Blocked, key};
+use super::{Blocked, key, settle};
 
 /// The nodes to upgrade or drain.
 #[derive(Clone, Debug)]
@@ -225,7 +225,7 @@ pub(super) fn upgrade(
         for node in in_place {
             cordon(&simulation.engine, node, node.unschedulable)?;
         }
-        simulation.settle(record)?;
+        settle(simulation, record)?;
         simulation.expire_permits(record)?;
     }
     answer.upgrade = Some(upgrade);

@@ -337,10 +337,12 @@ pub struct Admission {
     quotas: Vec<Quota>,
     charges: HashMap<Uid, Arc<Charge>>,
     refusals: HashMap<Uid, Arc<str>>,
+    /// The pods that exist.
+    charged: HashSet<Uid>,
 }
 
 impl Admission {
-    /// Admits a new pod and charges it to the quotas. O(quotas).
+    /// Admits a new pod and charges it to the quotas. A pod that exists is not charged again. O(quotas).
     ///
     /// # Errors
     ///
@@ -350,20 +352,26 @@ impl Admission {
             return Err(format!("forbidden: {why}"));
         }
         let Some(charge) = self.charges.get(&pod.uid) else { return Ok(()) };
+        if self.charged.contains(&pod.uid) {
+            return Ok(());
+        }
         let namespace = pod.namespace();
         if let Some(why) = self.quotas.iter().find_map(|quota| quota.refusal(namespace, charge)) {
             return Err(format!("forbidden: {why}"));
         }
         self.quotas.iter_mut().for_each(|quota| quota.add(namespace, charge, 1));
+        self.charged.insert(pod.uid.clone());
         Ok(())
     }
 
-    /// Releases the charge of a pod that was admitted, or existed at the start, and is gone.
-    pub fn release(&mut self, pod: &Pod) {
-        if let Some(charge) = self.charges.get(&pod.uid) {
+    /// Releases the charge of a pod that is gone. Returns whether it had one.
+    pub fn release(&mut self, pod: &Pod) -> bool {
+        let was_charged = self.charged.remove(&pod.uid);
+        if let Some(charge) = self.charges.get(&pod.uid).filter(|_| was_charged) {
             let namespace = pod.namespace();
             self.quotas.iter_mut().for_each(|quota| quota.add(namespace, charge, -1));
         }
+        was_charged
     }
 
     /// Adds pods that a controller creates, so that they can be admitted. O(pods).
@@ -405,6 +413,7 @@ impl Admission {
             let namespace = pod.namespace();
             self.quotas.iter_mut().for_each(|quota| quota.add(namespace, &charge, 1));
             self.charges.insert(pod.uid.clone(), charge);
+            self.charged.insert(pod.uid.clone());
         }
     }
 }

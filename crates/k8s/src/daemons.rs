@@ -10,7 +10,8 @@ use portolan::model::{
 impl PodController {
     /// Creates the pod of a daemon set for a node, or `None` if the set does not run on it (daemon/util
     /// `nodeShouldRunDaemonPod` and `ReplaceDaemonSetPodNodeNameNodeAffinity`).
-    pub(super) fn daemon_on(&self, node: &Node) -> Option<Pod> {
+    #[must_use]
+    pub fn daemon_on(&self, node: &Node) -> Option<Pod> {
         if self.kind != ControllerKind::DaemonSet {
             return None;
         }

@@ -256,11 +256,8 @@ impl Objects {
                 let names = pods.iter().map(|pod| (pod.namespace().clone(), pod.name.clone()));
                 existing.names.extend(names);
                 self.admission.expect(controller, &pods);
-                for pod in &pods {
-                    if let Some(prerequisite) = controller.prerequisite(pod) {
-                        let of = (pod.namespace().clone(), pod.name.clone());
-                        self.prerequisites.insert(of, prerequisite);
-                    }
+                if controller.is_created_in_steps() {
+                    self.created.extend(pods.iter().map(|pod| pod.uid.clone()));
                 }
                 self.pods.extend(pods);
                 self.objects.extend(claims);

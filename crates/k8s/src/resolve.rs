@@ -1,6 +1,6 @@
 //! Resolves references between the objects that were read, as the admission plugins Priority and RuntimeClass do.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use super::admission::{Admission, Policies};
@@ -10,11 +10,11 @@ use super::defaults::{Defaulted, amount, object};
 use super::generated::Generated;
 use super::objects::{PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
-use super::prerequisite::Prerequisite;
 use super::storage::ClaimTemplate;
 use super::workloads::PodController;
 use portolan::model::{
-    Labels, Name, Namespace, Node, Object, ObjectKind, PersistentVolumeClaim, Pod, PreemptionPolicy,
+    Labels, Name, Namespace, Node, Object, ObjectKind, PersistentVolumeClaim, Pod,
+    PreemptionPolicy, Uid,
 };
 
 /// The objects of all inputs, in the order of the inputs.
@@ -49,8 +49,8 @@ pub struct Objects {
     pub facts: PodFacts,
     /// Decides whether new pods are admitted.
     pub admission: Admission,
-    /// What must happen before pods of [`Objects::expand`] are created, by namespace and name.
-    pub prerequisites: HashMap<(Name, Name), Prerequisite>,
+    /// The pods of [`Objects::expand`] that the API server may refuse, or that are created only after other pods run.
+    pub created: HashSet<Uid>,
     /// The claims of generic ephemeral volumes of pods without a node, which [`Objects::expand`] adds unless they exist.
     pub(super) ephemeral_claims: Vec<PersistentVolumeClaim>,
 }
@@ -234,7 +234,7 @@ impl Shared<'_> {
             budget_limits: read.budget_limits,
             facts: read.facts,
             admission,
-            prerequisites: HashMap::new(),
+            created: HashSet::new(),
             ephemeral_claims,
         }
     }

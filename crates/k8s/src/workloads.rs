@@ -238,6 +238,33 @@ impl PodController {
         self.numbered(self.numbers().take(self.replicas))
     }
 
+    /// Whether pods may have a [`PodController::prerequisite`], or the API server may refuse them.
+    #[must_use]
+    pub fn is_created_in_steps(&self) -> bool {
+        self.is_ordered || self.part.is_some() || self.charge.is_some() || self.refusal.is_some()
+    }
+
+    /// Returns whether pods may have a [`PodController::prerequisite`].
+    #[must_use]
+    pub fn has_order(&self) -> bool {
+        self.is_ordered || self.part.is_some()
+    }
+
+    /// Returns the value of the label that tells pods of this template from those of other templates, and its key. The
+    /// other kinds than deployments, daemon sets and stateful sets have none.
+    #[must_use]
+    pub fn revision(&self) -> Option<(&'static str, String)> {
+        let of =
+            [ControllerKind::Deployment, ControllerKind::DaemonSet, ControllerKind::StatefulSet];
+        of.contains(&self.kind).then(|| self.own_labels().pop())?
+    }
+
+    /// Creates the pod with this number, which is the ordinal or index if the pods have one.
+    #[must_use]
+    pub fn pod(&self, number: usize) -> Option<Pod> {
+        self.numbered(std::iter::once(number)).pop()
+    }
+
     /// Returns what must happen before the controller creates a pod, if anything must.
     #[must_use]
     pub fn prerequisite(&self, pod: &Pod) -> Option<Prerequisite> {

@@ -1,7 +1,7 @@
 //! What controllers, webhooks and admission add to the pods that they create.
 
 use portolan::model::{LabelSelector, Object, Pod, PodAffinityTerm};
-use portolan_k8s::{Objects, Reader, read_yaml};
+use portolan_k8s::{Objects, PodController, Prerequisite, Reader, read_yaml};
 
 fn expanded(text: &str) -> Objects {
     let mut objects = read_yaml(text).expect("objects");
@@ -13,6 +13,14 @@ fn reader(text: &str) -> Reader {
     let mut reader = Reader::new();
     reader.read_yaml(text).expect("objects");
     reader
+}
+
+/// What must happen before the pod of this name is created.
+fn prerequisite(objects: &Objects, name: &str) -> Option<Prerequisite> {
+    let pod = objects.pods.iter().find(|pod| &*pod.name == name).expect("a pod");
+    let owner = &pod.template.owners[0];
+    let owns = |it: &&PodController| it.kind.as_str() == &*owner.kind && it.name == owner.name;
+    objects.controllers.iter().find(owns).expect("a controller").prerequisite(pod)
 }
 
 fn label<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
@@ -157,10 +165,11 @@ metadata:
 ";
     let objects = expanded(&format!("{set}{pod}"));
     assert_eq!(label(&objects.pods[1], "controller-revision-hash"), Some("db-5f6"));
-    let one = objects.prerequisites[&("default".into(), "db-1".into())].to_string();
-    assert_eq!(one, "created only after pod db-0 runs (podManagementPolicy OrderedReady)");
+    let one = "created only after pod db-0 runs (podManagementPolicy OrderedReady)";
+    assert_eq!(prerequisite(&objects, "db-1").map(|it| it.to_string()).as_deref(), Some(one));
+    assert_eq!(prerequisite(&objects, "db-0"), None);
     let parallel = set.replace("replicas: 2", "replicas: 2, podManagementPolicy: Parallel");
-    assert!(expanded(&parallel).prerequisites.is_empty());
+    assert_eq!(prerequisite(&expanded(&parallel), "db-1"), None);
 }
 
 #[test]
@@ -227,19 +236,14 @@ fn leaders_of_a_job_set_claim_a_domain_and_the_others_follow() {
     );
     let follower = named("js-w-1-1");
     assert!(follower.template.pod_affinity.is_none());
-    let of = (follower.namespace().clone(), follower.name.clone());
-    let prerequisite = &objects.prerequisites[&of];
+    let prerequisite = prerequisite(&objects, "js-w-1-1").expect("a prerequisite");
     assert_eq!(prerequisite.topology.as_deref(), Some("rack"));
     assert_eq!(prerequisite.pods.iter().map(|it| &**it).collect::<Vec<_>>(), ["js-w-1-0"]);
 }
 
 #[test]
 fn jobs_of_a_job_set_start_in_order_or_after_those_they_depend_on() {
-    let wait = |set: &str| {
-        let objects = expanded(set);
-        let of = objects.prerequisites.get(&("default".into(), "js-w-0-0".into()));
-        of.map(ToString::to_string)
-    };
+    let wait = |set: &str| prerequisite(&expanded(set), "js-w-0-0").map(|it| it.to_string());
     assert_eq!(wait(JOB_SET), None);
     let ordered = JOB_SET
         .replace("spec:\n  rep", "spec:\n  startupPolicy: {startupPolicyOrder: InOrder}\n  rep");
@@ -287,8 +291,7 @@ fn groups_of_a_leader_worker_set_claim_domains() {
     }
     let required = &worker.template.pod_affinity.as_ref().expect("affinity").required;
     assert_eq!(topologies(required), ["switch"]);
-    let of = (worker.namespace().clone(), worker.name.clone());
-    let follows = objects.prerequisites[&of].to_string();
+    let follows = prerequisite(&objects, "lws-1-3").expect("a prerequisite").to_string();
     let expected =
         "created only after pod lws-1 runs (leaderworkerset.sigs.k8s.io/exclusive-topology)";
     assert_eq!(follows, expected);
