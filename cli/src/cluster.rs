@@ -211,8 +211,8 @@ pub(crate) struct Added {
     pub(crate) pods: Vec<Pod>,
     /// The other objects.
     pub(crate) objects: Vec<Object>,
-    /// The controllers, which are also among those of the cluster.
-    controllers: Vec<PodController>,
+    /// The controllers, which are also the last ones of the cluster.
+    pub(crate) controllers: Vec<PodController>,
 }
 
 /// Loads a cluster from files, or from its API server.
@@ -302,9 +302,11 @@ fn smaller(added: &[PodController], of_cluster: &[PodController]) -> Vec<String>
         return Vec::new();
     }
     let key = |it: &PodController| (it.kind, it.namespace.clone(), it.name.clone());
-    let known: HashMap<_, usize> = of_cluster.iter().map(|it| (key(it), it.replicas)).collect();
+    let known: HashMap<_, _> = of_cluster.iter().map(|it| (key(it), it)).collect();
     let smaller = added.iter().filter_map(|it| {
-        let known = known.get(&key(it)).filter(|known| **known > it.replicas)?;
+        // A rollout changes the number of replicas, too.
+        let known = known.get(&key(it)).filter(|known| known.has_template_of(it))?.replicas;
+        let known = Some(known).filter(|known| *known > it.replicas)?;
         Some(format!(
             "{} has {known} replicas in the cluster: added files do not reduce them to {}, what-if --scale does",
             named(it),

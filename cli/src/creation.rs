@@ -5,13 +5,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::model::{Name, Pod, PodSpec, Template, Uid};
+use portolan::model::{Name, Pod, PodSpec, Template, Uid, VolumeBindingMode, VolumeSource};
 use portolan::{Cluster, Snapshot};
 use portolan_k8s::{Admission, PodController, PodFacts};
 
 use crate::cluster::Contents;
 
-/// The namespace and name of a pod.
+/// The namespace and name of an object.
 type Key = (Name, Name);
 
 /// The pods that controllers create, and those that they are about to create.
@@ -20,6 +20,8 @@ pub(crate) struct Creation {
     /// The controllers that create their pods in an order, by kind, namespace and name.
     ordered: HashMap<(Name, Name, Name), PodController>,
     pub(crate) admission: Admission,
+    /// The leader-worker sets that create all pods of a group again when one ends, by namespace and name.
+    groups: HashSet<Key>,
     /// The pods of the input that do not exist yet.
     new: HashSet<Uid>,
     /// The nodes of the pods that run, if their controller creates them in an order.
@@ -42,7 +44,9 @@ impl Creation {
         let ordered = ordered.map(|it| {
             ((it.kind.as_str().into(), it.namespace.clone(), it.name.clone()), it.clone())
         });
+        let groups = contents.controllers().iter().filter(|it| it.recreates_groups);
         let mut creation = Creation {
+            groups: groups.map(|it| (it.namespace.clone(), it.name.clone())).collect(),
             ordered: ordered.collect(),
             admission: contents.admission().clone(),
             new: contents.created().clone(),
@@ -71,6 +75,11 @@ impl Creation {
         }
         let owner = template.owners.iter().find(|owner| owner.controller)?;
         self.ordered.get(&(owner.kind.clone(), template.namespace.clone(), owner.name.clone()))
+    }
+
+    /// Whether all pods of a group of the leader-worker set are created again when one ends.
+    pub(crate) fn recreates_groups(&self, namespace: &Name, set: &str) -> bool {
+        self.groups.contains(&(namespace.clone(), Name::from(set)))
     }
 
     /// Adds pods that do not exist yet.
@@ -164,4 +173,28 @@ impl Creation {
     pub(crate) fn take_ready(&mut self) -> Vec<Pod> {
         std::mem::take(&mut self.ready)
     }
+}
+
+/// Why a pod that names its node never runs, if it does not: a claim of it is bound only when a scheduler has selected
+/// a node for the pod, and no scheduler sees the pod.
+pub(crate) fn unbound_claim(pod: &Pod, cluster: &Cluster) -> Option<String> {
+    let objects = cluster.objects();
+    let names = pod.template.volumes.iter().filter_map(|volume| match volume {
+        VolumeSource::PersistentVolumeClaim { claim, .. } => Some(claim.to_string()),
+        VolumeSource::Ephemeral { volume } => Some(format!("{}-{volume}", pod.name)),
+        _ => None,
+    });
+    let mut claims =
+        names.filter_map(|name| objects.persistent_volume_claims.get(pod.namespace(), &name));
+    let waits = claims.find(|claim| {
+        let class = objects.storage_classes.get("", &claim.class);
+        let waits =
+            class.is_some_and(|it| it.binding_mode == VolumeBindingMode::WaitForFirstConsumer);
+        waits && claim.volume.is_empty() && claim.selected_node.is_empty()
+    })?;
+    Some(format!(
+        "never runs: it names its node, so no scheduler selects a node for claim {}, which is not bound \
+         (WaitForFirstConsumer)",
+        waits.name
+    ))
 }

@@ -26,7 +26,7 @@ use crate::intake::Intake;
 use crate::names::did_you_mean;
 use crate::policy::ConfigFile;
 use crate::text::count;
-use crate::{arguments, cluster, input, print};
+use crate::{arguments, cluster, creation, input, print};
 
 use changes::Changes;
 use trial::Trial;
@@ -109,6 +109,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let gone = fork.remove_pod(&pod.uid);
         gone.map_err(|error| Failure::Refused { object: pod.name.to_string(), error })?;
         notes.push("the pod is already placed: evaluated as if it were pending".to_owned());
+    }
+    if let Some(why) = pod.node_name.as_ref().and_then(|_| creation::unbound_claim(&pod, &fork)) {
+        notes.push(format!("the pod {why}; the rest of the report ignores its node"));
     }
     // Evaluate the spec, not the current node.
     let pod = Pod { node_name: None, ..pod };

@@ -9,6 +9,8 @@ use crate::error::Failure;
 use crate::simulation::{Simulation, closed, event};
 use crate::text::count;
 
+use crate::creation::unbound_claim;
+
 use super::key;
 use super::record::Record;
 
@@ -42,6 +44,10 @@ pub(super) fn add(
             continue;
         }
         record.arrives(&pod, None);
+        if let Some(why) = unbound_claim(&pod, now) {
+            record.is_refused(&pod.uid, why);
+            continue;
+        }
         if let Some(why) = refused_by_kubelet(&pod, node, now, record) {
             record.is_refused(&pod.uid, why);
             continue;

@@ -79,6 +79,8 @@ pub(super) struct Effects {
     pub(super) pending: Vec<Row>,
     /// Pods that are being deleted before they had a node.
     pub(super) skipped: Vec<Row>,
+    /// The number of jobs that fail because of pods that ended.
+    pub(super) failed_jobs: usize,
 }
 
 /// The rows of the change itself.

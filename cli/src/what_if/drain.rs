@@ -18,7 +18,7 @@ use crate::simulation::{Simulation, closed, event, refused};
 use super::answer::{Answer, Drained};
 use super::budgets::{Limits, Refused};
 use super::record::{End, Record};
-use super::{Blocked, enter, key, settle};
+use super::{Blocked, enter, groups, key, settle};
 
 /// The outcome of a node's drain.
 #[derive(Default)]
@@ -195,7 +195,10 @@ impl<'c> Drains<'c> {
                 let gone = event(&simulation.engine, Event::remove_pod(pod))?;
                 gone.map_err(|error| refused(pod, error))?;
             }
-            for pod in going {
+            let ended = groups::with_groups(going.clone(), simulation, record)?;
+            self.evicted.extend(going);
+            for pod in ended {
+                let node = pod.node_name.as_ref().unwrap_or(node);
                 match record.replacements.disrupted(&pod) {
                     Replacement::Never(why) => {
                         let end = End::Lost(node.clone(), format!("evicted, {why}"));
@@ -204,7 +207,6 @@ impl<'c> Drains<'c> {
                     }
                     _ => enter(simulation, record, &recreated(pod.clone()), Some(node))?,
                 }
-                self.evicted.push(pod);
             }
             simulation.expire_permits(record)?;
         }

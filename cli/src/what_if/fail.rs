@@ -21,7 +21,7 @@ use crate::simulation::{Simulation, closed, event, refused};
 
 use super::drain::{known, once, update};
 use super::record::{End, Record};
-use super::{enter, key, settle};
+use super::{enter, groups, key, settle};
 
 /// The taint of the node lifecycle controller.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -114,8 +114,11 @@ impl Failed {
         record: &mut Record,
     ) -> Result<(), Failure> {
         remove_nodes(&self.nodes, simulation, record)?;
-        for (pod, node) in self.waiting {
-            enter(simulation, record, &recreated(pod), Some(&node))?;
+        let on = |(pod, node): (Pod, Name)| Pod { node_name: Some(node), ..pod };
+        let ended: Vec<Pod> = self.waiting.into_iter().map(on).collect();
+        for pod in groups::with_groups(ended, simulation, record)? {
+            let node = pod.node_name.clone();
+            enter(simulation, record, &recreated(pod), node.as_ref())?;
         }
         settle(simulation, record)?;
         simulation.expire_permits(record)

@@ -19,9 +19,11 @@ mod consolidate;
 mod difference;
 mod drain;
 mod fail;
+mod groups;
 mod nodes;
 mod record;
 mod report;
+mod rollout;
 mod rows;
 mod scale;
 mod start;
@@ -210,6 +212,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
     let mut answer = Answer { notes, intake, ..Answer::default() };
     answer.notes.append(&mut start.notes);
+    answer.unsimulated = unsimulated(contents.controllers());
     let question = Question { arguments, contents: &contents, without: &without };
     let changed = question.change(&mut start, added, &mut answer)?;
     start.warn(arguments, &mut answer);
@@ -228,6 +231,15 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     }
     metrics::write(sink)?;
     Ok(answer)
+}
+
+/// The fields that change the pods of these controllers and are not simulated.
+fn unsimulated(controllers: &[PodController]) -> Vec<String> {
+    let fields = controllers.iter().filter_map(|it| {
+        let owner = it.owners.iter().find(|owner| owner.controller)?;
+        Some(format!("{} of {} {}/{}", it.unsimulated?, owner.kind, it.namespace, owner.name))
+    });
+    fields.collect::<std::collections::BTreeSet<String>>().into_iter().collect()
 }
 
 /// What becomes of the cluster without the change: now, and when the pods that are being deleted have ended.
@@ -308,6 +320,7 @@ impl<'q> Question<'q> {
         let now = reader.snapshot();
         answer.now = Effects::between(&without[0], &record.outcome(&now));
         answer.now.blocked = blocked;
+        answer.now.failed_jobs = record.failed_jobs.len();
 
         let later = Later { terminating: start.terminating.len(), failed: failed.nodes.len() };
         if later != Later::default() {
@@ -319,6 +332,7 @@ impl<'q> Question<'q> {
             blocked.extend(of_upgrade);
             let mut effects = Effects::between(&without[1], &record.outcome(reader.refresh()));
             effects.blocked = blocked;
+            effects.failed_jobs = start.record.failed_jobs.len();
             answer.later = Some((later, effects));
         }
         answer.kubectl_flags = drains.kubectl_flags();
@@ -387,14 +401,24 @@ impl<'q> Question<'q> {
             let claims = count(bound, "new claim");
             answer.notes.push(format!("bound {claims} to volumes, as the cluster would at once"));
         }
-        for object in added.objects {
+        for object in std::mem::take(&mut added.objects) {
             let name = format!("{} {}", object.kind().as_str(), object.name());
             let put = event(&simulation.engine, Event::put_object(object))?;
             put.map_err(|error| Failure::Refused { object: name, error })?;
         }
+        rollout::run(self.contents, &mut added, simulation, record, answer)?;
         let mut more = added.pods;
         more.splice(0..0, new);
         record.creation.expect(&more);
+        let Arguments { drain, selector, fail_node, remove, scale, upgrade, add, .. } =
+            self.arguments;
+        let is_only_change = [drain, fail_node].iter().all(|it| it.is_empty())
+            && (remove.is_empty() && scale.is_empty() && add.is_empty())
+            && (selector.is_none() && upgrade.is_none());
+        answer.is_idle = is_only_change
+            && more.is_empty()
+            && answer.rollouts.is_empty()
+            && !added.controllers.is_empty();
         record.refuse_known(&more, &self.contents.files(), &simulation.engine)?;
         let free = bound::add(more, simulation, record, &mut answer.notes)?;
         arrive(simulation, record, &free)
@@ -457,7 +481,7 @@ fn create(
     pod: &Pod,
     from: Option<&Name>,
 ) -> Result<(), Failure> {
-    let mut reader = simulation.engine.reader().map_err(closed)?;
+    let reader = simulation.engine.reader().map_err(closed)?;
     match record.creation.create(pod, from.is_some(), || reader.snapshot()) {
         Ok(pod) => {
             record.arrives(&pod, from);

@@ -261,6 +261,17 @@ impl Record {
         Outcome::new(fates.collect())
     }
 
+    /// Why a pod has no node.
+    pub(super) fn why(&self, uid: &Uid) -> String {
+        let Some(history) = self.by_uid.get(uid).map(|at| &self.pods[*at]) else {
+            return String::new();
+        };
+        match (&history.end, &history.why) {
+            (Some(End::Uncreated(why)), _) | (_, Some(why)) => why.clone(),
+            _ => self.why_untried(&history.pod),
+        }
+    }
+
     /// Why a pod was never tried.
     fn why_untried(&self, pod: &Pod) -> String {
         let Some((framework, _)) = self.profiles.get(pod) else {

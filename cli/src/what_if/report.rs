@@ -10,6 +10,7 @@ use super::answer::{Answer, FitMore};
 use super::difference::Row;
 use super::drain::why_blocked;
 use super::key;
+use super::rollout::Rollout;
 use super::rows::{group, placements};
 use super::upgrade::Upgrade;
 use crate::text::{count, line};
@@ -106,6 +107,10 @@ pub(super) fn table(answer: &Answer) -> String {
     for scaled in &answer.scaled {
         let controller = line(&scaled.controller);
         let _ = writeln!(text, "scaled    {controller} from {} to {}", scaled.from, scaled.to);
+    }
+    for rollout in &answer.rollouts {
+        let Rollout { controller, pods, done, .. } = rollout;
+        let _ = writeln!(text, "rollout   {}: {done} of {}", line(controller), count(*pods, "pod"));
     }
     if !answer.removed.is_empty() {
         let _ = writeln!(text, "removed   {}", count(answer.removed.len(), "pod"));
@@ -247,6 +252,10 @@ pub(super) fn json(answer: &Answer) -> Value {
         let why = (!of.blocked.is_empty()).then(|| why_blocked(of));
         json!({ "budget": name, "waits": of.waits, "blocks": blocks, "why": why })
     });
+    let rollouts = answer.rollouts.iter().map(|it| {
+        let Rollout { controller, pods, done, why, is_started } = it;
+        json!({ "controller": controller, "pods": pods, "done": done, "started": is_started, "why": why })
+    });
     let mut result = json!({
         "version": VERSION,
         "ok": answer.is_ok(),
@@ -270,6 +279,9 @@ pub(super) fn json(answer: &Answer) -> Value {
         "scaled": scaled.collect::<Vec<_>>(),
         "budgets": budgets.collect::<Vec<_>>(),
         "kubectl_flags": answer.kubectl_flags,
+        "rollouts": rollouts.collect::<Vec<_>>(),
+        "failed_jobs": effects.failed_jobs,
+        "not_simulated": answer.unsimulated,
         "notes": answer.notes,
         "input": answer.intake.json(),
     });

@@ -14,7 +14,7 @@ use super::answer::{Answer, Scaled};
 use super::claims::{claims, renamed};
 use super::record::{End, Record};
 use super::targets::{Finder, Reference, Scale, Target};
-use super::{enter, settle, volumes};
+use super::{enter, groups, settle, volumes};
 
 /// Deletes controllers with their pods, or single pods, as `kubectl delete` does: a pod that
 /// has a controller is recreated.
@@ -39,9 +39,15 @@ pub(super) fn remove(
         for pod in target.pods.into_iter().filter(|pod| pod.deletion_time.is_none()) {
             let from = delete_pod(&pod, simulation, record)?;
             let returns = is_recreated || (reference.kind == "Pod" && !is_bare(&pod));
-            match returns {
-                true => enter(simulation, record, &recreated(pod), from.as_ref())?,
-                false => answer.removed.push((pod, from)),
+            if !returns {
+                answer.removed.push((pod, from));
+                continue;
+            }
+            for pod in
+                groups::with_groups(vec![Pod { node_name: from, ..pod }], simulation, record)?
+            {
+                let from = pod.node_name.clone();
+                enter(simulation, record, &recreated(pod), from.as_ref())?;
             }
         }
         settle(simulation, record)?;
@@ -50,7 +56,7 @@ pub(super) fn remove(
 }
 
 /// Deletes a pod from its node, or from the queue. Returns its node.
-fn delete_pod(
+pub(super) fn delete_pod(
     pod: &Pod,
     simulation: &Simulation,
     record: &mut Record,
@@ -102,10 +108,16 @@ pub(super) fn scale(
                 event(&simulation.engine, Event::PutObject(object))?
                     .map_err(|error| Failure::Refused { object: name, error })?;
             }
+            let admission = &mut record.creation.admission;
+            match (controller, pods.first()) {
+                (Some(controller), _) => admission.expect(controller, &more),
+                (None, Some(like)) => admission.expect_like(like, &more),
+                (None, None) => {}
+            }
             new.extend(more);
             continue;
         }
-        rank(of, &mut pods, facts);
+        rank(of.kind, &mut pods, facts);
         for pod in pods.drain(..from - replicas) {
             let from = delete_pod(&pod, simulation, record)?;
             answer.removed.push((pod, from));
@@ -123,8 +135,8 @@ pub(super) fn scale(
 /// that are not ready, those with a low deletion cost, those on nodes with more pods of the
 /// controller, and new ones. The files have neither restarts nor the times of readiness, and
 /// the controller's rounding of ages needs the current time; both are left out.
-fn rank(of: &Reference, pods: &mut [Pod], facts: &PodFacts) {
-    if of.kind == "StatefulSet" {
+pub(super) fn rank(kind: &str, pods: &mut [Pod], facts: &PodFacts) {
+    if kind == "StatefulSet" {
         pods.sort_by_key(|pod| std::cmp::Reverse(ordinal(&pod.name)));
         return;
     }

@@ -386,6 +386,13 @@ impl Admission {
         }
     }
 
+    /// Adds pods that are copies of another one. O(pods).
+    pub fn expect_like(&mut self, like: &Pod, pods: &[Pod]) {
+        if let Some(charge) = self.charges.get(&like.uid).cloned() {
+            self.charges.extend(pods.iter().map(|pod| (pod.uid.clone(), charge.clone())));
+        }
+    }
+
     /// Adds the pods of another input. Its quotas are known already, see [`crate::Reader::finish_together`].
     pub fn extend(&mut self, other: &Admission) {
         self.charges.extend(other.charges.iter().map(|(uid, it)| (uid.clone(), it.clone())));

@@ -164,9 +164,9 @@ impl PodController {
     #[must_use]
     pub fn has_template_of(&self, other: &PodController) -> bool {
         let read = |of: &PodController| {
-            let PodDraft { mut spec, requests, limits, .. } = of.draft.clone();
+            let PodDraft { mut spec, requests, limits, priority, .. } = of.draft.clone();
             own_labels::forget_hash(&mut spec);
-            (spec, requests, limits)
+            (spec, requests, limits, priority)
         };
         read(self) == read(other)
     }
@@ -250,13 +250,10 @@ impl PodController {
         self.is_ordered || self.part.is_some()
     }
 
-    /// Returns the value of the label that tells pods of this template from those of other templates, and its key. The
-    /// other kinds than deployments, daemon sets and stateful sets have none.
+    /// Returns the kind of the owner of the pods: deployments create replica sets, and cron jobs create jobs.
     #[must_use]
-    pub fn revision(&self) -> Option<(&'static str, String)> {
-        let of =
-            [ControllerKind::Deployment, ControllerKind::DaemonSet, ControllerKind::StatefulSet];
-        of.contains(&self.kind).then(|| self.own_labels().pop())?
+    pub fn owner_kind(&self) -> ControllerKind {
+        self.kind.of_owner()
     }
 
     /// Creates the pod with this number, which is the ordinal or index if the pods have one.
