@@ -233,7 +233,13 @@ pub(crate) fn load_with(
         contents.add_replica(&mut added);
     }
     match added.pods.into_iter().next() {
-        Some(pod) => Ok((contents.into_engine(godel, added.objects)?, pod)),
+        Some(pod) => {
+            if let Err(why) = contents.objects.admission.admit(&pod) {
+                let note = format!("the API server refuses to create the pod: {why}");
+                contents.notes.push(note);
+            }
+            Ok((contents.into_engine(godel, added.objects)?, pod))
+        }
         None => Err(contents.no_pod(file, &added.controllers)),
     }
 }
@@ -349,6 +355,7 @@ impl Contents {
                 named(first)
             ));
         }
+        self.objects.admission.extend(&larger.admission);
         added.pods = larger.pods;
         added.objects.extend(larger.objects);
     }

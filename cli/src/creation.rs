@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use portolan::model::{Name, Pod, PodSpec, Template, Uid, VolumeBindingMode, VolumeSource};
 use portolan::{Cluster, Snapshot};
-use portolan_k8s::{Admission, PodController, PodFacts};
+use portolan_k8s::{Admission, PodController};
 
 use crate::cluster::Contents;
 
@@ -39,33 +39,45 @@ fn key(pod: &Pod) -> Key {
 }
 
 impl Creation {
-    pub(crate) fn new(contents: &Contents, cluster: &Cluster) -> Creation {
-        let ordered = contents.controllers().iter().filter(|controller| controller.has_order());
+    /// The controllers of an input, of which these pods do not exist yet.
+    pub(crate) fn new(
+        controllers: &[PodController],
+        admission: Admission,
+        new: HashSet<Uid>,
+    ) -> Creation {
+        let ordered = controllers.iter().filter(|controller| controller.has_order());
         let ordered = ordered.map(|it| {
             ((it.kind.as_str().into(), it.namespace.clone(), it.name.clone()), it.clone())
         });
-        let groups = contents.controllers().iter().filter(|it| it.recreates_groups);
-        let mut creation = Creation {
+        let groups = controllers.iter().filter(|it| it.recreates_groups);
+        Creation {
             groups: groups.map(|it| (it.namespace.clone(), it.name.clone())).collect(),
             ordered: ordered.collect(),
-            admission: contents.admission().clone(),
-            new: contents.created().clone(),
+            admission,
+            new,
             ..Creation::default()
-        };
-        if !creation.ordered.is_empty() {
-            creation.note_running(cluster, contents.facts());
+        }
+    }
+
+    /// As [`Creation::new`], with the pods that run in a cluster.
+    pub(crate) fn of(contents: &Contents, cluster: &Cluster) -> Creation {
+        let (admission, new) = (contents.admission().clone(), contents.created().clone());
+        let mut creation = Creation::new(contents.controllers(), admission, new);
+        if creation.ordered.is_empty() {
+            return creation;
+        }
+        for info in cluster.nodes().flat_map(|node| node.pods()) {
+            let is_ready = contents.facts().is_ready(&info.uid()) && info.deletion_time().is_none();
+            if is_ready && creation.controller(info.template()).is_some() {
+                creation.runs(&info.to_pod(), info.node().name());
+            }
         }
         creation
     }
 
-    fn note_running(&mut self, cluster: &Cluster, facts: &PodFacts) {
-        for pod in cluster.nodes().flat_map(|node| node.pods()) {
-            let is_ready = facts.is_ready(&pod.uid()) && pod.deletion_time().is_none();
-            if is_ready && self.controller(pod.template()).is_some() {
-                let key = (pod.namespace().clone(), Name::from(pod.name()));
-                self.running.insert(key, pod.node().name().clone());
-            }
-        }
+    /// Whether pods may be held.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.new.is_empty()
     }
 
     /// The controller of the pod, if it creates its pods in an order.

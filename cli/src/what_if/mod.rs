@@ -213,6 +213,9 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let mut answer = Answer { notes, intake, ..Answer::default() };
     answer.notes.append(&mut start.notes);
     answer.unsimulated = unsimulated(contents.controllers());
+    if arguments.fit_more.is_some() && !contents.admission().is_empty() {
+        answer.unsimulated.push("limit ranges and quotas of --fit-more".to_owned());
+    }
     let question = Question { arguments, contents: &contents, without: &without };
     let changed = question.change(&mut start, added, &mut answer)?;
     start.warn(arguments, &mut answer);

@@ -72,7 +72,7 @@ impl Start {
         let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
             (name.clone(), (framework.clone(), config.clone()))
         };
-        let creation = Creation::new(&contents, &cluster);
+        let creation = Creation::of(&contents, &cluster);
         let profiles_by_name = Profiles::by_name(profiles.iter().map(named));
         let record = Record::new(profiles_by_name, replacements, creation);
         let notes = policies.notes;

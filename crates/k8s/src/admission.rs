@@ -374,6 +374,12 @@ impl Admission {
         was_charged
     }
 
+    /// Returns whether there are no quotas, and no pods that a limit range refuses.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.quotas.is_empty() && self.refusals.is_empty()
+    }
+
     /// Adds pods that a controller creates, so that they can be admitted. O(pods).
     pub fn expect(&mut self, controller: &PodController, pods: &[Pod]) {
         for pod in pods {
