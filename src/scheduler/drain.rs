@@ -137,8 +137,9 @@ pub fn stays(pod: &PodInfo<'_>, options: DrainOptions) -> Option<Stays> {
 }
 
 impl WhatIf {
-    /// Cordons a node and evicts its pods, as far as their owners and disruption budgets allow. Terminating pods are
-    /// evicted without charging a budget. The evicted pods are not placed yet: see [`WhatIf::schedule_all`].
+    /// Cordons a node and evicts its pods, as far as their owners and disruption budgets allow. Terminating pods end
+    /// without an eviction: their controllers have replaced them already. The evicted pods are not placed yet: see
+    /// [`WhatIf::schedule_all`].
     ///
     /// # Errors
     ///
@@ -154,15 +155,17 @@ impl WhatIf {
             return Err(EventError::NodeNotFound { name: node.into() });
         };
         let mut drained = Drained::default();
-        let mut going = Vec::new();
+        let (mut going, mut ended) = (Vec::new(), Vec::new());
         if let Some(info) = self.node(node) {
             let mut pods: Vec<PodInfo<'_>> = info.pods().collect();
             pods.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
             for pod in pods {
-                let why = stays(&pod, options).or_else(|| match pod.deletion_time() {
-                    Some(_) => None,
-                    None => budgets.charge(&pod).err().map(Stays::Budget),
-                });
+                if pod.deletion_time().is_some() {
+                    ended.push(pod.uid());
+                    continue;
+                }
+                let why =
+                    stays(&pod, options).or_else(|| budgets.charge(&pod).err().map(Stays::Budget));
                 match why {
                     Some(why) => drained.stays.push((pod.to_pod(), why)),
                     None => going.push(pod.to_pod()),
@@ -170,16 +173,55 @@ impl WhatIf {
             }
         }
         self.fork().add_node(Node { unschedulable: true, ..Node::clone(&known) })?;
+        for uid in ended {
+            self.fork().remove_pod(&uid)?;
+        }
         for pod in going {
             self.fork().remove_pod(&pod.uid)?;
             drained.evicted.push(Pod {
                 node_name: None,
                 nominated_node_name: None,
                 start_time: None,
-                deletion_time: None,
                 ..pod
             });
         }
         Ok(drained)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Config, Engine};
+    use crate::framework::{AlgorithmConfig, Framework};
+    use crate::model::{OwnerReference, PodSpec, Template, Timestamp, node, pod};
+
+    #[test]
+    fn terminating_pods_end_without_an_eviction() {
+        let owned = |name: &str| {
+            let mut owned = pod(name).on("n1").build();
+            let mut spec = PodSpec::clone(&owned.template);
+            spec.owners = Box::new([OwnerReference {
+                api_version: "apps/v1".into(),
+                kind: "ReplicaSet".into(),
+                name: "web".into(),
+                uid: "web".into(),
+                controller: true,
+            }]);
+            owned.template = Template::new(spec);
+            owned
+        };
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("n1").build()).unwrap();
+        writer.add_pod(owned("web-1")).unwrap();
+        writer.add_pod(Pod { deletion_time: Some(Timestamp(1)), ..owned("web-0") }).unwrap();
+        writer.publish();
+        let framework = Arc::new(Framework::default_profile());
+        let mut what_if = WhatIf::new(&writer.snapshot(), framework, AlgorithmConfig::default());
+        let mut budgets = Budgets::of(&what_if);
+        let drained = what_if.drain("n1", &mut budgets, DrainOptions::default()).unwrap();
+        let evicted: Vec<&str> = drained.evicted.iter().map(|pod| &*pod.name).collect();
+        assert_eq!((evicted, drained.stays.len()), (vec!["web-1"], 0));
+        assert_eq!(what_if.node("n1").map(|node| node.pods().count()), Some(0));
     }
 }

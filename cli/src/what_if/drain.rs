@@ -16,6 +16,7 @@ use crate::replacement::{Replacement, recreated};
 use crate::simulation::{Simulation, closed, event, refused};
 
 use super::answer::{Answer, Drained};
+use super::aside::Aside;
 use super::budgets::{Limits, Refused};
 use super::record::{End, Record};
 use super::{Blocked, enter, groups, key, settle};
@@ -54,6 +55,7 @@ pub(super) struct Drains<'c> {
     held: HashMap<Uid, usize>,
     /// The evicted pods.
     evicted: Vec<Pod>,
+    aside: Aside,
     /// Whether daemon set pods, pods without a controller and pods with local data were found.
     met: [bool; 3],
 }
@@ -108,6 +110,7 @@ impl<'c> Drains<'c> {
             uses: BTreeMap::new(),
             held: HashMap::new(),
             evicted: Vec::new(),
+            aside: Aside::default(),
             met: [false; 3],
         }
     }
@@ -130,7 +133,17 @@ impl<'c> Drains<'c> {
                 None => answer.drained.push(Drained { node: node.clone(), waits: done.waits }),
             }
         }
+        self.end(simulation, record)?;
         Ok(blocked)
+    }
+
+    /// Ends a series of calls of [`Drains::run`]: other nodes than the cordoned ones may change now.
+    pub(super) fn end(
+        &mut self,
+        simulation: &mut Simulation,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        self.aside.put_back(simulation, record)
     }
 
     /// The options that `kubectl drain` needs for the same drains.
@@ -167,7 +180,7 @@ impl<'c> Drains<'c> {
         uses.into_iter().map(|(at, of)| (self.limits.name(at), of)).collect()
     }
 
-    /// Evicts the pods of a cordoned node as far as possible.
+    /// Evicts the pods of a cordoned node as far as possible. Call [`Drains::end`] after the last node.
     pub(super) fn run(
         &mut self,
         node: &Name,
@@ -191,6 +204,7 @@ impl<'c> Drains<'c> {
                 self.uses.entry(budget).or_default().waits += 1;
             }
             outcome.evicted += going.len();
+            self.aside.take(simulation, record)?;
             for pod in &going {
                 let gone = event(&simulation.engine, Event::remove_pod(pod))?;
                 gone.map_err(|error| refused(pod, error))?;
@@ -199,6 +213,7 @@ impl<'c> Drains<'c> {
             self.evicted.extend(going);
             for pod in ended {
                 let node = pod.node_name.as_ref().unwrap_or(node);
+                let preemptions = record.preemptions;
                 match record.replacements.disrupted(&pod) {
                     Replacement::Never(why) => {
                         let end = End::Lost(node.clone(), format!("evicted, {why}"));
@@ -206,6 +221,9 @@ impl<'c> Drains<'c> {
                         settle(simulation, record)?;
                     }
                     _ => enter(simulation, record, &recreated(pod.clone()), Some(node))?,
+                }
+                if record.preemptions > preemptions {
+                    self.aside.put_back(simulation, record)?;
                 }
             }
             simulation.expire_permits(record)?;

@@ -66,7 +66,8 @@ pub(super) fn fail(
                 _ if pod.deletion_time.is_some() => {}
                 _ if is_of_node(&pod) => record.ends(&pod, on, End::Deleted),
                 Replacement::Never(why) => {
-                    record.ends(&pod, on, End::Lost(node.name.clone(), why.to_owned()));
+                    let why = format!("its node has failed, {why}");
+                    record.ends(&pod, on, End::Lost(node.name.clone(), why));
                 }
                 Replacement::AtOnce if stays.is_some() => {
                     let seconds = stays.unwrap_or_default();
@@ -99,11 +100,14 @@ pub(super) fn fail(
 
 /// Why a pod of a failed node is not replaced yet.
 fn why_waits(node: &Name, replacement: Replacement) -> String {
-    let why = match replacement {
-        Replacement::WhenGone => "its controller replaces it when its object is gone",
-        _ => "it tolerates the failure of its node without a limit",
+    let tolerates = match replacement {
+        Replacement::WhenGone => "",
+        _ => " and the pod tolerates it without a limit",
     };
-    format!("node {node} has failed: {why}")
+    format!(
+        "node {node} has failed{tolerates}: replaced when the Node is deleted or has the taint \
+         node.kubernetes.io/out-of-service"
+    )
 }
 
 impl Failed {

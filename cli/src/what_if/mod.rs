@@ -12,6 +12,7 @@
 //! failed nodes are deleted; the answer holds for both moments.
 
 mod answer;
+mod aside;
 mod bound;
 mod budgets;
 mod claims;
@@ -60,14 +61,15 @@ use record::{End, Record};
 use start::Start;
 use targets::{Finder, Reference, Scale};
 pub(crate) use upgrade::Selection;
+use upgrade::Upgrade;
 
 /// Simulate changes of nodes and controllers and show where pods would go.
 ///
 /// The changes can be combined. Controllers and pods are removed first; then nodes join,
 /// controllers become smaller, nodes fail, are drained and upgraded; at the end new pods arrive.
 ///
-/// The exit status is 1 if a pod is left without a node, is lost, or blocks a drain. Pods that are pending even without
-/// the change do not count.
+/// The exit status is 1 if the change leaves a pod without a node, loses one, or is blocked. What also happens without the
+/// change does not count.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -304,22 +306,14 @@ impl<'q> Question<'q> {
         let mut drains = Drains::new(self.drain_options(), limits);
         let drained = drain::cordon_all(&drained, &simulation.engine)?;
         let mut blocked = drains.drain(&drained, simulation, record, answer)?;
-        let mut of_upgrade = Vec::new();
-        if let Some(selection) = &arguments.upgrade {
-            let most = (arguments.max_surge, arguments.max_unavailable);
-            let drains = &mut drains;
-            of_upgrade = upgrade::upgrade(
-                selection,
-                most,
-                &mut daemons,
-                drains,
-                simulation,
-                record,
-                answer,
-            )?;
+        let upgraded = arguments.upgrade.as_ref();
+        let most = (arguments.max_surge, arguments.max_unavailable);
+        let upgraded = upgraded.map(|nodes| Upgrade::new(nodes, most, reader.refresh()));
+        let mut upgraded = upgraded.transpose()?;
+        if let Some(upgrade) = &mut upgraded {
+            blocked.extend(upgrade.proceed(&mut daemons, &mut drains, simulation, record)?);
         }
         self.add(added, new, simulation, record, answer)?;
-        blocked.extend(of_upgrade.iter().cloned());
         let now = reader.snapshot();
         answer.now = Effects::between(&without[0], &record.outcome(&now));
         answer.now.blocked = blocked;
@@ -332,12 +326,15 @@ impl<'q> Question<'q> {
             let (simulation, record) = (&mut start.simulation, &mut start.record);
             drains.limits.update(simulation, record)?;
             let mut blocked = drains.drain(&drained, simulation, record, answer)?;
-            blocked.extend(of_upgrade);
+            if let Some(upgrade) = &mut upgraded {
+                blocked.extend(upgrade.proceed(&mut daemons, &mut drains, simulation, record)?);
+            }
             let mut effects = Effects::between(&without[1], &record.outcome(reader.refresh()));
             effects.blocked = blocked;
             effects.failed_jobs = start.record.failed_jobs.len();
             answer.later = Some((later, effects));
         }
+        answer.upgrade = upgraded;
         answer.kubectl_flags = drains.kubectl_flags();
         answer.budgets = drains.uses(&answer.last().blocked, reader.refresh(), &start.record);
         Ok(Changed { drains, now, later: reader.snapshot() })
@@ -384,6 +381,7 @@ impl<'q> Question<'q> {
             let told = (&mut answer.notes, &mut answer.intake);
             answer.added += copies.add(&simulation.engine, &mut daemons, told)?;
         }
+        simulation.settle(record)?;
         let facts = contents.facts();
         let new = scale::scale(&arguments.scale, &finder, facts, simulation, record, answer)?;
         Ok((new, daemons))
@@ -540,7 +538,7 @@ fn end_job(
         record.ends(&pod, Some(&node), End::Lost(node.clone(), "its Job fails".to_owned()));
     }
     for pod in others {
-        if !record.is_uncreated(&pod.uid) && record.is_scheduled(&pod) {
+        if simulation.queue.with(|queue, _| queue.get(&pod.uid).is_some()) {
             let gone = event(&simulation.engine, Event::RemovePending(pod.uid.clone()))?;
             gone.map_err(|error| refused(&pod, error))?;
         }

@@ -32,6 +32,10 @@ pub(super) struct Record {
     waiting: BTreeSet<usize>,
     /// The pods that have ended or were placed since [`Record::take_changes`].
     changes: Vec<Change>,
+    /// The pods that were rejected since [`Record::take_rejected`].
+    rejected: Vec<Uid>,
+    /// How many pods were preempted.
+    pub(super) preemptions: usize,
 }
 
 /// A change of the pods that budgets count.
@@ -90,6 +94,8 @@ impl Record {
             by_uid: HashMap::new(),
             waiting: BTreeSet::new(),
             changes: Vec::new(),
+            rejected: Vec::new(),
+            preemptions: 0,
         }
     }
 
@@ -154,6 +160,11 @@ impl Record {
     /// The changes since the last call.
     pub(super) fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
+    }
+
+    /// The pods that were rejected since the last call, in their order.
+    pub(super) fn take_rejected(&mut self) -> Vec<Uid> {
+        std::mem::take(&mut self.rejected)
     }
 
     /// Whether the pod has ended, although it may still be on its node.
@@ -295,11 +306,13 @@ impl Observer for Record {
     }
 
     fn rejected(&mut self, pod: &Pod, why: Rejection) {
+        self.rejected.push(pod.uid.clone());
         self.is_refused(&pod.uid, why.message);
     }
 
     fn preempted(&mut self, pod: &Pod, by: &Pod) -> Replacement {
         let replacement = self.replacements.disrupted(pod);
+        self.preemptions += 1;
         let from = pod.placed_on().cloned().unwrap_or_default();
         let at = self.leaves(pod, Some(&from));
         let history = &mut self.pods[at];

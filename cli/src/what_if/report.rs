@@ -40,12 +40,12 @@ fn steps(text: &mut String, upgrade: &Upgrade) {
     let _ = match upgrade.failed() {
         Some(failed) => {
             let done: usize = upgrade.steps[..failed - 1].iter().map(|step| step.nodes.len()).sum();
-            let nodes = count(upgrade.selected, "node");
+            let nodes = count(upgrade.selected(), "node");
             writeln!(text, "the upgrade hangs in step {failed}, after {done} of {nodes}")
         }
         None => {
             let steps = count(upgrade.steps.len(), "step");
-            writeln!(text, "{} upgraded in {steps}", count(upgrade.selected, "node"))
+            writeln!(text, "{} upgraded in {steps}", count(upgrade.selected(), "node"))
         }
     };
     let numbered: Vec<_> = upgrade.steps.iter().enumerate().collect();
@@ -182,9 +182,10 @@ pub(super) fn table(answer: &Answer) -> String {
         let all = found.emptied.len() + found.remaining.len();
         let _ = writeln!(
             text,
-            "{} of {} can be removed, {} {}; at least {} needed: {} ({:.2} s{})",
+            "{} of {} can be removed{}, {} {}; at least {} needed: {} ({:.2} s{})",
             found.emptied.len(),
             count(all, "node"),
+            answer.later.as_ref().map_or(String::new(), |(at, _)| format!(" {}", at.when())),
             found.remaining.len(),
             if found.remaining.len() == 1 { "remains" } else { "remain" },
             found.bound.nodes,
@@ -212,7 +213,7 @@ pub(super) fn table(answer: &Answer) -> String {
     text.trim_end().to_owned()
 }
 
-/// Rows with these fields.
+/// Rows with these fields, and a mark on those that also happen without the change.
 fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Value> {
     let one = |row: &Row| {
         let mut object = json!({ "pod": key(&row.pod) });
@@ -224,7 +225,9 @@ fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Val
                 _ => json!(row.why),
             };
         }
-        object["without_change"] = json!(row.without_change);
+        if row.without_change {
+            object["without_change"] = json!(true);
+        }
         object
     };
     rows.into_iter().map(one).collect()
@@ -297,13 +300,16 @@ pub(super) fn json(answer: &Answer) -> Value {
             })
         });
         result["upgrade"] = json!({
-            "nodes": upgrade.selected,
+            "nodes": upgrade.selected(),
             "failed_step": upgrade.failed(),
             "steps": steps.collect::<Vec<_>>(),
         });
     }
     if let Some(FitMore { pod, now, later }) = &answer.fit_more {
-        result["fit_more"] = json!({ "pod": &**pod, "count": later, "now": now });
+        result["fit_more"] = json!({ "pod": &**pod, "count": later });
+        if answer.later.is_some() {
+            result["fit_more"]["now"] = json!(now);
+        }
     }
     if let Some(found) = &answer.consolidated {
         let emptied = found.emptied.iter();

@@ -96,6 +96,8 @@ impl Start {
             let gone = event(&simulation.engine, Event::remove_pod(pod))?;
             gone.map_err(|error| refused(pod, error))?;
         }
+        // The scheduler is faster than a controller.
+        simulation.settle(record)?;
         for pod in left {
             let node = pod.node_name.as_ref();
             match record.replacements.of(pod) {

@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Parser;
+use portolan::Cluster;
+use portolan::model::Pod;
 use serde_json::{Value, json};
 
+use crate::cluster::contents_with;
 use crate::policy;
 use crate::replay::{self, Progress, Settings, Source};
 
-use super::difference::Effects;
-use super::{Arguments, answer};
+use super::answer::Answer;
+use super::difference::{Effects, own};
+use super::start::Start;
+use super::{Arguments, Question as Asked, answer, without_change};
 
 #[derive(Parser)]
 struct Question {
@@ -232,6 +237,140 @@ fn a_drain_without_budgets_has_the_outcome_of_adding_its_pods_elsewhere() {
         unplaced += one.1;
     }
     assert!(placed > 30 && unplaced > 30, "{placed} {unplaced}");
+}
+
+/// A random cluster: pods with and without a controller, some of which share it, some pending, some being deleted.
+fn cluster(random: &mut fastrand::Rng) -> Vec<Value> {
+    let nodes: Vec<Value> = (0..random.usize(2..7)).map(|n| node(random, n)).collect();
+    let like: Vec<Value> = (0..3).map(|_| pod(random, "like", None)).collect();
+    let pods = (0..random.usize(5..25)).map(|n| {
+        let name = format!("p-{n:02}");
+        let on = (random.u32(0..3) > 0).then(|| format!("n{}", random.usize(0..nodes.len())));
+        let mut pod = match random.usize(0..5) {
+            kind @ 0..3 => {
+                let mut pod = like[kind].clone();
+                let owner = json!({ "kind": "ReplicaSet", "name": format!("set-{kind}"), "controller": true });
+                pod["metadata"]["ownerReferences"] = json!([owner]);
+                pod
+            }
+            3 => pod(random, &name, None),
+            _ => {
+                let mut pod = pod(random, &name, None);
+                pod["metadata"].as_object_mut().expect("metadata").remove("ownerReferences");
+                pod
+            }
+        };
+        (pod["metadata"]["name"], pod["metadata"]["uid"]) = (json!(name), json!(name));
+        if let Some(on) = on {
+            pod["spec"]["nodeName"] = json!(on);
+            pod["spec"].as_object_mut().expect("a spec").remove("schedulingGates");
+        }
+        if random.u32(0..6) == 0 {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        pod
+    });
+    let pods: Vec<Value> = pods.collect();
+    [nodes, pods].concat()
+}
+
+/// The number of pods of each controller on each node.
+type Counts = BTreeMap<(String, String), i64>;
+
+fn owner(pod: &Pod) -> String {
+    pod.template.owners.first().map_or_else(|| pod.name.to_string(), |owner| owner.name.to_string())
+}
+
+fn add(counts: &mut Counts, pod: &Pod, node: &str, by: i64) {
+    let key = (owner(pod), node.to_owned());
+    let count = counts.entry(key.clone()).or_default();
+    *count += by;
+    if *count == 0 {
+        counts.remove(&key);
+    }
+}
+
+/// The pods of a version by their names, and their counts.
+fn placed(cluster: &Cluster) -> (BTreeMap<String, Pod>, Counts) {
+    let mut counts = Counts::new();
+    let pods = cluster.nodes().flat_map(|node| node.pods()).map(|info| {
+        let pod = info.to_pod();
+        add(&mut counts, &pod, info.node().name(), 1);
+        (pod.name.to_string(), pod)
+    });
+    (pods.collect(), counts)
+}
+
+#[test]
+fn nothing_is_an_effect_of_no_change() {
+    let (mut placed, mut preempted, mut later) = (0, 0, 0);
+    for seed in 300..400 {
+        let items = cluster(&mut fastrand::Rng::with_seed(seed));
+        let path = file(&format!("no-change-{seed}.json"), &items).display().to_string();
+        let question = Question::parse_from(["x", "--cluster", &path]);
+        let answer = answer(&question.arguments).expect("an answer");
+        for effects in
+            [Some(&answer.now), answer.later.as_ref().map(|(_, it)| it)].into_iter().flatten()
+        {
+            let lists = [&effects.placed, &effects.unplaced, &effects.lost, &effects.preempted];
+            let own: Vec<_> = lists.into_iter().flat_map(|rows| own(rows)).collect();
+            assert!(own.is_empty(), "seed {seed}: {own:?}");
+        }
+        assert!(answer.is_ok(), "seed {seed}");
+        placed += answer.last().placed.len();
+        preempted += answer.last().preempted.len();
+        later += usize::from(answer.later.is_some());
+    }
+    assert!(placed > 100 && preempted > 20 && later > 50, "{placed} {preempted} {later}");
+}
+
+#[test]
+fn the_effects_are_the_difference_between_two_simulations() {
+    let (mut rows, mut lost) = (0, 0);
+    for seed in 400..520 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let path =
+            file(&format!("change-{seed}.json"), &cluster(&mut random)).display().to_string();
+        let more = file(&format!("changed-{seed}.json"), &[pod(&mut random, "more", None)]);
+        let new = file(&format!("new-{seed}.json"), &[node(&mut random, 9)]);
+        let (more, new) = (more.display().to_string(), format!("2x{}", new.display()));
+        let changes: [&[&str]; 5] = [
+            &["--drain", "n0", "--force"],
+            &["--pods", &more],
+            &["--add", &new],
+            &["--drain", "n1", "--add", &new, "--pods", &more],
+            &["--fail-node", "n0"],
+        ];
+        let change = changes[random.usize(0..changes.len())];
+        let question = Question::parse_from([&["x", "--cluster", &path], change].concat());
+        let arguments = &question.arguments;
+        let (contents, added) =
+            contents_with(&arguments.from, &arguments.godel, &arguments.pods).expect("contents");
+        let mut baseline = Start::new(arguments, &contents, None).expect("a cluster");
+        baseline.settle().expect("settled");
+        baseline.end_terminating().expect("ended");
+        let reader = baseline.simulation.engine.reader().expect("a reader");
+        let (before, mut counts) = placed(&reader.snapshot());
+        let without = without_change(arguments, &contents).expect("outcomes");
+        let mut start = Start::new(arguments, &contents, None).expect("a cluster");
+        let mut answer = Answer::default();
+        let question = Asked { arguments, contents: &contents, without: &without };
+        let changed = question.change(&mut start, added, &mut answer).expect("a change");
+        let effects = answer.last();
+        for row in own(&effects.placed).chain(own(&effects.unplaced)) {
+            row.from.iter().for_each(|from| add(&mut counts, &row.pod, from, -1));
+            row.to.iter().for_each(|to| add(&mut counts, &row.pod, to, 1));
+            rows += 1;
+        }
+        for row in own(&effects.lost) {
+            if let Some(pod) = before.get(&*row.pod.name) {
+                add(&mut counts, pod, pod.placed_on().expect("a node"), -1);
+            }
+            lost += 1;
+        }
+        assert_eq!(counts, placed(&changed.later).1, "seed {seed}: {change:?}");
+    }
+    assert!(rows > 100 && lost > 10, "{rows} {lost}");
 }
 
 /// The new nodes of pods.

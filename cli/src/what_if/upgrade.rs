@@ -14,7 +14,6 @@ use portolan_k8s::IntOrPercent;
 use crate::error::Failure;
 use crate::simulation::{Simulation, closed};
 
-use super::answer::Answer;
 use super::drain::{Drains, cordon};
 use super::fail::remove_nodes;
 use super::nodes::{Daemons, copy};
@@ -144,92 +143,121 @@ pub(super) struct Step {
     pub(super) pending: Vec<String>,
 }
 
-/// An upgrade.
+/// An upgrade of nodes in the order of the cluster.
 pub(super) struct Upgrade {
-    pub(super) selected: usize,
+    nodes: Vec<Arc<Node>>,
+    /// The numbers of nodes in a step that are replaced, and that are upgraded in place.
+    size: (usize, usize),
+    /// The number of nodes whose steps have ended.
+    done: usize,
     pub(super) steps: Vec<Step>,
 }
 
 impl Upgrade {
+    /// An upgrade that has not begun.
+    pub(super) fn new(
+        selection: &Selection,
+        (surge, unavailable): (IntOrPercent, IntOrPercent),
+        cluster: &Cluster,
+    ) -> Result<Upgrade, Failure> {
+        let nodes = selection.nodes(cluster, "--upgrade")?;
+        // A percentage of a few nodes is at least one node, as in a rolling update.
+        let total = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
+        let number = |of: IntOrPercent, up| usize::try_from(of.of(total, up)).unwrap_or(0);
+        let mut size = (number(surge, true), number(unavailable, false));
+        if size == (0, 0) {
+            if !matches!(unavailable, IntOrPercent::Percent(1..)) {
+                return Err(Failure::Usage(
+                    "--max-surge and --max-unavailable are both 0: raise one of them".to_owned(),
+                ));
+            }
+            size.1 = 1;
+        }
+        Ok(Upgrade { nodes, size, done: 0, steps: Vec::new() })
+    }
+
+    /// The number of nodes to upgrade.
+    pub(super) fn selected(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The step that cannot end, counted from 1.
     pub(super) fn failed(&self) -> Option<usize> {
         self.steps.iter().position(|step| step.blocked > 0).map(|at| at + 1)
     }
+
+    /// Upgrades the nodes until all are upgraded, or a step is blocked. May be called again, when pods that were being
+    /// deleted have ended. Returns the pods that block the step.
+    pub(super) fn proceed(
+        &mut self,
+        daemons: &mut Daemons,
+        drains: &mut Drains<'_>,
+        simulation: &mut Simulation,
+        record: &mut Record,
+    ) -> Result<Vec<Blocked>, Failure> {
+        let (surge, away) = self.size;
+        while self.done < self.nodes.len() {
+            let end = self.done.saturating_add(surge.saturating_add(away)).min(self.nodes.len());
+            let batch = &self.nodes[self.done..end];
+            let (replaced, in_place) = batch.split_at(surge.min(batch.len()));
+            if self.failed().is_none() {
+                begin(replaced, batch, daemons, simulation)?;
+                self.steps.push(Step {
+                    nodes: batch.iter().map(|node| node.name.clone()).collect(),
+                    surge: replaced.len(),
+                    evicted: 0,
+                    waits: 0,
+                    blocked: 0,
+                    pending: Vec::new(),
+                });
+            }
+            let Some(step) = self.steps.last_mut() else { break };
+            let mut blocked = Vec::new();
+            for node in batch {
+                let done = drains.run(&node.name, simulation, record)?;
+                step.evicted += done.evicted;
+                step.waits += done.waits;
+                let stay = done.blocked.into_iter();
+                blocked.extend(stay.map(|(pod, why)| (pod, node.name.clone(), why)));
+            }
+            drains.end(simulation, record)?;
+            step.blocked = blocked.len();
+            step.pending = record.displaced().map(key).collect();
+            if !blocked.is_empty() {
+                return Ok(blocked);
+            }
+            let replaced: Vec<Name> = replaced.iter().map(|node| node.name.clone()).collect();
+            remove_nodes(&replaced, simulation, record)?;
+            for node in in_place {
+                cordon(&simulation.engine, node, node.unschedulable)?;
+            }
+            settle(simulation, record)?;
+            simulation.expire_permits(record)?;
+            self.done = end;
+        }
+        Ok(Vec::new())
+    }
 }
 
-/// Upgrades the selected nodes in the order of the cluster.
-pub(super) fn upgrade(
-    selection: &Selection,
-    (surge, unavailable): (IntOrPercent, IntOrPercent),
+/// Begins a step: the new nodes join, and the old ones are cordoned.
+fn begin(
+    replaced: &[Arc<Node>],
+    batch: &[Arc<Node>],
     daemons: &mut Daemons,
-    drains: &mut Drains<'_>,
-    simulation: &mut Simulation,
-    record: &mut Record,
-    answer: &mut Answer,
-) -> Result<Vec<Blocked>, Failure> {
+    simulation: &Simulation,
+) -> Result<(), Failure> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
-    let nodes = selection.nodes(reader.refresh(), "--upgrade")?;
-    // A percentage of a few nodes is at least one node, as in a rolling update.
-    let total = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
-    let number = |of: IntOrPercent, up| usize::try_from(of.of(total, up)).unwrap_or(0);
-    let (surge, mut away) = (number(surge, true), number(unavailable, false));
-    if surge == 0 && away == 0 {
-        if !matches!(unavailable, IntOrPercent::Percent(1..)) {
-            return Err(Failure::Usage(
-                "--max-surge and --max-unavailable are both 0: raise one of them".to_owned(),
-            ));
+    for node in replaced {
+        let name: Name = format!("{}-upgraded", node.name).into();
+        if reader.refresh().node(&name).is_some() {
+            return Err(Failure::Usage(format!(
+                "--upgrade: the new node would be named {name}, which exists: rename that node"
+            )));
         }
-        away = 1;
+        let new = Node { unschedulable: false, ..copy(node, name) };
+        daemons.join(&simulation.engine, new)?;
     }
-    let mut upgrade = Upgrade { selected: nodes.len(), steps: Vec::new() };
-    let mut blocked = Vec::new();
-    for batch in nodes.chunks(surge.saturating_add(away)) {
-        let (replaced, in_place) = batch.split_at(surge.min(batch.len()));
-        for node in replaced {
-            let name: Name = format!("{}-upgraded", node.name).into();
-            if reader.refresh().node(&name).is_some() {
-                return Err(Failure::Usage(format!(
-                    "--upgrade: the new node would be named {name}, which exists: rename that node"
-                )));
-            }
-            let new = Node { unschedulable: false, ..copy(node, name) };
-            daemons.join(&simulation.engine, new)?;
-        }
-        for node in batch {
-            cordon(&simulation.engine, node, true)?;
-        }
-        let mut step = Step {
-            nodes: batch.iter().map(|node| node.name.clone()).collect(),
-            surge: replaced.len(),
-            evicted: 0,
-            waits: 0,
-            blocked: 0,
-            pending: Vec::new(),
-        };
-        for node in batch {
-            let done = drains.run(&node.name, simulation, record)?;
-            step.evicted += done.evicted;
-            step.waits += done.waits;
-            step.blocked += done.blocked.len();
-            let stay = done.blocked.into_iter();
-            blocked.extend(stay.map(|(pod, why)| (pod, node.name.clone(), why)));
-        }
-        step.pending = record.displaced().map(key).collect();
-        let is_blocked = step.blocked > 0;
-        upgrade.steps.push(step);
-        if is_blocked {
-            break;
-        }
-        let replaced: Vec<Name> = replaced.iter().map(|node| node.name.clone()).collect();
-        remove_nodes(&replaced, simulation, record)?;
-        for node in in_place {
-            cordon(&simulation.engine, node, node.unschedulable)?;
-        }
-        settle(simulation, record)?;
-        simulation.expire_permits(record)?;
-    }
-    answer.upgrade = Some(upgrade);
-    Ok(blocked)
+    batch.iter().try_for_each(|node| cordon(&simulation.engine, node, true))
 }
 
 #[cfg(test)]

@@ -96,7 +96,9 @@ fn a_drain_moves_evictable_pods_and_names_the_others() {
     let forced = ["--cluster", &cluster, "--drain", "n0", "--force", "--delete-emptydir-data"];
     let (_, answer) = ask(&forced);
     assert_eq!(pods(&answer, "would_not_go"), ["d/kept"]);
-    assert_eq!(pods(&answer, "placed"), ["d/bare", "d/local", "d/web"]);
+    assert_eq!(pods(&answer, "placed"), ["d/local", "d/web"]);
+    let lost = json!([{ "pod": "d/bare", "from": "n0", "why": "evicted, no controller" }]);
+    assert_eq!(answer["lost"], lost);
 }
 
 #[test]
@@ -147,12 +149,12 @@ fn the_report_names_blocked_pods_and_placements() {
     let cluster = cluster("what-if-report");
     let run = portolan(&["what-if", "--cluster", &cluster, "--drain", "n0", "--force"]);
     assert_eq!(run.code, 1, "{}", run.err);
-    let start = "2 pods blocked\n\nnodes     2 (0 added)\ndrained   n0\n\
+    let start = "2 pods blocked, 1 pod lost\n\nnodes     2 (0 added)\ndrained   n0\n\
                  kubectl   drain needs --ignore-daemonsets --force --delete-emptydir-data\n\
-                 moved     2 pods\nplaced    0 pods\n\nblocked:\n  - d/kept on n0: ";
+                 moved     1 pod\nplaced    0 pods\n\nblocked:\n  - d/kept on n0: ";
     assert!(run.out.starts_with(start), "{}", run.out);
-    let end = "placements:\n  - d/bare: n0 → n1\n  - d/web: n0 → n1\n\n\
-               note: no controller would recreate 1 evicted pod\n";
+    let end =
+        "lost:\n  - d/bare on n0: evicted, no controller\n\nplacements:\n  - d/web: n0 → n1\n";
     assert!(run.out.ends_with(end), "{}", run.out);
     let run = portolan(&["what-if", "--cluster", &cluster]);
     assert_eq!((run.code, run.out.lines().next()), (0, Some("all pods can be placed")));
@@ -194,7 +196,7 @@ fn added_pods_preempt_others() {
     let more = list("what-if-preempt", "more.json", &[high]);
     let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more]);
     assert_eq!((code, pods(&answer, "placed")), (1, vec!["d/high".to_owned()]));
-    assert_eq!(answer["preempted"], json!([{ "pod": "d/low", "from": "n0" }]));
+    assert_eq!(answer["preempted"], json!([{ "pod": "d/low", "from": "n0", "by": "d/high" }]));
     assert_eq!(pods(&answer, "unplaced"), ["d/low"]);
     // With a second node, the victim finds another place.
     let (code, answer) = {
@@ -328,4 +330,67 @@ fn pods_that_are_pending_anyway_do_not_decide_the_answer() {
     let more = list("what-if-pending", "large.json", &[large]);
     let (code, answer) = ask(&["--cluster", &cluster, "--pods", &more]);
     assert_eq!((code, pods(&answer, "unplaced")), (1, vec!["d/large".to_owned()]));
+}
+
+#[test]
+fn pods_that_are_being_deleted_are_not_scheduled() {
+    let mut ending = pending("ending", "100m");
+    ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let cluster = list("what-if-skipped", "cluster.json", &[node("n0"), ending]);
+    let (code, answer) = ask(&["--cluster", &cluster]);
+    assert_eq!((code, pods(&answer, "pending").len(), pods(&answer, "placed").len()), (0, 0, 0));
+    assert_eq!(why(&answer, "skipped"), "skip schedule deleting pod: d/ending");
+}
+
+#[test]
+fn a_terminating_pod_of_a_stateful_set_is_replaced_when_it_has_ended() {
+    let ending = |name: &str, kind: &str| {
+        let mut pod = pod(name, "n0", "800m", Some(kind));
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        pod
+    };
+    let set = list("what-if-ending-set", "set.json", &[node("n0"), ending("db-0", "StatefulSet")]);
+    let more = list("what-if-ending-set", "more.json", &[pending("more", "800m")]);
+    // Its name is free then, and the replacement competes for the node.
+    let (code, answer) = ask(&["--cluster", &set, "--pods", &more]);
+    let nodes = |answer: &Value| answer["placed"].as_array().expect("a list").len();
+    assert_eq!((code, pods(&answer, "placed"), nodes(&answer)), (1, vec!["d/more".into()], 1));
+    assert_eq!(pods(&answer, "unplaced"), ["d/db-0"]);
+    let of_set = ending("web", "ReplicaSet");
+    let replaced = list("what-if-ending-set", "replaced.json", &[node("n0"), of_set]);
+    let (code, answer) = ask(&["--cluster", &replaced, "--pods", &more]);
+    assert_eq!((code, pods(&answer, "unplaced").len()), (0, 0), "{answer}");
+    assert_eq!(pods(&answer, "waiting"), ["d/more"]);
+    assert_eq!(answer["later"], json!({ "terminating_pods": 1, "failed_nodes": 0 }));
+}
+
+#[test]
+fn a_drain_of_a_full_cluster_tries_each_pod_a_few_times() {
+    let attempts = |nodes: usize| {
+        let name = |n: usize| format!("n{n:02}");
+        let mut items: Vec<Value> = (0..nodes).map(|n| node(&name(n))).collect();
+        for n in 0..nodes {
+            items.push(pod(&format!("a{n:02}"), &name(n), "500m", Some("ReplicaSet")));
+            items.push(pod(&format!("b{n:02}"), &name(n), "500m", Some("ReplicaSet")));
+        }
+        let cluster = list("what-if-attempts", &format!("{nodes}.json"), &items);
+        let metrics = cluster.replace(".json", ".txt");
+        let all: Vec<String> = (0..nodes / 2).map(name).collect();
+        let drained = all.iter().map(String::as_str);
+        let options = ["what-if", "--cluster", &cluster, "--metrics-file", &metrics, "--drain"];
+        let run = portolan(&options.into_iter().chain(drained).collect::<Vec<_>>());
+        assert_eq!(
+            run.out.lines().next(),
+            Some(&*format!("{nodes} pods unschedulable")),
+            "{}",
+            run.err
+        );
+        let text = std::fs::read_to_string(&metrics).expect("metrics");
+        let mut counts =
+            text.lines().filter(|line| line.starts_with("scheduler_schedule_attempts_total{"));
+        let count = counts.next().and_then(|line| line.rsplit_once(' ')).expect("a count").1;
+        count.parse::<usize>().expect("a number")
+    };
+    // Each evicted pod is tried when it arrives, and those of all nodes but the last once more at the end.
+    assert_eq!((attempts(10), attempts(40)), (10 + 8, 40 + 38));
 }

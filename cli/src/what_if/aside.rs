@@ -1,0 +1,76 @@
+//! Pods that no eviction from a cordoned node can help.
+//!
+//! Each pod that leaves a node makes the queue try all pods again that were rejected for their resources, as in
+//! kube-scheduler. While thousands of nodes are drained, that is quadratic, and useless: the freed resources are on
+//! cordoned nodes. Pods whose verdicts depend on nothing but the node are therefore taken from the queue, and return when
+//! another node may have changed. Each is tried again then, so its outcome and its message are those of the queue.
+
+use portolan::framework::{Cycle, CycleState, Point};
+use portolan::log::Event;
+use portolan::model::{Pod, Taint, TaintEffect};
+use portolan::scheduler::queue::Place;
+
+use crate::error::Failure;
+use crate::simulation::{Simulation, closed, event, refused};
+
+use super::record::Record;
+use super::settle;
+
+/// The pods that are set aside, in the order in which they were rejected.
+#[derive(Default)]
+pub(super) struct Aside(Vec<Pod>);
+
+impl Aside {
+    /// Sets the pods aside that were rejected since the last call.
+    pub(super) fn take(
+        &mut self,
+        simulation: &Simulation,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        for uid in record.take_rejected() {
+            let waiting = simulation.queue.with(|queue, _| {
+                let is_waiting = queue.place(&uid) == Some(Place::Unschedulable);
+                queue.get(&uid).filter(|_| is_waiting).map(|queued| queued.pod.clone())
+            });
+            let Some(pod) = waiting.filter(|pod| pod.nominated_node_name.is_none()) else {
+                continue;
+            };
+            if needs_open_node(&pod, simulation, record)? {
+                event(&simulation.engine, Event::RemovePending(uid))?
+                    .map_err(|error| refused(&pod, error))?;
+                self.0.push(pod);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the pods to the queue, and settles them.
+    pub(super) fn put_back(
+        &mut self,
+        simulation: &mut Simulation,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        // A pod has ended by now if its job has failed.
+        for pod in self.0.drain(..).filter(|pod| !record.has_ended(&pod.uid)) {
+            simulation.arrive(&pod)?;
+        }
+        settle(simulation, record)
+    }
+}
+
+/// Whether only a change of a node that is not cordoned can help the pod.
+fn needs_open_node(pod: &Pod, simulation: &Simulation, record: &Record) -> Result<bool, Failure> {
+    let cordon = Taint::new("node.kubernetes.io/unschedulable", "", TaintEffect::NoSchedule);
+    let Some((framework, _)) = record.profiles.get(pod) else { return Ok(false) };
+    let rejects_cordoned = |of: &str| of == "NodeUnschedulable";
+    let mut filters = framework.plugins_at(Point::Filter);
+    if pod.template.group().is_some()
+        || pod.template.tolerations.iter().any(|it| it.tolerates(&cordon))
+        || !filters.any(|(plugin, _)| rejects_cordoned(plugin.name()))
+    {
+        return Ok(false);
+    }
+    let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+    let state = CycleState::default();
+    Ok(framework.pre_filter(Cycle::new(&cluster, pod, &state)).are_local())
+}
