@@ -95,13 +95,15 @@ fn scopes_select_the_pods_of_a_quota() {
 }
 
 #[test]
-fn a_pod_that_is_gone_is_not_charged() {
-    let (mut cluster, added) = objects(&quota("hard: {pods: 1}"), &pod("a", RUNNING));
-    let pod = &added.pods[0];
-    cluster.admission.admit(pod).expect("room for one pod");
-    assert!(cluster.admission.admit(pod).is_err());
-    cluster.admission.release(pod);
-    assert!(cluster.admission.admit(pod).is_ok());
+fn a_pod_is_charged_until_it_is_gone() {
+    let two = pod("a", RUNNING) + &pod("b", RUNNING);
+    let (mut cluster, added) = objects(&quota("hard: {pods: 1}"), &two);
+    let [a, b] = &*added.pods else { panic!("two pods") };
+    let admission = &mut cluster.admission;
+    assert!(admission.admit(a).is_ok() && admission.admit(b).is_err());
+    // A pod that exists is not charged again.
+    assert!(admission.admit(a).is_ok() && admission.release(a) && !admission.release(a));
+    assert!(admission.admit(b).is_ok());
 }
 
 const LIMITS: &str = "---
