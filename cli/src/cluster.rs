@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use portolan::model::{
-    EventError, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template,
+    EventError, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template, Uid,
 };
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, Writer};
@@ -244,7 +244,7 @@ pub(crate) struct Added {
     pub(crate) pods: Vec<Pod>,
     /// The other objects.
     pub(crate) objects: Vec<Object>,
-    /// The controllers, which are also among those of the cluster.
+    /// The controllers, which are also the last ones of the cluster.
     pub(crate) controllers: Vec<PodController>,
     /// Facts about the pods that the scheduler does not read.
     pub(crate) facts: PodFacts,
@@ -284,6 +284,7 @@ pub(crate) fn contents_with(
         notes.push(format!("created {} that controllers lack", count(created, "pod")));
     }
     added.expand_in(&objects);
+    objects.admission.extend(&added.admission);
     notes.extend(smaller(&added.controllers, &objects.controllers));
     objects.controllers.extend_from_slice(&added.controllers);
     check_nodes(&objects, from, &intake)?;
@@ -341,9 +342,11 @@ fn smaller(added: &[PodController], of_cluster: &[PodController]) -> Vec<String>
         return Vec::new();
     }
     let key = |it: &PodController| (it.kind, it.namespace.clone(), it.name.clone());
-    let known: HashMap<_, usize> = of_cluster.iter().map(|it| (key(it), it.replicas)).collect();
+    let known: HashMap<_, _> = of_cluster.iter().map(|it| (key(it), it)).collect();
     let smaller = added.iter().filter_map(|it| {
-        let known = known.get(&key(it)).filter(|known| **known > it.replicas)?;
+        // A rollout changes the number of replicas, too.
+        let known = known.get(&key(it)).filter(|known| known.has_template_of(it))?.replicas;
+        let known = Some(known).filter(|known| *known > it.replicas)?;
         Some(format!(
             "{} has {known} replicas in the cluster: added files do not reduce them to {}, what-if --scale does",
             named(it),
@@ -391,6 +394,7 @@ impl Contents {
                 named(first)
             ));
         }
+        self.objects.admission.extend(&larger.admission);
         added.pods = larger.pods;
         added.objects.extend(larger.objects);
     }
@@ -463,6 +467,16 @@ impl Contents {
     /// Facts about the pods that the scheduler does not read.
     pub(crate) fn facts(&self) -> &PodFacts {
         &self.objects.facts
+    }
+
+    /// Decides whether new pods are admitted.
+    pub(crate) fn admission(&self) -> &portolan_k8s::Admission {
+        &self.objects.admission
+    }
+
+    /// The pods that controllers lack and create in steps.
+    pub(crate) fn created(&self) -> &HashSet<Uid> {
+        &self.objects.created
     }
 
     /// Computes the disruptions that budgets without a status allow, as the disruption

@@ -6,6 +6,7 @@ mod arguments;
 mod cluster;
 mod compare;
 mod conformance;
+mod creation;
 mod error;
 mod explain;
 mod files;

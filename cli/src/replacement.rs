@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use portolan::model::{Name, Pod};
-use portolan_k8s::{ControllerKind, PodController, Scaled, Scales};
+use portolan_k8s::{ControllerKind, Job, PodController, Scaled, Scales};
 
 /// When a pod that ends is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,16 +26,64 @@ pub(crate) struct Replacements {
     ordinals: HashMap<(Name, Name), Range<usize>>,
     /// The controllers that were deleted.
     removed: HashSet<Scaled>,
+    /// The jobs in the input, by namespace and name.
+    jobs: HashMap<(Name, Name), RunningJob>,
+    /// The jobs that have failed since [`Replacements::take_failed`].
+    failed: Vec<(Name, Name)>,
+}
+
+/// A job, and how often its pods have failed.
+#[derive(Clone)]
+struct RunningJob {
+    job: Job,
+    is_active: bool,
+    has_failed: bool,
+    of_index: HashMap<usize, u64>,
+}
+
+impl RunningJob {
+    /// Counts a pod that was disrupted (job_controller.go `syncJob`). Returns why no other pod replaces it, if none does.
+    fn disrupted(&mut self, index: Option<usize>) -> Option<&'static str> {
+        if self.job.fails_on_disruption {
+            self.has_failed = true;
+            return Some("the Job fails: podFailurePolicy");
+        }
+        if self.job.ignores_disruptions {
+            return None;
+        }
+        if let (Some(limit), Some(index)) = (self.job.backoff_limit_per_index, index) {
+            let failed = self.of_index.entry(index).or_default();
+            *failed += 1;
+            if *failed > limit {
+                return Some("the index of the Job fails: backoffLimitPerIndex is reached");
+            }
+        }
+        self.job.failed += 1;
+        self.has_failed = self.job.failed > self.job.backoff_limit;
+        self.has_failed.then_some("the Job fails: backoffLimit is reached")
+    }
 }
 
 impl Replacements {
     pub(crate) fn new(controllers: &[PodController]) -> Replacements {
         let sets = controllers.iter().filter(|it| it.kind == ControllerKind::StatefulSet);
         let sets = sets.map(|it| ((it.namespace.clone(), it.name.clone()), it.ordinals()));
+        let jobs = controllers.iter().filter(|it| it.kind == ControllerKind::Job);
+        let jobs = jobs.filter_map(|it| {
+            let job = RunningJob {
+                job: it.job.clone()?,
+                is_active: it.replicas > 0,
+                has_failed: false,
+                of_index: HashMap::new(),
+            };
+            Some(((it.namespace.clone(), it.name.clone()), job))
+        });
         Replacements {
             scales: Scales::of(controllers),
             ordinals: sets.collect(),
             removed: HashSet::new(),
+            jobs: jobs.collect(),
+            failed: Vec::new(),
         }
     }
 
@@ -51,6 +99,29 @@ impl Replacements {
     /// Deletes a controller.
     pub(crate) fn remove(&mut self, kind: &str, namespace: &Name, name: &Name) {
         self.removed.insert((kind.into(), namespace.clone(), name.clone()));
+    }
+
+    /// Counts a pod that was disrupted as a failure of its job. Returns when the controller of the pod replaces it.
+    pub(crate) fn disrupted(&mut self, pod: &Pod) -> Replacement {
+        let replacement = self.of(pod);
+        let owner = pod.template.owners.iter().find(|owner| owner.controller);
+        let Some(owner) = owner.filter(|owner| &*owner.kind == "Job") else { return replacement };
+        let key = (pod.namespace().clone(), owner.name.clone());
+        let Some(job) = self.jobs.get_mut(&key).filter(|_| replacement == Replacement::AtOnce)
+        else {
+            return replacement;
+        };
+        let index = pod.template.labels.get("batch.kubernetes.io/job-completion-index");
+        let why = job.disrupted(index.and_then(|index| index.parse().ok()));
+        if job.has_failed {
+            self.failed.push(key);
+        }
+        why.map_or(replacement, Replacement::Never)
+    }
+
+    /// The jobs that have failed since the last call, by namespace and name.
+    pub(crate) fn take_failed(&mut self) -> Vec<(Name, Name)> {
+        std::mem::take(&mut self.failed)
     }
 
     /// When the controller of the pod replaces it.
@@ -73,6 +144,13 @@ impl Replacements {
                     false => Replacement::Never("the controller has fewer pods"),
                 }
             }
+            "Job" => match self.jobs.get(&(template.namespace.clone(), owner.name.clone())) {
+                Some(job) if job.has_failed => Replacement::Never("its Job has failed"),
+                Some(job) if !job.is_active => {
+                    Replacement::Never("its Job is suspended or has finished")
+                }
+                _ => Replacement::AtOnce,
+            },
             // The next pod has the name of the old one, or runs on its node.
             "DaemonSet" => Replacement::WhenGone,
             _ => Replacement::AtOnce,

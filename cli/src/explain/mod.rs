@@ -31,7 +31,7 @@ use crate::intake::Intake;
 use crate::names::did_you_mean;
 use crate::policy::ConfigFile;
 use crate::text::line;
-use crate::{arguments, cluster, input, print};
+use crate::{arguments, cluster, creation, input, print};
 
 use changes::Changes;
 use schedulers::{Schedulers, Why};
@@ -96,6 +96,8 @@ struct Explained<'a> {
     trial: Trial<'a>,
     /// The node of a pod that is placed.
     placed: Option<Placed>,
+    /// Why the pod never runs on the node that it names, if it does not.
+    never_runs: Option<String>,
     /// Why the pod is not scheduled now.
     why: Option<Why>,
     preemption: Option<Preemption>,
@@ -178,6 +180,7 @@ fn explain(
 ) -> Result<(), Failure> {
     let cluster::Loaded { writer, pending, controllers, facts, mut notes, intake } = loaded;
     let mut fork = writer.cluster().fork();
+    let names_node = pod.node_name.is_some();
     let placed = take_out(&mut fork, &pod, |uid| facts.has_started(uid))?;
     // Evaluate the spec, not the current node.
     let deletion_time = pod.deletion_time.filter(|_| placed.is_none());
@@ -216,8 +219,19 @@ fn explain(
         }
     };
     let preemption = why.as_ref().and_then(|why| preemption(trial, &why.nomination));
-    let explained =
-        Explained { trial, placed, why, preemption, evaluation, changes, facts, notes, intake };
+    let never_runs = names_node.then(|| creation::unbound_claim(&pod, &fork)).flatten();
+    let explained = Explained {
+        trial,
+        placed,
+        never_runs,
+        why,
+        preemption,
+        evaluation,
+        changes,
+        facts,
+        notes,
+        intake,
+    };
     print(&match arguments.output {
         Form::Table => report::table(&explained, only.is_some()),
         Form::Json => export::json(&explained).to_string(),

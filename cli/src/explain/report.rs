@@ -132,6 +132,12 @@ fn preemption(preemption: &Preemption) -> String {
 /// The answer in one line.
 pub(super) fn headline(explained: &Explained<'_>) -> String {
     let fits = fits(explained);
+    if let Some(why) = &explained.never_runs {
+        return format!(
+            "{why}; as if it were pending: {}",
+            not_evaluated(explained).unwrap_or(fits)
+        );
+    }
     if let Some(Placed { node, has_started, is_deleting }) = &explained.placed {
         let state = match (is_deleting, has_started) {
             (true, _) => "is being deleted on",

@@ -12,9 +12,10 @@ use portolan::log::Event;
 use portolan::model::{Name, Pod, Timestamp, Uid};
 use portolan::scheduler::Profiles;
 
+use crate::creation::Creation;
 use crate::error::Failure;
 use crate::replacement::Replacement;
-use crate::simulation::{Observer, Rejection, Simulation, refused};
+use crate::simulation::{Observer, Rejection, Simulation, closed, refused};
 use crate::text::count;
 
 use super::meter::Waiting;
@@ -48,6 +49,7 @@ struct Record<'r, 'w> {
     /// The arrival time and the duration of each pod; empty in fill mode.
     times: Vec<(Timestamp, Duration)>,
     ends: BinaryHeap<Reverse<(Timestamp, usize, u32)>>,
+    creation: Creation,
 }
 
 pub(super) fn run(
@@ -69,6 +71,7 @@ pub(super) fn run(
         pods,
         times: Vec::new(),
         ends: BinaryHeap::new(),
+        creation: workload.creation.clone(),
         replay,
     };
     let mut queued = Queued { simulation, frameworks, record };
@@ -96,7 +99,7 @@ impl Queued<'_, '_> {
     fn fill(&mut self) -> Result<(), Failure> {
         for at in 0..self.record.replay.workload.arrivals.len() {
             self.arrive(at)?;
-            self.simulation.settle(&mut self.record)?;
+            self.settle()?;
             self.sample((at + 1) as f64);
         }
         self.simulation.expire_permits(&mut self.record)
@@ -125,13 +128,13 @@ impl Queued<'_, '_> {
                 self.record.ends.pop();
                 self.end(at, run)?;
             }
-            self.simulation.settle(&mut self.record)?;
+            self.settle()?;
             while let Some(at) =
                 arrivals.next_if(|at| self.record.times[*at].0 <= self.simulation.now)
             {
                 self.arrive(at)?;
             }
-            self.simulation.settle(&mut self.record)?;
+            self.settle()?;
             let elapsed = self.simulation.now.since(start);
             self.record.replay.outcome.duration = Some(elapsed.as_secs_f64());
             if until.is_none() {
@@ -152,18 +155,48 @@ impl Queued<'_, '_> {
 
     fn arrive(&mut self, at: usize) -> Result<(), Failure> {
         self.record.replay.bar.inc(1);
-        self.simulation.arrive(self.record.pods[at])
+        self.create(at)
+    }
+
+    /// Adds a pod to the queue, unless its controller does not create it yet or the API server refuses it.
+    fn create(&mut self, at: usize) -> Result<(), Failure> {
+        let Record { creation, histories, pods, .. } = &mut self.record;
+        let reader = self.simulation.engine.reader().map_err(closed)?;
+        match creation.create(pods[at], false, || reader.snapshot()) {
+            Ok(pod) => self.simulation.arrive(&pod),
+            Err(why) => {
+                histories[at].reasons = vec![why];
+                Ok(())
+            }
+        }
+    }
+
+    /// Schedules pods, and creates those that waited for others, until nothing is left to do at this moment.
+    fn settle(&mut self) -> Result<(), Failure> {
+        loop {
+            self.simulation.settle(&mut self.record)?;
+            let ready = self.record.creation.take_ready();
+            if ready.is_empty() {
+                return Ok(());
+            }
+            for pod in ready {
+                if let Some(at) = self.record.by_uid.get(&pod.uid).copied() {
+                    self.create(at)?;
+                }
+            }
+        }
     }
 
     /// Ends a pod, unless it was placed again since this end was planned.
     fn end(&mut self, at: usize, run: u32) -> Result<(), Failure> {
-        let Record { replay, pods, histories, .. } = &mut self.record;
+        let Record { replay, pods, histories, creation, .. } = &mut self.record;
         let history = &mut histories[at];
         if history.runs != run {
             return Ok(());
         }
         let Some(node) = history.node.take() else { return Ok(()) };
         history.has_ended = true;
+        creation.is_gone(pods[at]);
         if let Some(fate) = replay.outcome.fates.get_mut(at) {
             fate.ended = Some(seconds(self.simulation.now));
         }
@@ -235,6 +268,7 @@ impl Observer for Record<'_, '_> {
 
     fn placed(&mut self, pod: &Pod, node: &Name, now: Timestamp) {
         let Some(at) = self.by_uid.get(&pod.uid).copied() else { return };
+        self.creation.runs(pod, node);
         let history = &mut self.histories[at];
         history.runs += 1;
         history.reasons.clear();
@@ -274,6 +308,7 @@ impl Observer for Record<'_, '_> {
             if let Some(node) = self.histories[at].node.take() {
                 self.replay.meter.remove_pod(self.pods[at], &node);
             }
+            self.creation.stops(pod);
             *self.replay.outcome.preempted.get_or_insert(0) += 1;
         }
         Replacement::AtOnce

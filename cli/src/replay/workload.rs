@@ -7,6 +7,7 @@ use std::time::Duration;
 use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
 
 use crate::cluster::{duplicate_node, duplicate_pod, reader};
+use crate::creation::Creation;
 use crate::error::Failure;
 use crate::files::Wrong;
 use crate::files::openb::{self, Arrival, Priorities};
@@ -27,6 +28,8 @@ pub(crate) struct Workload {
     /// Pods placed before the replay.
     pub(crate) placed: Vec<Pod>,
     pub(crate) arrivals: Vec<Arrival>,
+    /// The order and the admission of the pods that controllers create.
+    pub(super) creation: Creation,
     /// Notes about the input for the reader of the result.
     pub(crate) notes: Vec<String>,
     /// The objects that were read and ignored.
@@ -40,7 +43,8 @@ impl Workload {
     pub(super) fn needs_queue(&self) -> bool {
         let pods = || self.placed.iter().chain(self.arrivals.iter().map(|arrival| &arrival.pod));
         let first = pods().next().map(|pod| pod.template.priority);
-        pods().any(|pod| Some(pod.template.priority) != first || pod.group().is_some())
+        self.creation.is_needed()
+            || pods().any(|pod| Some(pod.template.priority) != first || pod.group().is_some())
             || self.arrivals.iter().any(|arrival| depends_on_others(&arrival.pod))
     }
 
@@ -233,6 +237,10 @@ impl Kubernetes<'_> {
             None => cluster.nodes.clone_from(&workload.nodes),
         }
         let expanded = added.expand_in(&cluster);
+        cluster.admission.extend(&added.admission);
+        let admission = std::mem::take(&mut cluster.admission);
+        let created = std::mem::take(&mut added.created);
+        workload.creation = Creation::new(&added.controllers, admission, created);
         if expanded > 0 {
             workload.notes.push(format!("created {} from controllers", count(expanded, "pod")));
         }
@@ -262,6 +270,11 @@ impl Kubernetes<'_> {
                 let is_trace = source.mode == Mode::Timed && times.is_some();
                 let deletion_time = pod.deletion_time.filter(|_| !is_trace);
                 workload.arrivals.push(Arrival { pod: Pod { deletion_time, ..pod }, times });
+            }
+        }
+        for pod in &workload.placed {
+            if let Some(node) = pod.placed_on() {
+                workload.creation.runs(pod, node);
             }
         }
         workload.objects.extend(cluster.objects);

@@ -11,6 +11,7 @@ use super::consolidate::Consolidation;
 use super::difference::{Effects, Row, own};
 use super::drain::BudgetUse;
 use super::each::Failures;
+use super::rollout::Rollout;
 use super::upgrade::Upgrade;
 
 /// The result of the simulation.
@@ -31,6 +32,11 @@ pub(super) struct Answer {
     pub(super) removed: Vec<(Pod, Option<Name>)>,
     pub(super) failed: Vec<Name>,
     pub(super) scaled: Vec<Scaled>,
+    pub(super) rollouts: Vec<Rollout>,
+    /// Whether the cluster has all pods of the controllers of the question.
+    pub(super) is_idle: bool,
+    /// Parts of the input that change pods and are not simulated.
+    pub(super) unsimulated: Vec<String>,
     pub(super) upgrade: Option<Upgrade>,
     /// The budgets that drains waited for or were blocked by.
     pub(super) budgets: BTreeMap<String, BudgetUse>,
@@ -112,6 +118,9 @@ impl Answer {
             let is_lossless = self.is_loss_accepted || own(&effects.lost).next().is_none();
             effects.blocked.is_empty() && own(&effects.unplaced).next().is_none() && is_lossless
         };
+        if self.rollouts.iter().any(Rollout::hangs) {
+            return false;
+        }
         let is_outage = self.later.as_ref().is_some_and(|(later, _)| later.is_outage());
         let is_each_ok = self.each.as_ref().is_none_or(Failures::is_ok);
         is_ok(self.last()) && (!is_outage || is_ok(&self.now)) && is_each_ok
@@ -124,8 +133,25 @@ impl Answer {
         own(&self.now.unplaced).filter(|row| !still.contains(&row.pod.uid)).collect()
     }
 
-    /// The first line.
+    /// The first line: rollouts that do not end, the pods, and what is not simulated.
     pub(super) fn headline(&self) -> String {
+        let mut clauses: Vec<String> = self.rollouts.iter().filter_map(Rollout::problem).collect();
+        let pods = self.pods();
+        match pods.starts_with(ALL) {
+            true if self.is_idle => clauses.push(IDLE.to_owned()),
+            // Nothing says that the pods of a rollout can be placed that were not tried.
+            true if !clauses.is_empty() && own(&self.last().placed).next().is_none() => {}
+            true if self.rollouts.iter().any(Rollout::hangs) => {}
+            _ => clauses.push(pods),
+        }
+        if !self.unsimulated.is_empty() {
+            clauses.push(format!("not simulated: {}", self.unsimulated.join(", ")));
+        }
+        clauses.join("; ")
+    }
+
+    /// The pods that the change harms, or that it harms none.
+    fn pods(&self) -> String {
         let text = |effects: &Effects| {
             problems(effects).unwrap_or_else(|| format!("{ALL}{}", exceptions(effects)))
         };
@@ -155,17 +181,22 @@ impl Answer {
 }
 
 const ALL: &str = "all pods can be placed";
+const IDLE: &str = "no pods to place: the cluster has all pods of these controllers";
 
 /// The pods that the change harms.
 fn problems(effects: &Effects) -> Option<String> {
     let parts = [
         (effects.blocked.len(), "blocked"),
-        (own(&effects.unplaced).count(), "unschedulable"),
+        (own(&effects.unplaced).filter(|row| row.is_created).count(), "unschedulable"),
+        (own(&effects.unplaced).filter(|row| !row.is_created).count(), "not created"),
         (own(&effects.lost).count(), "lost"),
     ];
     let parts = parts.into_iter().filter(|(pods, _)| *pods > 0);
     let parts: Vec<String> =
         parts.map(|(pods, what)| format!("{} {what}", count(pods, "pod"))).collect();
+    let jobs =
+        (effects.failed_jobs > 0).then(|| format!("{} failed", count(effects.failed_jobs, "job")));
+    let parts: Vec<String> = parts.into_iter().chain(jobs).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 

@@ -14,6 +14,7 @@ use crate::error::Failure;
 use crate::simulation::{Simulation, closed, event, refused};
 
 use super::record::Record;
+use super::settle;
 
 /// The pods that are set aside, in the order in which they were rejected.
 #[derive(Default)]
@@ -49,10 +50,11 @@ impl Aside {
         simulation: &mut Simulation,
         record: &mut Record,
     ) -> Result<(), Failure> {
-        for pod in self.0.drain(..) {
+        // A pod has ended by now if its job has failed.
+        for pod in self.0.drain(..).filter(|pod| !record.has_ended(&pod.uid)) {
             simulation.arrive(&pod)?;
         }
-        simulation.settle(record)
+        settle(simulation, record)
     }
 }
 

@@ -9,6 +9,8 @@ use crate::error::Failure;
 use crate::simulation::{Simulation, closed, event};
 use crate::text::count;
 
+use crate::creation::unbound_claim;
+
 use super::key;
 use super::record::Record;
 
@@ -42,13 +44,17 @@ pub(super) fn add(
             continue;
         }
         record.arrives(&pod, None);
+        if let Some(why) = unbound_claim(&pod, now) {
+            record.is_refused(&pod.uid, why);
+            continue;
+        }
         if let Some(why) = refused_by_kubelet(&pod, node, now, record) {
             record.is_refused(&pod.uid, why);
             continue;
         }
         let put = event(&simulation.engine, Event::add_pod(pod.clone()))?;
         put.map_err(|error| Failure::Refused { object: format!("pod {}", key(&pod)), error })?;
-        record.runs(&pod.uid);
+        record.runs(&pod, node);
     }
     if let [(pod, node), others @ ..] = &*foreign {
         let others = match others.len() {

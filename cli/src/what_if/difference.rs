@@ -32,6 +32,8 @@ pub(super) enum State {
     On(Name),
     /// The pod has no node, and why.
     Waits(String),
+    /// The pod is not created, and why.
+    Uncreated(String),
     /// The pod was on this node and is not recreated, and why it ended.
     Lost(Name, String),
     /// The pod was deleted.
@@ -55,6 +57,8 @@ pub(super) struct Row {
     pub(super) from: Option<Name>,
     pub(super) to: Option<Name>,
     pub(super) why: String,
+    /// Whether the pod exists, or is not created.
+    pub(super) is_created: bool,
     /// Whether the same happens without the change.
     pub(super) without_change: bool,
 }
@@ -75,6 +79,8 @@ pub(super) struct Effects {
     pub(super) pending: Vec<Row>,
     /// Pods that are being deleted before they had a node.
     pub(super) skipped: Vec<Row>,
+    /// The number of jobs that fail because of pods that ended.
+    pub(super) failed_jobs: usize,
 }
 
 /// The rows of the change itself.
@@ -130,7 +136,8 @@ impl Effects {
         let Pair { fate, without, with, is_restarted } = pair;
         let row = |from: Option<Name>, why: String, without_change: bool| {
             let pod = fate.pod.clone();
-            Row { pod, from, to: None, why, without_change }
+            let is_created = !matches!(fate.state, State::Uncreated(_));
+            Row { pod, from, to: None, why, is_created, without_change }
         };
         let was = match &without {
             Some(State::On(node)) => Some(node.clone()),
@@ -148,11 +155,16 @@ impl Effects {
                 };
                 self.placed.push(Row { to: Some(to), ..row });
             }
-            (Some(State::Waits(_) | State::Lost(..)), State::Waits(why)) => match &fate.start {
+            (
+                Some(State::Waits(_) | State::Uncreated(_) | State::Lost(..)),
+                State::Waits(why) | State::Uncreated(why),
+            ) => match &fate.start {
                 None => self.pending.push(row(None, why, true)),
                 Some(start) => self.unplaced.push(row(Some(start.clone()), why, true)),
             },
-            (_, State::Waits(why)) => self.unplaced.push(row(was, why, false)),
+            (_, State::Waits(why) | State::Uncreated(why)) => {
+                self.unplaced.push(row(was, why, false))
+            }
             (without, State::Lost(from, why)) => {
                 let without_change = matches!(without, Some(State::Lost(..)));
                 self.lost.push(row(Some(from), why, without_change));
@@ -176,7 +188,7 @@ fn interchangeable(pod: &Pod) -> Option<&Template> {
 fn place(state: &State) -> Option<Option<&Name>> {
     match state {
         State::On(node) => Some(Some(node)),
-        State::Waits(_) => Some(None),
+        State::Waits(_) | State::Uncreated(_) => Some(None),
         _ => None,
     }
 }
@@ -239,7 +251,8 @@ fn preempted(without: &Outcome, with: &Outcome) -> Vec<Row> {
         let Preempted { from, by } = fate.preempted.clone()?;
         let is_known = without.get(&fate.pod.uid).is_some_and(|it| it.preempted.is_some());
         let (from, why) = (Some(from), by);
-        let row = Row { pod: fate.pod.clone(), from, to: None, why, without_change: is_known };
+        let pod = fate.pod.clone();
+        let row = Row { pod, from, to: None, why, is_created: true, without_change: is_known };
         if let Some(left) = interchangeable(&fate.pod).and_then(|it| left.get_mut(it))
             && is_known
         {

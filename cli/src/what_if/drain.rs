@@ -19,7 +19,7 @@ use super::answer::{Answer, Drained};
 use super::aside::Aside;
 use super::budgets::{Limits, Refused};
 use super::record::{End, Record};
-use super::{Blocked, enter, key};
+use super::{Blocked, enter, groups, key, settle};
 
 /// The outcome of a node's drain.
 #[derive(Default)]
@@ -209,20 +209,22 @@ impl<'c> Drains<'c> {
                 let gone = event(&simulation.engine, Event::remove_pod(pod))?;
                 gone.map_err(|error| refused(pod, error))?;
             }
-            for pod in going {
+            let ended = groups::with_groups(going.clone(), simulation, record)?;
+            self.evicted.extend(going);
+            for pod in ended {
+                let node = pod.node_name.as_ref().unwrap_or(node);
                 let preemptions = record.preemptions;
-                match record.replacements.of(&pod) {
+                match record.replacements.disrupted(&pod) {
                     Replacement::Never(why) => {
                         let end = End::Lost(node.clone(), format!("evicted, {why}"));
                         record.ends(&pod, Some(node), end);
-                        simulation.settle(record)?;
+                        settle(simulation, record)?;
                     }
                     _ => enter(simulation, record, &recreated(pod.clone()), Some(node))?,
                 }
                 if record.preemptions > preemptions {
                     self.aside.put_back(simulation, record)?;
                 }
-                self.evicted.push(pod);
             }
             simulation.expire_permits(record)?;
         }

@@ -12,6 +12,7 @@ use portolan::model::{LabelSelector, Node, Object, ObjectKind, Pod};
 use portolan::{Cluster, Writer};
 use portolan_k8s::PodFacts;
 
+use crate::creation::Creation;
 use crate::error::Failure;
 use crate::policy;
 use crate::replacement::Replacements;
@@ -65,6 +66,7 @@ pub(super) struct Base<'q> {
     placed: Vec<Arc<Pod>>,
     pending: Vec<Pod>,
     replacements: Replacements,
+    creation: Creation,
 }
 
 impl<'q> Base<'q> {
@@ -88,8 +90,9 @@ impl<'q> Base<'q> {
             objects: ObjectKind::ALL.into_iter().flat_map(of_kind).collect(),
             nodes: cluster.nodes().filter_map(|info| info.node().cloned()).collect(),
             placed: pods.map(|pod| Arc::new(pod.to_pod())).collect(),
-            pending: record.waiting().cloned().collect(),
+            pending: record.waiting().chain(record.uncreated()).cloned().collect(),
             replacements: record.replacements.clone(),
+            creation: record.creation.restarted(),
         }
     }
 
@@ -159,8 +162,8 @@ impl<'q> Base<'q> {
             writer.publish();
             Ok(self.pending.clone())
         };
-        let replacements = self.replacements.clone();
-        let mut start = Start::with(self.arguments, self.config, replacements, put, None)?;
+        let controllers = |_: &Cluster| (self.replacements.clone(), self.creation.clone());
+        let mut start = Start::with(self.arguments, self.config, controllers, put, None)?;
         start.settle()?;
         start.record.begin_change();
         Ok(start)

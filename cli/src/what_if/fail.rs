@@ -26,7 +26,7 @@ use crate::simulation::{Simulation, closed, event, refused};
 
 use super::drain::{known, once, update};
 use super::record::{End, Record};
-use super::{enter, key};
+use super::{enter, groups, key, settle};
 
 /// The taint of the node lifecycle controller.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -62,7 +62,11 @@ pub(super) fn fail(
             let stays = facts.stays_on_failed_node(&pod.uid);
             let on = Some(&node.name);
             failed.remaining.insert(pod.uid.clone());
-            match record.replacements.of(&pod) {
+            let replacement = match pod.deletion_time {
+                Some(_) => record.replacements.of(&pod),
+                None => record.replacements.disrupted(&pod),
+            };
+            match replacement {
                 // The object of a pod that is being deleted is gone with the Node.
                 Replacement::WhenGone if pod.deletion_time.is_some() && !is_of_node(&pod) => {
                     failed.waiting.push((pod, node.name.clone()));
@@ -150,15 +154,20 @@ impl Failed {
         record: &mut Record,
     ) -> Result<(), Failure> {
         remove_nodes(&self.nodes, simulation, record)?;
+        let mut ended = Vec::new();
         for (pod, node) in self.waiting {
             match record.replacements.of(&pod) {
                 Replacement::Never(why) => {
                     record.ends(&pod, Some(&node), End::Lost(node.clone(), why.to_owned()));
                 }
-                _ => enter(simulation, record, &recreated(pod), Some(&node))?,
+                _ => ended.push(Pod { node_name: Some(node), ..pod }),
             }
         }
-        simulation.settle(record)?;
+        for pod in groups::with_groups(ended, simulation, record)? {
+            let node = pod.node_name.clone();
+            enter(simulation, record, &recreated(pod), node.as_ref())?;
+        }
+        settle(simulation, record)?;
         simulation.expire_permits(record)
     }
 }

@@ -24,10 +24,12 @@ mod each;
 mod fail;
 #[cfg(test)]
 mod failure_tests;
+mod groups;
 mod model;
 mod nodes;
 mod record;
 mod report;
+mod rollout;
 mod rows;
 mod scale;
 mod start;
@@ -41,7 +43,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use portolan::log::Event;
-use portolan::model::{Name, Pod};
+use portolan::model::{Name, Pod, Template};
 use portolan::scheduler::WhatIf;
 use portolan::scheduler::drain::{DrainOptions, Stays};
 use portolan::{Cluster, Snapshot};
@@ -51,7 +53,7 @@ use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
 use crate::policy::{self, ConfigFile};
 use crate::selection::{Nodes, Selection};
-use crate::simulation::{Simulation, closed, event};
+use crate::simulation::{Simulation, closed, event, refused};
 use crate::targets::{self, Finder, Reference, Removal, Scale};
 use crate::text::count;
 use crate::{Output, arguments, cluster, print, terminal};
@@ -241,6 +243,10 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
     let mut answer = Answer { notes, intake, ..Answer::default() };
     answer.notes.append(&mut start.notes);
+    answer.unsimulated = unsimulated(contents.controllers());
+    if arguments.fit_more.is_some() && !contents.admission().is_empty() {
+        answer.unsimulated.push("limit ranges and quotas of --fit-more".to_owned());
+    }
     let question = Question { arguments, config: &config, contents: &contents, without: &without };
     let changed = question.change(&mut start, added, &mut answer)?;
     start.warn(arguments, &mut answer);
@@ -259,6 +265,15 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     }
     metrics::write(sink)?;
     Ok(answer)
+}
+
+/// The fields that change the pods of these controllers and are not simulated.
+fn unsimulated(controllers: &[PodController]) -> Vec<String> {
+    let fields = controllers.iter().filter_map(|it| {
+        let owner = it.owners.iter().find(|owner| owner.controller)?;
+        Some(format!("{} of {} {}/{}", it.unsimulated?, owner.kind, it.namespace, owner.name))
+    });
+    fields.collect::<std::collections::BTreeSet<String>>().into_iter().collect()
 }
 
 /// What becomes of the cluster without the change: now, and when the pods that are being deleted have ended.
@@ -336,6 +351,7 @@ impl<'q> Question<'q> {
         let now = reader.snapshot();
         answer.now = Effects::between(&without[0], &record.outcome(&now));
         answer.now.blocked = blocked;
+        answer.now.failed_jobs = record.failed_jobs.len();
         if let Some(domain) = arguments.each {
             let base = Base::new(arguments, config, facts, &now, record);
             answer.each = Some(base.each(domain)?);
@@ -353,6 +369,7 @@ impl<'q> Question<'q> {
             }
             let mut effects = Effects::between(&without[1], &record.outcome(reader.refresh()));
             effects.blocked = blocked;
+            effects.failed_jobs = start.record.failed_jobs.len();
             answer.later = Some((later, effects));
         }
         answer.upgrade = upgraded;
@@ -430,12 +447,29 @@ impl<'q> Question<'q> {
             let claims = count(bound, "new claim");
             answer.notes.push(format!("bound {claims} to volumes, as the cluster would at once"));
         }
-        for object in added.objects {
+        for object in std::mem::take(&mut added.objects) {
             let name = format!("{} {}", object.kind().as_str(), object.name());
             let put = event(&simulation.engine, Event::put_object(object))?;
             put.map_err(|error| Failure::Refused { object: name, error })?;
         }
+        rollout::run(self.contents, &mut added, simulation, record, answer)?;
+        answer.is_idle = self.changes_nothing_else()
+            && added.pods.is_empty()
+            && answer.rollouts.is_empty()
+            && !added.controllers.is_empty();
         self.add_pods(added.pods, simulation, record, answer)
+    }
+
+    /// Whether added files are the only change of the question.
+    fn changes_nothing_else(&self) -> bool {
+        let Arguments {
+            drain, selector, fail_node, fail_zone, remove, scale, upgrade, add, ..
+        } = self.arguments;
+        drain.is_empty()
+            && fail_node.is_empty()
+            && fail_zone.is_empty()
+            && (remove.is_empty() && scale.is_empty() && add.is_empty())
+            && (selector.is_none() && upgrade.is_none())
     }
 
     fn add_pods(
@@ -445,6 +479,7 @@ impl<'q> Question<'q> {
         record: &mut Record,
         answer: &mut Answer,
     ) -> Result<(), Failure> {
+        record.creation.expect(&pods);
         record.refuse_known(&pods, &self.contents.files(), &simulation.engine)?;
         let free = bound::add(pods, simulation, record, &mut answer.notes)?;
         arrive(simulation, record, &free)
@@ -484,8 +519,8 @@ fn key(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace(), pod.name)
 }
 
-/// Adds a pod that has left a node, or is new, to the queue, and settles its effects. A pod that is being deleted is not
-/// scheduled (schedule_one.go `skipPodSchedule`).
+/// Creates a pod that is new, or has left a node, and settles its effects. A pod that is being deleted is not scheduled
+/// (schedule_one.go `skipPodSchedule`).
 fn enter(
     simulation: &mut Simulation,
     record: &mut Record,
@@ -496,11 +531,80 @@ fn enter(
         record.ends(pod, None, End::Skipped);
         return Ok(());
     }
-    record.arrives(pod, from);
-    if record.is_scheduled(pod) {
-        simulation.arrive(pod)?;
+    create(simulation, record, pod, from)?;
+    settle(simulation, record)
+}
+
+/// Adds a pod to the queue, unless its controller does not create it yet or the API server refuses it.
+fn create(
+    simulation: &mut Simulation,
+    record: &mut Record,
+    pod: &Pod,
+    from: Option<&Name>,
+) -> Result<(), Failure> {
+    let reader = simulation.engine.reader().map_err(closed)?;
+    match record.creation.create(pod, from.is_some(), || reader.snapshot()) {
+        Ok(pod) => {
+            record.arrives(&pod, from);
+            if record.is_scheduled(&pod) {
+                simulation.arrive(&pod)?;
+            }
+        }
+        Err(why) => record.ends(pod, from, End::Uncreated(why)),
     }
-    simulation.settle(record)
+    Ok(())
+}
+
+/// Schedules pods, ends the pods of jobs that have failed, and creates pods that waited for others, until nothing is left
+/// to do at this moment.
+fn settle(simulation: &mut Simulation, record: &mut Record) -> Result<(), Failure> {
+    loop {
+        simulation.settle(record)?;
+        let failed = record.replacements.take_failed();
+        let ready = record.creation.take_ready();
+        if failed.is_empty() && ready.is_empty() {
+            return Ok(());
+        }
+        for job in failed {
+            end_job(&job, simulation, record)?;
+            record.failed_jobs.push(job);
+        }
+        for pod in ready {
+            create(simulation, record, &pod, None)?;
+        }
+    }
+}
+
+/// Ends the pods of a job that has failed, as its controller does.
+fn end_job(
+    (namespace, name): &(Name, Name),
+    simulation: &mut Simulation,
+    record: &mut Record,
+) -> Result<(), Failure> {
+    let is_of_job = |template: &Template| {
+        let mut owners = template.owners.iter().filter(|owner| owner.controller);
+        template.namespace == *namespace
+            && owners.any(|owner| &*owner.kind == "Job" && owner.name == *name)
+    };
+    let now = simulation.engine.reader().map_err(closed)?.snapshot();
+    let placed = now.nodes().flat_map(|node| node.pods()).filter(|it| is_of_job(it.template()));
+    let placed: Vec<Pod> = placed.map(|pod| pod.to_pod()).collect();
+    let others = record.waiting().chain(record.uncreated());
+    let others: Vec<Pod> = others.filter(|pod| is_of_job(&pod.template)).cloned().collect();
+    for pod in placed {
+        let gone = event(&simulation.engine, Event::remove_pod(&pod))?;
+        gone.map_err(|error| refused(&pod, error))?;
+        let node = pod.node_name.clone().unwrap_or_default();
+        record.ends(&pod, Some(&node), End::Lost(node.clone(), "its Job fails".to_owned()));
+    }
+    for pod in others {
+        if simulation.queue.with(|queue, _| queue.get(&pod.uid).is_some()) {
+            let gone = event(&simulation.engine, Event::RemovePending(pod.uid.clone()))?;
+            gone.map_err(|error| refused(&pod, error))?;
+        }
+        record.ends(&pod, None, End::Deleted);
+    }
+    Ok(())
 }
 
 /// Adds pods one after the other, as a replay does, and settles their effects.

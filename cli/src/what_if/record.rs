@@ -11,6 +11,7 @@ use portolan::scheduler::Profiles;
 use portolan::{Cluster, Engine};
 
 use crate::cluster;
+use crate::creation::Creation;
 use crate::error::Failure;
 use crate::policy;
 use crate::replacement::{Replacement, Replacements};
@@ -24,6 +25,9 @@ use super::key;
 pub(super) struct Record {
     pub(super) profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>,
     pub(super) replacements: Replacements,
+    pub(super) creation: Creation,
+    /// The jobs that have failed because of pods that ended.
+    pub(super) failed_jobs: Vec<(Name, Name)>,
     pods: Vec<History>,
     by_uid: HashMap<Uid, usize>,
     /// The pods that have no node and wait for one.
@@ -73,16 +77,21 @@ pub(super) enum End {
     Unreachable(String),
     /// The pod was being deleted before it had a node.
     Skipped,
+    /// The pod is not created, and why.
+    Uncreated(String),
 }
 
 impl Record {
     pub(super) fn new(
         profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>,
         replacements: Replacements,
+        creation: Creation,
     ) -> Record {
         Record {
             profiles,
             replacements,
+            creation,
+            failed_jobs: Vec::new(),
             pods: Vec::new(),
             by_uid: HashMap::new(),
             waiting: BTreeSet::new(),
@@ -120,6 +129,9 @@ impl Record {
     fn leaves(&mut self, pod: &Pod, from: Option<&Name>) -> usize {
         let was_known = self.by_uid.contains_key(&pod.uid);
         let at = self.history(pod, from);
+        if from.is_some() {
+            self.creation.stops(pod);
+        }
         if from.is_some() && self.pods[at].end.is_none() && pod.deletion_time.is_none() {
             let (uid, template) = (pod.uid.clone(), pod.template.clone());
             self.changes.push(Change::Ended { uid, was_known, template });
@@ -130,6 +142,7 @@ impl Record {
     /// Records a pod that enters the queue, after it has left a node or for the first time.
     pub(super) fn arrives(&mut self, pod: &Pod, from: Option<&Name>) {
         let at = self.leaves(pod, from);
+        self.pods[at].pod = Pod { node_name: None, ..pod.clone() };
         self.pods[at].end = None;
         self.pods[at].restarts += usize::from(from.is_some());
         self.waiting.insert(at);
@@ -138,6 +151,10 @@ impl Record {
     /// Records that a pod has left its node, or the queue, and is not recreated now.
     pub(super) fn ends(&mut self, pod: &Pod, from: Option<&Name>, end: End) {
         let at = self.leaves(pod, from);
+        if matches!(end, End::Deleted | End::Lost(..)) {
+            self.creation.is_gone(pod);
+            self.creation.forget(pod);
+        }
         self.pods[at].end = Some(end);
         self.waiting.remove(&at);
     }
@@ -154,12 +171,26 @@ impl Record {
 
     /// Whether the pod has ended, although it may still be on its node.
     pub(super) fn has_ended(&self, uid: &Uid) -> bool {
-        self.by_uid.get(uid).is_some_and(|at| self.pods[*at].end.is_some())
+        let end = self.by_uid.get(uid).and_then(|at| self.pods[*at].end.as_ref());
+        end.is_some_and(|end| !matches!(end, End::Uncreated(_)))
+    }
+
+    /// The pods that are not created.
+    pub(super) fn uncreated(&self) -> impl Iterator<Item = &Pod> {
+        let uncreated = |it: &&History| matches!(it.end, Some(End::Uncreated(_)));
+        self.pods.iter().filter(uncreated).map(|history| &history.pod)
+    }
+
+    /// Whether the pod is not created.
+    pub(super) fn is_uncreated(&self, uid: &Uid) -> bool {
+        let end = self.by_uid.get(uid).and_then(|at| self.pods[*at].end.as_ref());
+        matches!(end, Some(End::Uncreated(_)))
     }
 
     /// Records that a pod runs without a scheduler.
-    pub(super) fn runs(&mut self, uid: &Uid) {
-        if let Some(at) = self.by_uid.get(uid).copied() {
+    pub(super) fn runs(&mut self, pod: &Pod, node: &Name) {
+        self.creation.runs(pod, node);
+        if let Some(at) = self.by_uid.get(&pod.uid).copied() {
             self.pods[at].why = None;
             self.waiting.remove(&at);
             self.changes.push(Change::Placed(self.pods[at].pod.template.clone()));
@@ -195,7 +226,7 @@ impl Record {
         now: &'r Cluster,
     ) -> impl Iterator<Item = Candidate<'r>> {
         let placed = now.nodes().flat_map(|node| node.pods()).map(Candidate::Placed);
-        placed.chain(self.waiting().map(Candidate::Waiting))
+        placed.chain(self.waiting().chain(self.uncreated()).map(Candidate::Waiting))
     }
 
     /// Records that the change begins.
@@ -219,7 +250,8 @@ impl Record {
         let mut names = std::collections::HashSet::new();
         let placed = now.nodes().flat_map(|node| node.pods());
         names.extend(placed.map(|pod| (pod.namespace().clone(), pod.name().to_owned())));
-        let known = self.pods.iter().filter(|it| it.end.is_none()).map(|it| &it.pod);
+        let is_known = |it: &&History| matches!(it.end, None | Some(End::Uncreated(_)));
+        let known = self.pods.iter().filter(is_known).map(|it| &it.pod);
         names.extend(known.map(|pod| (pod.namespace().clone(), pod.name.to_string())));
         for pod in pods {
             if !names.insert((pod.namespace().clone(), pod.name.to_string())) {
@@ -239,6 +271,7 @@ impl Record {
                 Some(End::Lost(from, how)) => State::Lost(from.clone(), how.clone()),
                 Some(End::Unreachable(why)) => State::Waits(why.clone()),
                 Some(End::Skipped) => State::Skipped,
+                Some(End::Uncreated(why)) => State::Uncreated(why.clone()),
                 None => match on() {
                     Some(node) => State::On(node),
                     None => State::Waits(why.clone().unwrap_or_else(|| self.why_untried(pod))),
@@ -248,6 +281,17 @@ impl Record {
             Fate { pod: pod.clone(), start, state, restarts: *restarts, preempted }
         });
         Outcome::new(fates.collect())
+    }
+
+    /// Why a pod has no node.
+    pub(super) fn why(&self, uid: &Uid) -> String {
+        let Some(history) = self.by_uid.get(uid).map(|at| &self.pods[*at]) else {
+            return String::new();
+        };
+        match (&history.end, &history.why) {
+            (Some(End::Uncreated(why)), _) | (_, Some(why)) => why.clone(),
+            _ => self.why_untried(&history.pod),
+        }
     }
 
     /// Why a pod was never tried.
@@ -263,8 +307,8 @@ impl Record {
 impl Observer for Record {
     fn decided(&mut self, _: &Pod, _: Option<&Name>, _: Duration) {}
 
-    fn placed(&mut self, pod: &Pod, _: &Name, _: Timestamp) {
-        self.runs(&pod.uid);
+    fn placed(&mut self, pod: &Pod, node: &Name, _: Timestamp) {
+        self.runs(pod, node);
     }
 
     fn rejected(&mut self, pod: &Pod, why: Rejection) {
@@ -273,7 +317,7 @@ impl Observer for Record {
     }
 
     fn preempted(&mut self, pod: &Pod, by: &Pod) -> Replacement {
-        let replacement = self.replacements.of(pod);
+        let replacement = self.replacements.disrupted(pod);
         self.preemptions += 1;
         let from = pod.placed_on().cloned().unwrap_or_default();
         let at = self.leaves(pod, Some(&from));
@@ -281,6 +325,7 @@ impl Observer for Record {
         let by = key(by);
         if let Replacement::Never(why) = replacement {
             history.end = Some(End::Lost(from.clone(), format!("preempted by {by}, {why}")));
+            self.creation.is_gone(pod);
         } else {
             self.waiting.insert(at);
         }

@@ -11,6 +11,7 @@ use super::difference::Row;
 use super::drain::why_blocked;
 use super::each::Harm;
 use super::key;
+use super::rollout::Rollout;
 use super::rows::{group, placements};
 use super::upgrade::Upgrade;
 use crate::text::{count, line};
@@ -127,6 +128,10 @@ pub(super) fn table(answer: &Answer) -> String {
         let controller = line(&scaled.controller);
         let _ = writeln!(text, "scaled    {controller} from {} to {}", scaled.from, scaled.to);
     }
+    for rollout in &answer.rollouts {
+        let Rollout { controller, pods, done, .. } = rollout;
+        let _ = writeln!(text, "rollout   {}: {done} of {}", line(controller), count(*pods, "pod"));
+    }
     if !answer.removed.is_empty() {
         let _ = writeln!(text, "removed   {}", count(answer.removed.len(), "pod"));
     }
@@ -166,8 +171,12 @@ pub(super) fn table(answer: &Answer) -> String {
         let rows = group(&waiting, |row| &row.pod, unplaced);
         list(&mut text, &format!("without a node until then ({})", later.when()), &rows, row);
     }
-    let rows = group(&effects.unplaced, |row| &row.pod, unplaced);
-    list(&mut text, "unschedulable", &rows, row);
+    for (is_created, title) in [(true, "unschedulable"), (false, "not created")] {
+        let of = effects.unplaced.iter().filter(|row| row.is_created == is_created);
+        let of: Vec<Row> = of.cloned().collect();
+        let rows = group(&of, |row| &row.pod, unplaced);
+        list(&mut text, title, &rows, row);
+    }
     let rows = group(&effects.pending, |row| &row.pod, |row| format!(": {}", row.why));
     list(&mut text, "also pending without the change", &rows, row);
     list(&mut text, "skipped", &effects.skipped, |row| row.why.clone());
@@ -236,6 +245,7 @@ fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Val
             object[*field] = match *field {
                 "from" => json!(row.from.as_deref()),
                 "to" => json!(row.to.as_deref()),
+                "created" => json!(row.is_created),
                 _ => json!(row.why),
             };
         }
@@ -269,6 +279,10 @@ pub(super) fn json(answer: &Answer) -> Value {
         let why = (!of.blocked.is_empty()).then(|| why_blocked(of));
         json!({ "budget": name, "waits": of.waits, "blocks": blocks, "why": why })
     });
+    let rollouts = answer.rollouts.iter().map(|it| {
+        let Rollout { controller, pods, done, why, is_started } = it;
+        json!({ "controller": controller, "pods": pods, "done": done, "started": is_started, "why": why })
+    });
     let mut result = json!({
         "version": VERSION,
         "ok": answer.is_ok(),
@@ -282,7 +296,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "skipped": rows(&effects.skipped, &["why"]),
         "would_not_go": blocked.collect::<Vec<_>>(),
         "placed": rows(&effects.placed, &["from", "to"]),
-        "unplaced": rows(&effects.unplaced, &["from", "why"]),
+        "unplaced": rows(&effects.unplaced, &["from", "why", "created"]),
         "later": answer.later.as_ref().map(|(later, _)| {
             json!({ "terminating_pods": later.terminating, "failed_nodes": later.failed })
         }),
@@ -293,6 +307,9 @@ pub(super) fn json(answer: &Answer) -> Value {
         "scaled": scaled.collect::<Vec<_>>(),
         "budgets": budgets.collect::<Vec<_>>(),
         "kubectl_flags": answer.kubectl_flags,
+        "rollouts": rollouts.collect::<Vec<_>>(),
+        "failed_jobs": effects.failed_jobs,
+        "not_simulated": answer.unsimulated,
         "notes": answer.notes,
         "input": answer.intake.json(),
     });

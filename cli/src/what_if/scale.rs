@@ -14,7 +14,7 @@ use crate::targets::{Finder, Reference, Removal, Scale, Target};
 use super::answer::{Answer, Scaled};
 use super::claims::{claims, renamed};
 use super::record::{End, Record};
-use super::{enter, volumes};
+use super::{enter, groups, settle, volumes};
 
 /// Deletes controllers with their pods, or single pods, at once, as `kubectl delete` does: a pod that
 /// has a controller is recreated.
@@ -57,30 +57,34 @@ pub(super) fn remove(
                 }
                 let from = delete_pod(&pod, simulation, record)?;
                 match is_recreated || (removal.kind() == "Pod" && !is_bare(&pod)) {
-                    true => returning.push((pod, from)),
+                    true => returning.push(Pod { node_name: from, ..pod }),
                     false => answer.removed.push((pod, from)),
                 }
             }
         }
     }
-    for (pod, from) in returning {
+    for pod in groups::with_groups(returning, simulation, record)? {
+        let from = pod.node_name.clone();
         enter(simulation, record, &recreated(pod), from.as_ref())?;
     }
-    simulation.settle(record)?;
+    settle(simulation, record)?;
     simulation.expire_permits(record)
 }
 
 /// Deletes a pod from its node, or from the queue. Returns its node.
-fn delete_pod(
+pub(super) fn delete_pod(
     pod: &Pod,
     simulation: &Simulation,
     record: &mut Record,
 ) -> Result<Option<Name>, Failure> {
     let gone = match &pod.node_name {
-        Some(_) => Event::remove_pod(pod),
-        None => Event::RemovePending(pod.uid.clone()),
+        Some(_) => Some(Event::remove_pod(pod)),
+        None if record.is_uncreated(&pod.uid) => None,
+        None => Some(Event::RemovePending(pod.uid.clone())),
     };
-    event(&simulation.engine, gone)?.map_err(|error| refused(pod, error))?;
+    if let Some(gone) = gone {
+        event(&simulation.engine, gone)?.map_err(|error| refused(pod, error))?;
+    }
     record.ends(pod, pod.node_name.as_ref(), End::Deleted);
     Ok(pod.node_name.clone())
 }
@@ -120,15 +124,21 @@ pub(super) fn scale(
                 event(&simulation.engine, Event::PutObject(object))?
                     .map_err(|error| Failure::Refused { object: name, error })?;
             }
+            let admission = &mut record.creation.admission;
+            match (controller, pods.first()) {
+                (Some(controller), _) => admission.expect(controller, &more),
+                (None, Some(like)) => admission.expect_like(like, &more),
+                (None, None) => {}
+            }
             new.extend(more);
             continue;
         }
-        rank(of, &mut pods, facts);
+        rank(of.kind, &mut pods, facts);
         for pod in pods.drain(..from - replicas) {
             let from = delete_pod(&pod, simulation, record)?;
             answer.removed.push((pod, from));
         }
-        simulation.settle(record)?;
+        settle(simulation, record)?;
     }
     simulation.expire_permits(record)?;
     Ok(new)
@@ -141,8 +151,8 @@ pub(super) fn scale(
 /// that are not ready, those with a low deletion cost, those on nodes with more pods of the
 /// controller, and new ones. The files have neither restarts nor the times of readiness, and
 /// the controller's rounding of ages needs the current time; both are left out.
-fn rank(of: &Reference, pods: &mut [Pod], facts: &PodFacts) {
-    if of.kind == "StatefulSet" {
+pub(super) fn rank(kind: &str, pods: &mut [Pod], facts: &PodFacts) {
+    if kind == "StatefulSet" {
         pods.sort_by_key(|pod| std::cmp::Reverse(ordinal(&pod.name)));
         return;
     }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use portolan::Writer;
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::log::Event;
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
 use portolan::scheduler::Profiles;
+use portolan::{Cluster, Writer};
 
 use crate::cluster::Contents;
+use crate::creation::Creation;
 use crate::error::Failure;
 use crate::replacement::{Replacement, Replacements, recreated};
 use crate::simulation::{Simulation, Stage, closed, event, refused};
@@ -18,7 +19,7 @@ use crate::{metrics, policy};
 use super::answer::Answer;
 use super::difference::{Outcome, own};
 use super::record::{End, Record};
-use super::{Arguments, arrive, enter};
+use super::{Arguments, arrive, enter, settle};
 
 /// A simulated cluster.
 pub(super) struct Start {
@@ -42,17 +43,19 @@ impl Start {
         contents: &Contents,
         recorder: Option<&Metrics>,
     ) -> Result<Start, Failure> {
-        let replacements = Replacements::new(contents.controllers());
-        let mut contents = contents.clone();
-        let put = |writer: &mut Writer| contents.put(writer, &arguments.godel);
-        Start::with(arguments, config, replacements, put, recorder)
+        let mut loaded = contents.clone();
+        let put = |writer: &mut Writer| loaded.put(writer, &arguments.godel);
+        let controllers = |cluster: &Cluster| {
+            (Replacements::new(contents.controllers()), Creation::of(contents, cluster))
+        };
+        Start::with(arguments, config, controllers, put, recorder)
     }
 
-    /// The cluster that `put` loads. It returns the pods without a node.
+    /// The cluster that `put` loads, which returns the pods without a node, with its `controllers`.
     pub(super) fn with(
         arguments: &Arguments,
         config: &policy::Text<'_>,
-        replacements: Replacements,
+        controllers: impl FnOnce(&Cluster) -> (Replacements, Creation),
         put: impl FnOnce(&mut Writer) -> Result<Vec<Pod>, Failure>,
         recorder: Option<&Metrics>,
     ) -> Result<Start, Failure> {
@@ -83,7 +86,9 @@ impl Start {
         let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
             (name.clone(), (framework.clone(), config.clone()))
         };
-        let record = Record::new(Profiles::by_name(profiles.iter().map(named)), replacements);
+        let (replacements, creation) = controllers(&cluster);
+        let profiles_by_name = Profiles::by_name(profiles.iter().map(named));
+        let record = Record::new(profiles_by_name, replacements, creation);
         let notes = policies.notes;
         Ok(Start { simulation, record, pending, terminating, notes, profiles: names })
     }
@@ -116,7 +121,7 @@ impl Start {
                 _ => record.ends(pod, node, End::Deleted),
             }
         }
-        simulation.settle(record)?;
+        settle(simulation, record)?;
         simulation.expire_permits(record)
     }
 

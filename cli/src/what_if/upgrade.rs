@@ -19,7 +19,7 @@ use super::drain::{Drains, cordon};
 use super::fail::remove_nodes;
 use super::model::Model;
 use super::record::Record;
-use super::{Blocked, key};
+use super::{Blocked, key, settle};
 use crate::selection::Selection;
 
 /// Parses a number of nodes or a percentage of them.
@@ -128,7 +128,7 @@ impl Upgrade {
             for node in in_place {
                 cordon(&simulation.engine, node, node.unschedulable)?;
             }
-            simulation.settle(record)?;
+            settle(simulation, record)?;
             simulation.expire_permits(record)?;
             self.done = end;
         }

@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use super::admission::{AllTraits, Quota};
 use super::budgets::{self, BudgetLimit, PodFacts};
+use super::controllers;
 use super::defaults::{Defaulted, Rules};
 use super::error::{Cause, Path, ReadError};
+use super::limit_range::LimitRange;
 use super::objects::{self, PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
 use super::pod_group::{self, GroupKind};
 use super::read::Skipped;
+use super::resolve::labeled;
 use super::wire::Metadata;
-use super::workloads::{self, ControllerKind, PodController};
+use super::workloads::{ControllerKind, PodController};
 use super::{reservation, sets, storage, wire_objects, wire_pod, wire_storage};
 use portolan::model::{Name, Node, Object, Pod, Template};
 
@@ -29,6 +33,8 @@ pub(super) enum Kind {
     LeaderWorkerSet,
     PriorityClass,
     RuntimeClass,
+    LimitRange,
+    ResourceQuota,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -67,6 +73,8 @@ impl Kind {
             ("leaderworkerset.x-k8s.io", "LeaderWorkerSet") => Kind::LeaderWorkerSet,
             ("scheduling.k8s.io", "PriorityClass") => Kind::PriorityClass,
             ("node.k8s.io", "RuntimeClass") => Kind::RuntimeClass,
+            ("", "LimitRange") => Kind::LimitRange,
+            ("", "ResourceQuota") => Kind::ResourceQuota,
             ("", "PersistentVolume") => Kind::PersistentVolume,
             ("", "PersistentVolumeClaim") => Kind::PersistentVolumeClaim,
             ("storage.k8s.io", "StorageClass") => Kind::StorageClass,
@@ -107,6 +115,8 @@ impl Kind {
             Kind::LeaderWorkerSet => "LeaderWorkerSet",
             Kind::PriorityClass => "PriorityClass",
             Kind::RuntimeClass => "RuntimeClass",
+            Kind::LimitRange => "LimitRange",
+            Kind::ResourceQuota => "ResourceQuota",
             Kind::PersistentVolume => "PersistentVolume",
             Kind::PersistentVolumeClaim => "PersistentVolumeClaim",
             Kind::StorageClass => "StorageClass",
@@ -176,6 +186,10 @@ pub(super) struct Collected {
     pub(super) templates: Templates,
     pub(super) budget_limits: Vec<BudgetLimit>,
     pub(super) facts: PodFacts,
+    pub(super) limit_ranges: Vec<LimitRange>,
+    pub(super) quotas: Vec<Quota>,
+    /// The traits of the pods on which quotas depend.
+    pub(super) traits: AllTraits,
 }
 
 impl Collected {
@@ -202,6 +216,7 @@ impl Collected {
         }
         let draft = super::pod::read(wire, path, &mut Rules::apply(&mut self.defaulted))?;
         self.facts.read(&draft.uid, wire);
+        self.traits.read(&draft);
         let open = draft.name.is_empty()
             || draft.priority.is_none()
             || (draft.runtime_class.is_some() && !draft.has_overhead)
@@ -234,7 +249,7 @@ impl Collected {
         wire: &wire_objects::Bare<'_>,
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
-        self.objects.push(objects::namespace(wire, path)?.into());
+        self.objects.push(labeled(objects::namespace(wire, path)?).into());
         Ok(())
     }
 
@@ -311,13 +326,34 @@ impl Collected {
         Ok(())
     }
 
+    pub(super) fn limit_range(
+        &mut self,
+        wire: &wire_objects::LimitRange<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        self.limit_ranges
+            .push(LimitRange::read(wire, path, |meta| rules.namespace(&meta.namespace))?);
+        Ok(())
+    }
+
+    pub(super) fn quota(
+        &mut self,
+        wire: &wire_objects::ResourceQuota<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        self.quotas.push(Quota::read(wire, path, |meta| rules.namespace(&meta.namespace))?);
+        Ok(())
+    }
+
     pub(super) fn replication_controller(
         &mut self,
         wire: &wire_objects::ReplicationController<'_>,
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
-        self.controllers.push(workloads::replication_controller(wire, path, rules)?);
+        self.controllers.push(controllers::replication_controller(wire, path, rules)?);
         Ok(())
     }
 
@@ -328,7 +364,7 @@ impl Collected {
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
-        self.controllers.push(workloads::controller(kind, wire, path, rules)?);
+        self.controllers.push(controllers::controller(kind, wire, path, rules)?);
         Ok(())
     }
 
@@ -338,7 +374,7 @@ impl Collected {
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
-        self.controllers.push(workloads::cron_job(wire, path, rules)?);
+        self.controllers.push(controllers::cron_job(wire, path, rules)?);
         Ok(())
     }
 
@@ -426,5 +462,8 @@ impl Collected {
         self.defaulted.extend(other.defaulted);
         self.budget_limits.extend(other.budget_limits);
         self.facts.merge(other.facts);
+        self.limit_ranges.extend(other.limit_ranges);
+        self.quotas.extend(other.quotas);
+        self.traits.merge(other.traits);
     }
 }

@@ -83,18 +83,20 @@ pub(super) fn object(kind: &str, namespace: &str, name: &str) -> String {
     }
 }
 
-/// `SetDefaults_Pod`: a request that a container does not specify defaults to the limit.
-pub(super) fn container_requests(
+/// Reads requests and limits. A request that a container does not specify defaults to the limit (`SetDefaults_Pod`).
+/// Without defaults, the limits are not read.
+pub(super) fn container_resources(
     resources: Option<&ResourceRequirements<'_>>,
     field: &str,
     path: &Path<'_>,
     rules: &mut Rules<'_>,
-) -> Result<ResourceList, ReadError> {
-    let Some(resources) = resources else { return Ok(ResourceList::default()) };
+) -> Result<(ResourceList, ResourceList), ReadError> {
+    let mut limits = ResourceList::default();
+    let Some(resources) = resources else { return Ok((ResourceList::default(), limits)) };
     let path = path.key("resources");
     let mut requests = super::node::resource_list(&resources.requests, &path.key("requests"))?;
     if rules.applies() && !resources.limits.is_empty() {
-        let limits = super::node::resource_list(&resources.limits, &path.key("limits"))?;
+        limits = super::node::resource_list(&resources.limits, &path.key("limits"))?;
         for (name, limit) in limits.iter() {
             if requests.get(name).is_none() {
                 requests.set(name.clone(), limit);
@@ -102,7 +104,7 @@ pub(super) fn container_requests(
             }
         }
     }
-    Ok(requests)
+    Ok((requests, limits))
 }
 
 /// `defaultPodRequests` (KEP-2837): if the pod has limits of its own, its requests default to the aggregate CPU and

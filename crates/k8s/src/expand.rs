@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Objects;
 use super::workloads::{ControllerKind, PodController};
+use super::{Objects, own_labels};
 use portolan::model::{Name, Node, Object, ObjectKind, PersistentVolumeClaim, Pod};
 
 /// The kind, namespace and name of a controller.
@@ -26,6 +26,12 @@ struct Existing {
     claims: HashSet<(Name, Name)>,
     /// The stored workloads.
     workloads: HashSet<Key>,
+    /// The indexes of the pods of jobs.
+    indexes: HashMap<Key, HashSet<usize>>,
+    /// The replica sets of each deployment that have a hash of their template.
+    revisions: HashMap<Key, Vec<(PodController, String)>>,
+    /// The revision that the pods of a stateful set or daemon set have last.
+    of_pods: HashMap<Key, String>,
 }
 
 fn key(kind: &str, namespace: &Name, name: &Name) -> Key {
@@ -41,6 +47,13 @@ fn node_of(pod: &Pod) -> Option<Name> {
     let fields = required.terms.iter().flat_map(|term| term.match_fields.iter());
     let mut named = fields.filter(|field| &*field.key == "metadata.name");
     named.next().and_then(|field| field.values.first().cloned())
+}
+
+/// The index of a job's pod: its label, or the number in its name `<job>-<index>-<suffix>`.
+fn index_of(pod: &Pod, job: &Name) -> Option<usize> {
+    let of_label = pod.template.labels.get(own_labels::COMPLETION_INDEX);
+    let of_name = || pod.name.strip_prefix(&**job)?.strip_prefix('-')?.split('-').next();
+    of_label.or_else(of_name)?.parse().ok()
 }
 
 impl Existing {
@@ -66,12 +79,23 @@ impl Existing {
                     let set = owner.name.clone();
                     self.of_replica_sets.push((pod.namespace().clone(), set, pod.clone()));
                 }
+                let labels = &pod.template.labels;
+                if let Some(hash) = labels.get(own_labels::REVISION_HASH) {
+                    self.of_pods.insert(key.clone(), hash.to_owned());
+                }
+                if let Some(index) = index_of(pod, &owner.name).filter(|_| &*owner.kind == "Job") {
+                    self.indexes.entry(key.clone()).or_default().insert(index);
+                }
                 *self.pods.entry(key).or_default() += 1;
             }
         }
         for controller in &objects.controllers {
             for owner in controller.owners.iter().filter(|owner| owner.controller) {
                 let owner = key(&owner.kind, &controller.namespace, &owner.name);
+                if let Some(hash) = controller.draft.spec.labels.get(own_labels::TEMPLATE_HASH) {
+                    let revision = (controller.clone(), hash.to_owned());
+                    self.revisions.entry(owner.clone()).or_default().push(revision);
+                }
                 self.owners.entry(owner).or_default().push(controller.name.clone());
             }
         }
@@ -113,6 +137,25 @@ impl Existing {
         direct + of_sets.sum::<usize>() + others.count()
     }
 
+    /// The hash that the controller has for this template, if pods or replica sets of the input tell.
+    fn hash(&self, controller: &PodController, cluster: &[PodController]) -> Option<String> {
+        let PodController { kind, namespace, name, .. } = controller;
+        let own = key(kind.as_str(), namespace, name);
+        if *kind == ControllerKind::Deployment {
+            let revisions = self.revisions.get(&own)?.iter();
+            let mut equal = revisions.filter(|(set, _)| set.has_template_of(controller));
+            return equal.next().map(|(_, hash)| hash.clone());
+        }
+        let is_same =
+            |it: &&PodController| (it.kind, &it.namespace, &it.name) == (*kind, namespace, name);
+        let is_changed =
+            cluster.iter().find(is_same).is_some_and(|it| !it.has_template_of(controller));
+        let known = self.of_pods.get(&own).filter(|_| !is_changed)?;
+        // The label of a stateful set's pods is the name of the revision.
+        let hash = known.strip_prefix(&**name).and_then(|rest| rest.strip_prefix('-'));
+        Some(hash.unwrap_or(known).to_owned())
+    }
+
     /// Creates the missing pods of a controller, and the claims of all of its pods.
     fn missing(&mut self, controller: &PodController, nodes: &[Node]) -> (Vec<Pod>, Vec<Object>) {
         let PodController { kind, namespace, name, .. } = controller;
@@ -124,22 +167,25 @@ impl Existing {
                 nodes.iter().filter(has).filter_map(|node| controller.daemon_on(node)).collect()
             }
             ControllerKind::StatefulSet => {
-                for ordinal in controller.ordinals() {
+                for ordinal in controller.numbers() {
                     claims.extend(self.new_claims(controller.claims_of_ordinal(ordinal)));
                 }
                 let is_new = |ordinal: &usize| {
                     let pod = Name::from(format!("{name}-{ordinal}"));
                     !self.names.contains(&(namespace.clone(), pod))
                 };
-                controller.numbered(controller.ordinals().filter(is_new))
+                controller.numbered(controller.numbers().filter(is_new))
             }
             _ => {
                 let missing = controller.replicas.saturating_sub(self.owned(controller));
+                let known = self.indexes.get(&key(kind.as_str(), namespace, name));
+                let is_indexed = controller.job.as_ref().is_some_and(|job| job.is_indexed);
                 let is_free = |number: &usize| {
                     let pod = Name::from(format!("{name}-{number}"));
-                    !self.names.contains(&(namespace.clone(), pod))
+                    let is_known = is_indexed && known.is_some_and(|it| it.contains(number));
+                    !is_known && !self.names.contains(&(namespace.clone(), pod))
                 };
-                controller.numbered((0..).filter(is_free).take(missing))
+                controller.numbered(controller.numbers().filter(is_free).take(missing))
             }
         };
         claims.extend(self.new_claims(pods.iter().flat_map(|pod| controller.claims(pod))));
@@ -179,7 +225,12 @@ impl Objects {
         let claims = std::mem::take(&mut self.ephemeral_claims);
         self.objects.extend(existing.new_claims(claims.into_iter()));
         let before = self.pods.len();
-        let controllers = std::mem::take(&mut self.controllers);
+        let mut controllers = std::mem::take(&mut self.controllers);
+        for controller in &mut controllers {
+            if let Some(hash) = existing.hash(controller, &cluster.controllers) {
+                controller.hash = hash;
+            }
+        }
         let all = controllers.iter().chain(&cluster.controllers);
         let known: HashSet<Key> = all
             .filter(|controller| !controller.is_derived)
@@ -204,6 +255,10 @@ impl Objects {
                 let (pods, claims) = existing.missing(controller, nodes);
                 let names = pods.iter().map(|pod| (pod.namespace().clone(), pod.name.clone()));
                 existing.names.extend(names);
+                self.admission.expect(controller, &pods);
+                if controller.is_created_in_steps() {
+                    self.created.extend(pods.iter().map(|pod| pod.uid.clone()));
+                }
                 self.pods.extend(pods);
                 self.objects.extend(claims);
             }

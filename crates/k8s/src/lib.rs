@@ -37,33 +37,42 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod admission;
 mod affinity;
 mod budgets;
 mod collect;
 pub mod config;
+mod controllers;
 mod copies;
+mod daemons;
 mod defaults;
 mod digest;
 mod error;
 mod expand;
 mod framing;
+mod generated;
 mod godel;
+mod limit_range;
 mod movement;
 mod node;
 mod objects;
 #[cfg(feature = "k8s-openapi")]
 mod openapi;
+mod own_labels;
 mod pod;
 mod pod_group;
 #[cfg(test)]
 mod pod_tests;
+mod prerequisite;
 mod read;
 #[cfg(test)]
 mod read_tests;
 mod reservation;
 mod resolve;
+mod rollout;
 mod scan;
 mod selector;
+mod set_parts;
 mod sets;
 mod single;
 mod slice;
@@ -82,6 +91,7 @@ mod wire_storage;
 mod workloads;
 mod yaml;
 
+pub use admission::Admission;
 pub use budgets::{BudgetLimit, Health, IntOrPercent, Limit, PodCounts, PodFacts, Scaled, Scales};
 pub use copies::Mark;
 pub use defaults::Defaulted;
@@ -90,8 +100,10 @@ pub use error::{Cause, ReadError};
 pub use objects::{PriorityClass, RuntimeClass};
 #[cfg(feature = "k8s-openapi")]
 pub use openapi::ToModel;
+pub use prerequisite::Prerequisite;
 pub use read::{Reader, is_json, read, read_json, read_yaml};
 pub use resolve::{Missing, Objects};
+pub use rollout::{Job, UpdateStrategy};
 pub use single::{node, node_affinity, object, pod};
 pub use slice::{node_from_slice, object_from_slice, pod_from_slice};
 #[cfg(feature = "k8s-openapi")]

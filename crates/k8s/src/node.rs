@@ -15,6 +15,12 @@ use portolan::model::{
 
 const EFFECT: &str = "one of NoSchedule, PreferNoSchedule, NoExecute";
 
+/// The name of a node that has only a base for it, which is the same for equal bases.
+fn generate(meta: &Metadata<'_>) -> Option<Name> {
+    let base = optional(&meta.generate_name)?;
+    Some(super::generated::Generated::default().name(&Name::default(), &base))
+}
+
 /// Reads a node as it is stored, or with defaults if `rules` apply them.
 pub(super) fn read(
     wire: &wire::Node<'_>,
@@ -24,10 +30,11 @@ pub(super) fn read(
     let meta = wire.metadata.clone().unwrap_or_default();
     rules.about("Node", "", &meta.name);
     let metadata = path.key("metadata");
-    if meta.name.is_empty() {
+    let generated = rules.applies().then(|| generate(&meta)).flatten();
+    let Some(called) = optional(&meta.name).or(generated) else {
         return Err(ReadError::new(&metadata.key("name"), Cause::Missing));
-    }
-    let mut builder = node(name(&meta.name))
+    };
+    let mut builder = node(called)
         .resource_version(resource_version(&meta, &metadata)?)
         .allocatable(ResourceList::default());
     for (key, value) in meta.labels.iter() {

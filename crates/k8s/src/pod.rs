@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use super::admission::Limits;
 use super::affinity::{Own, node_affinity, pod_affinity, toleration, topology_spread};
 use super::defaults::{self, Rules};
 use super::error::{Path, ReadError};
@@ -42,6 +43,14 @@ pub(super) struct PodDraft {
     pub(super) deletion_time: Option<Timestamp>,
     pub(super) spec: PodSpec,
     pub(super) requests: Requests,
+    /// The limits, if the pod is read from a file.
+    pub(super) limits: Limits,
+    /// The names of the containers of `requests`, if the pod is read from a file.
+    pub(super) container_names: Vec<Name>,
+    /// Whether the pod has `activeDeadlineSeconds`.
+    pub(super) has_deadline: bool,
+    /// Whether a term of affinity names other namespaces.
+    pub(super) crosses_namespaces: bool,
     pub(super) priority: Option<i32>,
     pub(super) priority_class: Option<Name>,
     pub(super) preemption_policy: Option<PreemptionPolicy>,
@@ -123,7 +132,7 @@ pub(super) fn template(
 ) -> Result<PodDraft, ReadError> {
     let spec_path = path.key("spec");
     let labels = labels(&meta.labels);
-    let requests = requests(spec, &spec_path, rules)?;
+    let (requests, limits) = resources(spec, &spec_path, rules)?;
     let affinity_path = spec_path.key("affinity");
     let no_affinity = wire::Affinity::default();
     let affinity = spec.affinity.as_ref().unwrap_or(&no_affinity);
@@ -151,7 +160,6 @@ pub(super) fn template(
         // Their controller has created them.
         false => Vec::new(),
     };
-    let images = spec.init_containers.iter().chain(spec.containers.iter());
     let mut model = PodSpec {
         host_ports: requests.host_ports().cloned().collect(),
         node_selector: super::node::labels(&spec.node_selector),
@@ -162,7 +170,7 @@ pub(super) fn template(
         topology_spread,
         volumes: spec.volumes.iter().filter_map(volume::read).collect(),
         has_local_storage: spec.volumes.iter().any(|volume| volume.empty_dir.is_some()),
-        images: images.map(|c| name(&c.image)).collect(),
+        images: containers(spec).map(|c| name(&c.image)).collect(),
         container_count: (spec.init_containers.len() + spec.containers.len()) as u32,
         scheduler_name: optional(&spec.scheduler_name),
         owners: owners_of_pod(meta, spec),
@@ -194,6 +202,13 @@ pub(super) fn template(
         deletion_time: None,
         spec: model,
         requests,
+        limits,
+        container_names: match rules.applies() {
+            true => containers(spec).map(|container| name(&container.name)).collect(),
+            false => Vec::new(),
+        },
+        has_deadline: spec.active_deadline_seconds.is_some(),
+        crosses_namespaces: crosses_namespaces(affinity),
         priority: *spec.priority,
         priority_class: optional(&spec.priority_class_name),
         preemption_policy: preemption_policy(
@@ -205,6 +220,25 @@ pub(super) fn template(
         host_network: spec.host_network.unwrap_or(false),
         finished: false,
         claims,
+    })
+}
+
+fn containers<'s, 'w>(
+    spec: &'s wire::PodSpec<'w>,
+) -> impl Iterator<Item = &'s wire::Container<'w>> {
+    spec.init_containers.iter().chain(spec.containers.iter())
+}
+
+/// evaluator/core/pods.go `usesCrossNamespacePodAffinity`.
+fn crosses_namespaces(affinity: &wire::Affinity<'_>) -> bool {
+    let crosses = |term: &wire::PodAffinityTerm<'_>| {
+        !term.namespaces.is_empty() || term.namespace_selector.is_some()
+    };
+    let both = [&affinity.pod_affinity, &affinity.pod_anti_affinity].into_iter().flatten();
+    both.into_iter().any(|of| {
+        of.required_during_scheduling_ignored_during_execution.iter().any(crosses)
+            || (of.preferred_during_scheduling_ignored_during_execution.iter())
+                .any(|weighted| crosses(&weighted.pod_affinity_term))
     })
 }
 
@@ -248,11 +282,13 @@ fn binds_numa(memory_enhancement: &str) -> bool {
     parsed.is_some_and(|parsed| parsed.get("numa_binding").is_some_and(|binding| binding == "true"))
 }
 
-fn requests(
+/// Reads the requests, and the limits if `rules` apply defaults.
+fn resources(
     spec: &wire::PodSpec<'_>,
     path: &Path<'_>,
     rules: &mut Rules<'_>,
-) -> Result<Requests, ReadError> {
+) -> Result<(Requests, Limits), ReadError> {
+    let mut limits = Limits::default();
     let mut containers = Vec::with_capacity(spec.init_containers.len() + spec.containers.len());
     for (field, list) in
         [("initContainers", &spec.init_containers), ("containers", &spec.containers)]
@@ -266,16 +302,17 @@ fn requests(
                 _ => ContainerKind::Init,
             };
             let label = if rules.applies() { format!("spec.{field}[{i}]") } else { String::new() };
+            let resources = container.resources.as_ref();
+            let (requests, of_container) =
+                defaults::container_resources(resources, &label, &path, rules)?;
+            if rules.applies() {
+                limits.containers.push(of_container);
+            }
             containers.push(Container {
                 name: name(&container.name),
                 kind,
                 image: optional(&container.image),
-                requests: defaults::container_requests(
-                    container.resources.as_ref(),
-                    &label,
-                    &path,
-                    rules,
-                )?,
+                requests,
                 host_ports: host_ports(container, spec, &label, &path.key("ports"), rules)?,
                 status: None,
             });
@@ -296,10 +333,10 @@ fn requests(
         ..Requests::default()
     };
     if let Some(found) = &spec.resources {
-        let limits = pod_level(&found.limits, "limits")?;
-        defaults::pod_level_requests(&mut requests, &limits, rules);
+        limits.pod_level = pod_level(&found.limits, "limits")?;
+        defaults::pod_level_requests(&mut requests, &limits.pod_level, rules);
     }
-    Ok(requests)
+    Ok((requests, limits))
 }
 
 fn host_ports(

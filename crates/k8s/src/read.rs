@@ -443,6 +443,8 @@ fn body<'de, D: Deserializer<'de>>(
             let wire = wire::Movement::<'de>::deserialize(deserializer)?;
             document.take(|collected| collected.object(super::movement::read(&wire, path)));
         }
+        Kind::LimitRange => read!(wire::LimitRange<'de>, limit_range),
+        Kind::ResourceQuota => read!(wire::ResourceQuota<'de>, quota),
         Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
         Kind::ReplicationController => {
             read!(wire::ReplicationController<'de>, replication_controller);

@@ -399,8 +399,8 @@ fn controllers_expand_into_pods() {
     assert_eq!(web.uid.to_string(), "shop/web-0");
     let owner = &web.template.owners[0];
     assert_eq!((&*owner.kind, &*owner.name, owner.controller), ("ReplicaSet", "web", true));
-    let workloads: Vec<_> =
-        objects.objects.iter().map(|o: &Object| (o.kind().as_str(), &**o.name())).collect();
+    let all = objects.objects.iter().map(|o: &Object| (o.kind().as_str(), &**o.name()));
+    let workloads: Vec<_> = all.filter(|(kind, _)| *kind != "Namespace").collect();
     assert_eq!(workloads, [("StatefulSet", "db"), ("DaemonSet", "agent"), ("ReplicaSet", "web")]);
     let agent = objects.pods[8].template.node_affinity.as_ref().expect("affinity");
     let required = agent.required.as_ref().expect("required");

@@ -3,14 +3,19 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
+use super::admission::{Admission, Policies};
 use super::budgets::{self, BudgetLimit, PodFacts};
 use super::collect::{Collected, Entry};
 use super::defaults::{Defaulted, amount, object};
+use super::generated::Generated;
 use super::objects::{PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
 use super::storage::ClaimTemplate;
 use super::workloads::PodController;
-use portolan::model::{Name, Node, Object, PersistentVolumeClaim, Pod, PreemptionPolicy};
+use portolan::model::{
+    Labels, Name, Namespace, Node, Object, ObjectKind, PersistentVolumeClaim, Pod,
+    PreemptionPolicy, Uid,
+};
 
 /// The objects of all inputs, in the order of the inputs.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +49,10 @@ pub struct Objects {
     pub budget_limits: Vec<BudgetLimit>,
     /// Facts about the pods beyond those that the scheduler reads.
     pub facts: PodFacts,
+    /// Decides whether new pods are admitted.
+    pub admission: Admission,
+    /// The pods of [`Objects::expand`] that the API server may refuse, or that are created only after other pods run.
+    pub created: HashSet<Uid>,
     /// The claims of generic ephemeral volumes of pods without a node, which [`Objects::expand`] adds unless they exist.
     pub(super) ephemeral_claims: Vec<PersistentVolumeClaim>,
 }
@@ -100,9 +109,47 @@ pub(super) fn resolve<const N: usize>(mut inputs: [Collected; N]) -> [Objects; N
             }
         }
     }
-    inputs
-        .each_mut()
-        .map(|read| resolve_input(std::mem::take(read), &classes, &storage, &mut generated))
+    let policies = Policies {
+        ranges: inputs.iter_mut().flat_map(|read| std::mem::take(&mut read.limit_ranges)).collect(),
+        quotas: inputs.iter_mut().flat_map(|read| std::mem::take(&mut read.quotas)).collect(),
+    };
+    let shared = Shared { classes, storage, policies };
+    // The pods of the first input exist.
+    let mut is_new = false;
+    let mut resolved = inputs.each_mut().map(|read| {
+        shared.resolve(std::mem::take(read), std::mem::replace(&mut is_new, true), &mut generated)
+    });
+    add_namespaces(&mut resolved);
+    resolved
+}
+
+/// Adds the namespaces that are used but not in the input, with the label that the API server gives them.
+fn add_namespaces(resolved: &mut [Objects]) {
+    let all = resolved.iter().flat_map(|of| of.objects.iter());
+    let namespaces = all.filter(|object| object.kind() == ObjectKind::Namespace);
+    let mut known: HashSet<Name> = namespaces.map(|object| object.name().clone()).collect();
+    for objects in resolved {
+        let of_pods = objects.pods.iter().map(|pod| pod.namespace());
+        let of_controllers = objects.controllers.iter().map(|it| &it.namespace);
+        let mut new = Vec::new();
+        for name in of_pods.chain(of_controllers) {
+            if !known.contains(name) {
+                known.insert(name.clone());
+                new.push(Object::from(labeled(Namespace {
+                    name: name.clone(),
+                    labels: Labels::EMPTY,
+                })));
+            }
+        }
+        objects.objects.extend(new);
+    }
+}
+
+/// Adds the label of its name to a namespace, as the API server does.
+pub(super) fn labeled(namespace: Namespace) -> Namespace {
+    let own = [("kubernetes.io/metadata.name", &*namespace.name)];
+    let labels = namespace.labels.iter().chain(own).collect();
+    Namespace { labels, ..namespace }
 }
 
 /// Whether an object of the input needs a name.
@@ -117,38 +164,91 @@ fn needs_names(read: &Collected) -> bool {
         || controllers.any(|it| it.generate_name.is_some() || it.of_generated.is_some())
 }
 
-/// Resolves the references of one input.
-fn resolve_input(
-    mut read: Collected,
-    classes: &Classes<'_>,
-    storage: &Storage,
-    generated: &mut Generated,
-) -> Objects {
-    let mut report = std::mem::take(&mut read.defaulted);
-    let mut missing = Absent::default();
-    let mut pods = Vec::with_capacity(read.pods.len());
-    let mut ephemeral_claims = Vec::new();
-    for entry in std::mem::take(&mut read.pods) {
-        pods.push(match entry {
-            Entry::Done(pod) => pod,
-            Entry::Open(mut draft) => {
-                name_pod(&mut draft, generated, &mut report);
-                let about = object("Pod", &draft.spec.namespace, &draft.name);
-                classes.complete(&mut draft, &about, &mut report, &mut missing);
-                // The claims of placed pods exist, whether or not they are in the input.
-                if draft.node_name.is_none() {
-                    let field = "spec.volumes.ephemeral.volumeClaimTemplate";
-                    storage.complete(&mut draft.claims, field, &about, &mut report, &mut missing);
-                    let PodDraft { claims, spec, name, uid, .. } = &*draft;
-                    let of_pod = claims.iter().map(|it| it.of_pod(&spec.namespace, name, uid));
-                    ephemeral_claims.extend(of_pod);
+/// What the objects of all inputs are resolved with.
+struct Shared<'c> {
+    classes: Classes<'c>,
+    storage: Storage,
+    policies: Policies,
+}
+
+impl Shared<'_> {
+    /// Resolves the references of one input, whose pods may be new.
+    fn resolve(&self, mut read: Collected, is_new: bool, generated: &mut Generated) -> Objects {
+        let mut report = std::mem::take(&mut read.defaulted);
+        let mut missing = Absent::default();
+        let mut pods = Vec::with_capacity(read.pods.len());
+        let mut ephemeral_claims = Vec::new();
+        let mut admission = self.policies.admission();
+        for entry in std::mem::take(&mut read.pods) {
+            pods.push(match entry {
+                Entry::Done(pod) => pod,
+                Entry::Open(mut draft) => {
+                    name_pod(&mut draft, generated, &mut report);
+                    // A pod that the API server has stored has a priority.
+                    let is_stored = draft.priority.is_some();
+                    let about = object("Pod", &draft.spec.namespace, &draft.name);
+                    self.classes.complete(&mut draft, &about, &mut report, &mut missing);
+                    if is_new && !is_stored {
+                        self.policies.apply_to(&mut draft, &mut admission);
+                    }
+                    // The claims of placed pods exist, whether or not they are in the input.
+                    if draft.node_name.is_none() {
+                        let field = "spec.volumes.ephemeral.volumeClaimTemplate";
+                        let found = (&mut report, &mut missing);
+                        self.storage.complete(&mut draft.claims, field, &about, found);
+                        let PodDraft { claims, spec, name, uid, .. } = &*draft;
+                        let of_pod = claims.iter().map(|it| it.of_pod(&spec.namespace, name, uid));
+                        ephemeral_claims.extend(of_pod);
+                    }
+                    read.facts.read_requests(&draft);
+                    read.templates.share(draft.finish())
                 }
-                read.facts.read_requests(&draft);
-                read.templates.share(draft.finish())
+            });
+        }
+        match is_new {
+            true => admission.know(pods.iter(), &read.traits),
+            false => admission.charge(pods.iter(), &read.traits),
+        }
+        for controller in &mut read.controllers {
+            self.resolve_controller(controller, generated, (&mut report, &mut missing));
+        }
+        set_default_class(&mut read, &self.storage, &mut report);
+        for found in &read.objects {
+            if let Object::PersistentVolumeClaim(claim) = found {
+                let about = || object("PersistentVolumeClaim", &claim.namespace, &claim.name);
+                self.storage.check(claim, about, &mut missing);
             }
-        });
+        }
+        budgets::complete(&mut read, &pods, &mut report);
+        let workloads = read.controllers.iter().filter_map(PodController::workload);
+        read.objects.extend(workloads.map(Object::from));
+        Objects {
+            nodes: read.nodes,
+            deleted_nodes: read.deleted_nodes,
+            pods,
+            objects: read.objects,
+            controllers: read.controllers,
+            priority_classes: read.priority_classes,
+            runtime_classes: read.runtime_classes,
+            read: read.read,
+            skipped: read.skipped,
+            finished_pods: read.finished_pods,
+            defaulted: report,
+            missing: missing.into_list(),
+            budget_limits: read.budget_limits,
+            facts: read.facts,
+            admission,
+            created: HashSet::new(),
+            ephemeral_claims,
+        }
     }
-    for controller in &mut read.controllers {
+
+    fn resolve_controller(
+        &self,
+        controller: &mut PodController,
+        generated: &mut Generated,
+        (report, missing): (&mut Vec<Defaulted>, &mut Absent),
+    ) {
         if let Some(set) = controller.of_generated.take() {
             let namespace = controller.namespace.clone();
             set.rename(controller, |base| generated.name(&namespace, base));
@@ -157,7 +257,9 @@ fn resolve_input(
             controller.name = generated.name(&controller.namespace, &base);
         }
         let about = object(controller.kind.as_str(), &controller.namespace, &controller.name);
-        classes.complete(&mut controller.draft, &about, &mut report, &mut missing);
+        self.classes.complete(&mut controller.draft, &about, report, missing);
+        controller.hash_template();
+        (controller.charge, controller.refusal) = self.policies.apply(&mut controller.draft);
         for (claims, field) in [
             (&mut controller.claims, "spec.volumeClaimTemplates"),
             (
@@ -165,35 +267,8 @@ fn resolve_input(
                 "spec.template.spec.volumes.ephemeral.volumeClaimTemplate",
             ),
         ] {
-            storage.complete(claims, field, &about, &mut report, &mut missing);
+            self.storage.complete(claims, field, &about, (report, missing));
         }
-    }
-    set_default_class(&mut read, storage, &mut report);
-    for found in &read.objects {
-        if let Object::PersistentVolumeClaim(claim) = found {
-            let about = || object("PersistentVolumeClaim", &claim.namespace, &claim.name);
-            storage.check(claim, about, &mut missing);
-        }
-    }
-    budgets::complete(&mut read, &pods, &mut report);
-    let workloads = read.controllers.iter().filter_map(PodController::workload);
-    read.objects.extend(workloads.map(Object::from));
-    Objects {
-        nodes: read.nodes,
-        deleted_nodes: read.deleted_nodes,
-        pods,
-        objects: read.objects,
-        controllers: read.controllers,
-        priority_classes: read.priority_classes,
-        runtime_classes: read.runtime_classes,
-        read: read.read,
-        skipped: read.skipped,
-        finished_pods: read.finished_pods,
-        defaulted: report,
-        missing: missing.into_list(),
-        budget_limits: read.budget_limits,
-        facts: read.facts,
-        ephemeral_claims,
     }
 }
 
@@ -273,8 +348,7 @@ impl Storage {
         claims: &mut [ClaimTemplate],
         field: &str,
         about: &str,
-        report: &mut Vec<Defaulted>,
-        missing: &mut Absent,
+        (report, missing): (&mut Vec<Defaulted>, &mut Absent),
     ) {
         for ClaimTemplate { claim, is_classless } in claims {
             if let Some(class) = self.default.as_ref().filter(|_| *is_classless) {
@@ -304,51 +378,6 @@ impl Storage {
     }
 }
 
-/// Makes names as the API server does for `metadata.generateName` (apiserver/pkg/storage/names), but reproducibly.
-#[derive(Default)]
-struct Generated {
-    taken: HashSet<(Name, Name)>,
-    /// The number of names made of each base.
-    made: BTreeMap<(Name, Name), u64>,
-}
-
-/// The characters of a suffix: no vowels, and none that are easily confused.
-const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-const SUFFIX_LENGTH: usize = 5;
-/// The longest name that is made, and so the longest label value.
-const MAX_GENERATED: usize = 63;
-
-impl Generated {
-    fn add(&mut self, namespace: &Name, name: &Name) {
-        self.taken.insert((namespace.clone(), name.clone()));
-    }
-
-    fn name(&mut self, namespace: &Name, base: &Name) -> Name {
-        let mut end = base.len().min(MAX_GENERATED - SUFFIX_LENGTH);
-        while !base.is_char_boundary(end) {
-            end -= 1;
-        }
-        let made = self.made.entry((namespace.clone(), base.clone())).or_default();
-        loop {
-            // FNV-1a of the base and the number of earlier names.
-            let bytes = base.bytes().chain(made.to_le_bytes());
-            let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            });
-            *made += 1;
-            let mut name = base[..end].to_owned();
-            for _ in 0..SUFFIX_LENGTH {
-                name.push(char::from(SUFFIX[(hash % SUFFIX.len() as u64) as usize]));
-                hash /= SUFFIX.len() as u64;
-            }
-            let name = Name::from(name);
-            if self.taken.insert((namespace.clone(), name.clone())) {
-                return name;
-            }
-        }
-    }
-}
-
 struct Classes<'c> {
     priority: BTreeMap<&'c str, &'c PriorityClass>,
     default: Option<&'c PriorityClass>,
@@ -374,6 +403,8 @@ impl Classes<'_> {
         };
         if draft.priority.is_none() {
             let (priority, policy, why) = self.priority(draft.priority_class.as_deref());
+            let default = self.default.map(|class| class.name.clone());
+            draft.priority_class = draft.priority_class.take().or(default);
             draft.priority = Some(priority);
             note("spec.priority", format!("{priority}{why}"));
             if let (None, Some(PreemptionPolicy::Never)) = (draft.preemption_policy, policy) {

@@ -4,11 +4,12 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::controllers;
 use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::pod_group::{self, GroupKind};
 use super::wire::Metadata;
-use super::workloads::{self, ControllerKind, PodController};
+use super::workloads::{ControllerKind, PodController};
 use super::{movement, objects, reservation, storage};
 use super::{wire_objects, wire_pod};
 use portolan::model::{Node, NodeAffinity, Object, Pod};
@@ -106,19 +107,19 @@ pub(super) fn object_of<'v>(
         "NMNode" => super::node::nm_node(&source.read()?, root),
         "CustomNodeResource" => super::node::custom_node_resource(&source.read()?, root),
         "ReplicationController" => {
-            workload(workloads::replication_controller(&source.read()?, root, rules)?)
+            workload(controllers::replication_controller(&source.read()?, root, rules)?)
         }
         "ReplicaSet" => {
             let kind = ControllerKind::ReplicaSet;
-            workload(workloads::controller(kind, &source.read()?, root, rules)?)
+            workload(controllers::controller(kind, &source.read()?, root, rules)?)
         }
         "StatefulSet" => {
             let kind = ControllerKind::StatefulSet;
-            workload(workloads::controller(kind, &source.read()?, root, rules)?)
+            workload(controllers::controller(kind, &source.read()?, root, rules)?)
         }
         "DaemonSet" => {
             let kind = ControllerKind::DaemonSet;
-            workload(workloads::controller(kind, &source.read()?, root, rules)?)
+            workload(controllers::controller(kind, &source.read()?, root, rules)?)
         }
         _ => Err(unsupported()),
     }

@@ -400,6 +400,17 @@ wire! {
         movement_name: Text<'a>,
         #[serde(rename = "godel.bytedance.com/request-template")]
         request_template: Text<'a>,
+        #[serde(rename = "batch.kubernetes.io/job-completion-index")]
+        completion_index: Text<'a>,
+        /// Annotations of job sets and leader-worker sets.
+        #[serde(rename = "alpha.jobset.sigs.k8s.io/exclusive-topology")]
+        jobset_topology: Text<'a>,
+        #[serde(rename = "alpha.jobset.sigs.k8s.io/node-selector")]
+        jobset_node_selector: Option<Text<'a>>,
+        #[serde(rename = "leaderworkerset.sigs.k8s.io/exclusive-topology")]
+        group_topology: Text<'a>,
+        #[serde(rename = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology")]
+        subgroup_topology: Text<'a>,
         /// An annotation of nodes.
         #[serde(rename = "godel.bytedance.com/scheduler-name")]
         scheduler_name: Text<'a>,

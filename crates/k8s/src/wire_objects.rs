@@ -3,7 +3,7 @@
 use super::wire::{
     Amounts, LabelSelector, List, Metadata, QuantityText, Text, TextMap, Whole, wire,
 };
-use super::wire_pod::PodTemplate;
+use super::wire_pod::{Empty, PodTemplate};
 
 wire! {
     struct Node<'a> {
@@ -181,7 +181,55 @@ wire! {
         selector: Option<LabelSelector<'a>>,
         template: Option<PodTemplate<'a>>,
         ordinals: Option<Ordinals<'a>>,
+        pod_management_policy: Text<'a>,
+        completion_mode: Text<'a>,
+        manual_selector: Option<bool>,
+        backoff_limit: Whole<i64>,
+        backoff_limit_per_index: Whole<i64>,
+        pod_failure_policy: Option<PodFailurePolicy<'a>>,
+        paused: Option<bool>,
+        /// Used by deployments.
+        strategy: Option<UpdateStrategy<'a>>,
+        /// Used by stateful sets and daemon sets.
+        update_strategy: Option<UpdateStrategy<'a>>,
         volume_claim_templates: List<super::wire_storage::PersistentVolumeClaim<'a>>,
+    }
+}
+
+wire! {
+    struct UpdateStrategy<'a> {
+        #[serde(rename = "type")]
+        strategy_type: Text<'a>,
+        rolling_update: Option<RollingUpdate<'a>>,
+    }
+}
+
+wire! {
+    struct RollingUpdate<'a> {
+        max_surge: Option<QuantityText<'a>>,
+        max_unavailable: Option<QuantityText<'a>>,
+        partition: Whole<i64>,
+    }
+}
+
+wire! {
+    struct PodFailurePolicy<'a> {
+        rules: List<PodFailureRule<'a>>,
+    }
+}
+
+wire! {
+    struct PodFailureRule<'a> {
+        action: Text<'a>,
+        on_pod_conditions: List<PodConditionPattern<'a>>,
+    }
+}
+
+wire! {
+    struct PodConditionPattern<'a> {
+        #[serde(rename = "type")]
+        condition_type: Text<'a>,
+        status: Text<'a>,
     }
 }
 
@@ -202,6 +250,7 @@ wire! {
 
 wire! {
     struct JobTemplate<'a> {
+        metadata: Option<Metadata<'a>>,
         spec: Option<ControllerSpec<'a>>,
     }
 }
@@ -218,13 +267,30 @@ wire! {
 wire! {
     struct JobSetSpec<'a> {
         suspend: Option<bool>,
+        startup_policy: Option<StartupPolicy<'a>>,
+        volume_claim_policies: List<Empty<'a>>,
         replicated_jobs: List<ReplicatedJob<'a>>,
+    }
+}
+
+wire! {
+    struct StartupPolicy<'a> {
+        startup_policy_order: Text<'a>,
+    }
+}
+
+wire! {
+    struct DependsOn<'a> {
+        name: Text<'a>,
+        status: Text<'a>,
     }
 }
 
 wire! {
     struct ReplicatedJob<'a> {
         name: Text<'a>,
+        group_name: Text<'a>,
+        depends_on: List<DependsOn<'a>>,
         replicas: Whole<i64>,
         template: Option<JobTemplate<'a>>,
     }
@@ -233,6 +299,15 @@ wire! {
 wire! {
     struct JobSetStatus<'a> {
         terminal_state: Text<'a>,
+        restarts: Whole<i64>,
+        replicated_jobs_status: List<ReplicatedJobStatus<'a>>,
+    }
+}
+
+wire! {
+    struct ReplicatedJobStatus<'a> {
+        name: Text<'a>,
+        succeeded: Whole<i64>,
     }
 }
 
@@ -247,6 +322,7 @@ wire! {
 wire! {
     struct LeaderWorkerSetSpec<'a> {
         replicas: Whole<i64>,
+        startup_policy: Text<'a>,
         leader_worker_template: Option<LeaderWorkerTemplate<'a>>,
     }
 }
@@ -254,8 +330,19 @@ wire! {
 wire! {
     struct LeaderWorkerTemplate<'a> {
         size: Whole<i64>,
+        restart_policy: Text<'a>,
+        sub_group_policy: Option<SubGroupPolicy<'a>>,
+        volume_claim_templates: List<super::wire_storage::PersistentVolumeClaim<'a>>,
         leader_template: Option<PodTemplate<'a>>,
         worker_template: Option<PodTemplate<'a>>,
+    }
+}
+
+wire! {
+    struct SubGroupPolicy<'a> {
+        #[serde(rename = "subGroupPolicyType", alias = "type")]
+        policy_type: Text<'a>,
+        sub_group_size: Whole<i64>,
     }
 }
 
@@ -263,6 +350,9 @@ wire! {
     struct ControllerStatus<'a> {
         conditions: List<super::wire_pod::Condition<'a>>,
         succeeded: Whole<i64>,
+        failed: Whole<i64>,
+        completed_indexes: Text<'a>,
+        failed_indexes: Text<'a>,
     }
 }
 
@@ -457,5 +547,59 @@ wire! {
         node: Text<'a>,
         desired_pod_count: Whole<i64>,
         actual_pods: List<MovementTask<'a>>,
+    }
+}
+
+wire! {
+    struct LimitRange<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<LimitRangeSpec<'a>>,
+    }
+}
+
+wire! {
+    struct LimitRangeSpec<'a> {
+        limits: List<LimitRangeItem<'a>>,
+    }
+}
+
+wire! {
+    struct LimitRangeItem<'a> {
+        #[serde(rename = "type")]
+        limit_type: Text<'a>,
+        max: Amounts<'a>,
+        min: Amounts<'a>,
+        default: Amounts<'a>,
+        default_request: Amounts<'a>,
+        max_limit_request_ratio: Amounts<'a>,
+    }
+}
+
+wire! {
+    struct ResourceQuota<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<ResourceQuotaSpec<'a>>,
+    }
+}
+
+wire! {
+    struct ResourceQuotaSpec<'a> {
+        hard: Amounts<'a>,
+        scopes: List<Text<'a>>,
+        scope_selector: Option<ScopeSelector<'a>>,
+    }
+}
+
+wire! {
+    struct ScopeSelector<'a> {
+        match_expressions: List<ScopeRequirement<'a>>,
+    }
+}
+
+wire! {
+    struct ScopeRequirement<'a> {
+        scope_name: Text<'a>,
+        operator: Text<'a>,
+        values: List<Text<'a>>,
     }
 }

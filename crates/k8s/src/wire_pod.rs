@@ -26,6 +26,8 @@ wire! {
         init_containers: List<Container<'a>>,
         resources: Option<ResourceRequirements<'a>>,
         overhead: Option<Amounts<'a>>,
+        /// Read of the pods of files, see [`super::admission`].
+        active_deadline_seconds: Option<i64>,
         host_network: Option<bool>,
         host_users: Option<bool>,
         node_name: Text<'a>,

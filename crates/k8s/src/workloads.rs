@@ -1,24 +1,23 @@
-//! Reads controllers that create pods (deployments, sets, jobs, replication controllers), and creates their pods.
+//! Controllers that create pods (deployments, sets, jobs, replication controllers), and the pods that they create.
 //!
 //! A file of manifests contains templates instead of pods. [`PodController::expand`] creates the pods that the
 //! controllers would have created, but without random names.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::defaults::Rules;
-use super::error::{Path, ReadError};
-use super::objects::named;
-use super::pod::{PodDraft, template};
-use super::selector::label_selector;
+use super::admission::Charge;
+use super::generated;
+use super::own_labels::{self, COMPLETION_INDEX, JOB_NAME, JOB_UID, POD_INDEX, POD_NAME};
+use super::pod::PodDraft;
+use super::prerequisite::Prerequisite;
+use super::rollout::{Job, UpdateStrategy};
+use super::set_parts::SetPart;
 use super::sets::GeneratedSet;
 use super::storage::ClaimTemplate;
-use super::wire::Metadata;
-use super::wire_objects as wire;
-use super::wire_pod;
 use portolan::model::{
-    LabelSelector, Labels, Name, Node, NodeSelector, NodeSelectorTerm, ObjectKind, Operator,
-    OwnerReference, PersistentVolumeClaim, Pod, Requests, Requirement, TaintEffect, Toleration,
-    TolerationOperator, VolumeSource, Workload,
+    LabelSelector, Labels, Name, Node, ObjectKind, Operator, OwnerReference, PersistentVolumeClaim,
+    Pod, PodSpec, Requests, Requirement, Uid, VolumeSource, Workload,
 };
 
 /// The kinds of controllers that create pods from a template.
@@ -66,7 +65,7 @@ impl ControllerKind {
         }
     }
 
-    fn api_version(self) -> &'static str {
+    pub(super) fn api_version(self) -> &'static str {
         match self {
             ControllerKind::ReplicationController => "v1",
             ControllerKind::Job | ControllerKind::CronJob => "batch/v1",
@@ -94,13 +93,32 @@ pub struct PodController {
     pub selector: LabelSelector,
     /// The owners of the controller, such as the deployment of a replica set.
     pub owners: Box<[OwnerReference]>,
+    /// How pods of an old template are replaced.
+    pub update: UpdateStrategy,
+    /// The fields of a job, or of a cron job's jobs.
+    pub job: Option<Job>,
+    /// Whether the controller creates each pod only when the one before it runs (`podManagementPolicy: OrderedReady`).
+    pub is_ordered: bool,
+    /// Whether all pods of a group are created again when one is lost: the leaders of a leader-worker set whose restart
+    /// policy requires that.
+    pub recreates_groups: bool,
+    /// A field of the set that creates the controller which changes the pods and is not read.
+    pub unsimulated: Option<&'static str>,
     /// Whether the controller is created by another one of the input, such as the jobs of a job set.
     pub(super) is_derived: bool,
     /// The field `metadata.generateName` of a controller without a name.
     pub(super) generate_name: Option<Name>,
     /// The set without a name that creates the controller.
     pub(super) of_generated: Option<Arc<GeneratedSet>>,
+    /// The part that the controller has in a job set or leader-worker set.
+    pub(super) part: Option<Box<SetPart>>,
     pub(super) first: usize,
+    /// The hash of the template, which the pods of deployments, daemon sets and stateful sets have as a label.
+    pub(super) hash: String,
+    /// What each pod is charged for, if its namespace has quotas.
+    pub(super) charge: Option<Arc<Charge>>,
+    /// Why the API server refuses its pods, if it does.
+    pub(super) refusal: Option<Arc<str>>,
     /// The claims of each pod of a stateful set.
     pub(super) claims: Vec<ClaimTemplate>,
     pub(super) draft: PodDraft,
@@ -123,25 +141,51 @@ impl PodController {
             ControllerKind::DaemonSet => ObjectKind::DaemonSet,
             _ => return None,
         };
-        Some(self.workload_of(kind, self.labels.clone()))
+        Some(self.workload_of(kind, self.labels.clone(), self.selector.clone()))
     }
 
-    /// Returns the replica set that a deployment creates. It has the name of the deployment and the labels of its pods
-    /// (deployment/sync.go `getNewReplicaSet`).
+    /// Returns the replica set that a deployment creates. It has the name of the deployment, and the labels and the hash
+    /// of its pods (deployment/sync.go `getNewReplicaSet`).
     #[must_use]
     pub fn replica_set(&self) -> Option<Workload> {
-        (self.kind == ControllerKind::Deployment)
-            .then(|| self.workload_of(ObjectKind::ReplicaSet, self.draft.spec.labels.clone()))
+        if self.kind != ControllerKind::Deployment {
+            return None;
+        }
+        let mut spec = PodSpec { labels: self.draft.spec.labels.clone(), ..PodSpec::default() };
+        own_labels::set(&mut spec, &self.own_labels());
+        let mut selector = self.selector.clone();
+        if let LabelSelector::All(requirements) = &mut selector {
+            let hash = Name::from(self.hash.as_str());
+            let own = Requirement::new(own_labels::TEMPLATE_HASH, Operator::In, [hash]);
+            *requirements = requirements.iter().cloned().chain([own]).collect();
+        }
+        Some(self.workload_of(ObjectKind::ReplicaSet, spec.labels, selector))
     }
 
-    fn workload_of(&self, kind: ObjectKind, labels: Labels) -> Workload {
-        Workload {
-            kind,
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-            labels,
-            selector: self.selector.clone(),
-        }
+    fn workload_of(&self, kind: ObjectKind, labels: Labels, selector: LabelSelector) -> Workload {
+        let (namespace, name) = (self.namespace.clone(), self.name.clone());
+        Workload { kind, namespace, name, labels, selector }
+    }
+
+    /// Returns whether both controllers create equal pods, as far as their templates are read.
+    #[must_use]
+    pub fn has_template_of(&self, other: &PodController) -> bool {
+        let read = |of: &PodController| {
+            let PodDraft { mut spec, requests, limits, priority, .. } = of.draft.clone();
+            own_labels::forget_hash(&mut spec);
+            (spec, requests, limits, priority)
+        };
+        read(self) == read(other)
+    }
+
+    /// Sets the hash of the template.
+    pub(super) fn hash_template(&mut self) {
+        let mut hasher = DefaultHasher::new();
+        let PodDraft { mut spec, requests, limits, .. } = self.draft.clone();
+        own_labels::forget_hash(&mut spec);
+        spec.hash(&mut hasher);
+        format!("{requests:?}{limits:?}").hash(&mut hasher);
+        self.hash = generated::text(hasher.finish(), 10);
     }
 
     /// Returns the ordinals of a stateful set, or as many numbers as the controller has pods.
@@ -150,6 +194,16 @@ impl PodController {
         match self.kind {
             ControllerKind::StatefulSet => self.first..self.first.saturating_add(self.replicas),
             _ => 0..self.replicas,
+        }
+    }
+
+    /// Returns the numbers that its pods may have: the ordinals of a stateful set, the missing indexes of a job, or any
+    /// numbers.
+    pub(super) fn numbers(&self) -> Box<dyn Iterator<Item = usize> + '_> {
+        match (&self.job, self.kind) {
+            (Some(job), _) if job.is_indexed => Box::new(job.missing()),
+            (_, ControllerKind::StatefulSet) => Box::new(self.ordinals()),
+            _ => Box::new(0..),
         }
     }
 
@@ -179,41 +233,89 @@ impl PodController {
     }
 
     /// Creates the pods of the controller, named `<name>-<i>` (`<name>-<node>` for a daemon set) and owned by it (by
-    /// the replica set for a deployment).
+    /// the replica set for a deployment), with the labels that the controller adds.
     ///
     /// A daemon set creates a pod for each node that it may run on. The other kinds ignore `nodes`. O(pods): all pods
-    /// share one template, except those of a daemon set.
+    /// share one template, unless they have labels or claims of their own.
     #[must_use]
     pub fn expand(&self, nodes: &[Node]) -> Vec<Pod> {
         if self.kind == ControllerKind::DaemonSet {
-            return nodes.iter().filter_map(|node| self.daemon(node)).collect();
+            return nodes.iter().filter_map(|node| self.daemon_on(node)).collect();
         }
-        self.numbered(self.ordinals())
+        self.numbered(self.numbers().take(self.replicas))
+    }
+
+    /// Whether pods may have a [`PodController::prerequisite`], or the API server may refuse them.
+    #[must_use]
+    pub fn is_created_in_steps(&self) -> bool {
+        self.is_ordered || self.part.is_some() || self.charge.is_some() || self.refusal.is_some()
+    }
+
+    /// Returns whether pods may have a [`PodController::prerequisite`].
+    #[must_use]
+    pub fn has_order(&self) -> bool {
+        self.is_ordered || self.part.is_some()
+    }
+
+    /// Returns the kind of the owner of the pods: deployments create replica sets, and cron jobs create jobs.
+    #[must_use]
+    pub fn owner_kind(&self) -> ControllerKind {
+        self.kind.of_owner()
+    }
+
+    /// Creates the pod with this number, which is the ordinal or index if the pods have one.
+    #[must_use]
+    pub fn pod(&self, number: usize) -> Option<Pod> {
+        self.numbered(std::iter::once(number)).pop()
+    }
+
+    /// Returns what must happen before the controller creates a pod, if anything must.
+    #[must_use]
+    pub fn prerequisite(&self, pod: &Pod) -> Option<Prerequisite> {
+        let number: usize = pod.name.rsplit_once('-')?.1.parse().ok()?;
+        if let Some(part) = &self.part {
+            return part.prerequisite(self, number);
+        }
+        if !self.is_ordered || number <= self.first {
+            return None;
+        }
+        let before = Name::from(format!("{}-{}", self.name, number - 1));
+        Some(Prerequisite::running([before].into(), "podManagementPolicy OrderedReady"))
     }
 
     /// Creates the pods with these numbers of a controller that is not a daemon set.
     pub(super) fn numbered(&self, numbers: impl Iterator<Item = usize>) -> Vec<Pod> {
-        let owned = self.owned(self.draft.clone());
-        if self.kind == ControllerKind::StatefulSet {
-            // Each pod has labels and claims of its own.
-            return numbers.map(|i| self.ordinal(&owned, i)).collect();
+        let owned = self.owned();
+        let is_indexed = self.job.as_ref().is_some_and(|job| job.is_indexed);
+        if self.kind == ControllerKind::StatefulSet || is_indexed || self.part.is_some() {
+            return numbers.map(|number| self.create(&owned, number)).collect();
         }
         let pod = owned.finish();
         numbers.map(|i| self.called(pod.clone(), format!("{}-{i}", self.name))).collect()
     }
 
-    /// Creates a pod of a stateful set (statefulset/stateful_set_utils.go `newVersionedStatefulSetPod`).
-    fn ordinal(&self, owned: &PodDraft, i: usize) -> Pod {
+    /// Creates a pod that has labels and claims of its own (statefulset/stateful_set_utils.go `newVersionedStatefulSetPod`,
+    /// job/indexed_job_utils.go `addCompletionIndexLabel`).
+    fn create(&self, owned: &PodDraft, number: usize) -> Pod {
         let mut draft = owned.clone();
-        let name = format!("{}-{i}", self.name);
-        let index = i.to_string();
-        let own = [
-            ("apps.kubernetes.io/pod-index", index.as_str()),
-            ("statefulset.kubernetes.io/pod-name", name.as_str()),
-        ];
-        draft.spec.labels = draft.spec.labels.iter().chain(own).collect();
+        let name = format!("{}-{number}", self.name);
+        let index = number.to_string();
+        let mut labels: Vec<(&'static str, String)> = Vec::new();
+        match self.kind {
+            ControllerKind::StatefulSet => {
+                labels.extend([(POD_INDEX, index), (POD_NAME, name.clone())]);
+            }
+            _ if self.job.as_ref().is_some_and(|job| job.is_indexed) => {
+                labels.push((COMPLETION_INDEX, index));
+            }
+            _ => {}
+        }
+        own_labels::set(&mut draft.spec, &labels);
+        if let Some(part) = &self.part {
+            part.complete(self, number, &name, &mut draft);
+        }
         if !self.claims.is_empty() {
-            let claims = self.claims_of_ordinal(i).map(|claim| {
+            let claims = self.claims_of_ordinal(number).map(|claim| {
                 VolumeSource::PersistentVolumeClaim { claim: claim.name, read_only: false }
             });
             draft.spec.volumes = claims.chain(draft.spec.volumes.iter().cloned()).collect();
@@ -221,18 +323,41 @@ impl PodController {
         self.called(draft.finish(), name)
     }
 
-    /// Creates the pod of a daemon set for a node, or `None` if the set does not run on it.
-    pub(super) fn daemon_on(&self, node: &Node) -> Option<Pod> {
-        (self.kind == ControllerKind::DaemonSet).then(|| self.daemon(node))?
+    /// The labels that all of its pods get, apart from those of its template.
+    pub(super) fn own_labels(&self) -> Vec<(&'static str, String)> {
+        match (self.kind, &self.job) {
+            (ControllerKind::Deployment, _) => {
+                vec![(own_labels::TEMPLATE_HASH, self.hash.clone())]
+            }
+            (ControllerKind::DaemonSet, _) => {
+                vec![(own_labels::REVISION_HASH, self.hash.clone())]
+            }
+            (ControllerKind::StatefulSet, _) => {
+                // The name of the revision.
+                vec![(own_labels::REVISION_HASH, format!("{}-{}", self.name, self.hash))]
+            }
+            (_, Some(job)) if job.has_labels => {
+                let uid = match &*self.uid {
+                    // The API server would have made one.
+                    "" => format!("{}.{}", self.namespace, self.name),
+                    uid => uid.to_owned(),
+                };
+                let names = JOB_NAME.map(|key| (key, self.name.to_string()));
+                JOB_UID.map(|key| (key, uid.clone())).into_iter().chain(names).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
-    fn called(&self, mut pod: Pod, name: String) -> Pod {
-        pod.uid = portolan::model::Uid::new(&format!("{}/{name}", self.namespace));
+    pub(super) fn called(&self, mut pod: Pod, name: String) -> Pod {
+        pod.uid = Uid::new(&format!("{}/{name}", self.namespace));
         pod.name = name.into();
         pod
     }
 
-    fn owned(&self, mut draft: PodDraft) -> PodDraft {
+    /// The template as a pod that the controller owns.
+    pub(super) fn owned(&self) -> PodDraft {
+        let mut draft = self.draft.clone();
         let kind = self.kind.of_owner();
         draft.spec.owners = [OwnerReference {
             api_version: kind.api_version().into(),
@@ -242,241 +367,7 @@ impl PodController {
             controller: true,
         }]
         .into();
+        own_labels::set(&mut draft.spec, &self.own_labels());
         draft
     }
-
-    /// daemon/util `nodeShouldRunDaemonPod` and `ReplaceDaemonSetPodNodeNameNodeAffinity`.
-    fn daemon(&self, node: &Node) -> Option<Pod> {
-        let mut draft = self.owned(self.draft.clone());
-        add_daemon_tolerations(&mut draft);
-        let spec = &mut draft.spec;
-        let fits = draft.node_name.as_ref().is_none_or(|name| *name == node.name)
-            && spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
-            && (spec.node_affinity.as_ref())
-                .and_then(|affinity| affinity.required.as_ref())
-                .is_none_or(|required| required.matches(&node.name, &node.labels))
-            && node.taints.iter().all(|taint| {
-                taint.effect == TaintEffect::PreferNoSchedule
-                    || spec.tolerations.iter().any(|t| t.tolerates(taint))
-            });
-        if !fits {
-            return None;
-        }
-        pin(spec, &node.name);
-        draft.node_name = None;
-        Some(self.called(draft.finish(), format!("{}-{}", self.name, node.name)))
-    }
-}
-
-/// Replaces the fields of each required term by "metadata.name In [node]".
-fn pin(spec: &mut portolan::model::PodSpec, node: &Name) {
-    let affinity = spec.node_affinity.get_or_insert_default();
-    let fields: Box<[Requirement]> =
-        [Requirement::new("metadata.name", Operator::In, [node.clone()])].into();
-    match &mut affinity.required {
-        Some(required) if !required.terms.is_empty() => {
-            for term in &mut required.terms {
-                term.match_fields = fields.clone();
-            }
-        }
-        required => {
-            let term = NodeSelectorTerm { match_fields: fields, ..NodeSelectorTerm::default() };
-            *required = Some(NodeSelector { terms: [term].into() });
-        }
-    }
-}
-
-/// daemon/util `AddOrUpdateDaemonPodTolerations`.
-fn add_daemon_tolerations(draft: &mut PodDraft) {
-    use TaintEffect::{NoExecute, NoSchedule};
-    const ALWAYS: [(&str, TaintEffect); 6] = [
-        ("node.kubernetes.io/not-ready", NoExecute),
-        ("node.kubernetes.io/unreachable", NoExecute),
-        ("node.kubernetes.io/disk-pressure", NoSchedule),
-        ("node.kubernetes.io/memory-pressure", NoSchedule),
-        ("node.kubernetes.io/pid-pressure", NoSchedule),
-        ("node.kubernetes.io/unschedulable", NoSchedule),
-    ];
-    let on_host_network =
-        draft.host_network.then_some(("node.kubernetes.io/network-unavailable", NoSchedule));
-    let mut tolerations = Vec::from(std::mem::take(&mut draft.spec.tolerations));
-    for (key, effect) in ALWAYS.into_iter().chain(on_host_network) {
-        let toleration = Toleration {
-            key: Some(key.into()),
-            operator: TolerationOperator::Exists,
-            value: None,
-            effect: Some(effect),
-        };
-        if !tolerations.contains(&toleration) {
-            tolerations.push(toleration);
-        }
-    }
-    draft.spec.tolerations = tolerations.into();
-}
-
-/// The limit is beyond any real cluster. A larger number is a typo, and is rejected before it exhausts the memory.
-pub(super) const MAX_REPLICAS: i64 = 10_000_000;
-
-/// The common fields of the wire structs of all controllers.
-pub(super) struct Parts<'w> {
-    pub(super) meta: Metadata<'w>,
-    pub(super) template: Option<&'w wire_pod::PodTemplate<'w>>,
-    pub(super) replicas: i64,
-    pub(super) first: i64,
-    pub(super) selector: LabelSelector,
-}
-
-pub(super) fn controller(
-    kind: ControllerKind,
-    wire: &wire::Controller<'_>,
-    path: &Path<'_>,
-    rules: &mut Rules<'_>,
-) -> Result<PodController, ReadError> {
-    let no_spec = wire::ControllerSpec::default();
-    let spec = wire.spec.as_ref().unwrap_or(&no_spec);
-    let replicas = match kind {
-        ControllerKind::DaemonSet => 0,
-        ControllerKind::Job if spec.suspend == Some(true) || has_ended(wire) => 0,
-        ControllerKind::Job => {
-            at_once(spec, wire.status.as_ref().and_then(|status| *status.succeeded).unwrap_or(0))
-        }
-        _ => spec.replicas.unwrap_or(1),
-    };
-    let parts = Parts {
-        meta: wire.metadata.clone().unwrap_or_default(),
-        template: spec.template.as_ref(),
-        replicas,
-        first: spec.ordinals.as_ref().and_then(|o| *o.start).unwrap_or(0),
-        selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
-    };
-    let claims = claim_templates(spec, path, rules)?;
-    if claims.is_empty() || kind != ControllerKind::StatefulSet {
-        return build(kind, parts, path, rules);
-    }
-    // A claim replaces the volume with its name.
-    let mut template = spec.template.clone().unwrap_or_default();
-    if let Some(spec) = &mut template.spec {
-        let replaces = |volume: &str| claims.iter().any(|it| *it.claim.name == *volume);
-        spec.volumes.0.retain(|volume| !replaces(&volume.name));
-    }
-    let parts = Parts { template: Some(&template), ..parts };
-    Ok(PodController { claims, ..build(kind, parts, path, rules)? })
-}
-
-/// Returns the number of pods of a job that run at once, when `succeeded` are done.
-pub(super) fn at_once(spec: &wire::ControllerSpec<'_>, succeeded: i64) -> i64 {
-    let parallelism = spec.parallelism.unwrap_or(1);
-    spec.completions
-        .map_or(parallelism, |completions| completions.saturating_sub(succeeded).min(parallelism))
-}
-
-fn claim_templates(
-    spec: &wire::ControllerSpec<'_>,
-    path: &Path<'_>,
-    rules: &Rules<'_>,
-) -> Result<Vec<ClaimTemplate>, ReadError> {
-    let spec_path = path.key("spec");
-    let list = spec_path.key("volumeClaimTemplates");
-    let claims = spec.volume_claim_templates.iter().enumerate().map(|(i, template)| {
-        // A stored set that is read for its selector needs no claims.
-        rules.applies().then(|| ClaimTemplate::read(template, &list.index(i))).transpose()
-    });
-    claims.filter_map(Result::transpose).collect()
-}
-
-pub(super) fn cron_job(
-    wire: &wire::CronJob<'_>,
-    path: &Path<'_>,
-    rules: &mut Rules<'_>,
-) -> Result<PodController, ReadError> {
-    let no_spec = wire::CronJobSpec::default();
-    let spec = wire.spec.as_ref().unwrap_or(&no_spec);
-    let no_job = wire::ControllerSpec::default();
-    let job = spec.job_template.as_ref().and_then(|job| job.spec.as_ref()).unwrap_or(&no_job);
-    let is_suspended = spec.suspend == Some(true) || job.suspend == Some(true);
-    let parts = Parts {
-        meta: wire.metadata.clone().unwrap_or_default(),
-        template: job.template.as_ref(),
-        replicas: if is_suspended { 0 } else { at_once(job, 0) },
-        first: 0,
-        selector: LabelSelector::Nothing,
-    };
-    let spec_path = path.key("spec");
-    build(ControllerKind::CronJob, parts, &spec_path.key("jobTemplate"), rules)
-}
-
-/// Returns whether a job is complete or has failed.
-fn has_ended(job: &wire::Controller<'_>) -> bool {
-    let conditions = job.status.iter().flat_map(|status| status.conditions.iter());
-    conditions.into_iter().any(|condition| {
-        matches!(&*condition.condition_type, "Complete" | "Failed") && &*condition.status == "True"
-    })
-}
-
-pub(super) fn replication_controller(
-    wire: &wire::ReplicationController<'_>,
-    path: &Path<'_>,
-    rules: &mut Rules<'_>,
-) -> Result<PodController, ReadError> {
-    let no_spec = wire::ReplicationControllerSpec::default();
-    let spec = wire.spec.as_ref().unwrap_or(&no_spec);
-    let template = spec.template.as_ref();
-    // The selector of a replication controller defaults to the template's labels.
-    let labels = match template.and_then(|t| t.metadata.as_ref()) {
-        Some(meta) if spec.selector.is_empty() => &meta.labels,
-        _ => &spec.selector,
-    };
-    let parts = Parts {
-        meta: wire.metadata.clone().unwrap_or_default(),
-        template,
-        replicas: spec.replicas.unwrap_or(1),
-        first: 0,
-        selector: LabelSelector::from_labels(super::node::labels(labels).iter()),
-    };
-    build(ControllerKind::ReplicationController, parts, path, rules)
-}
-
-pub(super) fn build(
-    kind: ControllerKind,
-    parts: Parts<'_>,
-    path: &Path<'_>,
-    rules: &mut Rules<'_>,
-) -> Result<PodController, ReadError> {
-    let generate_name = super::node::optional(&parts.meta.generate_name)
-        .filter(|_| parts.meta.name.is_empty() && rules.applies());
-    let name = match generate_name {
-        Some(_) => Name::default(),
-        None => named(&parts.meta, path)?,
-    };
-    let namespace = rules.namespace(&parts.meta.namespace);
-    rules.about(kind.as_str(), &namespace, &name);
-    let (no_meta, no_spec) = (Metadata::default(), wire_pod::PodSpec::default());
-    let meta = parts.template.and_then(|t| t.metadata.as_ref()).unwrap_or(&no_meta);
-    let spec = parts.template.and_then(|t| t.spec.as_ref()).unwrap_or(&no_spec);
-    let spec_path = path.key("spec");
-    if parts.replicas > MAX_REPLICAS {
-        let found = parts.replicas.to_string();
-        let expected = "a number of pods up to 10000000";
-        return Err(ReadError::value(&spec_path.key("replicas"), &found, expected));
-    }
-    let mut draft = template(meta, spec, namespace.clone(), &spec_path.key("template"), rules)?;
-    // Names of pods come from their controller.
-    draft.name = Name::default();
-    let count = |n: i64| usize::try_from(n).unwrap_or(0);
-    Ok(PodController {
-        kind,
-        namespace,
-        name,
-        uid: super::node::name(&parts.meta.uid),
-        replicas: count(parts.replicas),
-        labels: super::node::labels(&parts.meta.labels),
-        selector: parts.selector,
-        owners: super::pod::owners(&parts.meta),
-        is_derived: false,
-        generate_name,
-        of_generated: None,
-        first: count(parts.first),
-        claims: Vec::new(),
-        draft,
-    })
 }

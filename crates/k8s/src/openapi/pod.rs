@@ -25,6 +25,7 @@ fn spec(spec: &api::PodSpec) -> wire::PodSpec<'_> {
         init_containers: list(&spec.init_containers, container),
         resources: spec.resources.as_ref().map(resources),
         overhead: spec.overhead.as_ref().map(amounts),
+        active_deadline_seconds: spec.active_deadline_seconds,
         host_network: spec.host_network,
         host_users: spec.host_users,
         node_name: optional(&spec.node_name),

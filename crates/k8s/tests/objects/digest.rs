@@ -241,7 +241,7 @@ fn updates_of_a_pod_that_change_nothing_that_is_read_have_its_digest() {
         ("/metadata/finalizers", json!(["f"])),
         ("/metadata/annotations/example.com~1restarted-at", json!("now")),
         ("/spec/ephemeralContainers", json!([{"name": "debug"}])),
-        ("/spec/activeDeadlineSeconds", json!(60)),
+        ("/spec/terminationGracePeriodSeconds", json!(60)),
         ("/status/phase", json!("Pending")),
         ("/status/podIP", json!("10.0.0.1")),
         ("/status/qosClass", json!("Burstable")),

@@ -1,0 +1,167 @@
+//! How controllers replace pods: the update strategies, and the limits of jobs.
+
+use std::collections::BTreeSet;
+
+use super::budgets::IntOrPercent;
+use super::error::{Path, ReadError};
+use super::wire::QuantityText;
+use super::wire_objects as wire;
+use super::workloads::ControllerKind;
+
+/// How a controller replaces the pods of an old template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UpdateStrategy {
+    /// The pods stay as they are: those of replica sets, of replication controllers, and of a paused deployment.
+    Never,
+    /// Only pods that are deleted by someone else are replaced.
+    OnDelete,
+    /// All old pods are deleted before new ones are created.
+    Recreate,
+    /// The pods are replaced step by step.
+    RollingUpdate {
+        /// The number of pods beyond the desired one.
+        max_surge: IntOrPercent,
+        /// The number of pods that may be unavailable.
+        max_unavailable: IntOrPercent,
+        /// The lowest ordinal of a stateful set that is replaced.
+        partition: usize,
+    },
+}
+
+/// The fields of a job that decide which pods it creates again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Job {
+    /// The number of failed pods after which the job fails.
+    pub backoff_limit: u64,
+    /// The number of failed pods of an index after which the index fails.
+    pub backoff_limit_per_index: Option<u64>,
+    /// The number of pods that have failed.
+    pub failed: u64,
+    /// Whether `podFailurePolicy` ignores pods that were disrupted, such as evicted ones.
+    pub ignores_disruptions: bool,
+    /// Whether `podFailurePolicy` fails the job when a pod was disrupted.
+    pub fails_on_disruption: bool,
+    /// Whether each pod has an index (`completionMode: Indexed`).
+    pub is_indexed: bool,
+    pub(super) completions: usize,
+    /// The indexes that have succeeded or failed.
+    pub(super) ended: BTreeSet<usize>,
+    /// Whether the API server adds the labels of the job.
+    pub(super) has_labels: bool,
+}
+
+/// `DefaultPodBackoffLimit`.
+const BACKOFF_LIMIT: i64 = 6;
+
+impl Job {
+    pub(super) fn read(
+        spec: &wire::ControllerSpec<'_>,
+        status: Option<&wire::ControllerStatus<'_>>,
+    ) -> Job {
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
+        let index_limit = spec.backoff_limit_per_index.map(count);
+        let limit = spec.backoff_limit.unwrap_or(match index_limit {
+            Some(_) => i64::from(i32::MAX),
+            None => BACKOFF_LIMIT,
+        });
+        let rules = spec.pod_failure_policy.iter().flat_map(|policy| policy.rules.iter());
+        // The first rule that matches decides. Rules about exit codes do not match a pod that was evicted while it ran.
+        let disruption = rules.into_iter().find(|rule| {
+            let is_disruption = |it: &wire::PodConditionPattern<'_>| {
+                &*it.condition_type == "DisruptionTarget" && matches!(&*it.status, "" | "True")
+            };
+            rule.on_pod_conditions.iter().any(is_disruption)
+        });
+        let action = disruption.map_or("Count", |rule| &*rule.action);
+        let is_indexed = &*spec.completion_mode == "Indexed";
+        let mut ended = BTreeSet::new();
+        for text in status.into_iter().flat_map(|it| [&it.completed_indexes, &it.failed_indexes]) {
+            ended.extend(indexes(text));
+        }
+        Job {
+            backoff_limit: count(limit),
+            backoff_limit_per_index: index_limit,
+            failed: count(status.and_then(|status| *status.failed).unwrap_or(0)),
+            ignores_disruptions: action == "Ignore",
+            fails_on_disruption: action == "FailJob",
+            is_indexed,
+            completions: spec.completions.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0)),
+            ended,
+            has_labels: spec.manual_selector != Some(true),
+        }
+    }
+
+    /// Returns the indexes of which no pod has ended, in increasing order.
+    pub(super) fn missing(&self) -> impl Iterator<Item = usize> {
+        (0..self.completions).filter(|index| !self.ended.contains(index))
+    }
+}
+
+/// Parses a list such as `1,3-5`, which the job controller writes. Parts that are not numbers are left out.
+fn indexes(text: &str) -> impl Iterator<Item = usize> {
+    text.split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.parse().ok()?..=last.parse().ok()?)
+        })
+        .flatten()
+}
+
+impl UpdateStrategy {
+    pub(super) fn read(
+        kind: ControllerKind,
+        spec: &wire::ControllerSpec<'_>,
+        path: &Path<'_>,
+    ) -> Result<UpdateStrategy, ReadError> {
+        let no_update = wire::UpdateStrategy::default();
+        let (read, field) = match kind {
+            ControllerKind::Deployment => (&spec.strategy, "strategy"),
+            _ => (&spec.update_strategy, "updateStrategy"),
+        };
+        let read = read.as_ref().unwrap_or(&no_update);
+        let quarter = IntOrPercent::Percent(25);
+        let (surge, unavailable) = match (kind, &*read.strategy_type) {
+            (ControllerKind::Deployment, _) if spec.paused == Some(true) => {
+                return Ok(UpdateStrategy::Never);
+            }
+            (ControllerKind::Deployment, "Recreate") => return Ok(UpdateStrategy::Recreate),
+            (ControllerKind::Deployment, _) => (quarter, quarter),
+            (ControllerKind::StatefulSet | ControllerKind::DaemonSet, "OnDelete") => {
+                return Ok(UpdateStrategy::OnDelete);
+            }
+            (ControllerKind::StatefulSet | ControllerKind::DaemonSet, _) => {
+                (IntOrPercent::Int(0), IntOrPercent::Int(1))
+            }
+            _ => return Ok(UpdateStrategy::Never),
+        };
+        let no_limits = wire::RollingUpdate::default();
+        let limits = read.rolling_update.as_ref().unwrap_or(&no_limits);
+        let path = path.key(field);
+        let path = path.key("rollingUpdate");
+        let amount = |text: &Option<QuantityText<'_>>, field: &str, default| match text {
+            None => Ok(default),
+            Some(text) => IntOrPercent::parse(&text.0).ok_or_else(|| {
+                let expected = "a number of pods such as 2, or a percentage such as 25%";
+                ReadError::value(&path.key(field), &text.0, expected)
+            }),
+        };
+        Ok(UpdateStrategy::RollingUpdate {
+            max_surge: amount(&limits.max_surge, "maxSurge", surge)?,
+            max_unavailable: amount(&limits.max_unavailable, "maxUnavailable", unavailable)?,
+            partition: limits.partition.map_or(0, |n| usize::try_from(n).unwrap_or(0)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_indexes_are_numbers_and_ranges() {
+        assert_eq!(indexes("1,3-5,7").collect::<Vec<_>>(), [1, 3, 4, 5, 7]);
+        assert_eq!(indexes("").count(), 0);
+    }
+}
