@@ -141,7 +141,12 @@ impl Framework {
     /// Returns whether one of these local plugins rejects a node for a pod, also without the pods that the pod may
     /// preempt there. Returns `false` if that is not known. O(plugins), and O(pods of the node) if these have changed.
     #[must_use]
-    pub fn rejects_in_vain(&self, plugins: PluginSet, pod: &Pod, node: NodeInfo<'_>) -> bool {
+    pub fn rejects_without_victims(
+        &self,
+        plugins: PluginSet,
+        pod: &Pod,
+        node: NodeInfo<'_>,
+    ) -> bool {
         let mut preempts = self.at(Point::PostFilter).map(Plugin::name);
         // Other plugins may evict other pods, and the members of a group and the pods of a reservation may change places.
         if preempts.any(|name| name != PREEMPTION)

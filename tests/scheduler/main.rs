@@ -25,4 +25,4 @@ mod shards;
 mod steps;
 #[cfg(feature = "tracing")]
 mod tracing;
-mod vain_events;
+mod waking;

@@ -262,15 +262,15 @@ impl SchedulingQueue {
         let (framework, pod) = (&profile.framework, &queued.pod);
         // A local plugin's verdict has changed on the node that a pod has left, and on no other. The event does not
         // help if another plugin that rejected the pod still rejects that node: its own events tell when it does not.
-        let is_vain = LazyCell::new(|| {
+        let is_rejected = LazyCell::new(|| {
             let node = left_node(event).and_then(|name| cluster.node(name));
             let plugins = profile.hints.local_among(rejectors);
-            node.is_some_and(|node| framework.rejects_in_vain(plugins, pod, node))
+            node.is_some_and(|node| framework.rejects_without_victims(plugins, pod, node))
         });
         let helps = |plugins: PluginSet| {
             concerned.intersection(plugins).iter().any(|plugin| {
                 profile.hints.ask(framework, plugin, pod, event, cluster) == Hint::Queue
-                    && (profile.hints.local_among(plugin).is_empty() || !*is_vain)
+                    && (profile.hints.local_among(plugin).is_empty() || !*is_rejected)
             })
         };
         if helps(queued.pending_plugins) {
