@@ -38,6 +38,7 @@
 mod batch;
 mod binder;
 mod binding;
+mod binding_loop;
 mod builder;
 mod commit;
 mod cycle;
@@ -55,6 +56,7 @@ mod what_if;
 
 pub use binder::InMemoryBinder;
 pub use binding::{Answered, Begun, BindError, BindRequest, BindingCycle};
+pub use binding_loop::{BindingLoop, Finished};
 pub use builder::{BuildError, Schedulers, SchedulersBuilder};
 pub use commit::FilterCheck;
 pub use cycle::{CycleError, CycleFigures, NewSchedulerError, Scheduler};
@@ -63,7 +65,7 @@ pub use evictor::InMemoryEvictor;
 pub use gang::{GangError, GangPlacement};
 pub use placement::Placement;
 pub use profiles::Profiles;
-pub use scheduling_loop::{Attempt, BindingLoop, Finished, SchedulingLoop, Unplaced};
+pub use scheduling_loop::{Attempt, SchedulingLoop, Unplaced};
 pub use shared_reader::SharedReader;
 pub use volumes::InMemoryVolumeBinder;
 pub use what_if::{Placed, PreemptError, Stop, WhatIf};

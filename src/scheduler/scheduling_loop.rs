@@ -16,15 +16,15 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::framework::{Algorithm, FitError, Framework, Nomination, PluginSet};
-use crate::log::{Event, Unavailable};
+use crate::log::Event;
 use crate::model::{EventError, Pod, Timestamp};
 
 use super::gang::Refused;
 use super::placement::requeue;
-use super::queue::{CLOSED, Place, PopError, Popped, QueueFront, Returned};
+use super::queue::{Place, PopError, Popped, QueueFront, Returned};
 use super::{
-    Answered, Begun, BindError, BindingCycle, CycleError, CycleFigures, NewSchedulerError,
-    Placement, Profiles, Scheduler,
+    Begun, BindError, BindingLoop, CycleError, CycleFigures, NewSchedulerError, Placement,
+    Profiles, Scheduler,
 };
 
 /// Takes pods from a queue, places them and binds them.
@@ -58,23 +58,6 @@ pub struct SchedulingLoop {
     binding: BindingLoop,
     /// When this loop sweeps the pods that have expired, if its engine has no thread for it.
     next_sweep: Option<Timestamp>,
-}
-
-/// Binds pods that scheduling loops of the same queue have placed. A loop belongs to one thread; a binding may wait for
-/// permits, for volumes and for the binder, so use as many loops as pods should be bound at once.
-pub struct BindingLoop {
-    queue: Arc<QueueFront>,
-    cycle: BindingCycle,
-}
-
-/// A pod whose binding has ended.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Finished {
-    /// The pod and the node of its binding.
-    pub placement: Placement,
-    /// Whether the pod was bound, or why not, with its place in the queue.
-    pub bound: Result<(), (BindError, Option<Place>)>,
 }
 
 /// The outcome of one scheduling attempt.
@@ -233,8 +216,7 @@ impl SchedulingLoop {
         deadline: Option<Instant>,
         clock: impl Fn() -> Timestamp,
     ) -> Result<Popped, PopError> {
-        let engine = self.scheduler.engine().clone();
-        let Some(period) = engine.sweep_period() else {
+        let Some(period) = self.scheduler.engine().sweep_period() else {
             return self.queue.pop_together(deadline, clock);
         };
         loop {
@@ -243,7 +225,7 @@ impl SchedulingLoop {
                 let nanos = i64::try_from(period.as_nanos()).unwrap_or(i64::MAX);
                 self.next_sweep = Some(Timestamp(now.0.saturating_add(nanos)));
                 // A closed engine expires nothing.
-                let _ = engine.submit(Event::expire(now));
+                let _ = self.scheduler.engine().submit(Event::expire(now));
             }
             let wake = Instant::now().checked_add(period);
             match self.queue.pop_together(deadline.into_iter().chain(wake).min(), &clock) {
@@ -411,139 +393,6 @@ impl SchedulingLoop {
     }
 }
 
-impl BindingLoop {
-    /// Creates a loop that binds pods of this queue. The queue must be fed by the engine's log.
-    ///
-    /// # Errors
-    ///
-    /// The engine is unavailable.
-    pub fn new(engine: Engine, queue: Arc<QueueFront>) -> Result<BindingLoop, Unavailable> {
-        Ok(BindingLoop { queue, cycle: BindingCycle::new(engine)? })
-    }
-
-    /// Runs the binding cycle of a placed pod, and waits for its permit. The pod may have been placed by any loop of
-    /// the same queue.
-    ///
-    /// # Errors
-    ///
-    /// The pod is not bound. It is forgotten by the engine, and the error carries its place in the queue. After
-    /// [`BindError::Unknown`] the pod is neither forgotten nor queued.
-    pub fn bind(
-        &mut self,
-        placement: &Placement,
-        clock: impl Fn() -> Timestamp,
-    ) -> Result<(), (BindError, Option<Place>)> {
-        if placement.is_ended() {
-            return Err((BindError::Ended, None));
-        }
-        self.release_pod(placement);
-        if self.queue.is_closed() {
-            // Closing has ended the waits that had begun. This pod may have been placed later.
-            placement.framework.handle().waiting_pods().fail(&placement.pod.uid, CLOSED);
-        }
-        let bound = match self.cycle.run(placement, &clock) {
-            Err(BindError::Failed(_)) if placement.waits && self.queue.is_closed() => {
-                Err(BindError::Closed)
-            }
-            bound => bound,
-        };
-        self.end(placement, bound, clock)
-    }
-
-    /// Begins to bind a placed pod, and returns the request if the pod waits for nothing but its answer. The pod may
-    /// have been placed by any loop of the same queue. Never blocks. See [`BindingCycle::begin`].
-    pub fn begin(&mut self, placement: Placement) -> Begun {
-        self.release_pod(&placement);
-        self.cycle.begin(placement)
-    }
-
-    /// Takes the answers to requests that any loop of the same queue has begun. Each outcome is that of
-    /// [`BindingLoop::bind`]. May block for a short time.
-    pub fn finish(
-        &mut self,
-        answers: impl IntoIterator<Item = Answered>,
-        clock: impl Fn() -> Timestamp,
-    ) -> Vec<Finished> {
-        let finished = self.cycle.finish(answers, &clock).into_iter().map(|(placement, bound)| {
-            let bound = self.end(&placement, bound, &clock);
-            Finished { placement, bound }
-        });
-        finished.collect()
-    }
-
-    /// Events are no longer recorded for a pod that is being bound.
-    fn release_pod(&self, placement: &Placement) {
-        self.queue.with(|queue, _| queue.release(&placement.pod.uid));
-    }
-
-    /// Takes the pod from the queue, or returns it there.
-    fn end(
-        &self,
-        placement: &Placement,
-        bound: Result<(), BindError>,
-        clock: impl Fn() -> Timestamp,
-    ) -> Result<(), (BindError, Option<Place>)> {
-        let uid = &placement.pod.uid;
-        match bound {
-            Ok(()) => {
-                self.record_scheduled(placement, &clock);
-                self.queue.with(|queue, _| queue.done(uid));
-                Ok(())
-            }
-            Err(error @ BindError::Unknown(_)) => {
-                self.queue.with(|queue, _| queue.done(uid));
-                Err((error, None))
-            }
-            Err(error) => {
-                let fit = match &error {
-                    BindError::Rejected(fit) => Some(&**fit),
-                    _ => None,
-                };
-                let (rejected, waits) = rejectors(Some(&placement.framework), fit);
-                let place = requeue(&self.queue, uid, rejected, waits, clock());
-                Err((error, place))
-            }
-        }
-    }
-
-    /// Withdraws a placement without binding the pod: releases its reservations, forgets the pod and returns it to the
-    /// queue, where it backs off as after an error. Returns its place, or `None` if it is not retried or if the
-    /// placement's binding cycle has ended.
-    pub fn withdraw(
-        &mut self,
-        placement: &Placement,
-        clock: impl Fn() -> Timestamp,
-    ) -> Option<Place> {
-        if placement.is_ended() {
-            return None;
-        }
-        let uid = &placement.pod.uid;
-        self.queue.with(|queue, _| queue.release(uid));
-        if self.cycle.withdraw(placement, &clock).is_err() {
-            self.queue.with(|queue, _| queue.done(uid));
-            return None;
-        }
-        requeue(&self.queue, uid, PluginSet::EMPTY, PluginSet::EMPTY, clock())
-    }
-
-    /// Lets the engine free the version that the last binding used. Call it before a thread waits for its next pod.
-    pub fn release(&mut self) {
-        self.cycle.release();
-    }
-
-    /// Reports the number of attempts and the time since the first one, if a recorder is set.
-    fn record_scheduled(&self, placement: &Placement, clock: impl Fn() -> Timestamp) {
-        let Some(recorder) = placement.framework.recorder() else { return };
-        let known = self.queue.with(|queue, _| {
-            let queued = queue.get(&placement.pod.uid)?;
-            Some((queued.attempts, queued.first_attempt?))
-        });
-        if let Some((attempts, first)) = known {
-            recorder.scheduled(attempts, clock().since(first));
-        }
-    }
-}
-
 /// Popped pods, which return to the queue if a panic, for example of the caller's clock, ends their attempt.
 struct Tried {
     queue: Arc<QueueFront>,
@@ -604,19 +453,16 @@ fn is_over(error: &CycleError) -> bool {
 
 /// Returns the plugins that rejected the pod and the plugins that wait for something; both sets are empty after an
 /// error.
-fn rejectors(framework: Option<&Arc<Framework>>, fit: Option<&FitError>) -> (PluginSet, PluginSet) {
+pub(super) fn rejectors(
+    framework: Option<&Arc<Framework>>,
+    fit: Option<&FitError>,
+) -> (PluginSet, PluginSet) {
     let (Some(framework), Some(fit)) = (framework, fit) else {
         return (PluginSet::EMPTY, PluginSet::EMPTY);
     };
     let unschedulable = fit.unschedulable_plugins.iter().copied();
     let pending = fit.pending_plugins.iter().copied();
     (framework.plugin_set(unschedulable), framework.plugin_set(pending))
-}
-
-impl fmt::Debug for BindingLoop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BindingLoop").finish_non_exhaustive()
-    }
 }
 
 impl fmt::Debug for SchedulingLoop {

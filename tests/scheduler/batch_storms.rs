@@ -90,7 +90,7 @@ fn by(cluster: &Snapshot, app: &str, host: bool) -> BTreeMap<String, usize> {
 /// Leaves the placed pods assumed, and returns their number.
 fn kept(attempts: Vec<Attempt>) -> usize {
     let placed = attempts.into_iter().flat_map(|attempt| attempt.into_parts().0);
-    placed.map(Placement::keep_assumed).count()
+    placed.map(Placement::keep_assumed).collect::<Vec<_>>().len()
 }
 
 fn run(
