@@ -119,7 +119,7 @@ fn a_spawned_writer_sweeps_expired_pods_by_itself() {
 #[test]
 fn the_thread_of_an_inline_writer_does_not_wait_for_itself() {
     let (mut writer, reader) = Engine::inline(Config::default());
-    let generation = writer.add_node(node("n1").build()).unwrap();
+    let generation = writer.add_node(node("n1").build()).unwrap().generation();
     assert_eq!(reader.at_least(generation, None).unwrap_err(), ReadError::OwnThread);
     writer.publish();
     assert_eq!(reader.at_least(generation, None).unwrap().len(), 1);
