@@ -95,6 +95,7 @@ impl Pods<'_> {
             creation_time: None,
             start_time: None,
             deletion_time: None,
+            finished: false,
         })
     }
 
@@ -316,7 +317,9 @@ fn add_nodes(writer: &mut Writer, names: &[Name], steps: &mut Steps) -> Result<D
             .collect();
         let started = Instant::now();
         for (i, node) in nodes.into_iter().enumerate() {
-            steps.time(|| some_published(writer, i, |writer| writer.add_node(node)))?;
+            steps.time(|| {
+                some_published(writer, i, |writer| writer.add_node(node).map(|_| ()))
+            })?;
         }
         spent += started.elapsed();
     }
