@@ -338,9 +338,8 @@ impl Framework {
     }
 
     /// Returns the wrapper through which plugins are called in this cycle.
-    pub(super) fn watch(&self, cycle: Cycle<'_>) -> Watch<'_> {
-        let recorder = self.recorder().filter(|_| cycle.state.records_plugin_metrics());
-        Watch { recorder, panics: self.handle.panics() }
+    pub(super) fn watch<'a>(&'a self, cycle: Cycle<'a>) -> Watch<'a> {
+        Watch { recorder: self.recorder(), state: cycle.state, panics: self.handle.panics() }
     }
 
     /// Creates the state of the `number`-th cycle.
