@@ -49,6 +49,7 @@ impl Pods {
             creation_time: None,
             start_time: None,
             deletion_time: None,
+            finished: false,
         }
     }
 }

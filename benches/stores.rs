@@ -292,9 +292,9 @@ fn nodes(writer: &mut Writer, rows: &mut Vec<Row>) {
     for n in 0..EVENTS {
         let name: Name = format!("new-{n}").into();
         let new = node(name.clone()).hostname().zone(format!("zone-{}", n % 3)).cpu(64_000).build();
-        add.note(writer, |writer| writer.add_node(new));
+        add.note(writer, |writer| writer.add_node(new).map(|node| node.generation()));
         let changed = make_node(spread(n), 64_000 + n as i64);
-        update.note(writer, |writer| writer.update_node(changed));
+        update.note(writer, |writer| writer.update_node(changed).map(|node| node.generation()));
         remove.note(writer, |writer| writer.remove_node(name));
     }
     rows.extend([add, update, remove]);

@@ -368,11 +368,14 @@ fn measure(nodes: usize) -> Vec<Cost> {
         let group = PodGroup::new("default", format!("group-{i}"), 3);
         note("pod group added", bed.cost(|writer| writer.put_object(group)));
         let new = Arc::new(make_node(nodes + i));
-        note("node added", bed.cost(|writer| writer.add_node(new)));
+        note("node added", bed.cost(|writer| writer.add_node(new).map(|node| node.generation())));
         let same = Arc::new(node(format!("n{n}")).zone(format!("z{}", n % 3)).cpu(1).build());
-        note("node updated", bed.cost(|writer| writer.update_node(same)));
+        note(
+            "node updated",
+            bed.cost(|writer| writer.update_node(same).map(|node| node.generation())),
+        );
         let moved = Arc::new(node(format!("n{n}")).zone(format!("z{}", (n + 1) % 3)).build());
-        let cost = bed.cost(|writer| writer.update_node(moved));
+        let cost = bed.cost(|writer| writer.update_node(moved).map(|node| node.generation()));
         note("node moved to another zone", cost);
         let name: Arc<str> = format!("n{n}").into();
         note("node removed, pods left", bed.cost(|writer| writer.remove_node(name)));

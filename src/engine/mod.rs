@@ -14,6 +14,7 @@ mod shared;
 mod weak;
 mod writer;
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 pub use reader::{LivePod, Reached, ReadError, Reader};
@@ -67,6 +68,10 @@ pub struct Config {
     /// Enables Gödel semantics: pods are counted on the node on which a scheduler has assumed them according to their
     /// annotations. By default the engine behaves like kube-scheduler's cache, which ignores these annotations.
     pub godel: Option<GodelConfig>,
+    /// Audits the state after every so many sweeps of expired pods ([`Event::Expire`](crate::log::Event::Expire)), and
+    /// rebuilds it if it is inconsistent ([`Writer::audit_and_rebuild`]). An audit blocks the writer, for about as long
+    /// as it takes to load the cluster one by one. By default there are no audits.
+    pub audit_every: Option<NonZeroU32>,
     /// Receives the figures of the engine after each sweep of expired pods. The feature `metrics` provides an observer
     /// that sets kube-scheduler's gauges.
     pub sweep_observer: Option<Box<dyn SweepObserver>>,
@@ -137,6 +142,7 @@ impl std::fmt::Debug for Config {
             .field("live_index", &self.live_index)
             .field("pod_names", &self.pod_names)
             .field("godel", &self.godel)
+            .field("audit_every", &self.audit_every)
             .field("commit_check", &self.commit_check)
             .field("stores", &self.stores)
             .finish()

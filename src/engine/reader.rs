@@ -232,7 +232,7 @@ impl Reader {
     /// use std::task::{Context, Poll, Waker};
     ///
     /// let (mut writer, reader) = Engine::inline(Config::default());
-    /// let generation = writer.add_node(node("n1").build())?;
+    /// let generation = writer.add_node(node("n1").build())?.generation();
     /// let mut task = std::pin::pin!(async {
     ///     reader.reached(generation).await.map(|()| reader.snapshot().node_count())
     /// });

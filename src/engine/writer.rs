@@ -1,6 +1,6 @@
 //! The writer, which folds events and publishes versions.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -11,7 +11,7 @@ use crate::model::{
 };
 use crate::publish::live::LiveIndex;
 use crate::publish::{self, Publisher, Versioned};
-use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot, Store};
+use crate::snapshot::{Cluster, Dump, NodeInfo, NodeSlot, PodInfo, Snapshot, Store};
 use crate::state::{Difference, LONGEST_RUN, Observer, State, Threads};
 use crate::sync::mutated;
 
@@ -43,6 +43,9 @@ pub struct Figures {
     pub retired: usize,
     /// The number of versions freed since the engine was created.
     pub freed: u64,
+    /// The number of rebuilds that repaired an inconsistent state ([`Writer::audit_and_rebuild`]). If it is not 0, please
+    /// report a defect.
+    pub rebuilds: u64,
     /// The number of parts of freed versions that still occupy memory. A part may be large. Each publish frees some of
     /// them, and so does [`Writer::reclaim_some`].
     pub backlog: usize,
@@ -86,6 +89,9 @@ pub struct Writer {
     listeners: Listeners,
     sweep_observer: Option<Box<dyn SweepObserver>>,
     thread: WriterThread,
+    rebuilds: u64,
+    /// The audits of [`Config::audit_every`], and the number of sweeps until the next one.
+    audits: Option<(NonZeroU32, u32)>,
 }
 
 /// The recipients of the effects of events.
@@ -135,6 +141,8 @@ impl Writer {
             },
             sweep_observer: config.sweep_observer,
             thread: WriterThread::default(),
+            rebuilds: 0,
+            audits: config.audit_every.map(|every| (every, every.get())),
         }
     }
 
@@ -153,9 +161,20 @@ impl Writer {
         #[cfg(feature = "tracing")]
         trace_relist(event, &outcome);
         if matches!(event, Event::Expire(_)) {
+            self.audit_if_due();
             self.notify_swept();
         }
         outcome
+    }
+
+    /// Counts a sweep, and audits the state if [`Config::audit_every`] sweeps have passed.
+    fn audit_if_due(&mut self) {
+        let Some((every, left)) = &mut self.audits else { return };
+        *left -= 1;
+        if *left == 0 {
+            *left = every.get();
+            self.audit_and_rebuild();
+        }
     }
 
     /// Folds an event that nobody else needs. Its nodes may share memory with those of the cluster.
@@ -404,22 +423,45 @@ impl Writer {
         self.listeners.followers.follow(Some(notes))
     }
 
-    /// Adds a node, or replaces the node with the same name, whose pods stay. O(log n).
+    /// Adds a node, or replaces the node with the same name, whose pods stay. Returns the node as of this event, which
+    /// is its [generation](NodeInfo::generation). O(log n).
+    ///
+    /// ```
+    /// use portolan::model::{node, pod};
+    /// use portolan::{Config, Engine};
+    ///
+    /// let (mut writer, _) = Engine::inline(Config::default());
+    /// writer.add_pod(pod("early").cpu(100).on("n1").build())?;
+    /// let added = writer.add_node(node("n1").cpu(4_000).build())?;
+    /// assert_eq!((added.requested().cpu.0, added.pod_count()), (100, 1));
+    /// # Ok::<(), portolan::model::EventError>(())
+    /// ```
     ///
     /// # Errors
     ///
     /// Returns an error if the node has no name, a negative amount, or too many images or resources.
-    pub fn add_node(&mut self, node: impl Into<Arc<Node>>) -> Result<Generation, EventError> {
-        self.take(Event::add_node(node)).map(|applied| applied.generation)
+    pub fn add_node(&mut self, node: impl Into<Arc<Node>>) -> Result<NodeInfo<'_>, EventError> {
+        self.put_node(Event::AddNode, node.into())
     }
 
-    /// Replaces a node, or adds it if it is unknown. O(log n).
+    /// Replaces a node, or adds it if it is unknown, and returns it as of this event. O(log n).
     ///
     /// # Errors
     ///
     /// Returns an error for the same reasons as [`Writer::add_node`].
-    pub fn update_node(&mut self, node: impl Into<Arc<Node>>) -> Result<Generation, EventError> {
-        self.take(Event::update_node(node)).map(|applied| applied.generation)
+    pub fn update_node(&mut self, node: impl Into<Arc<Node>>) -> Result<NodeInfo<'_>, EventError> {
+        self.put_node(Event::UpdateNode, node.into())
+    }
+
+    fn put_node(
+        &mut self,
+        event: impl FnOnce(Arc<Node>) -> Event,
+        node: Arc<Node>,
+    ) -> Result<NodeInfo<'_>, EventError> {
+        let name = node.name.clone();
+        self.take(event(node))?;
+        // An accepted node is listed.
+        self.cluster().node(&name).ok_or(EventError::NodeNotFound { name })
     }
 
     /// Removes a node. A node that still has pods remains as a ghost until its last pod is removed. O(log n +
@@ -648,8 +690,8 @@ impl Writer {
     }
 
     /// Like [`Writer::reclaim`], in bounded steps, for an idle writer. Examines at most `steps` replaced versions,
-    /// drops at most `steps` references, and drops the index entries of at most `steps` removed pods. A step takes up
-    /// to half a microsecond.
+    /// drops at most `steps` references, and drops at most `steps` index entries of removed pods. A step takes up to half
+    /// a microsecond.
     ///
     /// Returns `true` if there may be more to free, and `false` once every version that is no longer held has been
     /// freed and all others have been examined since.
@@ -660,7 +702,7 @@ impl Writer {
     }
 
     /// Rebuilds the state from its objects, and publishes the result as one version. Use it if [`Cluster::audit`] finds
-    /// a difference. Assumed pods, their deadlines and reservations are preserved, and rebuilding a correct state
+    /// a difference, or let [`Writer::audit_and_rebuild`] decide. Assumed pods, their deadlines and reservations are preserved, and rebuilding a correct state
     /// changes no visible data.
     ///
     /// A rebuild takes a generation, like an event. Earlier versions are unchanged. Node slots are renumbered, and
@@ -671,6 +713,25 @@ impl Writer {
         let generation = self.publish();
         trace_event!(DEBUG, %generation, differences = differences.len(), "state rebuilt");
         Rebuilt { generation, differences }
+    }
+
+    /// Audits the state, and rebuilds it if the audit finds a difference, as kube-scheduler's `UpdateSnapshot` recovers
+    /// from inconsistent lists. Returns the rebuild, or `None` if the state is consistent. [`Figures::rebuilds`] counts
+    /// the rebuilds. [`Config::audit_every`] calls this after sweeps. O(n log n).
+    ///
+    /// ```
+    /// use portolan::{Config, Engine};
+    ///
+    /// let (mut writer, _) = Engine::inline(Config::default());
+    /// assert_eq!(writer.audit_and_rebuild(), None);
+    /// assert_eq!(writer.figures().rebuilds, 0);
+    /// ```
+    pub fn audit_and_rebuild(&mut self) -> Option<Rebuilt> {
+        if self.cluster().audit().is_empty() {
+            return None;
+        }
+        self.rebuilds += 1;
+        Some(self.rebuild())
     }
 
     /// Returns the generation of the writer, and the number of versions that are kept in memory. O(versions retired +
@@ -684,6 +745,7 @@ impl Writer {
             published: Generation(published),
             retired,
             freed,
+            rebuilds: self.rebuilds,
             backlog,
             oldest_held: Generation(self.publisher.oldest_held()),
             oldest_pinned: oldest_pinned.map(Generation),
@@ -805,6 +867,36 @@ mod tests {
         assert!(writer.figures().backlog > 0);
         while writer.reclaim_some(1_000) {}
         assert_eq!(writer.figures().backlog, 0);
+    }
+
+    #[test]
+    fn an_inconsistent_state_is_rebuilt_by_the_audit_after_the_given_sweeps() {
+        let audit_every = NonZeroU32::new(3);
+        let (mut writer, reader) = Engine::inline(Config { audit_every, ..Config::default() });
+        writer.add_node(node("n1").cpu(4_000).build()).unwrap();
+        writer.add_pod(pod("a").cpu(10).claim("c").on("n1").build()).unwrap();
+        writer.publish();
+        let whole = writer.dump();
+        let sweep = |writer: &mut Writer| assert!(writer.expire(Timestamp::from_secs(1)).is_ok());
+        // Consistent states are not rebuilt.
+        (0..6).for_each(|_| sweep(&mut writer));
+        assert_eq!((writer.figures().rebuilds, reader.snapshot().dump()), (0, whole.clone()));
+        for round in 1..3 {
+            writer.state.damage().cluster.counts.pods += 1;
+            (0..2).for_each(|_| sweep(&mut writer));
+            assert_eq!(writer.pod_count(), 2);
+            sweep(&mut writer);
+            assert_eq!((writer.figures().rebuilds, writer.pod_count()), (round, 1));
+            assert_eq!(reader.snapshot().dump(), whole, "the rebuild is published");
+        }
+        // By default, only a call audits.
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.state.damage().cluster.counts.pods += 1;
+        (0..10).for_each(|_| sweep(&mut writer));
+        assert_eq!(writer.figures().rebuilds, 0);
+        let rebuilt = writer.audit_and_rebuild().expect("the count is wrong");
+        assert_eq!(rebuilt.differences[0].place, "counts");
+        assert_eq!((writer.audit_and_rebuild(), writer.figures().rebuilds), (None, 1));
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Framework {
             framework: self.clone(),
             plugin: name,
             future,
-            is_recorded: state.is_recorded,
+            is_recorded: state.records_plugin_metrics(),
             started: None,
         })
     }

@@ -1,13 +1,19 @@
 //! One pod's scheduling cycle: the input of every plugin, and the data that plugins pass to each other
 //! (`framework/cycle_state.go`).
+//!
+//! Changes take turns: a thread that changes the state, or has locked it, excludes the changes of other threads, and can
+//! itself use the state meanwhile. Reads do not take turns, because filters read the state on many threads.
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::model::Pod;
 use crate::snapshot::Cluster;
+
+use super::turns::{Turn, Turns};
 
 /// The input of one scheduling cycle: the version of the cluster, the pod, and the state that plugins share. Cheap to
 /// copy.
@@ -34,7 +40,8 @@ type Data = Arc<dyn Any + Send + Sync>;
 /// A value, and how to copy it when its state is cloned. A value without `copy` is shared.
 #[derive(Clone)]
 struct Value {
-    data: Data,
+    /// `None` while the value is updated.
+    data: Option<Data>,
     copy: Option<fn(&Data) -> Data>,
 }
 
@@ -45,7 +52,7 @@ impl Value {
             Some(value) => Arc::new(value.clone()) as Data,
             None => data.clone(),
         };
-        Value { data: Arc::new(value), copy: Some(copy) }
+        Value { data: Some(Arc::new(value)), copy: Some(copy) }
     }
 }
 
@@ -75,8 +82,10 @@ impl Value {
 pub struct CycleState {
     /// A handful of values at most, so a linear search is fastest.
     values: RwLock<Vec<(&'static str, Value)>>,
-    /// Whether the durations of single plugins are recorded for this pod.
-    pub(super) is_recorded: bool,
+    turns: Turns,
+    /// Whether the durations of single plugins are recorded for this pod. Relaxed: one call more or less may be
+    /// recorded.
+    records_plugins: AtomicBool,
     /// When the cycle began; `None` without a recorder.
     started: Option<Instant>,
 }
@@ -91,13 +100,61 @@ pub enum StateError {
     /// The value under this key has another type.
     #[error("the value under {0} has another type: read it as the type it was written as")]
     OtherType(&'static str),
+    /// The value is being updated by this thread.
+    #[error("the value under {0} is being updated: use the closure's argument")]
+    Updating(&'static str),
+}
+
+/// Excludes the changes of other threads to a [`CycleState`] until it is dropped, see [`CycleState::lock`].
+#[must_use = "dropping it unlocks the state"]
+pub struct StateLock<'a>(#[expect(dead_code, reason = "held until it is dropped")] Turn<'a>);
+
+impl fmt::Debug for StateLock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StateLock")
+    }
 }
 
 impl CycleState {
-    /// Creates the state of a cycle that begins now and reports to a recorder. With `is_recorded`, the durations of
+    /// Creates the state of a cycle that begins now and reports to a recorder. With `records_plugins`, the durations of
     /// single plugins are recorded, too.
-    pub(super) fn recorded(is_recorded: bool) -> CycleState {
-        CycleState { is_recorded, started: Some(Instant::now()), ..CycleState::default() }
+    pub(super) fn recorded(records_plugins: bool) -> CycleState {
+        let records_plugins = AtomicBool::new(records_plugins);
+        CycleState { records_plugins, started: Some(Instant::now()), ..CycleState::default() }
+    }
+
+    /// Returns whether the durations of single plugins are recorded for this pod (`ShouldRecordPluginMetrics`): usually
+    /// for a sample of the pods, see [`Framework::with_recorder`](super::Framework::with_recorder).
+    #[must_use]
+    pub fn records_plugin_metrics(&self) -> bool {
+        self.records_plugins.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether the durations of single plugins are recorded for this pod from now on (`SetRecordPluginMetrics`).
+    /// Has no effect on a framework without a recorder.
+    pub fn set_records_plugin_metrics(&self, records: bool) {
+        self.records_plugins.store(records, Ordering::Relaxed);
+    }
+
+    /// Excludes the changes of other threads until the returned lock is dropped, to change several values together
+    /// (kube-scheduler's `Lock` and `Unlock`). This thread can read, write, update and lock the state meanwhile. Other
+    /// threads can read single values; to see all changes or none, they lock the state, too.
+    ///
+    /// Threads that the holder waits for must not change the state.
+    ///
+    /// ```
+    /// use portolan::framework::{CycleState, StateError};
+    ///
+    /// let state = CycleState::default();
+    /// let lock = state.lock();
+    /// state.write("Zones", 3);
+    /// state.write("Racks", *state.read::<i32>("Zones")? * 4);
+    /// drop(lock);
+    /// assert_eq!(*state.read::<i32>("Racks")?, 12);
+    /// # Ok::<(), StateError>(())
+    /// ```
+    pub fn lock(&self) -> StateLock<'_> {
+        StateLock(self.turns.take())
     }
 
     /// Returns the time since the cycle began, or `None` if no recorder is set.
@@ -113,10 +170,11 @@ impl CycleState {
 
     /// Stores a value that clones of the state share.
     pub fn write_shared<T: Send + Sync + 'static>(&self, key: &'static str, value: Arc<T>) {
-        self.put(key, Value { data: value, copy: None });
+        self.put(key, Value { data: Some(value), copy: None });
     }
 
     fn put(&self, key: &'static str, value: Value) {
+        let _turn = self.turns.take();
         let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
         match values.iter_mut().find(|(known, _)| *known == key) {
             Some((_, known)) => *known = value,
@@ -124,22 +182,31 @@ impl CycleState {
         }
     }
 
-    /// Returns the value under a key.
+    /// Returns the value under a key. Waits while another thread updates it.
     ///
     /// # Errors
     ///
-    /// There is no value under the key, or it has another type.
+    /// There is no value under the key, it has another type, or this thread is updating it.
     pub fn read<T: Send + Sync + 'static>(&self, key: &'static str) -> Result<Arc<T>, StateError> {
-        let values = self.values.read().unwrap_or_else(PoisonError::into_inner);
-        let found = values.iter().find(|(known, _)| *known == key);
-        let (_, value) = found.ok_or(StateError::NotFound(key))?;
-        value.data.clone().downcast().map_err(|_| StateError::OtherType(key))
+        loop {
+            let values = self.values.read().unwrap_or_else(PoisonError::into_inner);
+            let found = values.iter().find(|(known, _)| *known == key);
+            let (_, value) = found.ok_or(StateError::NotFound(key))?;
+            if let Some(data) = &value.data {
+                return data.clone().downcast().map_err(|_| StateError::OtherType(key));
+            }
+            drop(values);
+            if self.turns.is_taken_here() {
+                return Err(StateError::Updating(key));
+            }
+            drop(self.turns.take());
+        }
     }
 
     /// Changes the value under a key and returns the result of `change`. If there is no value, `init` creates one. No
-    /// other thread reads or writes the state in between (kube-scheduler's `Lock`), so neither closure may use the
-    /// state itself. Values that were read earlier do not change: a value that is shared, also with clones of the
-    /// state, is cloned first.
+    /// other thread changes the state in between (kube-scheduler's `Lock`). Both closures may use the other values of
+    /// the state. Values that were read earlier do not change: a value that is shared, also with clones of the state, is
+    /// cloned first.
     ///
     /// ```
     /// use portolan::framework::CycleState;
@@ -154,32 +221,43 @@ impl CycleState {
     ///
     /// # Errors
     ///
-    /// The value has another type.
+    /// The value has another type, or is already being updated by this thread.
     pub fn update<T: Clone + Send + Sync + 'static, R>(
         &self,
         key: &'static str,
         init: impl FnOnce() -> T,
         change: impl FnOnce(&mut T) -> R,
     ) -> Result<R, StateError> {
-        let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
-        let Some((_, value)) = values.iter_mut().find(|(known, _)| *known == key) else {
+        let _turn = self.turns.take();
+        let Some(known) = self.take_out::<T>(key)? else {
             let mut new = init();
             let changed = change(&mut new);
-            values.push((key, Value::of(new)));
+            self.put(key, Value::of(new));
             return Ok(changed);
         };
-        if let Some(data) = Arc::get_mut(&mut value.data) {
-            return data.downcast_mut().map(change).ok_or(StateError::OtherType(key));
-        }
-        let shared = value.data.downcast_ref::<T>().ok_or(StateError::OtherType(key))?;
-        let mut own = shared.clone();
-        let changed = change(&mut own);
-        value.data = Arc::new(own);
-        Ok(changed)
+        let mut taken = Taken { state: self, key, data: Some(known) };
+        Ok(change(taken.value()))
+    }
+
+    /// Takes the value under a key out of the state, which keeps its entry.
+    fn take_out<T: Send + Sync + 'static>(
+        &self,
+        key: &'static str,
+    ) -> Result<Option<Arc<T>>, StateError> {
+        let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, value)) = values.iter_mut().find(|(known, _)| *known == key) else {
+            return Ok(None);
+        };
+        let data = value.data.take().ok_or(StateError::Updating(key))?;
+        data.downcast().map(Some).map_err(|other| {
+            value.data = Some(other);
+            StateError::OtherType(key)
+        })
     }
 
     /// Removes the value under a key, and returns whether there was one.
     pub fn delete(&self, key: &'static str) -> bool {
+        let _turn = self.turns.take();
         let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
         let before = values.len();
         values.retain(|(known, _)| *known != key);
@@ -187,16 +265,47 @@ impl CycleState {
     }
 }
 
+/// A value that was taken out of the state, and returns to it even if its update panics.
+struct Taken<'a, T: Send + Sync + 'static> {
+    state: &'a CycleState,
+    key: &'static str,
+    data: Option<Arc<T>>,
+}
+
+impl<T: Clone + Send + Sync + 'static> Taken<'_, T> {
+    fn value(&mut self) -> &mut T {
+        match &mut self.data {
+            Some(data) => Arc::make_mut(data),
+            None => unreachable!("the value is taken back when this is dropped"),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Taken<'_, T> {
+    fn drop(&mut self) {
+        let mut values = self.state.values.write().unwrap_or_else(PoisonError::into_inner);
+        // A value that was written or deleted during the update wins.
+        let known = values.iter_mut().find(|(known, _)| *known == self.key);
+        if let Some((_, value)) = known.filter(|(_, value)| value.data.is_none()) {
+            value.data = self.data.take().map(|data| data as Data);
+        }
+    }
+}
+
 impl Clone for CycleState {
     fn clone(&self) -> CycleState {
+        // Waits for the updates of other threads. A value that this thread is updating is left out.
+        let _turn = self.turns.take();
         let values = self.values.read().unwrap_or_else(PoisonError::into_inner);
-        let copies = values.iter().map(|(key, value)| match value.copy {
-            None => (*key, value.clone()),
-            Some(copy) => (*key, Value { data: copy(&value.data), copy: value.copy }),
+        let copies = values.iter().filter_map(|(key, value)| {
+            let data = value.data.as_ref()?;
+            let data = value.copy.map_or_else(|| data.clone(), |copy| copy(data));
+            Some((*key, Value { data: Some(data), copy: value.copy }))
         });
         CycleState {
             values: RwLock::new(copies.collect()),
-            is_recorded: self.is_recorded,
+            turns: Turns::default(),
+            records_plugins: AtomicBool::new(self.records_plugin_metrics()),
             started: self.started,
         }
     }
@@ -241,5 +350,91 @@ mod tests {
         assert_eq!(**state.read::<Vec<&str>>("names").unwrap(), ["a", "b"]);
         let other = state.update("names", || 0_u8, |_| ());
         assert_eq!(other, Err(StateError::OtherType("names")));
+    }
+    #[test]
+    fn an_update_can_use_the_other_values() {
+        let state = CycleState::default();
+        state.write("other", 3);
+        state.write("sum", 0);
+        let nested = state.update(
+            "sum",
+            || 0,
+            |sum: &mut i32| {
+                *sum = *state.read::<i32>("other").unwrap();
+                state.write("written", *sum);
+                state.update("other", || 0, |other: &mut i32| *other += 1).unwrap();
+                (state.read::<i32>("sum"), state.update("sum", || 0, |_: &mut i32| ()))
+            },
+        );
+        let (read, updated) = nested.unwrap();
+        assert_eq!(read, Err(StateError::Updating("sum")));
+        assert_eq!(updated, Err(StateError::Updating("sum")));
+        let values = ["sum", "written", "other"].map(|key| *state.read::<i32>(key).unwrap());
+        assert_eq!(values, [3, 3, 4]);
+        // The creation of a value can use the state, too.
+        state.update("new", || *state.read::<i32>("sum").unwrap(), |new| *new += 1).unwrap();
+        assert_eq!(*state.read::<i32>("new").unwrap(), 4);
+    }
+
+    #[test]
+    fn a_value_survives_a_panic_of_its_update() {
+        let state = CycleState::default();
+        state.write("n", 1);
+        let update = || state.update("n", || 0, |_: &mut i32| panic!("expected"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(update)).is_err());
+        assert_eq!(state.read::<i32>("n").as_deref(), Ok(&1));
+        state.update("n", || 0, |n: &mut i32| *n += 1).unwrap();
+        assert_eq!(state.read::<i32>("n").as_deref(), Ok(&2));
+    }
+
+    #[test]
+    fn several_values_change_together_under_a_lock() {
+        let state = CycleState::default();
+        state.write("a", 0);
+        state.write("b", 0);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let _lock = state.lock();
+                        let sum = *state.read::<i32>("a").unwrap() + 1;
+                        state.write("a", sum);
+                        // A lock can be taken again by its thread.
+                        let _again = state.lock();
+                        state.update("b", || 0, |b: &mut i32| *b += 1).unwrap();
+                        assert_eq!(*state.read::<i32>("b").unwrap(), sum);
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    let _lock = state.lock();
+                    let [a, b] = ["a", "b"].map(|key| *state.read::<i32>(key).unwrap());
+                    assert_eq!(a, b);
+                }
+            });
+        });
+        assert_eq!(state.read::<i32>("a").as_deref(), Ok(&1_000));
+    }
+
+    #[test]
+    fn other_threads_wait_for_a_value_that_is_updated() {
+        let state = CycleState::default();
+        state.write("n", 1);
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                state.update(
+                    "n",
+                    || 0,
+                    |n: &mut i32| {
+                        begun.send(()).unwrap();
+                        *n = 2;
+                    },
+                )
+            });
+            has_begun.recv().unwrap();
+            assert_eq!(state.read::<i32>("n").as_deref(), Ok(&2));
+        });
     }
 }

@@ -45,9 +45,11 @@
 //! | `ReservePlugin`, `PermitPlugin`, `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the methods of [`Plugin`] with these names |
 //! | `Extender`, `Handle.Extenders` | [`Extender`], [`Handle::extenders`] |
 //! | `CycleState` | [`CycleState`]; filters and scores hold their own data |
+//! | `ShouldRecordPluginMetrics`, `SetRecordPluginMetrics` | [`CycleState::records_plugin_metrics`], [`CycleState::set_records_plugin_metrics`] |
+//! | `Handle.ClientSet`, `KubeConfig` | [`Handle::client`], a client of any type |
 //! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot and its listers are [`Cycle::cluster`], and outside a cycle [`Handle::snapshot`] |
 //! | `SharedInformerFactory` | [`Handle::follow`]; state that follows pods is a [`Store`](crate::snapshot::Store) |
-//! | `MinNodeScore`, `MaxNodeScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], [`ScoredNodes`] with the scores |
+//! | `MinNodeScore`, `MaxNodeScore`, `MaxTotalScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], [`MAX_TOTAL_SCORE`], [`ScoredNodes`] with the scores |
 //! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::Cluster::nodes), [`Cluster::objects`](crate::Cluster::objects) |
 //! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
 //! | `PodInPreBind` | [`PodInPreBind`] |
@@ -64,8 +66,9 @@
 //! | `ReservePlugin` and `UnreservePlugin`, two plugins | [`Plugin::reserve`] and [`Plugin::unreserve`]; both have defaults |
 //! | `PermitPlugin.Permit` with a timeout | [`Permit::Wait`] with a timeout |
 //! | `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the same; a plugin without a pre-flight always has work to do |
-//! | `CycleState.Lock`, `RLock` | [`CycleState::update`]; single reads and writes are safe from any thread |
-//! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`], which return whether the call decided the outcome |
+//! | `CycleState.Lock`, `RLock` | [`CycleState::lock`] for several values, [`CycleState::update`] for one; single reads and writes are safe from any thread |
+//! | `CycleState.ShouldRecordFrameworkMetrics`, `SetRecordFrameworkMetrics` | [`CycleState::records_plugin_metrics`], [`CycleState::set_records_plugin_metrics`]; durations of extension points are always recorded |
+//! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`] |
 //!
 //! # Writing a plugin
 //!
@@ -189,6 +192,7 @@ mod series;
 mod shards;
 mod stages;
 mod status;
+mod turns;
 mod volumes;
 mod waiting;
 
@@ -196,7 +200,7 @@ pub use algorithm::{Algorithm, AlgorithmConfig};
 pub use bind::BindRequest;
 pub use builder::FrameworkBuilder;
 pub(crate) use by_template::ByTemplate;
-pub use cycle::{Cycle, CycleState, StateError};
+pub use cycle::{Cycle, CycleState, StateError, StateLock};
 pub use decision::{Decision, Preferred, ScheduleError};
 pub use diagnosis::{Evaluation, FitError, Verdict};
 pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
@@ -226,7 +230,7 @@ pub use recorder::{AttemptResult, Recorder, Step};
 pub use rejections::Diagnosis;
 pub use runtime::{Framework, FrameworkError};
 pub use sampling::num_feasible_nodes_to_find;
-pub use scores::{MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Scores};
+pub use scores::{MAX_NODE_SCORE, MAX_TOTAL_SCORE, MIN_NODE_SCORE, NodeScore, Scores};
 pub(crate) use series::Planned;
 pub use shards::ShardSet;
 pub use status::{Code, Reasons, Status};

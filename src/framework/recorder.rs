@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Actions, Code, EventResource, Hint, Panics, Status};
+use super::{Actions, Code, CycleState, EventResource, Hint, Panics, Status};
 
 /// A timed step: kube-scheduler's `extension_point` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -181,6 +181,8 @@ impl Recorder for Guarded {
 #[derive(Clone, Copy)]
 pub(super) struct Watch<'a> {
     pub(super) recorder: Option<&'a dyn Recorder>,
+    /// Decides at each call whether it is recorded.
+    pub(super) state: &'a CycleState,
     pub(super) panics: &'a Panics,
 }
 
@@ -205,7 +207,8 @@ impl Watch<'_> {
         outcome: impl FnOnce(&R) -> Option<Code>,
         work: impl FnOnce() -> R,
     ) -> R {
-        let Some(recorder) = self.recorder else { return work() };
+        let recorder = self.recorder.filter(|_| self.state.records_plugin_metrics());
+        let Some(recorder) = recorder else { return work() };
         let start = Instant::now();
         let result = work();
         recorder.plugin(plugin, step, outcome(&result), start.elapsed());

@@ -9,7 +9,7 @@ use crate::model::{Name, Pod, Timestamp};
 use crate::snapshot::Chunk;
 
 use super::recorder::{Guarded, Recorder, Step, Watch, timed_step};
-use super::scores::MAX_NODE_SCORE;
+use super::scores::{MAX_NODE_SCORE, MAX_TOTAL_SCORE};
 use super::status::code;
 use super::waiting::WaitingPod;
 use super::{
@@ -103,7 +103,7 @@ pub enum FrameworkError {
         /// The weight.
         weight: i64,
     },
-    /// The weighted sum of a node's scores may overflow 64 bits.
+    /// The weighted sum of a node's scores may exceed [`MAX_TOTAL_SCORE`](super::MAX_TOTAL_SCORE).
     #[error("total score of Score plugins could overflow: lower the weight of plugin {0:?}")]
     TotalScore(String),
     /// The plugin is listed twice at the same point.
@@ -160,9 +160,12 @@ impl Framework {
                 return Err(FrameworkError::NegativeWeight { plugin: name(), weight: *weight });
             }
             if plugin.points().contains(&Point::Score) {
-                let max_score = (*weight).max(1).checked_mul(MAX_NODE_SCORE);
-                let sum = max_score.and_then(|max_score| total.checked_add(max_score));
-                total = sum.ok_or_else(|| FrameworkError::TotalScore(name()))?;
+                let left = (MAX_TOTAL_SCORE - total) / MAX_NODE_SCORE;
+                let weight = (*weight).max(1);
+                if weight > left {
+                    return Err(FrameworkError::TotalScore(name()));
+                }
+                total += weight * MAX_NODE_SCORE;
             }
         }
         Ok(Framework::assembled(plugins))
@@ -335,9 +338,8 @@ impl Framework {
     }
 
     /// Returns the wrapper through which plugins are called in this cycle.
-    pub(super) fn watch(&self, cycle: Cycle<'_>) -> Watch<'_> {
-        let recorder = self.recorder().filter(|_| cycle.state.is_recorded);
-        Watch { recorder, panics: self.handle.panics() }
+    pub(super) fn watch<'a>(&'a self, cycle: Cycle<'a>) -> Watch<'a> {
+        Watch { recorder: self.recorder(), state: cycle.state, panics: self.handle.panics() }
     }
 
     /// Creates the state of the `number`-th cycle.

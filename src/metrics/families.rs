@@ -69,6 +69,7 @@ pub(super) struct Families {
     oldest_held: Gauge,
     retired: Gauge,
     freed: Counter,
+    rebuilds: Counter,
     trying: Gauge,
     backlog: Gauge,
     /// The gauges that have been set so far, so that they can be reset to zero.
@@ -116,6 +117,7 @@ impl Families {
             oldest_held: Gauge::default(),
             retired: Gauge::default(),
             freed: Counter::default(),
+            rebuilds: Counter::default(),
             trying: Gauge::default(),
             backlog: Gauge::default(),
             seen: Mutex::default(),
@@ -242,6 +244,11 @@ impl Families {
             &self.retired,
         );
         registrar.put("portolan_versions_freed", "Number of versions freed", &self.freed);
+        registrar.put(
+            "portolan_rebuilds",
+            "Number of rebuilds of an inconsistent state",
+            &self.rebuilds,
+        );
         registrar.put("portolan_pods_in_flight", "Number of pods being scheduled", &self.trying);
         registrar.put(
             "portolan_queue_backlog",
@@ -263,6 +270,7 @@ impl Families {
         self.oldest_held.set(gauge(figures.oldest_held.0));
         self.retired.set(gauge(figures.retired));
         store(&self.freed, figures.freed);
+        store(&self.rebuilds, figures.rebuilds);
     }
 
     pub(super) fn set_queue(&self, queue: &SchedulingQueue) {

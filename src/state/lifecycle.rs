@@ -132,7 +132,7 @@ impl State {
         self.counted(|state| state.draft.set_horizon(horizon));
     }
 
-    /// Like [`State::set_horizon`], but drops the index entries of at most `most` removed pods. Returns their number.
+    /// Like [`State::set_horizon`], but drops at most `most` index entries of removed pods. Returns their number.
     /// O(`most`).
     pub(crate) fn settle(&mut self, horizon: Generation, most: usize) -> usize {
         self.counted(|state| state.draft.settle(horizon, most))

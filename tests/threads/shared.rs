@@ -141,7 +141,7 @@ fn a_shared_engine_sweeps_expired_pods_by_the_times_of_its_events() {
 #[test]
 fn a_thread_may_wait_for_an_inline_writer_that_it_has_given_away() {
     let (mut writer, reader) = Engine::inline(Config::default());
-    let generation = writer.add_node(node("n1").build()).unwrap();
+    let generation = writer.add_node(node("n1").build()).unwrap().generation();
     let (given, taken) = std::sync::mpsc::channel();
     let other = std::thread::spawn(move || {
         let mut writer: Writer = taken.recv().unwrap();
@@ -159,7 +159,7 @@ fn a_thread_may_wait_for_an_inline_writer_that_it_has_given_away() {
 #[test]
 fn an_inline_writer_that_was_dropped_is_closed_on_its_own_thread() {
     let (mut writer, reader) = Engine::inline(Config::default());
-    let generation = writer.add_node(node("n1").build()).unwrap();
+    let generation = writer.add_node(node("n1").build()).unwrap().generation();
     drop(writer);
     assert_eq!(reader.at_least(generation, None).unwrap_err(), ReadError::Closed);
 }

@@ -317,7 +317,9 @@ fn add_nodes(writer: &mut Writer, names: &[Name], steps: &mut Steps) -> Result<D
             .collect();
         let started = Instant::now();
         for (i, node) in nodes.into_iter().enumerate() {
-            steps.time(|| some_published(writer, i, |writer| writer.add_node(node)))?;
+            steps.time(|| {
+                some_published(writer, i, |writer| writer.add_node(node).map(|_| ()))
+            })?;
         }
         spent += started.elapsed();
     }
@@ -414,7 +416,7 @@ fn add_and_remove_node(writer: &mut Writer) -> Result<Value, Failure> {
         let node = Arc::new(make_node(&name, i));
         steps
             .time(|| {
-                let added = writer.add_node(node);
+                let added = writer.add_node(node).map(|_| ());
                 writer.publish();
                 added
             })
@@ -446,7 +448,7 @@ fn node_changes(writer: &mut Writer, result: &mut Value) -> Result<(), Failure> 
     let (mut single, mut batches) = (Steps::new()?, Steps::new()?);
     for node in burst(111) {
         let updated = single.time(|| {
-            let updated = writer.update_node(node);
+            let updated = writer.update_node(node).map(|_| ());
             writer.publish();
             updated
         });
@@ -455,7 +457,7 @@ fn node_changes(writer: &mut Writer, result: &mut Value) -> Result<(), Failure> 
     for batch in burst(112).chunks(LOG_BATCH) {
         let updated = batches.time(|| {
             let updated =
-                batch.iter().try_for_each(|node| writer.update_node(node.clone()).map(drop));
+                batch.iter().try_for_each(|node| writer.update_node(node.clone()).map(|_| ()));
             writer.publish();
             updated
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Feasible, Framework, Plugin, Point,
-    Recorder, ScheduleError, Status, Step,
+    PreFilter, Recorder, ScheduleError, Status, Step,
 };
 use portolan::model::{Pod, node, pod};
 use portolan::{Config, Engine};
@@ -44,18 +44,59 @@ fn decisions_and_errors_do_not_depend_on_the_number_of_threads() {
     }
 }
 
+#[derive(Default)]
+struct Notes(Mutex<Vec<(&'static str, Step, Option<Code>)>>);
+
+impl Recorder for Notes {
+    fn step(&self, step: Step, outcome: Option<Code>, _: Duration) {
+        self.0.lock().unwrap().push(("", step, outcome));
+    }
+    fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, _: Duration) {
+        self.0.lock().unwrap().push((plugin, step, outcome));
+    }
+}
+
+/// Switches the recording of plugins on for the pod `on`, and off for all others.
+struct Switch;
+
+impl Plugin for Switch {
+    fn name(&self) -> &'static str {
+        "Switch"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let was_recorded = cycle.state.records_plugin_metrics();
+        cycle.state.set_records_plugin_metrics(&*cycle.pod.name == "on");
+        assert_eq!(cycle.state.clone().records_plugin_metrics(), &*cycle.pod.name == "on");
+        assert_eq!(was_recorded, &*cycle.pod.name != "on");
+        Ok(PreFilter::Skip)
+    }
+}
+
+#[test]
+fn metrics_of_plugins_follow_the_state_of_the_cycle() {
+    let cluster = cluster(&["n", "m"]);
+    // By default, the plugins of every pod are recorded in the first run, and those of none in the second.
+    for (one_in, name, is_recorded) in [(1, "off", false), (1_000, "on", true)] {
+        let (log, notes) = (Log::default(), Arc::new(Notes::default()));
+        let plugins: Vec<(Box<dyn Plugin>, i64)> =
+            vec![(Box::new(Switch), 1), (Box::new(Probe::new("a", &log)), 1)];
+        let all = Framework::new(plugins).unwrap().with_recorder(notes.clone(), one_in);
+        let mut scheduler = Algorithm::new(all, AlgorithmConfig::default(), None);
+        scheduler.schedule(cluster.cluster(), &pod(name).build()).unwrap();
+        let heard = std::mem::take(&mut *notes.0.lock().unwrap());
+        let of = |plugin: &str, step| heard.iter().any(|(a, b, _)| *a == plugin && *b == step);
+        assert_eq!([of("a", Step::Filter), of("a", Step::Score)], [is_recorded; 2], "{name}");
+        assert!(of("", Step::Filter) && of("", Step::Score), "steps are always recorded");
+    }
+}
+
 #[test]
 fn a_recorder_gets_every_step_and_samples_plugins() {
-    #[derive(Default)]
-    struct Notes(Mutex<Vec<(&'static str, Step, Option<Code>)>>);
-    impl Recorder for Notes {
-        fn step(&self, step: Step, outcome: Option<Code>, _: Duration) {
-            self.0.lock().unwrap().push(("", step, outcome));
-        }
-        fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, _: Duration) {
-            self.0.lock().unwrap().push((plugin, step, outcome));
-        }
-    }
     let log = Log::default();
     let notes = Arc::new(Notes::default());
     let all = framework(vec![Probe::new("a", &log)]).with_recorder(notes.clone(), 3);
