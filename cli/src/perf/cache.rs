@@ -317,9 +317,7 @@ fn add_nodes(writer: &mut Writer, names: &[Name], steps: &mut Steps) -> Result<D
             .collect();
         let started = Instant::now();
         for (i, node) in nodes.into_iter().enumerate() {
-            steps.time(|| {
-                some_published(writer, i, |writer| writer.add_node(node).map(|_| ()))
-            })?;
+            steps.time(|| some_published(writer, i, |writer| writer.add_node(node).map(|_| ())))?;
         }
         spent += started.elapsed();
     }
