@@ -184,8 +184,6 @@ const SECOND: i64 = 1_000_000_000;
 struct Model {
     pods: BTreeMap<Uid, Known>,
     happened: Vec<(i64, Happened)>,
-    /// The number of events that are too old for the pods in flight.
-    dropped: usize,
     arrivals: u64,
     now: i64,
 }
@@ -338,7 +336,7 @@ impl Model {
                     let since = &model.happened[known.since..];
                     let all: Vec<Worth> =
                         since.iter().map(|(_, happened)| model.worth(known, happened)).collect();
-                    let is_old = known.since < model.dropped;
+                    let is_old = since.first().is_some_and(|(at, _)| model.now - at > 300 * SECOND);
                     if is_old || (rejectors.is_empty() && pending.is_empty()) {
                         Worth::Backoff
                     } else if all.contains(&Worth::Now) {
@@ -357,9 +355,6 @@ impl Model {
     /// Keeps an event for the pods in flight.
     fn note(&mut self, happened: Happened) {
         self.happened.push((self.now, happened));
-        while self.now - self.happened[self.dropped].0 > 300 * SECOND {
-            self.dropped += 1;
-        }
     }
 
     fn happen(&mut self, happened: Happened) {

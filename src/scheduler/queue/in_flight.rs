@@ -105,10 +105,17 @@ impl InFlight {
         }
     }
 
-    /// Iterates over the events from number `since` on. Returns `None` if some of them were dropped.
-    pub(super) fn since(&self, since: u64) -> Option<impl Iterator<Item = &QueueEvent>> {
+    /// Iterates over the events from number `since` on. Returns `None` if some of them were dropped, or are older than
+    /// `max_age`.
+    pub(super) fn since(
+        &self,
+        since: u64,
+        now: Timestamp,
+        max_age: Duration,
+    ) -> Option<impl Iterator<Item = &QueueEvent>> {
         let known = usize::try_from(since.checked_sub(self.first)?).unwrap_or(usize::MAX);
-        Some(self.events.iter().skip(known).map(|(_, event)| event))
+        let is_old = self.events.get(known).is_some_and(|(at, _)| now.since(*at) > max_age);
+        (!is_old).then(|| self.events.iter().skip(known).map(|(_, event)| event))
     }
 
     /// Iterates over all events that are kept.
@@ -151,9 +158,12 @@ mod tests {
             in_flight.note(start, age, event);
         }
         assert_eq!(in_flight.events(), MAX_EVENTS);
-        assert!(in_flight.since(0).is_none() && in_flight.since(1).is_some());
+        assert!(in_flight.since(0, start, age).is_none());
+        assert!(in_flight.since(1, start, age).is_some());
+        assert!(in_flight.since(1, Timestamp::from_secs(301), age).is_none());
         in_flight.note(Timestamp::from_secs(301), age, event);
         assert_eq!(in_flight.events(), 1);
-        assert_eq!(in_flight.since(MAX_EVENTS as u64 + 1).map(Iterator::count), Some(1));
+        let since = in_flight.since(MAX_EVENTS as u64 + 1, Timestamp::from_secs(301), age);
+        assert_eq!(since.map(Iterator::count), Some(1));
     }
 }

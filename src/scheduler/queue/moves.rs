@@ -283,12 +283,19 @@ impl SchedulingQueue {
     }
 
     /// Like [`SchedulingQueue::strategy_for`], for all events since a pod was popped
-    /// (`determineSchedulingHintForInFlightPod`). If some of them were dropped, they may have helped.
-    pub(super) fn strategy_since(&self, slot: Slot, since: u64, cluster: &Cluster) -> Strategy {
+    /// (`determineSchedulingHintForInFlightPod`). If some of them were dropped or are too old, they may have helped.
+    pub(super) fn strategy_since(
+        &self,
+        slot: Slot,
+        since: u64,
+        cluster: &Cluster,
+        now: Timestamp,
+    ) -> Strategy {
         if self.pods.get(slot).is_some_and(|entry| entry.queued.rejectors().is_empty()) {
             return Strategy::AfterBackoff;
         }
-        let Some(recorded) = self.in_flight.since(since) else { return Strategy::AfterBackoff };
+        let recorded = self.in_flight.since(since, now, self.config.unschedulable_timeout);
+        let Some(recorded) = recorded else { return Strategy::AfterBackoff };
         let mut best = Strategy::Skip;
         for recorded in recorded {
             match self.strategy_for_recorded(slot, recorded, cluster) {

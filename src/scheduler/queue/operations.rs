@@ -272,7 +272,7 @@ impl SchedulingQueue {
         let strategy = match place {
             // Events are not recorded for a pod that is binding.
             Place::Binding => Strategy::AfterBackoff,
-            _ => self.strategy_since(slot, since, cluster),
+            _ => self.strategy_since(slot, since, cluster, now),
         };
         self.leave(slot);
         self.recount(slot, cluster, now);
