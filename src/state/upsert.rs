@@ -87,7 +87,7 @@ impl State {
         }
         let stays_bound = self.has_pod_states();
         let leaves = self.draft.pod(&pod.uid).filter(|known| {
-            !known.is_assumed() && !(stays_bound && known.state() == PodState::Bound)
+            !(known.is_assumed() || stays_bound && known.state() == PodState::Bound)
         });
         if let Some(pod_ref) = leaves.map(|known| known.pod_ref()) {
             self.displace(&pod.uid, pod_ref, Leaving::Withdrawn, observer);
