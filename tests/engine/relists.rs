@@ -66,7 +66,7 @@ fn the_second_of_two_nodes_with_one_name_is_rejected() {
     }
     // Nodes without names have no key, so they are not the same one.
     let nodes = [(); 2].map(|()| Arc::new(node("").build()));
-    let applied = writer.relist(Relist::Nodes(nodes)).unwrap();
+    let applied = writer.relist(Relist::Nodes(nodes.to_vec())).unwrap();
     let is_unnamed = |(_, why): &(_, EventError)| matches!(why, EventError::EmptyName { .. });
     assert!(applied.rejected.len() == 2 && applied.rejected.iter().all(is_unnamed));
 }

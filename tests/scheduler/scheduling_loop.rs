@@ -31,7 +31,11 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn new() -> Bench {
+    fn new() -> Bench {
+        Bench::with(QueueConfig::default())
+    }
+
+    pub(super) fn with(config: QueueConfig) -> Bench {
         let shared = Handle::default();
         let check = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(check));
@@ -44,7 +48,7 @@ impl Bench {
             .with_binder(Arc::new(binder))
             .with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
         let framework = Arc::new(Framework::default_profile_with(&handle));
-        let queue = SchedulingQueue::new(framework, QueueConfig::default());
+        let queue = SchedulingQueue::new(framework, config);
         let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
         let queue = Arc::new(QueueFront::new(queue, follower, reader));
         Bench { engine, handle, queue, now: Arc::new(AtomicI64::new(1_000)), fails }

@@ -1,12 +1,16 @@
-//! Pods are tried again only after events that help them, and after each such event.
+//! With the check of left nodes, pods are tried again only after events that help them, and after each such event.
 
 use portolan::log::Event;
 use portolan::model::{Labels, PodBuilder, Taint, TaintEffect, Uid, node};
 use portolan::scheduler::SchedulingLoop;
-use portolan::scheduler::queue::Place;
+use portolan::scheduler::queue::{Place, QueueConfig};
 use proptest::prelude::*;
 
 use super::scheduling_loop::{Bench, cpu};
+
+fn bench() -> Bench {
+    Bench::with(QueueConfig { checks_left_nodes: true, ..QueueConfig::default() })
+}
 
 fn remove(bench: &Bench, uid: &Uid) {
     let pod = bench.snapshot().pod(uid).expect("a placed pod").to_pod();
@@ -23,7 +27,7 @@ fn settled(bench: &Bench, scheduling: &mut SchedulingLoop, pod: PodBuilder) -> U
 
 #[test]
 fn a_pod_that_leaves_wakes_only_pods_for_which_its_node_then_has_room() {
-    let bench = Bench::new();
+    let bench = bench();
     let mut scheduling = bench.scheduling(1);
     bench.node("n", 4_000);
     let [small, middle, large] = [("small", 500), ("middle", 1_500), ("large", 2_000)]
@@ -40,7 +44,7 @@ fn a_pod_that_leaves_wakes_only_pods_for_which_its_node_then_has_room() {
 
 #[test]
 fn a_pod_that_leaves_a_node_wakes_no_pod_that_the_node_rejects_anyway() {
-    let bench = Bench::new();
+    let bench = bench();
     let mut scheduling = bench.scheduling(1);
     bench.node("n", 1_000);
     let tainted = Taint::new("gpu", "", TaintEffect::NoSchedule);
@@ -59,7 +63,7 @@ fn a_pod_that_leaves_a_node_wakes_no_pod_that_the_node_rejects_anyway() {
 
 #[test]
 fn a_pod_that_leaves_wakes_pods_that_can_preempt_the_others() {
-    let bench = Bench::new();
+    let bench = bench();
     let mut scheduling = bench.scheduling(1);
     bench.node("n", 4_000);
     let high = settled(&bench, &mut scheduling, cpu("high", 1_000).priority(9));
@@ -82,7 +86,7 @@ proptest! {
     fn no_pod_misses_an_event_that_helps(
         steps in prop::collection::vec((0..8_u8, 0..8_usize, 0..4_usize), 1..60),
     ) {
-        let bench = Bench::new();
+        let bench = bench();
         let mut scheduling = bench.scheduling(1);
         let change = |name: &str, zone: &str, taint: bool, cordoned: bool| {
             let mut built = node(name).hostname().cpu(1_000).memory(64 << 30).zone(zone).unschedulable(cordoned);

@@ -255,7 +255,9 @@ impl Schedulers {
             let name = if is_for_all { Name::default() } else { name.into() };
             (name, Algorithm::new(framework, config, pool.clone()))
         });
-        Ok(Schedulers { of: each.collect(), queue: policies.queue, notes, warning, run })
+        // Without the check, pods are tried thousands of times in vain.
+        let queue = QueueConfig { checks_left_nodes: true, ..policies.queue };
+        Ok(Schedulers { of: each.collect(), queue, notes, warning, run })
     }
 }
 

@@ -82,6 +82,17 @@ fn a_preempted_pod_runs_again_for_its_whole_duration() {
 }
 
 #[test]
+fn a_pod_is_tried_again_only_when_a_node_has_room_for_it() {
+    // Large waits until keep ends. The pods that end before leave too little room.
+    let pods = "keep,600,100,0,0,LS,0,100\na,100,100,0,0,LS,0,10\nb,100,100,0,0,LS,0,20\n\
+                c,100,100,0,0,LS,0,30\nlarge,700,100,0,0,LS,1,50\n";
+    let files = Files::new("room", &[1000], pods);
+    let run = files.replay(&["--mode", "timed"]);
+    assert_eq!((&run["placed"], &run["cycles"]), (&5.into(), &6.into()), "{run}");
+    assert_eq!(run["wait_seconds"]["max"], 99, "{run}");
+}
+
+#[test]
 fn pods_of_a_group_are_placed_together_or_not_at_all() {
     let nodes = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: \
                  {allocatable: {cpu: '2', memory: 1Gi, pods: '10'}}\n";

@@ -22,11 +22,14 @@ pub struct QueueConfig {
     pub pop_from_backoff: bool,
     /// How long a pod group that timed out is held if nothing about it changes.
     pub group_retry: Duration,
+    /// Whether a pod that leaves a node wakes only pods that this node then accepts, at least without the pods that they
+    /// may preempt there. Kube-scheduler has no such check: it tries more pods, and thereby renews their messages.
+    pub checks_left_nodes: bool,
 }
 
 impl Default for QueueConfig {
-    /// The defaults of kube-scheduler (1 s, 10 s, 5 min, every 30 s, early pops enabled), and 5 min for groups that
-    /// timed out.
+    /// The defaults of kube-scheduler (1 s, 10 s, 5 min, every 30 s, early pops enabled, no check of nodes), and 5 min
+    /// for groups that timed out.
     fn default() -> QueueConfig {
         QueueConfig {
             initial_backoff: Duration::from_secs(1),
@@ -35,6 +38,7 @@ impl Default for QueueConfig {
             leftover_period: Duration::from_secs(30),
             pop_from_backoff: true,
             group_retry: Duration::from_secs(300),
+            checks_left_nodes: false,
         }
     }
 }

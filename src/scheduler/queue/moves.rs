@@ -263,7 +263,8 @@ impl SchedulingQueue {
         // A local plugin's verdict has changed on the node that a pod has left, and on no other. The event does not
         // help if another plugin that rejected the pod still rejects that node: its own events tell when it does not.
         let is_rejected = LazyCell::new(|| {
-            let node = left_node(event).and_then(|name| cluster.node(name));
+            let left = left_node(event).filter(|_| self.config.checks_left_nodes);
+            let node = left.and_then(|name| cluster.node(name));
             let plugins = profile.hints.local_among(rejectors);
             node.is_some_and(|node| framework.rejects_without_victims(plugins, pod, node))
         });
