@@ -137,6 +137,9 @@ impl QueueingHints {
     }
 }
 
+/// The plugin whose PostFilter frees claims and evicts no pods.
+const DEALLOCATION: &str = "DynamicResources";
+
 impl Framework {
     /// Returns whether one of these local plugins rejects a node for a pod, also without the pods that the pod may
     /// preempt there. Returns `false` if that is not known. O(plugins), and O(pods of the node) if these have changed.
@@ -149,7 +152,7 @@ impl Framework {
     ) -> bool {
         let mut preempts = self.at(Point::PostFilter).map(Plugin::name);
         // Other plugins may evict other pods, and the members of a group and the pods of a reservation may change places.
-        if preempts.any(|name| name != PREEMPTION)
+        if preempts.any(|name| ![PREEMPTION, DEALLOCATION].contains(&name))
             || pod.group().is_some()
             || node.cluster().godel().is_some()
         {

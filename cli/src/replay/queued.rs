@@ -150,25 +150,7 @@ impl Queued<'_, '_> {
                 until = Some(elapsed + elapsed / 10);
             }
         }
-        self.simulation.expire_permits(&mut self.record)?;
-        self.renew_reasons()
-    }
-
-    /// Tries the waiting pods once more, so that their reasons are those of the end: only events that help wake them.
-    /// Pods of a group would wait for a permit again.
-    fn renew_reasons(&mut self) -> Result<(), Failure> {
-        let Queued { simulation, record, .. } = self;
-        let now = simulation.now;
-        let waiting = record.histories.iter().zip(&record.pods);
-        let waiting = waiting.filter(|(history, pod)| {
-            history.node.is_none() && !history.has_ended && pod.group().is_none()
-        });
-        simulation.queue.with(|queue, _| {
-            waiting.for_each(|(_, pod)| {
-                queue.activate(&pod.uid, now);
-            });
-        });
-        simulation.settle(record)
+        self.simulation.expire_permits(&mut self.record)
     }
 
     fn arrive(&mut self, at: usize) -> Result<(), Failure> {
