@@ -94,7 +94,7 @@ impl<'c> Labels<'c> {
         }
     }
 
-    /// What the cluster has in place of a required label that no node has.
+    /// The labels that nodes have, for each required label that no node has.
     fn alternatives(&self, key: &str, values: &[&str]) -> Option<String> {
         /// Maximum number of values that are listed.
         const LISTED: usize = 5;

@@ -96,7 +96,7 @@ struct Explained<'a> {
     trial: Trial<'a>,
     /// The node of a pod that is placed.
     placed: Option<Placed>,
-    /// Why the pod never runs on the node that it names, if it does not.
+    /// Why the pod is not created, or never runs on the node that it names.
     never_runs: Option<String>,
     /// Why the pod is not scheduled now.
     why: Option<Why>,
@@ -145,8 +145,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     match subject {
         Subject::Finished(pod, phase) => finished(arguments, &pod, &phase, &contents.intake)?,
         Subject::Pod(pod, requests) => {
+            // Pods of the cluster exist; those of a file are yet to be created.
+            let refused = file.and_then(|_| contents.admission().clone().admit(&pod).err());
             let loaded = contents.into_engine(&arguments.godel, added.objects)?;
-            explain(arguments, *pod, requests.as_ref(), loaded)?;
+            explain(arguments, *pod, requests.as_ref(), refused, loaded)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -176,6 +178,7 @@ fn explain(
     arguments: &Arguments,
     pod: Pod,
     requests: Option<&portolan::model::Requests>,
+    refused: Option<String>,
     loaded: cluster::Loaded,
 ) -> Result<(), Failure> {
     let cluster::Loaded { writer, pending, controllers, facts, mut notes, intake } = loaded;
@@ -219,7 +222,9 @@ fn explain(
         }
     };
     let preemption = why.as_ref().and_then(|why| preemption(trial, &why.nomination));
-    let never_runs = names_node.then(|| creation::unbound_claim(&pod, &fork)).flatten();
+    let never_runs = refused
+        .map(|why| format!("the API server refuses to create the pod: {why}"))
+        .or_else(|| names_node.then(|| creation::unbound_claim(&pod, &fork)).flatten());
     let explained = Explained {
         trial,
         placed,

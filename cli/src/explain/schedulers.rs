@@ -70,7 +70,7 @@ impl Schedulers {
         }
     }
 
-    /// The framework that evaluates the pod: that of its profile, or else that of the first one.
+    /// The framework of the pod's profile, or of the first profile if no profile schedules the pod.
     pub(super) fn framework_of(&self, pod: &Pod) -> Option<&Arc<Framework>> {
         self.profiles.get(pod).or_else(|| self.profiles.iter().next())
     }

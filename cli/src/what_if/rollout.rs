@@ -50,7 +50,8 @@ impl Rollout {
     }
 }
 
-/// Rolls out the added controllers whose template differs from that of the cluster. Their pods are taken from `added`.
+/// Rolls out added controllers whose template differs from the controller in the cluster. Removes their pods from
+/// `added`.
 pub(super) fn run(
     contents: &Contents,
     added: &mut Added,

@@ -99,7 +99,7 @@ impl AllTraits {
     }
 }
 
-/// What a pod is charged for.
+/// The quantities that a pod is charged for.
 #[derive(Debug, Default)]
 pub(super) struct Charge {
     usage: ResourceList,

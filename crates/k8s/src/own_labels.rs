@@ -72,7 +72,8 @@ fn requirements(spec: &mut PodSpec) -> impl Iterator<Item = &mut Requirement> {
     })
 }
 
-/// Removes what a replica set's controller adds to a template, so that it equals that of the deployment.
+/// Removes the labels that the deployment controller adds to a replica set's template, so that both templates can be
+/// compared.
 pub(super) fn forget_hash(spec: &mut PodSpec) {
     let others = spec.labels.iter().filter(|(key, _)| *key != TEMPLATE_HASH);
     spec.labels = others.collect();

@@ -48,7 +48,7 @@ pub(super) const GROUP_KEYS: [&str; 5] =
 pub(super) const SUBGROUP_KEYS: [&str; 7] =
     [GROUP_SET, GROUP_INDEX, GROUP_KEY, WORKER_INDEX, GROUP_REVISION, SUBGROUP_INDEX, SUBGROUP_KEY];
 
-/// What a controller is in its set.
+/// The role of a controller within its set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A job of a job set.
