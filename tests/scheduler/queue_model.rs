@@ -123,6 +123,8 @@ enum Happened {
     PodGone,
     /// The labels of a pod changed.
     Labels(Uid),
+    /// A pod in flight was updated, but not its labels, which helps none.
+    Updated,
     Activated(Uid),
 }
 
@@ -150,7 +152,7 @@ fn change(happened: &Happened) -> Option<Change> {
         Happened::PodGone => {
             Change::Pod(Diff { old: Some(Arc::new(pod("gone").on("n").build())), new: None })
         }
-        Happened::Labels(_) | Happened::Activated(_) => return None,
+        Happened::Labels(_) | Happened::Updated | Happened::Activated(_) => return None,
     })
 }
 
@@ -276,6 +278,7 @@ impl Model {
             let happened = Happened::Labels(uid);
             match known.place {
                 Place::InFlight if relabelled => model.note(happened),
+                Place::InFlight => model.note(Happened::Updated),
                 Place::Unschedulable | Place::Gated if relabelled => {
                     let worth = model.worth(known, &happened);
                     if worth != Worth::Skip {
