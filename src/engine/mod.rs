@@ -68,9 +68,10 @@ pub struct Config {
     /// Enables Gödel semantics: pods are counted on the node on which a scheduler has assumed them according to their
     /// annotations. By default the engine behaves like kube-scheduler's cache, which ignores these annotations.
     pub godel: Option<GodelConfig>,
-    /// Audits the state after every so many sweeps of expired pods ([`Event::Expire`](crate::log::Event::Expire)), and
-    /// rebuilds it if it is inconsistent ([`Writer::audit_and_rebuild`]). An audit blocks the writer, for about as long
-    /// as it takes to load the cluster one by one. By default there are no audits.
+    /// Audits the state after each such number of sweeps of expired pods
+    /// ([`Event::Expire`](crate::log::Event::Expire)), and rebuilds it if it is inconsistent
+    /// ([`Writer::audit_and_rebuild`]). An audit blocks the writer, for about as long as it takes to load the cluster
+    /// one by one. By default there are no audits.
     pub audit_every: Option<NonZeroU32>,
     /// Receives the figures of the engine after each sweep of expired pods. The feature `metrics` provides an observer
     /// that sets kube-scheduler's gauges.
@@ -129,7 +130,8 @@ impl Config {
         let godel = self.godel.as_ref().is_some_and(|godel| {
             ends(godel.reservations) || ends(godel.unfinished_ttl) || godel.deletion_marks
         });
-        ends(self.assumed_ttl) || godel || self.sweep_observer.is_some()
+        let is_observed = self.sweep_observer.is_some() || self.audit_every.is_some();
+        ends(self.assumed_ttl) || godel || is_observed
     }
 }
 

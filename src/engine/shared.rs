@@ -359,3 +359,18 @@ impl std::fmt::Debug for Engine {
         f.debug_struct("Engine").field("log", &self.log.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_engine_sweeps_if_a_sweep_can_change_or_report_something() {
+        let sweeps = |config| Engine::shared(config).sweep_period().is_some();
+        assert!(!sweeps(Config::default()));
+        assert!(sweeps(Config { assumed_ttl: Some(Duration::from_secs(30)), ..Config::default() }));
+        assert!(sweeps(Config { audit_every: std::num::NonZeroU32::new(1), ..Config::default() }));
+        let never = Some(Duration::MAX);
+        assert!(!sweeps(Config { assumed_ttl: never, sweep_period: never, ..Config::default() }));
+    }
+}

@@ -40,7 +40,7 @@ type Data = Arc<dyn Any + Send + Sync>;
 /// A value, and how to copy it when its state is cloned. A value without `copy` is shared.
 #[derive(Clone)]
 struct Value {
-    /// `None` while the value is updated.
+    /// `None` while the value is created or updated.
     data: Option<Data>,
     copy: Option<fn(&Data) -> Data>,
 }
@@ -48,11 +48,16 @@ struct Value {
 impl Value {
     /// Creates a value that is copied when its state is cloned.
     fn of<T: Clone + Send + Sync + 'static>(value: T) -> Value {
+        Value { data: Some(Arc::new(value)), ..Value::missing::<T>() }
+    }
+
+    /// A value of this type that does not exist yet.
+    fn missing<T: Clone + Send + Sync + 'static>() -> Value {
         let copy = |data: &Data| match data.downcast_ref::<T>() {
             Some(value) => Arc::new(value.clone()) as Data,
             None => data.clone(),
         };
-        Value { data: Some(Arc::new(value)), copy: Some(copy) }
+        Value { data: None, copy: Some(copy) }
     }
 }
 
@@ -229,23 +234,19 @@ impl CycleState {
         change: impl FnOnce(&mut T) -> R,
     ) -> Result<R, StateError> {
         let _turn = self.turns.take();
-        let Some(known) = self.take_out::<T>(key)? else {
-            let mut new = init();
-            let changed = change(&mut new);
-            self.put(key, Value::of(new));
-            return Ok(changed);
-        };
-        let mut taken = Taken { state: self, key, data: Some(known) };
-        Ok(change(taken.value()))
+        let mut taken = Taken { state: self, key, data: self.take_out::<T>(key)? };
+        let data = taken.data.get_or_insert_with(|| Arc::new(init()));
+        Ok(change(Arc::make_mut(data)))
     }
 
-    /// Takes the value under a key out of the state, which keeps its entry.
-    fn take_out<T: Send + Sync + 'static>(
+    /// Takes the value under a key out of the state, which keeps an entry without a value.
+    fn take_out<T: Clone + Send + Sync + 'static>(
         &self,
         key: &'static str,
     ) -> Result<Option<Arc<T>>, StateError> {
         let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
         let Some((_, value)) = values.iter_mut().find(|(known, _)| *known == key) else {
+            values.push((key, Value::missing::<T>()));
             return Ok(None);
         };
         let data = value.data.take().ok_or(StateError::Updating(key))?;
@@ -269,25 +270,20 @@ impl CycleState {
 struct Taken<'a, T: Send + Sync + 'static> {
     state: &'a CycleState,
     key: &'static str,
+    /// `None` until the value is created.
     data: Option<Arc<T>>,
-}
-
-impl<T: Clone + Send + Sync + 'static> Taken<'_, T> {
-    fn value(&mut self) -> &mut T {
-        match &mut self.data {
-            Some(data) => Arc::make_mut(data),
-            None => unreachable!("the value is taken back when this is dropped"),
-        }
-    }
 }
 
 impl<T: Send + Sync + 'static> Drop for Taken<'_, T> {
     fn drop(&mut self) {
         let mut values = self.state.values.write().unwrap_or_else(PoisonError::into_inner);
         // A value that was written or deleted during the update wins.
-        let known = values.iter_mut().find(|(known, _)| *known == self.key);
-        if let Some((_, value)) = known.filter(|(_, value)| value.data.is_none()) {
-            value.data = self.data.take().map(|data| data as Data);
+        let known =
+            values.iter().position(|(known, value)| *known == self.key && value.data.is_none());
+        match (known, self.data.take()) {
+            (Some(at), Some(data)) => values[at].1.data = Some(data),
+            (Some(at), None) => drop(values.swap_remove(at)),
+            (None, _) => {}
         }
     }
 }
@@ -374,6 +370,23 @@ mod tests {
         // The creation of a value can use the state, too.
         state.update("new", || *state.read::<i32>("sum").unwrap(), |new| *new += 1).unwrap();
         assert_eq!(*state.read::<i32>("new").unwrap(), 4);
+    }
+
+    #[test]
+    fn a_value_that_is_being_created_is_being_updated() {
+        let state = CycleState::default();
+        let nested = || state.update("new", || 1, |_| ());
+        let create = |_: &mut i32| (nested(), state.read::<i32>("new"));
+        let (updated, read) = state.update("new", || 0, create).unwrap();
+        assert_eq!(updated, Err(StateError::Updating("new")));
+        assert_eq!(read, Err(StateError::Updating("new")));
+        assert_eq!(state.read::<i32>("new").as_deref(), Ok(&0));
+        // A value that is written meanwhile wins, as during an update.
+        state.update("written", || 0, |_: &mut i32| state.write("written", 5)).unwrap();
+        assert_eq!(state.read::<i32>("written").as_deref(), Ok(&5));
+        let fails = || state.update("none", || panic!("expected"), |_: &mut i32| ());
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(fails)).is_err());
+        assert_eq!(state.read::<i32>("none"), Err(StateError::NotFound("none")));
     }
 
     #[test]

@@ -151,7 +151,8 @@ impl Framework {
         node: NodeInfo<'_>,
     ) -> bool {
         let mut preempts = self.at(Point::PostFilter).map(Plugin::name);
-        // Other plugins may evict other pods, and the members of a group and the pods of a reservation may change places.
+        // Other plugins may evict other pods, and the members of a group and the pods of a reservation may be placed on
+        // other nodes.
         if preempts.any(|name| ![PREEMPTION, DEALLOCATION].contains(&name))
             || pod.group().is_some()
             || node.cluster().godel().is_some()

@@ -1,54 +1,71 @@
 //! A lock that its thread can take again.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A lock that the thread that holds it can take again. Creating one does not allocate.
 #[derive(Default)]
 pub(super) struct Turns {
-    lock: Mutex<()>,
-    /// The number of the thread that holds the lock, or 0. Relaxed: only that thread stores its own number.
-    holder: AtomicU64,
+    held: Mutex<Held>,
+    freed: Condvar,
 }
 
-/// The turn of a thread, until it is dropped.
+#[derive(Default)]
+struct Held {
+    /// The number of the thread that holds the lock, or 0.
+    by: u64,
+    /// How many turns that thread has. They may end in any order.
+    turns: usize,
+}
+
+/// The turn of a thread, until it is dropped. It stays on its thread, as a guard of a mutex does.
 pub(super) struct Turn<'a> {
     turns: &'a Turns,
-    /// `None` if the thread held the lock already.
-    guard: Option<MutexGuard<'a, ()>>,
+    on_thread: PhantomData<MutexGuard<'a, ()>>,
 }
 
 /// Returns the number of this thread, which is unique in the process.
 fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
+        // Relaxed: only the number itself matters.
         static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
     }
     NUMBER.with(|number| *number)
 }
 
 impl Turns {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits for the turns of other threads.
     pub(super) fn take(&self) -> Turn<'_> {
-        if self.is_taken_here() {
-            return Turn { turns: self, guard: None };
-        }
-        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.holder.store(thread_number(), Ordering::Relaxed);
-        Turn { turns: self, guard: Some(guard) }
+        let here = thread_number();
+        let is_of_others = |held: &mut Held| held.turns > 0 && held.by != here;
+        let held = self.freed.wait_while(self.held(), is_of_others);
+        let mut held = held.unwrap_or_else(PoisonError::into_inner);
+        held.by = here;
+        held.turns += 1;
+        Turn { turns: self, on_thread: PhantomData }
     }
 
     /// Returns whether it is the turn of this thread.
     pub(super) fn is_taken_here(&self) -> bool {
-        self.holder.load(Ordering::Relaxed) == thread_number()
+        let held = self.held();
+        held.turns > 0 && held.by == thread_number()
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if self.guard.is_some() {
-            self.turns.holder.store(0, Ordering::Relaxed);
+        let mut held = self.turns.held();
+        held.turns -= 1;
+        if held.turns == 0 {
+            drop(held);
+            self.turns.freed.notify_one();
         }
     }
 }
@@ -56,5 +73,22 @@ impl Drop for Turn<'_> {
 impl fmt::Debug for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Turns")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_held_until_its_last_turn_ends() {
+        let turns = Turns::default();
+        let (first, second) = (turns.take(), turns.take());
+        drop(first);
+        assert!(turns.is_taken_here());
+        let is_free = || std::thread::scope(|scope| scope.spawn(|| turns.held().turns == 0).join());
+        assert!(!is_free().unwrap());
+        drop(second);
+        assert!(is_free().unwrap());
     }
 }

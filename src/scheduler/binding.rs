@@ -217,7 +217,8 @@ impl BindingCycle {
     /// work to do, and its Bind plugin offers a future. Any other pod is returned. Never blocks.
     pub fn begin(&mut self, mut placement: Placement) -> Begun {
         let Placement { pod, framework, state, waits, .. } = &placement;
-        if *waits {
+        // The blocking cycle of a placement that has ended returns its error.
+        if *waits || placement.is_ended() {
             return Begun::Blocks(placement);
         }
         let Some(request) = framework.request_bind(pod, placement.node(), state) else {

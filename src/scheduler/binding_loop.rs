@@ -46,7 +46,7 @@ impl BindingLoop {
     /// # Errors
     ///
     /// The pod is not bound. It is forgotten by the engine, and the error carries its place in the queue. After
-    /// [`BindError::Unknown`] the pod is neither forgotten nor queued.
+    /// [`BindError::Unknown`] and [`BindError::OwnThread`] the pod is neither forgotten nor queued.
     pub fn bind(
         &mut self,
         placement: &Placement,
@@ -61,9 +61,7 @@ impl BindingLoop {
             placement.framework.handle().waiting_pods().fail(&placement.pod.uid, CLOSED);
         }
         let bound = match self.cycle.run(placement, &clock) {
-            Err(BindError::Failed(_)) if placement.waits && self.queue.is_closed() => {
-                Err(BindError::Closed)
-            }
+            Err(BindError::Failed(status)) if status.message() == CLOSED => Err(BindError::Closed),
             bound => bound,
         };
         self.end(placement, bound, clock)
@@ -109,6 +107,8 @@ impl BindingLoop {
                 self.queue.with(|queue, _| queue.done(uid));
                 Ok(())
             }
+            // Nothing was tried, and the placement can be bound later.
+            Err(error @ BindError::OwnThread) => Err((error, None)),
             Err(error @ BindError::Unknown(_)) => {
                 self.queue.with(|queue, _| queue.done(uid));
                 Err((error, None))

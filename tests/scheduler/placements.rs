@@ -192,6 +192,7 @@ fn a_placement_that_was_bound_or_withdrawn_is_left_alone() {
         assert_eq!(world.scheduling.bind(placement, now), Err((BindError::Ended, None)));
         assert_eq!(binding.withdraw(placement, now), None);
     }
+    let Begun::Blocks(a) = binding.begin(a) else { panic!("nothing is sent again") };
     drop((a, b));
     assert_eq!(world.state(&["a", "b"]), expected);
 }

@@ -255,7 +255,7 @@ impl Schedulers {
             let name = if is_for_all { Name::default() } else { name.into() };
             (name, Algorithm::new(framework, config, pool.clone()))
         });
-        // Without the check, pods are tried thousands of times in vain.
+        // Without the check, thousands of attempts would fail again.
         let queue = QueueConfig { checks_left_nodes: true, ..policies.queue };
         Ok(Schedulers { of: each.collect(), queue, notes, warning, run })
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::budgets::IntOrPercent;
+use super::controllers::MAX_REPLICAS;
 use super::error::{Path, ReadError};
 use super::wire::QuantityText;
 use super::wire_objects as wire;
@@ -76,9 +77,10 @@ impl Job {
         });
         let action = disruption.map_or("Count", |rule| &*rule.action);
         let is_indexed = &*spec.completion_mode == "Indexed";
+        let completions = spec.completions.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
         let mut ended = BTreeSet::new();
         for text in status.into_iter().flat_map(|it| [&it.completed_indexes, &it.failed_indexes]) {
-            ended.extend(indexes(text));
+            ended.extend(indexes(text, completions));
         }
         Job {
             backoff_limit: count(limit),
@@ -87,7 +89,7 @@ impl Job {
             ignores_disruptions: action == "Ignore",
             fails_on_disruption: action == "FailJob",
             is_indexed,
-            completions: spec.completions.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0)),
+            completions,
             ended,
             has_labels: spec.manual_selector != Some(true),
         }
@@ -99,12 +101,14 @@ impl Job {
     }
 }
 
-/// Parses a list such as `1,3-5`, which the job controller writes. Parts that are not numbers are left out.
-fn indexes(text: &str) -> impl Iterator<Item = usize> {
+/// Parses a list such as `1,3-5`, which the job controller writes. Indexes beyond the completions of a job, and beyond
+/// the largest number of pods, do not exist. Parts that are not numbers are left out.
+fn indexes(text: &str, completions: usize) -> impl Iterator<Item = usize> {
+    let end = completions.min(MAX_REPLICAS as usize);
     text.split(',')
-        .filter_map(|part| {
+        .filter_map(move |part| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(first.parse().ok()?..=last.parse().ok()?)
+            Some(first.parse().ok()?..last.parse::<usize>().ok()?.saturating_add(1).min(end))
         })
         .flatten()
 }
@@ -161,7 +165,11 @@ mod tests {
 
     #[test]
     fn lists_of_indexes_are_numbers_and_ranges() {
-        assert_eq!(indexes("1,3-5,7").collect::<Vec<_>>(), [1, 3, 4, 5, 7]);
-        assert_eq!(indexes("").count(), 0);
+        let up_to = |completions, text| indexes(text, completions).collect::<Vec<_>>();
+        assert_eq!(up_to(8, "1,3-5,7"), [1, 3, 4, 5, 7]);
+        assert_eq!(up_to(8, "").len(), 0);
+        assert_eq!(up_to(5, "1,3-18446744073709551615"), [1, 3, 4]);
+        assert_eq!(up_to(0, "0-3").len(), 0);
+        assert_eq!(indexes("0-18446744073709551615", usize::MAX).count(), MAX_REPLICAS as usize);
     }
 }

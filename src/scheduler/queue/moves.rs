@@ -261,7 +261,8 @@ impl SchedulingQueue {
         }
         let (framework, pod) = (&profile.framework, &queued.pod);
         // A local plugin's verdict has changed on the node that a pod has left, and on no other. The event does not
-        // help if another plugin that rejected the pod still rejects that node: its own events tell when it does not.
+        // help if another plugin that rejected the pod still rejects that node: that plugin's own events wake the pod
+        // later.
         let is_rejected = LazyCell::new(|| {
             let left = left_node(event).filter(|_| self.config.checks_left_nodes);
             let node = left.and_then(|name| cluster.node(name));

@@ -122,7 +122,7 @@ impl<'o> Owners<'o> {
         match self.uids.get(&(&**kind, namespace, &**name)) {
             None => Some(format!("{kind} {name}, its owner, does not exist")),
             Some(known) if !known.is_empty() && !uid.is_empty() && **uid != **known => {
-                Some(format!("{kind} {name} exists, but has not the uid {uid} of its owner"))
+                Some(format!("{kind} {name} exists, but not with the uid {uid} of its owner"))
             }
             Some(_) => None,
         }
