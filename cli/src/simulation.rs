@@ -170,7 +170,7 @@ pub(crate) fn closed(error: impl std::fmt::Display) -> Failure {
 }
 
 pub(crate) fn refused(pod: &Pod, error: EventError) -> Failure {
-    Failure::Refused { object: format!("pod {}/{}", pod.namespace(), pod.name), error }
+    Failure::Refused { object: format!("pod {}", pod.key()), error }
 }
 
 /// Applies an event and waits for its outcome.

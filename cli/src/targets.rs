@@ -341,7 +341,7 @@ impl<'c> Finder<'c> {
         if kind == "Pod" {
             return Some(pod.into());
         }
-        let owner = template.owners.iter().find(|owner| owner.controller)?;
+        let owner = template.controller()?;
         if &*owner.kind == kind {
             return Some(owner.name.clone());
         }

@@ -36,6 +36,20 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
+/// The largest number of names in a sentence.
+const NAMED: usize = 3;
+
+/// The first names, and how many follow.
+pub(crate) fn first_names<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> String {
+    let mut names = names.into_iter();
+    let shown: Vec<N> = names.by_ref().take(NAMED).collect();
+    let shown = shown.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
+    match names.count() {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// The text with at most this number of characters: the middle of a longer text is left out.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     let length = text.chars().count();
@@ -57,9 +71,9 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     }
 }
 
-/// Amounts of a resource as Kubernetes quantities in one unit, so that they can be compared at a glance: cpu in cores, and
-/// bytes in the largest unit that is short and exact for all of them. If no unit is, bytes are rounded to two decimal
-/// places of the largest unit that no amount is smaller than, unless different amounts would become equal.
+/// Amounts of a resource as Kubernetes quantities in one unit, so that they can be compared at a glance: cpu in cores,
+/// and bytes in the largest unit that is short and exact for all of them. If no unit is, bytes are rounded to two
+/// decimal places of the largest unit that no amount is smaller than, unless different amounts would become equal.
 pub(crate) fn amounts<const N: usize>(
     resource: &str,
     values: [i64; N],

@@ -1,7 +1,7 @@
 //! Shards, for several schedulers that each own a part of the nodes and of the pods and may exchange parts at any time.
 //!
-//! A shard is a part of the nodes, by their names, and a part of the pods. Both follow from the objects alone and are the
-//! same in every process and on every platform, so schedulers that know nothing of each other agree on them. A
+//! A shard is a part of the nodes, by their names, and a part of the pods. Both follow from the objects alone and are
+//! the same in every process and on every platform, so schedulers that know nothing of each other agree on them. A
 //! [`ShardSet`] is the set of shards that one scheduler holds. Its clones share the set, which the caller changes; the
 //! scheduling cycle reads it once for each pod ([`Partition::Shards`](super::Partition::Shards)), and the queue parks
 //! the pods of other shards ([`SchedulingQueue::with_shards`](crate::scheduler::queue::SchedulingQueue::with_shards)).
@@ -16,7 +16,8 @@ use crate::model::{NodeSelector, Operator, Pod};
 #[derive(Clone)]
 pub struct ShardSet {
     count: NonZeroU32,
-    /// The held shards as bits. A lock, so that a thread that finds a shard also finds the state for which it was added.
+    /// The held shards as bits. A lock, so that a thread that finds a shard also finds the state for which it was
+    /// added.
     held: Arc<RwLock<u64>>,
 }
 
@@ -47,8 +48,8 @@ impl ShardSet {
     /// Returns the shard of a pod that is on no node.
     ///
     /// A pod that is nominated to a node, or that requires one node by its name, belongs to the shard of that node.
-    /// Otherwise the shard follows from the uid of the pod's controller, so that one replica decides on all its pods, which
-    /// often have affinity to each other or are spread. Without a controller, it follows from the pod's own uid.
+    /// Otherwise the shard follows from the uid of the pod's controller, so that one replica decides on all its pods,
+    /// which often have affinity to each other or are spread. Without a controller, it follows from the pod's own uid.
     #[must_use]
     pub fn of_pod(&self, pod: &Pod) -> u32 {
         if let Some(node) = pod.nominated_node_name.as_deref().filter(|node| !node.is_empty()) {
@@ -59,7 +60,7 @@ impl ShardSet {
             return self.of_node(node);
         }
         let mut hash = Fnv::new();
-        match pod.template.owners.iter().find(|owner| owner.controller) {
+        match pod.template.controller() {
             Some(owner) => hash.add(owner.uid.as_bytes()),
             // Writing to a hash does not fail.
             None => drop(write!(hash, "{}", pod.uid)),

@@ -94,6 +94,17 @@ impl Resources {
             && self.ephemeral_storage.0 == 0
             && self.scalars.iter().all(|(_, amount)| amount == 0)
     }
+
+    /// Returns the amount of the resource of this name, in the unit of its field; 0 if it is not named. O(log scalars).
+    #[must_use]
+    pub fn amount(&self, name: &str) -> i64 {
+        match name {
+            "cpu" => self.cpu.0,
+            "memory" => self.memory.0,
+            "ephemeral-storage" => self.ephemeral_storage.0,
+            name => self.scalars.get(name).unwrap_or(0),
+        }
+    }
 }
 
 impl Resources {

@@ -28,6 +28,15 @@ pub struct Taint {
     pub effect: TaintEffect,
 }
 
+impl Taint {
+    /// The key of the taint of a cordoned node.
+    pub const UNSCHEDULABLE: &'static str = "node.kubernetes.io/unschedulable";
+    /// The key of the taint of a node whose kubelet reports that it is not ready.
+    pub const NOT_READY: &'static str = "node.kubernetes.io/not-ready";
+    /// The key of the taint of a node whose kubelet does not answer.
+    pub const UNREACHABLE: &'static str = "node.kubernetes.io/unreachable";
+}
+
 /// How a toleration compares values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

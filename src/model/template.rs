@@ -140,6 +140,19 @@ pub enum VolumeSource {
     },
 }
 
+impl VolumeSource {
+    /// Returns the name of the claim that the volume of the named pod uses, if it uses one: the claim of a generic
+    /// ephemeral volume is named `<pod>-<volume>`.
+    #[must_use]
+    pub fn claim(&self, pod: &str) -> Option<Name> {
+        match self {
+            VolumeSource::PersistentVolumeClaim { claim, .. } => Some(claim.clone()),
+            VolumeSource::Ephemeral { volume } => Some(format!("{pod}-{volume}").into()),
+            _ => None,
+        }
+    }
+}
+
 /// A volume, as far as the scheduler reads it.
 pub type Volume = VolumeSource;
 
@@ -303,6 +316,12 @@ impl PodSpec {
     pub fn group(&self) -> Option<(&Name, &Name)> {
         let name = self.scheduling_group.as_ref().filter(|name| !name.is_empty())?;
         Some((&self.namespace, name))
+    }
+
+    /// Returns the owner that manages the pods, or `None` if they have no controller. O(owners).
+    #[must_use]
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.owners.iter().find(|owner| owner.controller)
     }
 
     /// Returns an iterator over the required terms of the pod anti-affinity.

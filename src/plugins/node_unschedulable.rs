@@ -15,7 +15,7 @@ const REASON: &str = "node(s) were unschedulable";
 struct NotCordoned;
 
 fn cordon() -> Taint {
-    Taint::new("node.kubernetes.io/unschedulable", "", TaintEffect::NoSchedule)
+    Taint::new(Taint::UNSCHEDULABLE, "", TaintEffect::NoSchedule)
 }
 
 impl Plugin for NodeUnschedulable {

@@ -14,15 +14,8 @@ pub(super) struct Use {
 
 /// Returns the claim that a volume of the named pod uses, if any.
 pub(super) fn use_of(volume: &VolumeSource, pod: &str) -> Option<Use> {
-    match volume {
-        VolumeSource::PersistentVolumeClaim { claim, .. } => {
-            Some(Use { claim: claim.clone(), is_ephemeral: false })
-        }
-        VolumeSource::Ephemeral { volume } => {
-            Some(Use { claim: format!("{pod}-{volume}").into(), is_ephemeral: true })
-        }
-        _ => None,
-    }
+    let is_ephemeral = matches!(volume, VolumeSource::Ephemeral { .. });
+    volume.claim(pod).map(|claim| Use { claim, is_ephemeral })
 }
 
 /// Iterates over the claims that the volumes of the named pod use.

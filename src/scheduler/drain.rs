@@ -126,7 +126,7 @@ impl Drained {
 #[must_use]
 pub fn stays(pod: &PodInfo<'_>, options: DrainOptions) -> Option<Stays> {
     let template = pod.template();
-    let controller = template.owners.iter().find(|owner| owner.controller);
+    let controller = template.controller();
     match controller.map(|owner| &*owner.kind) {
         Some("DaemonSet") => Some(Stays::DaemonSet),
         Some("Node") => Some(Stays::Mirror),

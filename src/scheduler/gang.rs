@@ -83,7 +83,7 @@ pub enum GangError {
 
 impl GangError {
     fn member(position: usize, pod: &Pod, error: CycleError) -> GangError {
-        let name = format!("{}/{}", pod.namespace(), pod.name);
+        let name = pod.key().to_string();
         GangError::Member { position, name, error }
     }
 }

@@ -1,9 +1,9 @@
 //! A placement: a pod that is assumed on a node, until its binding cycle has ended.
 //!
-//! A placement owns what the pod holds: its assumption, its reservations, its permit and its entry in the queue. A thread
-//! that panics, or returns early, drops its placements, and nobody else knows these pods. So a placement that is dropped
-//! is withdrawn, as after a failed binding: an attempt is lost, and not the resources of a node. The exception is a pod
-//! that may be bound, because a request was sent for it. Freeing its resources could overcommit the node.
+//! A placement owns what the pod holds: its assumption, its reservations, its permit and its entry in the queue. A
+//! thread that panics, or returns early, drops its placements, and nobody else knows these pods. So a placement that is
+//! dropped is withdrawn, as after a failed binding: an attempt is lost, and not the resources of a node. The exception
+//! is a pod that may be bound, because a request was sent for it. Freeing its resources could overcommit the node.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -24,8 +24,8 @@ use super::queue::{Place, QueueFront};
 /// A pod that is assumed on a node with its resources reserved: the input of a binding cycle.
 ///
 /// A placement that is dropped before its cycle has begun is withdrawn: its reservations are released, the engine
-/// forgets the pod, and the pod returns to the queue of its [`SchedulingLoop`](super::SchedulingLoop), if it has one, as
-/// after an error. This may wait for the engine's writer and for the queue, so do not drop a placement inside
+/// forgets the pod, and the pod returns to the queue of its [`SchedulingLoop`](super::SchedulingLoop), if it has one,
+/// as after an error. This may wait for the engine's writer and for the queue, so do not drop a placement inside
 /// [`QueueFront::with`]. If a request to bind the pod was sent, the pod stays assumed, as after
 /// [`BindError::Unknown`](super::BindError::Unknown).
 #[must_use = "a placement that is dropped is withdrawn: run a binding cycle for it"]
@@ -148,10 +148,7 @@ impl Placement {
         framework.unreserve(Cycle::new(version, pod, state), self.node());
         in_pre_bind.begin_forget();
         let engine = engine.ok_or(Unavailable::Closed(()))?;
-        let ticket = engine.submit(Event::forget(pod)).map_err(|why| match why {
-            Unavailable::Closed(_) => Unavailable::Closed(()),
-            Unavailable::OwnThread(_) => Unavailable::OwnThread(()),
-        })?;
+        let ticket = engine.submit(Event::forget(pod)).map_err(|why| why.map(drop))?;
         match ticket.wait() {
             // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget. Inside
             // the writer, the pod is forgotten when the writer is released.

@@ -82,8 +82,7 @@ impl State {
                     applied.updated += one.updated;
                 }
                 Err(why) => {
-                    let name = format!("pod {}/{}", pod.namespace(), pod.name);
-                    applied.rejected.push((name, why));
+                    applied.rejected.push((format!("pod {}", pod.key()), why));
                 }
             }
             load.filling.count(pod);

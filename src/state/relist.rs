@@ -65,7 +65,7 @@ impl State {
                 Ok(Some(false)) => applied.updated += 1,
                 Ok(None) => {}
                 Err(why) => {
-                    applied.rejected.push((format!("{}/{}", pod.namespace(), pod.name), why));
+                    applied.rejected.push((pod.key().to_string(), why));
                 }
             }
         }

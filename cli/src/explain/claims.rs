@@ -2,7 +2,7 @@
 
 use portolan::Cluster;
 use portolan::framework::{Evaluation, Status};
-use portolan::model::{NodeSelector, PersistentVolumeClaim, Pod, VolumeBindingMode, VolumeSource};
+use portolan::model::{NodeSelector, PersistentVolumeClaim, Pod, VolumeBindingMode};
 
 use crate::text::requirement;
 
@@ -20,11 +20,7 @@ pub(super) fn facts(cluster: &Cluster, pod: &Pod, evaluation: &Evaluation) -> Ve
     }
     let mut facts = Vec::new();
     for source in pod.template.volumes.iter() {
-        let claim = match source {
-            VolumeSource::PersistentVolumeClaim { claim, .. } => claim.to_string(),
-            VolumeSource::Ephemeral { volume } => format!("{}-{volume}", pod.name),
-            _ => continue,
-        };
+        let Some(claim) = source.claim(&pod.name) else { continue };
         let found = cluster.objects().persistent_volume_claims.get(pod.namespace(), &claim);
         let state = match found {
             None => "does not exist".to_owned(),

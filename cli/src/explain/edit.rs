@@ -12,9 +12,6 @@ use super::requests::Lower;
 use super::trial::Trial;
 use crate::text::{count, requirement, selector};
 
-/// The taint of cordoned nodes.
-pub(super) const CORDONED: &str = "node.kubernetes.io/unschedulable";
-
 /// An edit of the pod's manifest, or of the cluster.
 ///
 /// Edits of nodes are proposed for one node; several nodes are only edited in a search for those that help.
@@ -233,7 +230,7 @@ impl Edit {
                     .map(|fork| Edited::Cluster(Box::new(fork)))
             }
             Edit::Uncordon(nodes) => {
-                of_nodes(trial.cluster, nodes, |node| without_taint(node, CORDONED))
+                of_nodes(trial.cluster, nodes, |node| without_taint(node, Taint::UNSCHEDULABLE))
             }
             Edit::Repair { key, nodes } => {
                 of_nodes(trial.cluster, nodes, |node| without_taint(node, key))
@@ -280,7 +277,7 @@ fn expression(spec: &mut PodSpec, from: &Requirement, to: Option<&Requirement>) 
 fn without_taint(node: &Node, key: &str) -> Node {
     Node {
         taints: without(&node.taints, |taint| *taint.key == *key),
-        unschedulable: node.unschedulable && key != CORDONED,
+        unschedulable: node.unschedulable && key != Taint::UNSCHEDULABLE,
         ..node.clone()
     }
 }

@@ -10,13 +10,13 @@ use portolan_k8s::Scales;
 use serde_json::{Value, json};
 
 use super::schedulers::{Schedulers, Why};
-use super::{Arguments, Form, export, report};
+use super::{Arguments, Form, export};
 use crate::cluster::Loaded;
 use crate::error::Failure;
 use crate::intake::Intake;
 use crate::print;
 use crate::table::{plain, row};
-use crate::text::{count, line};
+use crate::text::{count, first_names, line};
 
 /// Why pods are pending, or on how many nodes each of them fits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,12 +139,10 @@ fn table(groups: &[Group], notes: &[String]) -> String {
     if all > 0 {
         let mut table = plain(["pods", "of", "examples", "cause"]);
         for group in groups {
-            let examples: Vec<&str> = group.pods.iter().map(|pod| &**pod).collect();
-            let examples = report::some(&examples);
             table.add_row(row([
                 group.pods.len().to_string(),
                 group.of.clone(),
-                examples,
+                first_names(&group.pods),
                 group.text(),
             ]));
         }

@@ -6,7 +6,7 @@ use portolan::model::{
     Name, Node, Operator, Pod, PodAffinity, Requirement, Taint, TaintEffect, UnsatisfiableAction,
 };
 
-use super::edit::{CORDONED, Edit, Spread};
+use super::edit::{Edit, Spread};
 use super::labels::{self, Labels};
 use super::trial::{Rejection, Trial};
 
@@ -43,8 +43,8 @@ const TAINTS: usize = 20;
 /// The taints that Kubernetes removes when a node recovers. A pod that tolerates them would not
 /// run there.
 const CONDITIONS: [&str; 7] = [
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
+    Taint::NOT_READY,
+    Taint::UNREACHABLE,
     "node.kubernetes.io/memory-pressure",
     "node.kubernetes.io/disk-pressure",
     "node.kubernetes.io/pid-pressure",
@@ -67,7 +67,7 @@ fn taints(trial: Trial<'_>, rejections: &[Rejection<'_>], edits: &mut Vec<Edit>)
         let mut is_cordoned = node.unschedulable;
         for taint in node.taints.iter().filter(is_rejected) {
             match &*taint.key {
-                CORDONED => is_cordoned = true,
+                Taint::UNSCHEDULABLE => is_cordoned = true,
                 key if CONDITIONS.contains(&key) => {
                     let nodes = conditions.entry(taint.key.clone()).or_default();
                     if nodes.last() != Some(&node.name) {

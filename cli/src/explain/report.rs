@@ -9,19 +9,12 @@ use super::edit;
 use super::schedulers::Cause;
 use super::{Explained, INSUFFICIENT, Placed, Preemption};
 use crate::table::{plain, row};
-use crate::text::{Rounding, amounts, count, line};
+use crate::text::{Rounding, amounts, count, first_names, line};
 
 /// Maximum number of nodes listed in a table.
 pub(super) const LISTED: usize = 10;
 /// Maximum number of changes listed in a table.
 const SHOWN: usize = 10;
-
-/// Some of these names.
-pub(super) fn some(nodes: &[&str]) -> String {
-    let names: Vec<&str> = nodes.iter().take(3).copied().collect();
-    let more = if nodes.len() > 3 { ", …" } else { "" };
-    format!("{}{more}", names.join(", "))
-}
 
 /// The shortfall of a resource on the nodes of a group, in its smallest unit.
 pub(super) struct Shortfall<'r> {
@@ -230,7 +223,7 @@ fn reasons(text: &mut String, explained: &Explained<'_>) {
             (*plugin).to_owned(),
             format!("{reason}{kind}"),
             short.map_or_else(String::new, |short| short.to_string()),
-            some(nodes),
+            first_names(nodes),
         ]));
     }
     let _ = writeln!(text, "{}\n", table.trim_fmt());
@@ -299,13 +292,12 @@ fn changes(text: &mut String, explained: &Explained<'_>) {
             let nodes = count(change.nodes.len(), "node");
             let _ = write!(text, "  - {} ({nodes}", line(&change.what()));
             if change.nodes.len() > 1 {
-                let names: Vec<&str> = change.nodes.iter().map(|name| &**name).collect();
-                let _ = write!(text, ": {}", line(&some(&names)));
+                let _ = write!(text, ": {}", line(&first_names(&change.nodes)));
             }
             text.push_str(")\n");
             if !change.others.is_empty() {
-                let names: Vec<&str> = change.others.iter().map(|name| &**name).collect();
-                let _ = writeln!(text, "    or the same for another node: {}", line(&some(&names)));
+                let names = first_names(&change.others);
+                let _ = writeln!(text, "    or the same for another node: {}", line(&names));
             }
             for note in &change.notes {
                 let _ = writeln!(text, "    but {}", line(note));

@@ -1,7 +1,7 @@
 //! The filters' verdicts on a pod and a cluster, either of which may be changed.
 
 use portolan::framework::{Cycle, CycleState, Framework, Status};
-use portolan::model::{Name, Pod, Requests, Resources};
+use portolan::model::{Name, Pod, Requests};
 use portolan::{Cluster, NodeInfo};
 use portolan_k8s::Scales;
 
@@ -64,7 +64,7 @@ impl<'a> Trial<'a> {
 
     /// The amount of a resource that the pod requests.
     pub(super) fn requested(self, resource: &str) -> i64 {
-        of(&self.pod.template.resources.incoming, resource)
+        self.pod.template.resources.incoming.amount(resource)
     }
 
     /// The amount of a resource that the node has left for the pod, beside the pods on the node and those that are
@@ -75,19 +75,8 @@ impl<'a> Trial<'a> {
         let before = nominated.iter().filter(|other| {
             other.uid != self.pod.uid && other.template.priority >= self.pod.template.priority
         });
-        let taken = before.map(|other| of(&other.template.resources.placed, resource));
-        let taken =
-            taken.fold(of(&node.requested_of(class), resource), |sum, it| sum.saturating_add(it));
-        of(&node.allocatable_of(class), resource).saturating_sub(taken)
-    }
-}
-
-/// The amount of a resource by its name.
-fn of(resources: &Resources, name: &str) -> i64 {
-    match name {
-        "cpu" => resources.cpu.0,
-        "memory" => resources.memory.0,
-        "ephemeral-storage" => resources.ephemeral_storage.0,
-        name => resources.scalars.get(name).unwrap_or(0),
+        let taken = before.map(|other| other.template.resources.placed.amount(resource));
+        let taken = taken.fold(node.requested_of(class).amount(resource), i64::saturating_add);
+        node.allocatable_of(class).amount(resource).saturating_sub(taken)
     }
 }

@@ -15,7 +15,7 @@ use super::wire_objects as wire;
 use super::wire_pod;
 use super::workloads::{ControllerKind, PodController};
 use portolan::model::{
-    LabelSelector, Name, Object, Pod, PodDisruptionBudget, Requests, Template, Uid,
+    LabelSelector, Name, Object, Pod, PodDisruptionBudget, Requests, Taint, Template, Uid,
 };
 
 /// An absolute number or a percentage (`intstr.IntOrString`).
@@ -114,8 +114,8 @@ impl Health {
 }
 
 impl BudgetLimit {
-    /// Returns the health of the budget's pods, from the numbers of pods of each template. Pods that the budget does not
-    /// cover are ignored. O(templates).
+    /// Returns the health of the budget's pods, from the numbers of pods of each template. Pods that the budget does
+    /// not cover are ignored. O(templates).
     ///
     /// Returns `None` if no disruption is allowed, regardless of which pods are healthy: the budget has no limit or
     /// covers no pods, or the scale of a controller cannot be known.
@@ -198,7 +198,7 @@ impl Scales {
     /// set belongs to one.
     #[must_use]
     pub fn scaled(&self, template: &Template) -> Option<Scaled> {
-        let owner = template.owners.iter().find(|owner| owner.controller)?;
+        let owner = template.controller()?;
         let key = (template.namespace.clone(), owner.name.clone());
         match self.deployments.get(&key) {
             Some(deployment) if &*owner.kind == "ReplicaSet" => {
@@ -343,8 +343,8 @@ fn seconds_on_failed_node<'t, 'a: 't>(
     let tolerates = |it: &&wire_pod::Toleration<'_>| {
         matches!(&*it.effect, "" | "NoExecute")
             && match &*it.operator {
-                "Exists" => matches!(&*it.key, "" | "node.kubernetes.io/unreachable"),
-                _ => &*it.key == "node.kubernetes.io/unreachable" && it.value.is_empty(),
+                "Exists" => matches!(&*it.key, "" | Taint::UNREACHABLE),
+                _ => *it.key == *Taint::UNREACHABLE && it.value.is_empty(),
             }
     };
     let mut matching = tolerations.filter(tolerates).peekable();

@@ -3,8 +3,8 @@
 use super::pod::PodDraft;
 use super::workloads::{ControllerKind, PodController};
 use portolan::model::{
-    Name, Node, NodeSelector, NodeSelectorTerm, Operator, Pod, PodSpec, Requirement, TaintEffect,
-    Toleration, TolerationOperator,
+    Name, Node, NodeSelector, NodeSelectorTerm, Operator, Pod, PodSpec, Requirement, Taint,
+    TaintEffect, Toleration, TolerationOperator,
 };
 
 impl PodController {
@@ -58,12 +58,12 @@ fn pin(spec: &mut PodSpec, node: &Name) {
 fn add_daemon_tolerations(draft: &mut PodDraft) {
     use TaintEffect::{NoExecute, NoSchedule};
     const ALWAYS: [(&str, TaintEffect); 6] = [
-        ("node.kubernetes.io/not-ready", NoExecute),
-        ("node.kubernetes.io/unreachable", NoExecute),
+        (Taint::NOT_READY, NoExecute),
+        (Taint::UNREACHABLE, NoExecute),
         ("node.kubernetes.io/disk-pressure", NoSchedule),
         ("node.kubernetes.io/memory-pressure", NoSchedule),
         ("node.kubernetes.io/pid-pressure", NoSchedule),
-        ("node.kubernetes.io/unschedulable", NoSchedule),
+        (Taint::UNSCHEDULABLE, NoSchedule),
     ];
     let on_host_network =
         draft.host_network.then_some(("node.kubernetes.io/network-unavailable", NoSchedule));

@@ -9,7 +9,7 @@ use std::fmt;
 use super::error::{Path, ReadError};
 use super::wire::ResourceRequirements;
 use portolan::model::{
-    Name, Quantity, Requests, ResourceList, TaintEffect, Toleration, TolerationOperator,
+    Name, Quantity, Requests, ResourceList, Taint, TaintEffect, Toleration, TolerationOperator,
 };
 
 /// A value that was filled in.
@@ -144,7 +144,7 @@ pub(super) fn tolerations(tolerations: &mut Vec<Toleration>, rules: &mut Rules<'
     if !rules.applies() {
         return;
     }
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+    for key in [Taint::NOT_READY, Taint::UNREACHABLE] {
         let tolerated = tolerations.iter().any(|t| {
             t.key.as_deref().is_none_or(|k| k == key)
                 && t.effect.is_none_or(|effect| effect == TaintEffect::NoExecute)

@@ -148,8 +148,9 @@ impl GodelPod {
         placeholder.into_iter().chain(movement)
     }
 
-    /// Removes the annotations that no longer apply once the pod is bound, namely the state, the selected scheduler, the
-    /// assumed node and an unknown class, so that pods of one workload share a template again. Returns `None` if no annotation remains.
+    /// Removes the annotations that no longer apply once the pod is bound, namely the state, the selected scheduler,
+    /// the assumed node and an unknown class, so that pods of one workload share a template again. Returns `None` if no
+    /// annotation remains.
     #[must_use]
     pub fn bound(self) -> Option<Box<GodelPod>> {
         let bound = GodelPod {
@@ -222,7 +223,7 @@ impl PodSpec {
     pub fn reservation_placeholder(&self) -> Option<&str> {
         let index = self.godel.as_ref().and_then(|godel| godel.reservation_index.as_deref());
         let owner = || {
-            let owner = self.owners.iter().find(|owner| owner.controller)?;
+            let owner = self.controller()?;
             (&*owner.kind == "StatefulSetExtension").then_some(&*owner.name)
         };
         let label = || self.labels.get("name");

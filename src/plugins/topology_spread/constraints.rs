@@ -103,7 +103,7 @@ fn default_selector(cluster: &Cluster, template: &Template) -> Option<LabelSelec
         labels.extend(service.selector.iter().map(|(k, v)| (k.to_owned(), v.to_owned())));
     }
     let mut more: Vec<Requirement> = Vec::new();
-    let owner = template.owners.iter().find(|owner| owner.controller);
+    let owner = template.controller();
     let workload = owner.and_then(|owner| {
         let objects = cluster.objects();
         let store = match (&*owner.api_version, &*owner.kind) {

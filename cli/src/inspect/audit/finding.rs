@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use portolan::model::Pod;
 
-use crate::text::count;
+use crate::text::{count, first_names};
 
 /// The consequence of a finding. `docs/audit.md` defines them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,22 +118,9 @@ impl Finding {
         };
         match self.nodes.len() {
             0 => object,
-            1 => format!("{object} on node {}", list(&self.nodes)),
-            _ => format!("{object} on nodes {}", list(&self.nodes)),
+            1 => format!("{object} on node {}", first_names(&self.nodes)),
+            _ => format!("{object} on nodes {}", first_names(&self.nodes)),
         }
-    }
-}
-
-/// The largest number of names in a sentence.
-const NAMED: usize = 3;
-
-/// The first names, and how many follow.
-pub(super) fn list<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
-    let mut names = names.into_iter();
-    let shown: Vec<&str> = names.by_ref().take(NAMED).map(|name| &**name).collect();
-    match names.count() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
@@ -169,7 +156,7 @@ impl Findings {
         node: Option<&str>,
         problem: impl Into<String>,
     ) {
-        let owner = pod.template.owners.iter().find(|owner| owner.controller);
+        let owner = pod.template.controller();
         let subject = match owner {
             Some(owner) => format!("{} {}/{}", owner.kind, pod.namespace(), owner.name),
             None => format!("pod {}", pod.key()),

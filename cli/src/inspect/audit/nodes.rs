@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use portolan::model::{HostPort, Name, Pod, PodClass, Resources};
 use portolan::{Cluster, NodeInfo, PodInfo};
 
-use super::finding::{Findings, Kind, list};
-use crate::text::{Rounding, amounts, count};
+use super::finding::{Findings, Kind};
+use crate::text::{Rounding, amounts, count, first_names};
 
 /// A pod of the input that is on a node or ghost.
 pub(super) type Placed<'a> = (&'a Pod, PodInfo<'a>);
@@ -36,7 +36,7 @@ pub(super) fn check(
         }
     }
     for (node, pods) in missing {
-        let gone = format!("{} on it ({})", count(pods.len(), "pod"), list(&pods));
+        let gone = format!("{} on it ({})", count(pods.len(), "pod"), first_names(&pods));
         let problem = format!("does not exist: the pod garbage collector deletes {gone}");
         findings.add(Kind::MissingNode, format!("node {node}"), problem).pods = pods;
     }
@@ -103,7 +103,7 @@ fn check_ports(node: NodeInfo<'_>, findings: &mut Findings) {
             let problem = format!(
                 "{} use host port {what} ({}): only one can start",
                 count(pods.len(), "pod"),
-                list(&pods)
+                first_names(&pods)
             );
             findings.add(Kind::HostPort, format!("node {}", node.name()), problem).pods = pods;
         }

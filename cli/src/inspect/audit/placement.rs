@@ -1,8 +1,8 @@
-//! Findings about rules that placed pods violate on their nodes. Pods are allowed to drift: the rules hold when a pod is
-//! scheduled, except that a taint with effect NoExecute evicts pods.
+//! Findings about rules that placed pods violate on their nodes. Pods are allowed to drift: the rules hold when a pod
+//! is scheduled, except that a taint with effect NoExecute evicts pods.
 //!
-//! Each pod is evaluated by the filters of its profile on its own node, in a fork without the pod. The forks are those of
-//! a cluster with only the data that these filters read: the pods of a StatefulSet, which have labels and claims of
+//! Each pod is evaluated by the filters of its profile on its own node, in a fork without the pod. The forks are those
+//! of a cluster with only the data that these filters read: the pods of a StatefulSet, which have labels and claims of
 //! their own, are then equal, and equal pods share the counts from which a pod is subtracted.
 
 use std::collections::{HashMap, HashSet};
@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use portolan::framework::{Cycle, CycleState, Incremental, Point, PreFilter, Status};
 use portolan::model::{
-    LabelSelector, Name, Object, Pod, PodAffinityTerm, PodSpec, TaintEffect, Template,
+    LabelSelector, Name, Object, Pod, PodAffinityTerm, PodSpec, Taint, TaintEffect, Template,
+    Workload,
 };
 use portolan::{Cluster, Config, Engine, NodeInfo, Writer};
 
@@ -153,17 +154,22 @@ fn strip(cluster: &Cluster, placed: &[Placed<'_>]) -> (Writer, Vec<Pod>) {
     });
     let pods: Vec<Pod> = pods.collect();
     let objects = cluster.objects();
-    let workloads = objects.replica_sets.iter().chain(objects.stateful_sets.iter());
-    let workloads = workloads.chain(objects.replication_controllers.iter());
     let objects = (objects.namespaces.iter().cloned().map(Object::from))
         .chain(objects.services.iter().cloned().map(Object::from))
-        .chain(workloads.cloned().map(Object::from));
+        .chain(workloads(cluster).cloned().map(Object::from));
     let nodes = cluster.nodes().filter_map(|node| node.node().cloned());
     let (mut writer, _) = Engine::inline(Config::default());
     // The cluster has accepted these objects, so that none is refused.
     writer.load(objects, nodes, pods.iter().cloned());
     writer.publish();
     (writer, pods)
+}
+
+/// The workloads that own pods directly.
+fn workloads(cluster: &Cluster) -> impl Iterator<Item = &Arc<Workload>> {
+    let objects = cluster.objects();
+    let sets = objects.replica_sets.iter().chain(objects.stateful_sets.iter());
+    sets.chain(objects.replication_controllers.iter())
 }
 
 /// The label keys of pods that a selector reads: of pods, and for default spread constraints of services and workloads.
@@ -189,12 +195,9 @@ fn selected_keys<'t>(
             further.extend(constraint.match_label_keys.iter().cloned());
         }
     }
-    let objects = cluster.objects();
-    let workloads = objects.replica_sets.iter().chain(objects.stateful_sets.iter());
-    let workloads = workloads.chain(objects.replication_controllers.iter());
-    workloads.for_each(|workload| add(&workload.selector));
+    workloads(cluster).for_each(|workload| add(&workload.selector));
     keys.extend(further.iter().map(ToString::to_string));
-    let services = objects.services.iter().flat_map(|service| service.selector.iter());
+    let services = cluster.objects().services.iter().flat_map(|service| service.selector.iter());
     keys.extend(services.map(|(key, _)| key.to_owned()));
     keys
 }
@@ -256,9 +259,6 @@ fn report(status: &Status, pod: &Pod, node: NodeInfo<'_>, findings: &mut Finding
     findings.add_pod(kind, pod, Some(node.name()), problem);
 }
 
-/// The taint of a cordoned node, on which pods stay on purpose.
-const CORDONED: &str = "node.kubernetes.io/unschedulable";
-
 fn check_taints(pod: &Pod, node: NodeInfo<'_>, findings: &mut Findings) {
     let taints = node.node().map_or(&[][..], |node| &node.taints);
     for taint in taints {
@@ -276,7 +276,8 @@ fn check_taints(pod: &Pod, node: NodeInfo<'_>, findings: &mut Findings) {
                     "taint {name}:NoExecute is not tolerated: the taint manager evicts the pod"
                 ),
             ),
-            TaintEffect::NoSchedule if *taint.key != *CORDONED => (
+            // Pods stay on a cordoned node on purpose.
+            TaintEffect::NoSchedule if *taint.key != *Taint::UNSCHEDULABLE => (
                 Kind::NoScheduleTaint,
                 format!(
                     "a scheduler would not place it there again: taint {name}:NoSchedule is not tolerated"

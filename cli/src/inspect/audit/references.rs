@@ -6,8 +6,8 @@ use std::time::Duration;
 use portolan::model::{Name, Object, OwnerReference, Pod, Timestamp};
 use portolan_k8s::{ControllerKind, Missing, Objects};
 
-use super::finding::{Findings, Kind, list};
-use crate::text::count;
+use super::finding::{Findings, Kind};
+use crate::text::{count, first_names};
 
 /// Removes further copies of objects, and reports them. The first copy stays.
 pub(super) fn take_duplicates(objects: &mut Objects, findings: &mut Findings) {
@@ -171,7 +171,7 @@ fn check_classes(objects: &Objects, findings: &mut Findings) {
             pods.iter().filter_map(|uid| keys.get(uid)).map(|key| format!("Pod {key}")).collect();
         let is_read = objects.read.contains_key(kind);
         if is_read && !is_known && !pods.is_empty() && !reported.contains(&(*kind, class)) {
-            missing_class(kind, class, &list(&pods), findings);
+            missing_class(kind, class, &first_names(&pods), findings);
         }
     }
 }

@@ -7,10 +7,11 @@ use portolan::framework::{Cycle, CycleState, Framework, Point};
 use portolan::model::{Name, PersistentVolumeClaim, Pod, PodSpec, Template, VolumeSource};
 use portolan_k8s::BudgetLimit;
 
-use super::finding::{Findings, Kind, list};
+use super::finding::{Findings, Kind};
 use super::nodes::Placed;
 use super::placement::by_template;
 use crate::error::Failure;
+use crate::text::first_names;
 
 /// Claims and the volumes that they name. O(claims + volumes).
 pub(super) fn check_claims(cluster: &Cluster, pods: &[Pod], findings: &mut Findings) {
@@ -37,8 +38,11 @@ pub(super) fn check_claims(cluster: &Cluster, pods: &[Pod], findings: &mut Findi
         }
     }
     for (volume, claims) in users.into_iter().filter(|(_, claims)| claims.len() > 1) {
-        let problem =
-            format!("{} claims name it ({}): it is bound to one only", claims.len(), list(&claims));
+        let problem = format!(
+            "{} claims name it ({}): it is bound to one only",
+            claims.len(),
+            first_names(&claims)
+        );
         findings.add(Kind::SharedVolume, format!("volume {volume}"), problem);
     }
     // The files may have been fetched without claims.
@@ -71,7 +75,7 @@ pub(super) fn check_volumes(
         };
         let volumes = pod.template.volumes.iter().filter(|_| info.node().node().is_some());
         for volume in volumes {
-            let claim = claim_of(volume, pod);
+            let claim = volume.claim(&pod.name);
             let claim = claim.and_then(|it| {
                 cluster.objects().persistent_volume_claims.get(pod.namespace(), &it)
             });
@@ -103,20 +107,11 @@ pub(super) fn check_volumes(
         let problem = format!(
             "is ReadWriteOncePod, but {} pods use it ({}): only one can start",
             pods.len(),
-            list(&pods)
+            first_names(&pods)
         );
         findings.add(Kind::SharedClaim, claim, problem).pods = pods;
     }
     Ok(())
-}
-
-/// The claim of a volume of the pod.
-fn claim_of(volume: &VolumeSource, pod: &Pod) -> Option<Name> {
-    match volume {
-        VolumeSource::PersistentVolumeClaim { claim, .. } => Some(claim.clone()),
-        VolumeSource::Ephemeral { volume } => Some(format!("{}-{volume}", pod.name).into()),
-        _ => None,
-    }
 }
 
 fn has_volume(cluster: &Cluster, claim: &PersistentVolumeClaim) -> bool {
@@ -166,7 +161,7 @@ pub(super) fn check_budgets(limits: &[BudgetLimit], pods: &[Pod], findings: &mut
             let problem = format!(
                 "{} budgets select the pod ({}): the API server refuses its eviction",
                 of_pods.len(),
-                list(&of_pods)
+                first_names(&of_pods)
             );
             for pod in pods.iter().filter(|pod| pod.node_name.is_some()) {
                 findings.add_pod(Kind::TwoBudgets, pod, None, &*problem);

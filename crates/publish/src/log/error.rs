@@ -15,6 +15,16 @@ pub enum Unavailable<E = ()> {
     OwnThread(E),
 }
 
+impl<E> Unavailable<E> {
+    /// Converts the value that the error gives back.
+    pub fn map<T>(self, convert: impl FnOnce(E) -> T) -> Unavailable<T> {
+        match self {
+            Unavailable::Closed(value) => Unavailable::Closed(convert(value)),
+            Unavailable::OwnThread(value) => Unavailable::OwnThread(convert(value)),
+        }
+    }
+}
+
 /// The event could not be accepted without waiting. Returns the event.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySubmitError<E> {
