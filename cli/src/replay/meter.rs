@@ -43,7 +43,7 @@ pub(crate) struct Sample {
 
 /// Whether the pod uses its node. Pods of daemon sets and static pods are on nodes that are otherwise empty, too.
 pub(crate) fn uses_node(template: &Template) -> bool {
-    let owner = template.owners.iter().find(|owner| owner.controller);
+    let owner = template.controller();
     !owner.is_some_and(|owner| matches!(&*owner.kind, "DaemonSet" | "Node"))
 }
 
@@ -83,6 +83,11 @@ pub(super) fn usage(cluster: &Cluster) -> Vec<Usage> {
         let (requested, allocatable) = (node.requested(), node.allocatable());
         add("cpu", requested.cpu.0, allocatable.cpu.0);
         add("memory", requested.memory.0, allocatable.memory.0);
+        // Traces do not have it.
+        if allocatable.ephemeral_storage.0 > 0 {
+            let requested = requested.ephemeral_storage.0;
+            add("ephemeral-storage", requested, allocatable.ephemeral_storage.0);
+        }
         add("pods", node.pod_count() as i64, node.allowed_pods());
         for (name, amount) in allocatable.scalars.iter() {
             add(name, requested.scalars.get(name).unwrap_or(0), amount);
@@ -101,10 +106,8 @@ pub(super) fn usage(cluster: &Cluster) -> Vec<Usage> {
 
 fn amount(of: &Resources, resource: &str) -> i64 {
     match resource {
-        "cpu" => of.cpu.0,
-        "memory" => of.memory.0,
         "pods" => 1,
-        name => of.scalars.get(name).unwrap_or(0),
+        name => of.amount(name),
     }
 }
 
@@ -206,5 +209,28 @@ impl Meter {
 
     pub(super) fn into_samples(self) -> Vec<Sample> {
         self.samples.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan::model::{Quantity, node, pod};
+    use portolan::{Config, Engine};
+
+    use super::*;
+
+    const STORAGE: &str = "ephemeral-storage";
+
+    #[test]
+    fn ephemeral_storage_is_measured_if_a_node_has_it() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("without").cpu(1_000).build()).unwrap();
+        assert!(usage(writer.cluster()).iter().all(|of| of.resource != STORAGE));
+        writer.add_node(node("with").resource(STORAGE, Quantity::whole(100)).build()).unwrap();
+        let mut meter = Meter::new(writer.cluster(), false);
+        let pod = pod("p").request(STORAGE, Quantity::whole(30)).build();
+        meter.add_pod(&pod, &"with".into());
+        let of = meter.resources.iter().find(|of| of.resource == STORAGE).unwrap();
+        assert_eq!((of.requested, of.allocatable, of.peak), (30, 100, 30));
     }
 }
