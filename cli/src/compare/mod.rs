@@ -28,7 +28,7 @@ use shapes::{Left, Shapes};
 
 /// Schedule one workload under several configurations, and report which one packs better.
 ///
-/// The first line compares the nodes in use, their price and the placed pods. docs/replay.md describes the figures.
+/// The first line compares the nodes in use, their price and the placed pods. docs/packing.md describes the figures.
 ///
 /// The exit status is 1 if a configuration exceeds --max-unschedulable. --metrics-file
 /// writes one file per configuration, with a number before the extension, such as
@@ -66,10 +66,8 @@ struct Run {
     name: String,
     outcome: Outcome,
     packing: Packing,
-    has_prices: bool,
-    /// The capacity that is left with the first seed, and the names of the shapes that are counted.
+    /// The capacity that is left with the first seed.
     left: Option<Left>,
-    shapes: Vec<String>,
     /// Standard deviation, over nodes, of the requested share of cpu and of memory, in
     /// percent.
     imbalance: (f64, f64),
@@ -135,7 +133,6 @@ impl Setting<'_> {
         let seed = self.arguments.source.seed;
         let mut first = self.one(config, metrics, seed)?;
         first.left = Some(self.shapes.left(&first.outcome.end));
-        first.shapes = self.shapes.groups().map(|(shape, _)| shape.name.clone()).collect();
         if self.arguments.seeds > 1 {
             let mut all = vec![figures(&first)];
             for n in 1..self.arguments.seeds {
@@ -165,9 +162,7 @@ impl Setting<'_> {
         Ok(Run {
             name: config.display().to_string(),
             packing: Packing::of(&outcome, prices.as_ref(), pool_label),
-            has_prices: prices.is_some(),
             left: None,
-            shapes: Vec::new(),
             imbalance: imbalance(&outcome.end),
             outcome,
             spread: Vec::new(),
@@ -204,9 +199,7 @@ fn figures(run: &Run) -> Vec<(&'static str, f64)> {
         ("cpu imbalance, %", run.imbalance.0),
         ("memory imbalance, %", run.imbalance.1),
     ];
-    if run.has_prices {
-        figures.push((PRICE, run.packing.all.used_price));
-    }
+    figures.extend(run.packing.all.price.map(|price| (PRICE, price.used)));
     figures
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use portolan::model::Name;
 
-use super::shapes::{amount, requests};
+use super::shapes::requests;
 use crate::replay::meter::uses_node;
 use crate::replay::run::Outcome;
 
@@ -14,9 +14,15 @@ pub(super) struct Used {
     pub(super) nodes: usize,
     /// The nodes in use; their mean number in timed mode.
     pub(super) used: f64,
-    pub(super) price: f64,
-    /// The price of the nodes in use.
-    pub(super) used_price: f64,
+    /// `None` if no prices are given.
+    pub(super) price: Option<Price>,
+}
+
+/// The price per hour of all nodes, and of the nodes in use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Price {
+    pub(super) all: f64,
+    pub(super) used: f64,
 }
 
 pub(super) struct Packing {
@@ -33,7 +39,8 @@ impl Packing {
         prices: Option<&HashMap<Name, f64>>,
         pool_label: Option<&str>,
     ) -> Packing {
-        let (mut all, mut pools) = (Used::default(), BTreeMap::new());
+        let none = Used { price: prices.map(|_| Price::default()), ..Used::default() };
+        let (mut all, mut pools) = (none, BTreeMap::new());
         let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
         for node in outcome.end.nodes() {
             let share = match &outcome.busy {
@@ -43,16 +50,18 @@ impl Packing {
             let price = prices.and_then(|prices| prices.get(node.name())).copied().unwrap_or(0.0);
             let labels = node.node().map(|node| &node.labels);
             let pool = pool_label.map(|key| labels.and_then(|of| of.get(key)).unwrap_or_default());
-            let pool = pool.map(|pool| pools.entry(pool.to_owned()).or_default());
+            let pool = pool.map(|pool| pools.entry(pool.to_owned()).or_insert(none));
             for used in [Some(&mut all), pool].into_iter().flatten() {
                 used.nodes += 1;
                 used.used += share;
-                used.price += price;
-                used.used_price += share * price;
+                if let Some(sum) = &mut used.price {
+                    sum.all += price;
+                    sum.used += share * price;
+                }
             }
             let takes = node.requested();
             for (name, has) in requests(&node.allocatable()) {
-                let takes = amount(&takes, &name) as f64 * share;
+                let takes = takes.amount(&name) as f64 * share;
                 let sum = sums.entry(name).or_default();
                 *sum = (sum.0 + takes, sum.1 + has as f64 * share);
             }

@@ -25,9 +25,9 @@ fn nodes(run: &Run, used: f64) -> String {
 /// Used and all nodes, and their prices.
 fn used(run: &Run, of: &Used) -> String {
     let nodes = format!("{}/{}", nodes(run, of.used), of.nodes);
-    match run.has_prices {
-        true => format!("{nodes}, price {:.2}/{:.2}", of.used_price, of.price),
-        false => nodes,
+    match of.price {
+        Some(price) => format!("{nodes}, price {:.2}/{:.2}", price.used, price.all),
+        None => nodes,
     }
 }
 
@@ -74,7 +74,7 @@ impl Report<'_> {
     /// How each configuration packs relative to the first one, or how the only one packs.
     fn answer(&self) -> String {
         let first = &self.runs[0];
-        let answers = self.runs[1..].iter().map(|other| verdict(first, other).1);
+        let answers = self.runs[1..].iter().map(|other| verdict(first, other, self.shapes).1);
         let answers: Vec<String> = answers.collect();
         if !answers.is_empty() {
             return answers.join("\n");
@@ -93,7 +93,7 @@ impl Report<'_> {
     /// A row for each configuration.
     fn figures(&self) -> String {
         let has_waits = self.runs.iter().any(|run| run.outcome.waits.is_some());
-        let has_prices = self.runs.iter().any(|run| run.has_prices);
+        let has_prices = self.runs.iter().any(|run| run.packing.all.price.is_some());
         let mut header = vec!["configuration", "placed", "unschedulable", "nodes used", "empty"];
         if has_prices {
             header.extend(["price used", "price of all"]);
@@ -119,8 +119,8 @@ impl Report<'_> {
                 nodes(run, all.used),
                 nodes(run, all.nodes as f64 - all.used),
             ];
-            if has_prices {
-                cells.extend([format!("{:.2}", all.used_price), format!("{:.2}", all.price)]);
+            if let Some(price) = all.price {
+                cells.extend([price.used, price.all].map(|price| format!("{price:.2}")));
             }
             let shares = run.packing.utilization.iter();
             let shares = shares.map(|(name, share)| format!("{name} {share:.1} %"));
@@ -193,10 +193,9 @@ impl Report<'_> {
                 run.outcome.placements[at].as_deref().unwrap_or("unschedulable").to_owned()
             };
             Some(format!(
-                "{}: first difference: pod {}/{}: {} instead of {}",
+                "{}: first difference: pod {}: {} instead of {}",
                 line(&run.name),
-                line(pod.namespace()),
-                line(&pod.name),
+                line(&pod.key()),
                 line(&on(run)),
                 line(&on(&self.runs[0]))
             ))
@@ -207,7 +206,7 @@ impl Report<'_> {
     pub(super) fn json(&self, broken: &[&str]) -> Value {
         let runs: Vec<Value> = self.runs.iter().map(|run| self.run(run)).collect();
         let answers = self.runs[1..].iter().map(|other| {
-            let (packs, sentence) = verdict(&self.runs[0], other);
+            let (packs, sentence) = verdict(&self.runs[0], other, self.shapes);
             json!({ "config": other.name, "packs": packs.as_str(), "answer": sentence })
         });
         let shapes = self.shapes.groups().map(|(shape, pods)| {
@@ -228,19 +227,19 @@ impl Report<'_> {
         let earliest = earliest.map(|at| {
             let pod = &self.workload.arrivals[at].pod;
             json!({
-                "pod": format!("{}/{}", pod.namespace(), pod.name),
+                "pod": &*pod.key(),
                 "first": self.runs[0].outcome.placements[at].as_deref(),
                 "here": run.outcome.placements[at].as_deref(),
             })
         });
         let Packing { all, pools, utilization } = &run.packing;
-        let pools = pools.iter().map(|(name, of)| (name.clone(), of_used(run, of)));
+        let pools = pools.iter().map(|(name, of)| (name.clone(), of_used(of)));
         let shares = utilization.iter().map(|(name, share)| (name.clone(), json!(share)));
         json!({
             "config": run.name,
             "placed": run.outcome.placed,
             "unschedulable": run.outcome.failed,
-            "nodes": of_used(run, all),
+            "nodes": of_used(all),
             "pools": pools.collect::<serde_json::Map<_, _>>(),
             "requested_on_used_percent": shares.collect::<serde_json::Map<_, _>>(),
             "left": self.left(run),
@@ -272,11 +271,11 @@ impl Report<'_> {
     }
 }
 
-fn of_used(run: &Run, of: &Used) -> Value {
+fn of_used(of: &Used) -> Value {
     json!({
         "all": of.nodes,
         "used": of.used,
         "empty": of.nodes as f64 - of.used,
-        "price_per_hour": run.has_prices.then(|| json!({ "used": of.used_price, "all": of.price })),
+        "price_per_hour": of.price.map(|price| json!({ "used": price.used, "all": price.all })),
     })
 }

@@ -1,8 +1,9 @@
 //! The request shapes of a workload's pods, and the capacity that a cluster has left for them.
 //!
-//! The pods of a shape request the same amounts. The first pod with the fewest node rules represents them, with its node
-//! selector, node affinity and tolerations. Rules about other pods, and volumes, are left out, because they limit the pods of an application and
-//! not the capacity of the cluster. All runs are measured with the filters of the default profile.
+//! The pods of a shape request the same amounts. The first pod with the fewest node rules represents them, with its
+//! node selector, node affinity and tolerations. Rules about other pods, and volumes, are left out, because they limit
+//! the pods of an application and not the capacity of the cluster. All runs are measured with the filters of the
+//! default profile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -122,7 +123,7 @@ impl Shapes {
         for node in full {
             let takes = node.requested();
             for (name, has) in requests(&node.allocatable()) {
-                let free = has.saturating_sub(amount(&takes, &name)).max(0);
+                let free = has.saturating_sub(takes.amount(&name)).max(0);
                 let sum = sums.iter_mut().find(|(known, ..)| *known == name);
                 sum.into_iter().for_each(|sum| sum.1 = sum.1.saturating_add(free));
             }
@@ -191,16 +192,6 @@ pub(super) fn requests(of: &Resources) -> Vec<(String, i64)> {
     let native = native.into_iter().map(|(name, amount)| (name.to_owned(), amount));
     let scalars = of.scalars.iter().map(|(name, amount)| (name.to_string(), amount));
     native.chain(scalars).filter(|(_, amount)| *amount > 0).collect()
-}
-
-/// The amount of a resource by its name.
-pub(super) fn amount(of: &Resources, name: &str) -> i64 {
-    match name {
-        "cpu" => of.cpu.0,
-        "memory" => of.memory.0,
-        "ephemeral-storage" => of.ephemeral_storage.0,
-        name => of.scalars.get(name).unwrap_or(0),
-    }
 }
 
 fn named(of: &Resources) -> String {

@@ -1,8 +1,10 @@
 //! Which of two configurations packs better, as a sentence.
 
 use std::cmp::Ordering;
+use std::fmt::Write;
 
-use super::Run;
+use super::shapes::Shapes;
+use super::{Run, Spread};
 use crate::text::line;
 
 /// How a configuration packs, relative to the first one.
@@ -40,30 +42,29 @@ fn figures(run: &Run) -> Figures {
     let used = &run.packing.all;
     Figures {
         nodes: mean(super::NODES_USED, used.used),
-        price: run.has_prices.then(|| mean(super::PRICE, used.used_price)),
+        price: used.price.map(|price| mean(super::PRICE, price.used)),
         placed: mean(super::PLACED, run.outcome.placed as f64),
     }
 }
 
 /// How the other configuration packs, and the sentence that says so.
-pub(super) fn verdict(first: &Run, other: &Run) -> (Packs, String) {
+pub(super) fn verdict(first: &Run, other: &Run, shapes: &Shapes) -> (Packs, String) {
     let (a, b) = (figures(first), figures(other));
     let is_mean = first.outcome.busy.is_some() || !first.spread.is_empty();
     let nodes = compared(is_mean, [b.nodes, a.nodes]);
     let price = a.price.zip(b.price).map(|(a, b)| [format!("{b:.2}"), format!("{a:.2}")]);
-    // The figures are compared as they are printed, so that the sentence is true.
-    let printed = |of: &[String; 2]| {
-        let [b, a] = of.each_ref().map(|text| text.parse().unwrap_or(0.0));
-        f64::total_cmp(&b, &a)
-    };
-    let by_nodes = printed(&nodes);
-    let cost = price.as_ref().map_or(by_nodes, |price| printed(price).then(by_nodes));
-    let pods = printed(&compared(is_mean, [b.placed, a.placed]));
-    let spread = !first.spread.is_empty() && !is_apart(first, other);
-    let (packs, more) = match (pods, cost) {
-        _ if spread => (Packs::Alike, String::new()),
-        (Ordering::Equal, Ordering::Equal) => by_copies(first, other),
-        _ => (packs(pods, cost), String::new()),
+    let pods = compared(is_mean, [b.placed, a.placed]);
+    let compare = |name: &'static str, of: &[String; 2]| order(spreads(first, other, name), of);
+    let by_nodes = compare(super::NODES_USED, &nodes);
+    let by_price = price.as_ref().map(|price| compare(super::PRICE, price));
+    let by_pods = compare(super::PLACED, &pods);
+    let cost = by_price.unwrap_or(Ordering::Equal).then(by_nodes);
+    let has_seeds = !first.spread.is_empty();
+    let (packs, more) = match (by_pods, cost) {
+        // The copies that fit are known for the first seed only.
+        (Ordering::Equal, Ordering::Equal) if has_seeds => (Packs::Alike, String::new()),
+        (Ordering::Equal, Ordering::Equal) => by_copies(first, other, shapes),
+        _ => (packs(by_pods, cost), String::new()),
     };
     let (first_name, name) = (line(&first.name), line(&other.name));
     let answer = match packs {
@@ -76,13 +77,37 @@ pub(super) fn verdict(first: &Run, other: &Run) -> (Packs, String) {
     sentence.push_str(", ");
     sentence.push_str(&placed(first, other, b.placed - a.placed));
     sentence.push_str(&more);
+    let figures = [("nodes", &nodes, by_nodes), ("placed pods", &pods, by_pods)];
+    let prices = price.as_ref().zip(by_price).map(|(price, order)| ("price", price, order));
+    let within = figures.into_iter().chain(prices);
+    let within = within.filter(|(_, [b, a], order)| b != a && order.is_eq());
+    let within: Vec<&str> = within.map(|(name, ..)| name).collect();
     match first.outcome.busy {
-        Some(_) if first.spread.is_empty() => sentence.push_str(" (nodes are means over time)"),
-        _ if spread => sentence.push_str(" (the difference is within the spread of the seeds)"),
-        _ if !first.spread.is_empty() => sentence.push_str(" (means over the seeds)"),
-        _ => {}
+        _ if !within.is_empty() => {
+            let within = within.join(" and ");
+            let _ = write!(sentence, " (means over the seeds; {within}: within their spread)");
+        }
+        _ if has_seeds => sentence.push_str(" (means over the seeds)"),
+        Some(_) => sentence.push_str(" (nodes are means over time)"),
+        None => {}
     }
     (packs, sentence)
+}
+
+/// The spreads of a figure over the seeds, if there are several seeds.
+fn spreads<'r>(first: &'r Run, other: &'r Run, name: &str) -> Option<[&'r Spread; 2]> {
+    let of = |run: &'r Run| run.spread.iter().find(|of| of.name == name);
+    Some([of(first)?, of(other)?])
+}
+
+/// How the other configuration's figure compares with the first one's. Figures are compared as they are printed, so
+/// that the sentence is true. They are equal if their ranges over the seeds overlap.
+fn order(spreads: Option<[&Spread; 2]>, printed: &[String; 2]) -> Ordering {
+    if spreads.is_some_and(|[first, other]| !other.is_apart(first)) {
+        return Ordering::Equal;
+    }
+    let [b, a] = printed.each_ref().map(|text| text.parse().unwrap_or(0.0));
+    f64::total_cmp(&b, &a)
 }
 
 /// How a configuration packs that places more or fewer pods on more or fewer nodes.
@@ -138,7 +163,7 @@ fn placed(first: &Run, other: &Run, more: f64) -> String {
 }
 
 /// If the nodes and pods are equal, the configuration is better under which more copies of each shape fit.
-fn by_copies(first: &Run, other: &Run) -> (Packs, String) {
+fn by_copies(first: &Run, other: &Run, shapes: &Shapes) -> (Packs, String) {
     let (Some(a), Some(b)) = (&first.left, &other.left) else {
         return (Packs::Alike, String::new());
     };
@@ -151,24 +176,32 @@ fn by_copies(first: &Run, other: &Run) -> (Packs, String) {
         (false, false) => return (Packs::Alike, String::new()),
         (true, true) => Packs::TradeOff,
     };
-    let differs = both().zip(&first.shapes).find(|((a, b), _)| a != b);
-    let more = differs.map_or_else(String::new, |((a, b), shape)| {
+    let differs = both().zip(shapes.groups()).find(|((a, b), _)| a != b);
+    let more = differs.map_or_else(String::new, |((a, b), (shape, _))| {
         let noun = if *b == 1 { "copy" } else { "copies" };
-        format!("; {b} more {noun} of {shape} fit instead of {a}")
+        format!("; {b} more {noun} of {} fit instead of {a}", shape.name)
     });
     (packs, more)
-}
-
-/// Whether the ranges of a compared figure do not overlap.
-fn is_apart(first: &Run, other: &Run) -> bool {
-    let compared = [super::NODES_USED, super::PRICE, super::PLACED];
-    let of_both = first.spread.iter().zip(&other.spread);
-    of_both.filter(|(of, _)| compared.contains(&of.name)).any(|(a, b)| a.is_apart(b))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_figure_differs_only_if_its_own_ranges_are_apart() {
+        let spread = |least: f64, most: f64| Spread {
+            name: super::super::NODES_USED,
+            mean: f64::midpoint(least, most),
+            least,
+            most,
+        };
+        let printed = ["3.5".to_owned(), "3.0".to_owned()];
+        let (first, apart, overlapping) = (spread(2.0, 3.0), spread(3.1, 4.0), spread(2.5, 4.0));
+        assert_eq!(order(None, &printed), Ordering::Greater);
+        assert_eq!(order(Some([&first, &apart]), &printed), Ordering::Greater);
+        assert_eq!(order(Some([&first, &overlapping]), &printed), Ordering::Equal);
+    }
 
     #[test]
     fn more_pods_on_more_nodes_are_a_trade_off() {
