@@ -1,4 +1,5 @@
-//! The changes that would make a pod fit. Each is applied as it is printed, and the pod is evaluated again on all nodes.
+//! The changes that would make a pod fit. Each is applied as it is printed, and the pod is evaluated again on all
+//! nodes.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -32,7 +33,7 @@ pub(super) struct Changes {
     pub(super) all: Vec<Change>,
     /// Whether pairs of changes were tried, since no single change helps.
     pub(super) are_pairs_tried: bool,
-    /// Whether all pairs that may help were tried.
+    /// Whether all evictions, and all pairs if pairs are tried, were tried within the time limit.
     pub(super) is_complete: bool,
 }
 
@@ -52,9 +53,9 @@ impl Change {
 /// deadline.
 pub(super) fn find(trial: Trial<'_>, deadline: Instant) -> Changes {
     let rejections = trial.rejections();
-    let all = singles(trial, &rejections, deadline);
+    let (all, is_complete) = singles(trial, &rejections, deadline);
     if !all.is_empty() {
-        return Changes { all, are_pairs_tried: false, is_complete: true };
+        return Changes { all, are_pairs_tried: false, is_complete };
     }
     let (mut all, is_complete) = pairs(trial, &rejections, deadline);
     sort(&mut all);
@@ -106,7 +107,12 @@ fn single(trial: Trial<'_>, edit: Edit, deadline: Instant) -> Option<Change> {
     found
 }
 
-fn singles(trial: Trial<'_>, rejections: &[Rejection<'_>], deadline: Instant) -> Vec<Change> {
+/// The single changes that help, and whether all evictions were tried.
+fn singles(
+    trial: Trial<'_>,
+    rejections: &[Rejection<'_>],
+    deadline: Instant,
+) -> (Vec<Change>, bool) {
     let mut all: Vec<Change> = Vec::new();
     for edit in edits(trial, rejections) {
         let Some(change) = single(trial, edit, deadline) else { continue };
@@ -125,9 +131,10 @@ fn singles(trial: Trial<'_>, rejections: &[Rejection<'_>], deadline: Instant) ->
         }
     }
     all.extend(requests::changes(trial, rejections));
-    all.extend(evictions::change(trial, rejections, deadline));
+    let (eviction, is_complete) = evictions::change(trial, rejections, deadline);
+    all.extend(eviction);
     sort(&mut all);
-    all
+    (all, is_complete)
 }
 
 /// Maximum number of nodes on which a pair is tried.
@@ -145,7 +152,7 @@ fn pairs(trial: Trial<'_>, rejections: &[Rejection<'_>], deadline: Instant) -> (
         // A proposal for nodes edits all of them here, and only one of them in the pair.
         let Some(edited) = first.apply(trial) else { continue };
         let then = edited.trial(trial);
-        for second in singles(then, &then.rejections(), deadline) {
+        for second in singles(then, &then.rejections(), deadline).0 {
             let pair = second.nodes.iter().take(PAIRED).find_map(|node| {
                 let edits = [&[first.on(node)], &second.edits[..]].concat();
                 try_edits(trial, edits)

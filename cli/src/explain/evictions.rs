@@ -47,12 +47,12 @@ impl Victims {
 }
 
 /// The end of pods that are terminating, if that suffices on a node. Otherwise the evictions with the fewest objections
-/// and victims. Nodes are tried until the deadline, those with the fewest pods first.
+/// and victims. Nodes are tried until the deadline, those with the fewest pods first; `false` if some were not tried.
 pub(super) fn change(
     trial: Trial<'_>,
     rejections: &[Rejection<'_>],
     deadline: Instant,
-) -> Option<Change> {
+) -> (Option<Change>, bool) {
     let helped = rejections.iter().filter(|found| found.is_only_by(&HELPED));
     let mut nodes: Vec<NodeInfo<'_>> =
         helped.map(|found| found.node).filter(|node| node.pod_count() > 0).collect();
@@ -60,7 +60,7 @@ pub(super) fn change(
     let in_time = |_: &&NodeInfo<'_>| Instant::now() < deadline;
     let mut waits = nodes.iter().take_while(in_time).filter_map(|node| wait(trial, *node));
     if let Some(change) = waits.next() {
-        return Some(change);
+        return (Some(change), true);
     }
     // All pods of a node are candidates: those of lower priority than the highest one.
     let above = changed(trial.pod, |spec| spec.priority = i32::MAX);
@@ -92,10 +92,12 @@ pub(super) fn change(
             best = Some((victims, node));
         }
     }
-    let (Victims { pods, terminating, objections }, node) = best?;
-    let edit = Edit::Evict { node: node.name().clone(), pods, terminating };
-    let change = try_edits(trial, vec![edit])?;
-    Some(Change { notes: objections, is_complete, ..change })
+    let change = best.and_then(|(Victims { pods, terminating, objections }, node)| {
+        let edit = Edit::Evict { node: node.name().clone(), pods, terminating };
+        let change = try_edits(trial, vec![edit])?;
+        Some(Change { notes: objections, is_complete, ..change })
+    });
+    (change, is_complete)
 }
 
 /// The end of the pods that are terminating on the node, if the pod fits after it.
@@ -124,7 +126,7 @@ fn objections(cluster: &Cluster, victims: &[Pod], mut budgets: Budgets) -> Vec<S
     let mut objections = Vec::new();
     for victim in victims {
         let Some(pod) = cluster.pod(&victim.uid) else { continue };
-        let name = format!("{}/{}", victim.namespace(), victim.name);
+        let name = victim.key();
         match stays(&pod) {
             Some(Stays::Bare) => {
                 objections.push(format!("{name} has no controller: nothing recreates it"));

@@ -71,6 +71,7 @@ pub(super) fn json(explained: &Explained<'_>) -> Value {
         "nodes": nodes,
         "groups": groups,
         "changes": explained.changes.all.iter().map(change).collect::<Vec<_>>(),
+        "changes_complete": explained.changes.is_complete,
         "preemption": explained.preemption.as_ref().map(preemption),
         "message": message(explained),
         "notes": explained.facts.iter().chain(&explained.notes).collect::<Vec<_>>(),
@@ -114,9 +115,15 @@ fn state(explained: &Explained<'_>) -> &'static str {
     }
 }
 
+/// The header of the rows of nodes and plugins.
+pub(super) fn csv_header() -> Vec<String> {
+    ["node", "plugin", "status", "reasons", "raw", "normalized", "weighted", "total"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
 pub(super) fn csv(explained: &Explained<'_>) -> Result<String, Failure> {
-    let header = ["node", "plugin", "status", "reasons", "raw", "normalized", "weighted", "total"];
-    let mut all = vec![header.map(str::to_owned).to_vec()];
+    let mut all = vec![csv_header()];
     for (name, verdict) in &explained.evaluation.nodes {
         let none = String::new;
         for status in verdict.status.iter().chain(&verdict.further) {

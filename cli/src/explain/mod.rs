@@ -165,10 +165,14 @@ fn finished(
     if arguments.output == Form::Json {
         let fields = json!({ "version": export::VERSION, "pod": pod, "state": "finished",
             "node": null, "why": why, "fits_on": 0, "nodes": {}, "groups": [], "changes": [],
-            "preemption": null, "message": null, "notes": [], "input": intake.json() });
+            "changes_complete": true, "preemption": null, "message": null, "notes": [], "input": intake.json() });
         return print(&fields.to_string());
     }
-    print(&format!("pod {}: {}", line(pod), line(&why)))?;
+    print(&match arguments.output {
+        // Only nodes have rows.
+        Form::Csv => export::rows([export::csv_header()])?,
+        _ => format!("pod {}: {}", line(pod), line(&why)),
+    })?;
     intake.print();
     Ok(())
 }

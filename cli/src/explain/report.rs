@@ -309,6 +309,11 @@ fn changes(text: &mut String, explained: &Explained<'_>) {
         if let Some(more) = changes.all.len().checked_sub(SHOWN).filter(|more| *more > 0) {
             let _ = writeln!(text, "  … and {more} more: see --output json");
         }
+        if !changes.is_complete && changes.all.iter().all(|change| change.is_complete) {
+            text.push_str(
+                "Not all evictions and pairs of changes were tried within --time-limit.\n",
+            );
+        }
         text.push('\n');
     } else if changes.are_pairs_tried {
         let tried = match changes.is_complete {

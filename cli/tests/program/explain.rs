@@ -160,6 +160,9 @@ fn a_finished_pod_is_said_to_have_finished() {
         let first = "pod d/done: has finished (Succeeded): it is not scheduled again\n";
         assert_eq!((run.code, &*run.out), (0, first), "{}", run.err);
     }
+    let run = portolan(&["explain", "--cluster", &cluster, "--pod", "d/done", "--output", "csv"]);
+    let header = "node,plugin,status,reasons,raw,normalized,weighted,total\n";
+    assert_eq!((run.code, &*run.out), (0, header), "{}", run.err);
 }
 
 /// A controller of pods that request 2 cpu.

@@ -133,6 +133,24 @@ fn two_changes_are_proposed_together_if_none_helps_alone() {
 }
 
 #[test]
+fn evictions_that_were_not_tried_in_time_are_mentioned() {
+    let items = [
+        node("a", "4", json!({})),
+        pod("old", "3", on("a", "ReplicaSet")),
+        pod("new", "2", json!({})),
+    ];
+    let lower = ("lower the cpu request from 2 to 1", 1);
+    let says = "Not all evictions and pairs of changes were tried within --time-limit.";
+    let hurried = |output: &str| run("late", &items, &["--time-limit", "0", "--output", output]).out;
+    let found: Value = serde_json::from_str(&hurried("json")).expect("one JSON object");
+    assert_eq!((changes(&found), &found["changes_complete"]), (named(&[lower]), &json!(false)));
+    assert!(hurried("table").contains(says), "{}", hurried("table"));
+    let found = explain("late", &items);
+    assert_eq!((changes(&found).len(), &found["changes_complete"]), (2, &json!(true)), "{found}");
+    assert!(!run("late", &items, &["--time-limit", "60"]).out.contains(says));
+}
+
+#[test]
 fn the_smallest_change_comes_first() {
     let small = |name: &str| node(name, "2", json!({}));
     let found = explain(
