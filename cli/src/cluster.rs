@@ -188,8 +188,8 @@ pub(crate) fn pods(
     Ok(objects.pods)
 }
 
-/// A read error with its file, and with the line of its field if the parser does not know it. A value of the wrong type is
-/// described as the API server describes it.
+/// A read error with its file, and with the line of its field if the parser does not know it. A value of the wrong type
+/// is described as the API server describes it.
 pub(crate) fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadError) -> Failure {
     let found = || portolan_k8s::line_of(bytes, error.path()).filter(|_| !error.path().is_empty());
     let Some(line) = error.line().or_else(found) else { return not_read(file, error) };
@@ -401,7 +401,6 @@ impl Contents {
 
     /// Why there is no pod to evaluate: neither the file nor one more replica of the controllers adds any.
     pub(crate) fn no_pod(&self, controllers: &[PodController]) -> String {
-        self.intake.print_warnings();
         let is_owned = |pod: &&Pod, by: &PodController| {
             let mut owners = pod.template.owners.iter();
             *pod.namespace() == by.namespace

@@ -102,8 +102,7 @@ impl QueueingHints {
     }
 
     /// Returns those of the plugins whose verdict on a node depends on that node only ([`Plugin::is_local`]).
-    #[must_use]
-    pub fn local_among(&self, plugins: PluginSet) -> PluginSet {
+    pub(crate) fn local_among(&self, plugins: PluginSet) -> PluginSet {
         self.local.intersection(plugins)
     }
 
@@ -143,8 +142,7 @@ const DEALLOCATION: &str = "DynamicResources";
 impl Framework {
     /// Returns whether one of these local plugins rejects a node for a pod, also without the pods that the pod may
     /// preempt there. Returns `false` if that is not known. O(plugins), and O(pods of the node) if these have changed.
-    #[must_use]
-    pub fn rejects_without_victims(
+    pub(crate) fn rejects_without_victims(
         &self,
         plugins: PluginSet,
         pod: &Pod,

@@ -174,8 +174,8 @@ impl WaitingPod {
     }
 
     /// Rejects the pod because its resources were given to another pod (`WaitingPod.Preempt`). Unlike a pod that
-    /// [`WaitingPod::reject`] rejects, it does not wait for an event before its next attempt, so this is an error and not
-    /// a rejection. Returns whether this call decided the outcome.
+    /// [`WaitingPod::reject`] rejects, it does not wait for an event before its next attempt, so this is an error and
+    /// not a rejection. Returns whether this call decided the outcome.
     pub fn preempt(&self, plugin: &'static str, why: impl Into<String>) -> bool {
         self.decide(&mut self.state(), Err(Status::error(plugin, why)))
     }
@@ -210,12 +210,8 @@ impl WaitingPod {
         state.outcome.clone()
     }
 
-    /// Blocks until the outcome is decided, by this clock.
-    pub fn wait(&self, clock: impl Fn() -> Timestamp) -> Result<(), Status> {
-        self.wait_while(clock, || true)
-    }
-
-    /// Like [`WaitingPod::wait`], but the pod fails when `is_open` returns `false`, whatever the clock reads.
+    /// Blocks until the outcome is decided, by this clock. The pod fails when `is_open` returns `false`, whatever the
+    /// clock reads.
     pub(super) fn wait_while(
         &self,
         clock: impl Fn() -> Timestamp,
@@ -303,7 +299,7 @@ mod tests {
         assert!(!waiting.reject("a", "no again"));
         let status = Status::new(Code::Unschedulable, "a", "no");
         assert_eq!(waiting.outcome(Timestamp::from_secs(1_000)), Some(Err(status.clone())));
-        assert_eq!(waiting.wait(|| Timestamp::from_secs(0)), Err(status));
+        assert_eq!(waiting.wait_while(|| Timestamp::from_secs(0), || true), Err(status));
     }
 
     #[test]
@@ -320,7 +316,7 @@ mod tests {
     fn permit_wakes_a_waiting_thread() {
         let waiting = waiting(&[("a", 20)]);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| waiting.wait(|| Timestamp::from_secs(100)));
+            let waits = scope.spawn(|| waiting.wait_while(|| Timestamp::from_secs(100), || true));
             waiting.allow("a");
             assert_eq!(waits.join().unwrap(), Ok(()));
         });
@@ -332,10 +328,11 @@ mod tests {
         let (asked, is_asked) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| {
-                waiting.wait(|| {
+                let clock = || {
                     asked.send(()).unwrap();
                     Timestamp(i64::MIN)
-                })
+                };
+                waiting.wait_while(clock, || true)
             });
             // The waiting thread reads its clock under the lock, so the permit comes after it computed its timeout.
             is_asked.recv().unwrap();

@@ -27,7 +27,8 @@ impl Subject {
     }
 }
 
-/// The first pod of the file. A controller of which the cluster has all pods is evaluated as if it had one more replica.
+/// The first pod of the file. A controller of which the cluster has all pods is evaluated as if it had one more
+/// replica.
 pub(super) fn of_file(
     file: &Path,
     contents: &mut Contents,
@@ -42,7 +43,7 @@ pub(super) fn of_file(
     match added.pods.first() {
         Some(pod) => Ok(Subject::of(pod.clone(), contents, added)),
         None => {
-            let what = contents.no_pod(&added.controllers);
+            let what = no_pod(contents, &added.controllers);
             Err(Failure::File { file: file.to_owned(), what })
         }
     }
@@ -112,14 +113,14 @@ fn of_controller(
         contents.add_replica(added);
         return match added.pods.first() {
             Some(pod) => Ok(Subject::of(pod.clone(), contents, added)),
-            None => Err(Failure::Usage(contents.no_pod(&added.controllers))),
+            None => Err(Failure::Usage(no_pod(contents, &added.controllers))),
         };
     }
     // The template of a controller that is not in the input is not known.
     let pod = contents.pods().iter().find(|pod| Some(&pod.uid) == placed.as_ref());
     match pod.cloned() {
         Some(pod) => Ok(Subject::of(pod, contents, added)),
-        None => Err(Failure::Usage(contents.no_pod(&[]))),
+        None => Err(Failure::Usage(no_pod(contents, &[]))),
     }
 }
 
@@ -128,13 +129,19 @@ fn requests(pod: &Pod, contents: &Contents, added: &Added) -> Option<Requests> {
     let of_pod =
         [contents.facts(), &added.facts].into_iter().filter_map(|it| it.requests(&pod.uid));
     let is_owner = |it: &&PodController| {
-        let mut owners = pod.template.owners.iter().filter(|owner| owner.controller);
+        let owner = pod.template.controller();
         it.namespace == *pod.namespace()
-            && owners.any(|of| *of.kind == *it.kind.of_owner().as_str() && of.name == it.name)
+            && owner.is_some_and(|of| *of.kind == *it.owner_kind().as_str() && of.name == it.name)
     };
     let of_controllers = contents.controllers().iter().chain(&added.controllers).filter(is_owner);
     let mut all = of_pod.chain(of_controllers.map(PodController::requests));
     all.find(|it| it.compute().incoming == pod.template.resources.incoming).cloned()
+}
+
+/// Prints the warnings about the input, which may be the cause, and returns why there is no pod.
+fn no_pod(contents: &Contents, controllers: &[PodController]) -> String {
+    contents.intake.print_warnings();
+    contents.no_pod(controllers)
 }
 
 fn not_found(asked: &str, (namespace, name): (&str, &str), contents: &Contents) -> Failure {

@@ -113,7 +113,7 @@ impl Existing {
     /// The number of pods that a controller already has.
     fn owned(&self, controller: &PodController) -> usize {
         let PodController { namespace, name, .. } = controller;
-        let owner = key(controller.kind.of_owner().as_str(), namespace, name);
+        let owner = key(controller.owner_kind().as_str(), namespace, name);
         let direct = self.pods.get(&owner).copied().unwrap_or(0);
         if controller.kind != ControllerKind::Deployment {
             return direct;
@@ -210,10 +210,10 @@ impl Objects {
     /// claims that would have been created for stateful sets, and for generic ephemeral volumes of pods without a node.
     ///
     /// A controller creates only the pods that it lacks: pods that it owns, in these objects or in the cluster, count
-    /// as created unless they are being deleted. A deployment that has a replica set in these objects leaves its pods to
-    /// the set; otherwise it gets a replica set of its own name. A controller that another one of the input creates, such as the
-    /// jobs of a job set, is left out if it is in the input or in the cluster itself. Daemon sets create pods for the
-    /// nodes of both.
+    /// as created unless they are being deleted. A deployment that has a replica set in these objects leaves its pods
+    /// to the set; otherwise it gets a replica set of its own name. A controller that another one of the input creates,
+    /// such as the jobs of a job set, is left out if it is in the input or in the cluster itself. Daemon sets create
+    /// pods for the nodes of both.
     pub fn expand_in(&mut self, cluster: &Objects) -> usize {
         if self.controllers.is_empty() && self.ephemeral_claims.is_empty() {
             return 0;

@@ -55,16 +55,6 @@ impl ControllerKind {
         }
     }
 
-    /// Returns the kind that owns the pods: deployments create replica sets, and cron jobs create jobs.
-    #[must_use]
-    pub fn of_owner(self) -> ControllerKind {
-        match self {
-            ControllerKind::Deployment => ControllerKind::ReplicaSet,
-            ControllerKind::CronJob => ControllerKind::Job,
-            kind => kind,
-        }
-    }
-
     pub(super) fn api_version(self) -> &'static str {
         match self {
             ControllerKind::ReplicationController => "v1",
@@ -144,8 +134,8 @@ impl PodController {
         Some(self.workload_of(kind, self.labels.clone(), self.selector.clone()))
     }
 
-    /// Returns the replica set that a deployment creates. It has the name of the deployment, and the labels and the hash
-    /// of its pods (deployment/sync.go `getNewReplicaSet`).
+    /// Returns the replica set that a deployment creates. It has the name of the deployment, and the labels and the
+    /// hash of its pods (deployment/sync.go `getNewReplicaSet`).
     #[must_use]
     pub fn replica_set(&self) -> Option<Workload> {
         if self.kind != ControllerKind::Deployment {
@@ -246,8 +236,7 @@ impl PodController {
     }
 
     /// Whether pods may have a [`PodController::prerequisite`], or the API server may refuse them.
-    #[must_use]
-    pub fn is_created_in_steps(&self) -> bool {
+    pub(super) fn is_created_in_steps(&self) -> bool {
         self.is_ordered || self.part.is_some() || self.charge.is_some() || self.refusal.is_some()
     }
 
@@ -260,7 +249,11 @@ impl PodController {
     /// Returns the kind of the owner of the pods: deployments create replica sets, and cron jobs create jobs.
     #[must_use]
     pub fn owner_kind(&self) -> ControllerKind {
-        self.kind.of_owner()
+        match self.kind {
+            ControllerKind::Deployment => ControllerKind::ReplicaSet,
+            ControllerKind::CronJob => ControllerKind::Job,
+            kind => kind,
+        }
     }
 
     /// Creates the pod with this number, which is the ordinal or index if the pods have one.
@@ -294,8 +287,8 @@ impl PodController {
         numbers.map(|i| self.called(pod.clone(), format!("{}-{i}", self.name))).collect()
     }
 
-    /// Creates a pod that has labels and claims of its own (statefulset/stateful_set_utils.go `newVersionedStatefulSetPod`,
-    /// job/indexed_job_utils.go `addCompletionIndexLabel`).
+    /// Creates a pod that has labels and claims of its own (statefulset/stateful_set_utils.go
+    /// `newVersionedStatefulSetPod`, job/indexed_job_utils.go `addCompletionIndexLabel`).
     fn create(&self, owned: &PodDraft, number: usize) -> Pod {
         let mut draft = owned.clone();
         let name = format!("{}-{number}", self.name);
@@ -358,7 +351,7 @@ impl PodController {
     /// The template as a pod that the controller owns.
     pub(super) fn owned(&self) -> PodDraft {
         let mut draft = self.draft.clone();
-        let kind = self.kind.of_owner();
+        let kind = self.owner_kind();
         draft.spec.owners = [OwnerReference {
             api_version: kind.api_version().into(),
             kind: kind.as_str().into(),
