@@ -43,8 +43,8 @@ pub struct Figures {
     pub retired: usize,
     /// The number of versions freed since the engine was created.
     pub freed: u64,
-    /// The number of rebuilds that repaired an inconsistent state ([`Writer::audit_and_rebuild`]). If it is not 0, please
-    /// report a defect.
+    /// The number of rebuilds that repaired an inconsistent state ([`Writer::audit_and_rebuild`]). If it is not 0,
+    /// please report a defect.
     pub rebuilds: u64,
     /// The number of parts of freed versions that still occupy memory. A part may be large. Each publish frees some of
     /// them, and so does [`Writer::reclaim_some`].
@@ -690,8 +690,8 @@ impl Writer {
     }
 
     /// Like [`Writer::reclaim`], in bounded steps, for an idle writer. Examines at most `steps` replaced versions,
-    /// drops at most `steps` references, and drops at most `steps` index entries of removed pods. A step takes up to half
-    /// a microsecond.
+    /// drops at most `steps` references, and drops at most `steps` index entries of removed pods. A step takes up to
+    /// half a microsecond.
     ///
     /// Returns `true` if there may be more to free, and `false` once every version that is no longer held has been
     /// freed and all others have been examined since.
@@ -702,14 +702,19 @@ impl Writer {
     }
 
     /// Rebuilds the state from its objects, and publishes the result as one version. Use it if [`Cluster::audit`] finds
-    /// a difference, or let [`Writer::audit_and_rebuild`] decide. Assumed pods, their deadlines and reservations are preserved, and rebuilding a correct state
-    /// changes no visible data.
+    /// a difference, or let [`Writer::audit_and_rebuild`] decide. Assumed pods, their deadlines and reservations are
+    /// preserved, and rebuilding a correct state changes no visible data.
     ///
     /// A rebuild takes a generation, like an event. Earlier versions are unchanged. Node slots are renumbered, and
     /// [`Cluster::changed_since`] returns `Reset` for earlier generations. O(n log n), including the audit.
     pub fn rebuild(&mut self) -> Rebuilt {
+        let differences = self.cluster().audit();
+        self.rebuild_after(differences)
+    }
+
+    fn rebuild_after(&mut self, mut differences: Vec<Difference>) -> Rebuilt {
         let (state, listeners) = (&mut self.state, &mut self.listeners);
-        let differences = self.publisher.defer_frees(|| state.rebuild(listeners));
+        differences.extend(self.publisher.defer_frees(|| state.rebuild(listeners)));
         let generation = self.publish();
         trace_event!(DEBUG, %generation, differences = differences.len(), "state rebuilt");
         Rebuilt { generation, differences }
@@ -727,11 +732,12 @@ impl Writer {
     /// assert_eq!(writer.figures().rebuilds, 0);
     /// ```
     pub fn audit_and_rebuild(&mut self) -> Option<Rebuilt> {
-        if self.cluster().audit().is_empty() {
+        let differences = self.cluster().audit();
+        if differences.is_empty() {
             return None;
         }
         self.rebuilds += 1;
-        Some(self.rebuild())
+        Some(self.rebuild_after(differences))
     }
 
     /// Returns the generation of the writer, and the number of versions that are kept in memory. O(versions retired +
