@@ -139,7 +139,7 @@ impl Answer {
         let pods = self.pods();
         match pods.starts_with(ALL) {
             true if self.is_idle => clauses.push(IDLE.to_owned()),
-            // Nothing says that the pods of a rollout can be placed that were not tried.
+            // The pods that a hanging rollout has not reached were not tried.
             true if !clauses.is_empty() && own(&self.last().placed).next().is_none() => {}
             true if self.rollouts.iter().any(Rollout::hangs) => {}
             _ => clauses.push(pods),

@@ -7,12 +7,11 @@
 //! - A StatefulSet replaces a pod only when its object is gone.
 //! - A pod that tolerates the taint forever is not deleted.
 //!
-//! The object of a deleted pod remains until then, since no kubelet ends the pod. It counts for the anti-affinity and the
-//! claims of other pods, but not for their spread.
+//! The replacements of both wait until the Node has the taint `out-of-service` or is deleted, which cloud providers do when
+//! the machine is gone. That is the second moment of the answer. The object of a deleted pod remains until then, since no
+//! kubelet ends the pod. It counts for the anti-affinity and the claims of other pods, but not for their spread.
 //!
-//! Both wait until the Node is deleted, as cloud providers do when the machine is gone, or has the taint
-//! `out-of-service`. That is the second moment of the answer. Pods of daemon sets and mirror pods end with their node, and
-//! pods without a controller are lost.
+//! Pods of daemon sets and mirror pods end with their node, and pods without a controller are lost.
 
 use std::collections::HashSet;
 

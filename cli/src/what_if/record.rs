@@ -66,18 +66,18 @@ struct History {
     why: Option<String>,
 }
 
-/// How a pod has ended that is not recreated.
+/// Why a pod that has ended is not recreated.
 #[derive(Clone)]
 pub(super) enum End {
     /// The pod was deleted.
     Deleted,
-    /// The pod had no controller that recreates it, and why it ended.
+    /// The pod has no controller that recreates it. Contains the reason why it ended.
     Lost(Name, String),
-    /// The node has failed, the object of the pod still exists, and why no other pod replaces it.
+    /// The node has failed and the object of the pod still exists. Contains the reason why no other pod replaces it.
     Unreachable(String),
     /// The pod was being deleted before it had a node.
     Skipped,
-    /// The pod is not created, and why.
+    /// The pod is not created. Contains the reason.
     Uncreated(String),
 }
 
@@ -261,7 +261,7 @@ impl Record {
         Ok(())
     }
 
-    /// What has become of each pod by now.
+    /// The current outcome of each pod.
     pub(super) fn outcome(&self, now: &Cluster) -> Outcome {
         let fates = self.pods.iter().map(|history| {
             let History { pod, start, restarts, preempted, end, why, .. } = history;

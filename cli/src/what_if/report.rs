@@ -294,7 +294,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "preempted": rows(&effects.preempted, &["from", "by"]),
         "pending": rows(&effects.pending, &["why"]),
         "skipped": rows(&effects.skipped, &["why"]),
-        "would_not_go": blocked.collect::<Vec<_>>(),
+        "blocked": blocked.collect::<Vec<_>>(),
         "placed": rows(&effects.placed, &["from", "to"]),
         "unplaced": rows(&effects.unplaced, &["from", "why", "created"]),
         "later": answer.later.as_ref().map(|(later, _)| {

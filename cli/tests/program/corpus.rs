@@ -134,7 +134,7 @@ fn strings<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {
 
 /// The placements of an answer that differ from the expected ones.
 fn misplaced(expected: &Expected, answer: &Value, wrong: &mut Vec<String>) {
-    for name in ["placed", "unplaced", "preempted", "pending", "lost", "would_not_go"] {
+    for name in ["placed", "unplaced", "preempted", "pending", "lost", "blocked"] {
         let found = answer[name].as_array().expect("a list");
         if u64::try_from(found.len()) != Ok(expected.number(name)) {
             let found = Value::from(found.clone());

@@ -91,11 +91,11 @@ fn a_drain_moves_evictable_pods_and_names_the_others() {
     let cluster = cluster("what-if-drain");
     let (code, answer) = ask(&["--cluster", &cluster, "--drain", "n0"]);
     assert_eq!((code, &answer["ok"]), (1, &json!(false)));
-    assert_eq!(pods(&answer, "would_not_go"), ["d/bare", "d/kept", "d/local"]);
+    assert_eq!(pods(&answer, "blocked"), ["d/bare", "d/kept", "d/local"]);
     assert_eq!(answer["placed"], json!([{ "pod": "d/web", "from": "n0", "to": "n1" }]));
     let forced = ["--cluster", &cluster, "--drain", "n0", "--force", "--delete-emptydir-data"];
     let (_, answer) = ask(&forced);
-    assert_eq!(pods(&answer, "would_not_go"), ["d/kept"]);
+    assert_eq!(pods(&answer, "blocked"), ["d/kept"]);
     assert_eq!(pods(&answer, "placed"), ["d/local", "d/web"]);
     let lost = json!([{ "pod": "d/bare", "from": "n0", "why": "evicted, no controller" }]);
     assert_eq!(answer["lost"], lost);
@@ -279,18 +279,18 @@ fn a_drain_waits_for_replacements_if_a_budget_allows_one_eviction() {
         list("what-if-rolling", name, &[&rest[..], &pods[..]].concat())
     };
     let (code, answer) = ask(&["--cluster", &cluster("one.json", 1), "--drain", "n0"]);
-    assert_eq!((code, pods(&answer, "would_not_go")), (0, vec![]), "{answer}");
+    assert_eq!((code, pods(&answer, "blocked")), (0, vec![]), "{answer}");
     assert_eq!(pods(&answer, "placed"), ["d/w0", "d/w1", "d/w2"]);
     assert_eq!(answer["budget_waits"], json!({ "n0": 2 }));
     let (code, answer) = ask(&["--cluster", &cluster("none.json", 0), "--drain", "n0"]);
-    assert_eq!((code, pods(&answer, "would_not_go").len()), (1, 3), "{answer}");
+    assert_eq!((code, pods(&answer, "blocked").len()), (1, 3), "{answer}");
     assert_eq!(answer["budget_waits"], json!({}));
     // Without room for replacements, only the first pod goes.
     let full = |pods: &[Value]| list("what-if-rolling", "full.json", pods);
     let large = pod("large", "n1", "1", Some("ReplicaSet"));
     let rest = [node("n0"), node("n1"), budget(1), large, web("w0", "n0"), web("w1", "n0")];
     let (code, answer) = ask(&["--cluster", &full(&rest), "--drain", "n0"]);
-    assert_eq!((code, pods(&answer, "would_not_go")), (1, vec!["d/w1".to_owned()]), "{answer}");
+    assert_eq!((code, pods(&answer, "blocked")), (1, vec!["d/w1".to_owned()]), "{answer}");
     assert_eq!(pods(&answer, "unplaced"), ["d/w0"]);
 }
 

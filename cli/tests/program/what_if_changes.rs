@@ -366,7 +366,7 @@ fn budgets_follow_the_changes_of_the_question() {
     let (code, _) = ask(&["--cluster", &from, "--drain", "n0"]);
     assert_eq!(code, 0);
     let (code, answer) = ask(&["--cluster", &from, "--scale", "rs/web=2", "--drain", "n0"]);
-    assert_eq!((code, pods(&answer, "would_not_go").len()), (1, 2), "{answer}");
+    assert_eq!((code, pods(&answer, "blocked").len()), (1, 2), "{answer}");
 }
 
 #[test]
@@ -477,7 +477,7 @@ fn pods_that_are_not_ready_are_evicted_if_enough_others_are_healthy() {
         let items = [node("n0"), node("n1"), budget("web", limit), web(0, "n0", state)];
         let items: Vec<Value> = items.into_iter().chain(others).collect();
         let (_, answer) = ask(&["--cluster", &cluster("unready", &items), "--drain", "n0"]);
-        pods(&answer, "would_not_go")
+        pods(&answer, "blocked")
     };
     let two = || json!({ "minAvailable": 2 });
     let none: Vec<String> = Vec::new();
@@ -503,8 +503,8 @@ fn pods_of_several_budgets_cannot_be_evicted() {
         pod("web-0", "n0", "100m", "ReplicaSet/web"),
     ];
     let (code, answer) = ask(&["--cluster", &cluster("several", &items), "--drain", "n0"]);
-    assert_eq!((code, pods(&answer, "would_not_go")), (1, vec!["d/web-0".to_owned()]));
-    let why = answer["would_not_go"][0]["why"].as_str().expect("a reason");
+    assert_eq!((code, pods(&answer, "blocked")), (1, vec!["d/web-0".to_owned()]));
+    let why = answer["blocked"][0]["why"].as_str().expect("a reason");
     assert!(why.contains("more than one PodDisruptionBudget"), "{why}");
 }
 
@@ -550,7 +550,7 @@ fn pods_that_are_placed_without_the_change_count_for_their_budget() {
         web(2),
     ];
     let (code, answer) = ask(&["--cluster", &cluster("manifest", &items), "--drain", "n0"]);
-    assert_eq!((code, pods(&answer, "would_not_go")), (0, vec![]), "{answer}");
+    assert_eq!((code, pods(&answer, "blocked")), (0, vec![]), "{answer}");
     assert_eq!(pods(&answer, "placed"), ["d/web-0", "d/web-1", "d/web-2"]);
     let on_drained = answer["placed"].as_array().expect("a list").iter().any(|it| it["to"] == "n0");
     assert!(!on_drained, "{answer}");
@@ -723,5 +723,5 @@ fn mirror_pods_stay_on_drained_nodes() {
     mirror["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "0f3a" });
     let from = cluster("mirror", &[node("n0"), node("n1"), mirror]);
     let (code, answer) = ask(&["--cluster", &from, "--drain", "n0"]);
-    assert_eq!((code, &answer["would_not_go"]), (0, &json!([])), "{answer}");
+    assert_eq!((code, &answer["blocked"]), (0, &json!([])), "{answer}");
 }

@@ -163,6 +163,9 @@ fn table(audit: &Audit) -> String {
     text
 }
 
+/// The version of the JSON output: it increases when a field changes its meaning or is removed.
+const VERSION: u32 = 1;
+
 fn json(audit: &Audit) -> Value {
     let findings = audit.findings.sorted();
     let found = findings.iter().map(|finding| {
@@ -177,6 +180,7 @@ fn json(audit: &Audit) -> Value {
         })
     });
     json!({
+        "version": VERSION,
         "summary": summary(audit),
         "errors": audit.findings.count(Severity::Error),
         "warnings": audit.findings.count(Severity::Warning),
