@@ -133,18 +133,22 @@ impl Text<'_> {
         if reading.ignore_unknown_plugins {
             registry.ignore_unknown();
         }
-        let configuration = Configuration::read(&self.text, &registry, handle).map_err(|error| {
-        let what = match error.unknown_plugin() {
-            Some(name) => format!(
-                "plugin {name:?} does not exist: check the spelling, or pass --ignore-unknown-plugins"
-            ),
-            None => error.what().to_owned(),
-        };
-        match (file, error.line()) {
-            (Some(file), line) if line > 0 => Failure::Line { file: file.to_owned(), line, what },
-            _ => self.source.refuses(what),
-        }
-    })?;
+        let configuration =
+            Configuration::read(&self.text, &registry, handle).map_err(|error| {
+                let what = match error.unknown_plugin() {
+                    Some(name) => format!(
+                        "plugin {name:?} does not exist: check the spelling, or pass \
+                     --ignore-unknown-plugins"
+                    ),
+                    None => error.what().to_owned(),
+                };
+                match (file, error.line()) {
+                    (Some(file), line) if line > 0 => {
+                        Failure::Line { file: file.to_owned(), line, what }
+                    }
+                    _ => self.source.refuses(what),
+                }
+            })?;
         let mut notes = configuration.notes;
         let extenders: Vec<&str> =
             configuration.extenders.iter().map(|extender| &*extender.url_prefix).collect();
@@ -158,7 +162,7 @@ impl Text<'_> {
             }
             notes.push(format!(
                 "the configuration's extenders are not called ({extenders}): nodes that they would \
-             reject are feasible here"
+                 reject are feasible here"
             ));
         }
         let percentage =

@@ -104,8 +104,8 @@ pub trait Notes: Send + Sync {
 }
 
 /// The services that plugins share, passed to plugins when they are created: the pods that wait for permits or are in
-/// PreBind, the nominated pods, the queue's pod groups, the binders of pods and volumes, the evictor, the extenders, the published
-/// versions, the log, and a client of the caller's own.
+/// PreBind, the nominated pods, the queue's pod groups, the binders of pods and volumes, the evictor, the extenders,
+/// the published versions, the log, and a client of the caller's own.
 ///
 /// Clones refer to the same data. All profiles of a configuration share one handle. The cluster and its stores are part
 /// of each [`Cycle`](super::Cycle).
@@ -170,8 +170,8 @@ impl Handle {
     }
 
     /// Sets a client of the caller's own, for example of an API server, for plugins created with the returned handle
-    /// (`ClientSet`, `KubeConfig`). It replaces a client that was set before, whatever its type: to pass several, pass a
-    /// struct of them.
+    /// (`ClientSet`, `KubeConfig`). It replaces a client that was set before, whatever its type: to pass several, pass
+    /// a struct of them.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -127,6 +127,13 @@ impl Families {
     /// Counters are registered without `_total`, which the format adds.
     pub(super) fn register(&self, registry: &mut Registry) {
         let mut registrar = Registrar(registry);
+        self.register_cycles(&mut registrar);
+        self.register_queue(&mut registrar);
+        self.register_own(&mut registrar);
+    }
+
+    /// Registers kube-scheduler's metrics of scheduling and binding cycles.
+    fn register_cycles(&self, registrar: &mut Registrar<'_>) {
         registrar.put(
             "scheduler_cache_size",
             "Number of nodes, pods, and assumed pods that are not confirmed yet",
@@ -197,6 +204,10 @@ impl Families {
             "Number of victims per preemption",
             &self.preemption_victims,
         );
+    }
+
+    /// Registers kube-scheduler's metrics of the queue.
+    fn register_queue(&self, registrar: &mut Registrar<'_>) {
         registrar.put("scheduler_pending_pods", "Number of waiting pods, by queue", &self.pending);
         registrar.put(
             "scheduler_queue_incoming_pods",
@@ -218,6 +229,10 @@ impl Families {
             "Number of pods whose binding is in progress",
             &self.goroutines,
         );
+    }
+
+    /// Registers the metrics that kube-scheduler does not have.
+    fn register_own(&self, registrar: &mut Registrar<'_>) {
         registrar.put(
             "portolan_cycles",
             "Number of scheduling cycles, by result; a conflict is retried",

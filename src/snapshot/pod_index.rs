@@ -1,9 +1,9 @@
 //! Finds pods by uid and by name through one index that all versions share.
 //!
-//! A version stores its pods only in its lanes. This index is a hint: for the hash of a uid or of a name, it returns the
-//! slots of nodes that may have the pod, and the caller searches those lanes of its own version. A superfluous entry therefore costs one
-//! more search and never yields a wrong answer. For this reason all versions can share one index that the writer
-//! changes in place, and no placement copies a path of it.
+//! A version stores its pods only in its lanes. This index is a hint: for the hash of a uid or of a name, it returns
+//! the slots of nodes that may have the pod, and the caller searches those lanes of its own version. A superfluous
+//! entry therefore costs one more search and never yields a wrong answer. For this reason all versions can share one
+//! index that the writer changes in place, and no placement copies a path of it.
 //!
 //! Readers rely on the index never lacking an entry:
 //!

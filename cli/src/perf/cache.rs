@@ -178,47 +178,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         commit_check: CommitPolicy::Unchecked,
         ..Config::default()
     });
-    let started = Instant::now();
-
-    // Histograms are large, and not part of the cluster.
-    let (mut node_steps, mut pod_steps) = (Steps::new()?, Steps::new()?);
-    let before = live_bytes();
-    let mut spent = [Duration::ZERO; 2];
-    if arguments.one_by_one {
-        spent[0] = add_nodes(&mut writer, &names, &mut node_steps)?;
-    } else {
-        let nodes = names.iter().enumerate().map(|(i, name)| make_node(name, i));
-        loaded(writer.load([], nodes, NO_PODS))?;
-    }
-    writer.publish();
-    let with_nodes = live_bytes();
-    result["bytes_per_node"] = json!((with_nodes - before) / nodes as i64);
-
-    let total = nodes * per_node;
-    if arguments.one_by_one {
-        spent[1] = add_pods(&mut writer, &mut pods, total, &mut pod_steps)?;
-    } else {
-        loaded(writer.load([], NO_NODES, (0..total).map(|i| pods.make(i))))?;
-    }
-    writer.publish();
-    pods.template = None;
-    result["load_s"] = json!(started.elapsed().as_secs_f64());
-    result["load_peak_rss_bytes"] = json!(peak_rss());
-    writer.reclaim();
-    if total > 0 {
-        result["bytes_per_pod"] = json!((live_bytes() - with_nodes) / total as i64);
-        result["bytes_per_pod_of_live_index"] = json!(live_index_bytes_per_pod(&mut pods, total));
-    }
-    if !arguments.one_by_one {
-        spent = add_some(&mut writer, &mut pods, &mut node_steps, &mut pod_steps)?;
-    }
-    let [added_nodes, added_pods] = [&node_steps, &pod_steps].map(|steps| steps.0.len() as usize);
-    result["add_node_per_s"] = per_second(added_nodes, spent[0]);
-    result["add_node_us"] = node_steps.micros();
-    result["add_pod_per_s"] = per_second(added_pods, spent[1]);
-    result["add_pod_us"] = pod_steps.micros();
-    result["longest_step_ms"] = json!(node_steps.0.max().max(pod_steps.0.max()) as f64 / 1e6);
-
+    fill(arguments, &mut writer, &mut pods, &mut result)?;
     result["assume_publish_us"] = assume(&mut writer, &mut pods)?;
     update_and_remove(&mut writer, &mut pods, &mut result)?;
     result["node_add_publish_us"] = add_and_remove_node(&mut writer)?;
@@ -239,6 +199,56 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Table => table(&result),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Loads the nodes and pods, and measures their size and the time to add them.
+fn fill(
+    arguments: &Arguments,
+    writer: &mut Writer,
+    pods: &mut Pods<'_>,
+    result: &mut Value,
+) -> Result<(), Failure> {
+    let (names, nodes) = (pods.names, pods.names.len());
+    let started = Instant::now();
+    // Histograms are large, and not part of the cluster.
+    let (mut node_steps, mut pod_steps) = (Steps::new()?, Steps::new()?);
+    let before = live_bytes();
+    let mut spent = [Duration::ZERO; 2];
+    if arguments.one_by_one {
+        spent[0] = add_nodes(writer, names, &mut node_steps)?;
+    } else {
+        let nodes = names.iter().enumerate().map(|(i, name)| make_node(name, i));
+        loaded(writer.load([], nodes, NO_PODS))?;
+    }
+    writer.publish();
+    let with_nodes = live_bytes();
+    result["bytes_per_node"] = json!((with_nodes - before) / nodes as i64);
+
+    let total = nodes * arguments.pods_per_node;
+    if arguments.one_by_one {
+        spent[1] = add_pods(writer, pods, total, &mut pod_steps)?;
+    } else {
+        loaded(writer.load([], NO_NODES, (0..total).map(|i| pods.make(i))))?;
+    }
+    writer.publish();
+    pods.template = None;
+    result["load_s"] = json!(started.elapsed().as_secs_f64());
+    result["load_peak_rss_bytes"] = json!(peak_rss());
+    writer.reclaim();
+    if total > 0 {
+        result["bytes_per_pod"] = json!((live_bytes() - with_nodes) / total as i64);
+        result["bytes_per_pod_of_live_index"] = json!(live_index_bytes_per_pod(pods, total));
+    }
+    if !arguments.one_by_one {
+        spent = add_some(writer, pods, &mut node_steps, &mut pod_steps)?;
+    }
+    let [added_nodes, added_pods] = [&node_steps, &pod_steps].map(|steps| steps.0.len() as usize);
+    result["add_node_per_s"] = per_second(added_nodes, spent[0]);
+    result["add_node_us"] = node_steps.micros();
+    result["add_pod_per_s"] = per_second(added_pods, spent[1]);
+    result["add_pod_us"] = pod_steps.micros();
+    result["longest_step_ms"] = json!(node_steps.0.max().max(pod_steps.0.max()) as f64 / 1e6);
+    Ok(())
 }
 
 /// Bytes per pod of a live index with this number of pods, at most a million. [`Config::live_index`] adds them.
