@@ -63,15 +63,15 @@ pub struct Config {
     /// up single pods frequently.
     pub live_index: bool,
     /// Indexes pods by namespace and name in every version, so that [`Cluster::pod_named`] examines a single node instead
-    /// of all pods. It makes each placement about a quarter slower and each pod about 17 bytes larger.
+    /// of all pods. It makes each placement about a tenth slower and each pod about 15 bytes larger.
     pub pod_names: bool,
     /// Enables Gödel semantics: pods are counted on the node on which a scheduler has assumed them according to their
     /// annotations. By default the engine behaves like kube-scheduler's cache, which ignores these annotations.
     pub godel: Option<GodelConfig>,
     /// Audits the state after each such number of sweeps of expired pods
     /// ([`Event::Expire`](crate::log::Event::Expire)), and rebuilds it if it is inconsistent
-    /// ([`Writer::audit_and_rebuild`]). An audit blocks the writer, for about as long as it takes to load the cluster
-    /// one by one. By default there are no audits.
+    /// ([`Writer::audit_and_rebuild`]). An audit blocks the writer for about as long as adding the objects one by one
+    /// takes: half a second for 5,000 nodes with 150,000 pods. By default there are no audits.
     pub audit_every: Option<NonZeroU32>,
     /// Receives the figures of the engine after each sweep of expired pods. The feature `metrics` provides an observer
     /// that sets kube-scheduler's gauges.
