@@ -3,11 +3,12 @@
 //!
 //! Decisions take no simulated time. At each moment all possible work is done sequentially,
 //! so the result depends only on the events, the configuration and the seed. A preempted pod
-//! ends at once, and the observer decides whether it is recreated. Pods are retried only after
+//! ends at once, and the observer decides whether it is recreated. A recreated pod is tried after its preemptor: in a
+//! cluster, the preemptor's backoff is over when its victim has terminated. Pods are retried only after
 //! events: the simulation misses none, so there is no retry after five minutes. Errors other
 //! than rejections are permanent: the pod is not retried.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,8 @@ pub(crate) struct Simulation {
     victims: Victims,
     /// Placements that wait for a permit.
     permits: Vec<Placement>,
+    /// The recreated pods that wait for the next attempt of their preemptor, with its uid.
+    recreated: Vec<(Uid, Pod)>,
     /// How often each pod was preempted since the last call of [`Simulation::settle`].
     preempted: HashMap<Uid, u32>,
     /// Pods that were preempted too often, until the next call.
@@ -159,6 +162,7 @@ impl Stage {
             handle,
             victims,
             permits: Vec::new(),
+            recreated: Vec::new(),
             preempted: HashMap::new(),
             set_aside: Vec::new(),
         })
@@ -197,7 +201,9 @@ impl Simulation {
             match self.scheduling.schedule_one(Some(started), || now) {
                 Ok(attempt) => self.handle_attempt(attempt, started, observer)?,
                 Err(PopError::Timeout) => {
-                    if !self.bind_permitted(observer)? {
+                    if !self.requeue_victims(|_| true, observer)?
+                        && !self.bind_permitted(observer)?
+                    {
                         return Ok(());
                     }
                 }
@@ -216,6 +222,12 @@ impl Simulation {
     ) -> Result<(), Failure> {
         let (placed, failed) = attempt.into_parts();
         let pods = (placed.len() + failed.len()).max(1);
+        let tried = placed.iter().map(|placement| &*placement.pod);
+        let tried = tried.chain(failed.iter().map(|unplaced| &unplaced.pod));
+        let tried: HashSet<Uid> = match self.recreated.is_empty() {
+            true => HashSet::new(),
+            false => tried.map(|pod| pod.uid.clone()).collect(),
+        };
         let share = |started: Instant| started.elapsed() / u32::try_from(pods).unwrap_or(u32::MAX);
         for placement in placed {
             let bound = match placement.waits {
@@ -241,7 +253,9 @@ impl Simulation {
             };
             self.record_rejection(&pod, Rejection { message, reasons }, is_final, observer)?;
         }
-        self.requeue_victims(observer)
+        self.requeue_victims(|preemptor| tried.contains(preemptor), observer)?;
+        self.record_victims(observer);
+        Ok(())
     }
 
     fn was_bound(
@@ -281,24 +295,36 @@ impl Simulation {
         Ok(())
     }
 
-    /// Requeues preempted pods that are replaced; sets aside those that were preempted too often.
-    fn requeue_victims(&mut self, observer: &mut impl Observer) -> Result<(), Failure> {
+    /// Records the preempted pods, and keeps those that are recreated.
+    fn record_victims(&mut self, observer: &mut impl Observer) {
         for (pod, by) in self.victims.take() {
-            if let Replacement::Never(_) = observer.preempted(&pod, &by) {
-                continue;
+            if !matches!(observer.preempted(&pod, &by), Replacement::Never(_)) {
+                self.recreated.push((by.uid.clone(), recreated(pod)));
             }
-            let pod = recreated(pod);
+        }
+    }
+
+    /// Requeues the recreated pods of these preemptors; sets aside those that were preempted too often. Returns whether
+    /// there were any.
+    fn requeue_victims(
+        &mut self,
+        is_of: impl Fn(&Uid) -> bool,
+        observer: &mut impl Observer,
+    ) -> Result<bool, Failure> {
+        let requeued: Vec<(Uid, Pod)> =
+            self.recreated.extract_if(.., |(by, _)| is_of(by)).collect();
+        for (_, pod) in &requeued {
             let times = self.preempted.entry(pod.uid.clone()).or_default();
             *times += 1;
             if *times <= MOST_PREEMPTIONS {
-                self.arrive(&pod)?;
+                self.arrive(pod)?;
                 continue;
             }
             let message = format!("the pod was preempted {times} times in a row");
-            observer.rejected(&pod, Rejection { reasons: vec![message.clone()], message });
-            self.set_aside.push(pod);
+            observer.rejected(pod, Rejection { reasons: vec![message.clone()], message });
+            self.set_aside.push(pod.clone());
         }
-        Ok(())
+        Ok(!requeued.is_empty())
     }
 
     /// Binds the placements whose permit is decided; returns whether there were any.
@@ -309,7 +335,7 @@ impl Simulation {
         for placement in &decided {
             let bound = self.scheduling.bind(placement, || self.now);
             self.was_bound(placement, bound.map_err(|(error, _)| error), observer)?;
-            self.requeue_victims(observer)?;
+            self.record_victims(observer);
         }
         Ok(!decided.is_empty())
     }

@@ -139,7 +139,7 @@ impl Ledger {
     }
 }
 
-/// The largest number of templates to cache values for, in each slot.
+/// The default number of templates to cache values for, in each slot.
 const MAX_TEMPLATES: usize = 64;
 
 /// The number of slots for the values of different threads.
@@ -151,7 +151,7 @@ const SLOTS: usize = 8;
 /// Schedulers on several threads may share a plugin. With the same values they would wait for each other, and their
 /// plans start at different versions, so each would repeat counts that another made for its plan. A thread therefore
 /// uses the slot of its number, modulo [`SLOTS`]; two threads may share one, and then wait for each other.
-pub(super) struct Remembered<T>([Mutex<ByTemplate<T>>; SLOTS]);
+pub(super) struct Remembered<T, const MAX: usize = MAX_TEMPLATES>([Mutex<ByTemplate<T>>; SLOTS]);
 
 /// Returns the number of this thread among those that have called this function.
 fn thread_number() -> usize {
@@ -163,7 +163,7 @@ fn thread_number() -> usize {
     NUMBER.with(|number| *number)
 }
 
-impl<T: Default> Remembered<T> {
+impl<T: Default, const MAX: usize> Remembered<T, MAX> {
     /// Calls `work` with the value cached for this template. Holds the lock of the thread's slot meanwhile.
     pub(super) fn with<R>(&self, template: &Arc<Template>, work: impl FnOnce(&mut T) -> R) -> R {
         let own = &self.0[thread_number() % SLOTS];
@@ -174,7 +174,7 @@ impl<T: Default> Remembered<T> {
             *all = ByTemplate::default();
             all
         });
-        let (one, is_new) = all.get(template, MAX_TEMPLATES);
+        let (one, is_new) = all.get(template, MAX);
         if is_new {
             *one = T::default();
         }
@@ -182,20 +182,20 @@ impl<T: Default> Remembered<T> {
     }
 }
 
-impl<T> Default for Remembered<T> {
-    fn default() -> Remembered<T> {
+impl<T, const MAX: usize> Default for Remembered<T, MAX> {
+    fn default() -> Remembered<T, MAX> {
         Remembered(Default::default())
     }
 }
 
 /// A cloned plugin starts with an empty cache.
-impl<T> Clone for Remembered<T> {
-    fn clone(&self) -> Remembered<T> {
+impl<T, const MAX: usize> Clone for Remembered<T, MAX> {
+    fn clone(&self) -> Remembered<T, MAX> {
         Remembered::default()
     }
 }
 
-impl<T> fmt::Debug for Remembered<T> {
+impl<T, const MAX: usize> fmt::Debug for Remembered<T, MAX> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Remembered")
     }

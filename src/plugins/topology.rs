@@ -255,9 +255,4 @@ impl<T> Decided<T> {
     pub(super) fn get(&mut self, number: u32, decide: impl FnOnce() -> T) -> &T {
         self.0.entry(number).or_insert_with(decide)
     }
-
-    /// Returns the decision for this number if it was made before.
-    pub(super) fn known(&self, number: u32) -> Option<&T> {
-        self.0.get(&number)
-    }
 }

@@ -594,6 +594,16 @@ impl Cluster {
         self.rest.pod_labels.get(number).map(|set| (&set.namespace, &set.labels))
     }
 
+    /// Returns all numbered label sets of pods, by number, each with its namespace.
+    pub(crate) fn all_pod_labels(&self) -> impl Iterator<Item = (u32, &Name, &Labels)> {
+        self.rest.pod_labels.iter().map(|(number, set)| (number, &set.namespace, &set.labels))
+    }
+
+    /// Identifies the numbered label sets of pods: with the same stamp, all are the same.
+    pub(crate) fn pod_labels_stamp(&self) -> u64 {
+        self.rest.pod_labels.stamp()
+    }
+
     /// Returns the number of the label set of a template's pods.
     pub(crate) fn pod_labels_of(&self, template: TemplateId) -> u32 {
         self.rest.templates.table.get(template).map_or(u32::MAX, |kept| kept.labels)

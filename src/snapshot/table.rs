@@ -1,6 +1,7 @@
 //! Tables of small values by number: a [`Tree`] of blocks of eight values, and tables that intern equal values.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::freeing::{self, Counted, Part};
 use crate::model::Generation;
@@ -228,6 +229,15 @@ pub(crate) struct Interned<V: Part> {
     index: HashIndex,
     next: u32,
     len: usize,
+    /// See [`Interned::stamp`].
+    stamp: u64,
+}
+
+/// Returns a number that was never returned before, and is not 0.
+fn next_stamp() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: the additions to one atomic have one order, so the numbers differ; they order no other data.
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 #[derive(Clone)]
@@ -244,7 +254,8 @@ impl<V: Part> Clone for Interned<V> {
 
 impl<V: Part> Default for Interned<V> {
     fn default() -> Interned<V> {
-        Interned { values: Table::default(), index: HashIndex::default(), next: 0, len: 0 }
+        let (values, index) = (Table::default(), HashIndex::default());
+        Interned { values, index, next: 0, len: 0, stamp: 0 }
     }
 }
 
@@ -274,6 +285,12 @@ impl<V: Internable> Interned<V> {
         self.len
     }
 
+    /// Identifies the set of values: two tables with the same stamp have the same values under the same numbers, whatever
+    /// versions, plans or engines they belong to.
+    pub(crate) fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
     /// Returns all values with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> + Clone {
         self.values.iter().map(|(number, entry)| (number, &entry.value))
@@ -290,6 +307,7 @@ impl<V: Internable> Interned<V> {
         self.values.set(number, Entry { value: value.clone(), users: 1 });
         self.index.insert(hash, number);
         self.len += 1;
+        self.stamp = next_stamp();
         Some(number)
     }
 
@@ -309,6 +327,7 @@ impl<V: Internable> Interned<V> {
             self.index.remove(hash, number);
             self.values.remove(number);
             self.len -= 1;
+            self.stamp = next_stamp();
             numbers.release(number, span);
         }
     }

@@ -78,6 +78,13 @@ impl Groups {
         ranges.map(|((number, end), start)| (*number, &self.lanes[start as usize..*end as usize]))
     }
 
+    /// Returns the counts of one number, sorted by lane. O(log n).
+    fn get(&self, number: u32) -> &[InLane] {
+        let Ok(at) = self.ends.binary_search_by_key(&number, |(of, _)| *of) else { return &[] };
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        &self.lanes[start as usize..self.ends[at].1 as usize]
+    }
+
     /// Returns these counts with the lanes in `which` replaced by those of `newer`, which has no others.
     fn with(&self, newer: &Groups, which: u64) -> Groups {
         let mut groups = Groups {
@@ -192,6 +199,25 @@ impl Tally {
     /// pods.
     pub(crate) fn by_labels(&self) -> impl Iterator<Item = (u32, &[InLane])> {
         self.by_labels.iter()
+    }
+
+    /// Calls `visit` for each set of pod labels in `sets` that pods of the chunk have, with the value of the set and the
+    /// nodes that have such pods. `sets` is sorted by number.
+    pub(crate) fn each_of<T: Copy>(&self, sets: &[(u32, T)], mut visit: impl FnMut(T, &[InLane])) {
+        // A search costs about as much as a few steps of an iteration.
+        if sets.len() <= self.by_labels.ends.len() / 8 {
+            let held = sets.iter().map(|(number, value)| (*value, self.by_labels.get(*number)));
+            held.filter(|(_, lanes)| !lanes.is_empty())
+                .for_each(|(value, held)| visit(value, held));
+            return;
+        }
+        let mut sets = sets.iter().peekable();
+        for (number, held) in self.by_labels.iter() {
+            while sets.next_if(|(of, _)| *of < number).is_some() {}
+            if let Some((_, value)) = sets.next_if(|(of, _)| *of == number) {
+                visit(*value, held);
+            }
+        }
     }
 
     /// Returns the numbers of the templates with affinity or anti-affinity, each with the nodes that have such pods.

@@ -10,14 +10,16 @@ use std::thread;
 
 use portolan::model::{LabelSelector, Node, Object, ObjectKind, Pod};
 use portolan::{Cluster, Writer};
-use portolan_k8s::PodFacts;
+use portolan_k8s::{BudgetLimit, PodFacts};
 
+use crate::cluster::Contents;
 use crate::creation::Creation;
 use crate::error::Failure;
 use crate::policy;
 use crate::replacement::Replacements;
 use crate::text::count;
 
+use super::budgets::Limits;
 use super::difference::{Effects, Outcome, own};
 use super::record::Record;
 use super::start::Start;
@@ -61,6 +63,7 @@ pub(super) struct Base<'q> {
     pub(super) arguments: &'q Arguments,
     pub(super) config: &'q policy::Text<'q>,
     pub(super) facts: &'q PodFacts,
+    limits: &'q [BudgetLimit],
     objects: Vec<Object>,
     nodes: Vec<Arc<Node>>,
     placed: Vec<Arc<Pod>>,
@@ -74,7 +77,7 @@ impl<'q> Base<'q> {
     pub(super) fn new(
         arguments: &'q Arguments,
         config: &'q policy::Text<'q>,
-        facts: &'q PodFacts,
+        contents: &'q Contents,
         cluster: &Cluster,
         record: &Record,
     ) -> Base<'q> {
@@ -86,7 +89,8 @@ impl<'q> Base<'q> {
         Base {
             arguments,
             config,
-            facts,
+            facts: contents.facts(),
+            limits: contents.budget_limits(),
             objects: ObjectKind::ALL.into_iter().flat_map(of_kind).collect(),
             nodes: cluster.nodes().filter_map(|info| info.node().cloned()).collect(),
             placed: pods.map(|pod| Arc::new(pod.to_pod())).collect(),
@@ -100,10 +104,8 @@ impl<'q> Base<'q> {
     pub(super) fn each(&self, domain: Domain) -> Result<Failures, Failure> {
         let (groups, without_zone) = self.groups(domain)?;
         let without = {
-            let mut start = self.start()?;
-            let now = start.outcome()?;
-            start.end_terminating()?;
-            [now, start.outcome()?]
+            let (mut start, mut limits) = self.start()?;
+            start.both_outcomes(&mut limits)?
         };
         let next = AtomicUsize::new(0);
         let work = || {
@@ -152,7 +154,7 @@ impl<'q> Base<'q> {
     }
 
     /// A copy of the cluster in which the pending pods have been tried.
-    fn start(&self) -> Result<Start, Failure> {
+    fn start(&self) -> Result<(Start, Limits<'q>), Failure> {
         let put = |writer: &mut Writer| {
             let (objects, nodes) = (self.objects.iter().cloned(), self.nodes.iter().cloned());
             let applied = writer.load(objects, nodes, self.placed.iter().cloned());
@@ -164,9 +166,10 @@ impl<'q> Base<'q> {
         };
         let controllers = |_: &Cluster| (self.replacements.clone(), self.creation.clone());
         let mut start = Start::with(self.arguments, self.config, controllers, put, None)?;
-        start.settle()?;
+        let mut limits = start.limits(self.limits, self.facts)?;
+        start.settle(&mut limits)?;
         start.record.begin_change();
-        Ok(start)
+        Ok((start, limits))
     }
 
     fn fail(
@@ -175,14 +178,15 @@ impl<'q> Base<'q> {
         nodes: &[String],
         [during, after]: &[Outcome; 2],
     ) -> Result<Harm, Failure> {
-        let mut start = self.start()?;
+        let (mut start, mut limits) = self.start()?;
         let (simulation, record) = (&mut start.simulation, &mut start.record);
         let mut failed = fail::fail(nodes, self.facts, simulation, record)?;
+        limits.update(simulation, record)?;
         failed.end_placed(simulation, record)?;
         let during = Effects::between(during, &start.outcome()?);
         let (simulation, record) = (&mut start.simulation, &mut start.record);
         failed.delete(simulation, record)?;
-        start.end_terminating()?;
+        start.end_terminating(&mut limits)?;
         let after = Effects::between(after, &start.outcome()?);
         let keys = |rows| own(rows).map(|row| key(&row.pod)).collect();
         Ok(Harm {

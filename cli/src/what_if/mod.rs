@@ -59,7 +59,6 @@ use crate::text::count;
 use crate::{Output, arguments, cluster, print, terminal};
 
 use answer::{Answer, FitMore, Later};
-use budgets::Limits;
 use daemons::Daemons;
 use difference::{Effects, Outcome};
 use drain::Drains;
@@ -283,10 +282,9 @@ fn without_change(
     contents: &cluster::Contents,
 ) -> Result<[Outcome; 2], Failure> {
     let mut start = Start::new(arguments, config, contents, None)?;
-    start.settle()?;
-    let now = start.outcome()?;
-    start.end_terminating()?;
-    Ok([now, start.outcome()?])
+    let mut limits = start.limits(contents.budget_limits(), contents.facts())?;
+    start.settle(&mut limits)?;
+    start.both_outcomes(&mut limits)
 }
 
 /// A question about a cluster.
@@ -321,9 +319,9 @@ impl<'q> Question<'q> {
     ) -> Result<Changed<'q>, Failure> {
         let Question { arguments, config, contents, without } = *self;
         let mut reader = start.simulation.engine.reader().map_err(closed)?;
-        let (limits, facts) = (contents.budget_limits(), contents.facts());
-        let mut limits = Limits::new(limits, facts, reader.refresh(), &start.record);
-        start.settle()?;
+        let facts = contents.facts();
+        let mut limits = start.limits(contents.budget_limits(), facts)?;
+        start.settle(&mut limits)?;
         start.record.begin_change();
         let (simulation, record) = (&mut start.simulation, &mut start.record);
         // The nodes of the cluster, not the added ones.
@@ -353,16 +351,15 @@ impl<'q> Question<'q> {
         answer.now.blocked = blocked;
         answer.now.failed_jobs = record.failed_jobs.len();
         if let Some(domain) = arguments.each {
-            let base = Base::new(arguments, config, facts, &now, record);
+            let base = Base::new(arguments, config, contents, &now, record);
             answer.each = Some(base.each(domain)?);
         }
 
         let later = Later { terminating: start.terminating.len(), failed: failed.nodes.len() };
         if later != Later::default() {
             failed.delete(simulation, record)?;
-            start.end_terminating()?;
+            start.end_terminating(&mut drains.limits)?;
             let (simulation, record) = (&mut start.simulation, &mut start.record);
-            drains.limits.update(simulation, record)?;
             let mut blocked = drains.drain(&drained, simulation, record, answer)?;
             if let Some(upgrade) = &mut upgraded {
                 blocked.extend(upgrade.proceed(&mut daemons, &mut drains, simulation, record)?);

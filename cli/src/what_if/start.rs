@@ -8,6 +8,7 @@ use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
 use portolan::scheduler::Profiles;
 use portolan::{Cluster, Writer};
+use portolan_k8s::{BudgetLimit, PodFacts};
 
 use crate::cluster::Contents;
 use crate::creation::Creation;
@@ -17,6 +18,7 @@ use crate::simulation::{Simulation, Stage, closed, event, refused};
 use crate::{metrics, policy};
 
 use super::answer::Answer;
+use super::budgets::Limits;
 use super::difference::{Outcome, own};
 use super::record::{End, Record};
 use super::{Arguments, arrive, enter, settle};
@@ -93,14 +95,25 @@ impl Start {
         Ok(Start { simulation, record, pending, terminating, notes, profiles: names })
     }
 
+    /// What the budgets of the cluster allow.
+    pub(super) fn limits<'c>(
+        &self,
+        limits: &'c [BudgetLimit],
+        facts: &'c PodFacts,
+    ) -> Result<Limits<'c>, Failure> {
+        let cluster = self.simulation.engine.reader().map_err(closed)?.snapshot();
+        Ok(Limits::new(limits, facts, &cluster, &self.record))
+    }
+
     /// Tries the pods that are pending in the cluster.
-    pub(super) fn settle(&mut self) -> Result<(), Failure> {
-        arrive(&mut self.simulation, &mut self.record, &self.pending)
+    pub(super) fn settle(&mut self, limits: &mut Limits<'_>) -> Result<(), Failure> {
+        arrive(&mut self.simulation, &mut self.record, &self.pending)?;
+        limits.update(&self.simulation, &mut self.record)
     }
 
     /// Ends the pods that are being deleted. A controller has replaced them already, unless it waits until their objects
     /// are gone.
-    pub(super) fn end_terminating(&mut self) -> Result<(), Failure> {
+    pub(super) fn end_terminating(&mut self, limits: &mut Limits<'_>) -> Result<(), Failure> {
         let Start { simulation, record, terminating, .. } = self;
         let now = simulation.engine.reader().map_err(closed)?.snapshot();
         // Those of deleted nodes are gone.
@@ -122,7 +135,18 @@ impl Start {
             }
         }
         settle(simulation, record)?;
-        simulation.expire_permits(record)
+        simulation.expire_permits(record)?;
+        limits.update(simulation, record)
+    }
+
+    /// What becomes of each pod without a change: now, and when the pods that are being deleted have ended.
+    pub(super) fn both_outcomes(
+        &mut self,
+        limits: &mut Limits<'_>,
+    ) -> Result<[Outcome; 2], Failure> {
+        let now = self.outcome()?;
+        self.end_terminating(limits)?;
+        Ok([now, self.outcome()?])
     }
 
     /// What has become of each pod by now.

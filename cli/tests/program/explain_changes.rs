@@ -141,7 +141,8 @@ fn evictions_that_were_not_tried_in_time_are_mentioned() {
     ];
     let lower = ("lower the cpu request from 2 to 1", 1);
     let says = "Not all evictions and pairs of changes were tried within --time-limit.";
-    let hurried = |output: &str| run("late", &items, &["--time-limit", "0", "--output", output]).out;
+    let hurried =
+        |output: &str| run("late", &items, &["--time-limit", "0", "--output", output]).out;
     let found: Value = serde_json::from_str(&hurried("json")).expect("one JSON object");
     assert_eq!((changes(&found), &found["changes_complete"]), (named(&[lower]), &json!(false)));
     assert!(hurried("table").contains(says), "{}", hurried("table"));

@@ -3,50 +3,61 @@
 use std::sync::Arc;
 
 use crate::framework::Cycle;
-use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, lanes};
+use crate::model::{Generation, Labels};
+use crate::snapshot::{Chunk, Cluster, Lineage, lanes};
 
 use super::super::ledger::{Ledger, Part};
-use super::super::topology::{Decided, Keys, Sums, Topology};
+use super::super::topology::{Keys, Sums, Topology};
 use super::constraints::{Constraint, MAX_CONSTRAINTS, Policy, reads};
 
-/// The constraints that count a pod, as a bit mask, by the number of the pod's labels.
-pub(super) struct Matched<'c> {
-    namespace: Name,
-    constraints: &'c [Constraint<'c>],
-    pub(super) decided: Decided<u64>,
+/// The sets of pod labels that constraints count.
+#[derive(Clone, Default)]
+pub(super) struct Matched {
+    /// The numbered label sets and the objects for which the sets hold.
+    of: Option<(Lineage, u64, Generation)>,
+    /// The numbers of the sets, sorted, each with the constraints that count it as a bit mask.
+    sets: Arc<[(u32, u64)]>,
 }
 
-impl<'c> Matched<'c> {
-    pub(super) fn new(pod: &Pod, constraints: &'c [Constraint<'c>]) -> Matched<'c> {
-        let namespace = pod.namespace().clone();
-        Matched { namespace, constraints, decided: Decided::default() }
-    }
-
-    pub(super) fn bits(&mut self, cluster: &Cluster, number: u32) -> u64 {
-        let Matched { namespace, constraints, decided } = self;
-        *decided.get(number, || {
-            let found = cluster.pod_labels(number);
-            let Some((_, labels)) = found.filter(|(other, _)| *other == namespace) else {
-                return 0;
-            };
-            // An empty selector counts no pods.
-            let counts = |c: &Constraint<'_>| !c.selector.is_empty() && c.selector.matches(labels);
-            let counts = constraints.iter().map(|constraint| u64::from(counts(constraint)));
-            counts.enumerate().fold(0, |bits, (at, bit)| bits | bit << at)
-        })
+impl Matched {
+    /// Finds the sets again if any pod has new labels, or if the default constraints may have changed. O(label sets).
+    pub(super) fn follow(&mut self, cycle: Cycle<'_>, constraints: &[Constraint<'_>]) {
+        let Cycle { cluster, pod, .. } = cycle;
+        let (stamp, reads) = (cluster.pod_labels_stamp(), reads(cluster, pod));
+        let is_known = |(lineage, known, objects): &(Lineage, u64, Generation)| {
+            (*known, *objects) == (stamp, reads) && lineage.includes(cluster)
+        };
+        if self.of.as_ref().is_some_and(is_known) {
+            return;
+        }
+        // An empty selector counts no pods.
+        let counts = |c: &Constraint<'_>, labels: &Labels| {
+            !c.selector.is_empty() && c.selector.matches(labels)
+        };
+        let sets = cluster.all_pod_labels().filter(|(_, of, _)| *of == pod.namespace());
+        let sets = sets.filter_map(|(number, _, labels)| {
+            let bits = constraints.iter().map(|constraint| u64::from(counts(constraint, labels)));
+            let bits = bits.enumerate().fold(0, |bits, (at, bit)| bits | bit << at);
+            (bits != 0).then_some((number, bits))
+        });
+        *self = Matched { of: Some((cluster.lineage(), stamp, reads)), sets: sets.collect() };
     }
 
     /// Calls `visit` for each lane of the chunk with living pods that are counted, with the bit mask of the
     /// constraints, the lane, and the number of pods.
-    fn each(&mut self, cluster: &Cluster, chunk: &Chunk, mut visit: impl FnMut(u64, usize, i64)) {
-        for (number, lanes) in chunk.tally(cluster).by_labels() {
-            let bits = self.bits(cluster, number);
-            if bits != 0 {
-                let living = lanes.iter().filter(|held| held.living > 0);
-                living.for_each(|held| visit(bits, usize::from(held.lane), i64::from(held.living)));
-            }
+    pub(super) fn each(
+        &self,
+        cluster: &Cluster,
+        chunk: &Chunk,
+        mut visit: impl FnMut(u64, usize, i64),
+    ) {
+        if self.sets.is_empty() {
+            return;
         }
+        chunk.tally(cluster).each_of(&self.sets, |bits, held| {
+            let living = held.iter().filter(|held| held.living > 0);
+            living.for_each(|held| visit(bits, usize::from(held.lane), i64::from(held.living)));
+        });
     }
 }
 
@@ -55,10 +66,10 @@ impl<'c> Matched<'c> {
 pub(super) fn follow(
     ledger: &mut Ledger,
     cycle: Cycle<'_>,
-    constraints: &[Constraint<'_>],
+    (constraints, matched): (&[Constraint<'_>], &Matched),
     (all_keys, wanted): (bool, u64),
 ) -> Keys {
-    let mut counting = Counting::new(cycle, constraints, (all_keys, wanted));
+    let mut counting = Counting::new(cycle, (constraints, matched), (all_keys, wanted));
     let start = |keys: &mut Keys| Counting::start(cycle.cluster, constraints, keys);
     let count = |keys: &mut Keys, chunk: &Chunk, part: &mut Part| {
         if wanted != 0 {
@@ -78,7 +89,7 @@ pub(super) fn all(constraints: &[Constraint<'_>]) -> u64 {
 /// nodes follow those of pods, one per constraint.
 struct Counting<'c> {
     cycle: Cycle<'c>,
-    matched: Matched<'c>,
+    matched: &'c Matched,
     policies: Vec<Policy<'c>>,
     wanted: u64,
     all_keys: bool,
@@ -87,12 +98,12 @@ struct Counting<'c> {
 impl<'c> Counting<'c> {
     fn new(
         cycle: Cycle<'c>,
-        constraints: &'c [Constraint<'c>],
+        (constraints, matched): (&[Constraint<'_>], &'c Matched),
         (all_keys, wanted): (bool, u64),
     ) -> Counting<'c> {
         Counting {
             cycle,
-            matched: Matched::new(cycle.pod, constraints),
+            matched,
             policies: constraints.iter().map(|c| c.policy(cycle.pod)).collect(),
             wanted,
             all_keys,

@@ -9,10 +9,10 @@ use crate::framework::{Cycle, Feasible, Plugin, Point, PreFilter, PreScore, Stat
 use crate::model::{Pod, TopologySpreadConstraint, UnsatisfiableAction};
 use crate::snapshot::Cluster;
 
-use super::hints::topology_spread::Counts;
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::ledger::{Ledger, Remembered};
 use constraints::{Constraint, Defaults, Selected};
+use counting::Matched;
 use filter::Skew;
 use score::Spread;
 
@@ -20,16 +20,28 @@ use score::Spread;
 #[derive(Clone, Debug, Default)]
 pub struct PodTopologySpread {
     defaults: Defaults,
-    counted: Remembered<ForTemplate>,
+    counted: Remembered<Counts>,
+    selected: Remembered<Selections, MAX_SELECTIONS>,
 }
 
-/// The values cached for pods of one template.
+/// The sums cached for pods of one template, whose size is that of the cluster.
 #[derive(Default)]
-struct ForTemplate {
+struct Counts {
     hard: Ledger,
     soft: Ledger,
-    selected: Selected,
 }
+
+/// Which pods the constraints of one template select.
+#[derive(Default)]
+struct Selections {
+    default: Selected,
+    hard: Matched,
+    soft: Matched,
+}
+
+/// The largest number of templates to cache [`Selections`] for, which are small. Finding them again costs a pass over
+/// the labels of all pods.
+const MAX_SELECTIONS: usize = 4096;
 
 const NAME: &str = "PodTopologySpread";
 
@@ -37,7 +49,7 @@ impl PodTopologySpread {
     /// Sets the constraints of pods that have none of their own (`defaultingType: List`).
     #[must_use]
     pub fn with_default_constraints(constraints: Vec<TopologySpreadConstraint>) -> Self {
-        PodTopologySpread { defaults: Defaults::List(constraints), counted: Remembered::default() }
+        PodTopologySpread { defaults: Defaults::List(constraints), ..Self::default() }
     }
 
     /// Returns the pod's constraints with this action.
@@ -51,7 +63,7 @@ impl PodTopologySpread {
             if !constraints::may_be_selected(cluster, &pod.template) {
                 return None;
             }
-            self.counted.with(&pod.template, |counted| counted.selected.follow(cluster, pod))
+            self.selected.with(&pod.template, |selected| selected.default.follow(cluster, pod))
         })
     }
 }
@@ -80,7 +92,7 @@ impl Plugin for PodTopologySpread {
         cluster: &Cluster,
     ) -> Result<Hint, Status> {
         let hard = self.constraints(cluster, pod, UnsatisfiableAction::DoNotSchedule)?;
-        let counts = hard.iter().map(|constraint| Counts {
+        let counts = hard.iter().map(|constraint| hints::topology_spread::Counts {
             key: constraint.key,
             selector: &constraint.selector,
             honor_taints: constraint.honor_node_taints,
@@ -96,8 +108,12 @@ impl Plugin for PodTopologySpread {
         }
         // A node that lacks any of the keys counts for none of them.
         let wanted = (true, counting::all(&constraints));
+        let matched = self.selected.with(&pod.template, |selected| {
+            selected.hard.follow(cycle, &constraints);
+            selected.hard.clone()
+        });
         let keys = self.counted.with(&pod.template, |counted| {
-            counting::follow(&mut counted.hard, cycle, &constraints, wanted)
+            counting::follow(&mut counted.hard, cycle, (&constraints, &matched), wanted)
         });
         Ok(PreFilter::Filter(Box::new(Skew::new(cycle, constraints, &keys))))
     }
@@ -126,10 +142,17 @@ impl Plugin for PodTopologySpread {
         let all_keys = !own.is_empty() || !matches!(self.defaults, Defaults::System);
         // Constraints over single nodes count their pods when a node is scored.
         let wanted = counting::all(&constraints) & !score::of_hosts(&constraints);
-        let keys = self.counted.with(&pod.template, |counted| {
-            counting::follow(&mut counted.soft, cycle, &constraints, (all_keys, wanted))
+        let matched = self.selected.with(&pod.template, |selected| {
+            selected.soft.follow(cycle, &constraints);
+            selected.soft.clone()
         });
-        Ok(PreScore::Score(Box::new(Spread::new(cycle, feasible, &constraints, &keys, all_keys))))
+        let keys = self.counted.with(&pod.template, |counted| {
+            let constraints = (&constraints[..], &matched);
+            counting::follow(&mut counted.soft, cycle, constraints, (all_keys, wanted))
+        });
+        let constraints = (&constraints[..], matched);
+        let spread = Spread::new(cycle, feasible, constraints, &keys, all_keys);
+        Ok(PreScore::Score(Box::new(spread)))
     }
 }
 

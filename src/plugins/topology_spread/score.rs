@@ -6,7 +6,7 @@ use crate::framework::{
 use crate::model::HOSTNAME;
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
 
-use super::super::topology::{Decided, Keys, Sums};
+use super::super::topology::{Keys, Sums};
 use super::constraints::Constraint;
 use super::counting::Matched;
 
@@ -17,12 +17,19 @@ struct Soft {
     weight: f64,
 }
 
+/// The pods of a chunk that constraints over single nodes count.
+struct OnHosts {
+    /// The lanes with such pods.
+    lanes: u64,
+    /// The number of pods in each lane, by constraint.
+    counts: Vec<Column<i64>>,
+}
+
 /// The soft constraints of a pod.
 pub(super) struct Spread<'a> {
     cluster: &'a Cluster,
     soft: Vec<Soft>,
-    /// The constraints that count a pod, as a bit mask, by the number of the pod's labels.
-    matched: Decided<u64>,
+    matched: Matched,
     /// The constraints over single nodes. Their pods are counted when the node is scored, whether or not the constraint
     /// includes the node.
     of_hosts: u64,
@@ -41,7 +48,7 @@ impl<'a> Spread<'a> {
     pub(super) fn new(
         cycle: Cycle<'a>,
         feasible: &Feasible<'_>,
-        constraints: &[Constraint<'_>],
+        (constraints, matched): (&[Constraint<'_>], Matched),
         keys: &Keys,
         all_keys: bool,
     ) -> Spread<'a> {
@@ -55,7 +62,6 @@ impl<'a> Spread<'a> {
                 false => vec![false; sums.topology.bound() + 1],
             })
             .collect();
-        let mut matched = Matched::new(cycle.pod, constraints);
         let mut scored = 0;
         for (chunk, mut mask) in feasible.chunks() {
             for sums in sums.iter().filter(|_| all_keys) {
@@ -68,13 +74,7 @@ impl<'a> Spread<'a> {
                     seen[domain.map_or(none, |domain| domain as usize)] = true;
                 });
             }
-            if of_hosts != 0 {
-                for (number, _) in chunk.tally(cluster).by_labels() {
-                    matched.bits(cluster, number);
-                }
-            }
         }
-        let matched = matched.decided;
         let soft = constraints.iter().zip(sums).zip(&seen).map(|((constraint, sums), seen)| {
             let size = match sums.topology.is_of_hosts() {
                 true => scored,
@@ -88,22 +88,31 @@ impl<'a> Spread<'a> {
 }
 
 impl Spread<'_> {
-    /// Counts the pods in each lane for the constraints over single nodes.
-    fn on_hosts(&self, chunk: &Chunk, mask: u64) -> Vec<Column<i64>> {
-        let mut counts = vec![[0; LANES]; self.soft.len()];
+    /// Counts the pods in each lane for the constraints over single nodes. Returns `None` if there are no such pods.
+    fn on_hosts(&self, chunk: &Chunk, mask: u64) -> Option<OnHosts> {
+        let mut counted: Option<OnHosts> = None;
         if self.of_hosts != 0 {
-            for (number, in_lanes) in chunk.tally(self.cluster).by_labels() {
-                let bits = self.matched.known(number).copied().unwrap_or(0) & self.of_hosts;
-                for held in in_lanes.iter().filter(|held| bits != 0 && mask >> held.lane & 1 == 1) {
-                    let (lane, living) = (usize::from(held.lane), i64::from(held.living));
-                    lanes(bits).for_each(|at| counts[at][lane] += living);
+            self.matched.each(self.cluster, chunk, |bits, lane, living| {
+                let bits = bits & self.of_hosts;
+                if bits != 0 && mask >> lane & 1 == 1 {
+                    let counted = counted.get_or_insert_with(|| OnHosts {
+                        lanes: 0,
+                        counts: vec![[0; LANES]; self.soft.len()],
+                    });
+                    counted.lanes |= 1 << lane;
+                    lanes(bits).for_each(|at| counted.counts[at][lane] += living);
                 }
-            }
+            });
         }
-        counts
+        counted
     }
 
-    fn lane(&self, chunk: &Chunk, lane: usize, on_hosts: &[Column<i64>]) -> i64 {
+    /// Returns the lanes whose nodes have the keys of the constraints over single nodes.
+    fn having(&self, chunk: &Chunk, mask: u64) -> u64 {
+        lanes(self.of_hosts).fold(mask, |mask, at| self.soft[at].sums.topology.having(chunk, mask))
+    }
+
+    fn lane(&self, chunk: &Chunk, lane: usize, on_hosts: Option<&OnHosts>) -> i64 {
         let domain = |soft: &Soft| soft.sums.topology.domain_in(chunk, lane);
         if self.all_keys && self.soft.iter().any(|soft| domain(soft).is_none()) {
             return EXCLUDED;
@@ -112,7 +121,7 @@ impl Spread<'_> {
         for (at, soft) in self.soft.iter().enumerate() {
             let Some(domain) = domain(soft) else { continue };
             let count = match self.of_hosts >> at & 1 {
-                1 => on_hosts[at][lane],
+                1 => on_hosts.map_or(0, |on_hosts| on_hosts.counts[at][lane]),
                 _ => soft.sums.get(domain),
             };
             score += count as f64 * soft.weight + (soft.max_skew - 1) as f64;
@@ -127,7 +136,7 @@ const EXCLUDED: i64 = -1;
 impl Score for Spread<'_> {
     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
         let (chunk, lane) = node.place();
-        Ok(self.lane(chunk, lane, &self.on_hosts(chunk, 1 << lane)))
+        Ok(self.lane(chunk, lane, self.on_hosts(chunk, 1 << lane).as_ref()))
     }
 
     fn score_chunk(
@@ -138,19 +147,19 @@ impl Score for Spread<'_> {
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
         let on_hosts = self.on_hosts(chunk, mask);
-        if self.of_hosts == 0 {
-            each_same(chunk.label_set(), mask, |lane, all| {
-                let score = self.lane(chunk, lane, &on_hosts);
-                match all == mask {
-                    // Lanes outside of the mask may have any score.
-                    true => *scores = [score; LANES],
-                    false => lanes(all).for_each(|lane| scores[lane] = score),
-                }
-                0
-            });
-        } else {
-            lanes(mask).for_each(|lane| scores[lane] = self.lane(chunk, lane, &on_hosts));
-        }
+        let on_hosts = on_hosts.as_ref();
+        // Without pods that are counted, nodes with equal labels have equal scores, except for the hostname.
+        let alike = self.having(chunk, mask) & !on_hosts.map_or(0, |on_hosts| on_hosts.lanes);
+        each_same(chunk.label_set(), alike, |lane, all| {
+            let score = self.lane(chunk, lane, on_hosts);
+            match all == mask {
+                // Lanes outside of the mask may have any score.
+                true => *scores = [score; LANES],
+                false => lanes(all).for_each(|lane| scores[lane] = score),
+            }
+            0
+        });
+        lanes(mask & !alike).for_each(|lane| scores[lane] = self.lane(chunk, lane, on_hosts));
         Ok(())
     }
 
