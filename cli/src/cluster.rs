@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use portolan::framework::{Algorithm, Partition};
 use portolan::model::{
-    EventError, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template, Uid,
+    EventError, Name, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template, Uid,
 };
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, Writer};
@@ -23,20 +24,51 @@ use crate::text::{count, shortened};
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Godel {
     /// Gödel scheduler type of the cluster: enables assumed pods, Reservations and Movements.
-    #[arg(long = "godel", value_name = "SCHEDULER_TYPE")]
-    scheduler_type: Option<String>,
+    ///
+    /// Parts KEY=VALUE may follow, separated by commas. component=NAME is one of several schedulers: only the pods that
+    /// are dispatched to it are scheduled, and the nodes that are assigned to it come first. unit-status=true keeps a
+    /// pod group scheduled after its minimum number of members was bound.
+    #[arg(long = "godel", value_name = "SCHEDULER_TYPE[,KEY=VALUE]...", value_parser = parse_godel)]
+    of: Option<GodelConfig>,
+}
+
+/// Parses the value of `--godel`.
+fn parse_godel(text: &str) -> Result<GodelConfig, String> {
+    let quoted = |part: &str| format!("{:?}", shortened(part, 60));
+    let (scheduler_type, parts) = match text.split_once(',') {
+        Some((scheduler_type, parts)) => (scheduler_type, Some(parts)),
+        None => (text, None),
+    };
+    if scheduler_type.is_empty() || scheduler_type.contains('=') {
+        let what = format!("the first part {} is not a scheduler type", quoted(scheduler_type));
+        return Err(format!("{what}: begin with it, as in godel-scheduler,component=NAME"));
+    }
+    let mut config = GodelConfig {
+        // No later event confirms objects that are read from files.
+        reservations: Some(std::time::Duration::ZERO),
+        movements: true,
+        preemption_marks: true,
+        ..GodelConfig::new(scheduler_type)
+    };
+    for part in parts.into_iter().flat_map(|parts| parts.split(',')) {
+        match part.split_once('=') {
+            Some(("component", name)) if !name.is_empty() => config.component = Some(name.into()),
+            Some(("unit-status", value @ ("true" | "false"))) => {
+                config.unit_status = value == "true"
+            }
+            _ => {
+                let what = format!("part {} is not a setting", quoted(part));
+                return Err(format!("{what}: pass component=NAME or unit-status=true|false"));
+            }
+        }
+    }
+    Ok(config)
 }
 
 impl Godel {
     /// The engine's configuration.
     pub(crate) fn config(&self) -> Config {
-        let godel = self.scheduler_type.as_deref().map(|scheduler_type| GodelConfig {
-            // No later event confirms objects that are read from files.
-            reservations: Some(std::time::Duration::ZERO),
-            movements: true,
-            preemption_marks: true,
-            ..GodelConfig::new(scheduler_type)
-        });
+        let godel = self.of.clone();
         // The files are authoritative, and the only scheduler follows its profile, which
         // may ignore resources.
         Config { godel, commit_check: CommitPolicy::Unchecked, ..Config::default() }
@@ -44,18 +76,53 @@ impl Godel {
 
     /// Whether Gödel semantics are enabled.
     pub(crate) fn is_enabled(&self) -> bool {
-        self.scheduler_type.is_some()
+        self.of.is_some()
+    }
+
+    /// The algorithm with the partition of the component, if one is named.
+    pub(crate) fn partitioned(&self, algorithm: Algorithm) -> Algorithm {
+        match self.component() {
+            Some(name) => algorithm.with_partition(Partition::Scheduler(name.clone())),
+            None => algorithm,
+        }
+    }
+
+    /// Why the component does not schedule the pod: no dispatcher has assigned it.
+    pub(crate) fn why_not_dispatched(&self, pod: &Pod) -> Option<String> {
+        let (godel, name) = (self.of.as_ref()?, self.component()?);
+        (!pod.is_for(&godel.scheduler_type) || !pod.is_dispatched_to(name)).then(|| {
+            format!("the pod is not dispatched to {name}: omit component={name} to schedule it")
+        })
+    }
+
+    /// A note about pods that the component does not schedule.
+    pub(crate) fn not_dispatched<'p>(
+        &self,
+        pods: impl IntoIterator<Item = &'p Pod>,
+    ) -> Option<String> {
+        let mut left = pods.into_iter().filter(|pod| self.why_not_dispatched(pod).is_some());
+        let (first, name) = (left.next()?, self.component()?);
+        Some(format!(
+            "{} not dispatched to {name} (the first: {}): omit component={name} to schedule all",
+            count(1 + left.count(), "pod"),
+            first.key()
+        ))
+    }
+
+    fn component(&self) -> Option<&Name> {
+        self.of.as_ref()?.component.as_ref()
     }
 
     /// Whether the pod is assumed on a node by annotation, without a node name.
     pub(crate) fn is_assumed(&self, pod: &Pod) -> bool {
-        let scheduler_type = self.scheduler_type.as_deref();
-        scheduler_type.is_some_and(|of| pod.is_for(of)) && pod.state() == Ok(PodState::Assumed)
+        let godel = self.of.as_ref();
+        godel.is_some_and(|of| pod.is_for(&of.scheduler_type))
+            && pod.state() == Ok(PodState::Assumed)
     }
 
     /// A note if objects are ignored because `--godel` is missing.
     pub(crate) fn note(&self, objects: &Objects) -> Option<String> {
-        if self.scheduler_type.is_some() {
+        if self.is_enabled() {
             return None;
         }
         let kinds = [ObjectKind::Reservation, ObjectKind::Movement];

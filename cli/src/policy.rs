@@ -197,7 +197,10 @@ pub(crate) fn no_profile(pod: &Pod) -> String {
 const GATED: &str = "Scheduling is blocked due to non-empty scheduling gates";
 
 /// Why the pod does not enter the scheduling queue, if it does not, as its condition reports it.
-pub(crate) fn why_not_queued(framework: &Framework, pod: &Pod) -> Option<String> {
+pub(crate) fn why_not_queued(framework: &Framework, pod: &Pod, godel: &Godel) -> Option<String> {
+    if let Some(why) = godel.why_not_dispatched(pod) {
+        return Some(why);
+    }
     let status = framework.pre_enqueue(pod).err()?;
     Some(match status.plugin {
         "SchedulingGates" => GATED.to_owned(),

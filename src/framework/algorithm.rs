@@ -9,7 +9,7 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 use super::choose::Choice;
 use super::decision::{Decision, ScheduleError};
 use super::extender::ExtenderVerdicts;
-use super::godel::workflow::Admission;
+use super::godel::sub_cluster::Admission;
 use super::godel::{Partition, SubCluster};
 use super::memo::{Keep, Memo};
 use super::parallel::Threads;

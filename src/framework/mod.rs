@@ -211,7 +211,7 @@ pub use extender::{
 };
 pub use filters::Filters;
 pub(crate) use filters::{Sums, Without};
-pub use godel::{Partition, SubCluster, SubClusters, SwitchType, Workflow};
+pub use godel::{Partition, SubCluster};
 pub use handle::{Binder, BinderError, BindingFuture, Follow, Handle, Notes, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;

@@ -6,8 +6,8 @@ use crate::framework::{
     ScoredNodes, Status, each_lane, each_same, normalize_to_largest,
 };
 use crate::model::{
-    self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
-    PodSpec, PreferredSchedulingTerm,
+    self, HOSTNAME, LabelLookup, Labels, Launcher, Name, NodeSelector, NodeSelectorTerm, Operator,
+    Pod, PodSpec, PreferredSchedulingTerm,
 };
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
 
@@ -28,12 +28,14 @@ pub(super) struct Required<'a> {
     added: Option<&'a NodeSelector>,
     selector: &'a Labels,
     affinity: Option<&'a NodeSelector>,
+    launcher: Launcher,
     /// Whether all nodes with the same label set get the same verdict.
     by_set: bool,
 }
 
 struct Preferred<'a> {
     terms: Vec<&'a PreferredSchedulingTerm>,
+    launcher: Launcher,
     by_set: bool,
 }
 
@@ -76,7 +78,9 @@ impl Plugin for NodeAffinity {
         event: &ClusterEvent<'_>,
         _: &Cluster,
     ) -> Result<Hint, Status> {
-        let Some(node) = event.node() else { return Ok(Hint::Skip) };
+        let Some((old, new)) = hints::nodes::seen(pod.template.launcher, event) else {
+            return Ok(Hint::Skip);
+        };
         let required = Required::with(&pod.template, self.added.required.as_ref());
         let matches = |node: &model::Node| {
             required.as_ref().is_none_or(|required| {
@@ -84,8 +88,7 @@ impl Plugin for NodeAffinity {
                     && required.matches(&node.name, &node.labels)
             })
         };
-        let (old, new) = (node.old.as_deref(), node.new.as_deref());
-        Ok(Hint::queue_if(hints::nodes::starts_to_match(old, new, matches)))
+        Ok(Hint::queue_if(hints::nodes::starts_to_match(old.as_deref(), new.as_deref(), matches)))
     }
 
     fn is_local(&self) -> bool {
@@ -121,7 +124,7 @@ impl Plugin for NodeAffinity {
             return Ok(PreScore::Skip);
         }
         let by_set = !terms.iter().any(|term| is_own(&term.preference));
-        Ok(PreScore::Score(Box::new(Preferred { terms, by_set })))
+        Ok(PreScore::Score(Box::new(Preferred { terms, launcher: pod.template.launcher, by_set })))
     }
 }
 
@@ -175,12 +178,12 @@ impl<'a> Required<'a> {
         }
         let mut terms = affinity.into_iter().chain(added).flat_map(|affinity| &affinity.terms);
         let by_set = selector.get(HOSTNAME).is_none() && !terms.any(is_own);
-        Some(Required { added, selector, affinity, by_set })
+        Some(Required { added, selector, affinity, launcher: spec.launcher, by_set })
     }
 
     /// Returns the lanes of nodes that match.
     pub(super) fn matching(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
-        if !self.by_set {
+        if !self.by_set || !cluster.has_columns_for(self.launcher) {
             return each_lane(mask, |lane| {
                 cluster.node_in(chunk, lane).is_some_and(|node| self.filter(node).is_none())
             });
@@ -194,8 +197,9 @@ impl<'a> Required<'a> {
 
 impl Filter for Required<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        let is_added = node.node().is_some_and(|node| self.is_added(&node.name, &node.labels));
-        let matches = node.node().is_some_and(|node| self.matches(&node.name, &node.labels));
+        let node = node.node_for(self.launcher);
+        let is_added = node.is_some_and(|node| self.is_added(&node.name, &node.labels));
+        let matches = node.is_some_and(|node| self.matches(&node.name, &node.labels));
         let reason = match (is_added, matches) {
             (false, _) => ADDED,
             (true, false) => REASON,
@@ -237,7 +241,7 @@ impl Preferred<'_> {
 
 impl Score for Preferred<'_> {
     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
-        Ok(node.node().map_or(0, |node| self.weight(&node.name, &node.labels)))
+        Ok(node.node_for(self.launcher).map_or(0, |node| self.weight(&node.name, &node.labels)))
     }
 
     fn score_chunk(
@@ -247,7 +251,7 @@ impl Score for Preferred<'_> {
         mask: u64,
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
-        if self.by_set {
+        if self.by_set && cluster.has_columns_for(self.launcher) {
             each_same(chunk.label_set(), mask, |lane, all| {
                 let weight = self.weight("", cluster.label_set(chunk.label_set()[lane]));
                 lanes(all).for_each(|lane| scores[lane] = weight);
@@ -256,7 +260,7 @@ impl Score for Preferred<'_> {
             return Ok(());
         }
         for lane in lanes(mask) {
-            let node = cluster.node_in(chunk, lane).and_then(|node| node.node());
+            let node = cluster.node_in(chunk, lane).and_then(|node| node.node_for(self.launcher));
             scores[lane] = node.map_or(0, |node| self.weight(&node.name, &node.labels));
         }
         Ok(())

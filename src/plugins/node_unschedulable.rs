@@ -1,18 +1,21 @@
 //! Cordoned nodes (nodeunschedulable/node_unschedulable.go).
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
-use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
-use crate::model::{Pod, Taint, TaintEffect};
+use crate::framework::{
+    Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status, each_lane,
+};
+use crate::model::{Launcher, Pod, Taint, TaintEffect};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-/// Rejects cordoned nodes, unless the pod tolerates the taint `node.kubernetes.io/unschedulable`.
+/// Rejects cordoned nodes, unless the pod tolerates the taint `node.kubernetes.io/unschedulable`. Pods of a node manager
+/// may use a cordoned node that has an NMNode.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeUnschedulable;
 
 const NAME: &str = "NodeUnschedulable";
 const REASON: &str = "node(s) were unschedulable";
 
-struct NotCordoned;
+struct NotCordoned(Launcher);
 
 fn cordon() -> Taint {
     Taint::new(Taint::UNSCHEDULABLE, "", TaintEffect::NoSchedule)
@@ -49,29 +52,35 @@ impl Plugin for NodeUnschedulable {
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        let pod = cycle.pod;
-        let tolerations = &pod.template.tolerations;
-        if tolerations.is_empty() {
-            return Ok(PreFilter::Filter(Box::new(NotCordoned)));
+        let template = &cycle.pod.template;
+        let filter = || Ok(PreFilter::Filter(Box::new(NotCordoned(template.launcher))));
+        if template.tolerations.is_empty() {
+            return filter();
         }
         let cordon = cordon();
-        if tolerations.iter().any(|toleration| toleration.tolerates(&cordon)) {
+        if template.tolerations.iter().any(|toleration| toleration.tolerates(&cordon)) {
             Ok(PreFilter::Skip)
         } else {
-            Ok(PreFilter::Filter(Box::new(NotCordoned)))
+            filter()
         }
     }
 }
 
 impl Filter for NotCordoned {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        let (chunk, at) = node.place();
-        (chunk.unschedulable() >> at & 1 == 1)
+        (node.node_for(self.0).is_some_and(|node| node.unschedulable))
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
-    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        Ok(mask & !chunk.unschedulable())
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        let cordoned = mask & chunk.unschedulable();
+        if cordoned == 0 || cluster.has_columns_for(self.0) {
+            return Ok(mask & !cordoned);
+        }
+        let passes = |node| self.filter(node).is_none();
+        let uncordoned =
+            each_lane(cordoned, |lane| cluster.node_in(chunk, lane).is_some_and(passes));
+        Ok(mask & !cordoned | uncordoned)
     }
 
     fn only_reason(&self) -> Option<&'static str> {

@@ -3,9 +3,9 @@
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
-    ScoredNodes, Status, each_same, normalize_to_largest,
+    ScoredNodes, Status, each_lane, each_same, normalize_to_largest,
 };
-use crate::model::{Pod, PodSpec, Taint, TaintEffect, Toleration};
+use crate::model::{Launcher, Pod, PodSpec, Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
 
 /// Rejects nodes with a taint that the pod does not tolerate, and prefers nodes with fewer untolerated
@@ -20,7 +20,10 @@ const REASON: &str = "node(s) had untolerated taint(s)";
 const FEW: usize = 64;
 
 /// The tolerations of a pod.
-pub(super) struct Tolerated<'a>(&'a [Toleration]);
+pub(super) struct Tolerated<'a> {
+    tolerations: &'a [Toleration],
+    launcher: Launcher,
+}
 
 /// Returns whether a taint that repels pods is tolerated by none of these tolerations.
 fn has_untolerated(tolerations: &[Toleration], taints: &[Taint]) -> bool {
@@ -30,7 +33,11 @@ fn has_untolerated(tolerations: &[Toleration], taints: &[Taint]) -> bool {
         .any(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }
 
-struct Avoided<'a>(Vec<&'a Toleration>);
+struct Avoided<'a> {
+    /// The tolerations that may tolerate a `PreferNoSchedule` taint.
+    tolerations: Vec<&'a Toleration>,
+    launcher: Launcher,
+}
 
 impl Plugin for TaintToleration {
     fn name(&self) -> &'static str {
@@ -84,10 +91,13 @@ impl Plugin for TaintToleration {
         let (cluster, pod) = (cycle.cluster, cycle.pod);
         let prefers =
             |t: &&Toleration| t.effect.is_none_or(|effect| effect == TaintEffect::PreferNoSchedule);
-        let avoided = Avoided(pod.template.tolerations.iter().filter(prefers).collect());
+        let tolerations = pod.template.tolerations.iter().filter(prefers).collect();
+        let avoided = Avoided { tolerations, launcher: pod.template.launcher };
         // If no node has a taint to avoid, all nodes get the best score.
         let none = |taints| avoided.count(taints) == 0;
-        if cluster.taint_sets(FEW).is_some_and(|mut sets| sets.all(none)) {
+        if cluster.has_columns_for(avoided.launcher)
+            && cluster.taint_sets(FEW).is_some_and(|mut sets| sets.all(none))
+        {
             return Ok(PreScore::All(100));
         }
         Ok(PreScore::Score(Box::new(avoided)))
@@ -96,14 +106,19 @@ impl Plugin for TaintToleration {
 
 impl<'a> Tolerated<'a> {
     pub(super) fn of(spec: &'a PodSpec) -> Tolerated<'a> {
-        Tolerated(&spec.tolerations)
+        Tolerated { tolerations: &spec.tolerations, launcher: spec.launcher }
     }
 
     /// Returns the lanes of nodes whose taints are tolerated.
     pub(super) fn tolerating(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        if !cluster.has_columns_for(self.launcher) {
+            return each_lane(mask, |lane| {
+                cluster.node_in(chunk, lane).is_some_and(|node| self.filter(node).is_none())
+            });
+        }
         let rejected = each_same(chunk.taint_set(), mask & chunk.tainted(), |lane, all| {
             let taints = cluster.taint_set(chunk.taint_set()[lane]);
-            if has_untolerated(self.0, taints) { all } else { 0 }
+            if has_untolerated(self.tolerations, taints) { all } else { 0 }
         });
         mask & !rejected
     }
@@ -111,8 +126,8 @@ impl<'a> Tolerated<'a> {
 
 impl Filter for Tolerated<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        let taints = node.node().map_or(&[][..], |node| &node.taints);
-        has_untolerated(self.0, taints)
+        let taints = node.node_for(self.launcher).map_or(&[][..], |node| &node.taints);
+        has_untolerated(self.tolerations, taints)
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
@@ -145,14 +160,14 @@ impl Avoided<'_> {
         let avoided = taints
             .iter()
             .filter(|taint| taint.effect == TaintEffect::PreferNoSchedule)
-            .filter(|taint| !self.0.iter().any(|toleration| toleration.tolerates(taint)));
+            .filter(|taint| !self.tolerations.iter().any(|toleration| toleration.tolerates(taint)));
         avoided.count() as i64
     }
 }
 
 impl Score for Avoided<'_> {
     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
-        Ok(node.node().map_or(0, |node| self.count(&node.taints)))
+        Ok(node.node_for(self.launcher).map_or(0, |node| self.count(&node.taints)))
     }
 
     fn score_chunk(
@@ -163,6 +178,13 @@ impl Score for Avoided<'_> {
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
         *scores = [0; LANES];
+        if !cluster.has_columns_for(self.launcher) {
+            for lane in lanes(mask) {
+                let node = cluster.node_in(chunk, lane);
+                scores[lane] = node.map_or(Ok(0), |node| self.score(node))?;
+            }
+            return Ok(());
+        }
         each_same(chunk.taint_set(), mask & chunk.tainted(), |lane, all| {
             let avoided = self.count(cluster.taint_set(chunk.taint_set()[lane]));
             lanes(all).for_each(|lane| scores[lane] = avoided);

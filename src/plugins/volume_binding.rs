@@ -9,8 +9,8 @@ use crate::framework::{
     PreFlight, Reads, Status, VolumeBinder,
 };
 use crate::model::{
-    ClaimReference, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass,
-    VolumeBindingMode,
+    ClaimReference, Launcher, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    StorageClass, VolumeBindingMode,
 };
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -62,6 +62,7 @@ struct Claims<'a> {
     /// Claims to be bound when the pod is placed, in ascending order of their requests, each with its class and the
     /// class's volumes.
     open: Vec<Open<'a>>,
+    launcher: Launcher,
 }
 
 struct Open<'a> {
@@ -113,7 +114,8 @@ impl Plugin for VolumeBinding {
         if claims.open.is_empty() {
             return Ok(());
         }
-        let Some(info) = cycle.cluster.node(node).and_then(|info| info.node()) else {
+        let info = cycle.cluster.node(node).and_then(|info| info.node_for(claims.launcher));
+        let Some(info) = info else {
             return Err(Status::error(NAME, format!("node {node:?} not found")));
         };
         let Ok(plan) = claims.plan(info) else {
@@ -221,7 +223,7 @@ impl<'a> Claims<'a> {
             open.volumes = volumes.filter(|volume| volume.class == open.claim.class).collect();
             open.volumes.sort_by(|a, b| (a.capacity, &a.name).cmp(&(b.capacity, &b.name)));
         }
-        Ok(Some(Claims { cluster, bound, open }))
+        Ok(Some(Claims { cluster, bound, open, launcher: pod.template.launcher }))
     }
 }
 
@@ -355,7 +357,7 @@ impl<'a> Claims<'a> {
 
 impl Filter for Claims<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        let node = node.node()?;
+        let node = node.node_for(self.launcher)?;
         let mut reasons = Vec::new();
         let bound = self.bound.iter().flatten();
         if bound.clone().any(|volume| !is_reached(volume, &node.name, &node.labels)) {

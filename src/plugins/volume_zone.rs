@@ -1,7 +1,7 @@
 //! Zones of volumes (volumezone/volume_zone.go).
 
 use crate::framework::{Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
-use crate::model::{Node, Pod, VolumeBindingMode, VolumeSource};
+use crate::model::{Launcher, Node, Pod, VolumeBindingMode, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
@@ -23,7 +23,10 @@ const KEYS: [(&str, &str); 4] = [
 ];
 
 /// The label keys of the pod's volumes, each with the values that a node may have.
-struct Zones<'a>(Vec<(&'static str, &'static str, Vec<&'a str>)>);
+struct Zones<'a> {
+    keys: Vec<(&'static str, &'static str, Vec<&'a str>)>,
+    launcher: Launcher,
+}
 
 impl Plugin for VolumeZone {
     fn name(&self) -> &'static str {
@@ -90,7 +93,10 @@ impl Plugin for VolumeZone {
         }
         match zones.is_empty() {
             true => Ok(PreFilter::Skip),
-            false => Ok(PreFilter::Filter(Box::new(Zones(zones)))),
+            false => Ok(PreFilter::Filter(Box::new(Zones {
+                keys: zones,
+                launcher: pod.template.launcher,
+            }))),
         }
     }
 }
@@ -99,7 +105,7 @@ impl Zones<'_> {
     fn has(&self, node: &Node) -> bool {
         // A node without any zone label matches every zone.
         KEYS.iter().all(|(key, _)| node.labels.get(key).is_none())
-            || self.0.iter().all(|(key, newer, values)| {
+            || self.keys.iter().all(|(key, newer, values)| {
                 let value = node.labels.get(key).or_else(|| node.labels.get(newer));
                 value.is_some_and(|value| values.contains(&value))
             })
@@ -108,7 +114,7 @@ impl Zones<'_> {
 
 impl Filter for Zones<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        let has = node.node().is_some_and(|node| self.has(node));
+        let has = node.node_for(self.launcher).is_some_and(|node| self.has(node));
         (!has).then(|| never(NAME, REASON))
     }
 

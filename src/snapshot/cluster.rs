@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::freeing::{Begin, End};
 use crate::model::{
-    Generation, LabelSelector, Labels, Name, Node, Pod, PodGroupState, Taint, Template, Uid,
-    ZoneKey, hash_of, key_hash, pod_name_hash,
+    Generation, LabelSelector, Labels, Launcher, Name, Node, Pod, PodGroupState, Taint, Template,
+    Uid, ZoneKey, hash_of, key_hash, pod_name_hash,
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
@@ -612,6 +612,12 @@ impl Cluster {
     /// Returns the hostnames of the nodes. O(1), or O(nodes) after a node was added, removed or renamed.
     pub(crate) fn hosts(&self) -> &Arc<Hosts> {
         self.rest.hosts.get(self)
+    }
+
+    /// Returns whether the columns of the chunks hold what pods of this launcher see of the nodes
+    /// ([`NodeInfo::node_for`]). They hold what pods of the kubelet see.
+    pub(crate) fn has_columns_for(&self, launcher: Launcher) -> bool {
+        launcher != Launcher::NodeManager || self.objects().nm_nodes.is_empty()
     }
 
     /// Returns the label sets that nodes share, with their numbers in the columns.

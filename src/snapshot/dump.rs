@@ -34,7 +34,7 @@ pub struct Dump {
     /// Reservations, current and past, keyed as `placeholder namespace/pod node`, each with the pod that took it and
     /// whether a Reservation object confirms it.
     pub reservations: BTreeMap<String, (Option<Uid>, bool)>,
-    /// The reservations that are available, by placeholder.
+    /// The reservations that are available, by `namespace/placeholder`.
     pub available_places: BTreeMap<String, Vec<String>>,
     /// Suggestions of Movements, keyed as `movement kind/namespace/name/uid node`: the desired number of pods, the pods
     /// reported as moved, and the placed pods that follow.
@@ -239,20 +239,20 @@ impl Reservations {
         let key = |place: &ReservedPlace| {
             format!("{} {} {}", place.placeholder, place.pod.key(), place.node())
         };
-        let mut placeholders = BTreeSet::new();
+        let mut takers = BTreeSet::new();
         for place in self.iter() {
             let (namespace, name) = (place.pod.namespace(), &place.pod.name);
             if let Some(place) = self.get(&place.placeholder, (namespace, name), place.node()) {
                 dump.reservations.insert(key(place), (place.matched.clone(), place.confirmed));
             }
-            placeholders.insert(&*place.placeholder);
+            takers.insert(place.takers());
         }
-        for placeholder in placeholders {
+        for (namespace, placeholder) in takers {
             let mut available: Vec<String> =
-                self.available(placeholder).map(|place| key(place)).collect();
+                self.available(namespace, placeholder).map(|place| key(place)).collect();
             available.sort();
             if !available.is_empty() {
-                dump.available_places.insert(placeholder.to_owned(), available);
+                dump.available_places.insert(format!("{namespace}/{placeholder}"), available);
             }
         }
     }

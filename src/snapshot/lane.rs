@@ -260,15 +260,21 @@ pub(crate) struct Parts {
     pub(crate) node: Option<Arc<Node>>,
     pub(crate) nm_node: Option<Arc<NmNode>>,
     pub(crate) custom: Option<Arc<CustomNodeResource>>,
+    /// The node as pods of a node manager see it, if it has a Node and an NMNode.
+    pub(crate) managed: Option<Arc<Node>>,
 }
 
 impl Parts {
-    /// Returns the node merged from the parts, or `None` if there is neither a Node nor an NMNode.
-    pub(crate) fn merged(&self) -> Option<Arc<Node>> {
-        match &self.nm_node {
-            Some(nm_node) => Some(Arc::new(nm_node.node(self.node.as_deref()))),
-            None => self.node.clone(),
+    /// Returns the node merged from the parts, or `None` if there is neither a Node nor an NMNode, and updates
+    /// `managed`.
+    pub(crate) fn merge(&mut self) -> Option<Arc<Node>> {
+        self.managed = None;
+        let Some(nm_node) = &self.nm_node else { return self.node.clone() };
+        let merged = nm_node.node(self.node.as_deref());
+        if self.node.is_some() {
+            self.managed = Some(Arc::new(nm_node.managed(&merged)));
         }
+        Some(Arc::new(merged))
     }
 
     /// Returns the schedulers that the Node and the NMNode assign the node to.

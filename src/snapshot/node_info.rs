@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::{
-    Bytes, CustomNodeResource, Generation, HostPort, Name, NmNode, Node, NodeResources, NonZero,
-    Pod, PodClass, PodState, Resources, Scalars, Template, Timestamp, Uid,
+    Bytes, CustomNodeResource, Generation, HostPort, Launcher, Name, NmNode, Node, NodeResources,
+    NonZero, Pod, PodClass, PodState, Resources, Scalars, Template, Timestamp, Uid,
 };
 
 use super::chunk::{Chunk, NodeSlot, SetId};
@@ -55,6 +55,15 @@ impl<'a> NodeInfo<'a> {
     #[must_use]
     pub fn node(&self) -> Option<&'a Arc<Node>> {
         self.identity.node.as_ref()
+    }
+
+    /// Returns the node as pods of this launcher see it. Pods of a node manager see the labels and taints of the NMNode,
+    /// and no cordon; all other pods see those of the Node. If only one of the objects exists, all pods see that one,
+    /// and the plugin PodLauncher rejects the pods that require the other.
+    #[must_use]
+    pub fn node_for(&self, launcher: Launcher) -> Option<&'a Arc<Node>> {
+        let parts = self.identity.parts.as_ref().filter(|_| launcher == Launcher::NodeManager);
+        parts.and_then(|parts| parts.managed.as_ref()).or(self.node())
     }
 
     /// Returns the Node that the kubelet reports, if there is one.

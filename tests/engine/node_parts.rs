@@ -3,15 +3,19 @@
 use std::sync::Arc;
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, ClusterEvent, Framework, Hint, Partition, Plugin, QueueingHints,
+    Algorithm, AlgorithmConfig, ClusterEvent, Cycle, CycleState, Framework, Hint, Partition,
+    Plugin, QueueingHints,
 };
 use portolan::log::{Fact, Relist};
 use portolan::model::{
-    Bytes, Change, CustomNodeResource, EventError, GroupMetric, Labels, Launcher, MicroTopology,
-    MilliCpu, NmNode, NodeMetrics, NumaZone, ObjectKind, Pod, PodAffinity, PodClass, Quantity,
-    ResourceList, Taint, TaintEffect, Timestamp, Usage, node, pod,
+    self, Bytes, Change, CustomNodeResource, EventError, GroupMetric, Labels, Launcher,
+    MicroTopology, MilliCpu, NmNode, NodeMetrics, NodeSelectorTerm, NumaZone, ObjectKind, Operator,
+    Pod, PodAffinity, PodClass, PreferredSchedulingTerm, Quantity, Requirement, ResourceList,
+    Taint, TaintEffect, Timestamp, Usage, node, pod,
 };
-use portolan::plugins::{NodeResourcesFit, PodLauncher};
+use portolan::plugins::{
+    NodeAffinity, NodeResourcesFit, NodeUnschedulable, PodLauncher, TaintToleration,
+};
 use portolan::snapshot::{ChangedSince, Cluster};
 use portolan::{Config, Engine, Writer};
 
@@ -81,7 +85,6 @@ fn a_node_stays_listed_while_either_object_exists() {
     assert_eq!(writer.node_count(), 1);
 }
 
-/// Gödel uses the object of the pod's launcher.
 #[test]
 fn labels_and_taints_come_from_the_node_if_both_objects_exist() {
     let labels = |disk| Labels::new([("disk", disk)]);
@@ -268,6 +271,90 @@ fn a_launcher_requires_its_object() {
     assert!(why.contains("launcher kubelet doesn't exist on this node"), "{why}");
 }
 
+/// Schedules a pod of each launcher on a node that has a Node and an NMNode. Returns which launchers have a place.
+fn launchers_that_fit(
+    writer: &Writer,
+    plugin: impl Plugin + 'static,
+    pod: impl Fn(Launcher) -> Pod,
+) -> [bool; 2] {
+    let scheduler = &mut scheduler(plugin);
+    [Launcher::Kubelet, Launcher::NodeManager].map(|by| {
+        let (pod, state) = (pod(by), CycleState::default());
+        let cycle = Cycle::new(writer.cluster(), &pod, &state);
+        let by_nodes = scheduler.decide_by_nodes(cycle).is_ok();
+        assert_eq!(refusal(scheduler, writer.cluster(), &pod).is_none(), by_nodes, "{pod:?}");
+        by_nodes
+    })
+}
+
+#[test]
+fn pods_of_a_node_manager_see_the_labels_and_taints_of_the_nm_node() {
+    let labels = |disk| Labels::new([("disk", disk)]);
+    let taint = |key: &str| Taint::new(key, "", TaintEffect::NoSchedule);
+    let mut writer = writer();
+    let kubelet = node("n").label("disk", "kubelet").taint(taint("kubelet"));
+    writer.add_node(kubelet.unschedulable(true).build()).unwrap();
+    let by = |launcher| pod("p").launcher(launcher);
+    let selecting = |disk| move |launcher| by(launcher).node_selector(labels(disk)).build();
+    let tolerating = |key: &'static str| move |launcher| by(launcher).tolerate(key).build();
+    let affinity = NodeAffinity::default;
+    // Without an NMNode, the labels and taints are those of the Node for all pods.
+    assert_eq!(launchers_that_fit(&writer, affinity(), selecting("kubelet")), [true, true]);
+    let cordoned =
+        |writer: &Writer| launchers_that_fit(writer, NodeUnschedulable, |l| by(l).build());
+    assert_eq!(cordoned(&writer), [false, false]);
+
+    let mut nm_node = nm_node("n", 1, 1).with_labels(&labels("yarn"));
+    nm_node.taints = Box::new([taint("yarn")]);
+    writer.put_object(nm_node).unwrap();
+    for (place, key) in [([true, false], "kubelet"), ([false, true], "yarn")] {
+        assert_eq!(launchers_that_fit(&writer, affinity(), selecting(key)), place, "{key}");
+        assert_eq!(launchers_that_fit(&writer, TaintToleration, tolerating(key)), place, "{key}");
+    }
+    assert_eq!(cordoned(&writer), [false, true], "an NMNode cannot be cordoned");
+
+    writer.remove_node("n").unwrap();
+    assert_eq!(launchers_that_fit(&writer, affinity(), selecting("yarn")), [true, true]);
+    assert_eq!(cordoned(&writer), [true, true]);
+}
+
+#[test]
+fn scores_of_pods_of_a_node_manager_read_the_nm_node() {
+    let labels = |disk| Labels::new([("disk", disk)]);
+    let avoid = Taint::new("avoid", "", TaintEffect::PreferNoSchedule);
+    let mut writer = writer();
+    for (name, on_node, on_nm_node) in [("a", "ssd", "hdd"), ("b", "hdd", "ssd")] {
+        let tainted = |disk: &str| (disk == "hdd").then(|| avoid.clone());
+        let kubelet = node(name).label("disk", on_node).cpu(1_000);
+        let kubelet = tainted(on_node).into_iter().fold(kubelet, |node, taint| node.taint(taint));
+        writer.add_node(kubelet.build()).unwrap();
+        let mut nm_node = nm_node(name, 1, 1).with_labels(&labels(on_nm_node));
+        nm_node.taints = tainted(on_nm_node).into_iter().collect();
+        writer.put_object(nm_node).unwrap();
+    }
+    let ssd = NodeSelectorTerm {
+        match_expressions: Box::new([Requirement::new("disk", Operator::In, ["ssd"])]),
+        ..NodeSelectorTerm::default()
+    };
+    let prefers = model::NodeAffinity {
+        preferred: Box::new([PreferredSchedulingTerm { weight: 1, preference: ssd }]),
+        ..model::NodeAffinity::default()
+    };
+    let plugins: [fn() -> Algorithm; 2] =
+        [|| scheduler(NodeAffinity::default()), || scheduler(TaintToleration)];
+    for scheduler in plugins {
+        let chosen = [Launcher::Kubelet, Launcher::NodeManager].map(|launcher| {
+            let pod = pod("p").launcher(launcher).node_affinity(prefers.clone()).build();
+            let state = CycleState::default();
+            let cycle = Cycle::new(writer.cluster(), &pod, &state);
+            let by_nodes = scheduler().decide_by_nodes(cycle).unwrap().node;
+            assert_eq!(scheduler().schedule(writer.cluster(), &pod).unwrap().node, by_nodes);
+            by_nodes.to_string()
+        });
+        assert_eq!(chosen, ["a", "b"]);
+    }
+}
+
 #[test]
 fn a_fork_sees_and_changes_parts_of_nodes() {
     let mut writer = writer();
@@ -316,7 +403,8 @@ fn a_relist_of_parts_removes_unlisted_parts() {
 fn an_added_part_wakes_the_pods_waiting_for_it() {
     let mut writer = writer();
     let follower = writer.follow();
-    writer.put_object(nm_node("n", 1, 1)).unwrap();
+    let labelled = nm_node("n", 1, 1).with_labels(&Labels::new([("disk", "yarn")]));
+    writer.put_object(labelled).unwrap();
     writer.add_node(node("n").build()).unwrap();
     writer.put_object(custom("n", 500)).unwrap();
     writer.publish();
@@ -326,8 +414,12 @@ fn an_added_part_wakes_the_pods_waiting_for_it() {
             changes.push(change);
         }
     }
-    let plugins: Vec<(Box<dyn Plugin>, i64)> =
-        vec![(Box::new(PodLauncher), 0), (Box::new(NodeResourcesFit::default()), 1)];
+    let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
+        (Box::new(PodLauncher), 0),
+        (Box::new(NodeResourcesFit::default()), 1),
+        (Box::new(NodeAffinity::default()), 0),
+        (Box::new(TaintToleration), 0),
+    ];
     let framework = Framework::new(plugins).unwrap();
     let hints = QueueingHints::new(&framework);
     let wakes = |plugin: &str, pod: &Pod, change: &Change| {
@@ -346,6 +438,21 @@ fn an_added_part_wakes_the_pods_waiting_for_it() {
     assert_eq!(of_kubelet, [true, false, true, false]);
     let of_node_manager = woken("PodLauncher", &launched(Launcher::NodeManager));
     assert_eq!(of_node_manager, [false, true, false, false]);
+    let selecting = |by| {
+        let labels = Labels::new([("disk", "yarn")]);
+        let (affine, tolerant) =
+            (pod("p").launcher(by).node_selector(labels), pod("p").launcher(by));
+        [woken("NodeAffinity", &affine.build()), woken("TaintToleration", &tolerant.build())]
+    };
+    // The changes of the NMNode wake only pods of a node manager.
+    assert_eq!(
+        selecting(Launcher::Kubelet),
+        [[true, false, false, false], [true, false, true, false]]
+    );
+    assert_eq!(
+        selecting(Launcher::NodeManager),
+        [[true, true, false, false], [true, true, true, false]]
+    );
     let fits = woken("NodeResourcesFit", &best_effort("b", 400));
     assert_eq!(fits, [true, false, true, true]);
     assert!(!woken("NodeResourcesFit", &best_effort("b", 600))[3]);

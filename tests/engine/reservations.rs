@@ -48,7 +48,10 @@ fn put(writer: &mut Writer, reservation: Reservation) {
 
 fn available(cluster: &Cluster) -> Vec<String> {
     let places = cluster.reservations().unwrap();
-    places.available("web").map(|place| format!("{} {}", place.pod.key(), place.node())).collect()
+    places
+        .available("default", "web")
+        .map(|place| format!("{} {}", place.pod.key(), place.node()))
+        .collect()
 }
 
 /// Returns the requests of the node's pods, and their names.
@@ -474,6 +477,76 @@ fn reservations_are_not_available_to_other_namespaces() {
     writer.assume_pod(stranger("b", "a")).unwrap();
     assert_eq!(available(writer.cluster()).len(), 1);
     clean(&writer);
+}
+
+#[test]
+fn available_reservations_are_those_of_one_namespace() {
+    let mut writer = holding();
+    // Both have the placeholder name `web`.
+    let other = stranger("b", "a");
+    put(&mut writer, Reservation::of(&other));
+    let of = |cluster: &Cluster, namespace: &str, placeholder: &str| -> Vec<String> {
+        let places = cluster.reservations().unwrap().available(namespace, placeholder);
+        places.map(|place| place.pod.key().to_string()).collect()
+    };
+    let cluster = writer.cluster();
+    assert_eq!(of(cluster, "default", "web"), ["default/a-placeholder"]);
+    assert_eq!(of(cluster, "other", "web"), ["other/b-placeholder"]);
+    assert_eq!(of(cluster, "none", "web"), [""; 0]);
+    assert_eq!(of(cluster, "other", "w"), [""; 0]);
+    clean(&writer);
+}
+
+/// Gödel's `PodOp` skips the reservation store when it adds and removes placeholder pods. Here the reason of a removal
+/// is part of the call, and only a deletion reserves.
+#[test]
+fn only_the_deletion_of_a_pod_that_reserves_creates_a_reservation() {
+    let reserved = |cluster: &Cluster| cluster.reservations().unwrap().len();
+    let mut writer = writer();
+    writer.assume_pod(reserving("forgotten")).unwrap();
+    writer.forget_pod(&reserving("forgotten")).unwrap();
+    writer.add_pod(reserving("a")).unwrap();
+    let base = writer.cluster().fork();
+    let mut fork = base.fork();
+    fork.remove_pod(&reserving("a").uid).unwrap();
+    assert_eq!((reserved(writer.cluster()), reserved(&fork)), (0, 0));
+
+    writer.remove_pod(&reserving("a")).unwrap();
+    assert_eq!((reserved(writer.cluster()), on_node(writer.cluster())), (1, held()));
+    // The placeholder pod is in all other stores like any pod, but leaves no reservation of its own.
+    assert_eq!(writer.cluster().node("n1").unwrap().used_ports().count(), 1);
+    writer.expire(Timestamp::from_secs(0)).unwrap();
+    writer.expire(Timestamp::from_secs(61)).unwrap();
+    assert_eq!((reserved(writer.cluster()), on_node(writer.cluster())), (0, (0, vec![])));
+    clean(&writer);
+}
+
+/// Gödel asks `IsStoreEnabled` by name. Here each store is a field of the configuration, and a store that is disabled is
+/// `None`.
+#[test]
+fn a_store_exists_if_its_field_enables_it() {
+    let exist = |godel: Option<GodelConfig>| {
+        let (writer, _) = Engine::inline(Config { godel, ..Config::default() });
+        let cluster = writer.cluster();
+        [
+            cluster.reservations().is_some(),
+            cluster.movements().is_some(),
+            cluster.preemption_marks().is_some(),
+            cluster.deletion_marks().is_some(),
+        ]
+    };
+    let none = || GodelConfig::new("godel");
+    assert_eq!(exist(None), [false; 4]);
+    assert_eq!(exist(Some(none())), [false; 4]);
+    let alone = [
+        GodelConfig { reservations: Some(Duration::ZERO), ..none() },
+        GodelConfig { movements: true, ..none() },
+        GodelConfig { preemption_marks: true, ..none() },
+        GodelConfig { deletion_marks: true, ..none() },
+    ];
+    for (at, config) in alone.into_iter().enumerate() {
+        assert_eq!(exist(Some(config)), std::array::from_fn(|store| store == at));
+    }
 }
 
 #[test]

@@ -176,19 +176,19 @@ fn schedulers_and_simulations_assign_the_reservation_to_the_successor() {
     let mut what_if =
         WhatIf::new(&version, Framework::default_profile().into(), AlgorithmConfig::default());
     assert_eq!(&*what_if.schedule(&web("b").build()).unwrap().node, "n1");
-    assert_eq!(what_if.fork().reservations().unwrap().available("web").count(), 0);
+    assert_eq!(what_if.fork().reservations().unwrap().available("default", "web").count(), 0);
 
     let mut pods = Scheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();
     // The state has changed since the version of the decision, so the commit check runs.
     let placed = pods.schedule(&Arc::new(web("b").build()), Timestamp(1)).unwrap();
     assert_eq!(&**placed.node(), "n1");
     let version = engine.reader().unwrap().snapshot();
-    assert_eq!(version.reservations().unwrap().available("web").count(), 0);
+    assert_eq!(version.reservations().unwrap().available("default", "web").count(), 0);
     assert_eq!(version.node("n1").unwrap().requested().cpu.0, 700);
     // The placement is withdrawn, and the reservation is available again.
     wait(Event::ForgetPod { uid: placed.pod.uid.clone(), node: None });
     let version = engine.reader().unwrap().snapshot();
-    assert_eq!(version.reservations().unwrap().available("web").count(), 1);
+    assert_eq!(version.reservations().unwrap().available("default", "web").count(), 1);
     assert_eq!(version.audit(), vec![]);
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{Framework, PluginSet, SubCluster, Workflow};
+use portolan::framework::{Framework, PluginSet};
 use portolan::log::{Event, Fact, NoNote, Note, Relist};
 use portolan::model::{
-    Change, EventError, Labels, Namespace, Object, Pod, PodClass, Timestamp, Uid, node, pod,
+    Change, EventError, Labels, Namespace, Object, Pod, Timestamp, Uid, node, pod,
 };
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::{CommitPolicy, Config, Engine, Generation, Reader, Writer};
@@ -203,26 +203,6 @@ impl Fed {
             .add_unschedulable_if_not_present(&uid, self.fit, none, &version, self.now)
             .unwrap();
     }
-}
-
-#[test]
-fn a_queue_of_a_workflow_skips_pods_of_others() {
-    let mut fed = Fed::new();
-    let sub_cluster = SubCluster::new("region", "red");
-    let workflow = Workflow { class: PodClass::BestEffort, sub_cluster };
-    fed.queue = queue().with_workflow(workflow);
-    let in_region = |name: &str, class: PodClass, region: &str| {
-        let selector = Labels::new([("region", region)]);
-        pod(name).node_selector(selector).spec(|spec| spec.class = class).build()
-    };
-    let mut place = |class, region| {
-        fed.writer.put_pending(in_region("a", class, region)).unwrap();
-        fed.feed();
-        fed.queue.place(&uid("a"))
-    };
-    assert_eq!(place(PodClass::BestEffort, "blue"), None);
-    assert_eq!(place(PodClass::BestEffort, "red"), Some(Place::Active));
-    assert_eq!(place(PodClass::Guaranteed, "red"), None, "the pod belongs to another workflow");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use portolan::model::{Name, Pod};
 use portolan::scheduler::Profiles;
 
 use super::Arguments;
+use crate::cluster::Godel;
 use crate::error::Failure;
 use crate::policy;
 
@@ -41,6 +42,7 @@ pub(super) enum Cause {
 pub(super) struct Schedulers {
     profiles: Profiles<Arc<Framework>>,
     handle: Handle,
+    godel: Godel,
     pub(super) notes: Vec<String>,
 }
 
@@ -53,7 +55,8 @@ impl Schedulers {
             let name = if is_for_all { String::new() } else { profile.scheduler_name };
             (Name::from(name), Arc::new(profile.framework))
         });
-        Ok(Schedulers { profiles: Profiles::by_name(profiles), handle, notes: policies.notes })
+        let (profiles, godel) = (Profiles::by_name(profiles), arguments.godel.clone());
+        Ok(Schedulers { profiles, handle, godel, notes: policies.notes })
     }
 
     /// Records the groups and the nominations of the pods without a node.
@@ -86,7 +89,7 @@ impl Schedulers {
         let Some(framework) = self.profiles.get(pod) else {
             return not_tried(Cause::NotTried, policy::no_profile(pod));
         };
-        if let Some(message) = policy::why_not_queued(framework, pod) {
+        if let Some(message) = policy::why_not_queued(framework, pod, &self.godel) {
             return not_tried(Cause::NotTried, message);
         }
         let claims = &pod.template.resource_claims;

@@ -234,15 +234,14 @@ impl Schedulers {
         let profiles = if names.len() == 1 { "profile" } else { "profiles" };
         let run = format!("{file}, {profiles} {}, seed {}", names.join(", "), settings.seed);
         let is_for_all = names.len() == 1;
+        let pods = || workload.arrivals.iter().map(|arrival| &arrival.pod);
+        notes.extend(source.godel.not_dispatched(pods()));
         let warning = match is_for_all {
             true => {
                 notes.extend(workload.foreign(names[0]));
                 None
             }
-            false => {
-                let pods = workload.arrivals.iter().map(|arrival| &arrival.pod);
-                policy::unscheduled(pods, &names).map(|what| format!("{file}: {what}"))
-            }
+            false => policy::unscheduled(pods(), &names).map(|what| format!("{file}: {what}")),
         };
         let each = policies.profiles.into_iter().map(|profile| {
             let percentage_of_nodes = match source.percentage_of_nodes {
@@ -253,7 +252,8 @@ impl Schedulers {
             let framework = metrics::record(profile.framework, settings.metrics, &name);
             let config = AlgorithmConfig { percentage_of_nodes, seed: settings.seed };
             let name = if is_for_all { Name::default() } else { name.into() };
-            (name, Algorithm::new(framework, config, pool.clone()))
+            let algorithm = Algorithm::new(framework, config, pool.clone());
+            (name, source.godel.partitioned(algorithm))
         });
         // Without the check, thousands of attempts would fail again.
         let queue = QueueConfig { checks_left_nodes: true, ..policies.queue };

@@ -10,7 +10,7 @@ use portolan::model::{Name, Pod, Template, Timestamp, Uid};
 use portolan::scheduler::Profiles;
 use portolan::{Cluster, Engine};
 
-use crate::cluster;
+use crate::cluster::{self, Godel};
 use crate::creation::Creation;
 use crate::error::Failure;
 use crate::policy;
@@ -26,6 +26,7 @@ pub(super) struct Record {
     pub(super) profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>,
     pub(super) replacements: Replacements,
     pub(super) creation: Creation,
+    godel: Godel,
     /// The jobs that have failed because of pods that ended.
     pub(super) failed_jobs: Vec<(Name, Name)>,
     pods: Vec<History>,
@@ -86,11 +87,13 @@ impl Record {
         profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>,
         replacements: Replacements,
         creation: Creation,
+        godel: &Godel,
     ) -> Record {
         Record {
             profiles,
             replacements,
             creation,
+            godel: godel.clone(),
             failed_jobs: Vec::new(),
             pods: Vec::new(),
             by_uid: HashMap::new(),
@@ -299,7 +302,7 @@ impl Record {
         let Some((framework, _)) = self.profiles.get(pod) else {
             return policy::no_profile(pod);
         };
-        let why = policy::why_not_queued(framework, pod);
+        let why = policy::why_not_queued(framework, pod, &self.godel);
         why.unwrap_or_else(|| "the pod waits for its group".to_owned())
     }
 }

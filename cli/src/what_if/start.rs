@@ -82,7 +82,8 @@ impl Start {
         });
         let profiles: Vec<(Name, Arc<Framework>, AlgorithmConfig)> = each.collect();
         let schedulers = profiles.iter().map(|(name, framework, config)| {
-            (name.clone(), Algorithm::new(framework.clone(), config.clone(), None))
+            let algorithm = Algorithm::new(framework.clone(), config.clone(), None);
+            (name.clone(), arguments.godel.partitioned(algorithm))
         });
         let simulation = stage.with_schedulers(schedulers.collect(), policies.queue)?;
         let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
@@ -90,7 +91,7 @@ impl Start {
         };
         let (replacements, creation) = controllers(&cluster);
         let profiles_by_name = Profiles::by_name(profiles.iter().map(named));
-        let record = Record::new(profiles_by_name, replacements, creation);
+        let record = Record::new(profiles_by_name, replacements, creation, &arguments.godel);
         let notes = policies.notes;
         Ok(Start { simulation, record, pending, terminating, notes, profiles: names })
     }

@@ -267,3 +267,100 @@ spec: { containers: [{ name: c, image: i, resources: { requests: { cpu: 250m } }
     let replay: Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!((&replay["pods"], &replay["placed"]), (&1.into(), &1.into()));
 }
+
+/// Two nodes of different schedulers, and a pod that is dispatched to each.
+const SHARED: &str = r#"apiVersion: v1
+kind: Node
+metadata: { name: ours, annotations: { godel.bytedance.com/scheduler-name: s-1 } }
+status: { allocatable: { cpu: "2", memory: 1Gi, pods: "10" } }
+---
+apiVersion: v1
+kind: Node
+metadata: { name: theirs, annotations: { godel.bytedance.com/scheduler-name: s-2 } }
+status: { allocatable: { cpu: "8", memory: 8Gi, pods: "10" } }
+"#;
+
+fn dispatched(name: &str, scheduler: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Pod\nmetadata: {{ name: {name}, namespace: d, uid: {name}, annotations: {{ \
+         godel.bytedance.com/pod-state: dispatched, godel.bytedance.com/selected-scheduler: {scheduler} }} }}\n\
+         spec: {{ schedulerName: godel-scheduler, containers: [{{ name: c, image: i, resources: \
+         {{ requests: {{ cpu: \"1\" }} }} }}] }}\n"
+    )
+}
+
+#[test]
+fn a_component_schedules_its_pods_on_its_nodes_first() {
+    let pods = dispatched("a", "s-1") + &dispatched("b", "s-2");
+    let all = format!("{SHARED}{pods}");
+    let (nodes, pods) = (SHARED.as_bytes(), pods.as_bytes());
+    let [nodes, pods, all] = [("nodes", nodes), ("pods", pods), ("all", all.as_bytes())]
+        .map(|(name, text)| file("component", &format!("{name}.yaml"), text));
+    let placed = |godel: &str| {
+        let arguments = ["what-if", "--cluster", &nodes, "--pods", &pods, "--output", "json"];
+        let run = portolan(&[&arguments[..], &["--godel", godel]].concat());
+        let answer: Value = serde_json::from_str(&run.out).expect(&run.err);
+        let of = |list: &str| answer[list].as_array().unwrap().clone();
+        let on = |pod: &Value| format!("{} {}", pod["pod"], pod["to"]).replace('"', "");
+        (of("placed").iter().map(on).collect::<Vec<_>>(), of("unplaced"))
+    };
+    // The node of the other scheduler is emptier and gets the higher score.
+    let (every, left) = placed("godel-scheduler");
+    assert_eq!((every, left.len()), (vec!["d/a theirs".to_owned(), "d/b theirs".to_owned()], 0));
+    let (own, left) = placed("godel-scheduler,component=s-1");
+    assert_eq!((own, left.len()), (vec!["d/a ours".to_owned()], 1));
+    let why = "the pod is not dispatched to s-1: omit component=s-1 to schedule it";
+    assert!(left[0].to_string().contains(why), "{left:?}");
+
+    let godel = "godel-scheduler,component=s-1";
+    let run = portolan(&["explain", "--cluster", &all, "--godel", godel, "--pod", "d/b"]);
+    assert!(run.out.contains(why), "{}{}", run.out, run.err);
+    let run = portolan(&[
+        "replay", "--nodes", &nodes, "--pods", &pods, "--godel", godel, "--output", "json",
+    ]);
+    let replay: Value = serde_json::from_str(&run.out).expect(&run.err);
+    assert_eq!((&replay["pods"], &replay["placed"]), (&2.into(), &1.into()));
+    let says = "1 pod not dispatched to s-1 (the first: d/b): omit component=s-1 to schedule all";
+    assert!(replay["notes"].to_string().contains(says), "{replay}");
+}
+
+#[test]
+fn a_group_with_a_unit_status_stays_scheduled() {
+    let pod = |name: &str, created: u32, deleted: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{ name: {name}, namespace: d, uid: {name}, creationTimestamp: \
+             \"2026-01-01T00:00:{created}Z\", {deleted} annotations: {{ godel.bytedance.com/pod-group-name: g }} }}\n\
+             spec: {{ containers: [{{ name: c, image: i, resources: {{ requests: {{ cpu: \"1\" }} }} }}] }}\n"
+        )
+    };
+    let group = "---\napiVersion: scheduling.godel.kubewharf.io/v1alpha1\nkind: PodGroup\n\
+                 metadata: { name: g, namespace: d }\nspec: { minMember: 2 }\n";
+    let ends = "deletionTimestamp: \"2026-01-01T00:00:20Z\",";
+    let pods = pod("p1", 10, ends) + &pod("p2", 10, ends) + &pod("p3", 30, "");
+    let all = file("units", "all.yaml", format!("{SHARED}{group}{pods}").as_bytes());
+    let placed = |godel: &str| {
+        let arguments = ["replay", "--nodes", &all, "--pods", &all, "--mode", "timed"];
+        let run = portolan(&[&arguments[..], &["--output", "json", "--godel", godel]].concat());
+        let replay: Value = serde_json::from_str(&run.out).expect(&run.err);
+        replay["placed"].as_u64().unwrap()
+    };
+    assert_eq!(placed("godel-scheduler,unit-status=false"), 2, "the last pod waits for another");
+    assert_eq!(placed("godel-scheduler,unit-status=true"), 3);
+}
+
+#[test]
+fn an_invalid_part_of_the_godel_option_is_refused_with_the_way_out() {
+    let settings = "pass component=NAME or unit-status=true|false";
+    for (value, part, way_out) in [
+        ("", "the first part \"\" is not a scheduler type", "begin with it"),
+        ("component=s-1", "the first part \"component=s-1\" is not a scheduler type", "begin"),
+        ("godel,component=", "part \"component=\" is not a setting", settings),
+        ("godel,component=a,unit-status=yes", "part \"unit-status=yes\"", settings),
+        ("godel,other=1", "part \"other=1\" is not a setting", settings),
+        ("godel,", "part \"\" is not a setting", settings),
+    ] {
+        let run = portolan(&["dump", "--cluster", "none.yaml", "--godel", value]);
+        assert_eq!(run.code, 2, "{value}");
+        assert!(run.err.contains(part) && run.err.contains(way_out), "{value}: {}", run.err);
+    }
+}

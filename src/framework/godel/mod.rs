@@ -1,8 +1,8 @@
-//! Gödel's parts of the scheduling cycle: preferred nodes, partitions of the nodes, and scheduling workflows.
+//! Gödel's parts of the scheduling cycle: preferred nodes, partitions of the nodes, and sub-clusters.
 
 mod partition;
 pub(super) mod preferred;
-pub(super) mod workflow;
+pub(super) mod sub_cluster;
 
 pub use partition::Partition;
-pub use workflow::{SubCluster, SubClusters, SwitchType, Workflow};
+pub use sub_cluster::SubCluster;

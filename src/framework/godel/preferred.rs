@@ -7,10 +7,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use crate::model::{Name, Pod, Template};
-use crate::snapshot::{Cluster, NodeInfo, ReservedPlace};
+use crate::snapshot::{Cluster, NodeInfo};
 
 use crate::framework::filters::Filters;
 use crate::framework::{Cycle, Decision, Framework, Preferred, Status};
@@ -72,8 +71,7 @@ fn reserved(
     let places = cycle.cluster.reservations().filter(|_| cycle.pod.group().is_none());
     let placeholder = cycle.pod.template.reservation_placeholder();
     let (Some(places), Some(placeholder)) = (places, placeholder) else { return Ok(None) };
-    let own = |place: &&Arc<ReservedPlace>| place.pod.namespace() == cycle.pod.namespace();
-    for place in places.available(placeholder).filter(own).take(MAX_TRIED) {
+    for place in places.available(cycle.pod.namespace(), placeholder).take(MAX_TRIED) {
         if !cycle.cluster.node(place.node()).is_some_and(|node| is_within(&node)) {
             continue;
         }

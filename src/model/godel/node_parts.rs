@@ -90,7 +90,8 @@ impl NmNode {
     /// Returns the node that scheduling reads, made from this object alone or merged with the Node of the same name
     /// (Gödel: framework/api `getAllocatableResources`).
     ///
-    /// If both exist, everything except the allocatable resources is taken from the Node. For a resource that the Node
+    /// If both exist, everything except the allocatable resources is taken from the Node; pods of a node manager see
+    /// the labels and taints of the NMNode ([`NodeInfo::node_for`](crate::snapshot::NodeInfo::node_for)). For a resource that the Node
     /// has, the amount that the node manager keeps for itself (its capacity minus its allocatable amount, if it reports
     /// both) is subtracted, but the result is never negative. A resource that the Node lacks is taken from the node
     /// manager. An amount of 0 for the Node's cpu, memory, ephemeral storage or pods counts as lacking. O(resources).
@@ -133,6 +134,18 @@ impl NmNode {
         }
         merged.allocatable.scalars = crate::model::Scalars::new(scalars);
         merged
+    }
+
+    /// Returns the merged node as pods of the node manager see it: with the labels, zone and taints of this object, and
+    /// never cordoned.
+    pub(crate) fn managed(&self, merged: &Node) -> Node {
+        Node {
+            labels: self.labels.clone(),
+            zone: self.zone.clone(),
+            taints: self.taints.clone(),
+            unschedulable: false,
+            ..merged.clone()
+        }
     }
 
     /// Returns the name of a resource with a negative amount, or `None` if there is none.

@@ -18,6 +18,11 @@ use crate::model::Pod;
 
 const NODE: &[EventResource] = &[EventResource::Node];
 
+/// Pods of a node manager see the labels and taints of NMNodes.
+const NM_NODE: &[EventResource] = &[EventResource::NmNode];
+
+const ADD_OR_UPDATE: Actions = any(&[Actions::ADD, Actions::UPDATE]);
+
 const fn on(resources: &'static [EventResource], actions: Actions) -> Interest {
     Interest { resources, actions }
 }

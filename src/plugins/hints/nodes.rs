@@ -1,10 +1,35 @@
 //! Plugins whose verdicts depend only on the node (cordons, taints, affinity, ports, features), and scheduling gates.
 
-use crate::model::{HostPort, Launcher, Node, Pod, Taint, Toleration};
+use std::sync::Arc;
 
-use super::{Actions, ClusterEvent, EventResource, Hint, Interest, NODE, any, gone, itself, on};
+use crate::model::{HostPort, Launcher, Node, Object, Pod, Taint, Toleration};
+
+use super::{
+    ADD_OR_UPDATE, Actions, ClusterEvent, EventResource, Hint, Interest, NM_NODE, NODE, any, gone,
+    itself, on,
+};
 
 const POD: &[EventResource] = EventResource::PODS;
+
+/// Returns the node before and after an event as pods of the launcher see it, or `None` if the event concerns no node.
+/// Pods of a node manager also see the NMNode.
+pub(in crate::plugins) fn seen(
+    launcher: Launcher,
+    event: &ClusterEvent<'_>,
+) -> Option<(Option<Arc<Node>>, Option<Arc<Node>>)> {
+    if let Some(node) = event.node() {
+        return Some((node.old.clone(), node.new.clone()));
+    }
+    if launcher != Launcher::NodeManager || event.resource != EventResource::NmNode {
+        return None;
+    }
+    let node = |object: Option<&Object>| match object {
+        Some(Object::NmNode(nm_node)) => Some(Arc::new(nm_node.node(None))),
+        _ => None,
+    };
+    let (old, new) = event.object();
+    Some((node(old), node(new)))
+}
 
 /// SchedulingGates: the pod's own gates were removed.
 pub(in crate::plugins) const GATES: &[Interest] =
@@ -20,18 +45,19 @@ pub(in crate::plugins) const NODE_NAME: &[Interest] = &[on(NODE, Actions::ADD)];
 /// NodeUnschedulable and TaintToleration: changes of nodes and their taints, and of the pod's tolerations.
 pub(in crate::plugins) const TAINTS: &[Interest] = &[
     on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_TAINT])),
+    on(NM_NODE, ADD_OR_UPDATE),
     on(POD, Actions::UPDATE_POD_TOLERATION),
 ];
 
 /// NodeUnschedulable: queues the pod if a node is schedulable now and was not before, or if the pod now tolerates the
 /// taint.
 pub(in crate::plugins) fn uncordoned(pod: &Pod, event: &ClusterEvent<'_>, cordon: &Taint) -> Hint {
-    let Some(node) = event.node() else {
+    let Some((old, new)) = seen(pod.template.launcher, event) else {
         let tolerates = |new: &Pod| new.template.tolerations.iter().any(|t| t.tolerates(cordon));
         return Hint::queue_if(itself(pod, event).is_some_and(tolerates));
     };
     let is_schedulable = |node: &Node| !node.unschedulable;
-    Hint::queue_if(starts_to_match(node.old.as_deref(), node.new.as_deref(), is_schedulable))
+    Hint::queue_if(starts_to_match(old.as_deref(), new.as_deref(), is_schedulable))
 }
 
 /// TaintToleration: queues the pod if it tolerates a node's taints now and did not before, or if its own tolerations
@@ -41,12 +67,12 @@ pub(in crate::plugins) fn tolerated(
     event: &ClusterEvent<'_>,
     has_untolerated: impl Fn(&[Toleration], &[Taint]) -> bool,
 ) -> Hint {
-    let Some(node) = event.node() else {
+    let Some((old, new)) = seen(pod.template.launcher, event) else {
         return Hint::queue_if(itself(pod, event).is_some());
     };
     let tolerations = &pod.template.tolerations;
     let tolerated = |node: &Node| !has_untolerated(tolerations, &node.taints);
-    Hint::queue_if(starts_to_match(node.old.as_deref(), node.new.as_deref(), tolerated))
+    Hint::queue_if(starts_to_match(old.as_deref(), new.as_deref(), tolerated))
 }
 
 /// PodLauncher: Nodes and NMNodes that are added.
@@ -72,7 +98,7 @@ pub(in crate::plugins) const LOADS: &[Interest] = &[
 
 /// NodeAffinity: nodes and their labels.
 pub(in crate::plugins) const LABELS: &[Interest] =
-    &[on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_LABEL]))];
+    &[on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_LABEL])), on(NM_NODE, ADD_OR_UPDATE)];
 
 /// NodeDeclaredFeatures: nodes and their features, and changes of the pod, which may require fewer.
 pub(in crate::plugins) const FEATURES: &[Interest] = &[

@@ -1,12 +1,16 @@
 //! The volume plugins: claims, volumes, classes and the capabilities of drivers.
 
 use crate::model::{
-    CsiNode, LabelLookup, Object, PersistentVolume, PersistentVolumeClaim, Pod, VolumeBindingMode,
-    VolumeSource,
+    CsiNode, LabelLookup, Object, ObjectKind, PersistentVolume, PersistentVolumeClaim, Pod,
+    VolumeBindingMode, VolumeSource,
 };
 
 use super::super::volumes::uses;
-use super::{Actions, ClusterEvent, EventResource, Hint, Interest, NODE, any, gone, on};
+use super::nodes::seen;
+use super::{
+    ADD_OR_UPDATE, Actions, ClusterEvent, EventResource, Hint, Interest, NM_NODE, NODE, any, gone,
+    on,
+};
 
 const POD: &[EventResource] = EventResource::PODS;
 const CLAIM: &[EventResource] = &[EventResource::PersistentVolumeClaim];
@@ -16,7 +20,6 @@ const CSI_NODE: &[EventResource] = &[EventResource::CsiNode];
 const DRIVER: &[EventResource] = &[EventResource::CsiDriver];
 const CAPACITY: &[EventResource] = &[EventResource::CsiStorageCapacity];
 const ATTACHMENT: &[EventResource] = &[EventResource::VolumeAttachment];
-const ADD_OR_UPDATE: Actions = any(&[Actions::ADD, Actions::UPDATE]);
 
 /// Returns whether the pod uses this claim, including claims of generic ephemeral volumes.
 fn uses_claim(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
@@ -98,6 +101,7 @@ pub(in crate::plugins) const BINDING: &[Interest] = &[
     on(CLAIM, ADD_OR_UPDATE),
     on(VOLUME, ADD_OR_UPDATE),
     on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_LABEL])),
+    on(NM_NODE, ADD_OR_UPDATE),
     on(CSI_NODE, ADD_OR_UPDATE),
     on(DRIVER, Actions::UPDATE),
     on(CAPACITY, ADD_OR_UPDATE),
@@ -105,7 +109,7 @@ pub(in crate::plugins) const BINDING: &[Interest] = &[
 
 /// Queues the pod if its claim changed, or if a volume or the capacity to provision one may be available.
 pub(in crate::plugins) fn binding(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
-    if event.node().is_some() {
+    if seen(pod.template.launcher, event).is_some() {
         return Hint::Queue;
     }
     Hint::queue_if(match event.object() {
@@ -121,7 +125,7 @@ pub(in crate::plugins) fn binding(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
         (Some(Object::CsiStorageCapacity(old)), Some(Object::CsiStorageCapacity(new))) => {
             new.largest > old.largest
         }
-        (None, Some(_)) => true,
+        (None, Some(object)) => object.kind() != ObjectKind::NmNode,
         _ => false,
     })
 }
@@ -130,6 +134,7 @@ pub(in crate::plugins) fn binding(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
 pub(in crate::plugins) const ZONE: &[Interest] = &[
     on(CLASS, Actions::ADD),
     on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_LABEL])),
+    on(NM_NODE, ADD_OR_UPDATE),
     on(CLAIM, ADD_OR_UPDATE),
     on(VOLUME, ADD_OR_UPDATE),
 ];
@@ -137,7 +142,7 @@ pub(in crate::plugins) const ZONE: &[Interest] = &[
 /// Queues the pod if its claim changed, if a volume was added or changed its zones, or if a class was added whose
 /// volumes have no zone yet.
 pub(in crate::plugins) fn zone(pod: &Pod, event: &ClusterEvent<'_>, keys: &[&str]) -> Hint {
-    if event.node().is_some() {
+    if seen(pod.template.launcher, event).is_some() {
         return Hint::Queue;
     }
     let zones = |volume: &PersistentVolume| -> Vec<Option<String>> {

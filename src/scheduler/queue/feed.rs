@@ -17,7 +17,7 @@ impl SchedulingQueue {
     ///
     /// # Errors
     ///
-    /// The pod is refused. A pod of another scheduler, workflow or scheduler instance is ignored.
+    /// The pod is refused. A pod of another scheduler or scheduler instance is ignored.
     pub fn take(
         &mut self,
         note: &Note,
@@ -87,11 +87,7 @@ impl SchedulingQueue {
     ) -> Result<(), QueueError> {
         let old = self.get(&pod.uid).map(|queued| queued.pod.clone());
         match self.add(Pod::clone(pod), note.generation, cluster, now) {
-            Err(
-                QueueError::OtherScheduler { .. }
-                | QueueError::OtherWorkflow { .. }
-                | QueueError::NotDispatched { .. },
-            ) => {
+            Err(QueueError::OtherScheduler { .. } | QueueError::NotDispatched { .. }) => {
                 self.take_not_pending(&pod.uid);
                 return Ok(());
             }

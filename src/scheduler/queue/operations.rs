@@ -19,7 +19,7 @@ impl SchedulingQueue {
     ///
     /// # Errors
     ///
-    /// The pod has no uid, or belongs to another scheduler, workflow or scheduler instance.
+    /// The pod has no uid, or belongs to another scheduler or scheduler instance.
     pub fn add(
         &mut self,
         pod: Pod,
@@ -36,7 +36,7 @@ impl SchedulingQueue {
     ///
     /// # Errors
     ///
-    /// The pod has no uid, or belongs to another scheduler, workflow or scheduler instance.
+    /// The pod has no uid, or belongs to another scheduler or scheduler instance.
     pub fn update(
         &mut self,
         pod: Pod,
@@ -62,9 +62,6 @@ impl SchedulingQueue {
             let scheduler = pod.template.scheduler_name.clone().unwrap_or_default();
             return Err(QueueError::OtherScheduler { uid: pod.uid, scheduler });
         };
-        if self.is_elsewhere(&pod) {
-            return Err(QueueError::OtherWorkflow { uid: pod.uid });
-        }
         if let Some(component) = self.not_dispatched(&pod, cluster).cloned() {
             return Err(QueueError::NotDispatched { uid: pod.uid, component });
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::framework::{Framework, Plugin, PluginSet, Point, QueueingHints, Workflow};
+use crate::framework::{Framework, Plugin, PluginSet, Point, QueueingHints};
 use crate::model::{Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
@@ -35,12 +35,6 @@ pub enum QueueError {
         uid: Uid,
         /// The scheduler that the pod names.
         scheduler: Name,
-    },
-    /// The pod belongs to another workflow.
-    #[error("pod {uid} has a class or a sub-cluster that this queue does not serve")]
-    OtherWorkflow {
-        /// The pod.
-        uid: Uid,
     },
     /// The dispatcher has not assigned the pod to this scheduler instance.
     #[error(
@@ -122,7 +116,6 @@ pub struct SchedulingQueue {
     /// Whether any profile schedules the pods of a group together.
     pub(super) has_groups: bool,
     pub(super) groups: Groups,
-    workflow: Option<Workflow>,
     /// The pods of other shards, if pods are shared by shards.
     pub(super) parked: Option<Parked>,
     /// The scheduler instance that the queue serves. If unset, the engine's configuration names it.
@@ -243,17 +236,9 @@ impl SchedulingQueue {
             keyed: true,
             incoming: Incoming::default(),
             next_leftover: None,
-            workflow: None,
             parked: None,
             component: None,
         }
-    }
-
-    /// Restricts an empty queue to the pods of a workflow.
-    #[must_use]
-    pub fn with_workflow(mut self, workflow: Workflow) -> SchedulingQueue {
-        self.workflow = Some(workflow);
-        self
     }
 
     /// Restricts an empty queue to the pods of the named scheduler instance. By default the queue serves
@@ -275,11 +260,6 @@ impl SchedulingQueue {
         let component = self.component.as_ref().or(godel?.component.as_ref())?;
         let is_for = godel.is_none_or(|godel| pod.is_for(&godel.scheduler_type));
         (!is_for || !pod.is_dispatched_to(component)).then_some(component)
-    }
-
-    /// Returns whether the pod belongs to a workflow that this queue does not serve.
-    pub(super) fn is_elsewhere(&self, pod: &Pod) -> bool {
-        self.workflow.as_ref().is_some_and(|workflow| !workflow.serves(pod))
     }
 
     /// Counts the pods in each place. O(1).

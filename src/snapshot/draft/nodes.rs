@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{EventError, HOSTNAME, Name, Node, NodeResources, Resources, hash_of};
+use crate::model::{
+    EventError, HOSTNAME, Name, Node, NodeLabels, NodeResources, Resources, hash_of,
+};
 
 use super::super::account::is_best_effort;
 use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, SetId, ZoneId, lanes};
@@ -23,6 +25,8 @@ const MERGE: u32 = 48;
 struct Differs {
     zone: bool,
     labels: bool,
+    /// The labels that only pods of a node manager see.
+    managed_labels: bool,
     hostname: bool,
     /// The labels or the taints.
     sets: bool,
@@ -41,8 +45,14 @@ impl Differs {
             };
             !info.schedulers().eq(now.into_iter().flatten())
         });
+        fn managed(parts: Option<&Parts>) -> Option<&NodeLabels> {
+            Some(&parts?.managed.as_ref()?.labels)
+        }
+        let known_parts = known.and_then(|info| info.identity().parts.as_deref());
+        let managed_labels = managed(known_parts) != managed(parts);
         let Some(old) = known.and_then(|info| info.node()) else {
             return Differs {
+                managed_labels,
                 zone: true,
                 labels: true,
                 hostname: true,
@@ -58,6 +68,7 @@ impl Differs {
         Differs {
             zone: old.zone != new.zone,
             labels,
+            managed_labels,
             hostname: labels && old.labels.get(HOSTNAME) != new.labels.get(HOSTNAME),
             sets: labels || old.taints != new.taints,
             scalars: !names(old).eq(names(new)),
@@ -99,7 +110,7 @@ impl Draft {
         if differs.hostname {
             self.rest().hosts.forget();
         }
-        if differs.labels || differs.schedulers {
+        if differs.labels || differs.managed_labels || differs.schedulers {
             self.rest().layout += 1;
         }
         // New numbers are acquired before old ones are released, so that a name in both objects keeps its number.

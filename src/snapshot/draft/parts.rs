@@ -151,7 +151,7 @@ impl Draft {
         let known = self.at(slot);
         let mut parts = known.map(|info| info.identity().parts()).unwrap_or_default();
         let changed = change(&mut parts);
-        let merged = parts.merged();
+        let merged = parts.merge();
         let kept = parts.stored();
         match (merged, slot) {
             (Some(node), slot) => self.list_node(slot, node, kept),

@@ -15,7 +15,7 @@ use super::super::table::Table;
 /// A reservation, either available or taken by a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedPlace {
-    /// The placeholder name; only pods with this name may take the reservation.
+    /// The placeholder name. Only pods with this name, in the namespace of `pod`, may take the reservation.
     pub placeholder: Name,
     /// The placeholder pod. It is on its node until another pod takes the reservation.
     pub pod: Pod,
@@ -36,6 +36,11 @@ impl ReservedPlace {
     #[must_use]
     pub fn is_available(&self) -> bool {
         self.matched.is_none()
+    }
+
+    /// Returns the namespace and the placeholder name of the pods that may take the reservation.
+    pub(crate) fn takers(&self) -> (&str, &str) {
+        (self.pod.namespace(), &self.placeholder)
     }
 
     fn has_id(&self, id: PlaceId<'_>) -> bool {
@@ -67,7 +72,7 @@ pub(crate) struct PlaceId<'a> {
 pub struct Reservations {
     places: Table<Arc<ReservedPlace>>,
     by_id: HashIndex,
-    /// The available reservations, by placeholder name.
+    /// The available reservations, by namespace and placeholder name.
     by_placeholder: HashIndex,
     /// The taken reservations, by the pod that took each.
     by_taker: HashIndex,
@@ -81,12 +86,18 @@ impl Reservations {
     /// Number of reference counts that a clone increments.
     pub(crate) const COUNTS: usize = 4;
 
-    /// Returns the reservations that pods with this placeholder name can take, oldest first.
+    /// Returns the reservations that pods of this namespace with this placeholder name can take, oldest first.
     /// O(reservations found × log n).
-    pub fn available(&self, placeholder: &str) -> impl Iterator<Item = &Arc<ReservedPlace>> {
-        let numbers = self.by_placeholder.numbers(hash_of(placeholder));
+    pub fn available(
+        &self,
+        namespace: &str,
+        placeholder: &str,
+    ) -> impl Iterator<Item = &Arc<ReservedPlace>> {
+        let numbers = self.by_placeholder.numbers(hash_of(&(namespace, placeholder)));
         let places = numbers.filter_map(|number| self.places.get(number));
-        places.filter(move |place| *place.placeholder == *placeholder)
+        places.filter(move |place| {
+            **place.pod.namespace() == *namespace && *place.placeholder == *placeholder
+        })
     }
 
     /// Returns the reservation that the pod of this namespace and name holds for a placeholder name on a node.
@@ -172,17 +183,17 @@ impl Reservations {
         self.generation = generation;
     }
 
-    /// Indexes a reservation: by placeholder name if it is available, otherwise by the pod that took it.
+    /// Indexes a reservation: by its takers if it is available, otherwise by the pod that took it.
     fn enter(&mut self, number: u32, place: &ReservedPlace) {
         match &place.matched {
-            None => self.by_placeholder.insert(hash_of(&*place.placeholder), number),
+            None => self.by_placeholder.insert(hash_of(&place.takers()), number),
             Some(taker) => self.by_taker.insert(hash_of(taker), number),
         }
     }
 
     fn leave(&mut self, number: u32, place: &ReservedPlace) {
         match &place.matched {
-            None => self.by_placeholder.remove(hash_of(&*place.placeholder), number),
+            None => self.by_placeholder.remove(hash_of(&place.takers()), number),
             Some(taker) => self.by_taker.remove(hash_of(taker), number),
         }
     }
@@ -225,7 +236,7 @@ mod tests {
                 assert_eq!(places.taken_by(&taker(n), place(n).node()), None);
             }
         }
-        let available = |n: u32| places.available(&format!("of-{n}")).count() as u32;
+        let available = |n: u32| places.available("default", &format!("of-{n}")).count() as u32;
         assert_eq!((0..3).map(available).sum::<u32>(), PLACES / 2);
         // 7 and 300 are coprime, so this permutes the numbers.
         for n in 0..PLACES {

@@ -26,8 +26,9 @@ impl Naive {
         for ((placeholder, pod, node), place) in &self.places {
             let key = format!("{placeholder} {pod} {node}");
             if place.matched.is_none() {
-                let available = dump.available_places.entry(placeholder.clone()).or_default();
-                available.push(key.clone());
+                let namespace = place.pod.namespace();
+                let takers = format!("{namespace}/{placeholder}");
+                dump.available_places.entry(takers).or_default().push(key.clone());
             }
             dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
         }
