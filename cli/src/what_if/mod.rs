@@ -72,8 +72,8 @@ use upgrade::Upgrade;
 /// The changes can be combined. Controllers and pods are removed first; then nodes join,
 /// controllers are scaled, nodes fail, are drained and upgraded; at the end new pods arrive.
 ///
-/// The exit status is 1 if the change leaves a pod without a node, loses one, or is blocked. What also happens without the
-/// change does not count.
+/// The exit status is 1 if the change leaves a pod without a node, loses one, or is blocked, if a rollout hangs, and if a
+/// failure of --each does so. What also happens without the change does not count.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -208,7 +208,11 @@ fn check(
     };
     let Arguments { drain, remove, scale, .. } = arguments;
     if let Some(node) = drain.iter().find(|node| failing.contains(node)) {
-        let fail = if arguments.fail_zone.is_empty() { "--fail-node" } else { "--fail-zone" };
+        let fail = match (arguments.fail_node.is_empty(), arguments.fail_zone.is_empty()) {
+            (_, true) => "--fail-node",
+            (true, false) => "--fail-zone",
+            (false, false) => "--fail-node or --fail-zone",
+        };
         return Err(contradicts(&format!("node {node}"), "--drain", fail));
     }
     let is_removed = |of: &Reference| {
@@ -460,13 +464,22 @@ impl<'q> Question<'q> {
     /// Whether added files are the only change of the question.
     fn changes_nothing_else(&self) -> bool {
         let Arguments {
-            drain, selector, fail_node, fail_zone, remove, scale, upgrade, add, ..
+            drain,
+            selector,
+            fail_node,
+            fail_zone,
+            each,
+            remove,
+            scale,
+            upgrade,
+            add,
+            ..
         } = self.arguments;
         drain.is_empty()
             && fail_node.is_empty()
             && fail_zone.is_empty()
             && (remove.is_empty() && scale.is_empty() && add.is_empty())
-            && (selector.is_none() && upgrade.is_none())
+            && (selector.is_none() && upgrade.is_none() && each.is_none())
     }
 
     fn add_pods(
