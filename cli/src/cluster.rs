@@ -239,22 +239,6 @@ pub(crate) fn reader(
     Ok(reader)
 }
 
-/// The pods of a file that is read apart from the cluster, including the pods of its controllers.
-///
-/// References are not checked, because they may name objects of the cluster.
-pub(crate) fn pods(
-    file: &PathBuf,
-    strict: Strict,
-    intake: &mut Intake,
-) -> Result<Vec<Pod>, Failure> {
-    let mut objects = reader(std::slice::from_ref(file), strict, intake)?.finish();
-    objects.missing.clear();
-    intake.count(&objects);
-    strict.check(intake)?;
-    objects.expand();
-    Ok(objects.pods)
-}
-
 /// A read error with its file, and with the line of its field if the parser does not know it. A value of the wrong type
 /// is described as the API server describes it.
 pub(crate) fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadError) -> Failure {
@@ -536,6 +520,24 @@ impl Contents {
     }
 
     /// Decides whether new pods are admitted.
+    /// The pods of another file, including the pods of its controllers, with the classes of the cluster.
+    ///
+    /// Other references are not checked, because they may name objects of the cluster.
+    pub(crate) fn pods_beside(
+        &self,
+        file: &PathBuf,
+        strict: Strict,
+        intake: &mut Intake,
+    ) -> Result<Vec<Pod>, Failure> {
+        let reader = reader(std::slice::from_ref(file), strict, intake)?;
+        let mut objects = reader.finish_beside(&self.objects);
+        objects.missing.clear();
+        intake.count(&objects);
+        strict.check(intake)?;
+        objects.expand();
+        Ok(objects.pods)
+    }
+
     pub(crate) fn admission(&self) -> &portolan_k8s::Admission {
         &self.objects.admission
     }

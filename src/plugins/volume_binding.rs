@@ -197,17 +197,8 @@ impl<'a> Claims<'a> {
                 bound.push(volume(cluster, &claim.volume));
                 continue;
             }
-            let class = match &*claim.class {
-                "" => None,
-                name => match cluster.objects().storage_classes.get("", name) {
-                    None => {
-                        let status = not_found("storageclass.storage.k8s.io", name);
-                        return Err(Status::new(Code::Error, NAME, status));
-                    }
-                    found => found,
-                },
-            };
-            match class {
+            // A claim whose class does not exist is bound immediately (pv_helpers.go `IsDelayBindingMode`).
+            match cluster.objects().storage_classes.get("", &claim.class) {
                 Some(class)
                     if class.binding_mode == VolumeBindingMode::WaitForFirstConsumer
                         && claim.volume.is_empty() =>

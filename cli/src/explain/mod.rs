@@ -145,8 +145,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     match subject {
         Subject::Finished(pod, phase) => finished(arguments, &pod, &phase, &contents.intake)?,
         Subject::Pod(pod, requests) => {
-            // Pods of the cluster exist; those of a file are yet to be created.
-            let refused = file.and_then(|_| contents.admission().clone().admit(&pod).err());
+            // Pods of a file, and those that a controller lacks, are yet to be created.
+            let exists = contents.pods().iter().any(|it| it.uid == pod.uid)
+                && !contents.created().contains(&pod.uid);
+            let is_new = file.is_some() || !exists;
+            let refused = is_new.then(|| contents.admission().clone().admit(&pod).err()).flatten();
             let loaded = contents.into_engine(&arguments.godel, added.objects)?;
             explain(arguments, *pod, requests.as_ref(), refused, loaded)?;
         }

@@ -30,6 +30,20 @@ use super::{enter, groups, key, settle};
 /// The taint of the node lifecycle controller.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
+/// The taint of a node that does not return: the pod garbage collector deletes the objects of its pods
+/// (gc_controller.go `gcTerminating`).
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// A pod that is deleted because its node has failed.
+struct Deleted {
+    /// For how many seconds it tolerates the failure.
+    after: i64,
+    pod: Pod,
+    node: Name,
+    /// Whether its object is deleted at once, although no kubelet confirms its end.
+    is_gone: bool,
+}
+
 /// Nodes that have failed.
 #[derive(Default)]
 pub(super) struct Failed {
@@ -49,23 +63,33 @@ pub(super) fn fail(
 ) -> Result<Failed, Failure> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
     let mut failed = Failed::default();
-    let mut deleted: Vec<(i64, Pod, Name)> = Vec::new();
+    let mut deleted: Vec<Deleted> = Vec::new();
     for name in once(names) {
         let node = known(reader.refresh(), "--fail-node", &name)?;
         let taints = [TaintEffect::NoSchedule, TaintEffect::NoExecute]
             .map(|effect| Taint::new(UNREACHABLE, "", effect));
         let taints = node.taints.iter().cloned().chain(taints).collect();
         update(&simulation.engine, Node { taints, ..Node::clone(&node) })?;
+        let out_of_service = node.taints.iter().find(|taint| *taint.key == *OUT_OF_SERVICE);
         for info in reader.refresh().node(&name).iter().flat_map(|info| info.pods()) {
             let pod = info.to_pod();
             let stays = facts.stays_on_failed_node(&pod.uid);
             let on = Some(&node.name);
             failed.remaining.insert(pod.uid.clone());
+            let is_tolerated = |taint: &Taint| {
+                pod.template.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+            };
+            let is_forced = out_of_service.is_some_and(|taint| !is_tolerated(taint));
             let replacement = match pod.deletion_time {
                 Some(_) => record.replacements.of(&pod),
                 None => record.replacements.disrupted(&pod),
             };
             match replacement {
+                Replacement::AtOnce | Replacement::WhenGone
+                    if is_forced && pod.deletion_time.is_none() && !is_of_node(&pod) =>
+                {
+                    deleted.push(Deleted { after: 0, pod, node: node.name.clone(), is_gone: true });
+                }
                 // The object of a pod that is being deleted is gone with the Node.
                 Replacement::WhenGone if pod.deletion_time.is_some() && !is_of_node(&pod) => {
                     failed.waiting.push((pod, node.name.clone()));
@@ -77,8 +101,8 @@ pub(super) fn fail(
                     record.ends(&pod, on, End::Lost(node.name.clone(), why));
                 }
                 Replacement::AtOnce if stays.is_some() => {
-                    let seconds = stays.unwrap_or_default();
-                    deleted.push((seconds, pod, node.name.clone()));
+                    let after = stays.unwrap_or_default();
+                    deleted.push(Deleted { after, pod, node: node.name.clone(), is_gone: false });
                 }
                 replacement => {
                     let why = why_waits(&node.name, replacement);
@@ -89,18 +113,20 @@ pub(super) fn fail(
         }
         failed.nodes.push(node.name.clone());
     }
-    deleted.sort_by(|(a, one, _), (b, other, _)| (a, key(one)).cmp(&(b, key(other))));
+    deleted.sort_by_cached_key(|it| (it.after, key(&it.pod)));
     failed.waiting.sort_by_key(|(pod, _)| key(pod));
     // Pods with the same time are deleted together, before any of them is replaced.
-    for together in deleted.chunk_by(|(a, ..), (b, ..)| a == b) {
-        for (_, pod, _) in together {
+    for together in deleted.chunk_by(|a, b| a.after == b.after) {
+        for Deleted { pod, is_gone, .. } in together {
             let gone = event(&simulation.engine, Event::remove_pod(pod))?;
             gone.map_err(|error| refused(pod, error))?;
             failed.remaining.remove(&pod.uid);
-            let add = event(&simulation.engine, Event::add_pod(terminating(pod)))?;
-            add.map_err(|error| refused(pod, error))?;
+            if !is_gone {
+                let add = event(&simulation.engine, Event::add_pod(terminating(pod)))?;
+                add.map_err(|error| refused(pod, error))?;
+            }
         }
-        for (_, pod, node) in together {
+        for Deleted { pod, node, .. } in together {
             enter(simulation, record, &recreated(pod.clone()), Some(node))?;
         }
         simulation.expire_permits(record)?;

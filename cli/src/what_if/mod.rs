@@ -43,10 +43,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use portolan::log::Event;
-use portolan::model::{Name, Pod, Template};
+use portolan::model::{Name, Node, Pod, Taint, TaintEffect, Template};
 use portolan::scheduler::WhatIf;
 use portolan::scheduler::drain::{DrainOptions, Stays};
-use portolan::{Cluster, Snapshot};
+use portolan::{Cluster, NodeInfo, Snapshot};
 use portolan_k8s::{IntOrPercent, PodController};
 
 use crate::error::Failure;
@@ -55,7 +55,7 @@ use crate::policy::{self, ConfigFile};
 use crate::selection::{Nodes, Selection};
 use crate::simulation::{Simulation, closed, event, refused};
 use crate::targets::{self, Finder, Reference, Removal, Scale};
-use crate::text::count;
+use crate::text::{count, first_names};
 use crate::{Output, arguments, cluster, print, terminal};
 
 use answer::{Answer, FitMore, Later};
@@ -250,6 +250,8 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     if arguments.fit_more.is_some() && !contents.admission().is_empty() {
         answer.unsimulated.push("limit ranges and quotas of --fit-more".to_owned());
     }
+    let cluster = start.simulation.engine.reader().map_err(closed)?.snapshot();
+    answer.unsimulated.extend(unresponsive(&cluster));
     let question = Question { arguments, config: &config, contents: &contents, without: &without };
     let changed = question.change(&mut start, added, &mut answer)?;
     start.warn(arguments, &mut answer);
@@ -277,6 +279,21 @@ fn unsimulated(controllers: &[PodController]) -> Vec<String> {
         Some(format!("{} of {} {}/{}", it.unsimulated?, owner.kind, it.namespace, owner.name))
     });
     fields.collect::<std::collections::BTreeSet<String>>().into_iter().collect()
+}
+
+/// The nodes whose kubelets do not respond. Their pods are evicted, or have been, but do not end.
+fn unresponsive(cluster: &Cluster) -> Option<String> {
+    let is_tainted = |node: &Node| {
+        let mut taints = node.taints.iter().filter(|it| it.effect == TaintEffect::NoExecute);
+        taints.any(|it| [Taint::NOT_READY, Taint::UNREACHABLE].contains(&&*it.key))
+    };
+    let runs = |info: &NodeInfo<'_>| info.pods().any(|pod| pod.deletion_time().is_none());
+    let nodes = cluster.nodes().filter(|it| it.node().is_some_and(|of| is_tainted(of)) && runs(it));
+    let names: Vec<String> = nodes.map(|info| info.name().to_string()).collect();
+    (!names.is_empty()).then(|| {
+        let noun = if names.len() == 1 { "node" } else { "nodes" };
+        format!("the eviction of pods from {noun} {} without a kubelet", first_names(&names))
+    })
 }
 
 /// What becomes of the cluster without the change: now, and when the pods that are being deleted have ended.
@@ -343,7 +360,7 @@ impl<'q> Question<'q> {
         let mut blocked = drains.drain(&drained, simulation, record, answer)?;
         let upgraded = arguments.upgrade.as_ref();
         let most = (arguments.max_surge, arguments.max_unavailable);
-        let upgraded = upgraded.map(|nodes| Upgrade::new(nodes, most, reader.refresh()));
+        let upgraded = upgraded.map(|nodes| Upgrade::new(nodes, &failing, most, reader.refresh()));
         let mut upgraded = upgraded.transpose()?;
         if let Some(upgrade) = &mut upgraded {
             blocked.extend(upgrade.proceed(&mut daemons, &mut drains, simulation, record)?);
@@ -503,11 +520,13 @@ impl<'q> Question<'q> {
         answer: &mut Answer,
     ) -> Result<(), Failure> {
         let Some(file) = &self.arguments.fit_more else { return Ok(()) };
-        let pods = cluster::pods(file, self.arguments.from.strict, &mut answer.intake)?;
+        let strict = self.arguments.from.strict;
+        let pods = self.contents.pods_beside(file, strict, &mut answer.intake)?;
         let like = pods.into_iter().next().ok_or_else(|| Failure::File {
             file: file.clone(),
             what: "no pods found: pass a file with a pod".to_owned(),
         })?;
+        answer.unsimulated.extend(unsimulated_copies(&like, &changed.later));
         let like = Pod { node_name: None, ..like };
         let profiles = &start.record.profiles;
         let Some((framework, config)) = profiles.get(&like).or_else(|| profiles.iter().next())
@@ -522,6 +541,21 @@ impl<'q> Question<'q> {
         answer.fit_more = Some(FitMore { pod: like.name.clone(), now, later });
         Ok(())
     }
+}
+
+/// The parts of a pod that its copies of `--fit-more` are simulated without.
+fn unsimulated_copies(like: &Pod, cluster: &Cluster) -> Option<String> {
+    let known = &cluster.objects().persistent_volume_claims;
+    let claims = like.template.volumes.iter().filter_map(|volume| volume.claim(&like.name));
+    let is_new = claims.into_iter().any(|claim| known.get(like.namespace(), &claim).is_none());
+    let parts = [
+        (is_new, "new claims"),
+        (!like.template.scheduling_gates.is_empty(), "scheduling gates"),
+        (like.node_name.is_some(), "nodeName"),
+    ];
+    let parts: Vec<&str> =
+        parts.into_iter().filter_map(|(has, what)| has.then_some(what)).collect();
+    (!parts.is_empty()).then(|| format!("{} of --fit-more", parts.join(", ")))
 }
 
 /// The namespace and name of a pod.

@@ -10,6 +10,7 @@ use crate::error::Failure;
 use crate::replacement::{is_bare, ordinal, recreated};
 use crate::simulation::{Simulation, closed, event, refused};
 use crate::targets::{Finder, Reference, Removal, Scale, Target};
+use crate::text::count;
 
 use super::answer::{Answer, Scaled};
 use super::claims::{claims, renamed};
@@ -107,11 +108,18 @@ pub(super) fn scale(
         // A terminating pod is replaced already.
         pods.retain(|pod| pod.deletion_time.is_none());
         let from = pods.len();
-        answer.scaled.push(Scaled {
-            controller: format!("{}/{namespace}/{}", of.kind, of.name),
-            from,
-            to: *replicas,
-        });
+        let name = format!("{}/{namespace}/{}", of.kind, of.name);
+        // A job runs no more pods than it has completions left (job_controller.go `manageJob`).
+        let left = controller.and_then(|it| it.job.as_ref()).map_or(usize::MAX, |it| it.remaining);
+        if *replicas > left {
+            let why = match left {
+                0 => "no pods: it is suspended or has finished".to_owned(),
+                _ => format!("{}: no more completions are left", count(left, "pod")),
+            };
+            answer.notes.push(format!("{name} runs {why}"));
+        }
+        let replicas = &(*replicas).min(left);
+        answer.scaled.push(Scaled { controller: name, from, to: *replicas });
         record.replacements.scale(of.kind, &namespace, &of.name, *replicas);
         if *replicas >= from {
             let more = more(of, &namespace, controller, &pods, replicas - from)?;

@@ -51,13 +51,15 @@ pub(super) struct Upgrade {
 }
 
 impl Upgrade {
-    /// An upgrade that has not begun.
+    /// An upgrade that has not begun. Failed nodes are left out.
     pub(super) fn new(
         selection: &Selection,
+        failed: &[String],
         (surge, unavailable): (IntOrPercent, IntOrPercent),
         cluster: &Cluster,
     ) -> Result<Upgrade, Failure> {
-        let nodes = selection.nodes(cluster, "--upgrade")?;
+        let mut nodes = selection.nodes(cluster, "--upgrade")?;
+        nodes.retain(|node| !failed.iter().any(|failed| **failed == *node.name));
         // A percentage of a few nodes is at least one node, as in a rolling update.
         let total = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
         let number = |of: IntOrPercent, up| usize::try_from(of.of(total, up)).unwrap_or(0);
@@ -81,6 +83,11 @@ impl Upgrade {
     /// The step that cannot end, counted from 1.
     pub(super) fn failed(&self) -> Option<usize> {
         self.steps.iter().position(|step| step.blocked > 0).map(|at| at + 1)
+    }
+
+    /// The largest number of pods without a node at the end of a step.
+    pub(super) fn most_pending(&self) -> usize {
+        self.steps.iter().map(|step| step.pending.len()).max().unwrap_or(0)
     }
 
     /// Upgrades the nodes until all are upgraded, or a step is blocked. May be called again, when pods that were being

@@ -78,6 +78,9 @@ pub(super) fn controller(
     }
     let mut controller = build(kind, Parts { template: Some(&template), ..parts }, path, rules)?;
     controller.update = UpdateStrategy::read(kind, spec, &spec_path)?;
+    if let Some(job) = controller.job.as_mut().filter(|_| has_ended(wire)) {
+        job.remaining = 0;
+    }
     controller.is_ordered = is_set && &*spec.pod_management_policy != "Parallel";
     let first = spec.ordinals.as_ref().and_then(|ordinals| *ordinals.start).unwrap_or(0);
     controller.first = usize::try_from(first).unwrap_or(0);

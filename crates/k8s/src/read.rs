@@ -99,6 +99,18 @@ impl Reader {
         objects
     }
 
+    /// Returns all objects that were read, with the priority and runtime classes of a cluster beside their own.
+    #[must_use]
+    pub fn finish_beside(self, cluster: &Objects) -> Objects {
+        let known = Collected {
+            priority_classes: cluster.priority_classes.clone(),
+            runtime_classes: cluster.runtime_classes.clone(),
+            ..Collected::default()
+        };
+        let [_, objects] = resolve([known, self.collected]);
+        objects
+    }
+
     /// Returns the objects of several readers, such as those of a cluster and those that are added to it. References
     /// between them are resolved as if one reader had read all inputs.
     #[must_use]

@@ -47,6 +47,9 @@ pub struct Job {
     /// Whether each pod has an index (`completionMode: Indexed`).
     pub is_indexed: bool,
     pub(super) completions: usize,
+    /// The number of completions that are left, which limits the pods that run at once. 0 for a job that is suspended or
+    /// has finished.
+    pub remaining: usize,
     /// The indexes that have succeeded or failed.
     pub(super) ended: BTreeSet<usize>,
     /// Whether the API server adds the labels of the job.
@@ -78,6 +81,8 @@ impl Job {
         let action = disruption.map_or("Count", |rule| &*rule.action);
         let is_indexed = &*spec.completion_mode == "Indexed";
         let completions = spec.completions.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
+        let succeeded = status.and_then(|status| *status.succeeded).unwrap_or(0);
+        let succeeded = usize::try_from(succeeded).unwrap_or(0);
         let mut ended = BTreeSet::new();
         for text in status.into_iter().flat_map(|it| [&it.completed_indexes, &it.failed_indexes]) {
             ended.extend(indexes(text, completions));
@@ -90,6 +95,10 @@ impl Job {
             fails_on_disruption: action == "FailJob",
             is_indexed,
             completions,
+            remaining: match spec.suspend {
+                Some(true) => 0,
+                _ => completions.saturating_sub(succeeded),
+            },
             ended,
             has_labels: spec.manual_selector != Some(true),
         }
