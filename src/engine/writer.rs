@@ -708,13 +708,18 @@ impl Writer {
     /// A rebuild takes a generation, like an event. Earlier versions are unchanged. Node slots are renumbered, and
     /// [`Cluster::changed_since`] returns `Reset` for earlier generations. O(n log n), including the audit.
     pub fn rebuild(&mut self) -> Rebuilt {
-        let differences = self.cluster().audit();
-        self.rebuild_after(differences)
+        self.rebuild_after(|cluster| cluster.audit())
     }
 
-    fn rebuild_after(&mut self, mut differences: Vec<Difference>) -> Rebuilt {
+    /// Rebuilds the state after an audit.
+    fn rebuild_after(&mut self, audit: impl FnOnce(&Cluster) -> Vec<Difference>) -> Rebuilt {
         let (state, listeners) = (&mut self.state, &mut self.listeners);
-        differences.extend(self.publisher.defer_frees(|| state.rebuild(listeners)));
+        // Nothing that the audit or the rebuild frees is handed to another thread.
+        let differences = self.publisher.defer_frees(|| {
+            let mut differences = audit(state.cluster());
+            differences.extend(state.rebuild(listeners));
+            differences
+        });
         let generation = self.publish();
         trace_event!(DEBUG, %generation, differences = differences.len(), "state rebuilt");
         Rebuilt { generation, differences }
@@ -737,7 +742,7 @@ impl Writer {
             return None;
         }
         self.rebuilds += 1;
-        Some(self.rebuild_after(differences))
+        Some(self.rebuild_after(|_| differences))
     }
 
     /// Returns the generation of the writer, and the number of versions that are kept in memory. O(versions retired +

@@ -201,7 +201,7 @@ impl BindingCycle {
             if self.engine.is_within_writer() {
                 return Err(BindError::OwnThread);
             }
-            if placement.is_ended() {
+            if !placement.claim() {
                 return Err(BindError::Ended);
             }
             // Held until the pod is bound or forgotten.
@@ -335,7 +335,7 @@ impl BindingCycle {
     ///
     /// # Errors
     ///
-    /// The engine is unavailable, or the placement's binding cycle has ended.
+    /// The engine is unavailable, or the placement's binding cycle has begun or ended.
     pub fn withdraw(
         &mut self,
         placement: &Placement,
@@ -344,7 +344,7 @@ impl BindingCycle {
         if self.engine.is_within_writer() {
             return Err(BindError::OwnThread);
         }
-        if placement.is_ended() {
+        if !placement.claim() {
             return Err(BindError::Ended);
         }
         let version = self.reader.refresh();

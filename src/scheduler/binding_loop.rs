@@ -61,7 +61,10 @@ impl BindingLoop {
             placement.framework.handle().waiting_pods().fail(&placement.pod.uid, CLOSED);
         }
         let bound = match self.cycle.run(placement, &clock) {
-            Err(BindError::Failed(status)) if status.message() == CLOSED => Err(BindError::Closed),
+            // The status begins with the step that failed.
+            Err(BindError::Failed(status)) if status.message().ends_with(CLOSED) => {
+                Err(BindError::Closed)
+            }
             bound => bound,
         };
         self.end(placement, bound, clock)
@@ -70,7 +73,9 @@ impl BindingLoop {
     /// Begins to bind a placed pod, and returns the request if the pod waits for nothing but its answer. The pod may
     /// have been placed by any loop of the same queue. Never blocks. See [`BindingCycle::begin`].
     pub fn begin(&mut self, placement: Placement) -> Begun {
-        self.release_pod(&placement);
+        if !placement.is_ended() {
+            self.release_pod(&placement);
+        }
         self.cycle.begin(placement)
     }
 
@@ -107,8 +112,8 @@ impl BindingLoop {
                 self.queue.with(|queue, _| queue.done(uid));
                 Ok(())
             }
-            // Nothing was tried, and the placement can be bound later.
-            Err(error @ BindError::OwnThread) => Err((error, None)),
+            // Nothing was tried, and the placement can be bound later or is being bound by another thread.
+            Err(error @ (BindError::OwnThread | BindError::Ended)) => Err((error, None)),
             Err(error @ BindError::Unknown(_)) => {
                 self.queue.with(|queue, _| queue.done(uid));
                 Err((error, None))
@@ -127,7 +132,7 @@ impl BindingLoop {
 
     /// Withdraws a placement without binding the pod: releases its reservations, forgets the pod and returns it to the
     /// queue, where it backs off as after an error. Returns its place, or `None` if it is not retried or if the
-    /// placement's binding cycle has ended.
+    /// placement's binding cycle has begun or ended.
     pub fn withdraw(
         &mut self,
         placement: &Placement,
@@ -138,9 +143,14 @@ impl BindingLoop {
         }
         let uid = &placement.pod.uid;
         self.queue.with(|queue, _| queue.release(uid));
-        if self.cycle.withdraw(placement, &clock).is_err() {
-            self.queue.with(|queue, _| queue.done(uid));
-            return None;
+        match self.cycle.withdraw(placement, &clock) {
+            Ok(()) => {}
+            // Another thread binds or withdraws the pod.
+            Err(BindError::Ended) => return None,
+            Err(_) => {
+                self.queue.with(|queue, _| queue.done(uid));
+                return None;
+            }
         }
         requeue(&self.queue, uid, PluginSet::EMPTY, PluginSet::EMPTY, clock())
     }

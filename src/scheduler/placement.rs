@@ -48,8 +48,10 @@ pub struct Placement {
     stage: AtomicU8,
 }
 
-/// The binding cycle has not begun, or has not sent a request.
+/// The binding cycle has not begun.
 const ASSUMED: u8 = 0;
+/// A binding cycle has begun, or a withdrawal, and no request was sent.
+const CLAIMED: u8 = 3;
 /// The pod may be bound.
 const SENT: u8 = 1;
 /// The binding cycle has ended, or the placement was withdrawn.
@@ -111,6 +113,13 @@ impl Placement {
         self.pod.clone()
     }
 
+    /// Claims the placement for one binding cycle or withdrawal. Returns whether nobody has claimed it before: a placement
+    /// may be shared by threads, and only one of them may bind the pod or give its node away.
+    pub(super) fn claim(&self) -> bool {
+        let claimed = (Ordering::Relaxed, Ordering::Relaxed);
+        self.stage.compare_exchange(ASSUMED, CLAIMED, claimed.0, claimed.1).is_ok()
+    }
+
     /// Records that a request to bind the pod may be sent from now on.
     pub(super) fn may_be_bound(&self) {
         self.stage.store(SENT, Ordering::Relaxed);
@@ -118,7 +127,7 @@ impl Placement {
 
     /// Records that the request was answered, and that the pod is not bound.
     pub(super) fn is_not_bound(&self) {
-        self.stage.store(ASSUMED, Ordering::Relaxed);
+        self.stage.store(CLAIMED, Ordering::Relaxed);
     }
 
     /// Records that nothing is left to do for this placement.

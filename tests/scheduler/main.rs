@@ -8,6 +8,7 @@ mod cycles;
 mod dispatch;
 mod extenders;
 mod gangs;
+mod hostile;
 mod hostnames;
 #[cfg(feature = "metrics")]
 mod metrics;

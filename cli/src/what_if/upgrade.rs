@@ -5,6 +5,7 @@
 //! upgraded in place: they are cordoned, drained and return. Drains obey disruption budgets. A
 //! real upgrade would hang in a step whose drains cannot end; the simulation ends there.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use portolan::Cluster;
@@ -47,6 +48,8 @@ pub(super) struct Upgrade {
     size: (usize, usize),
     /// The number of nodes whose steps have ended.
     done: usize,
+    /// The pods that other changes have left without a node.
+    waiting: HashSet<String>,
     pub(super) steps: Vec<Step>,
 }
 
@@ -72,7 +75,7 @@ impl Upgrade {
             }
             size.1 = 1;
         }
-        Ok(Upgrade { nodes, size, done: 0, steps: Vec::new() })
+        Ok(Upgrade { nodes, size, done: 0, waiting: HashSet::new(), steps: Vec::new() })
     }
 
     /// The number of nodes to upgrade.
@@ -100,6 +103,9 @@ impl Upgrade {
         record: &mut Record,
     ) -> Result<Vec<Blocked>, Failure> {
         let (surge, away) = self.size;
+        if self.steps.is_empty() {
+            self.waiting = record.displaced().map(key).collect();
+        }
         while self.done < self.nodes.len() {
             let end = self.done.saturating_add(surge.saturating_add(away)).min(self.nodes.len());
             let batch = &self.nodes[self.done..end];
@@ -126,7 +132,8 @@ impl Upgrade {
             }
             drains.end(simulation, record)?;
             step.blocked = blocked.len();
-            step.pending = record.displaced().map(key).collect();
+            let pending = record.displaced().map(key);
+            step.pending = pending.filter(|pod| !self.waiting.contains(pod)).collect();
             if !blocked.is_empty() {
                 return Ok(blocked);
             }

@@ -239,7 +239,7 @@ mod tests {
         let blue = names(writer.cluster(), "blue");
         let mut scheduler = scheduler("blue");
         let mut looked_at = |writer: &Writer| {
-            let pod = pod("p").launcher(Launcher::NodeManager).build();
+            let pod = pod("p").build();
             scheduler.schedule(writer.cluster(), &pod).unwrap().looked_at
         };
         assert_eq!(looked_at(&writer), blue.len());
