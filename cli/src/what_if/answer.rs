@@ -171,44 +171,12 @@ impl Answer {
             let pods = count(self.unlimited.len(), "pod");
             line.push_str(&format!("; the volume limits of added nodes are unknown for {pods}"));
         }
-        if let Some(upgrade) = &self.upgrade {
-            if let Some(step) = upgrade.failed() {
-                line.push_str(&format!("; the upgrade hangs in step {step}"));
-            }
-            match upgrade.most_pending() {
-                0 => {}
-                pods => {
-                    let pods = count(pods, "pod");
-                    line.push_str(&format!("; up to {pods} without a node during the upgrade"));
-                }
-            }
+        match &self.each {
+            None => line,
+            // The failures are the question, unless other changes do harm.
+            Some(each) if line.starts_with(ALL) && self.unlimited.is_empty() => each.headline(),
+            Some(each) => format!("{line}; {}", each.headline()),
         }
-        let results = [
-            self.each.as_ref().map(Failures::headline),
-            self.fit_more.as_ref().map(|it| self.room(it)),
-            self.consolidated.as_ref().map(|it| self.removable(it)),
-        ];
-        let results: Vec<String> = results.into_iter().flatten().collect();
-        // The results are the answer, unless other changes do harm.
-        let is_harmless = matches!(line.strip_prefix(ALL), Some("")) && !results.is_empty();
-        (!is_harmless).then_some(line).into_iter().chain(results).collect::<Vec<_>>().join("; ")
-    }
-
-    /// How many more copies of a pod fit.
-    fn room(&self, FitMore { pod, now, later }: &FitMore) -> String {
-        let pods = count(*later, "more pod");
-        let when = match self.later {
-            Some((at, _)) if now != later => format!(" {} ({now} now)", at.when()),
-            _ => String::new(),
-        };
-        format!("the cluster has room for {pods} like {pod}{when}")
-    }
-
-    /// How many nodes can be removed.
-    fn removable(&self, found: &Consolidation) -> String {
-        let nodes = found.emptied.len() + found.remaining.len();
-        let when = self.later.as_ref().map_or(String::new(), |(at, _)| format!(" {}", at.when()));
-        format!("{} of {} can be removed{when}", found.emptied.len(), count(nodes, "node"))
     }
 }
 

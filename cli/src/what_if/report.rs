@@ -194,11 +194,23 @@ pub(super) fn table(answer: &Answer) -> String {
     }
     let rows = placements(&effects.placed, mark);
     list(&mut text, "placements", &rows, row);
+    if let Some(FitMore { pod, now, later }) = &answer.fit_more {
+        let pods = count(*later, "more pod");
+        let when = match answer.later {
+            Some((at, _)) if now != later => format!(" {} ({now} now)", at.when()),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "the cluster has room for {pods} like {}{when}\n", line(pod));
+    }
     if let Some(found) = &answer.consolidated {
+        let all = found.emptied.len() + found.remaining.len();
         let _ = writeln!(
             text,
-            "{} {}; at least {} needed: {} ({:.2} s{})",
-            count(found.remaining.len(), "node"),
+            "{} of {} can be removed{}, {} {}; at least {} needed: {} ({:.2} s{})",
+            found.emptied.len(),
+            count(all, "node"),
+            answer.later.as_ref().map_or(String::new(), |(at, _)| format!(" {}", at.when())),
+            found.remaining.len(),
             if found.remaining.len() == 1 { "remains" } else { "remain" },
             found.bound.nodes,
             found.bound.by,

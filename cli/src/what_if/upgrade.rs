@@ -88,11 +88,6 @@ impl Upgrade {
         self.steps.iter().position(|step| step.blocked > 0).map(|at| at + 1)
     }
 
-    /// The largest number of pods without a node at the end of a step.
-    pub(super) fn most_pending(&self) -> usize {
-        self.steps.iter().map(|step| step.pending.len()).max().unwrap_or(0)
-    }
-
     /// Upgrades the nodes until all are upgraded, or a step is blocked. May be called again, when pods that were being
     /// deleted have ended. Returns the pods that block the step.
     pub(super) fn proceed(
