@@ -519,7 +519,6 @@ impl Contents {
         &self.objects.facts
     }
 
-    /// Decides whether new pods are admitted.
     /// The pods of another file, including the pods of its controllers, with the classes of the cluster.
     ///
     /// Other references are not checked, because they may name objects of the cluster.
@@ -538,6 +537,7 @@ impl Contents {
         Ok(objects.pods)
     }
 
+    /// Decides whether new pods are admitted.
     pub(crate) fn admission(&self) -> &portolan_k8s::Admission {
         &self.objects.admission
     }

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::model::{Name, Pod, PodSpec, Template, Uid, VolumeBindingMode, VolumeSource};
+use portolan::model::{Name, Pod, PodSpec, Template, Uid, VolumeBindingMode};
 use portolan::{Cluster, Snapshot};
 use portolan_k8s::{Admission, PodController};
 
@@ -91,7 +91,7 @@ impl Creation {
         if self.ordered.is_empty() {
             return None;
         }
-        let owner = template.owners.iter().find(|owner| owner.controller)?;
+        let owner = template.controller()?;
         self.ordered.get(&(owner.kind.clone(), template.namespace.clone(), owner.name.clone()))
     }
 
@@ -197,11 +197,7 @@ impl Creation {
 /// a node for the pod, and no scheduler sees the pod.
 pub(crate) fn unbound_claim(pod: &Pod, cluster: &Cluster) -> Option<String> {
     let objects = cluster.objects();
-    let names = pod.template.volumes.iter().filter_map(|volume| match volume {
-        VolumeSource::PersistentVolumeClaim { claim, .. } => Some(claim.to_string()),
-        VolumeSource::Ephemeral { volume } => Some(format!("{}-{volume}", pod.name)),
-        _ => None,
-    });
+    let names = pod.template.volumes.iter().filter_map(|volume| volume.claim(&pod.name));
     let mut claims =
         names.filter_map(|name| objects.persistent_volume_claims.get(pod.namespace(), &name));
     let waits = claims.find(|claim| {

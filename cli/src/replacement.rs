@@ -104,7 +104,7 @@ impl Replacements {
     /// Counts a pod that was disrupted as a failure of its job. Returns when the controller of the pod replaces it.
     pub(crate) fn disrupted(&mut self, pod: &Pod) -> Replacement {
         let replacement = self.of(pod);
-        let owner = pod.template.owners.iter().find(|owner| owner.controller);
+        let owner = pod.template.controller();
         let Some(owner) = owner.filter(|owner| &*owner.kind == "Job") else { return replacement };
         let key = (pod.namespace().clone(), owner.name.clone());
         let Some(job) = self.jobs.get_mut(&key).filter(|_| replacement == Replacement::AtOnce)
@@ -127,7 +127,7 @@ impl Replacements {
     /// When the controller of the pod replaces it.
     pub(crate) fn of(&self, pod: &Pod) -> Replacement {
         let template = &pod.template;
-        let Some(owner) = template.owners.iter().find(|owner| owner.controller) else {
+        let Some(owner) = template.controller() else {
             return Replacement::Never("no controller");
         };
         if self.scales.scaled(template).is_some_and(|it| self.removed.contains(&it)) {
@@ -165,7 +165,7 @@ pub(crate) fn ordinal(name: &str) -> Option<usize> {
 
 /// Whether no controller would recreate the pod.
 pub(crate) fn is_bare(pod: &Pod) -> bool {
-    !pod.template.owners.iter().any(|owner| owner.controller)
+    pod.template.controller().is_none()
 }
 
 /// The pod as its controller creates it again.

@@ -68,9 +68,8 @@ pub struct Config {
     /// Enables Gödel semantics: pods are counted on the node on which a scheduler has assumed them according to their
     /// annotations. By default the engine behaves like kube-scheduler's cache, which ignores these annotations.
     pub godel: Option<GodelConfig>,
-    /// Audits the state after each such number of sweeps of expired pods
-    /// ([`Event::Expire`](crate::log::Event::Expire)), and rebuilds it if it is inconsistent
-    /// ([`Writer::audit_and_rebuild`]). An audit blocks the writer for about as long as adding the objects one by one
+    /// The number of sweeps of expired pods ([`Event::Expire`](crate::log::Event::Expire)) between two audits of the
+    /// state, which is rebuilt if it is inconsistent ([`Writer::audit_and_rebuild`]). An audit blocks the writer for about as long as adding the objects one by one
     /// takes: half a second for 5,000 nodes with 150,000 pods. By default there are no audits.
     pub audit_every: Option<NonZeroU32>,
     /// Receives the figures of the engine after each sweep of expired pods. The feature `metrics` provides an observer

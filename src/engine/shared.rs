@@ -363,6 +363,7 @@ impl std::fmt::Debug for Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Cluster, Figures, GodelConfig, SweepObserver};
 
     #[test]
     fn a_shared_engine_sweeps_if_a_sweep_can_change_or_report_something() {
@@ -370,6 +371,21 @@ mod tests {
         assert!(!sweeps(Config::default()));
         assert!(sweeps(Config { assumed_ttl: Some(Duration::from_secs(30)), ..Config::default() }));
         assert!(sweeps(Config { audit_every: std::num::NonZeroU32::new(1), ..Config::default() }));
+        let godel = |change: fn(&mut GodelConfig)| {
+            let mut godel = GodelConfig::new("godel-scheduler");
+            change(&mut godel);
+            sweeps(Config { godel: Some(godel), ..Config::default() })
+        };
+        assert!(!godel(|_| {}));
+        assert!(!godel(|godel| godel.reservations = Some(Duration::ZERO)), "zero never ends");
+        assert!(godel(|godel| godel.reservations = Some(Duration::from_secs(1))));
+        assert!(godel(|godel| godel.unfinished_ttl = Some(Duration::from_secs(1))));
+        assert!(godel(|godel| godel.deletion_marks = true));
+        struct Silent;
+        impl SweepObserver for Silent {
+            fn swept(&mut self, _: &Figures, _: &Cluster) {}
+        }
+        assert!(sweeps(Config { sweep_observer: Some(Box::new(Silent)), ..Config::default() }));
         let never = Some(Duration::MAX);
         assert!(!sweeps(Config { assumed_ttl: never, sweep_period: never, ..Config::default() }));
     }

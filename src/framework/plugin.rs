@@ -439,7 +439,7 @@ impl<'a> Feasible<'a> {
     }
 
     /// Iterates over the chunks that contain such nodes, each with the mask of their lanes.
-    pub fn chunks(&self) -> impl Iterator<Item = (&'a Chunk, u64)> {
+    pub fn chunks(&self) -> impl Iterator<Item = (&'a Chunk, u64)> + Clone {
         self.chunks.iter().copied()
     }
 

@@ -35,6 +35,9 @@ impl Taint {
     pub const NOT_READY: &'static str = "node.kubernetes.io/not-ready";
     /// The key of the taint of a node whose kubelet does not answer.
     pub const UNREACHABLE: &'static str = "node.kubernetes.io/unreachable";
+    /// The key of the taint of a node that does not return: the objects of its pods are deleted (gc_controller.go
+    /// `gcTerminating`).
+    pub const OUT_OF_SERVICE: &'static str = "node.kubernetes.io/out-of-service";
 }
 
 /// How a toleration compares values.

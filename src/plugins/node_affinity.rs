@@ -78,7 +78,7 @@ impl Plugin for NodeAffinity {
         event: &ClusterEvent<'_>,
         _: &Cluster,
     ) -> Result<Hint, Status> {
-        let Some((old, new)) = hints::nodes::seen(pod.template.launcher, event) else {
+        let Some(node) = hints::nodes::seen(pod.template.launcher, event) else {
             return Ok(Hint::Skip);
         };
         let required = Required::with(&pod.template, self.added.required.as_ref());
@@ -88,7 +88,7 @@ impl Plugin for NodeAffinity {
                     && required.matches(&node.name, &node.labels)
             })
         };
-        Ok(Hint::queue_if(hints::nodes::starts_to_match(old.as_deref(), new.as_deref(), matches)))
+        Ok(Hint::queue_if(hints::nodes::starts_to_match(&node, matches)))
     }
 
     fn is_local(&self) -> bool {

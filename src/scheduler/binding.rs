@@ -114,7 +114,7 @@ pub enum BindError {
     /// The calling thread is inside [`Engine::with_writer`].
     #[error("this thread holds the writer and would wait for itself: bind after releasing it")]
     OwnThread,
-    /// The placement was bound or withdrawn before.
+    /// The placement was bound or withdrawn before, or another thread is doing so.
     #[error("the placement was bound or withdrawn before: schedule the pod again")]
     Ended,
 }

@@ -44,18 +44,19 @@ pub struct Placement {
     home: Arc<Home>,
     /// The time of the scheduling cycle.
     at: Timestamp,
-    /// One of the constants below. Relaxed suffices: it guards no other data.
+    /// One of the constants below. Relaxed suffices: of the threads that claim the placement, one succeeds, and the stage
+    /// guards no other data.
     stage: AtomicU8,
 }
 
 /// The binding cycle has not begun.
 const ASSUMED: u8 = 0;
-/// A binding cycle has begun, or a withdrawal, and no request was sent.
-const CLAIMED: u8 = 3;
+/// A binding cycle or a withdrawal has begun, and no request was sent.
+const CLAIMED: u8 = 1;
 /// The pod may be bound.
-const SENT: u8 = 1;
+const SENT: u8 = 2;
 /// The binding cycle has ended, or the placement was withdrawn.
-const ENDED: u8 = 2;
+const ENDED: u8 = 3;
 
 /// Where the placements of a scheduler are withdrawn. Keeps neither the engine nor the queue alive.
 pub(super) struct Home {
@@ -116,8 +117,8 @@ impl Placement {
     /// Claims the placement for one binding cycle or withdrawal. Returns whether nobody has claimed it before: a placement
     /// may be shared by threads, and only one of them may bind the pod or give its node away.
     pub(super) fn claim(&self) -> bool {
-        let claimed = (Ordering::Relaxed, Ordering::Relaxed);
-        self.stage.compare_exchange(ASSUMED, CLAIMED, claimed.0, claimed.1).is_ok()
+        let relaxed = Ordering::Relaxed;
+        self.stage.compare_exchange(ASSUMED, CLAIMED, relaxed, relaxed).is_ok()
     }
 
     /// Records that a request to bind the pod may be sent from now on.

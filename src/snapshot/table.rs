@@ -368,6 +368,28 @@ mod tests {
     }
 
     #[test]
+    fn the_stamp_changes_with_the_set_of_values_only() {
+        let mut interned = Interned::<String>::default();
+        let mut numbers = Numbers::default();
+        let mut stamps = vec![interned.stamp()];
+        let mut is_new = |stamp: u64| {
+            let is_new = !stamps.contains(&stamp);
+            stamps.push(stamp);
+            is_new
+        };
+        let a = interned.acquire(&"a".into(), &mut numbers, span(1, 0)).unwrap();
+        assert!(is_new(interned.stamp()));
+        let copy = interned.clone();
+        interned.acquire(&"a".into(), &mut numbers, span(2, 0)).unwrap();
+        interned.release(a, &mut numbers, span(3, 0));
+        assert_eq!(interned.stamp(), copy.stamp(), "another user of a known value");
+        interned.release(a, &mut numbers, span(4, 0));
+        assert!(is_new(interned.stamp()), "the last user is gone");
+        interned.acquire(&"b".into(), &mut numbers, span(5, 4)).unwrap();
+        assert!(is_new(interned.stamp()), "the number is reused");
+    }
+
+    #[test]
     fn a_surge_of_numbers_leaves_nothing_behind() {
         let (mut numbers, mut next) = (Numbers::default(), 0);
         for i in 0..1000 {

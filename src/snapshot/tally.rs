@@ -437,6 +437,41 @@ mod tests {
     };
     use crate::{Config, Engine};
 
+    #[test]
+    fn label_sets_are_found_by_search_and_by_iteration() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for n in 0..4 {
+            writer.add_node(node(format!("n{n}")).pods(110).build()).unwrap();
+        }
+        for p in 0..90 {
+            let pod = pod(format!("p{p}")).label("app", &(p % 30).to_string());
+            writer.add_pod(pod.on(format!("n{}", p % 4)).build()).unwrap();
+        }
+        let cluster = writer.cluster();
+        let (_, _, chunk) = cluster.chunk_list().next().unwrap();
+        let tally = chunk.tally(cluster);
+        let all: Vec<(u32, Vec<InLane>)> =
+            tally.by_labels().map(|(number, lanes)| (number, lanes.to_vec())).collect();
+        assert_eq!(all.len(), 30);
+        let found = |sets: &[u32]| {
+            let sets: Vec<(u32, u32)> = sets.iter().map(|number| (*number, *number)).collect();
+            let mut found = Vec::new();
+            tally.each_of(&sets, |number, lanes| found.push((number, lanes.to_vec())));
+            found
+        };
+        // A few are searched, and many are compared with all.
+        for few in all.chunks(3) {
+            let numbers: Vec<u32> = few.iter().map(|(number, _)| *number).collect();
+            assert_eq!(found(&numbers), few);
+        }
+        let numbers: Vec<u32> = all.iter().map(|(number, _)| *number).collect();
+        assert_eq!(found(&numbers), all);
+        let unused = numbers.iter().max().unwrap() + 1;
+        assert_eq!(found(&[unused]), []);
+        let with_unused: Vec<u32> = numbers.iter().copied().chain([unused]).collect();
+        assert_eq!(found(&with_unused), all);
+    }
+
     /// Returns each set of pod labels and node with the counts of pods and living pods, as read from the tallies.
     fn counted(cluster: &Cluster) -> Vec<(String, String, u32, u32)> {
         let mut all = Vec::new();

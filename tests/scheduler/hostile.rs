@@ -426,7 +426,7 @@ fn label_sets_that_come_and_go_are_counted_in_the_version_that_has_them() {
     let mut held = Vec::new();
     for round in 0..20_usize {
         let made = |n: usize| {
-            let app = if (n + round) % 2 == 0 { "a" } else { "b" };
+            let app = if (n + round).is_multiple_of(2) { "a" } else { "b" };
             let made = pod(format!("p{n}")).label("app", app).label("n", &n.to_string());
             made.on(format!("n{}", (n + round) % 4)).build()
         };

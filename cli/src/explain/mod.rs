@@ -168,7 +168,8 @@ fn finished(
     if arguments.output == Form::Json {
         let fields = json!({ "version": export::VERSION, "pod": pod, "state": "finished",
             "node": null, "why": why, "fits_on": 0, "nodes": {}, "groups": [], "changes": [],
-            "changes_complete": true, "preemption": null, "message": null, "notes": [], "input": intake.json() });
+            "changes_complete": true, "preemption": null, "message": null, "notes": [],
+            "input": intake.json() });
         return print(&fields.to_string());
     }
     print(&match arguments.output {

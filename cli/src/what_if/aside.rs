@@ -60,7 +60,7 @@ impl Aside {
 
 /// Whether only a change of a node that is not cordoned can help the pod.
 fn needs_open_node(pod: &Pod, simulation: &Simulation, record: &Record) -> Result<bool, Failure> {
-    let cordon = Taint::new("node.kubernetes.io/unschedulable", "", TaintEffect::NoSchedule);
+    let cordon = Taint::new(Taint::UNSCHEDULABLE, "", TaintEffect::NoSchedule);
     let Some((framework, _)) = record.profiles.get(pod) else { return Ok(false) };
     let rejects_cordoned = |of: &str| of == "NodeUnschedulable";
     let mut filters = framework.plugins_at(Point::Filter);

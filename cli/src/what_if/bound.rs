@@ -11,7 +11,6 @@ use crate::text::count;
 
 use crate::creation::unbound_claim;
 
-use super::key;
 use super::record::Record;
 
 /// The plugins whose filters a kubelet applies to a pod before it runs it (`AdmissionCheck` in kube-scheduler's
@@ -39,7 +38,7 @@ pub(super) fn add(
         };
         let now = reader.refresh();
         if now.node(node).is_none() {
-            foreign.push((key(&pod), node.clone()));
+            foreign.push((pod.key(), node.clone()));
             free.push(pod);
             continue;
         }
@@ -53,7 +52,7 @@ pub(super) fn add(
             continue;
         }
         let put = event(&simulation.engine, Event::add_pod(pod.clone()))?;
-        put.map_err(|error| Failure::Refused { object: format!("pod {}", key(&pod)), error })?;
+        put.map_err(|error| Failure::Refused { object: format!("pod {}", pod.key()), error })?;
         record.runs(&pod, node);
     }
     if let [(pod, node), others @ ..] = &*foreign {

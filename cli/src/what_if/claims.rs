@@ -1,7 +1,7 @@
 //! The persistent volume claims of new pods.
 
 use portolan::Cluster;
-use portolan::model::{Name, PersistentVolumeClaim, Pod, VolumeSource};
+use portolan::model::{Name, PersistentVolumeClaim, Pod};
 use portolan_k8s::PodController;
 
 /// The claims that are created with a new pod of a controller, and do not exist yet. If the controller is not in the
@@ -34,12 +34,8 @@ pub(super) fn claims(
                     ..(**found).clone()
                 })
             };
-            let ephemeral = like.template.volumes.iter().filter_map(|volume| match volume {
-                VolumeSource::Ephemeral { volume } => Some(format!("{}-{volume}", like.name)),
-                VolumeSource::PersistentVolumeClaim { claim, .. } => Some(claim.to_string()),
-                _ => None,
-            });
-            ephemeral.filter_map(|claim| of(&claim)).collect()
+            let used = like.template.volumes.iter().filter_map(|volume| volume.claim(&like.name));
+            used.filter_map(|claim| of(&claim)).collect()
         }
         (None, None) => Vec::new(),
     };

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use portolan::model::{Name, Pod, Template, Uid};
 
-use super::{Blocked, key};
+use super::Blocked;
 
 /// What has become of the pods that a simulation has touched, in the order in which it touched them.
 pub(super) struct Outcome {
@@ -171,7 +171,7 @@ impl Effects {
             }
             (_, State::Gone) => {}
             (_, State::Skipped) => {
-                let why = format!("skip schedule deleting pod: {}", key(&fate.pod));
+                let why = format!("skip schedule deleting pod: {}", fate.pod.key());
                 self.skipped.push(row(None, why, true));
             }
         }
@@ -180,7 +180,7 @@ impl Effects {
 
 /// The template of a pod that may be exchanged with others of it.
 fn interchangeable(pod: &Pod) -> Option<&Template> {
-    let owner = pod.template.owners.iter().find(|owner| owner.controller)?;
+    let owner = pod.template.controller()?;
     (&*owner.kind != "StatefulSet").then_some(&*pod.template)
 }
 

@@ -19,7 +19,7 @@ use super::answer::{Answer, Drained};
 use super::aside::Aside;
 use super::budgets::{Limits, Refused};
 use super::record::{End, Record};
-use super::{Blocked, enter, groups, key, settle};
+use super::{Blocked, enter, groups, settle};
 
 /// The outcome of a node's drain.
 #[derive(Default)]
@@ -274,7 +274,7 @@ impl<'c> Drains<'c> {
 
 /// Why a budget blocks a drain, and the remedy.
 pub(super) fn why_blocked(of: &BudgetUse) -> String {
-    let pods: Vec<String> = of.blocked.iter().take(3).map(key).collect();
+    let pods: Vec<Name> = of.blocked.iter().take(3).map(Pod::key).collect();
     let more = if of.blocked.len() > 3 { ", …" } else { "" };
     let reason = match (of.missing, of.lost) {
         (0, 0) => "it allows no disruption: add replicas, wait until pods are ready, or relax it",

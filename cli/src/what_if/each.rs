@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use portolan::model::{LabelSelector, Node, Object, ObjectKind, Pod};
+use portolan::model::{LabelSelector, Name, Node, Object, ObjectKind, Pod};
 use portolan::{Cluster, Writer};
-use portolan_k8s::{BudgetLimit, PodFacts};
 
 use crate::cluster::Contents;
 use crate::creation::Creation;
@@ -23,7 +22,7 @@ use super::budgets::Limits;
 use super::difference::{Effects, Outcome, own};
 use super::record::Record;
 use super::start::Start;
-use super::{Arguments, fail, key};
+use super::{Arguments, fail};
 use crate::selection::zones;
 
 /// What fails at once.
@@ -49,10 +48,10 @@ pub(super) struct Harm {
     pub(super) name: String,
     pub(super) nodes: Vec<String>,
     /// The pods without a node during the outage.
-    pub(super) during: BTreeSet<String>,
+    pub(super) during: BTreeSet<Name>,
     /// The pods without a node after the Nodes are deleted.
-    pub(super) after: BTreeSet<String>,
-    pub(super) lost: BTreeSet<String>,
+    pub(super) after: BTreeSet<Name>,
+    pub(super) lost: BTreeSet<Name>,
 }
 
 /// The name of a node or zone, and its nodes.
@@ -60,10 +59,9 @@ type Group = (String, Vec<String>);
 
 /// The cluster that each failure begins with.
 pub(super) struct Base<'q> {
-    pub(super) arguments: &'q Arguments,
-    pub(super) config: &'q policy::Text<'q>,
-    pub(super) facts: &'q PodFacts,
-    limits: &'q [BudgetLimit],
+    arguments: &'q Arguments,
+    config: &'q policy::Text<'q>,
+    contents: &'q Contents,
     objects: Vec<Object>,
     nodes: Vec<Arc<Node>>,
     placed: Vec<Arc<Pod>>,
@@ -89,8 +87,7 @@ impl<'q> Base<'q> {
         Base {
             arguments,
             config,
-            facts: contents.facts(),
-            limits: contents.budget_limits(),
+            contents,
             objects: ObjectKind::ALL.into_iter().flat_map(of_kind).collect(),
             nodes: cluster.nodes().filter_map(|info| info.node().cloned()).collect(),
             placed: pods.map(|pod| Arc::new(pod.to_pod())).collect(),
@@ -166,7 +163,7 @@ impl<'q> Base<'q> {
         };
         let controllers = |_: &Cluster| (self.replacements.clone(), self.creation.clone());
         let mut start = Start::with(self.arguments, self.config, controllers, put, None)?;
-        let mut limits = start.limits(self.limits, self.facts)?;
+        let mut limits = start.limits(self.contents)?;
         start.settle(&mut limits)?;
         start.record.begin_change();
         Ok((start, limits))
@@ -180,7 +177,7 @@ impl<'q> Base<'q> {
     ) -> Result<Harm, Failure> {
         let (mut start, mut limits) = self.start()?;
         let (simulation, record) = (&mut start.simulation, &mut start.record);
-        let mut failed = fail::fail(nodes, self.facts, simulation, record)?;
+        let mut failed = fail::fail(nodes, self.contents.facts(), simulation, record)?;
         limits.update(simulation, record)?;
         failed.end_placed(simulation, record)?;
         let during = Effects::between(during, &start.outcome()?);
@@ -188,7 +185,7 @@ impl<'q> Base<'q> {
         failed.delete(simulation, record)?;
         start.end_terminating(&mut limits)?;
         let after = Effects::between(after, &start.outcome()?);
-        let keys = |rows| own(rows).map(|row| key(&row.pod)).collect();
+        let keys = |rows| own(rows).map(|row| row.pod.key()).collect();
         Ok(Harm {
             name: name.to_owned(),
             nodes: nodes.to_vec(),

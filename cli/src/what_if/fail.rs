@@ -16,7 +16,7 @@
 use std::collections::HashSet;
 
 use portolan::log::Event;
-use portolan::model::{Name, Node, Pod, Taint, TaintEffect, Timestamp, Uid};
+use portolan::model::{Name, Node, Pod, Taint, TaintEffect, Template, Timestamp, Uid};
 use portolan_k8s::PodFacts;
 
 use crate::error::Failure;
@@ -25,14 +25,7 @@ use crate::simulation::{Simulation, closed, event, refused};
 
 use super::drain::{known, once, update};
 use super::record::{End, Record};
-use super::{enter, groups, key, settle};
-
-/// The taint of the node lifecycle controller.
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-
-/// The taint of a node that does not return: the pod garbage collector deletes the objects of its pods
-/// (gc_controller.go `gcTerminating`).
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+use super::{enter, groups, settle};
 
 /// A pod that is deleted because its node has failed.
 struct Deleted {
@@ -67,10 +60,10 @@ pub(super) fn fail(
     for name in once(names) {
         let node = known(reader.refresh(), "--fail-node", &name)?;
         let taints = [TaintEffect::NoSchedule, TaintEffect::NoExecute]
-            .map(|effect| Taint::new(UNREACHABLE, "", effect));
+            .map(|effect| Taint::new(Taint::UNREACHABLE, "", effect));
         let taints = node.taints.iter().cloned().chain(taints).collect();
         update(&simulation.engine, Node { taints, ..Node::clone(&node) })?;
-        let out_of_service = node.taints.iter().find(|taint| *taint.key == *OUT_OF_SERVICE);
+        let out_of_service = node.taints.iter().find(|taint| *taint.key == *Taint::OUT_OF_SERVICE);
         for info in reader.refresh().node(&name).iter().flat_map(|info| info.pods()) {
             let pod = info.to_pod();
             let stays = facts.stays_on_failed_node(&pod.uid);
@@ -86,16 +79,18 @@ pub(super) fn fail(
             };
             match replacement {
                 Replacement::AtOnce | Replacement::WhenGone
-                    if is_forced && pod.deletion_time.is_none() && !is_of_node(&pod) =>
+                    if is_forced && pod.deletion_time.is_none() && !is_of_node(&pod.template) =>
                 {
                     deleted.push(Deleted { after: 0, pod, node: node.name.clone(), is_gone: true });
                 }
                 // The object of a pod that is being deleted is gone with the Node.
-                Replacement::WhenGone if pod.deletion_time.is_some() && !is_of_node(&pod) => {
+                Replacement::WhenGone
+                    if pod.deletion_time.is_some() && !is_of_node(&pod.template) =>
+                {
                     failed.waiting.push((pod, node.name.clone()));
                 }
                 _ if pod.deletion_time.is_some() => {}
-                _ if is_of_node(&pod) => record.ends(&pod, on, End::Deleted),
+                _ if is_of_node(&pod.template) => record.ends(&pod, on, End::Deleted),
                 Replacement::Never(why) => {
                     let why = format!("its node has failed, {why}");
                     record.ends(&pod, on, End::Lost(node.name.clone(), why));
@@ -113,8 +108,8 @@ pub(super) fn fail(
         }
         failed.nodes.push(node.name.clone());
     }
-    deleted.sort_by_cached_key(|it| (it.after, key(&it.pod)));
-    failed.waiting.sort_by_key(|(pod, _)| key(pod));
+    deleted.sort_by_cached_key(|it| (it.after, it.pod.key()));
+    failed.waiting.sort_by_key(|(pod, _)| pod.key());
     // Pods with the same time are deleted together, before any of them is replaced.
     for together in deleted.chunk_by(|a, b| a.after == b.after) {
         for Deleted { pod, is_gone, .. } in together {
@@ -210,7 +205,7 @@ pub(super) fn remove_nodes(
         for pod in pods {
             let gone = event(&simulation.engine, Event::remove_pod(&pod))?;
             gone.map_err(|error| refused(&pod, error))?;
-            if is_of_node(&pod) || pod.deletion_time.is_some() {
+            if is_of_node(&pod.template) || pod.deletion_time.is_some() {
                 record.ends(&pod, Some(name), End::Deleted);
             }
         }
@@ -221,7 +216,7 @@ pub(super) fn remove_nodes(
 }
 
 /// Whether the pod ends with its node: it is of a daemon set, or a mirror pod.
-fn is_of_node(pod: &Pod) -> bool {
-    let owner = pod.template.owners.iter().find(|owner| owner.controller);
+pub(super) fn is_of_node(template: &Template) -> bool {
+    let owner = template.controller();
     matches!(owner.map(|owner| &*owner.kind), Some("DaemonSet" | "Node"))
 }

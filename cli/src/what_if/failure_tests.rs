@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Parser;
+use portolan::model::Name;
 use serde_json::{Value, json};
 
+use super::answer;
 use super::answer::Answer;
 use super::difference::{Row, own};
 use super::tests::{Question, file};
-use super::{answer, key};
 
 const SLOTS: usize = 4;
 
@@ -122,15 +123,15 @@ fn ask(question: &[&str]) -> Answer {
 fn counts(rows: &[Row]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for row in own(rows) {
-        let owner = row.pod.template.owners.iter().find(|owner| owner.controller);
+        let owner = row.pod.template.controller();
         let owner = owner.map(|it| format!("{}/{}", it.kind, it.name)).unwrap_or_default();
         *counts.entry(owner).or_default() += 1;
     }
     counts
 }
 
-fn keys(rows: &[Row]) -> BTreeSet<String> {
-    own(rows).map(|row| key(&row.pod)).collect()
+fn keys(rows: &[Row]) -> BTreeSet<Name> {
+    own(rows).map(|row| row.pod.key()).collect()
 }
 
 #[test]

@@ -46,7 +46,7 @@ use portolan::log::Event;
 use portolan::model::{Name, Node, Pod, Taint, TaintEffect, Template};
 use portolan::scheduler::WhatIf;
 use portolan::scheduler::drain::{DrainOptions, Stays};
-use portolan::{Cluster, NodeInfo, Snapshot};
+use portolan::{Cluster, PodInfo, Snapshot};
 use portolan_k8s::{IntOrPercent, PodController};
 
 use crate::error::Failure;
@@ -250,8 +250,6 @@ fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
     if arguments.fit_more.is_some() && !contents.admission().is_empty() {
         answer.unsimulated.push("limit ranges and quotas of --fit-more".to_owned());
     }
-    let cluster = start.simulation.engine.reader().map_err(closed)?.snapshot();
-    answer.unsimulated.extend(unresponsive(&cluster));
     let question = Question { arguments, config: &config, contents: &contents, without: &without };
     let changed = question.change(&mut start, added, &mut answer)?;
     start.warn(arguments, &mut answer);
@@ -281,14 +279,20 @@ fn unsimulated(controllers: &[PodController]) -> Vec<String> {
     fields.collect::<std::collections::BTreeSet<String>>().into_iter().collect()
 }
 
-/// The nodes whose kubelets do not respond. Their pods are evicted, or have been, but do not end.
-fn unresponsive(cluster: &Cluster) -> Option<String> {
+/// The nodes whose kubelets do not respond, except those that fail in the simulation. Their pods are evicted, but do not
+/// end.
+fn unresponsive(cluster: &Cluster, failing: &[String]) -> Option<String> {
     let is_tainted = |node: &Node| {
         let mut taints = node.taints.iter().filter(|it| it.effect == TaintEffect::NoExecute);
         taints.any(|it| [Taint::NOT_READY, Taint::UNREACHABLE].contains(&&*it.key))
     };
-    let runs = |info: &NodeInfo<'_>| info.pods().any(|pod| pod.deletion_time().is_none());
-    let nodes = cluster.nodes().filter(|it| it.node().is_some_and(|of| is_tainted(of)) && runs(it));
+    let is_evicted =
+        |pod: &PodInfo<'_>| pod.deletion_time().is_none() && !fail::is_of_node(pod.template());
+    let nodes = cluster.nodes().filter(|info| {
+        info.node().is_some_and(|node| is_tainted(node))
+            && !failing.iter().any(|failing| **failing == **info.name())
+            && info.pods().any(|pod| is_evicted(&pod))
+    });
     let names: Vec<String> = nodes.map(|info| info.name().to_string()).collect();
     (!names.is_empty()).then(|| {
         let noun = if names.len() == 1 { "node" } else { "nodes" };
@@ -303,7 +307,7 @@ fn without_change(
     contents: &cluster::Contents,
 ) -> Result<[Outcome; 2], Failure> {
     let mut start = Start::new(arguments, config, contents, None)?;
-    let mut limits = start.limits(contents.budget_limits(), contents.facts())?;
+    let mut limits = start.limits(contents)?;
     start.settle(&mut limits)?;
     start.both_outcomes(&mut limits)
 }
@@ -341,13 +345,14 @@ impl<'q> Question<'q> {
         let Question { arguments, config, contents, without } = *self;
         let mut reader = start.simulation.engine.reader().map_err(closed)?;
         let facts = contents.facts();
-        let mut limits = start.limits(contents.budget_limits(), facts)?;
+        let mut limits = start.limits(contents)?;
         start.settle(&mut limits)?;
         start.record.begin_change();
         let (simulation, record) = (&mut start.simulation, &mut start.record);
         // The nodes of the cluster, not the added ones.
         let failing = self.failing(reader.refresh())?;
         check(arguments, &failing, contents.controllers())?;
+        answer.unsimulated.extend(unresponsive(reader.refresh(), &failing));
         let drained = self.drained(reader.refresh(), &failing)?;
         let mut daemons = self.scale(simulation, record, answer)?;
         let mut failed = fail::fail(&failing, facts, simulation, record)?;
@@ -546,8 +551,8 @@ impl<'q> Question<'q> {
 /// The parts of a pod that its copies of `--fit-more` are simulated without.
 fn unsimulated_copies(like: &Pod, cluster: &Cluster) -> Option<String> {
     let known = &cluster.objects().persistent_volume_claims;
-    let claims = like.template.volumes.iter().filter_map(|volume| volume.claim(&like.name));
-    let is_new = claims.into_iter().any(|claim| known.get(like.namespace(), &claim).is_none());
+    let mut claims = like.template.volumes.iter().filter_map(|volume| volume.claim(&like.name));
+    let is_new = claims.any(|claim| known.get(like.namespace(), &claim).is_none());
     let parts = [
         (is_new, "new claims"),
         (!like.template.scheduling_gates.is_empty(), "scheduling gates"),
@@ -556,11 +561,6 @@ fn unsimulated_copies(like: &Pod, cluster: &Cluster) -> Option<String> {
     let parts: Vec<&str> =
         parts.into_iter().filter_map(|(has, what)| has.then_some(what)).collect();
     (!parts.is_empty()).then(|| format!("{} of --fit-more", parts.join(", ")))
-}
-
-/// The namespace and name of a pod.
-fn key(pod: &Pod) -> String {
-    format!("{}/{}", pod.namespace(), pod.name)
 }
 
 /// Creates a pod that is new, or has left a node, and settles its effects. A pod that is being deleted is not scheduled
@@ -626,9 +626,9 @@ fn end_job(
     record: &mut Record,
 ) -> Result<(), Failure> {
     let is_of_job = |template: &Template| {
-        let mut owners = template.owners.iter().filter(|owner| owner.controller);
+        let owner = template.controller();
         template.namespace == *namespace
-            && owners.any(|owner| &*owner.kind == "Job" && owner.name == *name)
+            && owner.is_some_and(|owner| &*owner.kind == "Job" && owner.name == *name)
     };
     let now = simulation.engine.reader().map_err(closed)?.snapshot();
     let placed = now.nodes().flat_map(|node| node.pods()).filter(|it| is_of_job(it.template()));

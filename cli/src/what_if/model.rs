@@ -10,21 +10,21 @@ use std::sync::Arc;
 use portolan::Cluster;
 use portolan::model::{
     CsiNode, CsiStorageCapacity, HOSTNAME, InTreePlugin, LabelSelector, Labels, Name, Node,
-    NodeLabels, Object, Operator, Pod, Requirement, VolumeSource,
+    NodeLabels, Object, Operator, Pod, Requirement, Taint, VolumeSource,
 };
 
 use super::difference::Row;
 
 /// The taints of a node that is not in service, or is about to be removed.
 const CONDITIONS: [&str; 13] = [
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-    "node.kubernetes.io/unschedulable",
+    Taint::NOT_READY,
+    Taint::UNREACHABLE,
+    Taint::UNSCHEDULABLE,
     "node.kubernetes.io/memory-pressure",
     "node.kubernetes.io/disk-pressure",
     "node.kubernetes.io/network-unavailable",
     "node.kubernetes.io/pid-pressure",
-    "node.kubernetes.io/out-of-service",
+    Taint::OUT_OF_SERVICE,
     "node.cloudprovider.kubernetes.io/uninitialized",
     "node.cloudprovider.kubernetes.io/shutdown",
     "cloud.google.com/impending-node-termination",

@@ -19,7 +19,6 @@ use crate::simulation::{Observer, Rejection, closed};
 use crate::targets::Candidate;
 
 use super::difference::{Fate, Outcome, Preempted, State};
-use super::key;
 
 /// The pods that the simulation has moved or tried to place, in the order of their arrival.
 pub(super) struct Record {
@@ -325,7 +324,7 @@ impl Observer for Record {
         let from = pod.placed_on().cloned().unwrap_or_default();
         let at = self.leaves(pod, Some(&from));
         let history = &mut self.pods[at];
-        let by = key(by);
+        let by = by.key().to_string();
         if let Replacement::Never(why) = replacement {
             history.end = Some(End::Lost(from.clone(), format!("preempted by {by}, {why}")));
             self.creation.is_gone(pod);

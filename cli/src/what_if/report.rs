@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use portolan::model::Name;
+use portolan::model::{Name, Pod};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, FitMore};
 use super::difference::Row;
 use super::drain::why_blocked;
 use super::each::Harm;
-use super::key;
 use super::rollout::Rollout;
 use super::rows::{group, placements};
 use super::upgrade::Upgrade;
@@ -240,7 +239,7 @@ pub(super) fn table(answer: &Answer) -> String {
 /// Rows with these fields, and a mark on those that also happen without the change.
 fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Value> {
     let one = |row: &Row| {
-        let mut object = json!({ "pod": key(&row.pod) });
+        let mut object = json!({ "pod": &*row.pod.key() });
         for field in fields {
             object[*field] = match *field {
                 "from" => json!(row.from.as_deref()),
@@ -260,7 +259,7 @@ fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Val
 pub(super) fn json(answer: &Answer) -> Value {
     let effects = answer.last();
     let blocked = effects.blocked.iter().map(
-        |(pod, node, why)| json!({ "pod": key(pod), "node": &**node, "why": why.to_string() }),
+        |(pod, node, why)| json!({ "pod": &*pod.key(), "node": &**node, "why": why.to_string() }),
     );
     let drained = answer.drained.iter().map(|drained| &*drained.node);
     let waits = answer.drained.iter().filter(|drained| drained.waits > 0);
@@ -269,13 +268,13 @@ pub(super) fn json(answer: &Answer) -> Value {
     let removed = answer
         .removed
         .iter()
-        .map(|(pod, from)| json!({ "pod": key(pod), "from": from.as_deref() }));
+        .map(|(pod, from)| json!({ "pod": &*pod.key(), "from": from.as_deref() }));
     let scaled = answer
         .scaled
         .iter()
         .map(|it| json!({ "controller": it.controller, "from": it.from, "to": it.to }));
     let budgets = answer.budgets.iter().map(|(name, of)| {
-        let blocks: Vec<String> = of.blocked.iter().map(key).collect();
+        let blocks: Vec<Name> = of.blocked.iter().map(Pod::key).collect();
         let why = (!of.blocked.is_empty()).then(|| why_blocked(of));
         json!({ "budget": name, "waits": of.waits, "blocks": blocks, "why": why })
     });
@@ -288,7 +287,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "ok": answer.is_ok(),
         "nodes": answer.nodes,
         "added": answer.added,
-        "unknown_limits": answer.unlimited.iter().map(key).collect::<Vec<_>>(),
+        "unknown_limits": answer.unlimited.iter().map(Pod::key).collect::<Vec<_>>(),
         "drained": drained.collect::<Vec<_>>(),
         "budget_waits": waits,
         "preempted": rows(&effects.preempted, &["from", "by"]),
@@ -353,7 +352,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         let moves = found
             .moves
             .iter()
-            .map(|(pod, from, to)| json!({ "pod": key(pod), "from": &**from, "to": &**to }));
+            .map(|(pod, from, to)| json!({ "pod": &*pod.key(), "from": &**from, "to": &**to }));
         result["consolidate"] = json!({
             "seconds": found.spent.as_secs_f64(),
             "complete": found.is_complete,

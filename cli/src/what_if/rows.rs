@@ -7,7 +7,6 @@ use std::sync::Arc;
 use portolan::model::{Name, Pod};
 
 use super::difference::Row;
-use super::key;
 use crate::text::count;
 
 /// The key of identical pods: their controller, or their template if they have none.
@@ -19,7 +18,7 @@ enum Like<'p> {
 
 impl Like<'_> {
     fn of(pod: &Pod) -> Like<'_> {
-        match pod.template.owners.iter().find(|owner| owner.controller) {
+        match pod.template.controller() {
             Some(owner) => Like::Owner(pod.namespace(), &owner.kind, &owner.name),
             None => Like::Template(Arc::as_ptr(&pod.template) as usize),
         }
@@ -51,11 +50,11 @@ fn alike<'p, T, F: Clone + Eq + std::hash::Hash>(
 fn together(first: &Pod, pods: usize) -> String {
     let others = pods - 1;
     match (others, Like::of(first)) {
-        (0, _) => key(first),
+        (0, _) => first.key().to_string(),
         (_, Like::Owner(_, kind, name)) => {
-            format!("{} and {others} more of {kind} {name}", key(first))
+            format!("{} and {others} more of {kind} {name}", first.key())
         }
-        (_, Like::Template(_)) => format!("{} and {others} more like it", key(first)),
+        (_, Like::Template(_)) => format!("{} and {others} more like it", first.key()),
     }
 }
 

@@ -8,7 +8,6 @@ use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
 use portolan::scheduler::Profiles;
 use portolan::{Cluster, Writer};
-use portolan_k8s::{BudgetLimit, PodFacts};
 
 use crate::cluster::Contents;
 use crate::creation::Creation;
@@ -97,13 +96,9 @@ impl Start {
     }
 
     /// What the budgets of the cluster allow.
-    pub(super) fn limits<'c>(
-        &self,
-        limits: &'c [BudgetLimit],
-        facts: &'c PodFacts,
-    ) -> Result<Limits<'c>, Failure> {
+    pub(super) fn limits<'c>(&self, contents: &'c Contents) -> Result<Limits<'c>, Failure> {
         let cluster = self.simulation.engine.reader().map_err(closed)?.snapshot();
-        Ok(Limits::new(limits, facts, &cluster, &self.record))
+        Ok(Limits::new(contents.budget_limits(), contents.facts(), &cluster, &self.record))
     }
 
     /// Tries the pods that are pending in the cluster.

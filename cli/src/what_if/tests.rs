@@ -348,8 +348,7 @@ fn the_effects_are_the_difference_between_two_simulations() {
             contents_with(&arguments.from, &arguments.godel, &arguments.pods).expect("contents");
         let config = arguments.config.source().read().expect("a configuration");
         let mut baseline = Start::new(arguments, &config, &contents, None).expect("a cluster");
-        let limits = baseline.limits(contents.budget_limits(), contents.facts());
-        let mut limits = limits.expect("budgets");
+        let mut limits = baseline.limits(&contents).expect("budgets");
         baseline.settle(&mut limits).expect("settled");
         baseline.end_terminating(&mut limits).expect("ended");
         let reader = baseline.simulation.engine.reader().expect("a reader");

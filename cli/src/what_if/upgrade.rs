@@ -5,11 +5,10 @@
 //! upgraded in place: they are cordoned, drained and return. Drains obey disruption budgets. A
 //! real upgrade would hang in a step whose drains cannot end; the simulation ends there.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use portolan::Cluster;
-use portolan::model::{Name, Node};
+use portolan::model::{Name, Node, Pod};
 use portolan_k8s::IntOrPercent;
 
 use crate::error::Failure;
@@ -20,7 +19,7 @@ use super::drain::{Drains, cordon};
 use super::fail::remove_nodes;
 use super::model::Model;
 use super::record::Record;
-use super::{Blocked, key, settle};
+use super::{Blocked, settle};
 use crate::selection::Selection;
 
 /// Parses a number of nodes or a percentage of them.
@@ -38,7 +37,7 @@ pub(super) struct Step {
     /// The pods that block a drain.
     pub(super) blocked: usize,
     /// Pods without a node while the nodes of the step are away.
-    pub(super) pending: Vec<String>,
+    pub(super) pending: Vec<Name>,
 }
 
 /// An upgrade of nodes in the order of the cluster.
@@ -48,8 +47,6 @@ pub(super) struct Upgrade {
     size: (usize, usize),
     /// The number of nodes whose steps have ended.
     done: usize,
-    /// The pods that other changes have left without a node.
-    waiting: HashSet<String>,
     pub(super) steps: Vec<Step>,
 }
 
@@ -67,7 +64,7 @@ impl Upgrade {
         let total = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
         let number = |of: IntOrPercent, up| usize::try_from(of.of(total, up)).unwrap_or(0);
         let mut size = (number(surge, true), number(unavailable, false));
-        if size == (0, 0) {
+        if size == (0, 0) && !nodes.is_empty() {
             if !matches!(unavailable, IntOrPercent::Percent(1..)) {
                 return Err(Failure::Usage(
                     "--max-surge and --max-unavailable are both 0: raise one of them".to_owned(),
@@ -75,7 +72,7 @@ impl Upgrade {
             }
             size.1 = 1;
         }
-        Ok(Upgrade { nodes, size, done: 0, waiting: HashSet::new(), steps: Vec::new() })
+        Ok(Upgrade { nodes, size, done: 0, steps: Vec::new() })
     }
 
     /// The number of nodes to upgrade.
@@ -98,9 +95,6 @@ impl Upgrade {
         record: &mut Record,
     ) -> Result<Vec<Blocked>, Failure> {
         let (surge, away) = self.size;
-        if self.steps.is_empty() {
-            self.waiting = record.displaced().map(key).collect();
-        }
         while self.done < self.nodes.len() {
             let end = self.done.saturating_add(surge.saturating_add(away)).min(self.nodes.len());
             let batch = &self.nodes[self.done..end];
@@ -127,8 +121,7 @@ impl Upgrade {
             }
             drains.end(simulation, record)?;
             step.blocked = blocked.len();
-            let pending = record.displaced().map(key);
-            step.pending = pending.filter(|pod| !self.waiting.contains(pod)).collect();
+            step.pending = record.displaced().map(Pod::key).collect();
             if !blocked.is_empty() {
                 return Ok(blocked);
             }

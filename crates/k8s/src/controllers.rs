@@ -54,18 +54,19 @@ pub(super) fn controller(
 ) -> Result<PodController, ReadError> {
     let no_spec = wire::ControllerSpec::default();
     let spec = wire.spec.as_ref().unwrap_or(&no_spec);
-    let replicas = match kind {
-        ControllerKind::DaemonSet => 0,
-        ControllerKind::Job if spec.suspend == Some(true) || has_ended(wire) => 0,
-        ControllerKind::Job => {
-            at_once(spec, wire.status.as_ref().and_then(|status| *status.succeeded).unwrap_or(0))
-        }
+    let mut job = (kind == ControllerKind::Job).then(|| Job::read(spec, wire.status.as_ref()));
+    if let Some(job) = job.as_mut().filter(|_| has_ended(wire)) {
+        job.remaining = 0;
+    }
+    let replicas = match (kind, &job) {
+        (ControllerKind::DaemonSet, _) => 0,
+        (_, Some(job)) => job.at_once(spec),
         _ => spec.replicas.unwrap_or(1),
     };
     let spec_path = path.key("spec");
     let parts = Parts {
         selector: label_selector(spec.selector.as_ref(), &spec_path.key("selector"))?,
-        job: (kind == ControllerKind::Job).then(|| Job::read(spec, wire.status.as_ref())),
+        job,
         ..Parts::new(wire.metadata.as_ref(), spec.template.as_ref(), replicas)
     };
     let mut template = spec.template.clone().unwrap_or_default();
@@ -78,9 +79,6 @@ pub(super) fn controller(
     }
     let mut controller = build(kind, Parts { template: Some(&template), ..parts }, path, rules)?;
     controller.update = UpdateStrategy::read(kind, spec, &spec_path)?;
-    if let Some(job) = controller.job.as_mut().filter(|_| has_ended(wire)) {
-        job.remaining = 0;
-    }
     controller.is_ordered = is_set && &*spec.pod_management_policy != "Parallel";
     let first = spec.ordinals.as_ref().and_then(|ordinals| *ordinals.start).unwrap_or(0);
     controller.first = usize::try_from(first).unwrap_or(0);
@@ -88,13 +86,6 @@ pub(super) fn controller(
     let of_template = template.metadata.as_ref().filter(|_| rules.applies());
     controller.part = of_template.and_then(|meta| SetPart::of_template(kind, meta));
     Ok(controller)
-}
-
-/// Returns the number of pods of a job that run at once, when `succeeded` are done.
-pub(super) fn at_once(spec: &wire::ControllerSpec<'_>, succeeded: i64) -> i64 {
-    let parallelism = spec.parallelism.unwrap_or(1);
-    spec.completions
-        .map_or(parallelism, |completions| completions.saturating_sub(succeeded).min(parallelism))
 }
 
 fn claim_templates(
@@ -120,10 +111,10 @@ pub(super) fn cron_job(
     let spec = wire.spec.as_ref().unwrap_or(&no_spec);
     let no_job = wire::ControllerSpec::default();
     let job = spec.job_template.as_ref().and_then(|job| job.spec.as_ref()).unwrap_or(&no_job);
-    let is_suspended = spec.suspend == Some(true) || job.suspend == Some(true);
-    let replicas = if is_suspended { 0 } else { at_once(job, 0) };
+    let read = Job::read(job, None);
+    let replicas = if spec.suspend == Some(true) { 0 } else { read.at_once(job) };
     let parts = Parts {
-        job: Some(Job::read(job, None)),
+        job: Some(read),
         ..Parts::new(wire.metadata.as_ref(), job.template.as_ref(), replicas)
     };
     let spec_path = path.key("spec");

@@ -60,6 +60,13 @@ pub struct Job {
 const BACKOFF_LIMIT: i64 = 6;
 
 impl Job {
+    /// Returns the number of pods that run at once.
+    pub(super) fn at_once(&self, spec: &wire::ControllerSpec<'_>) -> i64 {
+        let most = i64::try_from(self.remaining).unwrap_or(i64::MAX);
+        // A negative number of completions is refused with the number of pods.
+        spec.parallelism.unwrap_or(1).min(spec.completions.unwrap_or(most)).min(most)
+    }
+
     pub(super) fn read(
         spec: &wire::ControllerSpec<'_>,
         status: Option<&wire::ControllerStatus<'_>>,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::controllers::{MAX_REPLICAS, Parts, at_once, build};
+use super::controllers::{MAX_REPLICAS, Parts, build};
 use super::defaults::Rules;
 use super::error::{Path, ReadError};
 use super::objects::named;
@@ -159,9 +159,9 @@ pub(super) fn job_set(
         let path = list.index(i);
         let template = replicated.template.as_ref().and_then(|template| template.spec.as_ref());
         let is_suspended = spec.suspend == Some(true) || has_ended(wire);
-        let pods = if is_suspended { 0 } else { template.map_or(0, |job| at_once(job, 0)) };
         let no_job = wire::ControllerSpec::default();
         let mut job = Job::read(template.unwrap_or(&no_job), None);
+        let pods = template.filter(|_| !is_suspended).map_or(0, |template| job.at_once(template));
         // The default of JobSet's webhook, which is not that of jobs.
         job.is_indexed = template.is_none_or(|job| &*job.completion_mode != "NonIndexed");
         let pod_template = template.and_then(|job| job.template.as_ref());

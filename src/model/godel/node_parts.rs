@@ -91,10 +91,10 @@ impl NmNode {
     /// (Gödel: framework/api `getAllocatableResources`).
     ///
     /// If both exist, everything except the allocatable resources is taken from the Node; pods of a node manager see
-    /// the labels and taints of the NMNode ([`NodeInfo::node_for`](crate::snapshot::NodeInfo::node_for)). For a resource that the Node
-    /// has, the amount that the node manager keeps for itself (its capacity minus its allocatable amount, if it reports
-    /// both) is subtracted, but the result is never negative. A resource that the Node lacks is taken from the node
-    /// manager. An amount of 0 for the Node's cpu, memory, ephemeral storage or pods counts as lacking. O(resources).
+    /// the labels and taints of the NMNode ([`NodeInfo::node_for`](crate::snapshot::NodeInfo::node_for)). For a
+    /// resource that the Node has, the amount that the node manager keeps for itself (its capacity minus its allocatable
+    /// amount, if it reports both) is subtracted, but the result is never negative. A resource that the Node lacks is
+    /// taken from the node manager. An amount of 0 for the Node's cpu, memory, ephemeral storage or pods counts as lacking. O(resources).
     ///
     /// ```
     /// use portolan::model::{NmNode, Quantity, ResourceList, node};

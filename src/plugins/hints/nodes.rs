@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{HostPort, Launcher, Node, Object, Pod, Taint, Toleration};
+use crate::model::{Diff, HostPort, Launcher, Node, Object, Pod, Taint, Toleration};
 
 use super::{
     ADD_OR_UPDATE, Actions, ClusterEvent, EventResource, Hint, Interest, NM_NODE, NODE, any, gone,
@@ -16,9 +16,9 @@ const POD: &[EventResource] = EventResource::PODS;
 pub(in crate::plugins) fn seen(
     launcher: Launcher,
     event: &ClusterEvent<'_>,
-) -> Option<(Option<Arc<Node>>, Option<Arc<Node>>)> {
+) -> Option<Diff<Arc<Node>>> {
     if let Some(node) = event.node() {
-        return Some((node.old.clone(), node.new.clone()));
+        return Some(node.clone());
     }
     if launcher != Launcher::NodeManager || event.resource != EventResource::NmNode {
         return None;
@@ -28,7 +28,7 @@ pub(in crate::plugins) fn seen(
         _ => None,
     };
     let (old, new) = event.object();
-    Some((node(old), node(new)))
+    Some(Diff { old: node(old), new: node(new) })
 }
 
 /// SchedulingGates: the pod's own gates were removed.
@@ -52,12 +52,12 @@ pub(in crate::plugins) const TAINTS: &[Interest] = &[
 /// NodeUnschedulable: queues the pod if a node is schedulable now and was not before, or if the pod now tolerates the
 /// taint.
 pub(in crate::plugins) fn uncordoned(pod: &Pod, event: &ClusterEvent<'_>, cordon: &Taint) -> Hint {
-    let Some((old, new)) = seen(pod.template.launcher, event) else {
+    let Some(node) = seen(pod.template.launcher, event) else {
         let tolerates = |new: &Pod| new.template.tolerations.iter().any(|t| t.tolerates(cordon));
         return Hint::queue_if(itself(pod, event).is_some_and(tolerates));
     };
     let is_schedulable = |node: &Node| !node.unschedulable;
-    Hint::queue_if(starts_to_match(old.as_deref(), new.as_deref(), is_schedulable))
+    Hint::queue_if(starts_to_match(&node, is_schedulable))
 }
 
 /// TaintToleration: queues the pod if it tolerates a node's taints now and did not before, or if its own tolerations
@@ -67,12 +67,12 @@ pub(in crate::plugins) fn tolerated(
     event: &ClusterEvent<'_>,
     has_untolerated: impl Fn(&[Toleration], &[Taint]) -> bool,
 ) -> Hint {
-    let Some((old, new)) = seen(pod.template.launcher, event) else {
+    let Some(node) = seen(pod.template.launcher, event) else {
         return Hint::queue_if(itself(pod, event).is_some());
     };
     let tolerations = &pod.template.tolerations;
     let tolerated = |node: &Node| !has_untolerated(tolerations, &node.taints);
-    Hint::queue_if(starts_to_match(old.as_deref(), new.as_deref(), tolerated))
+    Hint::queue_if(starts_to_match(&node, tolerated))
 }
 
 /// PodLauncher: Nodes and NMNodes that are added.
@@ -112,16 +112,15 @@ pub(in crate::plugins) fn features(pod: &Pod, event: &ClusterEvent<'_>) -> Hint 
     };
     let needed = &pod.template.required_node_features;
     let has_all = |node: &Node| needed.iter().all(|name| node.declared_features.contains(name));
-    Hint::queue_if(starts_to_match(node.old.as_deref(), node.new.as_deref(), has_all))
+    Hint::queue_if(starts_to_match(node, has_all))
 }
 
 /// Returns whether a node matches now and did not before. An added node did not match before.
 pub(in crate::plugins) fn starts_to_match(
-    old: Option<&Node>,
-    new: Option<&Node>,
+    node: &Diff<Arc<Node>>,
     holds: impl Fn(&Node) -> bool,
 ) -> bool {
-    new.is_some_and(&holds) && !old.is_some_and(holds)
+    node.new.as_deref().is_some_and(&holds) && !node.old.as_deref().is_some_and(holds)
 }
 
 /// DefaultPreemption: victims that leave.

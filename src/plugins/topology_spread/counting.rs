@@ -1,9 +1,10 @@
 //! Counts pods by domain for all constraints of a pod at once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::framework::Cycle;
-use crate::model::{Generation, Labels};
+use crate::model::{Generation, Labels, Name, Pod};
 use crate::snapshot::{Chunk, Cluster, Lineage, lanes};
 
 use super::super::ledger::{Ledger, Part};
@@ -19,28 +20,49 @@ pub(super) struct Matched {
     sets: Arc<[(u32, u64)]>,
 }
 
+/// The largest number of chunks whose label sets are matched one by one. If more chunks are counted, a pass over all
+/// label sets is worth its cost, and serves later cycles until pods with other labels come or go.
+const FEW: usize = 4;
+
 impl Matched {
-    /// Finds the sets again if any pod has new labels, or if the default constraints may have changed. O(label sets).
-    pub(super) fn follow(&mut self, cycle: Cycle<'_>, constraints: &[Constraint<'_>]) {
-        let Cycle { cluster, pod, .. } = cycle;
-        let (stamp, reads) = (cluster.pod_labels_stamp(), reads(cluster, pod));
-        let is_known = |(lineage, known, objects): &(Lineage, u64, Generation)| {
-            (*known, *objects) == (stamp, reads) && lineage.includes(cluster)
+    fn is_current(&self, cycle: Cycle<'_>) -> bool {
+        let is_same = |(lineage, stamp, objects): &(Lineage, u64, Generation)| {
+            (*stamp, *objects)
+                == (cycle.cluster.pod_labels_stamp(), reads(cycle.cluster, cycle.pod))
+                && lineage.includes(cycle.cluster)
         };
-        if self.of.as_ref().is_some_and(is_known) {
+        self.of.as_ref().is_some_and(is_same)
+    }
+
+    /// Finds the sets among all label sets, unless they are known. O(label sets).
+    fn follow(&mut self, cycle: Cycle<'_>, constraints: &[Constraint<'_>]) {
+        if self.is_current(cycle) {
             return;
         }
-        // An empty selector counts no pods.
-        let counts = |c: &Constraint<'_>, labels: &Labels| {
-            !c.selector.is_empty() && c.selector.matches(labels)
-        };
-        let sets = cluster.all_pod_labels().filter(|(_, of, _)| *of == pod.namespace());
-        let sets = sets.filter_map(|(number, _, labels)| {
-            let bits = constraints.iter().map(|constraint| u64::from(counts(constraint, labels)));
-            let bits = bits.enumerate().fold(0, |bits, (at, bit)| bits | bit << at);
-            (bits != 0).then_some((number, bits))
+        let Cycle { cluster, pod, .. } = cycle;
+        let of = Some((cluster.lineage(), cluster.pod_labels_stamp(), reads(cluster, pod)));
+        let sets = cluster.all_pod_labels();
+        *self = Matched { of, sets: counted(pod, constraints, sets).collect() };
+    }
+
+    /// Returns the sets that pods of these chunks have, and possibly more.
+    pub(super) fn within<'c>(
+        &mut self,
+        cycle: Cycle<'c>,
+        constraints: &[Constraint<'_>],
+        chunks: impl Iterator<Item = &'c Chunk> + Clone,
+    ) -> Matched {
+        let Cycle { cluster, pod, .. } = cycle;
+        if self.is_current(cycle) || chunks.clone().nth(FEW).is_some() {
+            self.follow(cycle, constraints);
+            return self.clone();
+        }
+        let numbers = chunks.flat_map(|chunk| chunk.tally(cluster).by_labels());
+        let numbers: BTreeSet<u32> = numbers.map(|(number, _)| number).collect();
+        let sets = numbers.into_iter().filter_map(|number| {
+            cluster.pod_labels(number).map(|(namespace, labels)| (number, namespace, labels))
         });
-        *self = Matched { of: Some((cluster.lineage(), stamp, reads)), sets: sets.collect() };
+        Matched { of: None, sets: counted(pod, constraints, sets).collect() }
     }
 
     /// Calls `visit` for each lane of the chunk with living pods that are counted, with the bit mask of the
@@ -61,15 +83,42 @@ impl Matched {
     }
 }
 
+/// Returns the label sets that constraints count, each with these constraints as a bit mask.
+fn counted<'s>(
+    pod: &Pod,
+    constraints: &[Constraint<'_>],
+    sets: impl Iterator<Item = (u32, &'s Name, &'s Labels)>,
+) -> impl Iterator<Item = (u32, u64)> {
+    // An empty selector counts no pods.
+    let counts = |constraint: &Constraint<'_>, labels: &Labels| {
+        !constraint.selector.is_empty() && constraint.selector.matches(labels)
+    };
+    sets.filter(|(_, namespace, _)| *namespace == pod.namespace()).filter_map(
+        move |(number, _, labels)| {
+            let bits = constraints.iter().map(|constraint| u64::from(counts(constraint, labels)));
+            let bits = bits.enumerate().fold(0, |bits, (at, bit)| bits | bit << at);
+            (bits != 0).then_some((number, bits))
+        },
+    )
+}
+
 /// Returns the updated sums of a cycle's constraints: first the number of pods in each domain, one per constraint, and
 /// then the number of nodes, one per constraint. The sums of constraints that are not in `wanted` stay 0.
 pub(super) fn follow(
     ledger: &mut Ledger,
     cycle: Cycle<'_>,
-    (constraints, matched): (&[Constraint<'_>], &Matched),
+    (constraints, matched): (&[Constraint<'_>], &mut Matched),
     (all_keys, wanted): (bool, u64),
 ) -> Keys {
-    let mut counting = Counting::new(cycle, (constraints, matched), (all_keys, wanted));
+    let mut counting = Counting {
+        cycle,
+        constraints,
+        matched,
+        visited: 0,
+        policies: constraints.iter().map(|c| c.policy(cycle.pod)).collect(),
+        wanted,
+        all_keys,
+    };
     let start = |keys: &mut Keys| Counting::start(cycle.cluster, constraints, keys);
     let count = |keys: &mut Keys, chunk: &Chunk, part: &mut Part| {
         if wanted != 0 {
@@ -89,27 +138,16 @@ pub(super) fn all(constraints: &[Constraint<'_>]) -> u64 {
 /// nodes follow those of pods, one per constraint.
 struct Counting<'c> {
     cycle: Cycle<'c>,
-    matched: &'c Matched,
+    constraints: &'c [Constraint<'c>],
+    matched: &'c mut Matched,
+    /// The number of chunks that were counted.
+    visited: usize,
     policies: Vec<Policy<'c>>,
     wanted: u64,
     all_keys: bool,
 }
 
-impl<'c> Counting<'c> {
-    fn new(
-        cycle: Cycle<'c>,
-        (constraints, matched): (&[Constraint<'_>], &'c Matched),
-        (all_keys, wanted): (bool, u64),
-    ) -> Counting<'c> {
-        Counting {
-            cycle,
-            matched,
-            policies: constraints.iter().map(|c| c.policy(cycle.pod)).collect(),
-            wanted,
-            all_keys,
-        }
-    }
-
+impl Counting<'_> {
     fn start(cluster: &Cluster, constraints: &[Constraint<'_>], keys: &mut Keys) {
         let topology = |c: &Constraint<'_>| Sums::new(Arc::new(Topology::new(cluster, c.key)));
         keys.0.extend(constraints.iter().map(topology));
@@ -135,7 +173,12 @@ impl<'c> Counting<'c> {
                 }
             });
         }
-        self.matched.each(cluster, chunk, |bits, lane, pods| {
+        self.visited += 1;
+        if self.visited > FEW {
+            self.matched.follow(self.cycle, self.constraints);
+        }
+        let matched = self.matched.within(self.cycle, self.constraints, std::iter::once(chunk));
+        matched.each(cluster, chunk, |bits, lane, pods| {
             for at in lanes(bits & self.wanted) {
                 if masks[at] >> lane & 1 == 1
                     && let Some(domain) = topology(at).domain_in(chunk, lane)

@@ -24,7 +24,7 @@ pub struct PodTopologySpread {
     selected: Remembered<Selections, MAX_SELECTIONS>,
 }
 
-/// The sums cached for pods of one template, whose size is that of the cluster.
+/// The sums cached for pods of one template. They take memory for each chunk of the cluster.
 #[derive(Default)]
 struct Counts {
     hard: Ledger,
@@ -39,8 +39,7 @@ struct Selections {
     soft: Matched,
 }
 
-/// The largest number of templates to cache [`Selections`] for, which are small. Finding them again costs a pass over
-/// the labels of all pods.
+/// The largest number of templates to cache [`Selections`] for, which are small.
 const MAX_SELECTIONS: usize = 4096;
 
 const NAME: &str = "PodTopologySpread";
@@ -108,12 +107,11 @@ impl Plugin for PodTopologySpread {
         }
         // A node that lacks any of the keys counts for none of them.
         let wanted = (true, counting::all(&constraints));
-        let matched = self.selected.with(&pod.template, |selected| {
-            selected.hard.follow(cycle, &constraints);
-            selected.hard.clone()
-        });
-        let keys = self.counted.with(&pod.template, |counted| {
-            counting::follow(&mut counted.hard, cycle, (&constraints, &matched), wanted)
+        let keys = self.selected.with(&pod.template, |selected| {
+            let constraints = (&constraints[..], &mut selected.hard);
+            self.counted.with(&pod.template, |counted| {
+                counting::follow(&mut counted.hard, cycle, constraints, wanted)
+            })
         });
         Ok(PreFilter::Filter(Box::new(Skew::new(cycle, constraints, &keys))))
     }
@@ -141,14 +139,19 @@ impl Plugin for PodTopologySpread {
         let own = &pod.template.topology_spread;
         let all_keys = !own.is_empty() || !matches!(self.defaults, Defaults::System);
         // Constraints over single nodes count their pods when a node is scored.
-        let wanted = counting::all(&constraints) & !score::of_hosts(&constraints);
-        let matched = self.selected.with(&pod.template, |selected| {
-            selected.soft.follow(cycle, &constraints);
-            selected.soft.clone()
-        });
-        let keys = self.counted.with(&pod.template, |counted| {
-            let constraints = (&constraints[..], &matched);
-            counting::follow(&mut counted.soft, cycle, constraints, (all_keys, wanted))
+        let of_hosts = score::of_hosts(&constraints);
+        let wanted = counting::all(&constraints) & !of_hosts;
+        let (keys, matched) = self.selected.with(&pod.template, |selected| {
+            let keys = self.counted.with(&pod.template, |counted| {
+                let constraints = (&constraints[..], &mut selected.soft);
+                counting::follow(&mut counted.soft, cycle, constraints, (all_keys, wanted))
+            });
+            let chunks = feasible.chunks().map(|(chunk, _)| chunk);
+            let matched = match of_hosts {
+                0 => Matched::default(),
+                _ => selected.soft.within(cycle, &constraints, chunks),
+            };
+            (keys, matched)
         });
         let constraints = (&constraints[..], matched);
         let spread = Spread::new(cycle, feasible, constraints, &keys, all_keys);
@@ -159,9 +162,9 @@ impl Plugin for PodTopologySpread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::framework::{Code, CycleState};
+    use crate::framework::{Code, CycleState, Framework};
     use crate::model::{
-        LabelSelector, Labels, ObjectKind, OwnerReference, Service, Workload, node, pod,
+        LabelSelector, Labels, ObjectKind, OwnerReference, Service, Timestamp, Workload, node, pod,
     };
     use crate::{Config, Engine};
 
@@ -189,6 +192,63 @@ mod tests {
         writer.put_object(service("web", "db")).unwrap();
         assert!(soft(writer.cluster()).is_empty());
         assert_eq!(soft(&before).len(), 2, "an older version keeps its own services");
+    }
+
+    /// The scores of a framework that has cached sums and sets are those of a new one.
+    #[test]
+    fn scores_follow_services_labels_and_terminating_pods() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for n in 0..700 {
+            let zone = ["a", "b", "c"][n % 3];
+            writer
+                .add_node(node(format!("n{n:03}")).zone(zone).hostname().pods(110).build())
+                .unwrap();
+        }
+        let scores = |framework: &Framework, cluster: &Cluster| {
+            let pod = pod("new").label("app", "web").label("tier", "x").build();
+            let found = framework.evaluate(cluster, &pod);
+            let scores = found.nodes.values().map(|verdict| {
+                let score = verdict.scores.iter().find(|score| score.plugin == NAME);
+                score.map(|score| score.normalized)
+            });
+            scores.collect::<Vec<_>>()
+        };
+        let used = Framework::default_profile();
+        let mut known = Vec::new();
+        let mut check = |cluster: &Cluster, is_changed: bool| {
+            let new = scores(&used, cluster);
+            assert_eq!(new, scores(&Framework::default_profile(), cluster));
+            assert_eq!(new != known, is_changed);
+            known = new;
+        };
+        for n in 0..40 {
+            let web = pod(format!("web-{n}")).label("app", "web").label("n", &n.to_string());
+            writer.add_pod(web.on(format!("n{:03}", n % 7)).build()).unwrap();
+            let db = pod(format!("db-{n}")).label("tier", "x").label("n", &n.to_string());
+            writer.add_pod(db.on(format!("n{:03}", 100 + n % 5)).build()).unwrap();
+        }
+        writer.put_object(service("s", "web")).unwrap();
+        check(writer.cluster(), true);
+        // No pod changes, only what the default constraints select.
+        let selector = Labels::new([("tier", "x")]);
+        let other = Service { namespace: "default".into(), name: "s".into(), selector };
+        writer.put_object(other).unwrap();
+        check(writer.cluster(), true);
+        // Pods with labels of their own come and go, and their numbers are reused.
+        let before = writer.cluster().fork();
+        let gone = pod("db-0").label("tier", "x").label("n", "0").on("n100").build();
+        writer.remove_pod(&gone).unwrap();
+        check(writer.cluster(), true);
+        writer.add_pod(pod("other").label("a", "b").on("n100").build()).unwrap();
+        check(writer.cluster(), false);
+        check(&before, true);
+        check(writer.cluster(), true);
+        // A pod that is being deleted counts no longer.
+        let db = pod("db-1").label("tier", "x").label("n", "1").on("n101");
+        let (old, mut new) = (db.clone().build(), db.build());
+        new.deletion_time = Some(Timestamp::from_secs(1));
+        writer.update_pod(&old.uid, new).unwrap();
+        check(writer.cluster(), true);
     }
 
     /// helper/spread.go `DefaultSelector` supports three kinds of owners.

@@ -176,7 +176,7 @@ fn candidates(
                 },
             };
             if let (Some(why), None) = (why, &fixed) {
-                fixed = Some(format!("pod {} is blocked: {why}", super::key(&pod)));
+                fixed = Some(format!("pod {} is blocked: {why}", pod.key()));
             }
             pods.push(pod);
         }
@@ -306,7 +306,7 @@ impl Search<'_> {
                 *fork = before;
                 opened.iter().for_each(|at| self.cordon(fork, *at, false));
                 self.cordon(fork, at, false);
-                return Err(format!("pod {} is unschedulable: {why}", super::key(&pod)));
+                return Err(format!("pod {} is unschedulable: {why}", pod.key()));
             }
         }
         Ok(())
