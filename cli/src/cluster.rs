@@ -25,7 +25,7 @@ use crate::text::{count, shortened};
 pub(crate) struct Godel {
     /// Gödel scheduler type of the cluster: enables assumed pods, Reservations and Movements.
     ///
-    /// Parts KEY=VALUE may follow, separated by commas. component=NAME is one of several schedulers: only the pods that
+    /// Parts KEY=VALUE may follow, separated by commas. component=NAME selects one of several schedulers: only the pods that
     /// are dispatched to it are scheduled, and the nodes that are assigned to it come first. unit-status=true keeps a
     /// pod group scheduled after its minimum number of members was bound.
     #[arg(long = "godel", value_name = "SCHEDULER_TYPE[,KEY=VALUE]...", value_parser = parse_godel)]
@@ -35,13 +35,11 @@ pub(crate) struct Godel {
 /// Parses the value of `--godel`.
 fn parse_godel(text: &str) -> Result<GodelConfig, String> {
     let quoted = |part: &str| format!("{:?}", shortened(part, 60));
-    let (scheduler_type, parts) = match text.split_once(',') {
-        Some((scheduler_type, parts)) => (scheduler_type, Some(parts)),
-        None => (text, None),
-    };
+    let mut parts = text.split(',');
+    let scheduler_type = parts.next().unwrap_or_default();
     if scheduler_type.is_empty() || scheduler_type.contains('=') {
         let what = format!("the first part {} is not a scheduler type", quoted(scheduler_type));
-        return Err(format!("{what}: begin with it, as in godel-scheduler,component=NAME"));
+        return Err(format!("{what}: begin with one, as in godel-scheduler,component=NAME"));
     }
     let mut config = GodelConfig {
         // No later event confirms objects that are read from files.
@@ -50,7 +48,7 @@ fn parse_godel(text: &str) -> Result<GodelConfig, String> {
         preemption_marks: true,
         ..GodelConfig::new(scheduler_type)
     };
-    for part in parts.into_iter().flat_map(|parts| parts.split(',')) {
+    for part in parts {
         match part.split_once('=') {
             Some(("component", name)) if !name.is_empty() => config.component = Some(name.into()),
             Some(("unit-status", value @ ("true" | "false"))) => {
@@ -452,13 +450,8 @@ impl Contents {
 
     /// Why there is no pod to evaluate: neither the file nor one more replica of the controllers adds any.
     pub(crate) fn no_pod(&self, controllers: &[PodController]) -> String {
-        let is_owned = |pod: &&Pod, by: &PodController| {
-            let mut owners = pod.template.owners.iter();
-            *pod.namespace() == by.namespace
-                && owners.any(|it| *it.kind == *by.kind.as_str() && it.name == by.name)
-        };
         let existing = controllers.iter().find_map(|by| {
-            let pod = self.objects.pods.iter().find(|pod| is_owned(pod, by))?;
+            let pod = self.objects.pods.iter().find(|pod| by.owns(&pod.template))?;
             Some((by, pod))
         });
         match existing {

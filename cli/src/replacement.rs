@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use portolan::model::{Name, Pod};
+use portolan::model::{Name, Pod, Template};
 use portolan_k8s::{ControllerKind, Job, PodController, Scaled, Scales};
 
 /// When a pod that ends is replaced.
@@ -36,7 +36,6 @@ pub(crate) struct Replacements {
 #[derive(Clone)]
 struct RunningJob {
     job: Job,
-    is_active: bool,
     has_failed: bool,
     of_index: HashMap<usize, u64>,
 }
@@ -70,12 +69,8 @@ impl Replacements {
         let sets = sets.map(|it| ((it.namespace.clone(), it.name.clone()), it.ordinals()));
         let jobs = controllers.iter().filter(|it| it.kind == ControllerKind::Job);
         let jobs = jobs.filter_map(|it| {
-            let job = RunningJob {
-                job: it.job.clone()?,
-                is_active: it.replicas > 0,
-                has_failed: false,
-                of_index: HashMap::new(),
-            };
+            let job =
+                RunningJob { job: it.job.clone()?, has_failed: false, of_index: HashMap::new() };
             Some(((it.namespace.clone(), it.name.clone()), job))
         });
         Replacements {
@@ -146,7 +141,7 @@ impl Replacements {
             }
             "Job" => match self.jobs.get(&(template.namespace.clone(), owner.name.clone())) {
                 Some(job) if job.has_failed => Replacement::Never("its Job has failed"),
-                Some(job) if !job.is_active => {
+                Some(job) if job.job.remaining == 0 => {
                     Replacement::Never("its Job is suspended or has finished")
                 }
                 _ => Replacement::AtOnce,
@@ -166,6 +161,12 @@ pub(crate) fn ordinal(name: &str) -> Option<usize> {
 /// Whether no controller would recreate the pod.
 pub(crate) fn is_bare(pod: &Pod) -> bool {
     pod.template.controller().is_none()
+}
+
+/// Whether the pod ends with its node: it is of a daemon set, or a mirror pod.
+pub(crate) fn is_of_node(template: &Template) -> bool {
+    let owner = template.controller();
+    matches!(owner.map(|owner| &*owner.kind), Some("DaemonSet" | "Node"))
 }
 
 /// The pod as its controller creates it again.

@@ -7,7 +7,7 @@
 //! backoff is over when its victim has terminated. Pods are retried only after events: the simulation misses none, so
 //! there is no retry after five minutes. Errors other than rejections are permanent: the pod is not retried.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -200,7 +200,8 @@ impl Simulation {
             match self.scheduling.schedule_one(Some(started), || now) {
                 Ok(attempt) => self.handle_attempt(attempt, started, observer)?,
                 Err(PopError::Timeout) => {
-                    if !self.requeue_victims(|_| true, observer)?
+                    let victims = std::mem::take(&mut self.recreated);
+                    if !self.requeue_victims(victims, observer)?
                         && !self.bind_permitted(observer)?
                     {
                         return Ok(());
@@ -221,12 +222,11 @@ impl Simulation {
     ) -> Result<(), Failure> {
         let (placed, failed) = attempt.into_parts();
         let pods = (placed.len() + failed.len()).max(1);
-        let tried = placed.iter().map(|placement| &*placement.pod);
-        let tried = tried.chain(failed.iter().map(|unplaced| &unplaced.pod));
-        let tried: HashSet<Uid> = match self.recreated.is_empty() {
-            true => HashSet::new(),
-            false => tried.map(|pod| pod.uid.clone()).collect(),
+        let is_tried = |by: &Uid| {
+            placed.iter().any(|placement| placement.pod.uid == *by)
+                || failed.iter().any(|unplaced| unplaced.pod.uid == *by)
         };
+        let victims = self.recreated.extract_if(.., |(by, _)| is_tried(by)).collect();
         let share = |started: Instant| started.elapsed() / u32::try_from(pods).unwrap_or(u32::MAX);
         for placement in placed {
             let bound = match placement.waits {
@@ -252,7 +252,7 @@ impl Simulation {
             };
             self.record_rejection(&pod, Rejection { message, reasons }, is_final, observer)?;
         }
-        self.requeue_victims(|preemptor| tried.contains(preemptor), observer)?;
+        self.requeue_victims(victims, observer)?;
         self.record_victims(observer);
         Ok(())
     }
@@ -303,27 +303,25 @@ impl Simulation {
         }
     }
 
-    /// Requeues the recreated pods of these preemptors; sets aside those that were preempted too often. Returns whether
-    /// there were any.
+    /// Requeues recreated pods; sets aside those that were preempted too often. Returns whether there are any.
     fn requeue_victims(
         &mut self,
-        is_of: impl Fn(&Uid) -> bool,
+        victims: Vec<(Uid, Pod)>,
         observer: &mut impl Observer,
     ) -> Result<bool, Failure> {
-        let requeued: Vec<(Uid, Pod)> =
-            self.recreated.extract_if(.., |(by, _)| is_of(by)).collect();
-        for (_, pod) in &requeued {
+        let is_any = !victims.is_empty();
+        for (_, pod) in victims {
             let times = self.preempted.entry(pod.uid.clone()).or_default();
             *times += 1;
             if *times <= MOST_PREEMPTIONS {
-                self.arrive(pod)?;
+                self.arrive(&pod)?;
                 continue;
             }
             let message = format!("the pod was preempted {times} times in a row");
-            observer.rejected(pod, Rejection { reasons: vec![message.clone()], message });
-            self.set_aside.push(pod.clone());
+            observer.rejected(&pod, Rejection { reasons: vec![message.clone()], message });
+            self.set_aside.push(pod);
         }
-        Ok(!requeued.is_empty())
+        Ok(is_any)
     }
 
     /// Binds the placements whose permit is decided; returns whether there were any.

@@ -68,9 +68,10 @@ pub struct Config {
     /// Enables Gödel semantics: pods are counted on the node on which a scheduler has assumed them according to their
     /// annotations. By default the engine behaves like kube-scheduler's cache, which ignores these annotations.
     pub godel: Option<GodelConfig>,
-    /// The number of sweeps of expired pods ([`Event::Expire`](crate::log::Event::Expire)) between two audits of the
-    /// state, which is rebuilt if it is inconsistent ([`Writer::audit_and_rebuild`]). An audit blocks the writer for about as long as adding the objects one by one
-    /// takes: half a second for 5,000 nodes with 150,000 pods. By default there are no audits.
+    /// The number of sweeps of expired pods ([`Event::Expire`](crate::log::Event::Expire)) between two audits. If an audit
+    /// finds a difference, the state is rebuilt ([`Writer::audit_and_rebuild`]). An audit blocks the writer for as long
+    /// as adding all objects one by one takes: half a second for 5,000 nodes with 150,000 pods. By default there are no
+    /// audits.
     pub audit_every: Option<NonZeroU32>,
     /// Receives the figures of the engine after each sweep of expired pods. The feature `metrics` provides an observer
     /// that sets kube-scheduler's gauges.
@@ -129,8 +130,10 @@ impl Config {
         let godel = self.godel.as_ref().is_some_and(|godel| {
             ends(godel.reservations) || ends(godel.unfinished_ttl) || godel.deletion_marks
         });
-        let is_observed = self.sweep_observer.is_some() || self.audit_every.is_some();
-        ends(self.assumed_ttl) || godel || is_observed
+        ends(self.assumed_ttl)
+            || godel
+            || self.sweep_observer.is_some()
+            || self.audit_every.is_some()
     }
 }
 

@@ -708,18 +708,20 @@ impl Writer {
     /// A rebuild takes a generation, like an event. Earlier versions are unchanged. Node slots are renumbered, and
     /// [`Cluster::changed_since`] returns `Reset` for earlier generations. O(n log n), including the audit.
     pub fn rebuild(&mut self) -> Rebuilt {
-        self.rebuild_after(|cluster| cluster.audit())
+        let differences = self.audit();
+        self.rebuild_after(differences)
     }
 
-    /// Rebuilds the state after an audit.
-    fn rebuild_after(&mut self, audit: impl FnOnce(&Cluster) -> Vec<Difference>) -> Rebuilt {
+    /// Audits the state. What this frees is not handed to another thread.
+    fn audit(&mut self) -> Vec<Difference> {
+        let state = &self.state;
+        self.publisher.defer_frees(|| state.cluster().audit())
+    }
+
+    /// Rebuilds the state after an audit. What this frees is not handed to another thread.
+    fn rebuild_after(&mut self, mut differences: Vec<Difference>) -> Rebuilt {
         let (state, listeners) = (&mut self.state, &mut self.listeners);
-        // Nothing that the audit or the rebuild frees is handed to another thread.
-        let differences = self.publisher.defer_frees(|| {
-            let mut differences = audit(state.cluster());
-            differences.extend(state.rebuild(listeners));
-            differences
-        });
+        differences.extend(self.publisher.defer_frees(|| state.rebuild(listeners)));
         let generation = self.publish();
         trace_event!(DEBUG, %generation, differences = differences.len(), "state rebuilt");
         Rebuilt { generation, differences }
@@ -737,12 +739,12 @@ impl Writer {
     /// assert_eq!(writer.figures().rebuilds, 0);
     /// ```
     pub fn audit_and_rebuild(&mut self) -> Option<Rebuilt> {
-        let differences = self.cluster().audit();
+        let differences = self.audit();
         if differences.is_empty() {
             return None;
         }
         self.rebuilds += 1;
-        Some(self.rebuild_after(|_| differences))
+        Some(self.rebuild_after(differences))
     }
 
     /// Returns the generation of the writer, and the number of versions that are kept in memory. O(versions retired +

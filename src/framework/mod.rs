@@ -234,6 +234,7 @@ pub use scores::{MAX_NODE_SCORE, MAX_TOTAL_SCORE, MIN_NODE_SCORE, NodeScore, Sco
 pub(crate) use series::Planned;
 pub use shards::ShardSet;
 pub use status::{Code, Reasons, Status};
+pub(crate) use turns::thread_number;
 pub use volumes::{Assumed, PodVolumes, VolumeBinder};
-pub(crate) use waiting::go_duration;
+pub(crate) use waiting::{CLOSED_QUEUE, go_duration};
 pub use waiting::{WaitingPod, WaitingPods};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A lock that the thread that holds it can take again. Creating one does not allocate.
@@ -14,8 +14,8 @@ pub(super) struct Turns {
 
 #[derive(Default)]
 struct Held {
-    /// The number of the thread that holds the lock, or 0.
-    by: u64,
+    /// The number of the thread that took the last turn. It holds the lock while `turns` is not 0.
+    by: usize,
     /// How many turns that thread has. They may end in any order.
     turns: usize,
 }
@@ -26,12 +26,12 @@ pub(super) struct Turn<'a> {
     on_thread: PhantomData<MutexGuard<'a, ()>>,
 }
 
-/// Returns the number of this thread, which is unique in the process.
-fn thread_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
+/// Returns the number of this thread among those that have called this function.
+pub(crate) fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        // Relaxed: only the number itself matters.
-        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: only the numbers must differ.
+        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
     }
     NUMBER.with(|number| *number)
 }

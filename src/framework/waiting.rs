@@ -16,6 +16,9 @@ use super::{Code, Status};
 /// The longest time for which a plugin may make a pod wait.
 const MAX_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
+/// In the place of a plugin, the name that marks the status of pods whose queue was closed while they waited.
+pub(crate) const CLOSED_QUEUE: &str = "SchedulingQueue";
+
 /// How often a waiting thread checks whether its engine is still open.
 const CHECK_PERIOD: Duration = Duration::from_millis(100);
 
@@ -48,19 +51,17 @@ impl WaitingPods {
         self.get(uid).is_some_and(|waiting| waiting.reject("", "removed"))
     }
 
-    /// Fails a pod with an error if it waits.
-    pub(crate) fn fail(&self, uid: &Uid, why: &str) {
+    /// Fails a pod with the status of [`CLOSED_QUEUE`] if it waits.
+    pub(crate) fn close(&self, uid: &Uid) {
         if let Some(waiting) = self.get(uid) {
-            waiting.preempt("", why);
+            waiting.close();
         }
     }
 
-    /// Fails all pods that wait.
-    pub(crate) fn fail_all(&self, why: &str) {
+    /// Fails all pods that wait, with the status of [`CLOSED_QUEUE`].
+    pub(crate) fn close_all(&self) {
         let waiting: Vec<_> = self.pods().values().cloned().collect();
-        for waiting in waiting {
-            waiting.preempt("", why);
-        }
+        waiting.iter().for_each(|waiting| waiting.close());
     }
 
     pub(super) fn add(&self, waiting: WaitingPod) {
@@ -178,6 +179,10 @@ impl WaitingPod {
     /// not a rejection. Returns whether this call decided the outcome.
     pub fn preempt(&self, plugin: &'static str, why: impl Into<String>) -> bool {
         self.decide(&mut self.state(), Err(Status::error(plugin, why)))
+    }
+
+    fn close(&self) {
+        self.preempt(CLOSED_QUEUE, "the scheduling queue is closed");
     }
 
     /// Sets the outcome if it is not decided yet, and returns whether it did.

@@ -87,6 +87,12 @@ impl Pod {
         &self.template.namespace
     }
 
+    /// Returns `namespace/name`.
+    #[must_use]
+    pub fn key(&self) -> Name {
+        format!("{}/{}", self.namespace(), self.name).into()
+    }
+
     /// Returns the name of the scheduler that is responsible for the pod: [`DEFAULT_SCHEDULER`] if the pod names none.
     #[must_use]
     pub fn scheduler_name(&self) -> &str {

@@ -33,8 +33,16 @@ impl Taint {
     pub const UNSCHEDULABLE: &'static str = "node.kubernetes.io/unschedulable";
     /// The key of the taint of a node whose kubelet reports that it is not ready.
     pub const NOT_READY: &'static str = "node.kubernetes.io/not-ready";
-    /// The key of the taint of a node whose kubelet does not answer.
+    /// The key of the taint of a node whose kubelet does not respond.
     pub const UNREACHABLE: &'static str = "node.kubernetes.io/unreachable";
+    /// The key of the taint of a node that lacks memory.
+    pub const MEMORY_PRESSURE: &'static str = "node.kubernetes.io/memory-pressure";
+    /// The key of the taint of a node that lacks disk space.
+    pub const DISK_PRESSURE: &'static str = "node.kubernetes.io/disk-pressure";
+    /// The key of the taint of a node that lacks process ids.
+    pub const PID_PRESSURE: &'static str = "node.kubernetes.io/pid-pressure";
+    /// The key of the taint of a node whose network is not set up.
+    pub const NETWORK_UNAVAILABLE: &'static str = "node.kubernetes.io/network-unavailable";
     /// The key of the taint of a node that does not return: the objects of its pods are deleted (gc_controller.go
     /// `gcTerminating`).
     pub const OUT_OF_SERVICE: &'static str = "node.kubernetes.io/out-of-service";

@@ -1,5 +1,7 @@
 //! Cordoned nodes (nodeunschedulable/node_unschedulable.go).
 
+use std::cell::LazyCell;
+
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
     Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status, each_lane,
@@ -53,16 +55,11 @@ impl Plugin for NodeUnschedulable {
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         let template = &cycle.pod.template;
-        let filter = || Ok(PreFilter::Filter(Box::new(NotCordoned(template.launcher))));
-        if template.tolerations.is_empty() {
-            return filter();
-        }
-        let cordon = cordon();
+        let cordon = LazyCell::new(cordon);
         if template.tolerations.iter().any(|toleration| toleration.tolerates(&cordon)) {
-            Ok(PreFilter::Skip)
-        } else {
-            filter()
+            return Ok(PreFilter::Skip);
         }
+        Ok(PreFilter::Filter(Box::new(NotCordoned(template.launcher))))
     }
 }
 

@@ -197,13 +197,19 @@ impl BindingCycle {
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), BindError> {
+        self.run_after(placement, clock, || ())
+    }
+
+    /// Like [`BindingCycle::run`], and calls `claimed` when no other cycle and no withdrawal can begin.
+    pub(super) fn run_after(
+        &mut self,
+        placement: &Placement,
+        clock: impl Fn() -> Timestamp,
+        claimed: impl FnOnce(),
+    ) -> Result<(), BindError> {
         observed(placement, || {
-            if self.engine.is_within_writer() {
-                return Err(BindError::OwnThread);
-            }
-            if !placement.claim() {
-                return Err(BindError::Ended);
-            }
+            self.claim(placement)?;
+            claimed();
             // Held until the pod is bound or forgotten.
             let mut in_pre_bind = None;
             let bound = self.bind(placement, &clock, &mut in_pre_bind);
@@ -211,6 +217,14 @@ impl BindingCycle {
             self.end(placement, finished);
             Ok(())
         })
+    }
+
+    /// Claims the placement for one cycle or withdrawal.
+    fn claim(&self, placement: &Placement) -> Result<(), BindError> {
+        if self.engine.is_within_writer() {
+            return Err(BindError::OwnThread);
+        }
+        if placement.claim() { Ok(()) } else { Err(BindError::Ended) }
     }
 
     /// Begins the cycle of a pod that waits for nothing but the answer to a request: it needs no permit, PreBind has no
@@ -341,12 +355,18 @@ impl BindingCycle {
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), BindError> {
-        if self.engine.is_within_writer() {
-            return Err(BindError::OwnThread);
-        }
-        if !placement.claim() {
-            return Err(BindError::Ended);
-        }
+        self.withdraw_after(placement, clock, || ())
+    }
+
+    /// Like [`BindingCycle::withdraw`], and calls `claimed` when no cycle and no other withdrawal can begin.
+    pub(super) fn withdraw_after(
+        &mut self,
+        placement: &Placement,
+        clock: impl Fn() -> Timestamp,
+        claimed: impl FnOnce(),
+    ) -> Result<(), BindError> {
+        self.claim(placement)?;
+        claimed();
         let version = self.reader.refresh();
         Ok(placement.undo(version, Some(&self.engine), clock())?)
     }

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::framework::PluginSet;
+use crate::framework::{CLOSED_QUEUE, PluginSet};
 use crate::log::Unavailable;
 use crate::model::Timestamp;
 
 use super::placement::requeue;
-use super::queue::{CLOSED, Place, QueueFront};
+use super::queue::{Place, QueueFront};
 use super::scheduling_loop::rejectors;
 use super::{Answered, Begun, BindError, BindingCycle, Placement};
 
@@ -46,23 +46,23 @@ impl BindingLoop {
     /// # Errors
     ///
     /// The pod is not bound. It is forgotten by the engine, and the error carries its place in the queue. After
-    /// [`BindError::Unknown`] and [`BindError::OwnThread`] the pod is neither forgotten nor queued.
+    /// [`BindError::Unknown`], the pod stays assumed and leaves the queue. After [`BindError::OwnThread`] and
+    /// [`BindError::Ended`], nothing has changed.
     pub fn bind(
         &mut self,
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), (BindError, Option<Place>)> {
-        if placement.is_ended() {
-            return Err((BindError::Ended, None));
-        }
-        self.release_pod(placement);
-        if self.queue.is_closed() {
-            // Closing has ended the waits that had begun. This pod may have been placed later.
-            placement.framework.handle().waiting_pods().fail(&placement.pod.uid, CLOSED);
-        }
-        let bound = match self.cycle.run(placement, &clock) {
-            // The status begins with the step that failed.
-            Err(BindError::Failed(status)) if status.message().ends_with(CLOSED) => {
+        let queue = &self.queue;
+        let bound = self.cycle.run_after(placement, &clock, || {
+            queue.with(|queue, _| queue.release(&placement.pod.uid));
+            if queue.is_closed() {
+                // Closing has ended the waits that had begun. This pod may have been placed later.
+                placement.framework.handle().waiting_pods().close(&placement.pod.uid);
+            }
+        });
+        let bound = match bound {
+            Err(BindError::Failed(status)) if status.plugin == CLOSED_QUEUE => {
                 Err(BindError::Closed)
             }
             bound => bound,
@@ -74,7 +74,8 @@ impl BindingLoop {
     /// have been placed by any loop of the same queue. Never blocks. See [`BindingCycle::begin`].
     pub fn begin(&mut self, placement: Placement) -> Begun {
         if !placement.is_ended() {
-            self.release_pod(&placement);
+            // Events are no longer recorded for a pod that is being bound.
+            self.queue.with(|queue, _| queue.release(&placement.pod.uid));
         }
         self.cycle.begin(placement)
     }
@@ -91,11 +92,6 @@ impl BindingLoop {
             Finished { placement, bound }
         });
         finished.collect()
-    }
-
-    /// Events are no longer recorded for a pod that is being bound.
-    fn release_pod(&self, placement: &Placement) {
-        self.queue.with(|queue, _| queue.release(&placement.pod.uid));
     }
 
     /// Takes the pod from the queue, or returns it there.
@@ -138,21 +134,17 @@ impl BindingLoop {
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Option<Place> {
-        if placement.is_ended() {
-            return None;
-        }
-        let uid = &placement.pod.uid;
-        self.queue.with(|queue, _| queue.release(uid));
-        match self.cycle.withdraw(placement, &clock) {
-            Ok(()) => {}
-            // Another thread binds or withdraws the pod.
-            Err(BindError::Ended) => return None,
+        let (uid, queue) = (&placement.pod.uid, &self.queue);
+        let release = || queue.with(|queue, _| queue.release(uid));
+        match self.cycle.withdraw_after(placement, &clock, release) {
+            Ok(()) => requeue(queue, uid, PluginSet::EMPTY, PluginSet::EMPTY, clock()),
+            // Nothing has changed.
+            Err(BindError::OwnThread | BindError::Ended) => None,
             Err(_) => {
-                self.queue.with(|queue, _| queue.done(uid));
-                return None;
+                queue.with(|queue, _| queue.done(uid));
+                None
             }
         }
-        requeue(&self.queue, uid, PluginSet::EMPTY, PluginSet::EMPTY, clock())
     }
 
     /// Lets the engine free the version that the last binding used. Call it before a thread waits for its next pod.

@@ -1,7 +1,7 @@
 //! A placement: a pod that is assumed on a node, until its binding cycle has ended.
 //!
 //! A placement owns what the pod holds: its assumption, its reservations, its permit and its entry in the queue. A
-//! thread that panics, or returns early, drops its placements, and nobody else knows these pods. So a placement that is
+//! thread that panics, or returns early, drops its placements, and no other thread knows these pods. So a placement that is
 //! dropped is withdrawn, as after a failed binding: an attempt is lost, and not the resources of a node. The exception
 //! is a pod that may be bound, because a request was sent for it. Freeing its resources could overcommit the node.
 
@@ -114,8 +114,8 @@ impl Placement {
         self.pod.clone()
     }
 
-    /// Claims the placement for one binding cycle or withdrawal. Returns whether nobody has claimed it before: a placement
-    /// may be shared by threads, and only one of them may bind the pod or give its node away.
+    /// Claims the placement for one binding cycle or withdrawal. Returns `false` if it was claimed before: a placement may
+    /// be shared by threads, and only one of them may bind the pod or give its node away.
     pub(super) fn claim(&self) -> bool {
         let relaxed = Ordering::Relaxed;
         self.stage.compare_exchange(ASSUMED, CLAIMED, relaxed, relaxed).is_ok()

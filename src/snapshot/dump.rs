@@ -239,15 +239,15 @@ impl Reservations {
         let key = |place: &ReservedPlace| {
             format!("{} {} {}", place.placeholder, place.pod.key(), place.node())
         };
-        let mut takers = BTreeSet::new();
+        let mut keys = BTreeSet::new();
         for place in self.iter() {
             let (namespace, name) = (place.pod.namespace(), &place.pod.name);
             if let Some(place) = self.get(&place.placeholder, (namespace, name), place.node()) {
                 dump.reservations.insert(key(place), (place.matched.clone(), place.confirmed));
             }
-            takers.insert(place.takers());
+            keys.insert(place.placeholder_key());
         }
-        for (namespace, placeholder) in takers {
+        for (namespace, placeholder) in keys {
             let mut available: Vec<String> =
                 self.available(namespace, placeholder).map(|place| key(place)).collect();
             available.sort();

@@ -9,9 +9,10 @@ use portolan::framework::{
 };
 use portolan::model::{
     AccessMode, Change, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Diff, LabelSelector,
-    Labels, Node, Object, Operator, PersistentVolume, PersistentVolumeClaim, Pod, PodAffinity,
-    PodAffinityTerm, PodGroup, Quantity, Requirement, StorageClass, Taint, TaintEffect,
-    TopologySpreadConstraint, UnsatisfiableAction, VolumeAttachment, VolumeBindingMode, node, pod,
+    Labels, Launcher, NmNode, Node, Object, Operator, PersistentVolume, PersistentVolumeClaim, Pod,
+    PodAffinity, PodAffinityTerm, PodGroup, PodSpec, Quantity, Requirement, StorageClass, Taint,
+    TaintEffect, Template, TopologySpreadConstraint, UnsatisfiableAction, VolumeAttachment,
+    VolumeBindingMode, node, pod,
 };
 use portolan::{Cluster, Config, Engine};
 
@@ -343,6 +344,17 @@ fn topology_spread_waits_for_changes_of_its_counts() {
         ),
     ];
     check("PodTopologySpread", &a(false), &common);
+    // The labels and taints of an NMNode decide for pods of a node manager whether the node counts.
+    let nm_node = || objects(None, Some(NmNode::new("n").into()));
+    assert!(!helps("PodTopologySpread", &a(true), &nm_node()));
+    let managed = Pod {
+        template: Template::new(PodSpec {
+            launcher: Launcher::NodeManager,
+            ..PodSpec::clone(&a(true).template)
+        }),
+        ..a(true)
+    };
+    assert!(helps("PodTopologySpread", &managed, &nm_node()));
     let untainted = || nodes(tainted(), zone(&["z"]));
     assert!(!helps("PodTopologySpread", &a(false), &untainted()));
     assert!(helps("PodTopologySpread", &a(true), &untainted()), "the constraint honors taints");

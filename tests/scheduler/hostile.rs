@@ -3,7 +3,7 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
@@ -25,15 +25,21 @@ use portolan::{Cluster, Config, Engine, Generation, GodelConfig, Writer};
 use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
 
-/// Counts its calls, and panics for pods whose name begins with `panic`.
+/// Counts its calls, panics for pods whose name begins with `panic`, and binds those whose name begins with `slow` when
+/// the test lets it.
 #[derive(Clone, Default)]
-struct Hostile(Arc<AtomicUsize>);
+struct Hostile {
+    calls: Arc<AtomicUsize>,
+    may_end: Arc<AtomicBool>,
+}
 
 impl Binder for Hostile {
     fn bind(&self, pod: &Pod, _: &Name) -> Result<(), BinderError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
         assert!(!pod.name.starts_with("panic"), "expected");
-        std::thread::sleep(Duration::from_millis(100));
+        while pod.name.starts_with("slow") && !self.may_end.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
         Ok(())
     }
 
@@ -62,16 +68,16 @@ impl Plugin for Waits {
     }
 }
 
-fn world(names: &[&str]) -> (Schedulers, SchedulingLoop, Arc<AtomicUsize>) {
+fn world(names: &[&str]) -> (Schedulers, SchedulingLoop, Hostile) {
     let hostile = Hostile::default();
-    let calls = hostile.0.clone();
+    let binder = hostile.clone();
     let profile = |handle: &Handle| {
         let mut plugins = default_plugins(handle);
         plugins.push((Box::new(Waits), 0));
         Framework::new(plugins)
     };
     let builder = Schedulers::builder().profile("default-scheduler", profile);
-    let builder = builder.binder(move |_| hostile).evictor(|engine| InMemoryEvictor::from(engine));
+    let builder = builder.binder(move |_| binder).evictor(|engine| InMemoryEvictor::from(engine));
     let schedulers = builder.build().unwrap();
     let scheduling = schedulers.scheduling_loop().unwrap();
     let submit = |event| schedulers.engine().submit(event).unwrap().wait().unwrap().unwrap();
@@ -79,7 +85,7 @@ fn world(names: &[&str]) -> (Schedulers, SchedulingLoop, Arc<AtomicUsize>) {
     for name in names {
         submit(Event::put_pending(pod(*name).cpu(100).build()));
     }
-    (schedulers, scheduling, calls)
+    (schedulers, scheduling, hostile)
 }
 
 fn placed(scheduling: &mut SchedulingLoop, seconds: i64) -> Vec<Placement> {
@@ -110,7 +116,7 @@ fn beginning_an_ended_placement_leaves_the_new_attempt_alone() {
 
 #[test]
 fn two_threads_bind_a_placement_once() {
-    let (schedulers, mut scheduling, calls) = world(&["a"]);
+    let (schedulers, mut scheduling, Hostile { calls, may_end }) = world(&["slow"]);
     let placement = placed(&mut scheduling, 1).remove(0);
     let barrier = Barrier::new(2);
     let bind = || {
@@ -119,8 +125,13 @@ fn two_threads_bind_a_placement_once() {
         binding.bind(&placement, || Timestamp::from_secs(1))
     };
     let bound = std::thread::scope(|scope| {
-        let other = scope.spawn(bind);
-        [bind(), other.join().unwrap()]
+        let threads = [scope.spawn(bind), scope.spawn(bind)];
+        // One thread is in the binder, and the other has returned.
+        while !threads.iter().any(|thread| thread.is_finished()) {
+            std::thread::yield_now();
+        }
+        may_end.store(true, Ordering::Relaxed);
+        threads.map(|thread| thread.join().unwrap())
     });
     assert_eq!(calls.load(Ordering::Relaxed), 1, "{bound:?}");
     assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1);
@@ -128,7 +139,7 @@ fn two_threads_bind_a_placement_once() {
 
 #[test]
 fn a_placement_that_is_being_bound_is_not_withdrawn() {
-    let (schedulers, mut scheduling, calls) = world(&["a"]);
+    let (schedulers, mut scheduling, Hostile { calls, may_end }) = world(&["slow"]);
     let placement = placed(&mut scheduling, 1).remove(0);
     let mut binding = schedulers.binding_loop().unwrap();
     let now = || Timestamp::from_secs(1);
@@ -138,10 +149,27 @@ fn a_placement_that_is_being_bound_is_not_withdrawn() {
             std::thread::yield_now();
         }
         let withdrawn = binding.withdraw(&placement, now);
+        may_end.store(true, Ordering::Relaxed);
         (bound.join().unwrap(), withdrawn)
     });
     assert_eq!((bound, withdrawn), (Ok(()), None));
     assert_eq!(schedulers.engine().reader().unwrap().snapshot().pod_count(), 1);
+}
+
+/// The drop that follows returns the pod to the queue.
+#[test]
+fn a_placement_that_the_writers_thread_withdraws_stays_as_it_is() {
+    let (schedulers, mut scheduling, _) = world(&["a"]);
+    let placement = placed(&mut scheduling, 1).remove(0);
+    let mut binding = schedulers.binding_loop().unwrap();
+    let withdrawn = schedulers.engine().with_writer(|_| {
+        assert!(schedulers.engine().is_within_writer());
+        binding.withdraw(&placement, || Timestamp::from_secs(1))
+    });
+    assert_eq!(withdrawn.ok(), Some(None));
+    assert_eq!(place(&schedulers, "a"), Some(Place::InFlight));
+    drop(placement);
+    assert_eq!(place(&schedulers, "a"), Some(Place::ErrorBackoff));
 }
 
 #[test]
@@ -171,7 +199,9 @@ fn closing_ends_permits_that_last_forever() {
         let mut binding = schedulers.binding_loop().unwrap();
         let bound = std::thread::scope(|scope| {
             let waits = scope.spawn(|| binding.bind(&placement, || Timestamp::from_secs(1)));
-            std::thread::sleep(Duration::from_millis(50));
+            while schedulers.queue().with(|queue, _| queue.figures()).binding == 0 {
+                std::thread::yield_now();
+            }
             match closes_engine {
                 true => schedulers.engine().close(),
                 false => schedulers.queue().close(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use portolan::model::Name;
 
 use super::shapes::requests;
-use crate::replay::meter::uses_node;
+use crate::replacement::is_of_node;
 use crate::replay::run::Outcome;
 
 /// Nodes in use, and prices per hour.
@@ -45,7 +45,7 @@ impl Packing {
         for node in outcome.end.nodes() {
             let share = match &outcome.busy {
                 Some(busy) => busy.get(node.name()).copied().unwrap_or(0.0),
-                None => f64::from(u8::from(node.pods().any(|pod| uses_node(pod.template())))),
+                None => f64::from(u8::from(node.pods().any(|pod| !is_of_node(pod.template())))),
             };
             let price = prices.and_then(|prices| prices.get(node.name())).copied().unwrap_or(0.0);
             let labels = node.node().map(|node| &node.labels);

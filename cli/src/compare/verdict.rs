@@ -1,7 +1,6 @@
 //! Which of two configurations packs better, as a sentence.
 
 use std::cmp::Ordering;
-use std::fmt::Write;
 
 use super::shapes::Shapes;
 use super::{Run, Spread};
@@ -82,16 +81,20 @@ pub(super) fn verdict(first: &Run, other: &Run, shapes: &Shapes) -> (Packs, Stri
     let within = figures.into_iter().chain(prices);
     let within = within.filter(|(_, [b, a], order)| b != a && order.is_eq());
     let within: Vec<&str> = within.map(|(name, ..)| name).collect();
+    sentence.push_str(&remark(first, &within));
+    (packs, sentence)
+}
+
+/// What the figures are, and which of them differ only `within` their ranges.
+fn remark(first: &Run, within: &[&str]) -> String {
     match first.outcome.busy {
         _ if !within.is_empty() => {
-            let within = within.join(" and ");
-            let _ = write!(sentence, " (means over the seeds; {within}: within their spread)");
+            format!(" (means over the seeds; overlapping ranges: {})", within.join(", "))
         }
-        _ if has_seeds => sentence.push_str(" (means over the seeds)"),
-        Some(_) => sentence.push_str(" (nodes are means over time)"),
-        None => {}
+        _ if !first.spread.is_empty() => " (means over the seeds)".to_owned(),
+        Some(_) => " (nodes are means over time)".to_owned(),
+        None => String::new(),
     }
-    (packs, sentence)
 }
 
 /// The spreads of a figure over the seeds, if there are several seeds.

@@ -14,6 +14,7 @@ mod schedulers;
 mod subject;
 mod trial;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -22,10 +23,11 @@ use clap::ValueEnum;
 use portolan::Fork;
 use portolan::framework::preemption::DryRun;
 use portolan::framework::{Cycle, CycleState, Evaluation, Nomination, Status};
-use portolan::model::{Name, Pod};
+use portolan::model::{Name, Pod, Uid};
 use portolan_k8s::Scales;
 use serde_json::json;
 
+use crate::cluster::Contents;
 use crate::error::Failure;
 use crate::intake::Intake;
 use crate::names::did_you_mean;
@@ -135,8 +137,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (mut contents, mut added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &files)?;
     if arguments.pending {
+        let refused = refused(&contents);
         let loaded = contents.into_engine(&arguments.godel, added.objects)?;
-        return pending::run(arguments, loaded);
+        return pending::run(arguments, loaded, &refused);
     }
     let subject = match &file {
         Some(file) => subject::of_file(file, &mut contents, &mut added)?,
@@ -155,6 +158,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why the API server refuses to create pods that controllers lack. Each pod is charged before the next.
+fn refused(contents: &Contents) -> HashMap<Uid, String> {
+    let mut admission = contents.admission().clone();
+    let lacking = contents.pods().iter().filter(|pod| contents.created().contains(&pod.uid));
+    lacking
+        .filter_map(|pod| Some((pod.uid.clone(), refusal(&admission.admit(pod).err()?))))
+        .collect()
+}
+
+fn refusal(why: &str) -> String {
+    format!("the API server refuses to create the pod: {why}")
 }
 
 /// Reports on a pod that has finished.
@@ -231,7 +247,7 @@ fn explain(
     };
     let preemption = why.as_ref().and_then(|why| preemption(trial, &why.nomination));
     let never_runs = refused
-        .map(|why| format!("the API server refuses to create the pod: {why}"))
+        .map(|why| refusal(&why))
         .or_else(|| names_node.then(|| creation::unbound_claim(&pod, &fork)).flatten());
     let explained = Explained {
         trial,

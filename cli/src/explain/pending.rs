@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use portolan::Cluster;
-use portolan::model::{Name, Pod, Template, VolumeSource};
+use portolan::model::{Name, Pod, Template, Uid, VolumeSource};
 use portolan_k8s::Scales;
 use serde_json::{Value, json};
 
@@ -33,7 +33,12 @@ struct Group {
     pods: Vec<Name>,
 }
 
-pub(super) fn run(arguments: &Arguments, loaded: Loaded) -> Result<ExitCode, Failure> {
+/// Shows the groups. `refused` contains the pods that cannot be created, and why.
+pub(super) fn run(
+    arguments: &Arguments,
+    loaded: Loaded,
+    refused: &HashMap<Uid, String>,
+) -> Result<ExitCode, Failure> {
     let Loaded { writer, mut pending, controllers, mut notes, intake, .. } = loaded;
     let mut schedulers = Schedulers::new(arguments)?;
     notes.append(&mut schedulers.notes);
@@ -41,7 +46,8 @@ pub(super) fn run(arguments: &Arguments, loaded: Loaded) -> Result<ExitCode, Fai
     if let Some(namespace) = &arguments.namespace {
         pending.retain(|pod| **pod.namespace() == **namespace);
     }
-    let groups = groups(&schedulers, writer.cluster(), &Scales::of(&controllers), &pending);
+    let scales = Scales::of(&controllers);
+    let groups = groups(&schedulers, writer.cluster(), &scales, &pending, refused);
     print(&match arguments.output {
         Form::Table => table(&groups, &notes),
         Form::Json => json(&groups, &notes, &intake).to_string(),
@@ -59,16 +65,22 @@ fn groups(
     cluster: &Cluster,
     scales: &Scales,
     pending: &[Pod],
+    refused: &HashMap<Uid, String>,
 ) -> Vec<Group> {
     let mut known: HashMap<Arc<Template>, Cause> = HashMap::new();
     let mut groups: BTreeMap<(String, Cause), Vec<Name>> = BTreeMap::new();
     for pod in pending {
         let is_ephemeral = |it: &VolumeSource| matches!(it, VolumeSource::Ephemeral { .. });
-        let is_like_others = pod.deletion_time.is_none()
+        let refusal = refused.get(&pod.uid);
+        let is_like_others = refusal.is_none()
+            && pod.deletion_time.is_none()
             && pod.nominated_node_name.is_none()
             && !pod.template.volumes.iter().any(is_ephemeral);
         let found = known.get(&pod.template).filter(|_| is_like_others).cloned();
-        let cause = found.unwrap_or_else(|| cause(schedulers, cluster, pod));
+        let cause = match (refusal, found) {
+            (Some(why), _) => Cause::Rejected(why.clone()),
+            (None, found) => found.unwrap_or_else(|| cause(schedulers, cluster, pod)),
+        };
         if is_like_others {
             known.entry(pod.template.clone()).or_insert_with(|| cause.clone());
         }

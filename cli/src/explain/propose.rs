@@ -45,10 +45,10 @@ const TAINTS: usize = 20;
 const CONDITIONS: [&str; 7] = [
     Taint::NOT_READY,
     Taint::UNREACHABLE,
-    "node.kubernetes.io/memory-pressure",
-    "node.kubernetes.io/disk-pressure",
-    "node.kubernetes.io/pid-pressure",
-    "node.kubernetes.io/network-unavailable",
+    Taint::MEMORY_PRESSURE,
+    Taint::DISK_PRESSURE,
+    Taint::PID_PRESSURE,
+    Taint::NETWORK_UNAVAILABLE,
     "node.cloudprovider.kubernetes.io/uninitialized",
 ];
 

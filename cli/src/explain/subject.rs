@@ -128,11 +128,7 @@ fn of_controller(
 fn requests(pod: &Pod, contents: &Contents, added: &Added) -> Option<Requests> {
     let of_pod =
         [contents.facts(), &added.facts].into_iter().filter_map(|it| it.requests(&pod.uid));
-    let is_owner = |it: &&PodController| {
-        let owner = pod.template.controller();
-        it.namespace == *pod.namespace()
-            && owner.is_some_and(|of| *of.kind == *it.owner_kind().as_str() && of.name == it.name)
-    };
+    let is_owner = |it: &&PodController| it.owns(&pod.template);
     let of_controllers = contents.controllers().iter().chain(&added.controllers).filter(is_owner);
     let mut all = of_pod.chain(of_controllers.map(PodController::requests));
     all.find(|it| it.compute().incoming == pod.template.resources.incoming).cloned()

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use portolan::Cluster;
-use portolan::model::{Name, Pod, Resources, Template};
+use portolan::model::{Name, Pod, Resources};
+
+use crate::replacement::is_of_node;
 
 /// One resource over the whole cluster.
 #[derive(Clone, Debug)]
@@ -39,12 +41,6 @@ pub(crate) struct Sample {
     /// The number of nodes in use.
     pub(crate) used: usize,
     pub(crate) waiting: Waiting,
-}
-
-/// Whether the pod uses its node. Pods of daemon sets and static pods are on nodes that are otherwise empty, too.
-pub(crate) fn uses_node(template: &Template) -> bool {
-    let owner = template.controller();
-    !owner.is_some_and(|owner| matches!(&*owner.kind, "DaemonSet" | "Node"))
 }
 
 /// How long a node has been in use.
@@ -83,7 +79,7 @@ pub(super) fn usage(cluster: &Cluster) -> Vec<Usage> {
         let (requested, allocatable) = (node.requested(), node.allocatable());
         add("cpu", requested.cpu.0, allocatable.cpu.0);
         add("memory", requested.memory.0, allocatable.memory.0);
-        // Traces do not have it.
+        // Traces have no ephemeral storage; a row of zeros would be noise.
         if allocatable.ephemeral_storage.0 > 0 {
             let requested = requested.ephemeral_storage.0;
             add("ephemeral-storage", requested, allocatable.ephemeral_storage.0);
@@ -117,7 +113,7 @@ impl Meter {
         let resources = usage(cluster);
         let held = resources.iter().map(|of| (of.requested, 0.0)).collect();
         let in_use = cluster.nodes().filter_map(|node| {
-            let pods = node.pods().filter(|pod| uses_node(pod.template())).count();
+            let pods = node.pods().filter(|pod| !is_of_node(pod.template())).count();
             let busy = Busy { pods, since: Some(0.0), seconds: 0.0 };
             (pods > 0).then(|| (node.name().clone(), busy))
         });
@@ -132,7 +128,7 @@ impl Meter {
             of.requested = of.requested.saturating_add(takes);
             of.peak = of.peak.max(of.requested);
         }
-        if uses_node(&pod.template) {
+        if !is_of_node(&pod.template) {
             let busy = self.busy.entry(node.clone()).or_default();
             busy.pods += 1;
             if busy.pods == 1 {
@@ -147,7 +143,7 @@ impl Meter {
             let took = amount(&pod.template.resources.placed, &of.resource);
             of.requested = of.requested.saturating_sub(took);
         }
-        if uses_node(&pod.template)
+        if !is_of_node(&pod.template)
             && let Some(busy) = self.busy.get_mut(node)
             && busy.pods > 0
         {

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use portolan::model::{Name, Pod, Uid};
 
 use crate::intake::Intake;
-use crate::text::count;
+use crate::text::{count, line};
 
 use super::consolidate::Consolidation;
-use super::difference::{Effects, Row, own};
+use super::difference::{Effects, Lack, Row, own};
 use super::drain::BudgetUse;
 use super::each::Failures;
 use super::rollout::Rollout;
@@ -133,21 +133,46 @@ impl Answer {
         own(&self.now.unplaced).filter(|row| !still.contains(&row.pod.uid)).collect()
     }
 
-    /// The first line: rollouts that do not end, the pods, and what is not simulated.
+    /// The first line: what becomes of upgrades and rollouts, of the pods, what else was asked, and what is not
+    /// simulated.
     pub(super) fn headline(&self) -> String {
-        let mut clauses: Vec<String> = self.rollouts.iter().filter_map(Rollout::problem).collect();
-        let pods = self.pods();
-        match pods.starts_with(ALL) {
-            true if self.is_idle => clauses.push(IDLE.to_owned()),
+        let problems: Vec<String> = self.rollouts.iter().filter_map(Rollout::problem).collect();
+        let findings = self.findings();
+        let pods = Some(self.pods()).filter(|pods| {
+            let is_harmless = pods.starts_with(ALL) && self.unlimited.is_empty();
             // The pods that a hanging rollout has not reached were not tried.
-            true if !clauses.is_empty() && own(&self.last().placed).next().is_none() => {}
-            true if self.rollouts.iter().any(Rollout::hangs) => {}
-            _ => clauses.push(pods),
-        }
+            let hangs = self.rollouts.iter().any(Rollout::hangs);
+            let is_untried = !problems.is_empty() && own(&self.last().placed).next().is_none();
+            !is_harmless || (findings.is_empty() && !hangs && !is_untried)
+        });
+        let pods = pods.map(|pods| if self.is_idle { IDLE.to_owned() } else { pods });
+        let upgrade = self.upgrade.as_ref().map(Upgrade::headline);
+        let clauses = upgrade.into_iter().chain(problems).chain(pods).chain(findings);
+        let mut clauses: Vec<String> = clauses.collect();
         if !self.unsimulated.is_empty() {
             clauses.push(format!("not simulated: {}", self.unsimulated.join(", ")));
         }
         clauses.join("; ")
+    }
+
+    /// The answers to questions that are not about the pods of the cluster. If the change does no harm, they are all
+    /// that was asked.
+    fn findings(&self) -> Vec<String> {
+        let more = self.fit_more.as_ref().map(|FitMore { pod, now, later }| {
+            let when = match self.later {
+                Some((at, _)) if now != later => format!(" {} ({now} now)", at.when()),
+                _ => String::new(),
+            };
+            format!(
+                "the cluster has room for {} like {}{when}",
+                count(*later, "more pod"),
+                line(pod)
+            )
+        });
+        let when = self.later.as_ref().map(|(at, _)| at.when());
+        let consolidated = self.consolidated.as_ref().map(|it| it.headline(when.as_deref()));
+        let each = self.each.as_ref().map(Failures::headline);
+        each.into_iter().chain(more).chain(consolidated).collect()
     }
 
     /// The pods that the change harms, or that it harms none.
@@ -171,12 +196,7 @@ impl Answer {
             let pods = count(self.unlimited.len(), "pod");
             line.push_str(&format!("; the volume limits of added nodes are unknown for {pods}"));
         }
-        match &self.each {
-            None => line,
-            // The failures are the question, unless other changes do harm.
-            Some(each) if line.starts_with(ALL) && self.unlimited.is_empty() => each.headline(),
-            Some(each) => format!("{line}; {}", each.headline()),
-        }
+        line
     }
 }
 
@@ -185,11 +205,16 @@ const IDLE: &str = "no pods to place: the cluster has all pods of these controll
 
 /// The pods that the change harms.
 fn problems(effects: &Effects) -> Option<String> {
+    let lacking = |lack: Lack| {
+        let rows = own(&effects.unplaced).filter(|row| row.lack == lack);
+        (rows.count(), lack.participle())
+    };
     let parts = [
         (effects.blocked.len(), "blocked"),
-        (own(&effects.unplaced).filter(|row| row.is_created).count(), "unschedulable"),
-        (own(&effects.unplaced).filter(|row| !row.is_created).count(), "not created"),
+        lacking(Lack::Node),
+        lacking(Lack::Creation),
         (own(&effects.lost).count(), "lost"),
+        lacking(Lack::Profile),
     ];
     let parts = parts.into_iter().filter(|(pods, _)| *pods > 0);
     let parts: Vec<String> =

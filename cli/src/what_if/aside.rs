@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::simulation::{Simulation, closed, event, refused};
 
 use super::record::Record;
-use super::settle;
+use super::settle::settle;
 
 /// The pods that are set aside, in the order in which they were rejected.
 #[derive(Default)]

@@ -14,9 +14,9 @@ use crate::error::Failure;
 use crate::replacement::recreated;
 use crate::simulation::{Simulation, closed, event};
 
-use super::enter;
 use super::model::New;
 use super::record::Record;
+use super::settle::enter;
 
 /// The plugins whose rejection means that a daemon set creates no pod for the node (daemon/daemon_controller.go
 /// `NodeShouldRunDaemonPod`). A pod that another plugin rejects is created and pending.

@@ -40,6 +40,8 @@ pub(super) enum State {
     Gone,
     /// The pod was being deleted before it had a node.
     Skipped,
+    /// The pod has no node, and no profile schedules it. Contains the reason.
+    Unsimulated(String),
 }
 
 /// A preemption: the node, and the pod for which the other was evicted.
@@ -57,10 +59,33 @@ pub(super) struct Row {
     pub(super) from: Option<Name>,
     pub(super) to: Option<Name>,
     pub(super) why: String,
-    /// Whether the pod exists, or is not created.
-    pub(super) is_created: bool,
+    pub(super) lack: Lack,
     /// Whether the same happens without the change.
     pub(super) without_change: bool,
+}
+
+/// What a pod without a node lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// A node that is suitable.
+    Node,
+    /// Its own creation: its controller waits, or the API server refuses it.
+    Creation,
+    /// A profile with its scheduler's name, so its node is unknown.
+    Profile,
+}
+
+impl Lack {
+    pub(super) const ALL: [Lack; 3] = [Lack::Node, Lack::Creation, Lack::Profile];
+
+    /// The participle for such pods.
+    pub(super) fn participle(self) -> &'static str {
+        match self {
+            Lack::Node => "unschedulable",
+            Lack::Creation => "not created",
+            Lack::Profile => "not simulated",
+        }
+    }
 }
 
 /// The effects of the change at a moment. The rows that also happen without it are marked.
@@ -136,8 +161,12 @@ impl Effects {
         let Pair { fate, without, with, is_restarted } = pair;
         let row = |from: Option<Name>, why: String, without_change: bool| {
             let pod = fate.pod.clone();
-            let is_created = !matches!(fate.state, State::Uncreated(_));
-            Row { pod, from, to: None, why, is_created, without_change }
+            let lack = match fate.state {
+                State::Uncreated(_) => Lack::Creation,
+                State::Unsimulated(_) => Lack::Profile,
+                _ => Lack::Node,
+            };
+            Row { pod, from, to: None, why, lack, without_change }
         };
         let was = match &without {
             Some(State::On(node)) => Some(node.clone()),
@@ -156,13 +185,15 @@ impl Effects {
                 self.placed.push(Row { to: Some(to), ..row });
             }
             (
-                Some(State::Waits(_) | State::Uncreated(_) | State::Lost(..)),
-                State::Waits(why) | State::Uncreated(why),
+                Some(
+                    State::Waits(_) | State::Uncreated(_) | State::Unsimulated(_) | State::Lost(..),
+                ),
+                State::Waits(why) | State::Uncreated(why) | State::Unsimulated(why),
             ) => match &fate.start {
                 None => self.pending.push(row(None, why, true)),
                 Some(start) => self.unplaced.push(row(Some(start.clone()), why, true)),
             },
-            (_, State::Waits(why) | State::Uncreated(why)) => {
+            (_, State::Waits(why) | State::Uncreated(why) | State::Unsimulated(why)) => {
                 self.unplaced.push(row(was, why, false))
             }
             (without, State::Lost(from, why)) => {
@@ -188,7 +219,7 @@ fn interchangeable(pod: &Pod) -> Option<&Template> {
 fn place(state: &State) -> Option<Option<&Name>> {
     match state {
         State::On(node) => Some(Some(node)),
-        State::Waits(_) | State::Uncreated(_) => Some(None),
+        State::Waits(_) | State::Uncreated(_) | State::Unsimulated(_) => Some(None),
         _ => None,
     }
 }
@@ -252,7 +283,7 @@ fn preempted(without: &Outcome, with: &Outcome) -> Vec<Row> {
         let is_known = without.get(&fate.pod.uid).is_some_and(|it| it.preempted.is_some());
         let (from, why) = (Some(from), by);
         let pod = fate.pod.clone();
-        let row = Row { pod, from, to: None, why, is_created: true, without_change: is_known };
+        let row = Row { pod, from, to: None, why, lack: Lack::Node, without_change: is_known };
         if let Some(left) = interchangeable(&fate.pod).and_then(|it| left.get_mut(it))
             && is_known
         {

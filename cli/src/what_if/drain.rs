@@ -14,12 +14,14 @@ use crate::error::Failure;
 use crate::names::did_you_mean;
 use crate::replacement::{Replacement, recreated};
 use crate::simulation::{Simulation, closed, event, refused};
+use crate::text::first_names;
 
 use super::answer::{Answer, Drained};
 use super::aside::Aside;
 use super::budgets::{Limits, Refused};
 use super::record::{End, Record};
-use super::{Blocked, enter, groups, settle};
+use super::settle::{enter, settle};
+use super::{Blocked, groups};
 
 /// The outcome of a node's drain.
 #[derive(Default)]
@@ -274,12 +276,11 @@ impl<'c> Drains<'c> {
 
 /// Why a budget blocks a drain, and the remedy.
 pub(super) fn why_blocked(of: &BudgetUse) -> String {
-    let pods: Vec<Name> = of.blocked.iter().take(3).map(Pod::key).collect();
-    let more = if of.blocked.len() > 3 { ", …" } else { "" };
+    let pods: Vec<Name> = of.blocked.iter().map(Pod::key).collect();
     let reason = match (of.missing, of.lost) {
         (0, 0) => "it allows no disruption: add replicas, wait until pods are ready, or relax it",
         (0, _) => "no controller recreates the pods that were evicted: create them, or relax it",
         _ => "the replacements of pods that were evicted find no node: add nodes or free resources",
     };
-    format!("{}{more}: {reason}", pods.join(", "))
+    format!("{}: {reason}", first_names(&pods))
 }

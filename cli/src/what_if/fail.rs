@@ -7,25 +7,26 @@
 //! - A StatefulSet replaces a pod only when its object is gone.
 //! - A pod that tolerates the taint forever is not deleted.
 //!
-//! The replacements of both wait until the Node has the taint `out-of-service` or is deleted, which cloud providers do when
-//! the machine is gone. That is the second moment of the answer. The object of a deleted pod remains until then, since no
-//! kubelet ends the pod. It counts for the anti-affinity and the claims of other pods, but not for their spread.
+//! The replacements of both wait until the Node has the taint `out-of-service` or is deleted, which cloud providers do
+//! when the machine is gone. That is the second moment of the answer. The object of a deleted pod remains until then,
+//! since no kubelet ends the pod. It counts for the anti-affinity and the claims of other pods, but not for their spread.
 //!
 //! Pods of daemon sets and mirror pods end with their node, and pods without a controller are lost.
 
 use std::collections::HashSet;
 
 use portolan::log::Event;
-use portolan::model::{Name, Node, Pod, Taint, TaintEffect, Template, Timestamp, Uid};
+use portolan::model::{Name, Node, Pod, Taint, TaintEffect, Timestamp, Uid};
 use portolan_k8s::PodFacts;
 
 use crate::error::Failure;
-use crate::replacement::{Replacement, recreated};
+use crate::replacement::{Replacement, is_of_node, recreated};
 use crate::simulation::{Simulation, closed, event, refused};
 
 use super::drain::{known, once, update};
+use super::groups;
 use super::record::{End, Record};
-use super::{enter, groups, settle};
+use super::settle::{enter, settle};
 
 /// A pod that is deleted because its node has failed.
 struct Deleted {
@@ -35,6 +36,8 @@ struct Deleted {
     node: Name,
     /// Whether its object is deleted at once, although no kubelet confirms its end.
     is_gone: bool,
+    /// Whether another pod takes its place now.
+    is_replaced: bool,
 }
 
 /// Nodes that have failed.
@@ -63,70 +66,45 @@ pub(super) fn fail(
             .map(|effect| Taint::new(Taint::UNREACHABLE, "", effect));
         let taints = node.taints.iter().cloned().chain(taints).collect();
         update(&simulation.engine, Node { taints, ..Node::clone(&node) })?;
-        let out_of_service = node.taints.iter().find(|taint| *taint.key == *Taint::OUT_OF_SERVICE);
         for info in reader.refresh().node(&name).iter().flat_map(|info| info.pods()) {
-            let pod = info.to_pod();
-            let stays = facts.stays_on_failed_node(&pod.uid);
-            let on = Some(&node.name);
-            failed.remaining.insert(pod.uid.clone());
-            let is_tolerated = |taint: &Taint| {
-                pod.template.tolerations.iter().any(|toleration| toleration.tolerates(taint))
-            };
-            let is_forced = out_of_service.is_some_and(|taint| !is_tolerated(taint));
-            let replacement = match pod.deletion_time {
-                Some(_) => record.replacements.of(&pod),
-                None => record.replacements.disrupted(&pod),
-            };
-            match replacement {
-                Replacement::AtOnce | Replacement::WhenGone
-                    if is_forced && pod.deletion_time.is_none() && !is_of_node(&pod.template) =>
-                {
-                    deleted.push(Deleted { after: 0, pod, node: node.name.clone(), is_gone: true });
-                }
-                // The object of a pod that is being deleted is gone with the Node.
-                Replacement::WhenGone
-                    if pod.deletion_time.is_some() && !is_of_node(&pod.template) =>
-                {
-                    failed.waiting.push((pod, node.name.clone()));
-                }
-                _ if pod.deletion_time.is_some() => {}
-                _ if is_of_node(&pod.template) => record.ends(&pod, on, End::Deleted),
-                Replacement::Never(why) => {
-                    let why = format!("its node has failed, {why}");
-                    record.ends(&pod, on, End::Lost(node.name.clone(), why));
-                }
-                Replacement::AtOnce if stays.is_some() => {
-                    let after = stays.unwrap_or_default();
-                    deleted.push(Deleted { after, pod, node: node.name.clone(), is_gone: false });
-                }
-                replacement => {
-                    let why = why_waits(&node.name, replacement);
-                    record.ends(&pod, on, End::Unreachable(why));
-                    failed.waiting.push((pod, node.name.clone()));
-                }
-            }
+            let stays = facts.stays_on_failed_node(&info.uid());
+            deleted.extend(failed.judge(info.to_pod(), &node, stays, record));
         }
         failed.nodes.push(node.name.clone());
     }
+    failed.waiting.sort_by_cached_key(|(pod, _)| pod.key());
+    delete(deleted, &mut failed.remaining, simulation, record)?;
+    Ok(failed)
+}
+
+/// Deletes pods in the order of their times, and places those that replace them.
+fn delete(
+    mut deleted: Vec<Deleted>,
+    remaining: &mut HashSet<Uid>,
+    simulation: &mut Simulation,
+    record: &mut Record,
+) -> Result<(), Failure> {
     deleted.sort_by_cached_key(|it| (it.after, it.pod.key()));
-    failed.waiting.sort_by_key(|(pod, _)| pod.key());
     // Pods with the same time are deleted together, before any of them is replaced.
     for together in deleted.chunk_by(|a, b| a.after == b.after) {
         for Deleted { pod, is_gone, .. } in together {
             let gone = event(&simulation.engine, Event::remove_pod(pod))?;
             gone.map_err(|error| refused(pod, error))?;
-            failed.remaining.remove(&pod.uid);
+            remaining.remove(&pod.uid);
             if !is_gone {
                 let add = event(&simulation.engine, Event::add_pod(terminating(pod)))?;
                 add.map_err(|error| refused(pod, error))?;
             }
         }
-        for Deleted { pod, node, .. } in together {
-            enter(simulation, record, &recreated(pod.clone()), Some(node))?;
+        for Deleted { pod, node, is_replaced, .. } in together {
+            match is_replaced {
+                true => enter(simulation, record, &recreated(pod.clone()), Some(node))?,
+                false => record.ends(pod, Some(node), End::Deleted),
+            }
         }
         simulation.expire_permits(record)?;
     }
-    Ok(failed)
+    Ok(())
 }
 
 /// The object of a deleted pod. Its replacement has the uid of the pod in this simulation.
@@ -135,19 +113,79 @@ fn terminating(pod: &Pod) -> Pod {
     Pod { uid, deletion_time: Some(Timestamp(0)), ..pod.clone() }
 }
 
-/// Why a pod of a failed node is not replaced yet.
-fn why_waits(node: &Name, replacement: Replacement) -> String {
-    let tolerates = match replacement {
-        Replacement::WhenGone => "",
-        _ => " and the pod tolerates it without a limit",
-    };
-    format!(
-        "node {node} has failed{tolerates}: replaced when the Node is deleted or has the taint \
-         node.kubernetes.io/out-of-service"
-    )
-}
-
 impl Failed {
+    /// Decides what becomes of a pod that tolerates the failure for `stays` seconds, or forever. Returns it if it is
+    /// deleted before the Node is.
+    fn judge(
+        &mut self,
+        pod: Pod,
+        node: &Node,
+        stays: Option<i64>,
+        record: &mut Record,
+    ) -> Option<Deleted> {
+        self.remaining.insert(pod.uid.clone());
+        let mut out_of_service =
+            node.taints.iter().filter(|taint| *taint.key == *Taint::OUT_OF_SERVICE);
+        // The objects of such a node's pods are deleted once the pods are, whatever these tolerate (gc_controller.go
+        // `gcTerminating`).
+        let is_gone = out_of_service.clone().next().is_some();
+        let is_forced = out_of_service.any(|taint| {
+            let mut tolerations = pod.template.tolerations.iter();
+            taint.effect == TaintEffect::NoExecute && !tolerations.any(|it| it.tolerates(taint))
+        });
+        let is_terminating = pod.deletion_time.is_some();
+        let replacement = match is_terminating {
+            true => record.replacements.of(&pod),
+            false => record.replacements.disrupted(&pod),
+        };
+        let name = &node.name;
+        let deleted = |pod, after, is_replaced| {
+            Some(Deleted { after, pod, node: name.clone(), is_gone, is_replaced })
+        };
+        match replacement {
+            _ if is_of_node(&pod.template) => {
+                if !is_terminating {
+                    record.ends(&pod, Some(name), End::Deleted);
+                }
+                None
+            }
+            Replacement::WhenGone if is_terminating && is_gone => deleted(pod, 0, true),
+            // The replacement exists already, if there is one.
+            _ if is_terminating && is_gone => deleted(pod, 0, false),
+            Replacement::WhenGone if is_terminating => {
+                self.waiting.push((pod, name.clone()));
+                None
+            }
+            _ if is_terminating => None,
+            Replacement::Never(why) => {
+                let why = format!("its node has failed, {why}");
+                record.ends(&pod, Some(name), End::Lost(name.clone(), why));
+                None
+            }
+            _ if is_forced => deleted(pod, 0, true),
+            replacement => match stays {
+                Some(after) if is_gone || replacement == Replacement::AtOnce => {
+                    deleted(pod, after, true)
+                }
+                _ => {
+                    let forever = if stays.is_none() {
+                        " and the pod tolerates it without a limit"
+                    } else {
+                        ""
+                    };
+                    let taint = format!(" or has the taint {}", Taint::OUT_OF_SERVICE);
+                    let or = if is_gone { "" } else { &taint };
+                    let why = format!(
+                        "node {name} has failed{forever}: replaced when the Node is deleted{or}"
+                    );
+                    record.ends(&pod, Some(name), End::Unreachable(why));
+                    self.waiting.push((pod, name.clone()));
+                    None
+                }
+            },
+        }
+    }
+
     /// Ends the pods that have been placed on the nodes since they failed, because they tolerate the taints.
     pub(super) fn end_placed(
         &mut self,
@@ -213,10 +251,4 @@ pub(super) fn remove_nodes(
             .map_err(|error| Failure::Refused { object: format!("node {name}"), error })?;
     }
     Ok(())
-}
-
-/// Whether the pod ends with its node: it is of a daemon set, or a mirror pod.
-pub(super) fn is_of_node(template: &Template) -> bool {
-    let owner = template.controller();
-    matches!(owner.map(|owner| &*owner.kind), Some("DaemonSet" | "Node"))
 }

@@ -6,9 +6,9 @@ use clap::Parser;
 use portolan::model::Name;
 use serde_json::{Value, json};
 
-use super::answer;
 use super::answer::Answer;
 use super::difference::{Row, own};
+use super::question::answer;
 use super::tests::{Question, file};
 
 const SLOTS: usize = 4;

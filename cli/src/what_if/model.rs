@@ -20,10 +20,10 @@ const CONDITIONS: [&str; 13] = [
     Taint::NOT_READY,
     Taint::UNREACHABLE,
     Taint::UNSCHEDULABLE,
-    "node.kubernetes.io/memory-pressure",
-    "node.kubernetes.io/disk-pressure",
-    "node.kubernetes.io/network-unavailable",
-    "node.kubernetes.io/pid-pressure",
+    Taint::MEMORY_PRESSURE,
+    Taint::DISK_PRESSURE,
+    Taint::NETWORK_UNAVAILABLE,
+    Taint::PID_PRESSURE,
     Taint::OUT_OF_SERVICE,
     "node.cloudprovider.kubernetes.io/uninitialized",
     "node.cloudprovider.kubernetes.io/shutdown",
@@ -166,11 +166,7 @@ pub(super) fn without_known_limits(
 
 /// The CSI driver that attaches a volume of the pod.
 fn driver(source: &VolumeSource, pod: &Pod, cluster: &Cluster) -> Option<Name> {
-    let claim: Name = match source {
-        VolumeSource::PersistentVolumeClaim { claim, .. } => claim.clone(),
-        VolumeSource::Ephemeral { volume } => format!("{}-{volume}", pod.name).into(),
-        _ => return None,
-    };
+    let claim = source.claim(&pod.name)?;
     let objects = cluster.objects();
     let claim = objects.persistent_volume_claims.get(pod.namespace(), &claim)?;
     if let Some(volume) = objects.persistent_volumes.get("", &claim.volume) {

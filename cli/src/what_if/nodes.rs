@@ -12,6 +12,7 @@ use crate::names::did_you_mean;
 use crate::simulation::{Simulation, closed};
 use crate::text::{count, shortened};
 
+use super::MOST;
 use super::answer::Answer;
 use super::daemons::Daemons;
 use super::model::Model;
@@ -24,8 +25,6 @@ pub(super) struct Copies {
     /// A file, or the name of a node in the cluster.
     of: String,
 }
-
-const MOST: usize = 1_000_000;
 
 impl Copies {
     pub(super) fn parse(text: &str) -> Result<Copies, String> {

@@ -276,6 +276,7 @@ impl Record {
                 Some(End::Uncreated(why)) => State::Uncreated(why.clone()),
                 None => match on() {
                     Some(node) => State::On(node),
+                    None if !self.is_scheduled(pod) => State::Unsimulated(policy::no_profile(pod)),
                     None => State::Waits(why.clone().unwrap_or_else(|| self.why_untried(pod))),
                 },
             };

@@ -7,7 +7,7 @@ use portolan::model::{Name, Pod};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, FitMore};
-use super::difference::Row;
+use super::difference::{Lack, Row};
 use super::drain::why_blocked;
 use super::each::Harm;
 use super::rollout::Rollout;
@@ -37,17 +37,6 @@ fn list<T>(text: &mut String, title: &str, items: &[T], row: impl Fn(&T) -> Stri
 
 /// The steps of an upgrade.
 fn steps(text: &mut String, upgrade: &Upgrade) {
-    let _ = match upgrade.failed() {
-        Some(failed) => {
-            let done: usize = upgrade.steps[..failed - 1].iter().map(|step| step.nodes.len()).sum();
-            let nodes = count(upgrade.selected(), "node");
-            writeln!(text, "the upgrade hangs in step {failed}, after {done} of {nodes}")
-        }
-        None => {
-            let steps = count(upgrade.steps.len(), "step");
-            writeln!(text, "{} upgraded in {steps}", count(upgrade.selected(), "node"))
-        }
-    };
     let numbered: Vec<_> = upgrade.steps.iter().enumerate().collect();
     list(text, "steps", &numbered, |(at, step)| {
         let nodes: Vec<&str> = step.nodes.iter().map(|node| &**node).collect();
@@ -170,11 +159,11 @@ pub(super) fn table(answer: &Answer) -> String {
         let rows = group(&waiting, |row| &row.pod, unplaced);
         list(&mut text, &format!("without a node until then ({})", later.when()), &rows, row);
     }
-    for (is_created, title) in [(true, "unschedulable"), (false, "not created")] {
-        let of = effects.unplaced.iter().filter(|row| row.is_created == is_created);
+    for lack in Lack::ALL {
+        let of = effects.unplaced.iter().filter(|row| row.lack == lack);
         let of: Vec<Row> = of.cloned().collect();
         let rows = group(&of, |row| &row.pod, unplaced);
-        list(&mut text, title, &rows, row);
+        list(&mut text, lack.participle(), &rows, row);
     }
     let rows = group(&effects.pending, |row| &row.pod, |row| format!(": {}", row.why));
     list(&mut text, "also pending without the change", &rows, row);
@@ -193,29 +182,7 @@ pub(super) fn table(answer: &Answer) -> String {
     }
     let rows = placements(&effects.placed, mark);
     list(&mut text, "placements", &rows, row);
-    if let Some(FitMore { pod, now, later }) = &answer.fit_more {
-        let pods = count(*later, "more pod");
-        let when = match answer.later {
-            Some((at, _)) if now != later => format!(" {} ({now} now)", at.when()),
-            _ => String::new(),
-        };
-        let _ = writeln!(text, "the cluster has room for {pods} like {}{when}\n", line(pod));
-    }
     if let Some(found) = &answer.consolidated {
-        let all = found.emptied.len() + found.remaining.len();
-        let _ = writeln!(
-            text,
-            "{} of {} can be removed{}, {} {}; at least {} needed: {} ({:.2} s{})",
-            found.emptied.len(),
-            count(all, "node"),
-            answer.later.as_ref().map_or(String::new(), |(at, _)| format!(" {}", at.when())),
-            found.remaining.len(),
-            if found.remaining.len() == 1 { "remains" } else { "remain" },
-            found.bound.nodes,
-            found.bound.by,
-            found.spent.as_secs_f64(),
-            if found.is_complete { "" } else { ", the time ran out: raise --time-limit" }
-        );
         list(&mut text, "can be removed, drained in this order", &found.emptied, |it| {
             format!("{} ({})", it.name, count(it.pods, "pod"))
         });
@@ -244,7 +211,8 @@ fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Val
             object[*field] = match *field {
                 "from" => json!(row.from.as_deref()),
                 "to" => json!(row.to.as_deref()),
-                "created" => json!(row.is_created),
+                "created" => json!(row.lack != Lack::Creation),
+                "simulated" => json!(row.lack != Lack::Profile),
                 _ => json!(row.why),
             };
         }
@@ -295,7 +263,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "skipped": rows(&effects.skipped, &["why"]),
         "blocked": blocked.collect::<Vec<_>>(),
         "placed": rows(&effects.placed, &["from", "to"]),
-        "unplaced": rows(&effects.unplaced, &["from", "why", "created"]),
+        "unplaced": rows(&effects.unplaced, &["from", "why", "created", "simulated"]),
         "later": answer.later.as_ref().map(|(later, _)| {
             json!({ "terminating_pods": later.terminating, "failed_nodes": later.failed })
         }),

@@ -18,8 +18,9 @@ use super::answer::Answer;
 use super::claims::claims;
 use super::record::Record;
 use super::scale::{delete_pod, rank};
+use super::settle::{enter, settle};
 use super::targets::{Finder, Reference};
-use super::{enter, settle, volumes};
+use super::volumes;
 
 /// The rollout of a controller.
 pub(super) struct Rollout {
@@ -131,14 +132,8 @@ pub(super) fn run(
 }
 
 /// The pods that belong to the controller.
-fn own_pods<'p>(of: &PodController, pods: &'p [Pod]) -> impl Iterator<Item = &'p Pod> {
-    let kind = of.owner_kind().as_str();
-    let (namespace, name) = (of.namespace.clone(), of.name.clone());
-    pods.iter().filter(move |pod| {
-        let mut owners = pod.template.owners.iter().filter(|owner| owner.controller);
-        *pod.namespace() == namespace
-            && owners.any(|owner| &*owner.kind == kind && owner.name == name)
-    })
+fn own_pods<'p>(of: &'p PodController, pods: &'p [Pod]) -> impl Iterator<Item = &'p Pod> {
+    pods.iter().filter(|pod| of.owns(&pod.template))
 }
 
 /// Whether the cluster has another template of the controller: its own, that of a replica set of a deployment, or, if

@@ -15,7 +15,8 @@ use crate::text::count;
 use super::answer::{Answer, Scaled};
 use super::claims::{claims, renamed};
 use super::record::{End, Record};
-use super::{enter, groups, settle, volumes};
+use super::settle::{enter, settle};
+use super::{groups, volumes};
 
 /// Deletes controllers with their pods, or single pods, at once, as `kubectl delete` does: a pod that
 /// has a controller is recreated.
@@ -90,6 +91,18 @@ pub(super) fn delete_pod(
     Ok(pod.node_name.clone())
 }
 
+/// Refuses a replica set whose owner would scale it back.
+fn refuse_owned(of: &Reference, target: &Target<'_>) -> Result<(), Failure> {
+    let owners = target.controller.iter().flat_map(|it| it.owners.iter());
+    match owners.into_iter().find(|owner| owner.controller && of.kind == "ReplicaSet") {
+        Some(owner) => Err(Failure::Usage(format!(
+            "--scale: {} {}/{} belongs to {} {}, which would scale it back: scale that",
+            of.kind, target.namespace, target.name, owner.kind, owner.name
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Removes the pods of controllers that become smaller, and returns the new pods of those that
 /// become larger.
 pub(super) fn scale(
@@ -104,6 +117,7 @@ pub(super) fn scale(
     for Scale { of, replicas } in wanted {
         let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
         let target = finder.find("--scale", of, record.candidates(&cluster))?;
+        refuse_owned(of, &target)?;
         let Target { namespace, controller, mut pods, .. } = target;
         // A terminating pod is replaced already.
         pods.retain(|pod| pod.deletion_time.is_none());
@@ -114,14 +128,17 @@ pub(super) fn scale(
         if *replicas > left {
             let why = match left {
                 0 => "no pods: it is suspended or has finished".to_owned(),
-                _ => format!("{}: no more completions are left", count(left, "pod")),
+                _ => {
+                    let completions = count(left, "completion");
+                    format!("{} at most: it has {completions} left", count(left, "pod"))
+                }
             };
             answer.notes.push(format!("{name} runs {why}"));
         }
-        let replicas = &(*replicas).min(left);
-        answer.scaled.push(Scaled { controller: name, from, to: *replicas });
-        record.replacements.scale(of.kind, &namespace, &of.name, *replicas);
-        if *replicas >= from {
+        let replicas = (*replicas).min(left);
+        answer.scaled.push(Scaled { controller: name, from, to: replicas });
+        record.replacements.scale(of.kind, &namespace, &of.name, replicas);
+        if replicas >= from {
             let more = more(of, &namespace, controller, &pods, replicas - from)?;
             let claims =
                 more.iter().flat_map(|pod| claims(controller, pods.first(), pod, &cluster));

@@ -16,11 +16,12 @@ use crate::replacement::{Replacement, Replacements, recreated};
 use crate::simulation::{Simulation, Stage, closed, event, refused};
 use crate::{metrics, policy};
 
+use super::Arguments;
 use super::answer::Answer;
 use super::budgets::Limits;
 use super::difference::{Outcome, own};
 use super::record::{End, Record};
-use super::{Arguments, arrive, enter, settle};
+use super::settle::{arrive, enter, settle};
 
 /// A simulated cluster.
 pub(super) struct Start {

@@ -12,10 +12,11 @@ use crate::cluster::contents_with;
 use crate::policy;
 use crate::replay::{self, Progress, Settings, Source};
 
+use super::Arguments;
 use super::answer::Answer;
 use super::difference::{Effects, own};
+use super::question::{Question as Asked, answer, without_change};
 use super::start::Start;
-use super::{Arguments, Question as Asked, answer, without_change};
 
 #[derive(Parser)]
 pub(super) struct Question {

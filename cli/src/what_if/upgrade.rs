@@ -13,13 +13,15 @@ use portolan_k8s::IntOrPercent;
 
 use crate::error::Failure;
 use crate::simulation::{Simulation, closed};
+use crate::text::count;
 
+use super::Blocked;
 use super::daemons::Daemons;
 use super::drain::{Drains, cordon};
 use super::fail::remove_nodes;
 use super::model::Model;
 use super::record::Record;
-use super::{Blocked, settle};
+use super::settle::settle;
 use crate::selection::Selection;
 
 /// Parses a number of nodes or a percentage of them.
@@ -83,6 +85,17 @@ impl Upgrade {
     /// The step that cannot end, counted from 1.
     pub(super) fn failed(&self) -> Option<usize> {
         self.steps.iter().position(|step| step.blocked > 0).map(|at| at + 1)
+    }
+
+    /// How far the upgrade gets.
+    pub(super) fn headline(&self) -> String {
+        let nodes = count(self.selected(), "node");
+        match self.failed() {
+            Some(step) => {
+                format!("the upgrade hangs in step {step}, after {} of {nodes}", self.done)
+            }
+            None => format!("{nodes} upgraded in {}", count(self.steps.len(), "step")),
+        }
     }
 
     /// Upgrades the nodes until all are upgraded, or a step is blocked. May be called again, when pods that were being

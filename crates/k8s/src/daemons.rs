@@ -60,13 +60,12 @@ fn add_daemon_tolerations(draft: &mut PodDraft) {
     const ALWAYS: [(&str, TaintEffect); 6] = [
         (Taint::NOT_READY, NoExecute),
         (Taint::UNREACHABLE, NoExecute),
-        ("node.kubernetes.io/disk-pressure", NoSchedule),
-        ("node.kubernetes.io/memory-pressure", NoSchedule),
-        ("node.kubernetes.io/pid-pressure", NoSchedule),
+        (Taint::DISK_PRESSURE, NoSchedule),
+        (Taint::MEMORY_PRESSURE, NoSchedule),
+        (Taint::PID_PRESSURE, NoSchedule),
         (Taint::UNSCHEDULABLE, NoSchedule),
     ];
-    let on_host_network =
-        draft.host_network.then_some(("node.kubernetes.io/network-unavailable", NoSchedule));
+    let on_host_network = draft.host_network.then_some((Taint::NETWORK_UNAVAILABLE, NoSchedule));
     let mut tolerations = Vec::from(std::mem::take(&mut draft.spec.tolerations));
     for (key, effect) in ALWAYS.into_iter().chain(on_host_network) {
         let toleration = Toleration {

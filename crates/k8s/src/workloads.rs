@@ -17,7 +17,7 @@ use super::sets::GeneratedSet;
 use super::storage::ClaimTemplate;
 use portolan::model::{
     LabelSelector, Labels, Name, Node, ObjectKind, Operator, OwnerReference, PersistentVolumeClaim,
-    Pod, PodSpec, Requests, Requirement, Uid, VolumeSource, Workload,
+    Pod, PodSpec, Requests, Requirement, Template, Uid, VolumeSource, Workload,
 };
 
 /// The kinds of controllers that create pods from a template.
@@ -254,6 +254,15 @@ impl PodController {
             ControllerKind::CronJob => ControllerKind::Job,
             kind => kind,
         }
+    }
+
+    /// Returns whether pods of this template belong to the controller, or to a replica set or job that it creates under
+    /// its own name.
+    #[must_use]
+    pub fn owns(&self, template: &Template) -> bool {
+        let kind = self.owner_kind().as_str();
+        template.namespace == self.namespace
+            && template.controller().is_some_and(|of| &*of.kind == kind && of.name == self.name)
     }
 
     /// Creates the pod with this number, which is the ordinal or index if the pods have one.

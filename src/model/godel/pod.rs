@@ -317,12 +317,6 @@ impl Pod {
         }
     }
 
-    /// Returns `namespace/name`, the form in which placeholders are referenced.
-    #[must_use]
-    pub fn key(&self) -> Name {
-        format!("{}/{}", self.namespace(), self.name).into()
-    }
-
     /// Returns `true` if the dispatcher has assigned the pod to the scheduler instance `component`
     /// (`DispatchedPodOfThisScheduler`).
     ///

@@ -1,9 +1,9 @@
 //! PodTopologySpread: pods that the pod's constraints count, and nodes that change domains.
 
-use crate::model::{LabelSelector, Node, Pod, Taint};
+use crate::model::{LabelSelector, Launcher, Node, Pod, Taint};
 
 use super::{
-    Actions, ClusterEvent, EventResource, Hint, Interest, NODE, any, has_node, itself, on,
+    Actions, ClusterEvent, EventResource, Hint, Interest, NM_NODE, NODE, any, has_node, itself, on,
 };
 
 pub(in crate::plugins) const EVENTS: &[Interest] = &[
@@ -17,6 +17,7 @@ pub(in crate::plugins) const EVENTS: &[Interest] = &[
             Actions::UPDATE_NODE_TAINT,
         ]),
     ),
+    on(NM_NODE, any(&[Actions::ADD, Actions::DELETE, Actions::UPDATE])),
 ];
 
 /// The parts of a constraint that determine which pods it counts.
@@ -27,6 +28,10 @@ pub(in crate::plugins) struct Counts<'a> {
 }
 
 pub(in crate::plugins) fn hint(pod: &Pod, event: &ClusterEvent<'_>, hard: &[Counts<'_>]) -> Hint {
+    if event.resource == EventResource::NmNode {
+        // Its labels and taints decide whether the node counts, if the constraint's policies honour them.
+        return Hint::queue_if(pod.template.launcher == Launcher::NodeManager);
+    }
     if let Some(node) = event.node() {
         return Hint::queue_if(after_node(pod, node.old.as_deref(), node.new.as_deref(), hard));
     }

@@ -11,13 +11,35 @@ use super::super::ledger::{Ledger, Part};
 use super::super::topology::{Keys, Sums, Topology};
 use super::constraints::{Constraint, MAX_CONSTRAINTS, Policy, reads};
 
-/// The sets of pod labels that constraints count.
+/// The sets of pod labels that constraints count: their numbers, sorted, each with the constraints as a bit mask.
 #[derive(Clone, Default)]
+pub(super) struct Sets(Arc<[(u32, u64)]>);
+
+impl Sets {
+    /// Calls `visit` for each lane of the chunk with living pods that are counted, with the bit mask of the
+    /// constraints, the lane, and the number of pods.
+    pub(super) fn each(
+        &self,
+        cluster: &Cluster,
+        chunk: &Chunk,
+        mut visit: impl FnMut(u64, usize, i64),
+    ) {
+        if self.0.is_empty() {
+            return;
+        }
+        chunk.tally(cluster).each_of(&self.0, |bits, held| {
+            let living = held.iter().filter(|held| held.living > 0);
+            living.for_each(|held| visit(bits, usize::from(held.lane), i64::from(held.living)));
+        });
+    }
+}
+
+/// The counted sets among all label sets of a version.
+#[derive(Default)]
 pub(super) struct Matched {
-    /// The numbered label sets and the objects for which the sets hold.
+    /// The numbered label sets and the objects for which `sets` holds.
     of: Option<(Lineage, u64, Generation)>,
-    /// The numbers of the sets, sorted, each with the constraints that count it as a bit mask.
-    sets: Arc<[(u32, u64)]>,
+    sets: Sets,
 }
 
 /// The largest number of chunks whose label sets are matched one by one. If more chunks are counted, a pass over all
@@ -34,52 +56,34 @@ impl Matched {
         self.of.as_ref().is_some_and(is_same)
     }
 
-    /// Finds the sets among all label sets, unless they are known. O(label sets).
-    fn follow(&mut self, cycle: Cycle<'_>, constraints: &[Constraint<'_>]) {
-        if self.is_current(cycle) {
-            return;
+    /// Returns all counted sets. O(label sets), unless they are known.
+    fn all(&mut self, cycle: Cycle<'_>, constraints: &[Constraint<'_>]) -> Sets {
+        if !self.is_current(cycle) {
+            let Cycle { cluster, pod, .. } = cycle;
+            let sets = counted(pod, constraints, cluster.all_pod_labels()).collect();
+            let of = (cluster.lineage(), cluster.pod_labels_stamp(), reads(cluster, pod));
+            *self = Matched { of: Some(of), sets: Sets(sets) };
         }
-        let Cycle { cluster, pod, .. } = cycle;
-        let of = Some((cluster.lineage(), cluster.pod_labels_stamp(), reads(cluster, pod)));
-        let sets = cluster.all_pod_labels();
-        *self = Matched { of, sets: counted(pod, constraints, sets).collect() };
+        self.sets.clone()
     }
 
-    /// Returns the sets that pods of these chunks have, and possibly more.
+    /// Returns the counted sets that pods of these chunks have, and possibly more.
     pub(super) fn within<'c>(
         &mut self,
         cycle: Cycle<'c>,
         constraints: &[Constraint<'_>],
         chunks: impl Iterator<Item = &'c Chunk> + Clone,
-    ) -> Matched {
-        let Cycle { cluster, pod, .. } = cycle;
-        if self.is_current(cycle) || chunks.clone().nth(FEW).is_some() {
-            self.follow(cycle, constraints);
-            return self.clone();
+    ) -> Sets {
+        if chunks.clone().nth(FEW).is_some() || self.is_current(cycle) {
+            return self.all(cycle, constraints);
         }
+        let Cycle { cluster, pod, .. } = cycle;
         let numbers = chunks.flat_map(|chunk| chunk.tally(cluster).by_labels());
         let numbers: BTreeSet<u32> = numbers.map(|(number, _)| number).collect();
         let sets = numbers.into_iter().filter_map(|number| {
             cluster.pod_labels(number).map(|(namespace, labels)| (number, namespace, labels))
         });
-        Matched { of: None, sets: counted(pod, constraints, sets).collect() }
-    }
-
-    /// Calls `visit` for each lane of the chunk with living pods that are counted, with the bit mask of the
-    /// constraints, the lane, and the number of pods.
-    pub(super) fn each(
-        &self,
-        cluster: &Cluster,
-        chunk: &Chunk,
-        mut visit: impl FnMut(u64, usize, i64),
-    ) {
-        if self.sets.is_empty() {
-            return;
-        }
-        chunk.tally(cluster).each_of(&self.sets, |bits, held| {
-            let living = held.iter().filter(|held| held.living > 0);
-            living.for_each(|held| visit(bits, usize::from(held.lane), i64::from(held.living)));
-        });
+        Sets(counted(pod, constraints, sets).collect())
     }
 }
 
@@ -115,6 +119,7 @@ pub(super) fn follow(
         constraints,
         matched,
         visited: 0,
+        sets: None,
         policies: constraints.iter().map(|c| c.policy(cycle.pod)).collect(),
         wanted,
         all_keys,
@@ -142,6 +147,8 @@ struct Counting<'c> {
     matched: &'c mut Matched,
     /// The number of chunks that were counted.
     visited: usize,
+    /// The counted sets, once more than [`FEW`] chunks were counted.
+    sets: Option<Sets>,
     policies: Vec<Policy<'c>>,
     wanted: u64,
     all_keys: bool,
@@ -174,11 +181,16 @@ impl Counting<'_> {
             });
         }
         self.visited += 1;
-        if self.visited > FEW {
-            self.matched.follow(self.cycle, self.constraints);
-        }
-        let matched = self.matched.within(self.cycle, self.constraints, std::iter::once(chunk));
-        matched.each(cluster, chunk, |bits, lane, pods| {
+        let of_chunk;
+        let sets = match self.visited > FEW {
+            true => self.sets.get_or_insert_with(|| self.matched.all(self.cycle, self.constraints)),
+            false => {
+                let chunk = std::iter::once(chunk);
+                of_chunk = self.matched.within(self.cycle, self.constraints, chunk);
+                &of_chunk
+            }
+        };
+        sets.each(cluster, chunk, |bits, lane, pods| {
             for at in lanes(bits & self.wanted) {
                 if masks[at] >> lane & 1 == 1
                     && let Some(domain) = topology(at).domain_in(chunk, lane)

@@ -12,7 +12,7 @@ use crate::snapshot::Cluster;
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::ledger::{Ledger, Remembered};
 use constraints::{Constraint, Defaults, Selected};
-use counting::Matched;
+use counting::{Matched, Sets};
 use filter::Skew;
 use score::Spread;
 
@@ -141,19 +141,19 @@ impl Plugin for PodTopologySpread {
         // Constraints over single nodes count their pods when a node is scored.
         let of_hosts = score::of_hosts(&constraints);
         let wanted = counting::all(&constraints) & !of_hosts;
-        let (keys, matched) = self.selected.with(&pod.template, |selected| {
+        let (keys, sets) = self.selected.with(&pod.template, |selected| {
             let keys = self.counted.with(&pod.template, |counted| {
                 let constraints = (&constraints[..], &mut selected.soft);
                 counting::follow(&mut counted.soft, cycle, constraints, (all_keys, wanted))
             });
             let chunks = feasible.chunks().map(|(chunk, _)| chunk);
-            let matched = match of_hosts {
-                0 => Matched::default(),
+            let sets = match of_hosts {
+                0 => Sets::default(),
                 _ => selected.soft.within(cycle, &constraints, chunks),
             };
-            (keys, matched)
+            (keys, sets)
         });
-        let constraints = (&constraints[..], matched);
+        let constraints = (&constraints[..], sets);
         let spread = Spread::new(cycle, feasible, constraints, &keys, all_keys);
         Ok(PreScore::Score(Box::new(spread)))
     }

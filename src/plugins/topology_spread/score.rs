@@ -8,7 +8,7 @@ use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
 
 use super::super::topology::{Keys, Sums};
 use super::constraints::Constraint;
-use super::counting::Matched;
+use super::counting::Sets;
 
 /// A soft constraint with its counts.
 struct Soft {
@@ -29,7 +29,7 @@ struct OnHosts {
 pub(super) struct Spread<'a> {
     cluster: &'a Cluster,
     soft: Vec<Soft>,
-    matched: Matched,
+    sets: Sets,
     /// The constraints over single nodes. Their pods are counted when the node is scored, whether or not the constraint
     /// includes the node.
     of_hosts: u64,
@@ -48,7 +48,7 @@ impl<'a> Spread<'a> {
     pub(super) fn new(
         cycle: Cycle<'a>,
         feasible: &Feasible<'_>,
-        (constraints, matched): (&[Constraint<'_>], Matched),
+        (constraints, sets): (&[Constraint<'_>], Sets),
         keys: &Keys,
         all_keys: bool,
     ) -> Spread<'a> {
@@ -83,7 +83,7 @@ impl<'a> Spread<'a> {
             let weight = ((size + 2) as f64).ln();
             Soft { max_skew: constraint.max_skew, sums: sums.clone(), weight }
         });
-        Spread { cluster, soft: soft.collect(), matched, of_hosts, all_keys }
+        Spread { cluster, soft: soft.collect(), sets, of_hosts, all_keys }
     }
 }
 
@@ -92,7 +92,7 @@ impl Spread<'_> {
     fn on_hosts(&self, chunk: &Chunk, mask: u64) -> Option<OnHosts> {
         let mut counted: Option<OnHosts> = None;
         if self.of_hosts != 0 {
-            self.matched.each(self.cluster, chunk, |bits, lane, living| {
+            self.sets.each(self.cluster, chunk, |bits, lane, living| {
                 let bits = bits & self.of_hosts;
                 if bits != 0 && mask >> lane & 1 == 1 {
                     let counted = counted.get_or_insert_with(|| OnHosts {
@@ -148,9 +148,9 @@ impl Score for Spread<'_> {
     ) -> Result<(), Status> {
         let on_hosts = self.on_hosts(chunk, mask);
         let on_hosts = on_hosts.as_ref();
-        // Without pods that are counted, nodes with equal labels have equal scores, except for the hostname.
-        let alike = self.having(chunk, mask) & !on_hosts.map_or(0, |on_hosts| on_hosts.lanes);
-        each_same(chunk.label_set(), alike, |lane, all| {
+        // Nodes without counted pods and with equal labels have equal scores. `having` excludes nodes without a hostname.
+        let uniform = self.having(chunk, mask) & !on_hosts.map_or(0, |on_hosts| on_hosts.lanes);
+        each_same(chunk.label_set(), uniform, |lane, all| {
             let score = self.lane(chunk, lane, on_hosts);
             match all == mask {
                 // Lanes outside of the mask may have any score.
@@ -159,7 +159,7 @@ impl Score for Spread<'_> {
             }
             0
         });
-        lanes(mask & !alike).for_each(|lane| scores[lane] = self.lane(chunk, lane, on_hosts));
+        lanes(mask & !uniform).for_each(|lane| scores[lane] = self.lane(chunk, lane, on_hosts));
         Ok(())
     }
 

@@ -33,9 +33,6 @@ use super::{Place, PodGroupStatus, Popped, QueueError, SchedulingQueue};
 /// The largest number of pods checked against an event, or flushed, while the queue is held.
 const STEP: usize = 32;
 
-/// Why pods that wait for a permit fail when the queue is closed.
-pub(crate) const CLOSED: &str = "the scheduling queue is closed";
-
 /// The largest number of notes taken in while the queue is held.
 const NOTES: usize = 16;
 
@@ -360,7 +357,7 @@ impl QueueFront {
     pub fn close(&self) {
         let mut shared = lock(&self.shared);
         shared.closed = true;
-        shared.queue.waiting_pods().fail_all(CLOSED);
+        shared.queue.waiting_pods().close_all();
         drop(shared);
         if !mutated!("front-closes-unheard") {
             self.ring();

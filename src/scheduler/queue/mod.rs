@@ -89,7 +89,6 @@ mod shards;
 
 pub use backoff::QueueConfig;
 pub use figures::{Cause, QueueFigures};
-pub(crate) use front::CLOSED;
 pub use front::{PopError, QueueFront};
 pub use groups::{PodGroupStatus, Popped, Returned};
 pub use moves::PreCheck;

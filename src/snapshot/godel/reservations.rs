@@ -39,7 +39,7 @@ impl ReservedPlace {
     }
 
     /// Returns the namespace and the placeholder name of the pods that may take the reservation.
-    pub(crate) fn takers(&self) -> (&str, &str) {
+    pub(crate) fn placeholder_key(&self) -> (&str, &str) {
         (self.pod.namespace(), &self.placeholder)
     }
 
@@ -186,14 +186,14 @@ impl Reservations {
     /// Indexes a reservation: by its takers if it is available, otherwise by the pod that took it.
     fn enter(&mut self, number: u32, place: &ReservedPlace) {
         match &place.matched {
-            None => self.by_placeholder.insert(hash_of(&place.takers()), number),
+            None => self.by_placeholder.insert(hash_of(&place.placeholder_key()), number),
             Some(taker) => self.by_taker.insert(hash_of(taker), number),
         }
     }
 
     fn leave(&mut self, number: u32, place: &ReservedPlace) {
         match &place.matched {
-            None => self.by_placeholder.remove(hash_of(&place.takers()), number),
+            None => self.by_placeholder.remove(hash_of(&place.placeholder_key()), number),
             Some(taker) => self.by_taker.remove(hash_of(taker), number),
         }
     }

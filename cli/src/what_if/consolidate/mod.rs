@@ -25,6 +25,8 @@ use portolan::scheduler::drain::{self, DrainOptions, Stays};
 use portolan::{Cluster, Fork, Snapshot};
 use rayon::prelude::*;
 
+use crate::text::count;
+
 use super::budgets::Limits;
 use super::record::Record;
 
@@ -45,6 +47,24 @@ pub(super) struct Consolidation {
     /// Whether the search ended before its time was over.
     pub(super) is_complete: bool,
     pub(super) spent: Duration,
+}
+
+impl Consolidation {
+    /// The numbers of nodes, at this moment.
+    pub(super) fn headline(&self, when: Option<&str>) -> String {
+        let Consolidation { emptied, remaining, bound, is_complete, .. } = self;
+        format!(
+            "{} of {} can be removed{}, {} {}; at least {} needed: {}{}",
+            emptied.len(),
+            count(emptied.len() + remaining.len(), "node"),
+            when.map_or(String::new(), |when| format!(" {when}")),
+            remaining.len(),
+            if remaining.len() == 1 { "remains" } else { "remain" },
+            bound.nodes,
+            bound.by,
+            if *is_complete { "" } else { "; the time ran out: raise --time-limit" }
+        )
+    }
 }
 
 /// A node that can be removed.

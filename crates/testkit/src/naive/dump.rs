@@ -27,8 +27,8 @@ impl Naive {
             let key = format!("{placeholder} {pod} {node}");
             if place.matched.is_none() {
                 let namespace = place.pod.namespace();
-                let takers = format!("{namespace}/{placeholder}");
-                dump.available_places.entry(takers).or_default().push(key.clone());
+                let key_of_placeholder = format!("{namespace}/{placeholder}");
+                dump.available_places.entry(key_of_placeholder).or_default().push(key.clone());
             }
             dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
         }
