@@ -346,7 +346,23 @@ mod tests {
         assert_eq!(**state.read::<Vec<&str>>("names").unwrap(), ["a", "b"]);
         let other = state.update("names", || 0_u8, |_| ());
         assert_eq!(other, Err(StateError::OtherType("names")));
+        assert_eq!(**state.read::<Vec<&str>>("names").unwrap(), ["a", "b"]);
     }
+
+    #[test]
+    fn a_value_that_is_deleted_during_its_update_stays_deleted() {
+        let state = CycleState::default();
+        state.write("a", 1);
+        state.update("a", || 0, |_: &mut i32| assert!(state.delete("a"))).unwrap();
+        assert_eq!(state.read::<i32>("a"), Err(StateError::NotFound("a")));
+        let deletes = |_: &mut i32| {
+            state.delete("b");
+            state.write("b", "text");
+        };
+        state.update("b", || 0, deletes).unwrap();
+        assert_eq!(state.read::<&str>("b").as_deref(), Ok(&"text"));
+    }
+
     #[test]
     fn an_update_can_use_the_other_values() {
         let state = CycleState::default();

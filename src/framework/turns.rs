@@ -81,6 +81,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_turns_of_threads_do_not_overlap() {
+        let (turns, inside) = (Turns::default(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let outer = turns.take();
+                        assert_eq!(inside.swap(1, Ordering::Relaxed), 0);
+                        drop(turns.take());
+                        std::thread::yield_now();
+                        assert_eq!(inside.swap(0, Ordering::Relaxed), 1);
+                        drop(outer);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
     fn a_lock_is_held_until_its_last_turn_ends() {
         let turns = Turns::default();
         let (first, second) = (turns.take(), turns.take());

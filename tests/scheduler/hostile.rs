@@ -320,6 +320,9 @@ fn a_sub_cluster_of_a_deleted_node_object_follows_the_other_object() {
     let count =
         |writer: &Writer, region| SubCluster::new("region", region).nodes(writer.cluster()).count();
     assert_eq!((count(&writer, "red"), count(&writer, "blue"), count(&writer, "")), (1, 1, 1));
+    let includes =
+        |region| SubCluster::new("region", region).includes(writer.cluster().node("n").unwrap());
+    assert_eq!(["red", "blue", "green", ""].map(includes), [true, true, false, true]);
     writer.remove_node("n").unwrap();
     assert_eq!((count(&writer, "red"), count(&writer, "blue")), (0, 1));
     let n = writer.cluster().node("n").unwrap();

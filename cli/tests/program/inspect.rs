@@ -352,7 +352,7 @@ fn a_group_with_a_unit_status_stays_scheduled() {
 fn an_invalid_part_of_the_godel_option_is_refused_with_the_way_out() {
     let settings = "pass component=NAME or unit-status=true|false";
     for (value, part, way_out) in [
-        ("", "the first part \"\" is not a scheduler type", "begin with it"),
+        ("", "the first part \"\" is not a scheduler type", "begin with one"),
         ("component=s-1", "the first part \"component=s-1\" is not a scheduler type", "begin"),
         ("godel,component=", "part \"component=\" is not a setting", settings),
         ("godel,component=a,unit-status=yes", "part \"unit-status=yes\"", settings),

@@ -115,6 +115,42 @@ fn a_failed_node_loses_bare_pods_and_its_daemon_set_pods_end() {
     assert_eq!((code, &answer["waiting"]), (0, &json!([])), "{answer}");
 }
 
+/// gc_controller.go `gcTerminating`: the objects of all pods that are being deleted go, whatever the pods tolerate.
+#[test]
+fn a_failed_node_that_is_out_of_service_keeps_no_objects() {
+    let out_of_service = |effect: &str| {
+        let mut node = node("n0");
+        let key = "node.kubernetes.io/out-of-service";
+        node["spec"]["taints"] = json!([{ "key": key, "value": "x", "effect": effect }]);
+        node
+    };
+    let deleted = |mut pod: Value| {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        pod
+    };
+    let tolerant = |mut pod: Value| {
+        let every = json!([{ "operator": "Exists" }]);
+        pod["spec"]["tolerations"] = every;
+        pod
+    };
+    let db = || pod("db-0", "n0", "200m", "StatefulSet/db");
+    let ask_about = |node0: Value, pod: Value| {
+        let from = cluster("out-of-service", &[node0, node("n1"), pod]);
+        let (code, answer) = ask(&["--cluster", &from, "--fail-node", "n0"]);
+        (code, pods(&answer, "placed"), pods(&answer, "waiting"))
+    };
+    let now = (0, vec!["d/db-0".to_owned()], vec![]);
+    let later = (1, vec!["d/db-0".to_owned()], vec!["d/db-0".to_owned()]);
+    assert_eq!(ask_about(out_of_service("NoExecute"), db()), now);
+    assert_eq!(ask_about(node("n0"), db()), later);
+    // Only NoExecute evicts pods; others are deleted after the time for which they tolerate the failure.
+    assert_eq!(ask_about(out_of_service("NoSchedule"), db()), now);
+    assert_eq!(ask_about(out_of_service("NoExecute"), deleted(tolerant(db()))), now);
+    // A pod that tolerates everything forever is not deleted before the Node is.
+    let (_, _, waiting) = ask_about(out_of_service("NoExecute"), tolerant(db()));
+    assert_eq!(waiting, ["d/db-0"]);
+}
+
 #[test]
 fn pods_of_a_failed_node_are_replaced_in_the_order_of_their_tolerations() {
     let tolerating = |name: &str, seconds: Value| {
