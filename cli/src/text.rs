@@ -41,8 +41,13 @@ const NAMED: usize = 3;
 
 /// The first names, and how many follow.
 pub(crate) fn first_names<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> String {
+    first_of(NAMED, names)
+}
+
+/// At most this number of names, and how many follow.
+pub(crate) fn first_of<N: AsRef<str>>(most: usize, names: impl IntoIterator<Item = N>) -> String {
     let mut names = names.into_iter();
-    let shown: Vec<N> = names.by_ref().take(NAMED).collect();
+    let shown: Vec<N> = names.by_ref().take(most).collect();
     let shown = shown.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
     match names.count() {
         0 => shown,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use portolan::model::{Name, Pod, Uid};
 
 use crate::intake::Intake;
-use crate::text::{count, line};
+use crate::text::{count, first_names, line};
 
 use super::consolidate::Consolidation;
 use super::difference::{Effects, Lack, Row, own};
@@ -150,7 +150,7 @@ impl Answer {
         let clauses = upgrade.into_iter().chain(problems).chain(pods).chain(findings);
         let mut clauses: Vec<String> = clauses.collect();
         if !self.unsimulated.is_empty() {
-            clauses.push(format!("not simulated: {}", self.unsimulated.join(", ")));
+            clauses.push(format!("not simulated: {}", first_names(&self.unsimulated)));
         }
         clauses.join("; ")
     }

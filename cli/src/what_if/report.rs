@@ -13,9 +13,9 @@ use super::each::Harm;
 use super::rollout::Rollout;
 use super::rows::{group, placements};
 use super::upgrade::Upgrade;
-use crate::text::{count, line};
+use crate::text::{count, first_of, line};
 
-/// Maximum number of printed rows per list.
+/// Maximum number of printed rows per list, and of names in a row.
 const LISTED: usize = 30;
 
 /// The version of the JSON output: it increases when a field changes its meaning or is removed.
@@ -39,9 +39,8 @@ fn list<T>(text: &mut String, title: &str, items: &[T], row: impl Fn(&T) -> Stri
 fn steps(text: &mut String, upgrade: &Upgrade) {
     let numbered: Vec<_> = upgrade.steps.iter().enumerate().collect();
     list(text, "steps", &numbered, |(at, step)| {
-        let nodes: Vec<&str> = step.nodes.iter().map(|node| &**node).collect();
-        let mut row =
-            format!("{}: {}, {} evicted", at + 1, nodes.join(", "), count(step.evicted, "pod"));
+        let nodes = first_of(LISTED, &step.nodes);
+        let mut row = format!("{}: {nodes}, {} evicted", at + 1, count(step.evicted, "pod"));
         for (number, what) in [
             (step.waits, "for budgets"),
             (step.blocked, "blocked"),
@@ -100,17 +99,13 @@ pub(super) fn table(answer: &Answer) -> String {
             0 => drained.node.to_string(),
             waits => format!("{} ({} for budgets)", drained.node, count(waits, "wait")),
         });
-        let _ = writeln!(text, "drained   {}", line(&drained.collect::<Vec<_>>().join(", ")));
+        let _ = writeln!(text, "drained   {}", line(&first_of(LISTED, drained)));
     }
     if !answer.kubectl_flags.is_empty() {
         let _ = writeln!(text, "kubectl   drain needs {}", answer.kubectl_flags.join(" "));
     }
     if !answer.failed.is_empty() {
-        let _ = writeln!(
-            text,
-            "failed    {}",
-            line(&answer.failed.iter().map(|node| &**node).collect::<Vec<_>>().join(", "))
-        );
+        let _ = writeln!(text, "failed    {}", line(&first_of(LISTED, &answer.failed)));
     }
     for scaled in &answer.scaled {
         let controller = line(&scaled.controller);
