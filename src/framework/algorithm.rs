@@ -19,7 +19,7 @@ use super::sampling::{Order, Section};
 use super::search::{Chosen, Search};
 use super::stages::Stages;
 use super::status::code;
-use super::{Cycle, CycleState, Diagnosis, Framework, Nomination, Point};
+use super::{Cycle, CycleState, Diagnosis, Framework, Handle, Nomination, Point};
 
 /// The configuration of an [`Algorithm`].
 #[derive(Clone, Debug, Default)]
@@ -224,7 +224,7 @@ impl Algorithm {
             && fit.nomination == Nomination::Keep
             // After a failure it is not known whether preemption is possible.
             && fit.post_filter.as_ref().is_none_or(|status| status.code.is_rejection())
-            && is_nominated_without_terminating_victims(cycle)
+            && is_nominated_without_terminating_victims(cycle, self.framework.handle())
         {
             fit.nomination = Nomination::Clear;
         }
@@ -338,11 +338,14 @@ fn lane_of(node: NodeInfo<'_>) -> Vec<(&Chunk, u64)> {
 }
 
 /// Returns whether the pod is nominated to a node on which no victims are terminating.
-fn is_nominated_without_terminating_victims(Cycle { cluster, pod, .. }: Cycle<'_>) -> bool {
+fn is_nominated_without_terminating_victims(
+    Cycle { cluster, pod, .. }: Cycle<'_>,
+    handle: &Handle,
+) -> bool {
     let Some(name) = pod.nominated_node_name.as_ref().filter(|name| !name.is_empty()) else {
         return false;
     };
-    !cluster.node(name).is_some_and(|node| has_terminating_victim(pod, node))
+    !cluster.node(name).is_some_and(|node| has_terminating_victim(pod, node, handle))
 }
 
 /// Runs PostFilter and returns the error of a pod for which no node is feasible.

@@ -1,8 +1,9 @@
 //! The eviction of a preemptor's victims (`framework/preemption/executor.go`).
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::model::{Name, Pod, Uid};
 
@@ -39,11 +40,18 @@ pub struct Eviction {
     needs_retry: AtomicBool,
     /// The victims that return to the queue.
     withdrawn: Mutex<Vec<Uid>>,
+    /// The victims of this eviction whose deletion was not requested yet.
+    left: Mutex<HashSet<Uid>>,
+    /// The victims that another eviction deletes.
+    others: Vec<Uid>,
 }
 
 impl Eviction {
     /// Creates the eviction of `victims`. `end` is called before the last victim is evicted, since its deletion must find
     /// the preemptor ready to be requeued, or when the eviction is dropped.
+    ///
+    /// A victim counts as terminating from now on, until the log reports that it is terminating or gone, or until the
+    /// eviction is dropped without success. A victim that another eviction of this handle deletes is left to that one.
     #[must_use]
     pub fn new(
         handle: &Handle,
@@ -56,6 +64,10 @@ impl Eviction {
         let (handle, cleared) = (handle.clone(), Vec::new());
         let (succeeded, needs_retry) = (AtomicBool::new(false), AtomicBool::new(false));
         let withdrawn = Mutex::default();
+        let running = victims.iter().filter(|victim| victim.deletion_time.is_none());
+        let (left, others): (HashSet<Uid>, HashSet<Uid>) = running
+            .map(|victim| victim.uid.clone())
+            .partition(|victim| handle.being_evicted().begin(victim, &preemptor.uid));
         Eviction {
             preemptor,
             node,
@@ -66,7 +78,13 @@ impl Eviction {
             succeeded,
             needs_retry,
             withdrawn,
+            left: Mutex::new(left),
+            others: others.into_iter().collect(),
         }
+    }
+
+    fn left(&self) -> MutexGuard<'_, HashSet<Uid>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the pods that have lost their nomination to the node ([`Eviction::cleared`]).
@@ -109,6 +127,7 @@ impl Eviction {
     }
 
     /// Calls `evict` for each victim that is not terminating yet, and for the last one only if all other calls succeeded.
+    /// A call that succeeds counts as [`Eviction::deleting`].
     /// Victims that are not bound yet are [withdrawn](Eviction::withdraw) instead.
     ///
     /// # Errors
@@ -117,8 +136,14 @@ impl Eviction {
     pub fn run(&self, mut evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
         let mut run = || {
             let Some((last, others)) = self.begin() else { return Ok(()) };
-            let mut evict =
-                |victim: &Pod| if self.withdraw(victim) { Ok(()) } else { evict(victim) };
+            let mut evict = |victim: &Pod| {
+                if self.withdraw(victim) {
+                    return Ok(());
+                }
+                evict(victim)?;
+                self.deleting(victim);
+                Ok(())
+            };
             let mut failed = Ok(());
             for victim in others {
                 failed = failed.and(evict(victim));
@@ -133,18 +158,39 @@ impl Eviction {
     }
 
     /// Begins an eviction without [`Eviction::run`], for example to evict several victims concurrently. Returns the last
-    /// victim and the others, without those that are terminating already, or `None` if no victim is left.
+    /// victim and the others, without those that are terminating already or that another eviction deletes, or `None` if no
+    /// victim is left.
     ///
     /// The caller then
     ///
-    /// 1. evicts the other victims in any order, except those that [`Eviction::withdraw`] withdraws,
+    /// 1. evicts the other victims in any order, except those that [`Eviction::withdraw`] withdraws, and calls
+    ///    [`Eviction::deleting`] for each deletion that was accepted,
     /// 2. if all succeeded, prepares the last victim, calls [`Eviction::ungate`], and deletes it,
     /// 3. calls [`Eviction::finish`].
     #[must_use]
     pub fn begin(&self) -> Option<(&Pod, Vec<&Pod>)> {
-        let is_left = |victim: &&Pod| victim.deletion_time.is_none();
+        let uids = self.left();
+        let is_left = |victim: &&Pod| uids.contains(&victim.uid);
         let mut left: Vec<&Pod> = self.victims.iter().filter(is_left).collect();
         left.pop().map(|last| (last, left))
+    }
+
+    /// Reports that the deletion of a victim was accepted: the victim counts as terminating until the log reports its
+    /// end, even if the eviction fails later.
+    pub fn deleting(&self, victim: &Pod) {
+        self.left().remove(&victim.uid);
+    }
+
+    /// Reports that the log knows of a victim's end: it is not evicted, and no longer counts because of this eviction.
+    pub fn is_gone(&self, victim: &Pod) {
+        self.deleting(victim);
+        self.end(&victim.uid);
+    }
+
+    /// Ends the eviction of a victim, and requests attempts for the other preemptors that needed it.
+    fn end(&self, victim: &Uid) {
+        let others = self.handle.being_evicted().end(victim);
+        others.into_iter().for_each(|uid| self.handle.activations().request(uid));
     }
 
     /// Withdraws a victim that waits for a permit or is in PreBind: it returns to the queue. A victim that was rejected
@@ -160,6 +206,8 @@ impl Eviction {
         let is_withdrawn = self.handle.waiting_pods().get(uid).is_some_and(stops_waiting)
             || self.handle.pod_in_pre_bind(uid).is_some_and(cancels);
         if is_withdrawn {
+            self.left().remove(uid);
+            self.end(uid);
             self.withdrawn.lock().unwrap_or_else(PoisonError::into_inner).push(uid.clone());
         }
         is_withdrawn
@@ -215,7 +263,14 @@ impl Drop for Eviction {
         // was gated.
         let withdrawn = self.withdrawn.get_mut().unwrap_or_else(PoisonError::into_inner);
         let withdrawn = std::mem::take(withdrawn);
-        let may_have_missed = withdrawn.iter().any(|uid| self.may_be_freed(uid));
+        // The same holds for the end of victims that another eviction deletes.
+        let has_ended = |uid: &Uid| !self.handle.being_evicted().contains(uid);
+        let may_have_missed =
+            withdrawn.iter().any(|uid| self.may_be_freed(uid)) || self.others.iter().any(has_ended);
+        if !*self.succeeded.get_mut() {
+            let left = std::mem::take(&mut *self.left());
+            left.iter().for_each(|uid| self.end(uid));
+        }
         if !*self.succeeded.get_mut() || *self.needs_retry.get_mut() || may_have_missed {
             self.handle.activations().request(self.preemptor.uid.clone());
         }

@@ -10,6 +10,7 @@ use crate::model::{Name, NoNote, Note, Pod, Uid};
 use crate::snapshot::Snapshot;
 
 use super::activations::Activations;
+use super::being_evicted::BeingEvicted;
 use super::pre_bind::{InPreBind, PodsInPreBind};
 use super::{
     Evictor, Extender, Nominator, Panics, PodGroups, PodInPreBind, VolumeBinder, WaitingPods,
@@ -117,6 +118,7 @@ pub struct Handle {
     pod_groups: Arc<PodGroups>,
     panics: Arc<Panics>,
     activations: Arc<Activations>,
+    being_evicted: Arc<BeingEvicted>,
     binder: Option<Arc<dyn Binder>>,
     volume_binder: Option<Arc<dyn VolumeBinder>>,
     evictor: Option<Arc<dyn Evictor>>,
@@ -130,6 +132,11 @@ impl Handle {
     /// The requests to try pods again.
     pub(crate) fn activations(&self) -> &Activations {
         &self.activations
+    }
+
+    /// The victims whose eviction has begun, until the log reports their end.
+    pub(crate) fn being_evicted(&self) -> &BeingEvicted {
+        &self.being_evicted
     }
 
     /// Sets the binder, for plugins created with the returned handle.

@@ -156,6 +156,7 @@
 
 mod activations;
 mod algorithm;
+mod being_evicted;
 mod bind;
 mod builder;
 mod by_template;

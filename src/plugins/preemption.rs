@@ -11,6 +11,7 @@ use crate::framework::{
 };
 use crate::model::{EventError, Pod, PreemptionPolicy, Uid};
 use crate::snapshot::draft::{check_pod, check_supported};
+use crate::snapshot::{PodInfo, Snapshot};
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_CANDIDATE: &str = "no candidate node for preemption";
@@ -41,12 +42,17 @@ impl InProgress {
     }
 }
 
-/// Checks whether a pod may preempt others (`PodEligibleToPreemptOthers`).
+/// Checks whether a pod may preempt others (`PodEligibleToPreemptOthers`). Victims that are being evicted through the
+/// handle count as terminating.
 ///
 /// # Errors
 ///
 /// Returns why the pod may not preempt others, in kube-scheduler's words.
-pub fn eligible(cycle: Cycle<'_>, diagnosis: &Diagnosis<'_>) -> Result<(), &'static str> {
+pub fn eligible(
+    cycle: Cycle<'_>,
+    diagnosis: &Diagnosis<'_>,
+    handle: &Handle,
+) -> Result<(), &'static str> {
     let pod = cycle.pod;
     if pod.template.preemption_policy == PreemptionPolicy::Never {
         return Err("not eligible due to preemptionPolicy=Never.");
@@ -57,7 +63,7 @@ pub fn eligible(cycle: Cycle<'_>, diagnosis: &Diagnosis<'_>) -> Result<(), &'sta
     if diagnosis.status(node).is_some_and(never) {
         return Ok(());
     }
-    match has_terminating_victim(pod, node) {
+    match has_terminating_victim(pod, node, handle) {
         true => Err("not eligible due to a terminating pod on the nominated node."),
         false => Ok(()),
     }
@@ -122,7 +128,7 @@ impl Plugin for DefaultPreemption {
         let rejected = |why: String| {
             Some(Status::new(Code::Unschedulable, NAME, format!("preemption: {why}")))
         };
-        if let Err(why) = eligible(cycle, diagnosis) {
+        if let Err(why) = eligible(cycle, diagnosis, &self.handle) {
             return (Nomination::Keep, rejected(why.to_owned()));
         }
         // No victim may be evicted for a pod that the engine refuses on every node.
@@ -147,7 +153,7 @@ impl Plugin for DefaultPreemption {
             return (Nomination::Clear, rejected(error.to_string()));
         };
         let node = best.node.clone();
-        self.evict(cycle.pod, best);
+        self.evict(cycle, best);
         (Nomination::Node(node), None)
     }
 }
@@ -155,7 +161,7 @@ impl Plugin for DefaultPreemption {
 impl DefaultPreemption {
     /// Evicts the victims, and clears the nominations of pods of lower priority to the node. If all victims are
     /// terminating already, their deletions queue the preemptor, and nothing has to be done.
-    fn evict(&self, preemptor: &Pod, candidate: Candidate) {
+    fn evict(&self, Cycle { cluster, pod: preemptor, .. }: Cycle<'_>, candidate: Candidate) {
         let Some(evictor) = self.handle.evictor() else { return };
         if candidate.victims.iter().all(|victim| victim.deletion_time.is_some()) {
             return;
@@ -165,7 +171,17 @@ impl DefaultPreemption {
         let mut cleared = nominator.pods_on(&candidate.node);
         cleared.retain(lower);
         cleared.iter().for_each(|pod| drop(nominator.remove(&pod.uid)));
-        evictor.evict(self.eviction(preemptor, candidate, cleared));
+        let eviction = self.eviction(preemptor, candidate, cleared);
+        let newer = |now: &Arc<Snapshot>| now.generation() > cluster.generation();
+        if let Some(now) = self.handle.snapshot().filter(newer) {
+            let is_running = |pod: PodInfo<'_>| pod.deletion_time().is_none();
+            let ended = |victim: &&Pod| !now.pod(&victim.uid).is_some_and(is_running);
+            for victim in eviction.victims().iter().filter(ended) {
+                eviction.is_gone(victim);
+                eviction.retry();
+            }
+        }
+        evictor.evict(eviction);
     }
 
     /// Creates the eviction of a candidate's victims. The preemptor is gated until the eviction is dropped.

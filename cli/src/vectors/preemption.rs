@@ -30,7 +30,7 @@ fn compare(scene: &Scene, case: &Value) -> Result<Vec<String>, String> {
     let filters = scene.framework.pre_filter(cycle);
     let diagnosis = Diagnosis::new(&filters);
     let mut differences = Vec::new();
-    let why = eligible(cycle, &diagnosis).err();
+    let why = eligible(cycle, &diagnosis, scene.framework.handle()).err();
     differ(&mut differences, "eligible", case["eligible"].as_bool(), Some(why.is_none()));
     differ(&mut differences, "why", case["why"].as_str(), why);
     let (mut candidates, mut not_helped) = (Vec::new(), BTreeMap::new());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::framework::being_evicted::BeingEvicted;
 use crate::framework::{Code, Cycle, Filters, PREEMPTION, Reasons, Status, Sums, Without};
 use crate::model::{Name, PodDisruptionBudget};
 use crate::snapshot::{Fork, Freed, NodeInfo, PodInfo, Victims, importance};
@@ -55,6 +56,7 @@ pub struct DryRun<'a> {
     filters: &'a Filters<'a>,
     /// `None` if every node is tried on a fork.
     sums: Option<Sums<'a>>,
+    being_evicted: Option<&'a BeingEvicted>,
 }
 
 /// Why a node is not a candidate.
@@ -146,7 +148,13 @@ impl<'a> DryRun<'a> {
     /// Creates a dry run for the pod of these filters.
     #[must_use]
     pub fn new(cycle: Cycle<'a>, filters: &'a Filters<'a>) -> DryRun<'a> {
-        DryRun { cycle, filters, sums: filters.sums() }
+        DryRun { cycle, filters, sums: filters.sums(), being_evicted: None }
+    }
+
+    /// Lets victims of earlier evictions leave in any case. Otherwise a pod that is being evicted could be spared for
+    /// this preemptor, and more pods would be evicted than necessary.
+    pub(super) fn after(self, being_evicted: &'a BeingEvicted) -> DryRun<'a> {
+        DryRun { being_evicted: Some(being_evicted), ..self }
     }
 
     /// Returns the candidate for a node. First removes all pods of lower priority, then adds them back one by one as
@@ -244,6 +252,11 @@ impl<'a> DryRun<'a> {
         let mut violations = 0;
         for (indices, is_protected) in [(protected, true), (others, false)] {
             for at in indices {
+                let leaves = |all: &BeingEvicted| all.contains(&lower.pod(at).uid());
+                if self.being_evicted.is_some_and(leaves) {
+                    victims.push(at);
+                    continue;
+                }
                 trial.put_back(at)?;
                 if !trial.passes()? {
                     trial.take(at)?;

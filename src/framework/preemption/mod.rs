@@ -57,7 +57,7 @@ impl Search {
             Possible::of(diagnosis, cycle.pod.template.priority);
         reasons.add(NO_VICTIMS, without);
         let mut rejected = without;
-        let run = DryRun::new(cycle, diagnosis.filters());
+        let run = DryRun::new(cycle, diagnosis.filters()).after(handle.being_evicted());
         let enough = enough(with_lower.len() + without);
         let offset = stable_hash_of(&cycle.pod.uid.stable_key()) as usize % listed.max(1);
         let (before, after) =
@@ -96,13 +96,13 @@ impl Search {
     }
 }
 
-/// Returns whether a victim of lower priority than the pod is terminating on the node.
-pub(crate) fn has_terminating_victim(pod: &Pod, node: NodeInfo<'_>) -> bool {
+/// Returns whether a victim of lower priority than the pod is terminating on the node, or is being evicted from it.
+pub(crate) fn has_terminating_victim(pod: &Pod, node: NodeInfo<'_>, handle: &Handle) -> bool {
     node.pods().any(|other| {
         let template = other.template();
+        let is_terminating = || template.is_preempted && other.deletion_time().is_some();
         template.priority < pod.template.priority
-            && template.is_preempted
-            && other.deletion_time().is_some()
+            && (is_terminating() || handle.being_evicted().contains(&other.uid()))
     })
 }
 

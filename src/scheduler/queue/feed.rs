@@ -39,6 +39,7 @@ impl SchedulingQueue {
             }
             Fact::Changed(change) => {
                 if let Change::Pod(diff) = change {
+                    self.end_eviction(diff);
                     match (&diff.old, &diff.new) {
                         (_, Some(placed)) => self.forget_parked(&placed.uid),
                         (Some(gone), None) => self.unpark(&gone.uid, cluster, now),
@@ -58,6 +59,15 @@ impl SchedulingQueue {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Ends the eviction of a pod that is terminating or gone. Before the event is planned: a preemptor that finds the
+    /// eviction unended is queued by the event.
+    fn end_eviction(&self, diff: &Diff<Arc<Pod>>) {
+        let is_running = |pod: &Arc<Pod>| pod.deletion_time.is_none();
+        if let Some(pod) = diff.last().filter(|_| !diff.new.as_ref().is_some_and(is_running)) {
+            self.profiles[0].framework.handle().being_evicted().end(&pod.uid);
         }
     }
 

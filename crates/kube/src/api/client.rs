@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::credentials::Client;
 use super::error::{is_unsent, reasons};
 use super::pace::Pace;
 use super::{ApiError, Lines, Refusal};
@@ -34,6 +35,11 @@ pub struct Limits {
     pub burst: NonZeroU32,
     /// The longest time to wait for an answer.
     pub timeout: Duration,
+    /// The largest body of an answer, in bytes. The server is trusted, but a broken one
+    /// must not fill the memory.
+    pub body: usize,
+    /// The largest line of a watch, in bytes.
+    pub line: usize,
     /// The longest time without data on a watch, after which its connection counts as broken. Servers send a bookmark
     /// about once a minute.
     pub idle: Duration,
@@ -46,10 +52,16 @@ impl Default for Limits {
             qps: None,
             burst: NonZeroU32::MIN,
             timeout: Duration::from_secs(30),
+            // A list of a million pods has about 4 GB.
+            body: 8 << 30,
+            line: 64 << 20,
             idle: Duration::from_secs(90),
         }
     }
 }
+
+/// The largest body of a refusal that is read.
+const REFUSAL: usize = 1 << 20;
 
 /// Why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +105,7 @@ pub trait Permission: Send + Sync {
 /// A client of an API server. Clones share their connections and limits.
 #[derive(Clone)]
 pub struct Api {
-    client: kube::Client,
+    client: Client,
     /// The address of the server, for messages.
     server: Arc<str>,
     limits: Limits,
@@ -102,30 +114,45 @@ pub struct Api {
     permission: Option<Arc<dyn Permission>>,
 }
 
+/// Checks a configuration, and completes it.
+fn prepared(mut config: kube::Config) -> Result<kube::Config, ConnectError> {
+    // The client would panic on such a URL.
+    if config.cluster_url.scheme().is_none() || config.cluster_url.host().is_none() {
+        let why = "write a URL such as https://10.0.0.1:6443";
+        return Err(ConnectError(format!("server address {}: {why}", config.cluster_url)));
+    }
+    config.default_retry = false;
+    config.read_timeout = None;
+    let agent = HeaderValue::from_static(concat!("portolan/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
+    config.connect_timeout = Some(config.connect_timeout.unwrap_or(Duration::from_secs(10)));
+    Ok(config)
+}
+
 impl Api {
     /// Creates a client. Call it within a tokio runtime, which runs the connections.
     ///
     /// # Errors
     ///
     /// The configuration cannot be used, for instance because of an invalid certificate.
-    pub fn new(mut config: kube::Config, limits: Limits) -> Result<Api, ConnectError> {
-        // The client would panic on such a URL.
-        if config.cluster_url.scheme().is_none() || config.cluster_url.host().is_none() {
-            let why = "write a URL such as https://10.0.0.1:6443";
-            return Err(ConnectError(format!("server address {}: {why}", config.cluster_url)));
-        }
-        let server = config.cluster_url.to_string().into();
-        config.default_retry = false;
-        config.read_timeout = None;
-        let agent = HeaderValue::from_static(concat!("portolan/", env!("CARGO_PKG_VERSION")));
-        config.headers.push((USER_AGENT, agent));
-        config.connect_timeout = Some(config.connect_timeout.unwrap_or(Duration::from_secs(10)));
-        let client =
-            kube::Client::try_from(config).map_err(|error| ConnectError(error.to_string()))?;
+    pub fn new(config: kube::Config, limits: Limits) -> Result<Api, ConnectError> {
+        let config = prepared(config)?;
+        let server = config.cluster_url.to_string();
+        Ok(Api::with(Client::new(config)?, server, limits))
+    }
+
+    /// Creates a client, after the exec plugin of the configuration has run.
+    pub(super) async fn open(config: kube::Config, limits: Limits) -> Result<Api, ConnectError> {
+        let config = prepared(config)?;
+        let server = config.cluster_url.to_string();
+        Ok(Api::with(Client::open(config).await?, server, limits))
+    }
+
+    fn with(client: Client, server: String, limits: Limits) -> Api {
         let in_flight = Arc::new(Semaphore::new(limits.in_flight.max(1)));
         let qps = limits.qps.filter(|qps| qps.is_finite() && *qps > 0.0);
         let pace = qps.map(|qps| Arc::new(Pace::new(qps, limits.burst.get())));
-        Ok(Api { client, server, limits, in_flight, pace, permission: None })
+        Api { client, server: server.into(), limits, in_flight, pace, permission: None }
     }
 
     /// Returns a clone whose writes need permission. Reads do not.
@@ -197,7 +224,7 @@ impl Api {
     pub async fn watch(&self, path: &str) -> Result<Lines, ApiError> {
         let response = self.begin(Method::GET, path, None).await?;
         if response.status().is_success() {
-            return Ok(Lines::new(response.into_body(), self.limits.idle));
+            return Ok(Lines::new(response.into_body(), &self.limits));
         }
         Err(self.refusal(response).await)
     }
@@ -212,7 +239,7 @@ impl Api {
         let _permit = self.in_flight.acquire().await;
         let response = self.begin(method, path, body).await?;
         match response.status().is_success() {
-            true => self.bytes(response).await,
+            true => self.bytes(response, self.limits.body).await,
             false => Err(self.refusal(response).await),
         }
     }
@@ -240,8 +267,14 @@ impl Api {
         let request =
             request.map_err(|error| ApiError::Invalid(format!("path {path:?}: {error}")))?;
         let send = async {
-            let sent = timeout(self.limits.timeout, self.client.send(request)).await;
-            sent.map_err(|_| self.timed_out())?.map_err(|error| self.failed(&error))
+            let client = self.client.get();
+            let sent = timeout(self.limits.timeout, client.send(request)).await;
+            let answer =
+                sent.map_err(|_| self.timed_out())?.map_err(|error| self.failed(&error))?;
+            if answer.status() == StatusCode::UNAUTHORIZED {
+                self.client.refused();
+            }
+            Ok(answer)
         };
         let Some(permission) = permission else { return send.await };
         let mut ended = permission.ended();
@@ -261,7 +294,8 @@ impl Api {
         }
     }
 
-    async fn bytes(&self, response: Response<Body>) -> Result<Bytes, ApiError> {
+    /// Reads a body of at most this size.
+    async fn bytes(&self, response: Response<Body>, most: usize) -> Result<Bytes, ApiError> {
         let mut body = response.into_body();
         let mut all = Vec::new();
         // The timeout applies to each part of the body, since a long list may take longer in total.
@@ -272,6 +306,10 @@ impl Api {
                 Some(Err(error)) => return Err(ApiError::NoAnswer(error.to_string())),
                 Some(Ok(frame)) => all.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new())),
             }
+            if all.len() > most {
+                let why = format!("{}: the answer has more than {most} bytes", self.server);
+                return Err(ApiError::NoAnswer(why));
+            }
         }
     }
 
@@ -280,7 +318,7 @@ impl Api {
         let retry_after = response.headers().get(RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         // Callers act on the status code, so a truncated body does not change the error.
-        let body = self.bytes(response).await.unwrap_or_default();
+        let body = self.bytes(response, REFUSAL).await.unwrap_or_default();
         Refusal::read(code, &body, retry_after.map(Duration::from_secs)).into()
     }
 

@@ -29,13 +29,17 @@ impl Connection {
         Connection { server: Some(server.into()), ..Connection::default() }
     }
 
-    /// Reads the configuration and creates a client. Sends no request. Call it within a tokio runtime.
+    /// Reads the configuration and creates a client. Sends no request. Runs the exec plugin of the kubeconfig, if it has
+    /// one. Call it within a tokio runtime.
+    ///
+    /// Certificate files that are replaced are read again within seconds. A plugin runs again when its credentials are
+    /// about to expire, or when the server refuses them.
     ///
     /// # Errors
     ///
-    /// There is no configuration, or it is invalid.
+    /// There is no configuration, it is invalid, or its exec plugin fails or does not end in time.
     pub async fn open(&self, limits: Limits) -> Result<Api, ConnectError> {
-        Api::new(self.config().await?, limits)
+        Api::open(self.config().await?, limits).await
     }
 
     /// Creates a client for the delegated authentication or authorization of requests to this process: with a

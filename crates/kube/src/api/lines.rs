@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use tokio::time::timeout;
 
-use super::ApiError;
+use super::{ApiError, Limits};
 
 /// The lines of a watch.
 pub struct Lines {
@@ -16,11 +16,14 @@ pub struct Lines {
     /// The bytes at the start of the buffer that contain no line end.
     searched: usize,
     idle: Duration,
+    /// The largest line.
+    most: usize,
 }
 
 impl Lines {
-    pub(super) fn new(body: Body, idle: Duration) -> Lines {
-        Lines { body, buffer: BytesMut::new(), searched: 0, idle }
+    pub(super) fn new(body: Body, limits: &Limits) -> Lines {
+        let Limits { idle, line, .. } = *limits;
+        Lines { body, buffer: BytesMut::new(), searched: 0, idle, most: line }
     }
 
     /// Returns the next line without its end, or `None` at the end of the stream. Bytes after the last line end are
@@ -28,7 +31,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// The connection broke, or nothing arrived for longer than the idle timeout.
+    /// The connection broke, nothing arrived for longer than the idle timeout, or a line is too long.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
         loop {
             let found = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
@@ -38,6 +41,10 @@ impl Lines {
                 return Ok(Some(line.slice(..line.len() - 1)));
             }
             self.searched = self.buffer.len();
+            if self.searched > self.most {
+                let why = format!("a watch sent a line of more than {} bytes", self.most);
+                return Err(ApiError::NoAnswer(why));
+            }
             let frame = timeout(self.idle, self.body.frame()).await.map_err(|_| {
                 ApiError::NoAnswer(format!("a watch was silent for {} s", self.idle.as_secs()))
             })?;

@@ -2,6 +2,7 @@
 
 mod client;
 mod connect;
+mod credentials;
 mod error;
 mod lines;
 mod pace;

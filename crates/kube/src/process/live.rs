@@ -11,8 +11,8 @@
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ use super::threads::{Alarm, Ends, Threads, now};
 use crate::api::Api;
 use crate::extender::HttpExtenderError;
 use crate::mirror::{self, Mirror, MirrorError, PodIndex};
-use crate::write::{Fence, ShardGate, WriteOptions, Writes};
+use crate::write::{ApiEvictor, Fence, ShardGate, WriteOptions, Writes};
 
 /// The settings of a [`LiveScheduler`].
 #[derive(Clone, Debug)]
@@ -212,6 +212,12 @@ impl LiveScheduler {
         }
         let schedulers = Arc::new(builder.build()?);
         api_evictor.set_queue(schedulers.queue(), now);
+        let threads = Threads::new(Alarm::new());
+        let evictions = Mutex::new(threads.alarm().pressure().level(ApiEvictor::AT_ONCE));
+        api_evictor.on_change(move |begun| {
+            // A panic leaves a valid level.
+            evictions.lock().unwrap_or_else(PoisonError::into_inner).set(begun);
+        });
         config.mirror.schedulers = names;
         config.mirror.raw = objects;
         let engine = schedulers.engine().clone();
@@ -225,7 +231,7 @@ impl LiveScheduler {
             metrics,
             configuration: shown,
             runtime,
-            threads: Threads::new(Alarm::new()),
+            threads,
             gate,
         };
         scheduler.tend()?;
@@ -398,6 +404,9 @@ impl fmt::Debug for LiveScheduler {
     }
 }
 
+#[cfg(test)]
+#[path = "storm_tests.rs"]
+mod storm_tests;
 #[cfg(test)]
 #[path = "live_tests.rs"]
 mod tests;

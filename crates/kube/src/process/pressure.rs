@@ -1,8 +1,9 @@
-//! Back-pressure: scheduling threads pop no further pod while many placed pods wait for their bindings.
+//! Back-pressure: scheduling threads pop no further pod while many placed pods wait for their bindings, or many
+//! preemptors for their evictions.
 //!
 //! The scheduling queue orders pods by priority, and placed pods are bound in the order of their placement. Without a
-//! limit, a backlog of placed pods would delay an urgent pod, and the end of the process. A list of placed pods is full
-//! once it has as many pods as its limit, and remains full until half of them are gone, so that a scheduling thread is
+//! limit, a backlog of placed pods would delay an urgent pod, and the end of the process; and a pod would be nominated
+//! long before its victims are deleted. A list of such pods is full once it has as many pods as its limit, and remains full until half of them are gone, so that a scheduling thread is
 //! not woken for each binding.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! The scheduling threads. They pop no pod while too many placed pods wait for their bindings (see `pressure.rs`).
+//! The scheduling threads. They pop no pod while too many placed pods wait for their bindings, or too many preemptors for
+//! their evictions (see `pressure.rs`).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -10,6 +10,10 @@
 //! kube-scheduler, two events may still requeue it: one that the watch delivers later, and one that was processed while
 //! the preemptor was in flight.
 //!
+//! Victims count as terminating from the decision until the watch reports their end ([`Eviction::new`]), since most
+//! attempts are faster than the watch. The scheduler is told how many evictions have begun ([`ApiEvictor::on_change`]), so
+//! that it can decide on no further pods while many wait.
+//!
 //! If the node belongs to the shard of another replica, the preemptor is nominated to it after the last deletion: the
 //! other replica then finds the victims terminating and waits for them. If the nomination came earlier, that replica
 //! would preempt again. A preemptor that was handed over a short time ago stays here until the victims are gone.
@@ -22,7 +26,7 @@
 //!   name that was created meanwhile.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -43,8 +47,6 @@ use super::{Fence, HandOverPace, NO_LEASE};
 use crate::api::{Api, ApiError};
 
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
-/// The number of evictions at once.
-const AT_ONCE: usize = 16;
 /// The number of victims of one eviction that are evicted at once (`parallelism`).
 const VICTIMS_AT_ONCE: usize = 16;
 
@@ -64,6 +66,27 @@ struct Shared {
     pace: Option<HandOverPace>,
     at_once: Semaphore,
     queue: OnceLock<Queue>,
+    begun: Mutex<usize>,
+    on_change: OnceLock<OnChange>,
+}
+
+/// A function that gets the number of evictions that have begun and not ended.
+type OnChange = Box<dyn Fn(usize) + Send + Sync>;
+
+/// An eviction that has begun.
+struct Begun(Arc<Shared>);
+
+impl Begun {
+    fn new(shared: &Arc<Shared>) -> Begun {
+        shared.count(|begun| begun + 1);
+        Begun(shared.clone())
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.count(|begun| begun - 1);
+    }
 }
 
 /// The queue to which preemptors return. Weak, because its profiles own the evictor.
@@ -73,6 +96,9 @@ struct Queue {
 }
 
 impl ApiEvictor {
+    /// The number of evictions at once. Others wait.
+    pub const AT_ONCE: usize = 16;
+
     pub(super) fn new(
         runtime: Handle,
         api: Api,
@@ -81,9 +107,10 @@ impl ApiEvictor {
         events: EventRecorder,
         pace: Option<HandOverPace>,
     ) -> ApiEvictor {
-        let at_once = Semaphore::new(AT_ONCE);
-        let queue = OnceLock::new();
-        let shared = Arc::new(Shared { api, fence, status, events, pace, at_once, queue });
+        let at_once = Semaphore::new(ApiEvictor::AT_ONCE);
+        let (queue, begun, on_change) = (OnceLock::new(), Mutex::new(0), OnceLock::new());
+        let shared = Shared { api, fence, status, events, pace, at_once, queue, begun, on_change };
+        let shared = Arc::new(shared);
         ApiEvictor { runtime, shared }
     }
 
@@ -94,17 +121,25 @@ impl ApiEvictor {
         let _ = self.shared.queue.set(Queue { front: Arc::downgrade(queue), clock });
     }
 
+    /// Sets a function that gets the number of evictions that have begun and not ended, whenever it changes. Only the
+    /// first call has an effect. The function must be fast, must not block, and must not call the evictor.
+    pub fn on_change(&self, on_change: impl Fn(usize) + Send + Sync + 'static) {
+        let _ = self.shared.on_change.set(Box::new(on_change));
+    }
+
     /// Returns whether no eviction is running or about to run.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
-        self.shared.at_once.available_permits() == AT_ONCE
+        *self.shared.begun.lock().expect("no panic") == 0
     }
 }
 
 impl Evictor for ApiEvictor {
     fn evict(&self, eviction: Eviction) {
         let shared = self.shared.clone();
+        let begun = Begun::new(&shared);
         self.runtime.spawn(async move {
+            let _begun = begun;
             // The semaphore is never closed.
             let _slot = shared.at_once.acquire().await;
             shared.clear(&eviction).await;
@@ -122,6 +157,15 @@ impl Evictor for ApiEvictor {
 }
 
 impl Shared {
+    fn count(&self, change: impl FnOnce(usize) -> usize) {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        *begun = change(*begun);
+        // Within the lock, so that the last call has the last number.
+        if let Some(on_change) = self.on_change.get() {
+            on_change(*begun);
+        }
+    }
+
     /// Evicts all victims but the last one at once, and then the last one.
     async fn evict(&self, eviction: &Eviction) -> Result<(), String> {
         let Some((last, others)) = eviction.begin() else { return Ok(()) };
@@ -188,7 +232,7 @@ impl Shared {
         }
         let uid = victim.uid.to_string();
         let path = pod_path(victim.namespace(), &victim.name, "");
-        let Some(found) = self.find(&path, &uid).await? else { return Ok(gone(eviction)) };
+        let Some(found) = self.find(&path, &uid).await? else { return Ok(gone(eviction, victim)) };
         let found: PodAnswer<'_> =
             serde_json::from_slice(&found).map_err(|error| format!("reading a victim: {error}"))?;
         let message = eviction.message();
@@ -197,7 +241,7 @@ impl Shared {
                 Ok(_) => {}
                 Err(error) => {
                     self.refused(&path, &uid, error).await?;
-                    return Ok(gone(eviction));
+                    return Ok(gone(eviction, victim));
                 }
             }
         }
@@ -212,10 +256,10 @@ impl Shared {
             return Err(NO_LEASE.to_owned());
         }
         match self.api.delete(&path, &DeleteOptions::of(&uid)).await {
-            Ok(_) => {}
+            Ok(_) => eviction.deleting(victim),
             Err(error) => {
                 self.refused(&path, &uid, error).await?;
-                eviction.retry();
+                gone(eviction, victim);
                 return Ok(());
             }
         }
@@ -248,8 +292,9 @@ impl Shared {
 }
 
 /// Requests an attempt for the preemptor: a victim is gone, and its deletion may have been reported too early to
-/// requeue the preemptor. Returns `false`.
-fn gone(eviction: &Eviction) -> bool {
+/// requeue the preemptor. Until the watch reports its end, the victim counts as terminating. Returns `false`.
+fn gone(eviction: &Eviction, victim: &Pod) -> bool {
+    eviction.deleting(victim);
     eviction.retry();
     false
 }

@@ -1,0 +1,283 @@
+//! Exec plugins and replaced certificates, against servers on sockets.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rcgen::{
+    CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SerialNumber,
+};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+use crate::api::{Api, Connection, Limits};
+
+/// The longest time for which a test waits.
+const PATIENCE_OF_TESTS: Duration = Duration::from_secs(60);
+
+/// A directory that is deleted at the end of the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("portolan-credentials-{}-{n}", std::process::id()));
+        fs::create_dir_all(&path).expect("created");
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Reads the head of a request, and answers with a status and an empty JSON object.
+async fn answer(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    status: impl Fn(&str) -> u16,
+) -> bool {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return false,
+        }
+    }
+    let status = status(&String::from_utf8_lossy(&head));
+    let text = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}"
+    );
+    stream.write_all(text.as_bytes()).await.is_ok()
+}
+
+/// A server that accepts the tokens of this list, and its address.
+async fn token_server(accepted: Arc<Mutex<Vec<String>>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let accepted = accepted.clone();
+            tokio::spawn(async move {
+                let status = |head: &str| {
+                    let is_accepted =
+                        |token: &String| head.contains(&format!("Bearer {token}\r\n"));
+                    if accepted.lock().expect("no panic").iter().any(is_accepted) {
+                        200
+                    } else {
+                        401
+                    }
+                };
+                while answer(&mut stream, status).await {}
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+/// A kubeconfig with a plugin: a script of `sh`.
+fn kubeconfig(folder: &Folder, server: &str, script: &str) -> Connection {
+    let path = folder.path("config");
+    let script = serde_json::to_string(script).expect("JSON");
+    let text = format!(
+        r#"{{"apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "contexts": [{{"name": "a", "context": {{"cluster": "a", "user": "a"}}}}],
+        "clusters": [{{"name": "a", "cluster": {{"server": "{server}"}}}}],
+        "users": [{{"name": "a", "user": {{"exec": {{
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", {script}],
+            "env": [{{"name": "GREETING", "value": "hello"}}], "interactiveMode": "Never",
+            "installHint": "install it"}}}}}}]}}"#
+    );
+    fs::write(&path, text).expect("written");
+    Connection { kubeconfig: Some(path), ..Connection::default() }
+}
+
+/// A script that counts its runs in a file, and prints a token with their number.
+fn counting(folder: &Folder, expires: &str) -> String {
+    let runs = folder.path("runs");
+    let runs = runs.display();
+    let credential = format!(
+        r#"{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", \"status\": {{\"token\": \"t$n\"{expires}}}}}"#
+    );
+    format!("echo run >> '{runs}'; n=$(wc -l < '{runs}' | tr -d ' '); echo \"{credential}\"")
+}
+
+fn runs(folder: &Folder) -> usize {
+    fs::read_to_string(folder.path("runs")).unwrap_or_default().lines().count()
+}
+
+async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    let waits = async {
+        while !holds().await {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE_OF_TESTS, waits).await.expect("in time");
+}
+
+#[tokio::test]
+async fn a_plugin_runs_once_for_many_requests_and_again_when_its_token_is_refused() {
+    let (folder, accepted) = (Folder::new(), Arc::new(Mutex::new(vec!["t1".to_owned()])));
+    let server = token_server(accepted.clone()).await;
+    // The token is about to expire, as those of some plugins always are.
+    let soon = Timestamp::now() + Duration::from_secs(50);
+    let expires = format!(r#", \"expirationTimestamp\": \"{soon}\""#);
+    let connection = kubeconfig(&folder, &server, &counting(&folder, &expires));
+    let api = connection.open(Limits::default()).await.expect("open");
+    for _ in 0..20 {
+        api.get("/api").await.expect("accepted");
+    }
+    assert_eq!(runs(&folder), 1);
+    *accepted.lock().expect("no panic") = vec!["t2".to_owned()];
+    until(async || api.get("/api").await.is_ok()).await;
+    assert_eq!(runs(&folder), 2);
+}
+
+#[tokio::test]
+async fn a_plugin_runs_again_when_its_token_expires() {
+    let folder = Folder::new();
+    let server = token_server(Arc::default()).await;
+    let soon = Timestamp::now() + Duration::from_millis(50);
+    let script = counting(&folder, &format!(r#", \"expirationTimestamp\": \"{soon}\""#));
+    let api = kubeconfig(&folder, &server, &script).open(Limits::default()).await.expect("open");
+    until(async || runs(&folder) >= 2).await;
+    drop(api);
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_is_named_and_its_output_is_not() {
+    let folder = Folder::new();
+    for (script, expected) in [
+        ("echo s3cret; exit 3", "exec plugin sh: it failed (exit status: 3): install it"),
+        ("echo '{s3cret: ['", "exec plugin sh: it printed no ExecCredential: install it"),
+        ("echo '{\"status\": {}}'", "neither a token nor a certificate"),
+        (
+            "echo '{\"status\": {\"token\": \"s3cret\", \"expirationTimestamp\": \"s3cret\"}}'",
+            "not a time",
+        ),
+        ("yes s3cret", "exec plugin sh: it "),
+        ("test \"$GREETING\" = hello && echo s3cret >&2 && exit 4", "exit status: 4"),
+        (
+            "echo \"$KUBERNETES_EXEC_INFO\" | grep -q '\"interactive\":false' && exit 5",
+            "exit status: 5",
+        ),
+    ] {
+        let connection = kubeconfig(&folder, "http://127.0.0.1:9", script);
+        let error = connection.open(Limits::default()).await.expect_err(script).to_string();
+        assert!(error.contains(expected) && !error.contains("s3cret"), "{script}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_hangs_is_ended() {
+    let exec = serde_json::from_value(serde_json::json!({"command": "sleep", "args": ["1000"]}));
+    let plugin = Plugin { exec: exec.expect("valid"), patience: [Duration::from_millis(50); 2] };
+    let error = plugin.run().await.err().expect("an error");
+    assert_eq!(error, "exec plugin sleep: it did not end within 0.05 s");
+}
+
+/// Writes a certificate with this serial number, and its key.
+fn write_pair(issuer: &CertifiedIssuer<'_, KeyPair>, serial: u64, paths: [&Path; 2]) {
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::new(vec!["client".to_owned()]).expect("valid");
+    params.serial_number = Some(SerialNumber::from(serial));
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, issuer).expect("signed");
+    // The other file is replaced later, as by most tools: the pair does not match in between.
+    fs::write(paths[0], certificate.pem()).expect("written");
+    std::thread::sleep(Duration::from_millis(30));
+    fs::write(paths[1], key.serialize_pem()).expect("written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_is_replaced_is_used_for_the_next_requests() {
+    let folder = Folder::new();
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("valid");
+    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let issuer =
+        CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("signed");
+    let mut roots = RootCertStore::empty();
+    roots.add(issuer.der().clone()).expect("added");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let key = KeyPair::generate().expect("a key");
+    let own = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
+        .expect("valid");
+    let own = own.signed_by(&key, &issuer).expect("signed");
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_client_cert_verifier(verifier.build().expect("a verifier"))
+        .with_single_cert(
+            vec![own.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
+        )
+        .expect("a configuration");
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+    let serials = seen.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, seen) = (acceptor.clone(), seen.clone());
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let peer =
+                    stream.get_ref().1.peer_certificates().expect("a certificate")[0].to_vec();
+                let status = |_: &str| {
+                    seen.lock().expect("no panic").push(peer.clone());
+                    200
+                };
+                while answer(&mut stream, status).await {}
+            });
+        }
+    });
+    let (certificate, key) = (folder.path("client.crt"), folder.path("client.key"));
+    write_pair(&issuer, 1, [&certificate, &key]);
+    let mut config =
+        kube::Config::new(format!("https://127.0.0.1:{}", address.port()).parse().expect("a URL"));
+    config.root_cert = Some(vec![issuer.der().to_vec()]);
+    config.auth_info.client_certificate = Some(certificate.display().to_string());
+    config.auth_info.client_key = Some(key.display().to_string());
+    let client = Client::with(config, None, Duration::from_millis(10)).expect("a client");
+    let get = async || {
+        let request = http::Request::get("/api").body(kube::client::Body::empty()).expect("valid");
+        let is_answered = client.get().send(request).await.is_ok();
+        assert!(is_answered);
+        serials.lock().expect("no panic").last().cloned()
+    };
+    let first = get().await;
+    assert_eq!(get().await, first);
+    write_pair(&issuer, 2, [&certificate, &key]);
+    until(async || get().await != first).await;
+    // Files that are gone change nothing.
+    fs::remove_file(&certificate).expect("removed");
+    sleep(Duration::from_millis(50)).await;
+    assert!(get().await.is_some());
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_is_an_error() {
+    let server = token_server(Arc::new(Mutex::new(vec![String::new()]))).await;
+    let config = |server: &str| kube::Config::new(server.parse().expect("a URL"));
+    let limits = Limits { body: 1, ..Limits::default() };
+    let mut with_token = config(&server);
+    with_token.auth_info.token = Some(String::new().into());
+    let error =
+        Api::new(with_token, limits).expect("a client").get("/api").await.expect_err("too large");
+    assert!(error.to_string().contains("more than 1 bytes"), "{error}");
+}
