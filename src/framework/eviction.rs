@@ -234,7 +234,7 @@ impl Eviction {
     }
 
     /// Reports the result of the eviction. Unless an eviction succeeds, the preemptor is tried again when the eviction is
-    /// dropped.
+    /// dropped and the preemptor's backoff is over.
     pub fn finish(&self, result: Result<(), &String>) {
         // Relaxed: only the destructor reads it, through `&mut self`, so every store happens before.
         self.succeeded.store(result.is_ok(), Ordering::Relaxed);
@@ -271,8 +271,11 @@ impl Drop for Eviction {
             let left = std::mem::take(&mut *self.left());
             left.iter().for_each(|uid| self.end(uid));
         }
-        if !*self.succeeded.get_mut() || *self.needs_retry.get_mut() || may_have_missed {
+        if *self.needs_retry.get_mut() || may_have_missed {
             self.handle.activations().request(self.preemptor.uid.clone());
+        } else if !*self.succeeded.get_mut() {
+            // At once, an eviction that always fails would be tried without a pause.
+            self.handle.activations().request_after_backoff(self.preemptor.uid.clone());
         }
     }
 }

@@ -197,6 +197,7 @@ mod turns;
 mod volumes;
 mod waiting;
 
+pub(crate) use activations::Activation;
 pub use algorithm::{Algorithm, AlgorithmConfig};
 pub use bind::BindRequest;
 pub use builder::FrameworkBuilder;

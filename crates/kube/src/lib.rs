@@ -12,5 +12,6 @@ pub mod api;
 pub mod extender;
 pub mod mirror;
 pub mod process;
+mod seldom;
 pub mod shadow;
 pub mod write;

@@ -11,7 +11,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::framework::{
-    Actions, ClusterEvent, EventResource, Hint, Nominator, PluginSet, PodGroups, Recorder,
+    Actions, Activation, ClusterEvent, EventResource, Hint, Nominator, PluginSet, PodGroups,
+    Recorder,
 };
 use crate::model::{Name, Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
@@ -413,8 +414,13 @@ impl SchedulingQueue {
     /// due.
     pub fn tick(&mut self, limit: usize, now: Timestamp) {
         self.update_groups(now);
-        for uid in self.profiles[0].framework.handle().activations().take() {
-            self.activate(&uid, now);
+        for Activation { uid, backs_off } in
+            self.profiles[0].framework.handle().activations().take()
+        {
+            match self.pods.find(&uid).filter(|_| backs_off) {
+                Some(slot) => self.retry(slot, now),
+                None => drop(self.activate(&uid, now)),
+            }
         }
         self.flush_backoff_completed(limit, now);
         let period = nanoseconds(self.config.leftover_period);
@@ -428,6 +434,15 @@ impl SchedulingQueue {
                 begun: None,
                 spent: Duration::ZERO,
             });
+        }
+    }
+
+    /// Queues an unschedulable or gated pod when its backoff is over, as an event that helps it does.
+    fn retry(&mut self, slot: Slot, now: Timestamp) {
+        let place = self.pods.get(slot).map(|entry| entry.place);
+        if matches!(place, Some(Place::Unschedulable | Place::Gated)) {
+            self.leave(slot);
+            self.requeue(slot, Strategy::AfterBackoff, Cause::Activate, now);
         }
     }
 

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use super::lease::{LeaseLock, Turn};
 use crate::api::{Api, ApiError};
+use crate::seldom::warn_seldom;
 use crate::write::Fence;
 
 /// The Lease and the times of an election (`leaderElection` of kube-scheduler's configuration).
@@ -135,7 +136,7 @@ impl Election {
                     );
                 }
                 Err(error) => {
-                    tracing::warn!(lease = self.lock.path(), %error, "could not get the lease")
+                    warn_seldom!(lease = self.lock.path(), %error, "could not get the lease")
                 }
             }
             self.pause(started).await;
@@ -157,7 +158,7 @@ impl Election {
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(lease = self.lock.path(), %error, "could not renew the lease")
+                    warn_seldom!(lease = self.lock.path(), %error, "could not renew the lease")
                 }
             }
             let deadline = self.lock.config().renew_deadline;

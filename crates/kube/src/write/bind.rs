@@ -38,6 +38,7 @@ use super::shard_gate::{ShardGate, Turn};
 use super::status::StatusWriter;
 use super::{Fence, LONGEST_WAIT, NO_LEASE, NO_SHARD};
 use crate::api::{Api, ApiError};
+use crate::seldom::warn_seldom;
 
 /// How often a binding is sent again after the pod was found without a node.
 const REPEATS: u32 = 2;
@@ -235,7 +236,7 @@ impl ApiBinder {
                 Verdict::Refused => return Err(BinderError::Failed(error.to_string())),
                 Verdict::Again => {}
                 Verdict::Unknown => {
-                    tracing::warn!(pod = %pod.name, %node, %error, "outcome of a binding unknown");
+                    warn_seldom!(pod = %pod.name, %node, %error, "outcome of a binding unknown");
                     match self.look_for(pod, &uid, node).await? {
                         Found::Here => break,
                         Found::Conflict(why) => return Err(BinderError::Conflict(why)),
@@ -324,7 +325,7 @@ impl Binder for ApiBinder {
         match nominated.map_err(|ended| BinderError::Failed(ended.to_string()))? {
             Err(error) if is_gone(&error) => Err(BinderError::Conflict(error.to_string())),
             Err(error) => {
-                tracing::warn!(pod = %pod.name, %node, %error, "nomination not written");
+                warn_seldom!(pod = %pod.name, %node, %error, "nomination not written");
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -25,6 +25,7 @@ use super::occurrence::{EventBody, Occurrence, SeriesBody, SeriesPatch};
 use super::series::{EventCache, Sweep, Sweeps, Write};
 use super::{Fence, LONGEST_WAIT};
 use crate::api::{Api, ApiError, Patch, Resource};
+use crate::seldom::warn_seldom;
 
 /// Limits of an [`EventRecorder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +233,7 @@ impl Sink {
             drop(turn);
             let drop_it = |error: &ApiError| {
                 let key = &write.event.key;
-                tracing::warn!(reason = key.reason, pod = %key.name, %error, "event dropped");
+                warn_seldom!(reason = key.reason, pod = %key.name, %error, "event dropped");
                 count(&self.counters.failed);
             };
             let error = match tried {

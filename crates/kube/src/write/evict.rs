@@ -45,6 +45,7 @@ use super::occurrence::Occurrence;
 use super::status::{StatusWriter, Target};
 use super::{Fence, HandOverPace, NO_LEASE};
 use crate::api::{Api, ApiError};
+use crate::seldom::warn_seldom;
 
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// The number of victims of one eviction that are evicted at once (`parallelism`).
@@ -149,7 +150,7 @@ impl Evictor for ApiEvictor {
                 Ok(()) => shared.hand_over(&eviction).await,
                 Err(error) => {
                     let (preemptor, node) = (&eviction.preemptor().name, eviction.node());
-                    tracing::warn!(%preemptor, %node, %error, "victims not evicted");
+                    warn_seldom!(%preemptor, %node, %error, "victims not evicted");
                 }
             }
         });
@@ -205,7 +206,7 @@ impl Shared {
     async fn clear(&self, eviction: &Eviction) {
         for pod in eviction.cleared() {
             if let Err(error) = self.status.clear(pod, eviction.node()).await {
-                tracing::warn!(pod = %pod.name, %error, "nomination not cleared");
+                warn_seldom!(pod = %pod.name, %error, "nomination not cleared");
             }
         }
     }
@@ -218,7 +219,7 @@ impl Shared {
             && pace.try_acquire(&preemptor.uid)
             && let Err(error) = self.status.nominate(preemptor, node).await
         {
-            tracing::warn!(preemptor = %preemptor.name, %node, %error, "not handed over");
+            warn_seldom!(preemptor = %preemptor.name, %node, %error, "not handed over");
         }
     }
 

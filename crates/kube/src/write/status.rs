@@ -37,6 +37,7 @@ use super::occurrence::Occurrence;
 use super::{Fence, KnownPods, LONGEST_WAIT};
 use crate::api::{Api, ApiError, Patch};
 use crate::mirror::{KnownPod, PendingStatus};
+use crate::seldom::warn_seldom;
 
 const POD_SCHEDULED: &str = "PodScheduled";
 /// The waits between tries of a patch (client-go `retry.DefaultBackoff`).
@@ -175,7 +176,7 @@ impl StatusWriter {
             Put::Replaced => count(&shared.counters.replaced),
             Put::Dropped => {
                 count(&shared.counters.dropped);
-                tracing::warn!(pod = %pod.name, "status dropped: too many pods wait for theirs");
+                warn_seldom!(pod = %pod.name, "status dropped: too many pods wait for theirs");
             }
         }
     }
@@ -318,7 +319,7 @@ impl Shared {
             Err(error) => {
                 let Target { namespace, name, .. } = pod;
                 let pod = format_args!("{namespace}/{name}");
-                tracing::warn!(%pod, %error, "status not written");
+                warn_seldom!(%pod, %error, "status not written");
             }
         }
     }

@@ -59,6 +59,7 @@ use super::LiveScheduler;
 use super::serve::connections::{Bounds, Peer, serve};
 use super::serve::{Answers, Served, routes};
 use crate::api::{Api, ApiError};
+use crate::seldom::warn_seldom;
 
 /// How often files and the ConfigMap are read again.
 const REFRESH: Duration = Duration::from_secs(60);
@@ -302,7 +303,7 @@ async fn admit(
     let user = match gate.authentication.user(request.headers(), &chain).await {
         Ok(user) => user,
         Err(error) => {
-            tracing::warn!(%error, "a request was not authenticated");
+            warn_seldom!(%error, "a request was not authenticated");
             return refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
         }
     };
@@ -319,7 +320,7 @@ async fn admit(
             refusal(StatusCode::FORBIDDEN, "Forbidden", &what)
         }
         Err(error) => {
-            tracing::warn!(%error, user = user.name, path, "access not reviewed");
+            warn_seldom!(%error, user = user.name, path, "access not reviewed");
             let what = format!("Internal Server Error: {path:?}: {error}\n");
             let mut response = Response::new(Body::from(escape(&what)));
             *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

@@ -28,6 +28,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use crate::seldom::warn_seldom;
+
 /// The certificates that a client has presented, its own first. They are not verified yet, except that the client has
 /// proved to hold the key of the first one.
 #[derive(Clone)]
@@ -70,7 +72,7 @@ pub(in crate::process) async fn serve(
             Err(error) => {
                 // The client may have gone already.
                 if error.kind() != ErrorKind::ConnectionAborted {
-                    tracing::warn!(%error, "a connection was not accepted");
+                    warn_seldom!(%error, "a connection was not accepted");
                     // The process may be out of file descriptors, which is temporary.
                     sleep(Duration::from_millis(100)).await;
                 }
@@ -78,7 +80,7 @@ pub(in crate::process) async fn serve(
             }
         };
         if !connections.make_way() {
-            tracing::warn!("a connection was refused: all others have requests");
+            warn_seldom!("a connection was refused: all others have requests");
             continue;
         }
         let is_busy = Arc::<AtomicBool>::default();

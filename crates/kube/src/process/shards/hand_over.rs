@@ -7,6 +7,7 @@
 use portolan::framework::Nomination;
 use portolan::model::{Name, Pod};
 
+use crate::seldom::warn_seldom;
 use crate::write::{ApiBinder, Failure, HandOverPace};
 
 /// Hands pods over. Clones share their state.
@@ -53,7 +54,7 @@ impl HandOver {
                 true
             }
             Err(error) => {
-                tracing::warn!(pod = %pod.name, %node, error, "not handed over");
+                warn_seldom!(pod = %pod.name, %node, error, "not handed over");
                 false
             }
         }

@@ -5,6 +5,7 @@ use tokio::time::{Instant, timeout};
 use super::super::lease::{Holder, LeaseLock, Turn};
 use super::plan::View;
 use crate::api::ApiError;
+use crate::seldom::warn_seldom;
 
 /// A shard.
 #[derive(Debug)]
@@ -174,11 +175,11 @@ impl Slot {
         };
         match done {
             Err(error) if self.is_kept() => {
-                tracing::warn!(lease = path, %error, "could not renew the lease");
+                warn_seldom!(lease = path, %error, "could not renew the lease");
             }
             // Another replica was faster.
             Err(error) if error.is_conflict() => tracing::debug!(lease = path, %error, "conflict"),
-            Err(error) => tracing::warn!(lease = path, %error, "a request for the lease failed"),
+            Err(error) => warn_seldom!(lease = path, %error, "a request for the lease failed"),
             Ok(()) => {}
         }
         Ok(())
