@@ -129,6 +129,11 @@ impl QueuedPod {
         self.unschedulable_plugins.union(self.pending_plugins)
     }
 
+    /// Lets the pod wait as after an error: no event ends its backoff.
+    pub(crate) fn forget_rejectors(&mut self) {
+        (self.unschedulable_plugins, self.pending_plugins) = (PluginSet::EMPTY, PluginSet::EMPTY);
+    }
+
     /// Returns whether a plugin keeps the pod out of the queue.
     #[must_use]
     pub fn is_gated(&self) -> bool {

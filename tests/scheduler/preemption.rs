@@ -1,11 +1,12 @@
 //! Preemption: pods of lower priority are evicted for a pod that fits nowhere, and the pod is nominated.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use portolan::framework::{AlgorithmConfig, Framework};
+use portolan::framework::{AlgorithmConfig, Eviction, Evictor, Framework};
 use portolan::log::Event;
-use portolan::model::{LabelSelector, Pod, PodDisruptionBudget, PodSpec, Uid};
-use portolan::scheduler::{PreemptError, WhatIf};
+use portolan::model::{LabelSelector, Pod, PodDisruptionBudget, PodSpec, Timestamp, Uid, node};
+use portolan::scheduler::{PreemptError, Schedulers, WhatIf};
 
 use super::cycles::{cpu, engine, now, scheduler, snapshot};
 
@@ -144,4 +145,86 @@ fn an_exhausted_budget_protects_its_pods_if_other_victims_exist() {
     // The next preemptor has no other choice.
     let candidate = what_if.preempt(&cpu("more", 900).priority(5).build()).unwrap();
     assert_eq!((&*candidate.node, candidate.violations), ("n0", 1));
+}
+
+/// Accepts every deletion, or none, and leaves the end of the victims to the test.
+#[derive(Clone, Default)]
+struct Deletions {
+    accepted: Arc<Mutex<Vec<Uid>>>,
+    are_refused: bool,
+}
+
+impl Evictor for Deletions {
+    fn evict(&self, eviction: Eviction) {
+        let evicted = eviction.run(|victim| match self.are_refused {
+            true => Err("refused".to_owned()),
+            false => {
+                self.accepted.lock().unwrap().push(victim.uid.clone());
+                Ok(())
+            }
+        });
+        assert_eq!(evicted.is_err(), self.are_refused && !eviction.victims().is_empty());
+    }
+}
+
+#[test]
+fn a_victim_counts_as_terminating_until_the_log_reports_its_end() {
+    let deletions = Deletions::default();
+    let evictor = deletions.clone();
+    let schedulers = Schedulers::builder().evictor(move |_| evictor).build().unwrap();
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let submit = |event| drop(schedulers.engine().submit(event).unwrap().wait().unwrap().unwrap());
+    submit(Event::add_node(node("n").cpu(1_000).memory(1 << 30).build()));
+    let low = cpu("low", 800).priority(1).on("n").build();
+    submit(Event::add_pod(low.clone()));
+    submit(Event::put_pending(cpu("high", 800).priority(9).build()));
+    let mut seconds = 0;
+    let mut attempt = || {
+        seconds += 1_000;
+        let now = Timestamp::from_secs(seconds);
+        schedulers.queue().tend(|| now);
+        let uid = cpu("high", 800).build().uid;
+        schedulers.queue().with(|queue, _| queue.activate(&uid, now));
+        let attempt = scheduling.schedule_one(Some(Instant::now()), || now).unwrap();
+        let (_, failed) = attempt.into_parts();
+        let error = failed.into_iter().next().unwrap().error.to_string();
+        (deletions.accepted.lock().unwrap().len(), error)
+    };
+    assert_eq!(attempt().0, 1);
+    // The log does not know of the deletion yet.
+    let (deleted, error) = attempt();
+    assert_eq!(deleted, 1);
+    assert!(
+        error.contains("not eligible due to a terminating pod on the nominated node."),
+        "{error}"
+    );
+    // A pod with the uid of a victim that is gone is another pod.
+    submit(Event::remove_pod(&low));
+    submit(Event::add_pod(low.clone()));
+    assert_eq!(attempt().0, 2);
+    // The end of a victim that terminates slowly.
+    let terminating = Pod { deletion_time: Some(Timestamp::from_secs(1)), ..low };
+    submit(Event::update_pod(&terminating.uid, terminating.clone()));
+    let (deleted, error) = attempt();
+    assert_eq!(deleted, 2);
+    assert!(!error.contains("not eligible"), "{error}");
+}
+
+#[test]
+fn a_preemptor_backs_off_after_an_eviction_that_failed() {
+    let evictor = Deletions { are_refused: true, ..Deletions::default() };
+    let schedulers = Schedulers::builder().evictor(move |_| evictor).build().unwrap();
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let submit = |event| drop(schedulers.engine().submit(event).unwrap().wait().unwrap().unwrap());
+    submit(Event::add_node(node("n").cpu(1_000).memory(1 << 30).build()));
+    submit(Event::add_pod(cpu("low", 800).priority(1).on("n").build()));
+    submit(Event::put_pending(cpu("high", 800).priority(9).build()));
+    let mut attempts = 0;
+    for tenth in 0..100 {
+        let now = Timestamp(1_000_000_000 + tenth * 100_000_000);
+        schedulers.queue().tend(|| now);
+        attempts += u32::from(scheduling.schedule_one(Some(Instant::now()), || now).is_ok());
+    }
+    // At 1, 3 and 6 s: backoffs end with a window of a second.
+    assert_eq!(attempts, 3);
 }

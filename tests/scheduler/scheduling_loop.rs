@@ -496,7 +496,8 @@ fn a_preemptor_is_retried_unless_its_eviction_succeeds_without_a_retry_request()
         let mut attempt =
             |at| scheduling.schedule_one(Some(Instant::now()), || Timestamp::from_secs(at));
         assert!(matches!(attempt(1), Ok(Attempt::Failed { .. })));
-        match attempt(2) {
+        // After the longest backoff.
+        match attempt(60) {
             Ok(attempt) => assert!(matches!(attempt, Attempt::Failed { .. })),
             Err(error) => {
                 assert_eq!(error, PopError::Timeout);

@@ -161,7 +161,7 @@ async fn wait_for_events(scheduler: &LiveScheduler) -> Result<(), Failure> {
         figures.sent + figures.dropped + figures.failed + figures.counted
     };
     let mut last = ended();
-    while !scheduler.writes().flush(PATIENCE).await {
+    while scheduler.writes().flush(PATIENCE).await.is_err() {
         if ended() == last {
             let patience = PATIENCE.as_secs();
             return Err(Failure::Live(format!(

@@ -155,24 +155,22 @@ async fn schedule(
     }
     let api = connection.open(limits(settings)).await.map_err(live)?;
     // Each has a limit of its own, as in kube-scheduler, so that neither bindings nor renewals wait behind events.
-    config.writes.events = Some(connection.open(limits(settings)).await.map_err(live)?);
+    config.writes.events = Some(api.with_limits(limits(settings)));
     let fence = Fence::closed();
+    let leases = api.with_limits(Limits::default());
     let election = settings::election(settings, &config.writes.host);
     let has_shards = config.shards.is_some();
     let is_delayed = settings.delay_cache_until_active && election.is_some() && !has_shards;
     config.mirror.is_delayed = is_delayed;
     let mut scheduler = LiveScheduler::start(api, fence.clone(), config).map_err(live)?;
     let mut role = match election {
-        Some(config) => {
-            let api = connection.open(Limits::default()).await.map_err(live)?;
-            match has_shards {
-                true => Role::Shards(ShardHolder::new(&api, &config, &scheduler).map_err(live)?),
-                false => {
-                    let election = Election::new(api, config, fence.clone()).map_err(live)?;
-                    Role::Leader(Box::new(election))
-                }
+        Some(config) => match has_shards {
+            true => Role::Shards(ShardHolder::new(&leases, &config, &scheduler).map_err(live)?),
+            false => {
+                let election = Election::new(leases, config, fence.clone()).map_err(live)?;
+                Role::Leader(Box::new(election))
             }
-        }
+        },
         None => Role::Alone,
     };
     let mut signals = Signals::new()?;
@@ -182,7 +180,10 @@ async fn schedule(
             scheduler.mirror().synced().await.map_err(live)?;
         }
         match &mut role {
-            Role::Leader(election) => election.acquire().await,
+            Role::Leader(election) => {
+                election.acquire().await;
+                scheduler.writes().events().record(election.occurrence("became leader"));
+            }
             Role::Alone => drop(fence.open()),
             Role::Shards(_) => {}
         }
@@ -286,6 +287,9 @@ async fn end(scheduler: LiveScheduler, mut role: Role) -> Result<ExitCode, Failu
         // Nothing was written, and the election of a standby would not end.
         scheduler.stop(Duration::ZERO).await;
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Role::Leader(election) = &role {
+        scheduler.writes().events().record(election.occurrence("stopped leading"));
     }
     let stopped = scheduler.stop(GRACE);
     tokio::pin!(stopped);

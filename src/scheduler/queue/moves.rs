@@ -418,7 +418,7 @@ impl SchedulingQueue {
             self.profiles[0].framework.handle().activations().take()
         {
             match self.pods.find(&uid).filter(|_| backs_off) {
-                Some(slot) => self.retry(slot, now),
+                Some(slot) => self.retry(slot, uid, now),
                 None => drop(self.activate(&uid, now)),
             }
         }
@@ -437,12 +437,23 @@ impl SchedulingQueue {
         }
     }
 
-    /// Queues an unschedulable or gated pod when its backoff is over, as an event that helps it does.
-    fn retry(&mut self, slot: Slot, now: Timestamp) {
-        let place = self.pods.get(slot).map(|entry| entry.place);
-        if matches!(place, Some(Place::Unschedulable | Place::Gated)) {
-            self.leave(slot);
-            self.requeue(slot, Strategy::AfterBackoff, Cause::Activate, now);
+    /// Queues a pod whose eviction of others has failed when its backoff is over, as after an error. Only pods that were
+    /// rejected are popped before their backoff is over.
+    fn retry(&mut self, slot: Slot, uid: Uid, now: Timestamp) {
+        match self.pods.get(slot).map(|entry| entry.place) {
+            // The attempt that began the eviction has not returned yet.
+            Some(Place::InFlight) => {
+                let handle = self.profiles[0].framework.handle();
+                handle.activations().request_after_backoff(uid);
+            }
+            Some(Place::Backoff | Place::Unschedulable | Place::Gated) => {
+                self.leave(slot);
+                if let Some(entry) = self.pods.get_mut(slot) {
+                    entry.queued.forget_rejectors();
+                }
+                self.requeue(slot, Strategy::AfterBackoff, Cause::Activate, now);
+            }
+            _ => {}
         }
     }
 

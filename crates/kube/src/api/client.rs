@@ -137,22 +137,28 @@ impl Api {
     /// The configuration cannot be used, for instance because of an invalid certificate.
     pub fn new(config: kube::Config, limits: Limits) -> Result<Api, ConnectError> {
         let config = prepared(config)?;
-        let server = config.cluster_url.to_string();
+        let server = config.cluster_url.to_string().into();
         Ok(Api::with(Client::new(config)?, server, limits))
     }
 
     /// Creates a client, after the exec plugin of the configuration has run.
     pub(super) async fn open(config: kube::Config, limits: Limits) -> Result<Api, ConnectError> {
         let config = prepared(config)?;
-        let server = config.cluster_url.to_string();
+        let server = config.cluster_url.to_string().into();
         Ok(Api::with(Client::open(config).await?, server, limits))
     }
 
-    fn with(client: Client, server: String, limits: Limits) -> Api {
+    fn with(client: Client, server: Arc<str>, limits: Limits) -> Api {
         let in_flight = Arc::new(Semaphore::new(limits.in_flight.max(1)));
         let qps = limits.qps.filter(|qps| qps.is_finite() && *qps > 0.0);
         let pace = qps.map(|qps| Arc::new(Pace::new(qps, limits.burst.get())));
-        Api { client, server: server.into(), limits, in_flight, pace, permission: None }
+        Api { client, server, limits, in_flight, pace, permission: None }
+    }
+
+    /// Returns a client with the same credentials, and with limits of its own.
+    #[must_use]
+    pub fn with_limits(&self, limits: Limits) -> Api {
+        Api::with(self.client.clone(), self.server.clone(), limits)
     }
 
     /// Returns a clone whose writes need permission. Reads do not.

@@ -23,6 +23,7 @@ use super::pool::{Job, Pool, Work};
 use super::requests::Requests;
 use super::shards::HandOver;
 use super::threads::{Ends, Threads, now};
+use crate::seldom::warn_seldom;
 use crate::write::{Failure, Writes};
 
 /// The maximum number of answers whose events are submitted together.
@@ -170,6 +171,7 @@ impl Outcomes {
         };
         // See `Counts`.
         self.counts.not_bound.fetch_add(1, Ordering::Relaxed);
+        warn_seldom!(pod = %pod.key(), node = %placement.node(), %error, "pod not bound");
         // The node's shard was given up during the binding cycle: the pod is scheduled again.
         if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(placement.node())) {
             return;

@@ -21,6 +21,7 @@ use super::lease::{LeaseLock, Turn};
 use crate::api::{Api, ApiError};
 use crate::seldom::warn_seldom;
 use crate::write::Fence;
+use crate::write::Occurrence;
 
 /// The Lease and the times of an election (`leaderElection` of kube-scheduler's configuration).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,6 +170,13 @@ impl Election {
             self.pause(started).await;
         }
         self.fence.close();
+    }
+
+    /// The event that this candidate has become the leader, or has stopped leading.
+    #[must_use]
+    pub fn occurrence(&self, what: &str) -> Occurrence {
+        let ElectionConfig { namespace, name, identity, .. } = self.lock.config();
+        Occurrence::of_leader(namespace, name, identity, what)
     }
 
     /// Releases the Lease, so that another candidate need not wait for its expiry. Call it after the last write.

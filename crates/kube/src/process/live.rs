@@ -32,7 +32,7 @@ use super::threads::{Alarm, Ends, Threads, now};
 use crate::api::Api;
 use crate::extender::HttpExtenderError;
 use crate::mirror::{self, Mirror, MirrorError, PodIndex};
-use crate::write::{ApiEvictor, Fence, ShardGate, WriteOptions, Writes};
+use crate::write::{ApiEvictor, Fence, ShardGate, Unwritten, WriteOptions, Writes};
 
 /// The settings of a [`LiveScheduler`].
 #[derive(Clone, Debug)]
@@ -143,7 +143,7 @@ pub(super) const TICK: Duration = Duration::from_millis(200);
 const FREED: usize = 512;
 
 /// The longest time to wait for the last conditions and events.
-const FLUSH: Duration = Duration::from_secs(2);
+const FLUSH: Duration = Duration::from_secs(10);
 
 impl LiveScheduler {
     /// Starts the mirror of a cluster. Call it within a tokio runtime. Nothing is written before the fence is open and
@@ -378,8 +378,13 @@ impl LiveScheduler {
         let left = FLUSH.min(grace.saturating_sub(began.elapsed()));
         // A standby has nothing to write.
         let is_leader = !left.is_zero() && self.writes.fence().may_write();
-        if is_leader && !self.writes.flush(left).await {
-            tracing::warn!("conditions and events were lost: they could not be written in time");
+        if is_leader && let Err(Unwritten { statuses, events, .. }) = self.writes.flush(left).await
+        {
+            tracing::warn!(
+                conditions = statuses,
+                events,
+                "conditions and events were lost: they could not be written in time"
+            );
         }
         self.mirror.stop().await;
         self.schedulers.engine().close();

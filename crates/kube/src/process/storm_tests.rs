@@ -154,6 +154,11 @@ async fn run(seed: u64, weather: Weather, storms: usize) {
     let stop_after = Duration::from_millis(random.u64(0..20));
     let _kubelets =
         Kubelet::start(&server, KubeletOptions { stop_after, ..KubeletOptions::default() });
+    // A pod that has not started is less important than others, and becomes more important when it starts.
+    let has_started = |pod: &Value| !pod["status"]["startTime"].is_null();
+    while !server.objects("Pod").iter().all(has_started) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let api = Connection::unauthenticated(server.url()).open(Limits::default()).await;
     let live = LiveScheduler::start(api.expect("open"), Fence::opened(), LiveConfig::default());
     let mut live = live.expect("started");

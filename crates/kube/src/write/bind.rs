@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use portolan::framework::{Binder, BinderError, BindingFuture};
 use portolan::model::{Name, Pod};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::blocking::{Blocking, RuntimeEnded};
@@ -59,6 +60,24 @@ pub struct ApiBinder {
     /// The nodes to which this process may bind, if there are several shards.
     pub(super) gate: Option<ShardGate>,
     pub(super) waits: Waits,
+    /// The number of pods that are being bound.
+    pub(super) active: watch::Sender<usize>,
+}
+
+/// A pod that is being bound.
+struct Active<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Active<'a> {
+    fn new(active: &'a watch::Sender<usize>) -> Active<'a> {
+        active.send_modify(|active| *active += 1);
+        Active(active)
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|active| *active -= 1);
+    }
 }
 
 /// The waits between tries, which double up to a maximum. The server may ask for longer waits.
@@ -143,6 +162,7 @@ impl ApiBinder {
     }
 
     async fn bind_pod(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
+        let _active = Active::new(&self.active);
         let turn = self.enter(pod, node)?;
         // A failure that is reported after the binding would contradict it.
         let _held = self.status.hold(&pod.uid).await;
@@ -159,6 +179,7 @@ impl ApiBinder {
         node: &Name,
         bind: impl Future<Output = Result<(), Unbound>>,
     ) -> Result<(), BinderError> {
+        let _active = Active::new(&self.active);
         let turn = self.enter(pod, node)?;
         let _held = self.status.hold(&pod.uid).await;
         settled(turn, self.send_through(pod, node, bind).await)?;

@@ -27,12 +27,17 @@ use super::{Fence, LONGEST_WAIT};
 use crate::api::{Api, ApiError, Patch, Resource};
 use crate::seldom::warn_seldom;
 
+/// The time without bindings after which a scheduler is idle.
+const IDLE: Duration = Duration::from_millis(20);
+
 /// Limits of an [`EventRecorder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventLimits {
-    /// The number of events that are written at once.
+    /// The number of events that are written at once while pods are being bound.
     pub at_once: usize,
+    /// The number of events that are written at once otherwise.
+    pub at_once_when_idle: usize,
     /// The number of occurrences that may wait to be written for the first time. Further ones are dropped.
     pub queue: usize,
     /// The number of events that may wait to be written again. Further ones are dropped.
@@ -50,6 +55,7 @@ impl Default for EventLimits {
     fn default() -> EventLimits {
         EventLimits {
             at_once: 8,
+            at_once_when_idle: 64,
             queue: 65_536,
             retries: 10_000,
             known: 50_000,
@@ -99,12 +105,20 @@ impl EventRecorder {
         fence: Fence,
         host: &str,
         limits: EventLimits,
+        bindings: watch::Receiver<usize>,
     ) -> EventRecorder {
         let (queue, mut occurrences) = mpsc::channel(limits.queue.max(1));
         let counters = Arc::new(Counters::default());
         let cache = EventCache::new(limits.known);
         let host = host.into();
-        let at_once = Arc::new(Semaphore::new(limits.at_once.max(1)));
+        let at_once = limits.at_once.max(1);
+        let spare = limits.at_once_when_idle.clamp(at_once, Semaphore::MAX_PERMITS) - at_once;
+        let at_once = Arc::new(Semaphore::new(at_once + spare));
+        runtime.spawn(make_way(
+            at_once.clone(),
+            u32::try_from(spare).unwrap_or(u32::MAX),
+            bindings,
+        ));
         let retries = Arc::new(Semaphore::new(limits.retries));
         let (open, counting) = (watch::Sender::new(0), counters.clone());
         let sink = Sink {
@@ -150,6 +164,11 @@ impl EventRecorder {
     pub(super) async fn flush(&self) {
         // The sender lives as long as `self`.
         let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
+    }
+
+    /// The occurrences that wait or are being written.
+    pub(super) fn open(&self) -> usize {
+        *self.open.borrow()
     }
 
     /// Counts the occurrences so far.
@@ -309,6 +328,24 @@ impl Sink {
     }
 }
 
+/// Holds back a number of permits while pods are being bound, until no scheduler is left.
+async fn make_way(at_once: Arc<Semaphore>, spare: u32, mut bindings: watch::Receiver<usize>) {
+    while bindings.wait_for(|bindings| *bindings > 0).await.is_ok() {
+        let Ok(held) = at_once.clone().acquire_many_owned(spare).await else { return };
+        loop {
+            if bindings.wait_for(|bindings| *bindings == 0).await.is_err() {
+                return;
+            }
+            // Between two bindings of a backlog, there may be none for a moment.
+            sleep(IDLE).await;
+            if *bindings.borrow() == 0 {
+                break;
+            }
+        }
+        drop(held);
+    }
+}
+
 /// A refusal is final, unless the server asks to wait. Other errors may be temporary.
 fn tried(error: ApiError) -> Tried {
     match &error {
@@ -326,5 +363,33 @@ fn jitter() -> f64 {
 impl fmt::Debug for EventRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventRecorder").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bindings_hold_back_all_but_a_few_events() {
+        let (at_once, bindings) = (Arc::new(Semaphore::new(10)), watch::Sender::new(0));
+        let task = tokio::spawn(make_way(at_once.clone(), 8, bindings.subscribe()));
+        let until = async |permits: usize| {
+            while at_once.available_permits() != permits {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        for _ in 0..2 {
+            bindings.send_modify(|bindings| *bindings += 3);
+            until(2).await;
+            bindings.send_modify(|bindings| *bindings -= 3);
+            until(10).await;
+        }
+        // Nothing is left of it when the scheduler has ended.
+        bindings.send_modify(|bindings| *bindings += 1);
+        until(2).await;
+        drop(bindings);
+        task.await.expect("no panic");
+        until(10).await;
     }
 }

@@ -19,8 +19,12 @@ fn failed() -> Occurrence {
 }
 
 fn one_worker() -> WriteOptions {
-    let event_limits =
-        EventLimits { at_once: 1, retry: Duration::from_millis(1), ..EventLimits::default() };
+    let event_limits = EventLimits {
+        at_once: 1,
+        at_once_when_idle: 1,
+        retry: Duration::from_millis(1),
+        ..EventLimits::default()
+    };
     WriteOptions { event_limits, ..WriteOptions::default() }
 }
 

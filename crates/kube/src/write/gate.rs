@@ -207,6 +207,12 @@ impl<T> Gate<T> {
         }
     }
 
+    /// The number of requests that wait or are in flight.
+    pub(super) fn unended(&self) -> usize {
+        let state = self.state();
+        state.waiting + state.pods.values().filter(|slot| slot.is_in_flight).count()
+    }
+
     /// The number of requests that wait.
     pub(super) fn waiting(&self) -> usize {
         self.state().waiting

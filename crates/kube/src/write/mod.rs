@@ -56,6 +56,7 @@ use std::time::Duration;
 use portolan::WeakEngine;
 use portolan::model::Uid;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 pub use bind::ApiBinder;
@@ -123,6 +124,18 @@ pub struct Writes {
     events: EventRecorder,
     gate: Option<ShardGate>,
     pace: Option<HandOverPace>,
+    /// The number of pods that are being bound.
+    active: watch::Sender<usize>,
+}
+
+/// The reports that were not written in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unwritten {
+    /// Statuses of pods.
+    pub statuses: usize,
+    /// Events.
+    pub events: usize,
 }
 
 impl Writes {
@@ -140,7 +153,11 @@ impl Writes {
         let fenced = |api: Api| api.with_permission(fence.clone());
         let api = fenced(api);
         let events_api = events.map_or_else(|| api.clone(), fenced);
-        let events = EventRecorder::start(runtime, events_api, fence.clone(), &host, event_limits);
+        let active = watch::Sender::new(0);
+        let bindings = active.subscribe();
+        let (fence_of_events, limits) = (fence.clone(), event_limits);
+        let events =
+            EventRecorder::start(runtime, events_api, fence_of_events, &host, limits, bindings);
         let status = StatusWriter::start(
             runtime,
             api.clone(),
@@ -160,17 +177,28 @@ impl Writes {
             events,
             gate,
             pace,
+            active,
         }
     }
 
     /// Waits until all statuses and events that were reported so far are written or given up, or until the time is over.
-    /// Returns whether they are. Returns at once if the fence is closed: then they are lost.
-    pub async fn flush(&self, limit: Duration) -> bool {
+    /// Returns at once if the fence is closed: then they are lost.
+    ///
+    /// # Errors
+    ///
+    /// Returns how many are left.
+    pub async fn flush(&self, limit: Duration) -> Result<(), Unwritten> {
         let flushed = async { tokio::join!(self.status.flush(), self.events.flush()) };
-        tokio::select! {
+        let is_flushed = tokio::select! {
             biased;
             () = self.fence.expired() => false,
             flushed = timeout(limit, flushed) => flushed.is_ok(),
+        };
+        match is_flushed {
+            true => Ok(()),
+            false => {
+                Err(Unwritten { statuses: self.status.unwritten(), events: self.events.open() })
+            }
         }
     }
 
@@ -203,6 +231,7 @@ impl Writes {
             events: self.events.clone(),
             gate: self.gate.clone(),
             waits: bind::Waits::DEFAULT,
+            active: self.active.clone(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use portolan::model::{Name, Pod};
+use portolan::model::{DEFAULT_SCHEDULER, Name, Pod, Uid};
 use serde::Serialize;
 
 use super::series::{Key, Recorded, Series};
@@ -29,7 +29,14 @@ pub enum Type {
     Warning,
 }
 
-/// An occurrence that concerns a pod.
+/// The kind of the object that an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ObjectKind {
+    Pod,
+    Lease,
+}
+
+/// An occurrence that concerns a pod, or the leader's Lease.
 #[derive(Debug)]
 pub struct Occurrence {
     recorded: Recorded,
@@ -44,6 +51,7 @@ impl Occurrence {
     ) -> Occurrence {
         let key = Key {
             kind,
+            object: ObjectKind::Pod,
             action,
             reason,
             controller: controller.into(),
@@ -52,8 +60,28 @@ impl Occurrence {
             uid: pod.uid.clone(),
             version: pod.resource_version,
         };
+        Occurrence::of(key, note)
+    }
+
+    fn of(key: Key, note: &str) -> Occurrence {
         let note = cut(note).into();
         Occurrence { recorded: Recorded { key: Arc::new(key), note, time: Timestamp::now() } }
+    }
+
+    /// The holder of a Lease has become the leader, or has stopped leading (client-go `RecordEvent`).
+    pub(crate) fn of_leader(namespace: &str, lease: &str, holder: &str, what: &str) -> Occurrence {
+        let key = Key {
+            kind: Type::Normal,
+            object: ObjectKind::Lease,
+            action: "LeaderElection",
+            reason: "LeaderElection",
+            controller: DEFAULT_SCHEDULER.into(),
+            namespace: namespace.into(),
+            name: lease.into(),
+            uid: Uid::new(""),
+            version: 0,
+        };
+        Occurrence::of(key, &format!("{holder} {what}"))
     }
 
     pub(super) fn into_recorded(self) -> Recorded {
@@ -162,11 +190,17 @@ impl<'a> EventBody<'a> {
             action: key.action,
             reason: key.reason,
             regarding: Regarding {
-                kind: "Pod",
+                kind: match key.object {
+                    ObjectKind::Pod => "Pod",
+                    ObjectKind::Lease => "Lease",
+                },
                 namespace: &key.namespace,
                 name: &key.name,
                 uid: key.uid.to_string(),
-                api_version: "v1",
+                api_version: match key.object {
+                    ObjectKind::Pod => "v1",
+                    ObjectKind::Lease => "coordination.k8s.io/v1",
+                },
                 resource_version: (key.version != 0).then(|| key.version.to_string()),
             },
             note: &event.note,
@@ -193,6 +227,7 @@ struct Regarding<'a> {
     kind: &'static str,
     namespace: &'a str,
     name: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
     uid: String,
     api_version: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,6 +269,22 @@ mod tests {
         assert_eq!((note.len(), note.ends_with("é ...")), (1_024, true));
         let note = cut(&format!("a{}", "é".repeat(600))).into_owned();
         assert_eq!((note.len(), note.ends_with("é ...")), (1_023, true));
+    }
+
+    #[test]
+    fn an_event_of_a_leader_is_about_its_lease() {
+        let of = Occurrence::of_leader("kube-system", "kube-scheduler", "host_1", "became leader");
+        let body =
+            serde_json::to_value(EventBody::new(&of.recorded, "name", "host", None)).expect("JSON");
+        let regarding = serde_json::json!({
+            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "namespace": "kube-system",
+            "name": "kube-scheduler",
+        });
+        assert_eq!(
+            (&body["regarding"], &body["note"]),
+            (&regarding, &"host_1 became leader".into())
+        );
+        assert_eq!((&body["reason"], &body["type"]), (&"LeaderElection".into(), &"Normal".into()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use portolan::model::{Name, Uid};
 use tokio::time::{Instant, Interval, interval_at};
 
-use super::occurrence::{SCHEDULED, Type};
+use super::occurrence::{ObjectKind, SCHEDULED, Type};
 
 /// After this time without another occurrence, an event or series is over. Also the time between two sweeps.
 const FINISH: Duration = Duration::from_secs(6 * 60);
@@ -23,6 +23,7 @@ const REFRESH: Duration = Duration::from_secs(30 * 60);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) kind: Type,
+    pub(super) object: ObjectKind,
     pub(super) action: &'static str,
     pub(super) reason: &'static str,
     pub(super) controller: Name,
@@ -162,6 +163,7 @@ mod tests {
 
     fn event(name: &str, version: u64, note: &str, seconds: i64) -> Recorded {
         let key = Key {
+            object: ObjectKind::Pod,
             kind: Type::Warning,
             action: "Scheduling",
             reason: "FailedScheduling",

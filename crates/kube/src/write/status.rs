@@ -253,6 +253,11 @@ impl StatusWriter {
         self.0.gate.idle().await;
     }
 
+    /// The reports that wait or are being written.
+    pub(super) fn unwritten(&self) -> usize {
+        self.0.gate.unended()
+    }
+
     /// Counts the reports so far.
     #[must_use]
     pub fn figures(&self) -> StatusFigures {
