@@ -100,6 +100,8 @@ unsafe extern "C" {
 /// For the same reason, the feature `no_thp` of the crate keeps mimalloc from requesting huge pages:
 /// the kernel clears 2 MiB at once.
 ///
+/// `portolan extender` does not call this: its peak depends on the requests of other programs.
+///
 /// # Safety
 ///
 /// The process must have no other thread: mimalloc reads its options without synchronization.

@@ -85,14 +85,16 @@ enum Output {
 }
 
 fn main() -> ExitCode {
-    // SAFETY: no thread has been started.
-    #[allow(unsafe_code)]
-    unsafe {
-        alloc::keep_freed_memory();
-    }
     let matches = arguments::complete(Arguments::command()).get_matches();
     let Arguments { command, quiet } =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if !matches!(command, Command::Extender(_)) {
+        // SAFETY: no thread has been started.
+        #[allow(unsafe_code)]
+        unsafe {
+            alloc::keep_freed_memory();
+        }
+    }
     terminal::set_quiet(quiet);
     let result = match command {
         Command::Replay(arguments) => replay::run(&arguments),

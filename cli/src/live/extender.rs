@@ -28,24 +28,45 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     server: Server,
     /// Listen address for the verbs, and for /healthz, /livez, /readyz, /metrics and /configz, without encryption or
-    /// authentication.
+    /// authentication. On a loopback address, the header Host of a request for a verb must name the local host.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10261")]
     serve: SocketAddr,
-    /// Serve the bind verb. Any client that can reach the address can then bind any pod.
+    /// Serve the bind verb. Any client that can reach the address can then bind any pod, so it must be a loopback
+    /// address.
     #[arg(long)]
     allow_bind: bool,
+    /// Serve the bind verb on any address, without encryption or authentication.
+    #[arg(long, requires = "allow_bind")]
+    insecure_bind: bool,
     /// Lowest severity that is logged to standard error: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: tracing::Level,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    arguments.check()?;
     let mut config = LiveConfig::default();
     config.configuration = configuration(arguments.config.as_deref())?;
     config.writes.host = host();
     log_to_stderr(arguments.log);
     use_small_pages();
     runtime()?.block_on(answer(arguments, config))
+}
+
+impl Arguments {
+    /// Refuses to serve the bind verb to other hosts, unless that is requested.
+    fn check(&self) -> Result<(), Failure> {
+        if !self.allow_bind || self.insecure_bind || is_loopback(self.serve) {
+            return Ok(());
+        }
+        let why = "other hosts could bind pods: serve a loopback address behind a proxy that authenticates its \
+                   clients, or add --insecure-bind";
+        Err(Failure::Usage(format!("--serve {} --allow-bind: {why}", self.serve)))
+    }
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }
 
 async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, Failure> {
@@ -55,6 +76,7 @@ async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, F
     let scheduler = LiveScheduler::start(api, fence, config).map_err(live)?;
     let mut options = ExtenderOptions::default();
     options.allow_bind = arguments.allow_bind;
+    options.check_host = is_loopback(arguments.serve);
     let routes = extender_routes(&scheduler, options).map_err(live)?;
     let mut signals = Signals::new()?;
     let address = arguments.serve;
@@ -66,4 +88,34 @@ async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, F
     drop(served);
     scheduler.stop(GRACE).await;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn pods_are_bound_for_other_hosts_only_on_request() {
+        let outcome = |flags: &[&str]| {
+            let program = Program::try_parse_from(["portolan"].iter().chain(flags)).expect("valid");
+            program.arguments.check().map_err(|failure| failure.text())
+        };
+        for local in ["127.0.0.1:1", "127.0.0.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(outcome(&["--serve", local, "--allow-bind"]), Ok(()));
+        }
+        for other in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[::ffff:10.0.0.1]:1"] {
+            let refused = outcome(&["--serve", other, "--allow-bind"]).expect_err("refused");
+            assert!(refused.ends_with("or add --insecure-bind"), "{refused}");
+            assert_eq!(outcome(&["--serve", other]), Ok(()));
+            assert_eq!(outcome(&["--serve", other, "--allow-bind", "--insecure-bind"]), Ok(()));
+        }
+        assert!(Program::try_parse_from(["portolan", "--insecure-bind"]).is_err());
+    }
 }

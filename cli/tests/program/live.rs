@@ -396,6 +396,13 @@ fn ask(address: &str, request: &str) -> Option<String> {
 }
 
 #[test]
+fn an_extender_binds_pods_for_other_hosts_only_on_request() {
+    let refused = crate::common::portolan(&["extender", "--serve", "0.0.0.0:0", "--allow-bind"]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("or add --insecure-bind"), "{}", refused.err);
+}
+
+#[test]
 fn an_extender_answers_and_a_scheduler_asks_it() {
     let server = cluster();
     let address = {
@@ -408,7 +415,7 @@ fn an_extender_answers_and_a_scheduler_asks_it() {
         Running(command.stdout(Stdio::null()).spawn().expect("the program starts"))
     };
     let _extender = start(&["extender", "--serve", &address, "--allow-bind"]);
-    let ready = "GET /readyz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    let ready = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     until("the extender is ready", || {
         ask(&address, ready).is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
     });

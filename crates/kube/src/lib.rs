@@ -12,6 +12,7 @@ pub mod api;
 pub mod extender;
 pub mod mirror;
 pub mod process;
+mod rebinding;
 mod seldom;
 pub mod shadow;
 pub mod write;

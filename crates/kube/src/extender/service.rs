@@ -13,8 +13,18 @@
 //!
 //! A request that cannot be read is answered with 400 and `{"Error": "…"}`, one that is too large with 413, and one
 //! that takes more than 30 s to arrive with 408. Every request is answered with 503 until the first lists are applied.
+//!
+//! Web pages cannot use the routes: a request with an `Origin` is answered with 403, because no page is served here, and
+//! one whose content type is not `application/json` with 415, because pages may send some other types to any address.
+//! With [`ExtenderOptions::check_host`], `Host` must name the local host (403).
+//!
+//! # Memory
+//!
 //! The number of bodies that are read at once is limited, and so is the number of requests that are evaluated at once,
-//! including requests whose client has disconnected. This bounds the memory of requests.
+//! including requests whose client has disconnected. A body is read into one block, and its names are borrowed from it.
+//! The numbers of nodes and victims, the size of the pod, and the length of each message are limited. A request thus
+//! takes little more memory than its body and its answer, whatever it contains. An answer counts against a limit until
+//! it is sent: if clients do not read their answers, further requests are answered with 503.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,15 +33,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, ORIGIN};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use bytes::Bytes;
+use http_body_util::BodyExt;
 use portolan::framework::{
-    Code, Cycle, CycleState, Feasible, Filters, Framework, MAX_EXTENDER_SCORE, Status,
+    BinderError, Code, Cycle, CycleState, Feasible, Filters, Framework, MAX_EXTENDER_SCORE, Status,
 };
 use portolan::model::{Name, Pod, Uid, pod};
 use portolan::scheduler::Schedulers;
@@ -40,7 +52,7 @@ use portolan::{NodeInfo, Snapshot};
 use portolan_k8s::pod_from_slice;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::wire::{
@@ -49,6 +61,7 @@ use super::wire::{
 };
 use crate::mirror::Readiness;
 use crate::process::LiveScheduler;
+use crate::rebinding::local_only;
 use crate::write::ApiBinder;
 
 /// The options of an extender.
@@ -60,13 +73,17 @@ pub struct ExtenderOptions {
     /// The largest request, in bytes. A list of 5,000 whole nodes takes some 50 MB.
     pub max_body: usize,
     /// The number of requests that are evaluated at once. As many more are read meanwhile, and the others wait, so
-    /// requests occupy up to `2 * at_once * max_body` bytes.
+    /// requests occupy up to `2 * at_once * max_body` bytes, or 2.5 times as many if their length is not announced.
+    /// Answers that are not sent yet occupy up to `at_once * max_body` bytes.
     pub at_once: usize,
+    /// Whether `Host` must name the local host. It prevents DNS rebinding: a page of another host whose name was
+    /// changed to resolve to this one. Disable it if the routes are served on an address other than a loopback address.
+    pub check_host: bool,
 }
 
 impl Default for ExtenderOptions {
     fn default() -> ExtenderOptions {
-        ExtenderOptions { allow_bind: false, max_body: 64 << 20, at_once: 8 }
+        ExtenderOptions { allow_bind: false, max_body: 64 << 20, at_once: 8, check_host: true }
     }
 }
 
@@ -84,6 +101,9 @@ pub enum ExtenderServiceError {
 /// How long a request may take to arrive.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The longest message, in bytes. A message may quote the request.
+const MAX_MESSAGE: usize = 1_024;
+
 struct Service {
     schedulers: Weak<Schedulers>,
     readiness: Readiness,
@@ -98,10 +118,47 @@ struct RequestLimits {
     reads: Semaphore,
     /// Requests that are being evaluated.
     judged: Arc<Semaphore>,
+    /// The KiB of answers that may be in memory.
+    answers: Arc<Semaphore>,
+    /// The permits of `answers`.
+    max_answers: usize,
+}
+
+/// An answer that is not sent yet.
+struct Unsent {
+    bytes: Vec<u8>,
+    /// Its part of the limit.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Counts the bytes that are written.
+struct Size(usize);
+
+impl std::io::Write for Size {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A request that cannot be answered as asked.
 enum Refused {
+    /// The request was sent by a web page.
+    Page,
+    /// The request is not JSON.
+    NotJson,
+    /// Clients have not read their answers yet.
+    Unread,
     /// The mirror is not synced.
     Unready,
     /// The request cannot be read.
@@ -129,6 +186,17 @@ impl From<Status> for Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let (code, error) = match self {
+            Refused::Page => {
+                (StatusCode::FORBIDDEN, "requests with an Origin are refused".to_owned())
+            }
+            Refused::NotJson => {
+                let why = "the content type is not application/json".to_owned();
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, why)
+            }
+            Refused::Unread => {
+                let why = "clients have not read their answers yet".to_owned();
+                (StatusCode::SERVICE_UNAVAILABLE, why)
+            }
             Refused::Unready => {
                 let why = "the first lists are not applied yet".to_owned();
                 (StatusCode::SERVICE_UNAVAILABLE, why)
@@ -144,14 +212,32 @@ impl IntoResponse for Refused {
             }
             Refused::Failed(why) => (StatusCode::INTERNAL_SERVER_ERROR, why),
         };
-        answer(code, &ErrorResult { error })
+        let error = message(error);
+        // A struct of one string can be serialized.
+        let body = serde_json::to_vec(&ErrorResult { error }).unwrap_or_default();
+        (code, [(CONTENT_TYPE, JSON)], body).into_response()
     }
 }
 
-fn answer(code: StatusCode, value: &impl Serialize) -> Response {
-    // The answers are structs and maps with string keys, whose serialization cannot fail.
-    let body = serde_json::to_vec(value).unwrap_or_default();
-    (code, [(CONTENT_TYPE, "application/json")], body).into_response()
+const JSON: &str = "application/json";
+
+/// Returns an error as it is sent. It is never empty, because an empty error means success to the client.
+fn message(mut text: String) -> String {
+    if text.trim_ascii().is_empty() {
+        return "failed without a message".to_owned();
+    }
+    text.truncate(start(&text).len());
+    text.shrink_to_fit();
+    text
+}
+
+/// Returns the start of a text that fits in a message.
+fn start(text: &str) -> &str {
+    let mut end = text.len().min(MAX_MESSAGE);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Returns the routes that answer for this scheduler's profiles, from its mirror. The scheduler need not have begun.
@@ -173,12 +259,32 @@ pub fn extender_routes(
         binder: options.allow_bind.then(|| scheduler.writes().binder()),
         limits: RequestLimits::new(options.at_once, options.max_body),
     });
-    Ok(Router::new()
+    let routes = Router::new()
         .route("/filter", post(filter))
         .route("/prioritize", post(prioritize))
         .route("/preempt", post(preempt))
         .route("/bind", post(bind))
-        .with_state(service))
+        .route_layer(from_fn(no_pages))
+        .with_state(service);
+    Ok(if options.check_host { local_only(routes) } else { routes })
+}
+
+/// Refuses requests of web pages.
+async fn no_pages(request: Request, next: Next) -> Response {
+    match program(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+/// Checks that a browser would not send these headers for a page of another host without asking this one first.
+fn program(headers: &HeaderMap) -> Result<(), Refused> {
+    if headers.contains_key(ORIGIN) {
+        return Err(Refused::Page);
+    }
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim_ascii();
+    if kind.eq_ignore_ascii_case(JSON) { Ok(()) } else { Err(Refused::NotJson) }
 }
 
 type Asked = State<Arc<Service>>;
@@ -209,7 +315,55 @@ struct Basis {
 impl RequestLimits {
     fn new(at_once: usize, max_body: usize) -> RequestLimits {
         let permits = || Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS));
-        RequestLimits { max_body, reads: permits(), judged: Arc::new(permits()) }
+        let max_answers = at_once.saturating_mul(max_body).div_ceil(1_024);
+        let max_answers = max_answers.clamp(1, Semaphore::MAX_PERMITS);
+        let answers = Arc::new(Semaphore::new(max_answers));
+        RequestLimits {
+            max_body,
+            reads: permits(),
+            judged: Arc::new(permits()),
+            answers,
+            max_answers,
+        }
+    }
+
+    /// Reads a body into one block, which is allocated at once if the length is announced.
+    async fn read(&self, mut body: Body) -> Result<Vec<u8>, Refused> {
+        let announced = body.size_hint().exact().unwrap_or(0);
+        let announced = usize::try_from(announced).ok().filter(|length| *length <= self.max_body);
+        let mut bytes = Vec::with_capacity(announced.ok_or(Refused::TooLarge(self.max_body))?);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Refused::Malformed(error.to_string()))?;
+            let Some(data) = frame.data_ref() else { continue };
+            let length = bytes.len() + data.len();
+            if length > self.max_body {
+                return Err(Refused::TooLarge(self.max_body));
+            }
+            if length > bytes.capacity() {
+                let capacity = length.max(2 * bytes.capacity()).min(self.max_body);
+                bytes.reserve_exact(capacity - bytes.len());
+            }
+            bytes.extend_from_slice(data);
+        }
+        Ok(bytes)
+    }
+
+    /// Writes an answer, which counts against the limit until it is sent.
+    fn write(&self, value: &impl Serialize) -> Result<Response, Refused> {
+        let failed = |error: serde_json::Error| Refused::Failed(error.to_string());
+        let mut size = Size(0);
+        serde_json::to_writer(&mut size, value).map_err(failed)?;
+        let permits = size.0.div_ceil(1_024);
+        if permits > self.max_answers {
+            return Err(Refused::Failed(format!("the answer would have {} bytes", size.0)));
+        }
+        let permits = u32::try_from(permits).map_err(|_| Refused::Unread)?;
+        let permit = self.answers.clone().try_acquire_many_owned(permits);
+        let permit = permit.map_err(|_| Refused::Unread)?;
+        let mut bytes = Vec::with_capacity(size.0);
+        serde_json::to_writer(&mut bytes, value).map_err(failed)?;
+        let body = Body::from(Bytes::from_owner(Unsent { bytes, _permit: permit }));
+        Ok(([(CONTENT_TYPE, JSON)], body).into_response())
     }
 
     /// Reads a request, and answers it on a thread that may block.
@@ -220,15 +374,7 @@ impl RequestLimits {
     ) -> Result<Response, Refused> {
         let failed = |error: &dyn fmt::Display| Refused::Failed(error.to_string());
         let reading = self.reads.acquire().await.map_err(|error| failed(&error))?;
-        let read = Limited::new(body, self.max_body).collect();
-        let bytes = match timeout(READ_TIMEOUT, read).await {
-            Err(_) => return Err(Refused::Slow),
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                return Err(Refused::TooLarge(self.max_body));
-            }
-            Ok(Err(error)) => return Err(Refused::Malformed(error.to_string())),
-        };
+        let bytes = timeout(READ_TIMEOUT, self.read(body)).await.map_err(|_| Refused::Slow)??;
         let turn = self.judged.clone().acquire_owned().await.map_err(|error| failed(&error))?;
         drop(reading);
         let judged = move || {
@@ -277,38 +423,35 @@ impl Service {
         let filters = basis.framework.pre_filter(cycle);
         let mut result = FilterResult::default();
         if let Some(status) = filters.rejected().filter(|status| !status.code.is_rejection()) {
-            result.error = status.message();
-            return Ok(answer(StatusCode::OK, &result));
+            result.error = message(status.message());
+            return self.limits.write(&result);
         }
         let mut passed = Vec::new();
-        for (at, name) in names.iter().enumerate() {
-            let status = match basis.snapshot.node(name) {
-                Some(node) => filters.filter_with_nominated(node),
+        for (at, name) in names.iter().map(|name| &**name).enumerate() {
+            let Some(node) = basis.snapshot.node(name) else {
                 // Preemption on the node could not succeed either.
-                None => Some(Status::new(Code::UnschedulableAndUnresolvable, "", UNKNOWN)),
+                result.failed_and_unresolvable_nodes.insert(name, UNKNOWN.into());
+                continue;
             };
-            let Some(status) = status else {
+            let Some(status) = filters.filter_with_nominated(node) else {
                 passed.push(at);
                 continue;
             };
+            let why = message(status.message());
             match status.code {
-                Code::Unschedulable => {
-                    result.failed_nodes.insert(name.clone(), status.message());
-                }
+                Code::Unschedulable => drop(result.failed_nodes.insert(name, why.into())),
                 code if code.is_rejection() => {
-                    let failed = &mut result.failed_and_unresolvable_nodes;
-                    failed.insert(name.clone(), status.message());
+                    result.failed_and_unresolvable_nodes.insert(name, why.into());
                 }
                 _ => {
-                    let error = status.message();
-                    let failed = FilterResult { error, ..FilterResult::default() };
-                    return Ok(answer(StatusCode::OK, &failed));
+                    let failed = FilterResult { error: why, ..FilterResult::default() };
+                    return self.limits.write(&failed);
                 }
             }
         }
         match nodes {
             None => {
-                let names = passed.into_iter().map(|at| names[at].clone());
+                let names = passed.into_iter().map(|at| &*names[at]);
                 result.node_names = Some(names.collect());
             }
             Some(nodes) => {
@@ -316,7 +459,7 @@ impl Service {
                 result.nodes = Some(NodeList { metadata: Empty {}, items });
             }
         }
-        Ok(answer(StatusCode::OK, &result))
+        self.limits.write(&result)
     }
 
     fn prioritize(&self, request: &[u8]) -> Result<Response, Refused> {
@@ -336,11 +479,11 @@ impl Service {
             let score = if range == 0 { 0 } else { (2 * above * most + range) / (2 * range) };
             i64::try_from(score).unwrap_or(MAX_EXTENDER_SCORE)
         };
-        let scores = names.into_iter().map(|host| {
-            let score = totals.get(&*host).map_or(0, |total| scaled(*total));
+        let scores = names.iter().map(|host| {
+            let score = totals.get(&**host).map_or(0, |total| scaled(*total));
             HostPriority { host, score }
         });
-        Ok(answer(StatusCode::OK, &scores.collect::<Vec<_>>()))
+        self.limits.write(&scores.collect::<Vec<_>>())
     }
 
     fn preempt(&self, request: &[u8]) -> Result<Response, Refused> {
@@ -355,13 +498,14 @@ impl Service {
                 left.insert(node, victims);
             }
         }
-        Ok(answer(StatusCode::OK, &PreemptionResult { node_name_to_meta_victims: left }))
+        self.limits.write(&PreemptionResult { node_name_to_meta_victims: left })
     }
 
     fn bind(&self, request: &[u8]) -> Result<Response, Refused> {
         let BindingArgs { name, namespace, uid, node } = BindingArgs::read(request)?;
         for (field, value) in [("PodName", &name), ("PodNamespace", &namespace), ("Node", &node)] {
             if !is_name(value) {
+                let value = start(value);
                 return Err(Refused::Malformed(format!("{field}: {value:?} is not a name")));
             }
         }
@@ -372,12 +516,16 @@ impl Service {
             None => "bindings are not allowed: start the extender with --allow-bind".to_owned(),
             Some(binder) => {
                 let pod = pod(name).namespace(namespace).uid(uid).build();
-                let bound = binder.bind_for_another(&pod, &Name::from(node));
-                bound.err().map(|error| error.to_string()).unwrap_or_default()
+                bind_error(binder.bind_for_another(&pod, &Name::from(node)))
             }
         };
-        Ok(answer(StatusCode::OK, &ErrorResult { error }))
+        self.limits.write(&ErrorResult { error })
     }
+}
+
+/// Returns the `Error` of a binding: an empty string if the pod is bound, and only then.
+fn bind_error(bound: Result<(), BinderError>) -> String {
+    bound.err().map(|error| message(error.to_string())).unwrap_or_default()
 }
 
 const UNKNOWN: &str = "node(s) unknown to the extender";
@@ -395,7 +543,7 @@ fn pre_filter<'a>(basis: &'a Basis, cycle: Cycle<'a>) -> Result<Filters<'a>, Sta
 fn totals<'a>(
     basis: &'a Basis,
     cycle: Cycle<'a>,
-    names: &[String],
+    names: &[Cow<'_, str>],
 ) -> Result<BTreeMap<&'a str, i64>, Status> {
     let known: BTreeSet<&str> = names.iter().map(|name| &**name).collect();
     let known = known.into_iter().filter_map(|name| basis.snapshot.node(name));
@@ -459,8 +607,12 @@ fn is_name(text: &str) -> bool {
 }
 
 #[cfg(test)]
+mod memory_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::{HeaderName, HeaderValue};
     use futures_util::FutureExt;
     use std::sync::mpsc;
 
@@ -482,7 +634,7 @@ mod tests {
         first.abort();
         assert!(first.await.expect_err("aborted").is_cancelled());
         assert_eq!(limits.judged.available_permits(), 0, "the first one is still judged");
-        let ok = |_: &[u8]| Ok(answer(StatusCode::OK, &0));
+        let ok = |_: &[u8]| Ok(StatusCode::OK.into_response());
         let second = limits.answer(Body::empty(), ok);
         let mut second = std::pin::pin!(second);
         assert!(second.as_mut().now_or_never().is_none());
@@ -491,11 +643,85 @@ mod tests {
         assert!(second.await.is_ok());
     }
 
+    #[test]
+    fn only_programs_that_send_json_are_answered() {
+        let headers = |pairs: &[(&'static str, &'static str)]| {
+            let pairs = pairs.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            });
+            pairs.collect::<HeaderMap>()
+        };
+        let json = ("content-type", "application/json");
+        let code = |pairs: &[(&'static str, &'static str)]| {
+            program(&headers(pairs)).err().map(|refused| refused.into_response().status().as_u16())
+        };
+        assert_eq!(code(&[json]), None);
+        assert_eq!(code(&[("content-type", "Application/JSON ; charset=utf-8")]), None);
+        for kind in ["text/plain", "text/plain; application/json", "application/jsonx", ""] {
+            assert_eq!(code(&[("content-type", kind)]), Some(415), "{kind}");
+        }
+        assert_eq!(code(&[]), Some(415));
+        for origin in ["https://evil.example", "http://127.0.0.1:10261", "null", ""] {
+            assert_eq!(code(&[json, ("origin", origin)]), Some(403), "{origin}");
+        }
+    }
+
+    #[test]
+    fn an_error_without_a_message_is_an_error() {
+        assert_eq!(bind_error(Ok(())), "");
+        for error in
+            [BinderError::Conflict, BinderError::Unknown, BinderError::Refused, BinderError::Failed]
+        {
+            assert_eq!(bind_error(Err(error("in use".to_owned()))), "in use");
+            for empty in ["", " \n"] {
+                let sent = bind_error(Err(error(empty.to_owned())));
+                assert_eq!(sent, "failed without a message");
+            }
+        }
+        let long = message("é".repeat(MAX_MESSAGE));
+        assert_eq!((long.len(), long.capacity()), (MAX_MESSAGE, MAX_MESSAGE));
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_into_one_block_that_is_no_larger_than_the_limit() {
+        let limits = RequestLimits::new(1, 100);
+        let chunks = |lengths: &[usize]| {
+            let parts = lengths.iter().map(|length| Ok::<_, std::io::Error>(vec![b'x'; *length]));
+            Body::from_stream(futures_util::stream::iter(parts.collect::<Vec<_>>()))
+        };
+        let capacity = |bytes: Result<Vec<u8>, Refused>| {
+            bytes
+                .map(|bytes| (bytes.len(), bytes.capacity()))
+                .map_err(|refused| refused.into_response().status().as_u16())
+        };
+        assert_eq!(capacity(limits.read(Body::from(vec![b'x'; 99])).await), Ok((99, 99)));
+        assert_eq!(capacity(limits.read(Body::from(vec![b'x'; 101])).await), Err(413));
+        assert_eq!(capacity(limits.read(chunks(&[60, 10, 20])).await), Ok((90, 100)));
+        assert_eq!(capacity(limits.read(chunks(&[60, 41])).await), Err(413));
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_not_sent_count_against_the_limit() {
+        let limits = RequestLimits::new(2, 4 << 10);
+        let text = "x".repeat(5 << 10);
+        let first = limits.write(&text).unwrap_or_else(IntoResponse::into_response);
+        assert_eq!(first.status(), StatusCode::OK);
+        let second = limits.write(&text).unwrap_or_else(IntoResponse::into_response);
+        assert_eq!(second.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let sent = first.into_body().collect().await.expect("sent").to_bytes();
+        assert_eq!(sent, format!("\"{text}\""));
+        drop(sent);
+        assert_eq!(limits.answers.available_permits(), limits.max_answers);
+        assert!(limits.write(&text).is_ok());
+        let large = limits.write(&"x".repeat(9 << 10)).unwrap_or_else(IntoResponse::into_response);
+        assert_eq!(large.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_arrive_occupies_no_turn() {
         let limits = RequestLimits::new(1, 8);
         let never = futures_util::stream::pending::<Result<&[u8], std::io::Error>>();
-        let slow = limits.answer(Body::from_stream(never), |_| Ok(answer(StatusCode::OK, &0)));
+        let slow = limits.answer(Body::from_stream(never), |_| Ok(StatusCode::OK.into_response()));
         let mut slow = std::pin::pin!(slow);
         assert!(slow.as_mut().now_or_never().is_none());
         assert_eq!((limits.reads.available_permits(), limits.judged.available_permits()), (0, 1));

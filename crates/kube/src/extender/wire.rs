@@ -2,17 +2,30 @@
 //!
 //! Field names are written as Go writes them, and read as Go's decoder reads them: case is ignored, `null` means
 //! absent, unknown fields are ignored, and the last of several equal names wins.
+//!
+//! Requests and answers are read in one pass over borrowed text, without a tree: a field that is not needed costs no
+//! memory, and names are borrowed. Requests come from clients that are not trusted, so the number of their items is
+//! limited ([`MAX_ITEMS`]), and so is the size of their pod ([`MAX_POD`], [`MAX_VALUES`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 type Read<T> = Result<T, serde_json::Error>;
+
+/// The largest number of nodes and victims in a request. Kubernetes supports 5,000 nodes.
+pub(super) const MAX_ITEMS: usize = 200_000;
+
+/// The largest pod in a request, in bytes: the largest one that an API server accepts as JSON (`MaxRequestBodyBytes`).
+pub(super) const MAX_POD: usize = 3 << 20;
+
+/// The largest number of values in a pod of a request. A parsed toleration takes 80 times the bytes of `{},`.
+const MAX_VALUES: usize = 100_000;
 
 /// `ExtenderArgs`.
 #[derive(Serialize)]
@@ -38,17 +51,17 @@ pub(super) struct Empty {}
 #[serde(rename_all = "PascalCase")]
 pub(super) struct FilterResult<'a> {
     pub(super) nodes: Option<NodeList<'a>>,
-    pub(super) node_names: Option<Vec<String>>,
-    pub(super) failed_nodes: BTreeMap<String, String>,
-    pub(super) failed_and_unresolvable_nodes: BTreeMap<String, String>,
+    pub(super) node_names: Option<Vec<&'a str>>,
+    pub(super) failed_nodes: BTreeMap<&'a str, Cow<'static, str>>,
+    pub(super) failed_and_unresolvable_nodes: BTreeMap<&'a str, Cow<'static, str>>,
     pub(super) error: String,
 }
 
 /// `HostPriority`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct HostPriority {
-    pub(super) host: String,
+pub(super) struct HostPriority<'a> {
+    pub(super) host: &'a str,
     pub(super) score: i64,
 }
 
@@ -113,9 +126,114 @@ pub(super) struct ErrorResult {
     pub(super) error: String,
 }
 
-/// The fields of an object.
+/// The fields that are read of any object.
+const KNOWN: [&str; 26] = [
+    "containers",
+    "Error",
+    "FailedAndUnresolvableNodes",
+    "FailedNodes",
+    "Host",
+    "initContainers",
+    "items",
+    "limits",
+    "metadata",
+    "name",
+    "Node",
+    "NodeNames",
+    "NodeNameToMetaVictims",
+    "NodeNameToVictims",
+    "Nodes",
+    "NumPDBViolations",
+    "Pod",
+    "PodName",
+    "PodNamespace",
+    "Pods",
+    "PodUID",
+    "requests",
+    "resources",
+    "Score",
+    "spec",
+    "uid",
+];
+
+/// The number of items that may still be read.
+struct Left(usize);
+
+impl Left {
+    /// An answer has as many items as its size allows.
+    fn any() -> Left {
+        Left(usize::MAX)
+    }
+
+    fn take<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        let excess = || E::custom(format_args!("more than {MAX_ITEMS} nodes and victims"));
+        self.0 = self.0.checked_sub(1).ok_or_else(excess)?;
+        Ok(())
+    }
+}
+
+/// A text, which is empty if it is `null`. It is borrowed unless it has escapes.
+#[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_unit<E>(self) -> Result<Text<'de>, E> {
+                Ok(Text::default())
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+/// Reads each item of a list, or of an object with its name, or nothing from `null`.
+struct Each<F>(F);
+
+impl<'de, F: FnMut(Text<'de>, &'de RawValue) -> Read<()>> Visitor<'de> for Each<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or a list")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(item) = list.next_element::<&RawValue>()? {
+            (self.0)(Text::default(), item).map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some((name, value)) = map.next_entry::<Text<'de>, &RawValue>()? {
+            (self.0)(name, value).map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+/// The known fields of an object.
 #[derive(Default)]
-struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct Fields<'a>(Vec<(&'static str, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Fields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -131,18 +249,44 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                 Ok(Fields::default())
             }
 
+            // Without the text, which may be long.
+            fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<Fields<'de>, E> {
+                Err(E::custom("invalid type: string, expected an object"))
+            }
+
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                #[derive(Deserialize)]
-                #[serde(transparent)]
-                struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
-                let mut fields = Vec::new();
-                while let Some((Key(name), value)) = map.next_entry::<Key<'de>, &RawValue>()? {
-                    fields.push((name, value));
+                let mut fields = Fields::default();
+                while let Some(Field(name)) = map.next_key()? {
+                    match name {
+                        Some(name) => fields.put(name, map.next_value()?),
+                        None => drop(map.next_value::<IgnoredAny>()?),
+                    }
                 }
-                Ok(Fields(fields))
+                Ok(fields)
             }
         }
         deserializer.deserialize_any(All)
+    }
+}
+
+/// The name of a field, if it is known.
+struct Field(Option<&'static str>);
+
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl Visitor<'_> for Any {
+            type Value = Field;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Field, E> {
+                Ok(Field(KNOWN.into_iter().find(|known| known.eq_ignore_ascii_case(name))))
+            }
+        }
+        deserializer.deserialize_str(Any)
     }
 }
 
@@ -156,65 +300,119 @@ impl<'a> Fields<'a> {
         serde_json::from_str(value.get())
     }
 
+    fn put(&mut self, name: &'static str, value: &'a RawValue) {
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some(field) => field.1 = value,
+            None => self.0.push((name, value)),
+        }
+    }
+
     fn raw(&self, name: &str) -> Option<&'a RawValue> {
-        let mut fields = self.0.iter().rev();
-        let (_, value) = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        debug_assert!(KNOWN.contains(&name), "{name}");
+        let (_, value) = self.0.iter().find(|(known, _)| *known == name)?;
         Some(*value).filter(|value| value.get() != "null")
     }
 
-    fn get<T: Deserialize<'a>>(&self, name: &str) -> Read<Option<T>> {
-        self.raw(name).map(|value| serde_json::from_str(value.get())).transpose()
+    fn object(&self, name: &str) -> Read<Fields<'a>> {
+        self.raw(name).map(Fields::of).transpose().map(Option::unwrap_or_default)
     }
 
-    fn text(&self, name: &str) -> Read<String> {
-        Ok(self.get(name)?.unwrap_or_default())
+    fn text(&self, name: &str) -> Read<Cow<'a, str>> {
+        let text = self.raw(name).map(|value| serde_json::from_str::<Text<'a>>(value.get()));
+        Ok(text.transpose()?.unwrap_or_default().0)
     }
 
-    /// Reads a list, whose `null`s are empty objects.
-    fn list(&self, name: &str) -> Read<Option<Vec<&'a RawValue>>> {
-        self.get(name)
+    /// Reads a number, which is 0 if it is absent.
+    fn number(&self, name: &str) -> Read<i64> {
+        match self.raw(name) {
+            None => Ok(0),
+            // The error of the number's reader would have the text, which may be long.
+            Some(value) if value.get().starts_with('"') => {
+                Err(serde_json::Error::custom("invalid type: string, expected a number"))
+            }
+            Some(value) => serde_json::from_str(value.get()),
+        }
+    }
+
+    /// Reads each item of a list. Returns whether there is a list.
+    fn each(&self, name: &str, mut read: impl FnMut(&'a RawValue) -> Read<()>) -> Read<bool> {
+        self.entries(name, '[', |_, item| read(item))
+    }
+
+    /// Reads each item of a list, or each field of an object, which starts with `open`.
+    fn entries(
+        &self,
+        name: &str,
+        open: char,
+        read: impl FnMut(Text<'a>, &'a RawValue) -> Read<()>,
+    ) -> Read<bool> {
+        let Some(value) = self.raw(name) else { return Ok(false) };
+        if !value.get().starts_with(open) {
+            let expected = if open == '[' { "a list" } else { "an object" };
+            return Err(serde_json::Error::custom(format_args!("{name}: expected {expected}")));
+        }
+        serde_json::Deserializer::from_str(value.get()).deserialize_any(Each(read))?;
+        Ok(true)
     }
 
     /// Reads the names of a `v1.NodeList`, and its nodes.
-    fn nodes(&self) -> Read<Option<Vec<(String, &'a RawValue)>>> {
-        let Some(nodes) = self.get::<Fields<'a>>("Nodes")? else { return Ok(None) };
-        let items = nodes.list("items")?.unwrap_or_default().into_iter();
-        let named = items.map(|node| {
-            let metadata = Fields::of(node)?.get::<Fields<'a>>("metadata")?.unwrap_or_default();
-            Ok((metadata.text("name")?, node))
-        });
-        named.collect::<Read<_>>().map(Some)
+    fn nodes(&self, left: &mut Left) -> Read<Option<Vec<Named<'a>>>> {
+        let Some(list) = self.raw("Nodes") else { return Ok(None) };
+        let mut nodes = Vec::new();
+        Fields::of(list)?.each("items", |node| {
+            left.take()?;
+            nodes.push((Fields::of(node)?.object("metadata")?.text("name")?, node));
+            Ok(())
+        })?;
+        Ok(Some(nodes))
     }
 
-    fn names(&self) -> Read<Option<Vec<String>>> {
-        let Some(names) = self.get::<Vec<Option<String>>>("NodeNames")? else { return Ok(None) };
-        Ok(Some(names.into_iter().map(Option::unwrap_or_default).collect()))
+    fn names(&self, left: &mut Left) -> Read<Option<Vec<Cow<'a, str>>>> {
+        let mut names = Vec::new();
+        let is_given = self.each("NodeNames", |name| {
+            left.take()?;
+            names.push(serde_json::from_str::<Text<'a>>(name.get())?.0);
+            Ok(())
+        })?;
+        Ok(is_given.then_some(names))
     }
 
     fn failed(&self, name: &str) -> Read<Vec<(String, String)>> {
-        let failed = self.get::<BTreeMap<String, Option<String>>>(name)?.unwrap_or_default();
-        Ok(failed.into_iter().map(|(node, why)| (node, why.unwrap_or_default())).collect())
+        let mut failed = BTreeMap::new();
+        self.entries(name, '{', |node, why| {
+            let why = serde_json::from_str::<Text<'a>>(why.get())?;
+            failed.insert(node.0.into_owned(), why.0.into_owned());
+            Ok(())
+        })?;
+        Ok(failed.into_iter().collect())
     }
 
     fn victims(
         &self,
         name: &str,
-        uid: impl Fn(Fields<'a>) -> Read<String>,
+        left: &mut Left,
+        uid: impl Fn(Fields<'a>) -> Read<Cow<'a, str>>,
     ) -> Read<Option<BTreeMap<String, MetaVictims>>> {
-        let Some(nodes) = self.get::<BTreeMap<String, &'a RawValue>>(name)? else {
-            return Ok(None);
-        };
-        let victims = nodes.into_iter().map(|(node, victims)| {
+        let mut nodes = BTreeMap::new();
+        let is_given = self.entries(name, '{', |node, victims| {
+            left.take()?;
             let victims = Fields::of(victims)?;
-            let pods = victims.list("Pods")?.unwrap_or_default().into_iter();
-            let pods = pods.map(|pod| Ok(MetaPod { uid: uid(Fields::of(pod)?)? }));
-            let pods = pods.collect::<Read<_>>()?;
-            let violations = victims.get("NumPDBViolations")?.unwrap_or(0);
-            Ok((node, MetaVictims { pods, violations }))
-        });
-        victims.collect::<Read<_>>().map(Some)
+            let mut pods = Vec::new();
+            victims.each("Pods", |pod| {
+                left.take()?;
+                pods.push(MetaPod { uid: uid(Fields::of(pod)?)?.into_owned() });
+                Ok(())
+            })?;
+            let violations = victims.number("NumPDBViolations")?;
+            nodes.insert(node.0.into_owned(), MetaVictims { pods, violations });
+            Ok(())
+        })?;
+        Ok(is_given.then_some(nodes))
     }
 }
+
+/// A node with its name.
+type Named<'a> = (Cow<'a, str>, &'a RawValue);
 
 /// The fields that are read from an `ExtenderFilterResult`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -230,13 +428,16 @@ pub(super) struct FilterAnswer {
 impl FilterAnswer {
     pub(super) fn read(text: &[u8]) -> Read<FilterAnswer> {
         let fields = Fields::read(text)?;
-        let nodes = fields.nodes()?;
+        let owned =
+            |names: &mut dyn Iterator<Item = Cow<'_, str>>| names.map(Cow::into_owned).collect();
+        let nodes = fields.nodes(&mut Left::any())?;
+        let names = fields.names(&mut Left::any())?;
         Ok(FilterAnswer {
-            nodes: nodes.map(|nodes| nodes.into_iter().map(|(name, _)| name).collect()),
-            node_names: fields.names()?,
+            nodes: nodes.map(|nodes| owned(&mut nodes.into_iter().map(|(name, _)| name))),
+            node_names: names.map(|names| owned(&mut names.into_iter())),
             failed: fields.failed("FailedNodes")?,
             unresolvable: fields.failed("FailedAndUnresolvableNodes")?,
-            error: fields.text("Error")?,
+            error: fields.text("Error")?.into_owned(),
         })
     }
 }
@@ -247,26 +448,28 @@ pub(super) fn read_scores(text: &[u8]) -> Read<Vec<(String, i64)>> {
     let hosts = Option::<Vec<&RawValue>>::deserialize(&mut json)?.unwrap_or_default();
     let scores = hosts.into_iter().map(|host| {
         let host = Fields::of(host)?;
-        Ok((host.text("Host")?, host.get("Score")?.unwrap_or(0)))
+        Ok((host.text("Host")?.into_owned(), host.number("Score")?))
     });
     scores.collect()
 }
 
 /// Reads an `ExtenderPreemptionResult`.
 pub(super) fn read_victims(text: &[u8]) -> Read<BTreeMap<String, MetaVictims>> {
-    let uid = |pod: Fields<'_>| pod.text("UID");
-    Ok(Fields::read(text)?.victims("NodeNameToMetaVictims", uid)?.unwrap_or_default())
+    let fields = Fields::read(text)?;
+    let victims =
+        fields.victims("NodeNameToMetaVictims", &mut Left::any(), |pod| pod.text("uid"))?;
+    Ok(victims.unwrap_or_default())
 }
 
 /// Reads the error of an `ExtenderBindingResult`.
 pub(super) fn read_error(text: &[u8]) -> Read<String> {
-    Fields::read(text)?.text("Error")
+    Ok(Fields::read(text)?.text("Error")?.into_owned())
 }
 
 /// The fields that are read from `ExtenderArgs`.
 pub(super) struct ArgsOf<'a> {
     pub(super) pod: &'a RawValue,
-    pub(super) names: Vec<String>,
+    pub(super) names: Vec<Cow<'a, str>>,
     /// The nodes of these names, if they were sent as objects.
     pub(super) nodes: Option<Vec<&'a RawValue>>,
 }
@@ -275,28 +478,54 @@ impl<'a> ArgsOf<'a> {
     pub(super) fn read(text: &'a [u8]) -> Read<ArgsOf<'a>> {
         let fields = Fields::read(text)?;
         let pod = pod(&fields)?;
-        if let Some(names) = fields.names()? {
+        let mut left = Left(MAX_ITEMS);
+        if let Some(names) = fields.names(&mut left)? {
             return Ok(ArgsOf { pod, names, nodes: None });
         }
         let missing = || serde_json::Error::custom("NodeNames or Nodes is missing");
-        let (names, nodes) = fields.nodes()?.ok_or_else(missing)?.into_iter().unzip();
+        let (names, nodes) = fields.nodes(&mut left)?.ok_or_else(missing)?.into_iter().unzip();
         Ok(ArgsOf { pod, names, nodes: Some(nodes) })
     }
 }
 
 fn pod<'a>(fields: &Fields<'a>) -> Read<&'a RawValue> {
-    fields.raw("Pod").ok_or_else(|| serde_json::Error::custom("Pod is missing"))
+    let pod = fields.raw("Pod").ok_or_else(|| serde_json::Error::custom("Pod is missing"))?;
+    let excess = |most: usize, what: &str| {
+        serde_json::Error::custom(format_args!("Pod has more than {most} {what}"))
+    };
+    if pod.get().len() > MAX_POD {
+        return Err(excess(MAX_POD, "bytes"));
+    }
+    if values(pod.get()) > MAX_VALUES {
+        return Err(excess(MAX_VALUES, "values"));
+    }
+    Ok(pod)
+}
+
+/// Returns an upper bound of the number of values in valid JSON: one for each comma, list and object outside strings.
+fn values(json: &str) -> usize {
+    let (mut values, mut is_string, mut is_escaped) = (0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => is_string = !is_string,
+            b',' | b'[' | b'{' if !is_string => values += 1,
+            _ => {}
+        }
+    }
+    values
 }
 
 /// Reads `ExtenderPreemptionArgs`: the pod, and the victims on each node.
 pub(super) fn read_preemption(text: &[u8]) -> Read<(&RawValue, BTreeMap<String, MetaVictims>)> {
     let fields = Fields::read(text)?;
     let pod = pod(&fields)?;
-    let victims = match fields.victims("NodeNameToMetaVictims", |pod| pod.text("UID"))? {
+    let mut left = Left(MAX_ITEMS);
+    let victims = match fields.victims("NodeNameToMetaVictims", &mut left, |pod| pod.text("uid"))? {
         Some(victims) => Some(victims),
-        None => fields.victims("NodeNameToVictims", |pod| {
-            pod.get::<Fields<'_>>("metadata")?.unwrap_or_default().text("uid")
-        })?,
+        None => fields
+            .victims("NodeNameToVictims", &mut left, |pod| pod.object("metadata")?.text("uid"))?,
     };
     let missing = "NodeNameToMetaVictims or NodeNameToVictims is missing";
     Ok((pod, victims.ok_or_else(|| serde_json::Error::custom(missing))?))
@@ -306,10 +535,10 @@ impl BindingArgs {
     pub(super) fn read(text: &[u8]) -> Read<BindingArgs> {
         let fields = Fields::read(text)?;
         Ok(BindingArgs {
-            name: fields.text("PodName")?,
-            namespace: fields.text("PodNamespace")?,
-            uid: fields.text("PodUID")?,
-            node: fields.text("Node")?,
+            name: fields.text("PodName")?.into_owned(),
+            namespace: fields.text("PodNamespace")?.into_owned(),
+            uid: fields.text("PodUID")?.into_owned(),
+            node: fields.text("Node")?.into_owned(),
         })
     }
 }
@@ -317,17 +546,19 @@ impl BindingArgs {
 /// Returns the names of the resources that a pod's containers and init containers request or limit.
 pub(super) fn resources(pod: &RawValue) -> Vec<String> {
     fn names(pod: &RawValue) -> Read<Vec<String>> {
-        let spec = Fields::of(pod)?.get::<Fields<'_>>("spec")?.unwrap_or_default();
+        let spec = Fields::of(pod)?.object("spec")?;
         let mut names = Vec::new();
         for kind in ["containers", "initContainers"] {
-            for container in spec.list(kind)?.unwrap_or_default() {
-                let resources = Fields::of(container)?.get::<Fields<'_>>("resources")?;
-                let resources = resources.unwrap_or_default();
+            spec.each(kind, |container| {
+                let resources = Fields::of(container)?.object("resources")?;
                 for list in ["requests", "limits"] {
-                    let list = resources.get::<Fields<'_>>(list)?.unwrap_or_default();
-                    names.extend(list.0.into_iter().map(|(name, _)| name.into_owned()));
+                    resources.entries(list, '{', |name, _| {
+                        names.push(name.0.into_owned());
+                        Ok(())
+                    })?;
                 }
-            }
+                Ok(())
+            })?;
         }
         Ok(names)
     }
@@ -435,11 +666,14 @@ mod tests {
         let names = ArgsOf::read(br#"{"Pod":{},"NodeNames":["a"],"Nodes":null}"#).expect("read");
         assert_eq!(
             (names.pod.get(), &*names.names, names.nodes.is_none()),
-            ("{}", &["a".to_owned()][..], true)
+            ("{}", &[Cow::Borrowed("a")][..], true)
         );
         let text = br#"{"Pod":{},"Nodes":{"items":[{"metadata":{"name":"a"}}]}}"#;
         let nodes = ArgsOf::read(text).expect("read");
-        assert_eq!((&*nodes.names, nodes.nodes.expect("nodes").len()), (&["a".to_owned()][..], 1));
+        assert_eq!(
+            (&*nodes.names, nodes.nodes.expect("nodes").len()),
+            (&[Cow::Borrowed("a")][..], 1)
+        );
         for (text, why) in [
             (r#"{"NodeNames":[]}"#, "Pod is missing"),
             (r#"{"Pod":null,"NodeNames":[]}"#, "Pod is missing"),
@@ -448,6 +682,20 @@ mod tests {
             let error = ArgsOf::read(text.as_bytes()).err().expect("refused");
             assert_eq!(error.to_string(), why);
         }
+        let read =
+            |text: String| ArgsOf::read(text.as_bytes()).err().map(|error| error.to_string());
+        let names = |count: usize| {
+            let names = vec!["\"\""; count].join(",");
+            read(format!(r#"{{"Pod":{{}},"NodeNames":[{names}]}}"#))
+        };
+        assert_eq!(names(MAX_ITEMS), None);
+        assert!(names(MAX_ITEMS + 1).is_some_and(|why| why.contains("more than 200000 nodes")));
+        let pod = |pod: String| read(format!(r#"{{"Pod":{{"x":{pod}}},"NodeNames":[]}}"#));
+        assert_eq!(pod(format!("\"{}\\\"{}\"", ",".repeat(1 << 20), "{".repeat(1 << 20))), None);
+        let long = pod(format!("\"{}\"", "x".repeat(MAX_POD)));
+        assert!(long.is_some_and(|why| why.starts_with("Pod has more than 3145728 bytes")));
+        let many = pod(format!("[{}0]", "0,".repeat(MAX_VALUES)));
+        assert!(many.is_some_and(|why| why.starts_with("Pod has more than 100000 values")));
         let text = br#"{"Pod":{},"NodeNameToVictims":{"n":{"Pods":[{"metadata":{"uid":"u"}}],"NumPDBViolations":2}}}"#;
         let (_, victims) = read_preemption(text).expect("read");
         let pods = vec![MetaPod { uid: "u".to_owned() }];

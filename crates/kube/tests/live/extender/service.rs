@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::world::{answering, ask, portolan, post, runtime, stop, unready};
+use super::world::{answering, ask, node_of, portolan, post, post_with, runtime, stop, unready};
 use crate::support::{self, node, pod};
 
 #[test]
@@ -23,6 +23,40 @@ fn the_service_answers_nothing_before_the_first_lists_are_applied() {
     server.resume();
     runtime.block_on(own.live.mirror().synced()).expect("synced");
     assert_eq!(ask(at, "filter", &names)["NodeNames"], json!(["n1"]));
+    drop(served);
+    stop(runtime, own);
+}
+
+#[test]
+fn web_pages_cannot_bind_pods() {
+    let (runtime, server) = (runtime(), support::server());
+    server.create(&node("n1", 1_000)).expect("created");
+    let uid = server.create(&pod("web", 100)).expect("created")["metadata"]["uid"].clone();
+    let (own, served) = portolan(&runtime, &server, true);
+    let at = served.address();
+    let binding = json!({"PodName": "web", "PodNamespace": "default", "PodUID": uid, "Node": "n1"});
+    let (host, json) = ("Host: localhost\r\n", "Content-Type: application/json\r\n");
+    for (headers, code) in [
+        (format!("{host}Content-Type: text/plain\r\nOrigin: https://evil.example\r\n"), 403),
+        (format!("{host}{json}Origin: https://evil.example\r\n"), 403),
+        (format!("{host}{json}Origin: null\r\n"), 403),
+        (format!("Host: evil.example\r\n{json}"), 403),
+        (json.to_owned(), 403),
+        (format!("{host}Content-Type: text/plain\r\n"), 415),
+        (host.to_owned(), 415),
+    ] {
+        for verb in ["filter", "prioritize", "preempt", "bind"] {
+            let answer = post_with(at, verb, &headers, &binding.to_string());
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {code} ")),
+                "{verb}, {headers}: {answer}"
+            );
+        }
+    }
+    assert_eq!(node_of(&server, "web"), None);
+    let bound = post_with(at, "bind", &format!("{host}{json}"), &binding.to_string());
+    assert!(bound.ends_with(r#"{"Error":""}"#), "{bound}");
+    assert_eq!(node_of(&server, "web").as_deref(), Some("n1"));
     drop(served);
     stop(runtime, own);
 }

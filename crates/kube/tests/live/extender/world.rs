@@ -110,12 +110,18 @@ pub(crate) fn answering(
     runtime.block_on(Served::start_with(any, &process.live, routes)).expect("served")
 }
 
-/// Posts to a service, and returns the whole answer.
+/// Posts to a service as kube-scheduler does, and returns the whole answer.
 pub(crate) fn post(address: SocketAddr, verb: &str, body: &str) -> String {
+    let json = "Content-Type: application/json\r\n";
+    post_with(address, verb, &format!("Host: {address}\r\n{json}"), body)
+}
+
+/// Posts to a service with these headers, and returns the whole answer.
+pub(crate) fn post_with(address: SocketAddr, verb: &str, headers: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     let length = body.len();
     let head = format!(
-        "POST /v/{verb} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        "POST /v/{verb} HTTP/1.1\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).expect("sent");
     // The server may answer before it has read everything.
