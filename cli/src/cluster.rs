@@ -11,10 +11,10 @@ use portolan::model::{
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, Writer};
 use portolan_k8s::{
-    BudgetLimit, ControllerKind, Objects, PodController, PodCounts, PodFacts, Scales,
+    BudgetLimit, ControllerKind, Objects, PodController, PodCounts, PodFacts, Scales, TooManyPods,
 };
 
-use crate::error::Failure;
+use crate::error::{Failure, Quotes};
 use crate::input;
 use crate::intake::Intake;
 use crate::live::fetch::{self, Fetched, Server};
@@ -159,12 +159,51 @@ pub(crate) struct From {
     server: Server,
     #[command(flatten)]
     pub(crate) strict: Strict,
+    #[command(flatten)]
+    limit: PodLimit,
 }
 
 impl From {
     /// Whether the objects come from a running cluster.
     pub(crate) fn is_live(&self) -> bool {
         self.server.is_given()
+    }
+}
+
+/// The option that limits the pods of controllers.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct PodLimit {
+    /// Largest number of pods that the controllers of the input may create, and of their claims.
+    #[arg(long, value_name = "COUNT", default_value_t = PodLimit::default().max_pods)]
+    max_pods: usize,
+}
+
+impl Default for PodLimit {
+    fn default() -> PodLimit {
+        PodLimit { max_pods: 1_000_000 }
+    }
+}
+
+impl PodLimit {
+    /// Creates the pods that the controllers lack in a cluster, of which others have created pods already. Returns the
+    /// number of all of them.
+    pub(crate) fn expand(
+        self,
+        created: usize,
+        objects: &mut Objects,
+        cluster: &Objects,
+    ) -> Result<usize, Failure> {
+        let left = self.max_pods.saturating_sub(created);
+        let expanded = objects.expand_up_to(left, cluster).map_err(|error| {
+            let TooManyPods { controller, pods, objects, .. } = error;
+            Failure::Usage(format!(
+                "{} has {}: controllers would create more than {} {objects}: correct the number, or raise --max-pods",
+                shortened(&controller, 120),
+                count(pods, "pod"),
+                self.max_pods
+            ))
+        })?;
+        Ok(created + expanded)
     }
 }
 
@@ -187,15 +226,17 @@ impl Strict {
         self,
         file: &Path,
         bytes: &[u8],
+        quotes: Quotes,
         intake: &mut Intake,
     ) -> Result<(), Failure> {
         if self.strict || bytes.len() <= CHECKED {
             for problem in portolan_k8s::check(bytes) {
                 if problem.is_wrong_type {
-                    return Err(wrong_type(file, &problem));
+                    return Err(wrong_type(file, &problem).quoting(quotes));
                 }
                 let file = shortened(&file.display().to_string(), 80);
-                intake.warn(&format!("{file}:{}: {}", problem.line, text_of(&problem)));
+                let text = quotes.of(text_of(&problem));
+                intake.warn(&format!("{file}:{}: {text}", problem.line));
             }
         }
         Ok(())
@@ -280,6 +321,7 @@ pub(crate) struct Contents {
     objects: Objects,
     /// The files of the cluster and those that are added to it.
     files: Vec<PathBuf>,
+    limit: PodLimit,
     /// Notes for the reader about the input.
     pub(crate) notes: Vec<String>,
     /// The objects that were read and ignored.
@@ -328,11 +370,14 @@ pub(crate) fn contents_with(
     let cron_jobs = objects.controllers.extract_if(.., |it| is_cron_job(it)).count();
     intake.unread("CronJob", cron_jobs, "no job is due");
     // The controllers of a live cluster create their pods themselves.
-    let created = if from.is_live() { 0 } else { objects.expand() };
+    let created = match from.is_live() {
+        true => 0,
+        false => from.limit.expand(0, &mut objects, &Objects::default())?,
+    };
     if created > 0 {
         notes.push(format!("created {} that controllers lack", count(created, "pod")));
     }
-    added.expand_in(&objects);
+    from.limit.expand(created, &mut added, &objects)?;
     objects.admission.extend(&added.admission);
     notes.extend(smaller(&added.controllers, &objects.controllers));
     objects.controllers.extend_from_slice(&added.controllers);
@@ -340,7 +385,7 @@ pub(crate) fn contents_with(
     let Objects { pods, objects: others, controllers, facts, .. } = added;
     let added = Added { pods, objects: others, controllers, facts };
     let files = [&from.cluster, more].concat();
-    Ok((Contents { objects, files, notes, intake }, added))
+    Ok((Contents { objects, files, limit: from.limit, notes, intake }, added))
 }
 
 /// Reads a cluster as it is, without the pods that its controllers lack.
@@ -352,7 +397,7 @@ pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, Failure> 
     from.strict.check(&intake)?;
     notes.extend(godel.note(&objects));
     check_nodes(&objects, from, &intake)?;
-    Ok(Contents { objects, files: from.cluster.clone(), notes, intake })
+    Ok(Contents { objects, files: from.cluster.clone(), limit: from.limit, notes, intake })
 }
 
 /// Reads the objects of a cluster, and returns notes about kinds that are not read.
@@ -414,7 +459,8 @@ fn named(controller: &PodController) -> String {
 impl Contents {
     #[cfg(test)]
     pub(crate) fn of(objects: Objects) -> Contents {
-        Contents { objects, files: Vec::new(), notes: Vec::new(), intake: Intake::default() }
+        let (files, notes) = Default::default();
+        Contents { objects, files, limit: PodLimit::default(), notes, intake: Intake::default() }
     }
 
     /// The files of the cluster and those that are added to it.
@@ -526,7 +572,7 @@ impl Contents {
         objects.missing.clear();
         intake.count(&objects);
         strict.check(intake)?;
-        objects.expand();
+        self.limit.expand(0, &mut objects, &Objects::default())?;
         Ok(objects.pods)
     }
 

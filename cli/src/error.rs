@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::files::Wrong;
-use crate::text::shortened;
+use crate::text::{shortened, without_long_values};
 
 /// An error that ends the program with exit status 2.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +46,25 @@ pub(crate) enum Failure {
     Panicked(&'static str),
 }
 
+/// How much of a file messages may quote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quotes {
+    /// Any value.
+    All,
+    /// Values of at most 32 characters: the person who passed a directory may not know what a link in it refers to.
+    Short,
+}
+
+impl Quotes {
+    /// The message as it may be printed.
+    pub(crate) fn of(self, message: String) -> String {
+        match self {
+            Quotes::All => message,
+            Quotes::Short => without_long_values(&message),
+        }
+    }
+}
+
 /// The largest number of characters of an error.
 const MOST: usize = 280;
 
@@ -61,6 +80,14 @@ impl Failure {
     /// The error as it is printed, which quotes long input in part.
     pub(crate) fn text(&self) -> String {
         shortened(&self.to_string(), MOST)
+    }
+
+    /// The error of an invalid file with the quotes that are allowed.
+    pub(crate) fn quoting(mut self, quotes: Quotes) -> Failure {
+        if let Failure::Line { what, .. } | Failure::File { what, .. } = &mut self {
+            *what = quotes.of(std::mem::take(what));
+        }
+        self
     }
 
     /// Adds the file name to invalid content.

@@ -68,6 +68,61 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     format!("{start}…{end}")
 }
 
+/// The largest number of characters of a value that [`without_long_values`] keeps.
+const KEPT: usize = 32;
+
+/// A message without the values of more than 32 characters that it quotes: texts in quotation marks, words, and repeated
+/// keys of YAML, which have no marks.
+pub(crate) fn without_long_values(text: &str) -> String {
+    const KEY: &str = "duplicate mapping key: ";
+    if let Some((before, key)) = text.split_once(KEY) {
+        let (key, after) = key.rsplit_once(": ").unwrap_or((key, ""));
+        let is_long = key.chars().count() > KEPT;
+        let key = if is_long { "…".into() } else { without_long_values(key) };
+        return format!("{}{KEY}{key}: {after}", without_long_values(before));
+    }
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let end = match first {
+            '"' | '`' => {
+                let mut is_escaped = false;
+                let closing = rest[1..].find(|c| {
+                    let closes = c == first && !is_escaped;
+                    is_escaped = c == '\\' && !is_escaped;
+                    closes
+                });
+                let end = closing.map_or(rest.len(), |at| at + 2);
+                let marks = if closing.is_some() { 2 } else { 1 };
+                if rest[..end].chars().count() > KEPT + marks {
+                    kept.extend([first, '…', first]);
+                } else {
+                    kept.push_str(&rest[..end]);
+                }
+                end
+            }
+            c if is_between(c) => {
+                kept.push(c);
+                c.len_utf8()
+            }
+            _ => {
+                let is_end = |c: char| is_between(c) || matches!(c, '"' | '`');
+                let end = rest.find(is_end).unwrap_or(rest.len());
+                let word = &rest[..end];
+                kept.push_str(if word.chars().count() > KEPT { "…" } else { word });
+                end
+            }
+        };
+        rest = &rest[end..];
+    }
+    kept
+}
+
+/// Whether the character is between words, or between the parts of the path of a field.
+fn is_between(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '.' | '[' | ']')
+}
+
 /// A count with its noun, whose plural ends in s: `1 pod`, `2 pods`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     match number {
@@ -178,6 +233,20 @@ fn shortest(number: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_values_are_left_out_of_messages() {
+        let (long, short) = ("x".repeat(33), "x".repeat(32));
+        let of = |message: &str| without_long_values(&message.replace("LONG", &long));
+        assert_eq!(of("spec.a[0]: \"a LONG\" is not `b`"), "spec.a[0]: \"…\" is not `b`");
+        assert_eq!(of(r#""a \" LONG" and `LONG` and "#), "\"…\" and `…` and ");
+        assert_eq!(of("data.LONG: LONG, \"LONG"), "data.… … \"…\"");
+        assert_eq!(
+            of("duplicate mapping key: a b LONG: remove"),
+            "duplicate mapping key: …: remove"
+        );
+        assert_eq!(of(&short), short);
+    }
 
     #[test]
     fn plural_follows_the_count() {

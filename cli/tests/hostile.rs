@@ -115,6 +115,18 @@ fn a_gzip_stream_of_blanks_is_refused() {
         encoder.write_all(&[b' '; 1 << 20]).expect("writing to memory succeeds");
     }
     let bytes = encoder.finish().expect("writing to memory succeeds");
-    let read = bounded("blanks", bytes.len(), || files::content(bytes.clone()));
+    let read =
+        bounded("blanks", bytes.len(), || files::content(&mut { files::MOST }, bytes.clone()));
     assert!(read.is_err_and(|wrong| wrong.line.is_none() && wrong.what.contains("empty")));
+}
+
+#[test]
+fn a_gzip_stream_that_expands_a_thousand_times_is_refused_before_it_exhausts_memory() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..90 {
+        encoder.write_all(&[b' '; 1 << 20]).expect("writing to memory succeeds");
+    }
+    let bytes = encoder.finish().expect("writing to memory succeeds");
+    let read = bounded("bomb", bytes.len(), || files::content(&mut { files::MOST }, bytes.clone()));
+    assert!(read.is_err_and(|wrong| wrong.what.contains("200 times its size")));
 }

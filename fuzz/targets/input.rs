@@ -183,7 +183,7 @@ fn wrong(wrong: &Wrong, bytes: &[u8], may_lack_line: bool) {
 }
 
 fn vectors(bytes: &[u8], checks: Checks) {
-    let bytes = match files::content(bytes.to_vec()) {
+    let bytes = match files::content(&mut { files::MOST }, bytes.to_vec()) {
         Ok(content) => content,
         Err(error) => return wrong(&error, bytes, true),
     };

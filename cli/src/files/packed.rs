@@ -1,15 +1,15 @@
 //! Decompresses gzip and zstd, recognized by their magic bytes, and names the containers that are not read.
 
-use std::io::Read;
-
 use ruzstd::decoding::StreamingDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 
-use super::Wrong;
+use super::{MOST, Wrong, read_up_to};
 
-/// Largest decompressed size, above any cluster's dump: a compressed stream can expand to a
-/// thousand times its length.
-pub(super) const MOST: u64 = 4 << 30;
+/// How many times its size compressed data may expand to, if that is more than [`FREE`]. Dumps of clusters with many
+/// equal pods expand about a hundred times, data that is meant to exhaust memory ten thousand times.
+const RATIO: u64 = 200;
+/// The size up to which data may expand by any factor.
+const FREE: u64 = 64 << 20;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
@@ -24,12 +24,14 @@ const OTHERS: [(usize, &[u8], &str); 6] = [
     (257, b"ustar", "the file is a tar archive: extract it and pass the directory"),
 ];
 
-/// The decompressed content, at most `most` bytes.
-pub(super) fn unpack(bytes: Vec<u8>, most: u64) -> Result<Vec<u8>, Wrong> {
-    let bytes = if bytes.starts_with(GZIP) {
-        gzip(&bytes, most)?
-    } else if bytes.starts_with(ZSTD) || is_skippable(&bytes) {
-        zstd(&bytes, most)?
+/// The decompressed content, at most `left` bytes, which it reduces by them.
+pub(super) fn unpack(bytes: Vec<u8>, left: &mut u64) -> Result<Vec<u8>, Wrong> {
+    let limit = Limit { size: bytes.len() as u64, left: *left };
+    let is_gzip = bytes.starts_with(GZIP);
+    let bytes = if is_gzip || bytes.starts_with(ZSTD) || is_skippable(&bytes) {
+        let text = if is_gzip { gzip(&bytes, limit)? } else { zstd(&bytes, limit)? };
+        *left = left.saturating_sub(text.len() as u64);
+        text
     } else {
         bytes
     };
@@ -42,15 +44,59 @@ pub(super) fn unpack(bytes: Vec<u8>, most: u64) -> Result<Vec<u8>, Wrong> {
     }
 }
 
-fn gzip(bytes: &[u8], most: u64) -> Result<Vec<u8>, Wrong> {
+/// The limits of the data of one file.
+#[derive(Clone, Copy)]
+struct Limit {
+    /// The compressed size.
+    size: u64,
+    /// The size that the compressed files of the input may still expand to.
+    left: u64,
+}
+
+impl Limit {
+    /// The limit by the ratio.
+    fn expanded(self) -> u64 {
+        self.size.saturating_mul(RATIO).max(FREE)
+    }
+
+    /// Appends the data of a stream.
+    fn read(
+        self,
+        format: &str,
+        stream: impl std::io::Read,
+        text: &mut Vec<u8>,
+    ) -> Result<(), Wrong> {
+        let most = self.left.min(self.expanded());
+        read_up_to(most, stream, text).map_err(|error| match error.kind() {
+            std::io::ErrorKind::OutOfMemory => {
+                Wrong::whole(format!("not enough memory for the {format} data: split the file"))
+            }
+            _ => broken(format, &error.to_string()),
+        })?;
+        if text.len() as u64 <= most {
+            return Ok(());
+        }
+        Err(Wrong::whole(match most == self.left {
+            true => format!(
+                "the compressed input expands to more than {} GiB: decompress the file first",
+                MOST >> 30
+            ),
+            false => format!(
+                "the {format} data expands to more than {RATIO} times its size: decompress the file first if you \
+                 trust it"
+            ),
+        }))
+    }
+}
+
+fn gzip(bytes: &[u8], limit: Limit) -> Result<Vec<u8>, Wrong> {
     let mut text = Vec::new();
-    let mut stream = flate2::read::MultiGzDecoder::new(bytes).take(most + 1);
-    stream.read_to_end(&mut text).map_err(|error| broken("gzip", &error.to_string()))?;
-    limited("gzip", text, most)
+    limit.read("gzip", flate2::read::MultiGzDecoder::new(bytes), &mut text)?;
+    Ok(text)
 }
 
 /// Decompresses all frames, as `zstd -d` does.
-fn zstd(mut bytes: &[u8], most: u64) -> Result<Vec<u8>, Wrong> {
+fn zstd(mut bytes: &[u8], limit: Limit) -> Result<Vec<u8>, Wrong> {
     let mut text = Vec::new();
     while !bytes.is_empty() {
         let mut frame = match StreamingDecoder::new(&mut bytes) {
@@ -65,10 +111,7 @@ fn zstd(mut bytes: &[u8], most: u64) -> Result<Vec<u8>, Wrong> {
             }
             Err(error) => return Err(broken("zstd", &error.to_string())),
         };
-        let left = (most + 1).saturating_sub(text.len() as u64);
-        let read = frame.by_ref().take(left).read_to_end(&mut text);
-        read.map_err(|error| broken("zstd", &error.to_string()))?;
-        text = limited("zstd", text, most)?;
+        limit.read("zstd", &mut frame, &mut text)?;
         let stored = frame.decoder.get_checksum_from_data();
         if stored.is_some() && stored != frame.decoder.get_calculated_checksum() {
             return Err(broken("zstd", "the checksum differs"));
@@ -80,16 +123,6 @@ fn zstd(mut bytes: &[u8], most: u64) -> Result<Vec<u8>, Wrong> {
 /// Whether the bytes start with a frame without data, as those of parallel compressors do.
 fn is_skippable(bytes: &[u8]) -> bool {
     matches!(bytes, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
-}
-
-fn limited(format: &str, text: Vec<u8>, most: u64) -> Result<Vec<u8>, Wrong> {
-    if text.len() as u64 > most {
-        return Err(Wrong::whole(format!(
-            "the {format} data expands to more than {} GiB: decompress the file first",
-            most >> 30
-        )));
-    }
-    Ok(text)
 }
 
 fn broken(format: &str, what: &str) -> Wrong {
@@ -105,6 +138,11 @@ mod tests {
         ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
     }
 
+    /// The content of bytes that may expand to `most` bytes.
+    fn unpack(bytes: Vec<u8>, mut most: u64) -> Result<Vec<u8>, Wrong> {
+        super::unpack(bytes, &mut most)
+    }
+
     #[test]
     fn all_frames_of_zstd_are_read_and_skippable_ones_skipped() {
         let skipped = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
@@ -117,6 +155,29 @@ mod tests {
         let bytes = [compressed(b"12345"), compressed(b"12345")].concat();
         assert!(unpack(bytes.clone(), 10).is_ok());
         assert!(unpack(bytes, 9).is_err_and(|wrong| wrong.what.contains("more than")));
+    }
+
+    #[test]
+    fn expansion_is_limited_over_all_files() {
+        let mut left = 9;
+        assert!(super::unpack(compressed(b"12345"), &mut left).is_ok());
+        assert_eq!(left, 4);
+        assert!(super::unpack(b"plain text".to_vec(), &mut left).is_ok());
+        assert!(super::unpack(compressed(b"12345"), &mut left).is_err());
+    }
+
+    #[test]
+    fn data_may_expand_by_any_factor_up_to_a_size_only() {
+        let text = vec![b' '; (FREE + 1) as usize];
+        let fits = compressed(&text[1..]);
+        assert!((fits.len() as u64) < FREE / RATIO, "{}", fits.len());
+        assert!(unpack(fits, MOST).is_ok());
+        // The same data with enough bytes that expand to none.
+        let size = u32::try_from(FREE / RATIO).expect("a small number");
+        let skipped = [&[0x50, 0x2a, 0x4d, 0x18], &size.to_le_bytes()[..], &vec![0; size as usize]];
+        assert!(unpack([&skipped.concat()[..], &compressed(&text)].concat(), MOST).is_ok());
+        let error = unpack(compressed(&text), MOST).expect_err("too much");
+        assert!(error.what.contains("200 times its size"), "{}", error.what);
     }
 
     #[test]

@@ -13,11 +13,11 @@ use indicatif::ProgressBar;
 use portolan_k8s::Reader;
 
 use crate::cluster::{Strict, not_read_at};
-use crate::error::Failure;
+use crate::error::{Failure, Quotes};
 use crate::files;
 use crate::intake::Intake;
 use crate::terminal::{self, Of};
-use crate::text::count;
+use crate::text::{count, first_of};
 
 /// The argument for standard input.
 const STANDARD_INPUT: &str = "-";
@@ -36,11 +36,12 @@ pub(crate) fn is_csv(file: &Path) -> bool {
 
 /// The content of a file or of standard input (`-`); gzip and zstd are detected by their magic bytes.
 pub(crate) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
-    content(file, &progress(file))
+    content(file, &progress(file), &mut { files::MOST })
 }
 
-fn content(file: &Path, bar: &ProgressBar) -> Result<Vec<u8>, Failure> {
-    files::content(bytes(file, bar)?).map_err(|wrong| Failure::wrong(file, wrong))
+fn content(file: &Path, bar: &ProgressBar, left: &mut u64) -> Result<Vec<u8>, Failure> {
+    let stored = bytes(file, bar)?;
+    files::content(left, stored).map_err(|wrong| Failure::wrong(file, wrong))
 }
 
 /// The progress of reading a file, or the files of a directory.
@@ -61,7 +62,7 @@ fn bytes(file: &Path, bar: &ProgressBar) -> Result<Vec<u8>, Failure> {
                     .to_owned(),
             ));
         }
-        return all(std::io::stdin().lock()).map_err(open);
+        return all(file, std::io::stdin().lock(), 0);
     }
     if ["http://", "https://"].iter().any(|scheme| file.to_string_lossy().starts_with(scheme)) {
         let what =
@@ -69,12 +70,31 @@ fn bytes(file: &Path, bar: &ProgressBar) -> Result<Vec<u8>, Failure> {
         return Err(Failure::File { file: file.to_owned(), what: what.to_owned() });
     }
     let opened = std::fs::File::open(file).map_err(open)?;
-    all(bar.wrap_read(opened)).map_err(open)
+    let length = opened.metadata().ok().filter(std::fs::Metadata::is_file);
+    all(file, bar.wrap_read(opened), length.map_or(0, |file| file.len()))
 }
 
-fn all(mut from: impl Read) -> std::io::Result<Vec<u8>> {
+/// Reads to the end of a file of this length, which is 0 if it is not known. The file may be endless, as a device is.
+fn all(file: &Path, from: impl Read, length: u64) -> Result<Vec<u8>, Failure> {
+    let most = files::MOST;
+    let refuse = |what| Failure::File { file: file.to_owned(), what };
+    let too_large =
+        || refuse(format!("larger than {} GiB: split it by kind or namespace", most >> 30));
+    if length > most {
+        return Err(too_large());
+    }
     let mut bytes = Vec::new();
-    from.read_to_end(&mut bytes).map(|_| bytes)
+    // One more byte, so that the end is found without more memory.
+    let reserved = bytes.try_reserve_exact(usize::try_from(length + 1).unwrap_or(usize::MAX));
+    let read = reserved.map_err(std::io::Error::from);
+    match read.and_then(|()| files::read_up_to(most, from, &mut bytes)) {
+        Ok(()) if bytes.len() as u64 > most => Err(too_large()),
+        Ok(()) => Ok(bytes),
+        Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => {
+            Err(refuse("not enough memory: split it by kind or namespace".to_owned()))
+        }
+        Err(error) => Err(Failure::Open { file: file.to_owned(), error }),
+    }
 }
 
 /// Reads objects from files, directories and standard input. Directories get a note about the files that are ignored.
@@ -84,20 +104,21 @@ pub(crate) fn objects(
     reader: &mut Reader,
     intake: &mut Intake,
 ) -> Result<(), Failure> {
+    let mut left = files::MOST;
     for path in paths {
         if path.is_dir() {
-            directory(path, strict, reader, intake)?;
+            directory(path, &mut left, strict, reader, intake)?;
         } else {
             // Parsing counts as reading.
             let bar = progress(path);
-            let bytes = content(path, &bar)?;
+            let bytes = content(path, &bar, &mut left)?;
             let refuses = |what: &str| Failure::File { file: path.clone(), what: what.to_owned() };
             reader.read(&bytes).map_err(|error| match error.is_foreign() {
                 _ if is_csv(path) => refuses(CSV),
                 true if is_kustomization(path) => refuses(UNRENDERED),
                 _ => not_read_at(path, &bytes, &error),
             })?;
-            strict.examine(path, &bytes, intake)?;
+            strict.examine(path, &bytes, Quotes::All, intake)?;
         }
     }
     Ok(())
@@ -114,7 +135,7 @@ pub(crate) fn places(
     let mut places = Vec::new();
     for path in paths {
         let files = match path.is_dir() {
-            true => directory::list(path).map(|listing| listing.files).unwrap_or_default(),
+            true => directory::list(path).map(paths_of).unwrap_or_default(),
             false if path.is_file() && !is_standard_input(path) => vec![path.to_path_buf()],
             false => continue,
         };
@@ -125,6 +146,10 @@ pub(crate) fn places(
         }
     }
     places
+}
+
+fn paths_of(listing: directory::Listing) -> Vec<PathBuf> {
+    listing.files.into_iter().map(|file| file.path).collect()
 }
 
 /// The error for openb CSV where Kubernetes objects are expected.
@@ -142,6 +167,7 @@ fn is_kustomization(file: &Path) -> bool {
 /// Reads the files of a directory.
 fn directory(
     path: &Path,
+    left: &mut u64,
     strict: Strict,
     reader: &mut Reader,
     intake: &mut Intake,
@@ -150,23 +176,29 @@ fn directory(
     let before = reader.mark();
     let (mut used, mut foreign) = (0, Vec::new());
     let bar = progress(path);
-    for file in &listing.files {
+    for directory::Found { path: file, quotes } in &listing.files {
         let stored = bytes(file, &bar)?;
         if stored.iter().all(u8::is_ascii_whitespace) {
             foreign.push(file);
             continue;
         }
-        let bytes = files::content(stored).map_err(|wrong| Failure::wrong(file, wrong))?;
+        let bytes = files::content(left, stored);
+        let bytes = bytes.map_err(|wrong| Failure::wrong(file, wrong).quoting(*quotes))?;
         match reader.read(&bytes) {
             Ok(()) => {
                 used += 1;
-                strict.examine(file, &bytes, intake)?;
+                strict.examine(file, &bytes, *quotes, intake)?;
             }
             Err(error) if error.is_foreign() => foreign.push(file),
-            Err(error) => return Err(not_read_at(file, &bytes, &error)),
+            Err(error) => return Err(not_read_at(file, &bytes, &error).quoting(*quotes)),
         }
     }
     if used == 0 {
+        if let Some(note) =
+            note(path, used, 0, &listing, &foreign).filter(|_| listing.has_skipped())
+        {
+            terminal::note(&note);
+        }
         let what = "no Kubernetes objects in the .json, .yaml and .yml files (.gz, .zst) of this directory: pass the \
                     directory of a dump";
         return Err(Failure::File { file: path.to_owned(), what: what.to_owned() });
@@ -211,8 +243,16 @@ fn note(
     if listing.hidden > 0 {
         ignored.push(count(listing.hidden, "hidden name"));
     }
-    if listing.links > 0 {
-        ignored.push(count(listing.links, "directory link"));
+    let named = [
+        (&listing.links, "directory link", "not followed"),
+        (&listing.outside, "link", "out of the directory"),
+        (&listing.dangling, "link", "without a target"),
+        (&listing.special, "file", "not regular"),
+    ];
+    for (paths, noun, why) in named.into_iter().filter(|(paths, ..)| !paths.is_empty()) {
+        let inner = |file: &PathBuf| file.strip_prefix(path).unwrap_or(file).display().to_string();
+        let names = first_of(10, paths.iter().map(inner));
+        ignored.push(format!("{} ({why}: {names})", count(paths.len(), noun)));
     }
     (!ignored.is_empty()).then(|| {
         format!("{}: read {}, ignored {}", path.display(), count(used, "file"), ignored.join(", "))

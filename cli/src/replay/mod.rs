@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use crate::cluster::{Godel, Strict};
+use crate::cluster::{Godel, PodLimit, Strict};
 use crate::error::Failure;
 use crate::files::openb::Priorities;
 use crate::metrics::{self, MetricsFile};
@@ -108,6 +108,8 @@ pub(crate) struct Source {
     pub(crate) output: Output,
     #[command(flatten)]
     strict: Strict,
+    #[command(flatten)]
+    limit: PodLimit,
     #[command(flatten)]
     godel: Godel,
 }

@@ -236,7 +236,7 @@ impl Kubernetes<'_> {
             // The nodes are CSV, for which daemon sets create pods, too.
             None => cluster.nodes.clone_from(&workload.nodes),
         }
-        let expanded = added.expand_in(&cluster);
+        let expanded = source.limit.expand(0, &mut added, &cluster)?;
         cluster.admission.extend(&added.admission);
         let admission = std::mem::take(&mut cluster.admission);
         let created = std::mem::take(&mut added.created);

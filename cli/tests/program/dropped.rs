@@ -662,6 +662,37 @@ fn replay(test: &str, nodes: &str, pods: &str, options: &[&str]) -> Run {
 }
 
 #[test]
+fn the_pods_of_all_controllers_are_limited() {
+    let huge = controller("Deployment", "web", "  replicas: 10000000\n");
+    let refused = |run: &Run, parts: &[&str]| {
+        assert!(run.code == 2 && run.out.is_empty() && run.err.lines().count() == 1, "{}", run.err);
+        assert!(parts.iter().all(|part| run.err.contains(part)), "{parts:?}: {}", run.err);
+    };
+    let parts = [
+        "Deployment default/web has 10000000 pods: controllers would create more than 1000000 pods: ",
+        "raise --max-pods",
+    ];
+    refused(&what_if("huge-pods", "", &huge, &[]), &parts);
+    refused(&what_if("huge-cluster", &huge, &pod("b", ""), &[]), &parts);
+    refused(&replay("huge-replay", NODES, &huge, &[]), &parts);
+    refused(&portolan(&["dump", "--cluster", &cluster("huge-dump", &huge)]), &parts);
+    // The pods of the cluster and those that are added count together; pods that exist do not.
+    let web = [controller("Deployment", "web", "  replicas: 2\n"), pod("a", "")].join("---\n");
+    let agents = controller("DaemonSet", "agent", "");
+    let run = what_if("sum", &web, &agents, &["--max-pods", "3"]);
+    refused(&run, &["DaemonSet default/agent has 2 pods: ", "more than 3 pods"]);
+    let run = what_if("sum-raised", &web, &agents, &["--max-pods", "4"]);
+    assert!(run.code < 2, "{}", run.err);
+    let claims = "  replicas: 2
+  volumeClaimTemplates:
+  - {metadata: {name: a}, spec: {resources: {requests: {storage: 1Gi}}}}
+  - {metadata: {name: b}, spec: {resources: {requests: {storage: 1Gi}}}}
+";
+    let run = what_if("claims", "", &controller("StatefulSet", "db", claims), &["--max-pods", "3"]);
+    refused(&run, &["StatefulSet default/db has 2 pods: ", "more than 3 claims"]);
+}
+
+#[test]
 fn bound_pods_beside_the_nodes_of_a_replay_take_their_place() {
     let full = ["n1", "n2"].map(|node| big(&format!("p-{node}"), &format!("  nodeName: {node}")));
     let nodes = [NODES, &full[0], &full[1], &pod("waits", "")].join("---\n");

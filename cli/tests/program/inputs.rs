@@ -383,15 +383,114 @@ fn directories_are_read_in_depth() {
 #[test]
 fn links_in_directories_do_not_form_cycles() {
     let folder = folder("links");
-    put(&folder, "data/all.json", pretty(&list(objects())));
     let inner = folder.join("mounted");
-    std::fs::create_dir_all(&inner).expect("a directory");
     // A volume of a config map: the visible file is a link into a hidden directory.
-    std::os::unix::fs::symlink(folder.join("data/all.json"), inner.join("all.yaml"))
-        .expect("a link");
-    std::os::unix::fs::symlink(&folder, inner.join("up")).expect("a link");
+    put(&inner, "..data/all.json", pretty(&list(objects())));
+    link("..data/all.json", &inner.join("all.yaml"));
+    link(&folder, &inner.join("up"));
     let notes = read(&[path(&inner)])["directories"].clone();
-    assert!(notes[0].as_str().expect("a note").contains("1 directory link"), "{notes}");
+    let note = notes[0].as_str().expect("a note");
+    assert!(note.contains("1 directory link (not followed: up)"), "{notes}");
+}
+
+#[cfg(unix)]
+fn link(to: impl AsRef<Path>, from: &Path) {
+    std::os::unix::fs::symlink(to, from).expect("a link");
+}
+
+/// A value of 40 characters.
+#[cfg(unix)]
+const TOKEN: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+
+#[cfg(unix)]
+#[test]
+fn links_out_of_a_directory_and_odd_files_are_skipped_with_a_note() {
+    let folder = folder("odd");
+    let root = folder.join("dump");
+    put(&root, "all.json", pretty(&list(objects())));
+    put(&folder, "secret.yaml", format!("apiVersion: v1\nkind: Pod\nmetadata: [{TOKEN}]\n"));
+    put(&folder, "dump-2/pods.yaml", TOKEN);
+    link("../secret.yaml", &root.join("leak.yaml"));
+    link("../dump-2/pods.yaml", &root.join("sibling.yaml"));
+    link("/dev/zero", &root.join("endless.json"));
+    link("missing", &root.join("gone.yaml"));
+    link("loop.yml", &root.join("loop.yml"));
+    let pipe = root.join("pipe.json");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo starts").success());
+    link("pipe.json", &root.join("to-pipe.json"));
+    let parts = [
+        "read 1 file, ",
+        "3 links (out of the directory: endless.json, leak.yaml, sibling.yaml)",
+        "2 links (without a target: gone.yaml, loop.yml)",
+        "2 files (not regular: pipe.json, to-pipe.json)",
+    ];
+    let run = portolan(&["audit", "--cluster", path(&root)]);
+    assert!(run.code < 2 && parts.iter().all(|part| run.err.contains(part)), "{}", run.err);
+    assert!(!run.out.contains(TOKEN) && !run.err.contains(TOKEN), "{}", run.err);
+    // The note explains why there are no objects.
+    std::fs::remove_file(root.join("all.json")).expect("the file exists");
+    let run = portolan(&["audit", "--cluster", path(&root)]);
+    assert!(run.code == 2 && run.err.contains(parts[1]), "{}", run.err);
+    assert!(run.err.contains("no Kubernetes objects") && !run.err.contains(TOKEN), "{}", run.err);
+}
+
+#[cfg(unix)]
+#[test]
+fn messages_quote_no_long_values_of_linked_files() {
+    let pod =
+        |fields: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\n{fields}\n");
+    let cpu = |value: &str| {
+        pod(&format!(
+            "spec:\n  containers: [{{name: c, resources: {{requests: {{cpu: {value}}}}}}}]"
+        ))
+    };
+    let errors = [
+        cpu(TOKEN),
+        pod(&format!("{TOKEN}: 1\n{TOKEN}: 1")),
+        pod(&format!("{TOKEN} and more words: 1\n{TOKEN} and more words: 1")),
+        pod(&format!("spec: {TOKEN}")),
+        pod(&format!("spec: {{tolerations: [{{operator: {TOKEN}}}]}}")),
+        format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {TOKEN}, labels: 1}}\n"),
+    ];
+    for (i, text) in errors.into_iter().enumerate() {
+        let folder = folder(&format!("quotes-{i}"));
+        put(&folder, ".hidden", &text);
+        link(".hidden", &folder.join("pod.yaml"));
+        let run = portolan(&["audit", "--cluster", path(&folder)]);
+        assert!(run.code == 2 && run.err.contains("pod.yaml:"), "{text}: {}", run.err);
+        assert!(!run.err.contains(&TOKEN[..16]), "{}", run.err);
+        let run = portolan(&["audit", "--cluster", path(&folder.join("pod.yaml"))]);
+        assert_eq!(run.code, 2, "{}", run.err);
+    }
+    let folder = folder("quotes-warned");
+    put(&folder, "nodes.json", pretty(&list(objects())));
+    put(
+        &folder,
+        ".hidden",
+        pod(&format!("spec: {{containers: [{{name: c, image: i}}], {TOKEN}: 1}}")),
+    );
+    link(".hidden", &folder.join("pod.yaml"));
+    let run = portolan(&["audit", "--cluster", path(&folder)]);
+    assert!(run.err.contains("unknown field") && !run.err.contains(&TOKEN[..16]), "{}", run.err);
+    // Short values are quoted.
+    put(&folder, ".hidden", cpu("many"));
+    let run = portolan(&["audit", "--cluster", path(&folder)]);
+    assert!(run.code == 2 && run.err.contains("\"many\""), "{}", run.err);
+}
+
+#[cfg(unix)]
+#[test]
+fn named_links_and_pipes_are_read() {
+    let folder = folder("named");
+    put(&folder, "data/all.json", pretty(&list(objects())));
+    link("data/all.json", &folder.join("linked"));
+    read(&[path(&folder.join("linked"))]);
+    let pipe = folder.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo starts").success());
+    let to = pipe.clone();
+    let writer = std::thread::spawn(move || std::fs::write(to, pretty(&list(objects()))));
+    assert_eq!(audit(&[path(&pipe)], b"")["pods"], 3);
+    writer.join().expect("no panic").expect("the pipe is read");
 }
 
 /// What `kubectl cluster-info dump` prints: lists, and the logs of each container.
@@ -637,6 +736,18 @@ fn invalid() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>)> {
         ("blank.yaml", one(" \n\r\n\t"), vec![": the file is empty"]),
         ("empty.json.gz", gzip(b""), vec![": the file is empty"]),
         ("empty.json.zst", zstd(b""), vec![": the file is empty"]),
+        (
+            "bomb.json.gz",
+            gzip(&vec![b' '; 65 << 20]),
+            vec![
+                ": the gzip data expands to more than 200 times its size: decompress the file first",
+            ],
+        ),
+        (
+            "bomb.json.zst",
+            zstd(&vec![b' '; 65 << 20]),
+            vec![": the zstd data expands to more than 200 times its size"],
+        ),
         ("comment.yaml", one("# nothing\n---\n# here\n"), vec!["no nodes found"]),
         ("null.json", one("[]"), vec!["no nodes found"]),
         ("number.yaml", one("42\n"), vec![":1: ", "expected"]),

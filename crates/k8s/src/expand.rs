@@ -9,6 +9,25 @@ use portolan::model::{Name, Node, Object, ObjectKind, PersistentVolumeClaim, Pod
 /// The kind, namespace and name of a controller.
 type Key = (String, Name, Name);
 
+/// The controllers of an input create more pods, or more claims of pods, than the caller allows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{controller} has {pods} pods: too many {objects}")]
+#[non_exhaustive]
+pub struct TooManyPods {
+    /// The kind, namespace and name of the controller that exceeds the limit.
+    pub controller: String,
+    /// The number of its pods: its replicas, or the nodes of a daemon set.
+    pub pods: usize,
+    /// The objects of which there are too many: `pods` or `claims`.
+    pub objects: &'static str,
+}
+
+/// The number of further pods and claims that controllers may create.
+struct Left {
+    pods: usize,
+    claims: usize,
+}
+
 /// The pods that exist, by their controllers.
 #[derive(Default)]
 struct Existing {
@@ -156,46 +175,67 @@ impl Existing {
         Some(hash.unwrap_or(known).to_owned())
     }
 
-    /// Creates the missing pods of a controller, and the claims of all of its pods.
-    fn missing(&mut self, controller: &PodController, nodes: &[Node]) -> (Vec<Pod>, Vec<Object>) {
+    /// Creates the missing pods of a controller, and the claims of all of its pods. The error is the kind of objects of
+    /// which more are missing than may be created; no more than these are held in memory.
+    fn missing(
+        &mut self,
+        controller: &PodController,
+        nodes: &[Node],
+        left: &mut Left,
+    ) -> Result<(Vec<Pod>, Vec<Object>), &'static str> {
         let PodController { kind, namespace, name, .. } = controller;
-        let mut claims = Vec::new();
+        let most = left.pods.saturating_add(1);
         let pods: Vec<Pod> = match kind {
             ControllerKind::DaemonSet => {
                 let own = key(kind.as_str(), namespace, name);
                 let has = |node: &&Node| !self.nodes.contains(&(own.clone(), node.name.clone()));
-                nodes.iter().filter(has).filter_map(|node| controller.daemon_on(node)).collect()
+                let pods = nodes.iter().filter(has).filter_map(|node| controller.daemon_on(node));
+                pods.take(most).collect()
             }
             ControllerKind::StatefulSet => {
-                for ordinal in controller.numbers() {
-                    claims.extend(self.new_claims(controller.claims_of_ordinal(ordinal)));
+                if controller.replicas.saturating_sub(self.names.len()) > left.pods {
+                    return Err("pods");
                 }
                 let is_new = |ordinal: &usize| {
                     let pod = Name::from(format!("{name}-{ordinal}"));
                     !self.names.contains(&(namespace.clone(), pod))
                 };
-                controller.numbered(controller.numbers().filter(is_new))
+                controller.numbered(controller.numbers().filter(is_new).take(most))
             }
             _ => {
                 let missing = controller.replicas.saturating_sub(self.owned(controller));
                 let known = self.indexes.get(&key(kind.as_str(), namespace, name));
                 let is_indexed = controller.job.as_ref().is_some_and(|job| job.is_indexed);
+                // An indexed job may have fewer indexes left.
+                if missing > left.pods && !is_indexed {
+                    return Err("pods");
+                }
                 let is_free = |number: &usize| {
                     let pod = Name::from(format!("{name}-{number}"));
                     let is_known = is_indexed && known.is_some_and(|it| it.contains(number));
                     !is_known && !self.names.contains(&(namespace.clone(), pod))
                 };
-                controller.numbered(controller.numbers().filter(is_free).take(missing))
+                let free = controller.numbers().filter(is_free);
+                controller.numbered(free.take(missing.min(most)))
             }
         };
-        claims.extend(self.new_claims(pods.iter().flat_map(|pod| controller.claims(pod))));
-        (pods, claims)
+        left.pods = left.pods.checked_sub(pods.len()).ok_or("pods")?;
+        let ordinals = (*kind == ControllerKind::StatefulSet).then(|| controller.numbers());
+        let of_set = ordinals.into_iter().flatten().flat_map(|n| controller.claims_of_ordinal(n));
+        let of_pods = pods.iter().flat_map(|pod| controller.claims(pod));
+        let claims = self.new_claims(of_set.chain(of_pods), left.claims.saturating_add(1));
+        left.claims = left.claims.checked_sub(claims.len()).ok_or("claims")?;
+        Ok((pods, claims))
     }
 
-    /// The claims that do not exist yet.
-    fn new_claims(&mut self, claims: impl Iterator<Item = PersistentVolumeClaim>) -> Vec<Object> {
+    /// The claims that do not exist yet, at most this number.
+    fn new_claims(
+        &mut self,
+        claims: impl Iterator<Item = PersistentVolumeClaim>,
+        most: usize,
+    ) -> Vec<Object> {
         let new = claims.filter(|it| self.claims.insert((it.namespace.clone(), it.name.clone())));
-        new.map(Object::from).collect()
+        new.take(most).map(Object::from).collect()
     }
 }
 
@@ -215,15 +255,27 @@ impl Objects {
     /// such as the jobs of a job set, is left out if it is in the input or in the cluster itself. Daemon sets create
     /// pods for the nodes of both.
     pub fn expand_in(&mut self, cluster: &Objects) -> usize {
+        // Without a limit there is no error.
+        self.expand_up_to(usize::MAX, cluster).unwrap_or_default()
+    }
+
+    /// As [`Objects::expand_in`], but creates at most `most` pods, and at most as many claims. A few bytes of an input
+    /// can ask for millions of pods.
+    ///
+    /// # Errors
+    ///
+    /// If the controllers lack more pods or claims. The objects then have some of the pods and no controllers.
+    pub fn expand_up_to(&mut self, most: usize, cluster: &Objects) -> Result<usize, TooManyPods> {
         if self.controllers.is_empty() && self.ephemeral_claims.is_empty() {
-            return 0;
+            return Ok(0);
         }
+        let mut left = Left { pods: most, claims: most };
         let mut existing = Existing::default();
         existing.add(self);
         let owners: HashSet<Key> = existing.owners.keys().cloned().collect();
         existing.add(cluster);
         let claims = std::mem::take(&mut self.ephemeral_claims);
-        self.objects.extend(existing.new_claims(claims.into_iter()));
+        self.objects.extend(existing.new_claims(claims.into_iter(), usize::MAX));
         let before = self.pods.len();
         let mut controllers = std::mem::take(&mut self.controllers);
         for controller in &mut controllers {
@@ -252,7 +304,12 @@ impl Objects {
                 if !is_daemon_set && std::ptr::eq(nodes, &cluster.nodes) {
                     continue;
                 }
-                let (pods, claims) = existing.missing(controller, nodes);
+                let missing = existing.missing(controller, nodes, &mut left);
+                let (pods, claims) = missing.map_err(|objects| TooManyPods {
+                    controller: format!("{} {}/{}", own.0, own.1, own.2),
+                    pods: if is_daemon_set { nodes.len() } else { controller.replicas },
+                    objects,
+                })?;
                 let names = pods.iter().map(|pod| (pod.namespace().clone(), pod.name.clone()));
                 existing.names.extend(names);
                 self.admission.expect(controller, &pods);
@@ -269,6 +326,6 @@ impl Objects {
             self.objects.extend(set.map(Object::from));
         }
         self.controllers = controllers;
-        self.pods.len() - before
+        Ok(self.pods.len() - before)
     }
 }

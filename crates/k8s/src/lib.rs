@@ -97,6 +97,7 @@ pub use copies::Mark;
 pub use defaults::Defaulted;
 pub use digest::{Digest, node_digest, pod_digest};
 pub use error::{Cause, ReadError};
+pub use expand::TooManyPods;
 pub use objects::{PriorityClass, RuntimeClass};
 #[cfg(feature = "k8s-openapi")]
 pub use openapi::ToModel;

@@ -25,6 +25,8 @@ use super::wire::{Key, Text};
 #[derive(Debug, Default)]
 pub struct Reader {
     pub(super) collected: Collected,
+    /// The number of jobs and groups of job sets and leader-worker sets.
+    pub(super) sets: usize,
 }
 
 impl Reader {
@@ -67,8 +69,11 @@ impl Reader {
     pub fn read_json(&mut self, input: &[u8]) -> Result<(), ReadError> {
         let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
         let text = framing::text(input)?;
-        match framing::values(text)? {
-            Some(document) => self.collected.merge(document.into_result()?),
+        let read = super::sets::counted(&mut self.sets, || {
+            framing::values(text)?.map(Document::into_result).transpose()
+        });
+        match read? {
+            Some(document) => self.collected.merge(document),
             None => self.read_yaml(text)?,
         }
         Ok(())
@@ -81,7 +86,8 @@ impl Reader {
     ///
     /// As for [`Reader::read`].
     pub fn read_yaml(&mut self, input: &str) -> Result<(), ReadError> {
-        let documents = read_documents(input).map_err(|error| match framing::template(input) {
+        let read = super::sets::counted(&mut self.sets, || read_documents(input));
+        let documents = read.map_err(|error| match framing::template(input) {
             Some(position) => ReadError::at(String::new(), Some(position), Cause::Template),
             None => error,
         })?;

@@ -1,6 +1,6 @@
 //! How controllers replace pods: the update strategies, and the limits of jobs.
 
-use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::budgets::IntOrPercent;
 use super::controllers::MAX_REPLICAS;
@@ -50,8 +50,9 @@ pub struct Job {
     /// The number of completions that are left, which limits the pods that run at once. 0 for a job that is suspended or
     /// has finished.
     pub remaining: usize,
-    /// The indexes that have succeeded or failed.
-    pub(super) ended: BTreeSet<usize>,
+    /// The indexes that have succeeded or failed, in increasing order. Ranges, because ten characters of a status can
+    /// name millions of them.
+    pub(super) ended: Vec<Range<usize>>,
     /// Whether the API server adds the labels of the job.
     pub(super) has_labels: bool,
 }
@@ -90,10 +91,8 @@ impl Job {
         let completions = spec.completions.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
         let succeeded = status.and_then(|status| *status.succeeded).unwrap_or(0);
         let succeeded = usize::try_from(succeeded).unwrap_or(0);
-        let mut ended = BTreeSet::new();
-        for text in status.into_iter().flat_map(|it| [&it.completed_indexes, &it.failed_indexes]) {
-            ended.extend(indexes(text, completions));
-        }
+        let texts = status.into_iter().flat_map(|it| [&it.completed_indexes, &it.failed_indexes]);
+        let ended = merged(texts.flat_map(|text| indexes(text, completions)).collect());
         Job {
             backoff_limit: count(limit),
             backoff_limit_per_index: index_limit,
@@ -113,20 +112,34 @@ impl Job {
 
     /// Returns the indexes of which no pod has ended, in increasing order.
     pub(super) fn missing(&self) -> impl Iterator<Item = usize> {
-        (0..self.completions).filter(|index| !self.ended.contains(index))
+        (0..self.completions).filter(|index| {
+            let after = self.ended.partition_point(|ended| ended.end <= *index);
+            self.ended.get(after).is_none_or(|ended| *index < ended.start)
+        })
     }
 }
 
 /// Parses a list such as `1,3-5`, which the job controller writes. Indexes beyond the completions of a job, and beyond
 /// the largest number of pods, do not exist. Parts that are not numbers are left out.
-fn indexes(text: &str, completions: usize) -> impl Iterator<Item = usize> {
+fn indexes(text: &str, completions: usize) -> impl Iterator<Item = Range<usize>> {
     let end = completions.min(MAX_REPLICAS as usize);
-    text.split(',')
-        .filter_map(move |part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(first.parse().ok()?..last.parse::<usize>().ok()?.saturating_add(1).min(end))
-        })
-        .flatten()
+    text.split(',').filter_map(move |part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let last: usize = last.parse().ok()?;
+        Some(first.parse().ok()?..last.saturating_add(1).min(end))
+    })
+}
+
+/// The same numbers as ranges in increasing order that do not overlap.
+fn merged(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let touches = next.start <= last.end;
+        last.end = if touches { last.end.max(next.end) } else { last.end };
+        touches
+    });
+    ranges
 }
 
 impl UpdateStrategy {
@@ -181,11 +194,20 @@ mod tests {
 
     #[test]
     fn lists_of_indexes_are_numbers_and_ranges() {
-        let up_to = |completions, text| indexes(text, completions).collect::<Vec<_>>();
+        let up_to = |completions, text| indexes(text, completions).flatten().collect::<Vec<_>>();
         assert_eq!(up_to(8, "1,3-5,7"), [1, 3, 4, 5, 7]);
         assert_eq!(up_to(8, "").len(), 0);
         assert_eq!(up_to(5, "1,3-18446744073709551615"), [1, 3, 4]);
         assert_eq!(up_to(0, "0-3").len(), 0);
-        assert_eq!(indexes("0-18446744073709551615", usize::MAX).count(), MAX_REPLICAS as usize);
+        let all = indexes("0-18446744073709551615", usize::MAX).flatten();
+        assert_eq!(all.count(), MAX_REPLICAS as usize);
+    }
+
+    #[test]
+    fn ended_indexes_are_missing_from_no_range() {
+        let ended = merged(indexes("7,0-1,4-5,3-4,9-8,1", 12).collect());
+        assert_eq!(ended, [0..2, 3..6, 7..8]);
+        let job = Job { completions: 12, ended, ..Job::default() };
+        assert_eq!(job.missing().collect::<Vec<_>>(), [2, 6, 8, 9, 10, 11]);
     }
 }

@@ -1,5 +1,6 @@
 //! Reads job sets and leader-worker sets as the jobs and stateful sets that their controllers create.
 
+use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
 use super::controllers::{MAX_REPLICAS, Parts, build};
@@ -21,6 +22,46 @@ use portolan::model::{LabelSelector, Name, OwnerReference};
 
 /// The largest number of jobs or groups of one object, above the limits of their controllers.
 const MAX_PARTS: i64 = 100_000;
+
+/// The largest number of jobs and groups of all objects of a reader, which takes about 1 GiB. A few bytes can ask for
+/// [`MAX_PARTS`] of them.
+const ALL_PARTS: usize = 250_000;
+
+/// The number of names of pods that take as much memory as a part.
+const NAMES: usize = 50;
+
+thread_local! {
+    /// The number of parts that the input may still have. It is not passed along, because the parser of YAML reads each
+    /// document without the state of the others.
+    static LEFT: Cell<usize> = const { Cell::new(ALL_PARTS) };
+}
+
+/// Reads an input of a reader whose other inputs have `parts` jobs and groups, and adds those of this one.
+pub(super) fn counted<T, E>(
+    parts: &mut usize,
+    read: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    LEFT.set(ALL_PARTS.saturating_sub(*parts));
+    let read = read()?;
+    *parts = ALL_PARTS - LEFT.get();
+    Ok(read)
+}
+
+/// The description of valid numbers of parts and of names.
+const PARTS: &str = "a number with which the sets of the input have up to 250000 jobs and groups";
+const DEPENDENCIES: &str = "a number of pods on which the jobs of an input may depend";
+
+/// Refuses a number that is not as `expected`, because the input has too many parts with these.
+fn charge(
+    parts: usize,
+    found: i64,
+    expected: &'static str,
+    path: &Path<'_>,
+) -> Result<(), ReadError> {
+    let left = LEFT.get().checked_sub(parts);
+    LEFT.set(left.ok_or_else(|| ReadError::value(path, &found.to_string(), expected))?);
+    Ok(())
+}
 
 /// The object that owns the controllers.
 struct Set<'w> {
@@ -131,12 +172,14 @@ fn named_part(
     PodController { name: name.into(), selector, part: Some(Box::new(of_set)), ..part.clone() }
 }
 
+/// Returns the number of jobs or groups of an object.
 fn parts(number: Option<i64>, path: &Path<'_>) -> Result<i64, ReadError> {
     let number = number.unwrap_or(1);
     if number > MAX_PARTS {
         let expected = "a number up to 100000";
         return Err(ReadError::value(path, &number.to_string(), expected));
     }
+    charge(usize::try_from(number).unwrap_or(0), number, PARTS, path)?;
     Ok(number.max(0))
 }
 
@@ -170,7 +213,7 @@ pub(super) fn job_set(
         job.unsimulated = (!spec.volume_claim_policies.is_empty()).then_some("volumeClaimPolicies");
         let replicas = parts(*replicated.replicas, &path.key("replicas"))?;
         too_many(replicas, pods, &path.key("replicas"))?;
-        let start = start_of(wire, replicated, &firsts, &jobs);
+        let start = start_of(wire, replicated, (&firsts, &jobs), &path)?;
         firsts.push((&*replicated.name, jobs.len()));
         for index in 0..replicas {
             let mut of_set = SetPart::new(Role::Job, job_labels(wire, &set, replicated, index));
@@ -233,23 +276,26 @@ fn job_labels(
 fn start_of(
     wire: &wire::JobSet<'_>,
     replicated: &wire::ReplicatedJob<'_>,
-    firsts: &[(&str, usize)],
-    jobs: &[PodController],
-) -> Option<Prerequisite> {
+    (firsts, jobs): (&[(&str, usize)], &[PodController]),
+    path: &Path<'_>,
+) -> Result<Option<Prerequisite>, ReadError> {
     let pods_from = |at: usize| {
         let end = firsts.get(at + 1).map_or(jobs.len(), |(_, first)| *first);
         let jobs = jobs.get(firsts[at].1..end).unwrap_or_default().iter();
-        jobs.flat_map(|job| {
+        let number: usize = jobs.clone().map(|job| job.replicas).sum();
+        let found = i64::try_from(number).unwrap_or(i64::MAX);
+        charge(number / NAMES, found, DEPENDENCIES, path)?;
+        let names = jobs.flat_map(|job| {
             job.numbers().take(job.replicas).map(|n| Name::from(format!("{}-{n}", job.name)))
-        })
-        .collect::<Vec<Name>>()
+        });
+        Ok(names.collect::<Vec<Name>>())
     };
     let succeeded = |name: &str| {
         let statuses = wire.status.iter().flat_map(|status| status.replicated_jobs_status.iter());
         let mut statuses = statuses.filter(|status| *status.name == *name);
         statuses.next().and_then(|status| *status.succeeded).unwrap_or(0)
     };
-    let spec = wire.spec.as_ref()?;
+    let Some(spec) = &wire.spec else { return Ok(None) };
     let mut pods = Vec::new();
     let mut is_completion = false;
     for dependency in replicated.depends_on.iter() {
@@ -258,20 +304,20 @@ fn start_of(
             continue;
         }
         if let Some(at) = firsts.iter().position(|(name, _)| **name == *dependency.name) {
-            pods.extend(pods_from(at));
+            pods.extend(pods_from(at)?);
             is_completion |= &*dependency.status == "Complete";
         }
     }
     if !pods.is_empty() {
         let start = Prerequisite::running(pods.into(), "dependsOn");
-        return Some(Prerequisite { is_completion, ..start });
+        return Ok(Some(Prerequisite { is_completion, ..start }));
     }
     let order = spec.startup_policy.as_ref().map(|policy| &*policy.startup_policy_order);
     if order != Some("InOrder") || firsts.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let before = pods_from(firsts.len() - 1);
-    Some(Prerequisite::running(before.into(), "startupPolicyOrder InOrder"))
+    let before = pods_from(firsts.len() - 1)?;
+    Ok(Some(Prerequisite::running(before.into(), "startupPolicyOrder InOrder")))
 }
 
 /// Returns the stateful sets of a leader-worker set: one of the leaders, named like the set, and one of the workers of
@@ -348,4 +394,25 @@ fn too_many(parts: i64, pods: i64, path: &Path<'_>) -> Result<(), ReadError> {
         return Err(ReadError::value(path, &product.to_string(), expected));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_limited_over_all_documents_and_inputs() {
+        let set = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {name: a}\n\
+                   spec: {replicas: 2}\n";
+        let mut reader = crate::Reader::new();
+        reader.sets = ALL_PARTS - 5;
+        reader.read(set.as_bytes()).expect("2 of 5");
+        let three = [set; 3].join("---\n");
+        let error = reader.read(three.as_bytes()).expect_err("6 of 3");
+        assert!(error.to_string().contains("up to 250000 jobs and groups"), "{error}");
+        assert_eq!(reader.sets, ALL_PARTS - 3);
+        // Others are not affected.
+        assert!(crate::read(three.as_bytes()).is_ok());
+        assert!(reader.read(set.as_bytes()).is_ok());
+    }
 }
