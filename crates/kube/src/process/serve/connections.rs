@@ -1,13 +1,12 @@
-//! Accepts connections, and limits their number and their idle time.
+//! Accepts connections, and limits their number and their time.
 //!
-//! Each connection is a task, from its TLS handshake to its end. If there are too many, the oldest one without a
-//! request is closed for a new one, so clients that connect and send nothing delay no probe.
+//! Each connection is a task, from its TLS handshake to its end. If there are too many, the oldest one without an
+//! accepted request is closed for a new one, and some places are never kept by accepted requests. A client that is not
+//! authenticated therefore delays no probe, whatever it sends or does not read.
 
-use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,10 +23,12 @@ use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
+use super::place::{Begun, Connections, Place};
+use super::refusals::{Reason, Refusals};
+use super::timed::{Arriving, Timed};
 use crate::seldom::warn_seldom;
 
 /// The certificates that a client has presented, its own first. They are not verified yet, except that the client has
@@ -39,33 +40,49 @@ pub(in crate::process) struct Peer(pub(in crate::process) Arc<[CertificateDer<'s
 #[derive(Clone, Copy)]
 pub(in crate::process) struct Bounds {
     /// The maximum number of connections.
-    connections: usize,
-    /// The time that a client has for its handshake.
-    handshake: Duration,
-    /// The time until the whole head of the next request has arrived. Idle time counts.
-    head: Duration,
+    pub(in crate::process) connections: usize,
+    /// The number of these that accepted requests do not keep.
+    pub(in crate::process) reserve: usize,
+    /// The time from the acceptance to the end of the handshake.
+    pub(in crate::process) handshake: Duration,
+    /// The time until the whole head of the next request has arrived: from the acceptance for the first request,
+    /// handshake included, and from the end of the previous answer for further ones.
+    pub(in crate::process) head: Duration,
+    /// The time from the moment at which the body of a request is awaited to its end. The extender's own limit is lower,
+    /// and has an answer.
+    pub(in crate::process) body: Duration,
+    /// The time that a client has to read an answer, from the moment at which it is first behind.
+    pub(in crate::process) write: Duration,
+    /// The size of the largest head, and of the answers that are buffered beyond one, in bytes.
+    pub(in crate::process) buffer: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
         Bounds {
             connections: 512,
+            reserve: 64,
             handshake: Duration::from_secs(10),
             // kube-scheduler's `ReadHeaderTimeout`.
             head: Duration::from_secs(32),
+            body: Duration::from_secs(32),
+            write: Duration::from_secs(30),
+            buffer: 64 << 10,
         }
     }
 }
 
-/// Answers connections until the future is dropped. Requests in progress are still answered. With encryption, requests
-/// have a [`ConnectInfo`] with a [`Peer`].
+/// Answers connections until the future is dropped. Requests in progress are still answered if they are accepted. With
+/// encryption, requests have a [`ConnectInfo`] with a [`Peer`], and their `Arc<Place>`, which whoever accepts the request
+/// keeps. Without encryption, every request is accepted when all of it has arrived.
 pub(in crate::process) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,
     bounds: Bounds,
+    refusals: Refusals,
 ) {
-    let mut connections = Connections { limit: bounds.connections, open: VecDeque::new() };
+    let mut connections = Connections::new(bounds.connections, bounds.reserve);
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -79,127 +96,107 @@ pub(in crate::process) async fn serve(
                 continue;
             }
         };
-        if !connections.make_way() {
-            warn_seldom!("a connection was refused: all others have requests");
-            continue;
+        if let Some(reason) = connections.make_way() {
+            refusals.count(reason);
+            if reason == Reason::Full {
+                warn_seldom!("a connection was refused: all others have requests");
+                continue;
+            }
+            warn_seldom!("too many connections: the oldest one without a request was closed");
         }
-        let is_busy = Arc::<AtomicBool>::default();
-        let work = connection(stream, tls.clone(), router.clone(), bounds, is_busy.clone());
-        let task = tokio::spawn(work).abort_handle();
-        connections.open.push_back(Connection { task, is_busy });
+        let place = connections.place();
+        let server = Server {
+            tls: tls.clone(),
+            router: router.clone(),
+            bounds,
+            refusals: refusals.clone(),
+            place: place.clone(),
+        };
+        let task = tokio::spawn(server.connection(stream, Instant::now()));
+        connections.add(task.abort_handle(), place);
     }
 }
 
-/// An accepted connection.
-struct Connection {
-    task: AbortHandle,
-    /// Whether it has a request that is not answered yet.
-    is_busy: Arc<AtomicBool>,
-}
-
-impl Connection {
-    fn is_busy(&self) -> bool {
-        // Relaxed: no data is shared through the flag.
-        self.is_busy.load(Ordering::Relaxed)
-    }
-}
-
-/// The accepted connections, the oldest first, with some that have ended.
-struct Connections {
-    limit: usize,
-    open: VecDeque<Connection>,
-}
-
-impl Connections {
-    /// Returns whether one more connection is allowed. Closes the oldest one without a request if there are too many.
-    fn make_way(&mut self) -> bool {
-        if self.open.len() >= self.limit {
-            self.open.retain(|connection| !connection.task.is_finished());
-        }
-        if self.open.len() < self.limit {
-            return true;
-        }
-        let oldest = self.open.iter().position(|connection| !connection.is_busy());
-        let oldest = oldest.and_then(|at| self.open.remove(at));
-        oldest.inspect(|connection| connection.task.abort()).is_some()
-    }
-}
-
-impl Drop for Connections {
-    fn drop(&mut self) {
-        let idle = self.open.iter().filter(|connection| !connection.is_busy());
-        idle.for_each(|connection| connection.task.abort());
-    }
-}
-
-async fn connection(
-    stream: TcpStream,
+/// The server's side of a connection.
+struct Server {
     tls: Option<TlsAcceptor>,
     router: Router,
     bounds: Bounds,
-    is_busy: Arc<AtomicBool>,
-) {
-    // A failure only delays small answers.
-    let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return answer(stream, None, router, bounds, is_busy).await };
-    match timeout(bounds.handshake, tls.accept(stream)).await {
-        Ok(Ok(stream)) => {
-            let (_, session) = stream.get_ref();
-            let peer = Peer(session.peer_certificates().unwrap_or_default().into());
-            answer(stream, Some(peer), router, bounds, is_busy).await;
+    refusals: Refusals,
+    place: Arc<Place>,
+}
+
+impl Server {
+    async fn connection(self, stream: TcpStream, accepted: Instant) {
+        // A failure only delays small answers.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else { return self.answer(stream, None, accepted).await };
+        match timeout_at(accepted + self.bounds.handshake, tls.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let (_, session) = stream.get_ref();
+                let peer = Peer(session.peer_certificates().unwrap_or_default().into());
+                self.answer(stream, Some(peer), accepted).await;
+            }
+            Ok(Err(error)) => {
+                self.refusals.count(Reason::Handshake);
+                tracing::debug!(%error, "TLS handshake failed");
+            }
+            Err(_) => {
+                self.refusals.count(Reason::Handshake);
+                tracing::debug!("TLS handshake not in time");
+            }
         }
-        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => tracing::debug!("TLS handshake not in time"),
     }
-}
 
-async fn answer(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: Option<Peer>,
-    router: Router,
-    bounds: Bounds,
-    is_busy: Arc<AtomicBool>,
-) {
-    let router = TowerToHyperService::new(router);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        if let Some(peer) = &peer {
-            request.extensions_mut().insert(ConnectInfo(peer.clone()));
+    async fn answer(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Option<Peer>,
+        accepted: Instant,
+    ) {
+        let Server { router, bounds, refusals, place, .. } = self;
+        let router = TowerToHyperService::new(router);
+        let service = service_fn(|request: Request<Incoming>| {
+            let begun = place.begin();
+            let plain = peer.is_none().then(|| place.clone());
+            let mut request =
+                request.map(|body| Arriving::new(body, bounds.body, plain, refusals.clone()));
+            if let Some(peer) = &peer {
+                request.extensions_mut().insert(ConnectInfo(peer.clone()));
+                request.extensions_mut().insert(place.clone());
+            }
+            let answer = router.call(request);
+            async move {
+                Ok::<_, std::convert::Infallible>(
+                    answer.await?.map(|body| Answer { body, _begun: begun }),
+                )
+            }
+        });
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(bounds.head);
+        builder.max_buf_size(bounds.buffer);
+        let stream = Timed::new(stream, bounds.write, refusals.clone());
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        // hyper measures the time of a head from the first byte that it awaits, after the handshake.
+        let ended = match timeout_at(accepted + bounds.head, &mut connection).await {
+            Ok(ended) => ended,
+            Err(_) if place.has_begun() => connection.await,
+            Err(_) => {
+                refusals.count(Reason::Head);
+                tracing::debug!("the head of the first request not in time");
+                return;
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended");
         }
-        let busy = Busy::new(is_busy.clone());
-        let answer = router.call(request);
-        async move {
-            Ok::<_, std::convert::Infallible>(
-                answer.await?.map(|body| Answer { body, _busy: busy }),
-            )
-        }
-    });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(bounds.head);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection ended");
     }
 }
 
-/// Marks a connection as busy until it is dropped.
-struct Busy(Arc<AtomicBool>);
-
-impl Busy {
-    fn new(is_busy: Arc<AtomicBool>) -> Busy {
-        is_busy.store(true, Ordering::Relaxed);
-        Busy(is_busy)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
-}
-
-/// The body of an answer, whose connection is busy until the server has taken all of it.
+/// The body of an answer, whose request has ended when the server has taken all of it.
 struct Answer {
     body: Body,
-    _busy: Busy,
+    _begun: Begun,
 }
 
 impl HttpBody for Answer {
@@ -231,6 +228,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::Notify;
     use tokio::task::JoinHandle;
+    use tokio::time::timeout;
 
     const LONG: Duration = Duration::from_secs(20);
 
@@ -239,6 +237,7 @@ mod tests {
         server: JoinHandle<()>,
         /// Lets one request of `/slow` go on.
         go: Arc<Notify>,
+        refusals: Refusals,
     }
 
     impl World {
@@ -252,9 +251,11 @@ mod tests {
                 "slow"
             };
             let router = Router::new().route("/", get(|| async { "ok" })).route("/slow", get(slow));
-            let bounds = Bounds { connections, handshake: LONG, head };
-            let server = tokio::spawn(serve(listener, tls, router, bounds));
-            World { address, server, go }
+            let bounds =
+                Bounds { connections, reserve: 0, handshake: LONG, head, ..Bounds::default() };
+            let refusals = Refusals::default();
+            let server = tokio::spawn(serve(listener, tls, router, bounds, refusals.clone()));
+            World { address, server, go, refusals }
         }
 
         async fn connect(&self) -> TcpStream {
