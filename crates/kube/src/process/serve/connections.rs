@@ -242,17 +242,33 @@ mod tests {
 
     impl World {
         async fn start(connections: usize, head: Duration, tls: Option<TlsAcceptor>) -> World {
+            let bounds =
+                Bounds { connections, reserve: 0, handshake: LONG, head, ..Bounds::default() };
+            World::with(bounds, tls).await
+        }
+
+        async fn with(bounds: Bounds, tls: Option<TlsAcceptor>) -> World {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             let address = listener.local_addr().expect("an address");
             let go = Arc::new(Notify::new());
             let gate = go.clone();
-            let slow = || async move {
-                gate.notified().await;
-                "slow"
+            let slow = move || {
+                let gate = gate.clone();
+                async move {
+                    gate.notified().await;
+                    "slow"
+                }
             };
-            let router = Router::new().route("/", get(|| async { "ok" })).route("/slow", get(slow));
-            let bounds =
-                Bounds { connections, reserve: 0, handshake: LONG, head, ..Bounds::default() };
+            let upload = slow.clone();
+            let upload = |body: axum::body::Bytes| async move {
+                assert_eq!(body, "body");
+                upload().await
+            };
+            let large = || async { ".".repeat(32 << 20) + "end" };
+            let router = Router::new()
+                .route("/", get(|| async { "ok" }))
+                .route("/slow", get(slow).post(upload))
+                .route("/large", get(large));
             let refusals = Refusals::default();
             let server = tokio::spawn(serve(listener, tls, router, bounds, refusals.clone()));
             World { address, server, go, refusals }
@@ -279,9 +295,8 @@ mod tests {
     async fn read(stream: &mut TcpStream, end: &str) -> bool {
         let mut text = Vec::new();
         while !text.ends_with(end.as_bytes()) {
-            let mut byte = [0];
-            match timeout(LONG, stream.read(&mut byte)).await.expect("in time") {
-                Ok(1) => text.push(byte[0]),
+            match timeout(LONG, stream.read_buf(&mut text)).await.expect("in time") {
+                Ok(1..) => {}
                 _ => return false,
             }
         }
@@ -346,8 +361,7 @@ mod tests {
         assert!(read(&mut slow, "slow").await);
     }
 
-    #[tokio::test]
-    async fn a_handshake_that_does_not_begin_makes_way() {
+    fn acceptor() -> TlsAcceptor {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("made");
         let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -357,12 +371,109 @@ mod tests {
             .with_no_client_auth()
             .with_single_cert(vec![made.cert.der().clone()], key)
             .expect("a configuration");
-        let tls = TlsAcceptor::from(Arc::new(config));
-        let world = World::start(2, LONG * 2, Some(tls)).await;
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    #[tokio::test]
+    async fn a_handshake_that_does_not_begin_makes_way() {
+        let world = World::start(2, LONG * 2, Some(acceptor())).await;
         let (mut first, mut second) = (world.connect().await, world.connect().await);
         let _third = world.connect().await;
         assert!(closed(&mut first).await);
         let _fourth = world.connect().await;
         assert!(closed(&mut second).await);
+        assert_eq!(world.refusals.of(Reason::Displaced), 2);
+    }
+
+    #[tokio::test]
+    async fn a_handshake_has_its_time_from_the_acceptance() {
+        let bounds = Bounds { handshake: Duration::from_millis(100), ..Bounds::default() };
+        let world = World::with(bounds, Some(acceptor())).await;
+        let mut silent = world.connect().await;
+        assert!(closed(&mut silent).await);
+        assert_eq!(world.refusals.of(Reason::Handshake), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_the_first_head_begins_with_the_acceptance() {
+        let place = Connections::new(1, 0).place();
+        let (server, mut client) = tokio::io::duplex(64);
+        let bounds = Bounds::default();
+        let refusals = Refusals::default();
+        let server_side =
+            Server { tls: None, router: Router::new(), bounds, refusals: refusals.clone(), place };
+        let accepted = Instant::now();
+        // The handshake.
+        tokio::time::advance(bounds.handshake).await;
+        let answer = tokio::spawn(server_side.answer(server, None, accepted));
+        client.write_all(b"GET / HTTP/1.1\r\n").await.expect("sent");
+        answer.await.expect("no panic");
+        assert_eq!(refusals.of(Reason::Head), 1);
+        let waited = accepted.elapsed();
+        assert!(waited < bounds.head + Duration::from_millis(100), "{waited:?}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_read_ends_in_time() {
+        let bounds = Bounds { write: Duration::from_millis(300), ..Bounds::default() };
+        let world = World::with(bounds, None).await;
+        let mut unread = world.ask("/large").await;
+        // A client that reads a little is not in time either.
+        for _ in 0..40 {
+            let _ = unread.read(&mut [0; 16]).await;
+            sleep(Duration::from_millis(50)).await;
+            if world.refusals.of(Reason::Unread) > 0 {
+                break;
+            }
+        }
+        assert_eq!(world.refusals.of(Reason::Unread), 1);
+        // One that reads gets all of it.
+        let mut whole = world.ask("/large").await;
+        assert!(read(&mut whole, "end").await);
+    }
+
+    #[tokio::test]
+    async fn a_request_is_accepted_when_its_body_has_arrived() {
+        let world = World::start(1, LONG * 2, None).await;
+        let mut partial = world.connect().await;
+        let head = "POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\n";
+        partial.write_all(format!("{head}bo").as_bytes()).await.expect("sent");
+        sleep(Duration::from_millis(200)).await;
+        // The part does not keep the place.
+        let mut whole = world.connect().await;
+        assert!(closed(&mut partial).await);
+        whole.write_all(format!("{head}body").as_bytes()).await.expect("sent");
+        sleep(Duration::from_millis(200)).await;
+        let mut refused = world.connect().await;
+        assert!(closed(&mut refused).await);
+        world.go.notify_one();
+        assert!(read(&mut whole, "slow").await);
+        assert_eq!([Reason::Displaced, Reason::Full].map(|r| world.refusals.of(r)), [1, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_body_ends_in_time() {
+        let bounds = Bounds { body: Duration::from_millis(100), ..Bounds::default() };
+        let world = World::with(bounds, None).await;
+        let mut partial = world.connect().await;
+        let head = "POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\n";
+        partial.write_all(format!("{head}bo").as_bytes()).await.expect("sent");
+        assert!(closed(&mut partial).await);
+        assert_eq!(world.refusals.of(Reason::Body), 1);
+    }
+
+    #[tokio::test]
+    async fn accepted_requests_leave_a_reserve() {
+        let bounds = Bounds { connections: 2, reserve: 1, ..Bounds::default() };
+        let world = World::with(bounds, None).await;
+        let mut first = world.ask("/slow").await;
+        sleep(Duration::from_millis(200)).await;
+        let mut second = world.ask("/slow").await;
+        sleep(Duration::from_millis(200)).await;
+        let mut probe = world.ask("/").await;
+        assert!(read(&mut probe, "ok").await);
+        assert!(closed(&mut second).await);
+        world.go.notify_waiters();
+        assert!(read(&mut first, "slow").await);
     }
 }
