@@ -259,7 +259,7 @@ impl LiveScheduler {
         &self.writes
     }
 
-    /// What its servers refuse.
+    /// The refusals of its servers.
     pub(super) fn refusals(&self) -> &Refusals {
         &self.refusals
     }

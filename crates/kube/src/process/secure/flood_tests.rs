@@ -172,7 +172,7 @@ impl World {
         timeout(PATIENCE, answered).await.is_ok_and(|answered| answered.unwrap_or(false))
     }
 
-    /// Is a hostile client, until the server closes the connection.
+    /// Runs a hostile client until the server closes the connection.
     async fn attack(&self, kind: Kind, number: usize, connecting: &Semaphore) {
         let permit = connecting.acquire().await;
         let Ok(mut raw) = self.connect().await else { return };
@@ -187,7 +187,7 @@ impl World {
         match kind {
             Kind::SlowHead | Kind::SlowBody => {
                 while stream.write_all(b"x").await.is_ok() && stream.flush().await.is_ok() {
-                    sleep(Duration::from_millis(500)).await;
+                    sleep(Duration::from_secs(1)).await;
                 }
             }
             Kind::UnreadAnswers => sleep(Duration::from_secs(3_600)).await,
@@ -195,7 +195,7 @@ impl World {
             _ => {
                 let mut buffer = [0; 4_096];
                 while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {
-                    sleep(Duration::from_millis(500)).await;
+                    sleep(Duration::from_secs(1)).await;
                     let _ = stream.write_all(kind.request(number).as_bytes()).await;
                 }
             }

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn strangers_leave_a_reserve_and_those_who_are_gone_leave_nothing() {
+    async fn strangers_leave_a_reserve_and_abandoned_reviews_end() {
         let reviews = Reviews::<u32, u32>::new();
         let strangers = fill(&reviews, 0..(LIMIT - RESERVE) as u32, Asker::Stranger);
         let others = async {
@@ -194,7 +194,7 @@ mod tests {
             assert_eq!(refused, Err(Unreviewed::TooMany));
             let known = reviews.get(1_001, Asker::Known, ready(Ok((1, TTL)))).await;
             assert_eq!(known, Ok(1));
-            // What is cached needs no review.
+            // A cached answer needs no review.
             assert_eq!(reviews.get(1_001, Asker::Stranger, NEVER()).await, Ok(1));
         };
         tokio::join!(strangers, others);

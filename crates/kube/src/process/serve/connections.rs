@@ -72,9 +72,9 @@ impl Default for Bounds {
     }
 }
 
-/// Answers connections until the future is dropped. Requests in progress are still answered if they are accepted. With
-/// encryption, requests have a [`ConnectInfo`] with a [`Peer`], and their `Arc<Place>`, which whoever accepts the request
-/// keeps. Without encryption, every request is accepted when all of it has arrived.
+/// Answers connections until the future is dropped. Accepted requests in progress are still answered. With encryption,
+/// requests have a [`ConnectInfo`] with a [`Peer`], and an extension `Arc<Place>`: a handler that accepts a request keeps
+/// the place. Without encryption, every request is accepted when all of it has arrived.
 pub(in crate::process) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -99,10 +99,12 @@ pub(in crate::process) async fn serve(
         if let Some(reason) = connections.make_way() {
             refusals.count(reason);
             if reason == Reason::Full {
-                warn_seldom!("a connection was refused: all others have requests");
+                warn_seldom!("a connection was refused: all others have accepted requests");
                 continue;
             }
-            warn_seldom!("too many connections: the oldest one without a request was closed");
+            warn_seldom!(
+                "too many connections: the oldest one without an accepted request was closed"
+            );
         }
         let place = connections.place();
         let server = Server {

@@ -1,4 +1,4 @@
-//! Counts what a server refuses, by reason.
+//! Counts refused connections and reviews, by reason.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;

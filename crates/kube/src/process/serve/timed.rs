@@ -1,4 +1,4 @@
-//! Time-outs of what a client sends and reads.
+//! Time-outs of request bodies and of answers: slow clients do not occupy connections.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use super::place::Place;
 use super::refusals::{Reason, Refusals};
 
 /// A stream that fails if the client does not read in time. The time is that of a whole answer: it begins when the
-/// client is first behind and ends when everything is sent, so a client that reads a byte now and then does not extend
+/// client first falls behind and ends when everything is sent, so a client that reads a byte now and then does not extend
 /// it.
 pub(super) struct Timed<S> {
     stream: S,
