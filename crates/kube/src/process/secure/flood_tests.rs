@@ -39,6 +39,10 @@ use crate::process::serve::refusals::{Reason, Refusals};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Hostile clients that connect at the same time.
 const AT_ONCE: usize = 64;
+/// The address of probes and clients.
+const LOCAL: [u8; 4] = [127, 0, 0, 1];
+/// A further address of the loopback device, if it has one.
+const OTHER: [u8; 4] = [127, 0, 0, if cfg!(target_os = "linux") { 2 } else { 1 }];
 const PROBES: usize = 20;
 const CONNECTIONS: usize = 1_000;
 
@@ -46,6 +50,8 @@ const CONNECTIONS: usize = 1_000;
 enum Kind {
     /// The TLS handshake does not begin.
     SlowHandshake,
+    /// The same, from one other address, and each client connects again as soon as it is disconnected.
+    Reconnecting,
     /// The head of a request never ends.
     SlowHead,
     /// The body of a request never ends.
@@ -61,8 +67,9 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; 8] = [
         Kind::SlowHandshake,
+        Kind::Reconnecting,
         Kind::SlowHead,
         Kind::SlowBody,
         Kind::UnreadAnswers,
@@ -75,7 +82,7 @@ impl Kind {
         let get =
             |path: &str, header: &str| format!("GET {path} HTTP/1.1\r\nHost: test\r\n{header}\r\n");
         match self {
-            Kind::SlowHandshake => String::new(),
+            Kind::SlowHandshake | Kind::Reconnecting => String::new(),
             Kind::SlowHead => "GET /livez HTTP/1.1\r\nHost: test\r\nX-Slow: ".to_owned(),
             Kind::SlowBody => {
                 let header = "Content-Length: 1000000\r\nAuthorization: Bearer slow";
@@ -97,6 +104,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Kind::SlowHandshake => "slow handshake",
+            Kind::Reconnecting => "reconnecting",
             Kind::SlowHead => "slow head",
             Kind::SlowBody => "slow body",
             Kind::UnreadAnswers => "unread answers",
@@ -111,6 +119,8 @@ impl fmt::Display for Kind {
 struct World {
     address: SocketAddr,
     client: Arc<ClientConfig>,
+    /// Sessions are resumed to save the test's time.
+    resuming: Arc<ClientConfig>,
     refusals: Refusals,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -143,25 +153,33 @@ impl World {
         let router = guarded(router, Arc::new(gate));
         let server = serve(listener, Some(acceptor), router, Bounds::default(), refusals.clone());
         let tasks = vec![api_server, tokio::spawn(server)];
-        World { address, client: trusting(), refusals, tasks }
+        let mut resuming = trusting();
+        resuming.resumption = Resumption::in_memory_sessions(256);
+        let (client, resuming) = (Arc::new(trusting()), Arc::new(resuming));
+        World { address, client, resuming, refusals, tasks }
     }
 
     /// Connects with a small buffer, so that an answer that is not read soon blocks.
-    async fn connect(&self) -> std::io::Result<TcpStream> {
+    async fn connect(&self, from: [u8; 4]) -> std::io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
         socket.set_recv_buffer_size(4_096)?;
         socket.connect(self.address).await
     }
 
-    async fn encrypt(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+    async fn encrypt(
+        &self,
+        config: &Arc<ClientConfig>,
+        stream: TcpStream,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from("localhost").expect("a name");
-        TlsConnector::from(self.client.clone()).connect(name, stream).await
+        TlsConnector::from(config.clone()).connect(name, stream).await
     }
 
     /// Sends a request on a new connection. Returns whether it was answered with 200.
     async fn is_answered(&self, path: &str, header: &str) -> bool {
         let answered = async {
-            let mut stream = self.encrypt(self.connect().await?).await?;
+            let mut stream = self.encrypt(&self.client, self.connect(LOCAL).await?).await?;
             let request =
                 format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}\r\n");
             stream.write_all(request.as_bytes()).await?;
@@ -175,13 +193,20 @@ impl World {
     /// Runs a hostile client until the server closes the connection.
     async fn attack(&self, kind: Kind, number: usize, connecting: &Semaphore) {
         let permit = connecting.acquire().await;
-        let Ok(mut raw) = self.connect().await else { return };
+        if kind == Kind::Reconnecting {
+            drop(permit);
+            while let Ok(mut raw) = self.connect(OTHER).await {
+                let _ = raw.read(&mut [0]).await;
+            }
+            return;
+        }
+        let Ok(mut raw) = self.connect(LOCAL).await else { return };
         if kind == Kind::SlowHandshake {
             drop(permit);
             let _ = raw.read(&mut [0]).await;
             return;
         }
-        let Ok(mut stream) = self.encrypt(raw).await else { return };
+        let Ok(mut stream) = self.encrypt(&self.resuming, raw).await else { return };
         drop(permit);
         let _ = stream.write_all(kind.request(number).as_bytes()).await;
         match kind {
@@ -244,14 +269,14 @@ async fn client(url: &str) -> Api {
 }
 
 /// The client's side of TLS, without verification.
-fn trusting() -> Arc<ClientConfig> {
+fn trusting() -> ClientConfig {
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("versions");
     let any = Arc::new(AnyServer(provider()));
     let mut config = config.dangerous().with_custom_certificate_verifier(any).with_no_client_auth();
     config.resumption = Resumption::disabled();
-    Arc::new(config)
+    config
 }
 
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Accepts connections, and limits their number and their time.
 //!
-//! Each connection is a task, from its TLS handshake to its end. If there are too many, the oldest one without an
-//! accepted request is closed for a new one, and some places are never kept by accepted requests. A client that is not
-//! authenticated therefore delays no probe, whatever it sends or does not read.
+//! Each connection is a task, from its TLS handshake to its end. If there are too many, one without an accepted
+//! request is closed for a new one: the oldest of the client with the most such connections. Some places are never kept by
+//! accepted requests. A client that is not authenticated therefore delays no probe, whatever it sends or does not read.
 
 use std::io::ErrorKind;
 use std::pin::{Pin, pin};
@@ -84,8 +84,8 @@ pub(in crate::process) async fn serve(
 ) {
     let mut connections = Connections::new(bounds.connections, bounds.reserve);
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match listener.accept().await {
+            Ok((stream, from)) => (stream, from.ip()),
             Err(error) => {
                 // The client may have gone already.
                 if error.kind() != ErrorKind::ConnectionAborted {
@@ -102,9 +102,7 @@ pub(in crate::process) async fn serve(
                 warn_seldom!("a connection was refused: all others have accepted requests");
                 continue;
             }
-            warn_seldom!(
-                "too many connections: the oldest one without an accepted request was closed"
-            );
+            warn_seldom!("too many connections: one without an accepted request was closed");
         }
         let place = connections.place();
         let server = Server {
@@ -115,7 +113,7 @@ pub(in crate::process) async fn serve(
             place: place.clone(),
         };
         let task = tokio::spawn(server.connection(stream, Instant::now()));
-        connections.add(task.abort_handle(), place);
+        connections.add(task.abort_handle(), from, place);
     }
 }
 

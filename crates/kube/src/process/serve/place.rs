@@ -1,6 +1,7 @@
 //! The places of connections: which of them may be closed for newer ones.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -73,6 +74,7 @@ impl Drop for Begun {
 /// An accepted connection.
 struct Connection {
     task: AbortHandle,
+    network: IpAddr,
     place: Arc<Place>,
 }
 
@@ -92,9 +94,10 @@ impl Connections {
         Connections { limit, keepable, kept: Arc::default(), open: VecDeque::new() }
     }
 
-    /// Makes one more connection possible. If there are too many, the oldest one whose place is not kept is closed, and
-    /// if all places are kept, the new connection is refused. Returns why a connection is closed or refused. O(open
-    /// connections) if there are too many.
+    /// Makes one more connection possible. If there are too many, one whose place is not kept is closed: of the network
+    /// with the most such connections, the oldest. A client that reconnects as fast as it can therefore displaces its own
+    /// connections. If all places are kept, the new connection is refused. Returns why a connection is closed or refused.
+    /// O(open connections) if there are too many.
     pub(super) fn make_way(&mut self) -> Option<Reason> {
         if self.open.len() >= self.limit {
             self.open.retain(|connection| !connection.task.is_finished());
@@ -102,7 +105,13 @@ impl Connections {
         if self.open.len() < self.limit {
             return None;
         }
-        let oldest = self.open.iter().position(|connection| !connection.place.is_kept());
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        let idle = self.open.iter().filter(|connection| !connection.place.is_kept());
+        idle.for_each(|connection| *counts.entry(connection.network).or_default() += 1);
+        let most = counts.values().copied().max();
+        let oldest = self.open.iter().position(|connection| {
+            !connection.place.is_kept() && counts.get(&connection.network).copied() == most
+        });
         let Some(oldest) = oldest.and_then(|at| self.open.remove(at)) else {
             return Some(Reason::Full);
         };
@@ -119,8 +128,18 @@ impl Connections {
         })
     }
 
-    pub(super) fn add(&mut self, task: AbortHandle, place: Arc<Place>) {
-        self.open.push_back(Connection { task, place });
+    pub(super) fn add(&mut self, task: AbortHandle, from: IpAddr, place: Arc<Place>) {
+        self.open.push_back(Connection { task, network: network(from), place });
+    }
+}
+
+/// The addresses that one client may have: one of IPv4, or all of a network of IPv6 with 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
+        }
+        address => address,
     }
 }
 
@@ -134,6 +153,38 @@ impl Drop for Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_has_one_address_or_a_network() {
+        let same = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| network(text.parse().expect("an address")));
+            one == other
+        };
+        assert!(same("10.0.0.1", "::ffff:10.0.0.1") && same("2001:db8::1", "2001:db8::2:0:0:1"));
+        assert!(!same("10.0.0.1", "10.0.0.2") && !same("2001:db8::1", "2001:db8:0:1::1"));
+    }
+
+    #[tokio::test]
+    async fn the_network_with_the_most_connections_makes_way_for_others() {
+        let mut connections = Connections::new(4, 1);
+        let mut open = Vec::new();
+        for from in ["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.2"] {
+            assert_eq!(connections.make_way(), None);
+            let (place, task) = (connections.place(), tokio::spawn(std::future::pending::<()>()));
+            let from = from.parse().expect("an address");
+            connections.add(task.abort_handle(), from, place.clone());
+            open.push((place, task));
+        }
+        open[1].0.keep();
+        assert_eq!(connections.make_way(), Some(Reason::Displaced));
+        let (_, task) = open.swap_remove(2);
+        assert!(task.await.expect_err("aborted").is_cancelled());
+        // One of each is left, and the oldest makes way.
+        connections.add(open[1].1.abort_handle(), [10, 0, 0, 3].into(), connections.place());
+        assert_eq!(connections.make_way(), Some(Reason::Displaced));
+        let (_, task) = open.swap_remove(0);
+        assert!(task.await.expect_err("aborted").is_cancelled());
+    }
 
     #[test]
     fn the_reserve_is_never_kept_and_an_answer_frees_its_place() {
