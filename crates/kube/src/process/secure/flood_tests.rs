@@ -119,8 +119,6 @@ impl fmt::Display for Kind {
 struct World {
     address: SocketAddr,
     client: Arc<ClientConfig>,
-    /// Sessions are resumed to save the test's time.
-    resuming: Arc<ClientConfig>,
     refusals: Refusals,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -153,10 +151,7 @@ impl World {
         let router = guarded(router, Arc::new(gate));
         let server = serve(listener, Some(acceptor), router, Bounds::default(), refusals.clone());
         let tasks = vec![api_server, tokio::spawn(server)];
-        let mut resuming = trusting();
-        resuming.resumption = Resumption::in_memory_sessions(256);
-        let (client, resuming) = (Arc::new(trusting()), Arc::new(resuming));
-        World { address, client, resuming, refusals, tasks }
+        World { address, client: Arc::new(trusting()), refusals, tasks }
     }
 
     /// Connects with a small buffer, so that an answer that is not read soon blocks.
@@ -167,19 +162,15 @@ impl World {
         socket.connect(self.address).await
     }
 
-    async fn encrypt(
-        &self,
-        config: &Arc<ClientConfig>,
-        stream: TcpStream,
-    ) -> std::io::Result<TlsStream<TcpStream>> {
+    async fn encrypt(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from("localhost").expect("a name");
-        TlsConnector::from(config.clone()).connect(name, stream).await
+        TlsConnector::from(self.client.clone()).connect(name, stream).await
     }
 
     /// Sends a request on a new connection. Returns whether it was answered with 200.
     async fn is_answered(&self, path: &str, header: &str) -> bool {
         let answered = async {
-            let mut stream = self.encrypt(&self.client, self.connect(LOCAL).await?).await?;
+            let mut stream = self.encrypt(self.connect(LOCAL).await?).await?;
             let request =
                 format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}\r\n");
             stream.write_all(request.as_bytes()).await?;
@@ -206,7 +197,7 @@ impl World {
             let _ = raw.read(&mut [0]).await;
             return;
         }
-        let Ok(mut stream) = self.encrypt(&self.resuming, raw).await else { return };
+        let Ok(mut stream) = self.encrypt(raw).await else { return };
         drop(permit);
         let _ = stream.write_all(kind.request(number).as_bytes()).await;
         match kind {
@@ -270,10 +261,13 @@ async fn client(url: &str) -> Api {
 
 /// The client's side of TLS, without verification.
 fn trusting() -> ClientConfig {
-    let config = ClientConfig::builder_with_provider(provider())
+    // Without optimizations, this group costs less than the default one.
+    let kx_groups = vec![rustls::crypto::ring::kx_group::SECP256R1];
+    let provider = Arc::new(CryptoProvider { kx_groups, ..(*provider()).clone() });
+    let config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("versions");
-    let any = Arc::new(AnyServer(provider()));
+    let any = Arc::new(AnyServer(provider));
     let mut config = config.dangerous().with_custom_certificate_verifier(any).with_no_client_auth();
     config.resumption = Resumption::disabled();
     config
