@@ -7,5 +7,5 @@ cd "$(dirname "$0")/.."
 # Each connection has two ends in this process. With fewer files, the test opens fewer connections.
 ulimit -n "$(ulimit -Hn)" || true
 # grep fails if the test was renamed and nothing ran.
-cargo test -p portolan-kube --lib process::secure::flood_tests -- --nocapture | tee /dev/stderr |
+cargo test -p portolan-kube --lib probes_are_answered_during_floods -- --nocapture | tee /dev/stderr |
     grep '^random paths' >/dev/null

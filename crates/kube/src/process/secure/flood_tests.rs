@@ -43,6 +43,8 @@ const AT_ONCE: usize = 64;
 const LOCAL: [u8; 4] = [127, 0, 0, 1];
 /// A further address of the loopback device, if it has one.
 const OTHER: [u8; 4] = [127, 0, 0, if cfg!(target_os = "linux") { 2 } else { 1 }];
+/// The only valid credentials.
+const USER: &str = "Authorization: Bearer valid\r\n";
 const PROBES: usize = 20;
 const CONNECTIONS: usize = 1_000;
 
@@ -167,18 +169,23 @@ impl World {
         TlsConnector::from(self.client.clone()).connect(name, stream).await
     }
 
-    /// Sends a request on a new connection. Returns whether it was answered with 200.
-    async fn is_answered(&self, path: &str, header: &str) -> bool {
-        let answered = async {
+    /// Sends a request on a new connection. Returns the answer, or as much of it as arrived.
+    async fn answer(&self, path: &str, header: &str) -> String {
+        let mut answer = Vec::new();
+        let all = async {
             let mut stream = self.encrypt(self.connect(LOCAL).await?).await?;
             let request =
                 format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}\r\n");
             stream.write_all(request.as_bytes()).await?;
-            let mut answer = [0; 12];
-            stream.read_exact(&mut answer).await?;
-            std::io::Result::Ok(&answer == b"HTTP/1.1 200")
+            stream.read_to_end(&mut answer).await
         };
-        timeout(PATIENCE, answered).await.is_ok_and(|answered| answered.unwrap_or(false))
+        // A server may close the connection without a `close_notify`.
+        let _ = timeout(PATIENCE, all).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    async fn is_answered(&self, path: &str, header: &str) -> bool {
+        self.answer(path, header).await.starts_with("HTTP/1.1 200")
     }
 
     /// Runs a hostile client until the server closes the connection.
@@ -331,8 +338,7 @@ fn connections() -> usize {
 /// Probes the server while hostile clients connect, and afterwards. Returns the line of the table.
 async fn flood(kind: Kind) -> String {
     let world = Arc::new(World::start().await);
-    let user = "Authorization: Bearer valid\r\n";
-    assert!(world.is_answered("/metrics", user).await, "{kind}: before the flood");
+    assert!(world.is_answered("/metrics", USER).await, "{kind}: before the flood");
     let (count, before) = (connections(), resident());
     let (connecting, opened) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(AtomicUsize::new(0)));
     let mut hostile = JoinSet::new();
@@ -356,7 +362,7 @@ async fn flood(kind: Kind) -> String {
         sleep(Duration::from_millis(20)).await;
     }
     let start = Instant::now();
-    assert!(world.is_answered("/metrics", user).await, "{kind}: a user who is known");
+    assert!(world.is_answered("/metrics", USER).await, "{kind}: a user who is known");
     let known = start.elapsed();
     let after = resident();
     hostile.shutdown().await;
@@ -372,6 +378,33 @@ async fn flood(kind: Kind) -> String {
         known.as_secs_f64() * 1e3,
         world.refusals.of(Reason::Displaced),
     )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_cannot_wait_for_a_review_are_refused_and_probes_are_not() {
+    let world = Arc::new(World::start().await);
+    assert!(world.is_answered("/metrics", USER).await);
+    let mut waiting = JoinSet::new();
+    for number in 0..64 {
+        let world = world.clone();
+        let header = format!("Authorization: Bearer slow-{number}\r\n");
+        waiting.spawn(async move { world.answer("/metrics", &header).await });
+    }
+    let stranger = "Authorization: Bearer random\r\n";
+    let mut refused = String::new();
+    for _ in 0..200 {
+        refused = world.answer("/metrics", stranger).await;
+        if refused.starts_with("HTTP/1.1 429") {
+            break;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
+    assert!(refused.contains("retry-after: 1\r\n"), "{refused}");
+    assert!(refused.contains("\"reason\":\"TooManyRequests\""), "{refused}");
+    assert!(world.refusals.of(Reason::TokenReviews) > 0);
+    assert!(world.is_answered("/livez", stranger).await, "a probe");
+    assert!(world.is_answered("/metrics", USER).await, "a token that was valid");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

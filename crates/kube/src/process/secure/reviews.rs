@@ -149,11 +149,14 @@ mod tests {
     use tokio::time::timeout;
 
     const TTL: Duration = Duration::from_secs(10);
-    const NEVER: fn() -> std::future::Pending<Result<(u32, Duration), String>> = pending;
+
+    fn never() -> impl Future<Output = Result<(u32, Duration), String>> {
+        pending()
+    }
 
     /// Waits for reviews that have no answer.
     async fn fill(reviews: &Reviews<u32, u32>, keys: impl Iterator<Item = u32>, asker: Asker) {
-        let all = keys.map(|key| reviews.get(key, asker, NEVER()));
+        let all = keys.map(|key| reviews.get(key, asker, never()));
         assert!(timeout(TTL, join_all(all)).await.is_err(), "no answer");
     }
 
@@ -181,7 +184,7 @@ mod tests {
         // An error is not cached, and an answer is.
         let answer = reviews.get("a", Asker::Stranger, ready(Ok((1, TTL))));
         assert_eq!(answer.await, Ok(1));
-        assert_eq!(reviews.get("a", Asker::Stranger, NEVER()).await, Ok(1));
+        assert_eq!(reviews.get("a", Asker::Stranger, never()).await, Ok(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -195,7 +198,7 @@ mod tests {
             let known = reviews.get(1_001, Asker::Known, ready(Ok((1, TTL)))).await;
             assert_eq!(known, Ok(1));
             // A cached answer needs no review.
-            assert_eq!(reviews.get(1_001, Asker::Stranger, NEVER()).await, Ok(1));
+            assert_eq!(reviews.get(1_001, Asker::Stranger, never()).await, Ok(1));
         };
         tokio::join!(strangers, others);
         assert!(reviews.in_progress().is_empty());
@@ -206,7 +209,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn another_request_continues_the_review_of_one_that_has_gone() {
         let reviews = Reviews::<u32, u32>::new();
-        let gone = timeout(TTL, reviews.get(1, Asker::Stranger, NEVER()));
+        let gone = timeout(TTL, reviews.get(1, Asker::Stranger, never()));
         let (gone, answer) =
             tokio::join!(gone, reviews.get(1, Asker::Stranger, ready(Ok((3, TTL)))));
         assert!(gone.is_err());
