@@ -2,9 +2,9 @@
 //!
 //! A request is answered if its user may make it. Users are authenticated by client certificates and TokenReviews, and
 //! authorized by SubjectAccessReviews, so the cluster's roles decide: a rule of `nonResourceURLs` grants `/metrics`.
-//! Answers of the API server are kept for 10 s, equal reviews are shared, and the number of reviews at once is limited, of
-//! which some are left for users who were authenticated before. A request without credentials comes from `system:anonymous`, and paths
-//! of probes need no rights.
+//! Answers of the API server are kept for 10 s. Equal reviews are shared, and the number of reviews at once is limited,
+//! with a reserve for users who were authenticated before. A request without credentials comes from `system:anonymous`,
+//! and paths of probes need no rights.
 //!
 //! | answer | meaning |
 //! |---|---|

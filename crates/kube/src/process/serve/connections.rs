@@ -1,7 +1,7 @@
 //! Accepts connections, and limits their number and their time.
 //!
-//! Each connection is a task, from its TLS handshake to its end. If there are too many, one without an accepted
-//! request is closed for a new one: the oldest of the client with the most such connections. Some places are never kept by
+//! Each connection is a task, from its TLS handshake to its end. If there are too many, one without an accepted request
+//! is closed for a new one: the oldest of the client with the most such connections. Some places are never kept by
 //! accepted requests. A client that is not authenticated therefore delays no probe, whatever it sends or does not read.
 
 use std::io::ErrorKind;
@@ -48,8 +48,8 @@ pub(in crate::process) struct Bounds {
     /// The time until the whole head of the next request has arrived: from the acceptance for the first request,
     /// handshake included, and from the end of the previous answer for further ones.
     pub(in crate::process) head: Duration,
-    /// The time from the moment at which the body of a request is awaited to its end. The extender's own limit is lower,
-    /// and has an answer.
+    /// The time from the moment at which the body of a request is awaited to its end. The extender's own limit is
+    /// lower, and has an answer.
     pub(in crate::process) body: Duration,
     /// The time that a client has to read an answer, from the moment at which it is first behind.
     pub(in crate::process) write: Duration,
@@ -73,8 +73,8 @@ impl Default for Bounds {
 }
 
 /// Answers connections until the future is dropped. Accepted requests in progress are still answered. With encryption,
-/// requests have a [`ConnectInfo`] with a [`Peer`], and an extension `Arc<Place>`: a handler that accepts a request keeps
-/// the place. Without encryption, every request is accepted when all of it has arrived.
+/// requests have a [`ConnectInfo`] with a [`Peer`], and an extension `Arc<Place>`: a handler that accepts a request
+/// keeps the place. Without encryption, every request is accepted when all of it has arrived.
 pub(in crate::process) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,

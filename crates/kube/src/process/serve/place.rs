@@ -95,9 +95,9 @@ impl Connections {
     }
 
     /// Makes one more connection possible. If there are too many, one whose place is not kept is closed: of the network
-    /// with the most such connections, the oldest. A client that reconnects as fast as it can therefore displaces its own
-    /// connections. If all places are kept, the new connection is refused. Returns why a connection is closed or refused.
-    /// O(open connections) if there are too many.
+    /// with the most such connections, the oldest. A client that reconnects as fast as it can therefore displaces its
+    /// own connections. If all places are kept, the new connection is refused. Returns why a connection is closed or
+    /// refused. O(open connections) if there are too many.
     pub(super) fn make_way(&mut self) -> Option<Reason> {
         if self.open.len() >= self.limit {
             self.open.retain(|connection| !connection.task.is_finished());

@@ -17,8 +17,8 @@ use super::place::Place;
 use super::refusals::{Reason, Refusals};
 
 /// A stream that fails if the client does not read in time. The time is that of a whole answer: it begins when the
-/// client first falls behind and ends when everything is sent, so a client that reads a byte now and then does not extend
-/// it.
+/// client first falls behind and ends when everything is sent, so a client that reads a byte now and then does not
+/// extend it.
 pub(super) struct Timed<S> {
     stream: S,
     limit: Duration,
