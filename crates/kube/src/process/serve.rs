@@ -9,8 +9,8 @@
 //!
 //! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
 //! reach. [`Served::secure`] has both. Each server has up to 512 connections: for one more, one without an accepted
-//! request is closed. At most 448 have accepted requests, so 64 are left for probes. A connection also ends if its client
-//! is slow: see [`connections::Bounds`].
+//! request is closed. At most 448 have accepted requests, so 64 are left for probes. A connection also ends if its
+//! client is slow: see [`connections::Bounds`].
 
 pub(super) mod connections;
 pub(super) mod place;
