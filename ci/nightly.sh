@@ -11,6 +11,7 @@
 #   loom       the loom models and their mutants; three models without the bound that CI sets
 #   miri       Miri with many seeds
 #   thread     both sanitizers
+#   floods     probes under hostile connections to the secure port, with measurements
 #   live       2,000 random schedules of faults of an API server
 #   fuzz       each target for PORTOLAN_FUZZ_SECONDS (900)
 #   soak       hostile readers, memory and progress for PORTOLAN_SOAK_MINUTES (20)
@@ -19,7 +20,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(real release features targets cost benchmarks loom miri thread live fuzz soak mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(real release features targets cost benchmarks loom miri thread floods live fuzz soak mutants); fi
 
 run_step() {
     case $1 in
@@ -40,12 +41,13 @@ run_step() {
     loom) PORTOLAN_EXHAUSTIVE=1 bash ci/loom.sh ;;
     miri) bash ci/miri.sh 64 ;;
     thread) bash ci/sanitizers.sh address && bash ci/sanitizers.sh thread ;;
+    floods) bash ci/floods.sh ;;
     live) PORTOLAN_SCHEDULES=2000 cargo test --release -p portolan-kube --test live schedules:: ;;
     fuzz) bash ci/fuzz.sh --seconds "${PORTOLAN_FUZZ_SECONDS:-900}" ;;
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of real, release, features, targets, cost, benchmarks, loom, miri, thread, live, fuzz, soak, mutants"
+        echo "unknown step $1: use one of real, release, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, mutants"
         return 1
         ;;
     esac

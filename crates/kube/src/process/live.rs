@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use super::binding::{Counts, Dispatch, Outcomes};
 use super::profiles::{extenders, framework, pool, registry, shown};
 use super::scheduling::Worker;
+use super::serve::refusals::Refusals;
 use super::shards::HandOver;
 use super::threads::{Alarm, Ends, Threads, now};
 use crate::api::Api;
@@ -130,6 +131,7 @@ pub struct LiveScheduler {
     writes: Writes,
     counts: Arc<Counts>,
     metrics: Arc<Metrics>,
+    refusals: Refusals,
     configuration: Arc<str>,
     runtime: Handle,
     threads: Threads,
@@ -229,6 +231,7 @@ impl LiveScheduler {
             writes,
             counts: Arc::default(),
             metrics,
+            refusals: Refusals::default(),
             configuration: shown,
             runtime,
             threads,
@@ -254,6 +257,11 @@ impl LiveScheduler {
     #[must_use]
     pub fn writes(&self) -> &Writes {
         &self.writes
+    }
+
+    /// The refusals of its servers.
+    pub(super) fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// The metrics of kube-scheduler and of the engine. The caller sets the gauges that are derived from the state

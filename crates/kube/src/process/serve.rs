@@ -8,10 +8,14 @@
 //! | `/configz` | the configuration as it was given, unless it contains a secret |
 //!
 //! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
-//! reach. [`Served::secure`] has both. Each server has up to 512 connections: for one more, the oldest one without a
-//! request is closed. A connection also ends if the head of its next request does not arrive within 32 s.
+//! reach. [`Served::secure`] has both. Each server has up to 512 connections: for one more, one without an accepted
+//! request is closed. At most 448 have accepted requests, so 64 are left for probes. A connection also ends if its
+//! client is slow: see [`connections::Bounds`].
 
 pub(super) mod connections;
+pub(super) mod place;
+pub(super) mod refusals;
+mod timed;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +33,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use connections::{Bounds, serve};
+use refusals::Refusals;
 
 use super::LiveScheduler;
 use crate::mirror::Readiness;
@@ -49,6 +54,7 @@ pub(super) struct Answers {
     stops: Arc<AtomicBool>,
     readiness: Readiness,
     metrics: Box<dyn Fn() -> String + Send + Sync>,
+    refusals: Refusals,
     configuration: Arc<str>,
 }
 
@@ -65,6 +71,7 @@ impl Answers {
                 let text = of_scheduler(&metrics, &schedulers);
                 gate.as_ref().map_or_else(|| text.clone(), |gate| with_shards(&text, gate))
             }),
+            refusals: scheduler.refusals().clone(),
             configuration: scheduler.configuration().clone(),
         }
     }
@@ -95,7 +102,8 @@ impl Served {
         scheduler: &LiveScheduler,
         further: Router,
     ) -> std::io::Result<Served> {
-        Served::answer(address, routes(Answers::of(scheduler)).merge(further)).await
+        let router = routes(Answers::of(scheduler)).merge(further);
+        Served::answer(address, router, scheduler.refusals().clone()).await
     }
 
     /// Starts the server of a shadow, which is alive as long as it answers. Port 0 selects a free port.
@@ -104,20 +112,26 @@ impl Served {
     ///
     /// The address is in use or not allowed.
     pub async fn shadow(address: SocketAddr, shadow: &Shadow) -> std::io::Result<Served> {
+        let refusals = Refusals::default();
         let answers = Answers {
             fence: None,
             stops: Arc::default(),
             readiness: shadow.mirror().readiness(),
             metrics: shadow.metrics(),
+            refusals: refusals.clone(),
             configuration: shadow.configuration().clone(),
         };
-        Served::answer(address, routes(answers)).await
+        Served::answer(address, routes(answers), refusals).await
     }
 
-    async fn answer(address: SocketAddr, router: Router) -> std::io::Result<Served> {
+    async fn answer(
+        address: SocketAddr,
+        router: Router,
+        refusals: Refusals,
+    ) -> std::io::Result<Served> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let task = tokio::spawn(serve(listener, None, router, Bounds::default()));
+        let task = tokio::spawn(serve(listener, None, router, Bounds::default(), refusals));
         Ok(Served { address, tasks: vec![task] })
     }
 
@@ -175,7 +189,8 @@ async fn ready(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
 
 async fn metrics(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
     // The engine's figures wait for its writer.
-    let text = tokio::task::spawn_blocking(move || (answers.metrics)()).await;
+    let text = move || answers.refusals.append_to(&(answers.metrics)());
+    let text = tokio::task::spawn_blocking(text).await;
     let format = "text/plain; version=0.0.4; charset=utf-8";
     match text {
         Ok(text) => (StatusCode::OK, [(CONTENT_TYPE, format)], text),

@@ -15,10 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::Cache;
 use super::review::review;
+use super::reviews::{Asker, Reviews, Unreviewed};
 use super::subject::Subject;
 use super::trust::Trust;
 use crate::api::{Api, Resource};
 
+/// How long the review of a token that was valid does not count among those of strangers.
+const KNOWN: Duration = Duration::from_secs(3_600);
 const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 const AUTHENTICATED: &str = "system:authenticated";
@@ -41,10 +44,15 @@ impl User {
         User { name: ANONYMOUS.to_owned(), groups, ..User::default() }
     }
 
+    /// Returns whether the request had no credentials.
+    pub(super) fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS
+    }
+
     /// Adds the group of all users.
     fn authenticated(mut self) -> User {
         let is_known = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-        if self.name != ANONYMOUS && !self.groups.iter().any(is_known) {
+        if !self.is_anonymous() && !self.groups.iter().any(is_known) {
             self.groups.push(AUTHENTICATED.to_owned());
         }
         self
@@ -81,12 +89,12 @@ impl Authentication {
     ///
     /// # Errors
     ///
-    /// There are credentials, and none of them is valid.
+    /// There are credentials, and none of them is valid, or too many tokens wait for reviews.
     pub(super) async fn user(
         &self,
         headers: &HeaderMap,
         chain: &[CertificateDer<'static>],
-    ) -> Result<User, String> {
+    ) -> Result<User, Unreviewed> {
         let trust = self.trust.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut errors = Vec::new();
         if !chain.is_empty() {
@@ -114,12 +122,13 @@ impl Authentication {
         if let (Some(tokens), Some(token)) = (&self.tokens, bearer(headers)) {
             match tokens.user(token).await {
                 Ok(user) => return Ok(user.authenticated()),
-                Err(error) => errors.push(error),
+                Err(Unreviewed::Failed(error)) => errors.push(error),
+                Err(Unreviewed::TooMany) => return Err(Unreviewed::TooMany),
             }
         }
         match errors.is_empty() {
             true => Ok(User::anonymous()),
-            false => Err(errors.join("; ")),
+            false => Err(errors.join("; ").into()),
         }
     }
 }
@@ -137,7 +146,9 @@ struct Tokens {
     api: Api,
     ttl: Duration,
     /// Keyed by the tokens' authentication codes, so that no token is in memory after its request.
-    cache: Cache<[u8; SHA256_OUTPUT_LEN], Option<User>>,
+    reviews: Reviews<[u8; SHA256_OUTPUT_LEN], Option<User>>,
+    /// Tokens that were valid.
+    known: Cache<[u8; SHA256_OUTPUT_LEN], ()>,
     /// Known to this process alone.
     key: hmac::Key,
 }
@@ -158,7 +169,7 @@ struct TokenStatus {
 impl Tokens {
     fn new(api: Api, ttl: Duration) -> Result<Tokens, Unspecified> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?;
-        Ok(Tokens { api, ttl, cache: Cache::new(), key })
+        Ok(Tokens { api, ttl, reviews: Reviews::new(), known: Cache::new(), key })
     }
 
     /// Returns the authentication code that is the token's key in the cache.
@@ -169,22 +180,25 @@ impl Tokens {
         code
     }
 
-    async fn user(&self, token: &str) -> Result<User, String> {
-        let invalid = || "invalid bearer token".to_owned();
+    async fn user(&self, token: &str) -> Result<User, Unreviewed> {
         let key = self.code(token);
-        if let Some(known) = self.cache.get(&key) {
-            return known.ok_or_else(invalid);
-        }
-        let status: TokenStatus = review(&self.api, Resource::TOKEN_REVIEWS, &TokenSpec { token })
-            .await
-            .map_err(|error| format!("token review: {error}"))?;
-        if !status.authenticated && !status.error.is_empty() {
-            // Like kube-scheduler: the token may be valid a moment later.
-            return Err(format!("token review: {}", status.error));
-        }
-        let user = status.authenticated.then_some(status.user);
-        self.cache.put(key, user.clone(), self.ttl);
-        user.ok_or_else(invalid)
+        let asker = self.known.get(&key).map_or(Asker::Stranger, |()| Asker::Known);
+        let review = async {
+            let status: TokenStatus =
+                review(&self.api, Resource::TOKEN_REVIEWS, &TokenSpec { token })
+                    .await
+                    .map_err(|error| format!("token review: {error}"))?;
+            if !status.authenticated && !status.error.is_empty() {
+                // Like kube-scheduler: the token may be valid a moment later.
+                return Err(format!("token review: {}", status.error));
+            }
+            if status.authenticated {
+                self.known.put(key, (), KNOWN);
+            }
+            Ok((status.authenticated.then_some(status.user), self.ttl))
+        };
+        let user = self.reviews.get(key, asker, review).await?;
+        user.ok_or_else(|| Unreviewed::Failed("invalid bearer token".to_owned()))
     }
 }
 
@@ -224,7 +238,7 @@ mod tests {
         assert_eq!(user.name, "proxy");
         let invalid = HeaderValue::from_bytes(b"m\xfcller").expect("a value");
         headers.insert("x-remote-user", invalid);
-        let refused = authentication.user(&headers, &chain).await.expect_err("refused");
+        let refused = authentication.user(&headers, &chain).await.expect_err("refused").to_string();
         assert!(refused.contains("not UTF-8"), "{refused}");
         headers.insert("x-remote-user", HeaderValue::from_static("eva"));
         let user = authentication.user(&headers, &chain).await.expect("a user");

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::authentication::User;
-use super::cache::Cache;
 use super::review::review;
-use crate::api::{Api, ApiError, Resource};
+use super::reviews::{Asker, Reviews, Unreviewed};
+use crate::api::{Api, Resource};
 
 /// A group whose members may do anything.
 const PRIVILEGED: &str = "system:masters";
@@ -29,7 +29,7 @@ pub(super) struct Authorization {
     allowed_paths: Vec<String>,
     ttl_allowed: Duration,
     ttl_denied: Duration,
-    cache: Cache<String, Decision>,
+    reviews: Reviews<String, Decision>,
 }
 
 #[derive(Serialize)]
@@ -71,7 +71,7 @@ impl Authorization {
     ) -> Authorization {
         let plain = |path: &String| path.trim_start_matches('/').to_owned();
         let allowed_paths = allowed_paths.iter().map(plain).collect();
-        Authorization { api, allowed_paths, ttl_allowed, ttl_denied, cache: Cache::new() }
+        Authorization { api, allowed_paths, ttl_allowed, ttl_denied, reviews: Reviews::new() }
     }
 
     /// Decides on a request of a path. Without a client of the API server, only paths that are always allowed, and the
@@ -81,7 +81,7 @@ impl Authorization {
         user: &User,
         verb: &str,
         path: &str,
-    ) -> Result<Decision, ApiError> {
+    ) -> Result<Decision, Unreviewed> {
         if user.groups.iter().any(|group| group == PRIVILEGED) || self.always_allows(path) {
             return Ok(Decision::Allowed);
         }
@@ -89,24 +89,24 @@ impl Authorization {
         let User { name, uid, groups, extra } = user;
         let non_resource_attributes = Attributes { path, verb };
         let spec = AccessSpec { non_resource_attributes, user: name, groups, extra, uid };
-        let key = serde_json::to_string(&spec)
-            .map_err(|error| ApiError::Invalid(format!("a body: {error}")))?;
-        if let Some(known) = self.cache.get(&key) {
-            return Ok(known);
-        }
-        let status: AccessStatus = review(api, Resource::SUBJECT_ACCESS_REVIEWS, &spec).await?;
-        let (decision, ttl) = match status.allowed && !status.denied {
-            true => (Decision::Allowed, self.ttl_allowed),
-            false => (Decision::Denied(status.reason), self.ttl_denied),
+        let key = serde_json::to_string(&spec).map_err(|error| format!("a body: {error}"))?;
+        let review = async {
+            let status: AccessStatus = review(api, Resource::SUBJECT_ACCESS_REVIEWS, &spec)
+                .await
+                .map_err(|error| error.to_string())?;
+            let (decision, ttl) = match status.allowed && !status.denied {
+                true => (Decision::Allowed, self.ttl_allowed),
+                false => (Decision::Denied(status.reason), self.ttl_denied),
+            };
+            let is_short = path.len() + verb.len() < LONGEST;
+            Ok((decision, if is_short { ttl } else { Duration::ZERO }))
         };
-        if path.len() + verb.len() < LONGEST {
-            self.cache.put(key, decision.clone(), ttl);
-        }
-        Ok(decision)
+        let asker = if user.is_anonymous() { Asker::Stranger } else { Asker::Known };
+        self.reviews.get(key, asker, review).await
     }
 
     /// Returns whether a path needs no decision. A path that ends with `*` matches every path with this prefix.
-    fn always_allows(&self, path: &str) -> bool {
+    pub(super) fn always_allows(&self, path: &str) -> bool {
         let path = path.trim_start_matches('/');
         self.allowed_paths.iter().any(|allowed| match allowed.strip_suffix('*') {
             Some(prefix) => path.starts_with(prefix),

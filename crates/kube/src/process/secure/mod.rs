@@ -2,13 +2,15 @@
 //!
 //! A request is answered if its user may make it. Users are authenticated by client certificates and TokenReviews, and
 //! authorized by SubjectAccessReviews, so the cluster's roles decide: a rule of `nonResourceURLs` grants `/metrics`.
-//! Answers of the API server are kept for 10 s. A request without credentials comes from `system:anonymous`, and paths
-//! of probes need no rights.
+//! Answers of the API server are kept for 10 s. Equal reviews are shared, and the number of reviews at once is limited,
+//! with a reserve for users who were authenticated before. A request without credentials comes from `system:anonymous`,
+//! and paths of probes need no rights.
 //!
 //! | answer | meaning |
 //! |---|---|
 //! | 401 | the credentials are invalid or could not be reviewed |
 //! | 403 | the user may not make the request |
+//! | 429 | too many other requests wait for reviews |
 //! | 500 | the access could not be reviewed |
 //!
 //! Differences from kube-scheduler: HTTP/1.1 only, idle connections end after 32 s instead of 90 s, and the ConfigMap of
@@ -18,7 +20,10 @@ mod authentication;
 mod authorization;
 mod cache;
 mod certificate;
+#[cfg(test)]
+mod flood_tests;
 mod review;
+mod reviews;
 mod subject;
 mod trust;
 mod validity;
@@ -30,13 +35,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
+use axum::{Extension, Router};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -47,9 +54,10 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
-use authentication::Authentication;
+use authentication::{Authentication, User};
 use authorization::{Authorization, Decision};
 use certificate::ServingCertificate;
+use reviews::Unreviewed;
 use trust::Sources;
 
 pub use certificate::CertificateSource;
@@ -57,6 +65,8 @@ pub use trust::RequestHeaders;
 
 use super::LiveScheduler;
 use super::serve::connections::{Bounds, Peer, serve};
+use super::serve::place::Place;
+use super::serve::refusals::{Reason, Refusals};
 use super::serve::{Answers, Served, routes};
 use crate::api::{Api, ApiError};
 use crate::seldom::warn_seldom;
@@ -200,14 +210,20 @@ impl Served {
         let ttls = (config.authorized_ttl, config.unauthorized_ttl);
         let paths = &config.always_allow_paths;
         let authorization = Authorization::new(config.authorization, paths, ttls);
-        let gate = Arc::new(Gate { authentication, authorization });
+        let gate = Arc::new(Gate {
+            authentication,
+            authorization,
+            refusals: scheduler.refusals().clone(),
+        });
 
         let listener = bind(config.address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let tls = tls(provider, certificate.clone())?;
         let tls = TlsAcceptor::from(Arc::new(tls));
         let router = guarded(routes(Answers::of(scheduler)), gate.clone());
-        let served = tokio::spawn(serve(listener, Some(tls), router, Bounds::default()));
+        let refusals = scheduler.refusals().clone();
+        let served = serve(listener, Some(tls), router, Bounds::default(), refusals);
+        let served = tokio::spawn(served);
         let refreshed = refresh(certificate, sources, gate, is_complete);
         Ok(Served::new(address, vec![served, tokio::spawn(refreshed)]))
     }
@@ -286,6 +302,19 @@ async fn refresh(
 struct Gate {
     authentication: Authentication,
     authorization: Authorization,
+    refusals: Refusals,
+}
+
+impl Gate {
+    /// Answers a request that cannot wait for a review.
+    fn too_many(&self, reason: Reason) -> Response {
+        self.refusals.count(reason);
+        warn_seldom!(?reason, "too many requests wait for reviews");
+        let what = "too many requests wait for reviews, please try again later";
+        let mut response = refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", what);
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response
+    }
 }
 
 /// Puts the gate before all routes, and before paths without one.
@@ -297,11 +326,17 @@ fn guarded(router: Router, gate: Arc<Gate>) -> Router {
 async fn admit(
     State(gate): State<Arc<Gate>>,
     ConnectInfo(Peer(chain)): ConnectInfo<Peer>,
+    Extension(place): Extension<Arc<Place>>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let user = match gate.authentication.user(request.headers(), &chain).await {
         Ok(user) => user,
+        // Every user may read these paths, so the answer to a probe does not depend on other clients.
+        Err(Unreviewed::TooMany) if gate.authorization.always_allows(request.uri().path()) => {
+            User::anonymous()
+        }
+        Err(Unreviewed::TooMany) => return gate.too_many(Reason::TokenReviews),
         Err(error) => {
             warn_seldom!(%error, "a request was not authenticated");
             return refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
@@ -310,7 +345,14 @@ async fn admit(
     request.headers_mut().remove(AUTHORIZATION);
     let (verb, path) = (request.method().as_str().to_lowercase(), request.uri().path());
     let mut response = match gate.authorization.decide(&user, &verb, path).await {
-        Ok(Decision::Allowed) => next.run(request).await,
+        Ok(Decision::Allowed) => {
+            // An unknown client must not keep a place, not even for a path that is always allowed.
+            if !user.is_anonymous() {
+                place.keep();
+            }
+            next.run(request).await
+        }
+        Err(Unreviewed::TooMany) => gate.too_many(Reason::AccessReviews),
         Ok(Decision::Denied(reason)) => {
             let what = format!("User {:?} cannot {verb} path {path:?}", user.name);
             let what = match reason.is_empty() {

@@ -1,13 +1,12 @@
-//! Accepts connections, and limits their number and their idle time.
+//! Accepts connections, and limits their number and their time.
 //!
-//! Each connection is a task, from its TLS handshake to its end. If there are too many, the oldest one without a
-//! request is closed for a new one, so clients that connect and send nothing delay no probe.
+//! Each connection is a task, from its TLS handshake to its end. If there are too many, one without an accepted request
+//! is closed for a new one: the oldest of the client with the most such connections. Some places are never kept by
+//! accepted requests. A client that is not authenticated therefore delays no probe, whatever it sends or does not read.
 
-use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,10 +23,12 @@ use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
+use super::place::{Begun, Connections, Place};
+use super::refusals::{Reason, Refusals};
+use super::timed::{Arriving, Timed};
 use crate::seldom::warn_seldom;
 
 /// The certificates that a client has presented, its own first. They are not verified yet, except that the client has
@@ -39,36 +40,52 @@ pub(in crate::process) struct Peer(pub(in crate::process) Arc<[CertificateDer<'s
 #[derive(Clone, Copy)]
 pub(in crate::process) struct Bounds {
     /// The maximum number of connections.
-    connections: usize,
-    /// The time that a client has for its handshake.
-    handshake: Duration,
-    /// The time until the whole head of the next request has arrived. Idle time counts.
-    head: Duration,
+    pub(in crate::process) connections: usize,
+    /// The number of these that accepted requests do not keep.
+    pub(in crate::process) reserve: usize,
+    /// The time from the acceptance to the end of the handshake.
+    pub(in crate::process) handshake: Duration,
+    /// The time until the whole head of the next request has arrived: from the acceptance for the first request,
+    /// handshake included, and from the end of the previous answer for further ones.
+    pub(in crate::process) head: Duration,
+    /// The time from the moment at which the body of a request is awaited to its end. The extender's own limit is
+    /// lower, and has an answer.
+    pub(in crate::process) body: Duration,
+    /// The time that a client has to read an answer, from the moment at which it is first behind.
+    pub(in crate::process) write: Duration,
+    /// The size of the largest head, and of the answers that are buffered beyond one, in bytes.
+    pub(in crate::process) buffer: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
         Bounds {
             connections: 512,
+            reserve: 64,
             handshake: Duration::from_secs(10),
             // kube-scheduler's `ReadHeaderTimeout`.
             head: Duration::from_secs(32),
+            body: Duration::from_secs(32),
+            write: Duration::from_secs(30),
+            buffer: 64 << 10,
         }
     }
 }
 
-/// Answers connections until the future is dropped. Requests in progress are still answered. With encryption, requests
-/// have a [`ConnectInfo`] with a [`Peer`].
+/// Answers connections until the future is dropped. Accepted requests in progress are still answered. With encryption,
+/// requests have a [`ConnectInfo`] with a [`Peer`], and an extension `Arc<Place>`: a handler that accepts a request
+/// keeps the place. Without encryption, every request is accepted when all of it has arrived.
 pub(in crate::process) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,
     bounds: Bounds,
+    refusals: Refusals,
 ) {
-    let mut connections = Connections { limit: bounds.connections, open: VecDeque::new() };
+    let mut connections = Connections::new(bounds.connections, bounds.reserve);
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match listener.accept().await {
+            Ok((stream, from)) => (stream, from.ip()),
             Err(error) => {
                 // The client may have gone already.
                 if error.kind() != ErrorKind::ConnectionAborted {
@@ -79,127 +96,107 @@ pub(in crate::process) async fn serve(
                 continue;
             }
         };
-        if !connections.make_way() {
-            warn_seldom!("a connection was refused: all others have requests");
-            continue;
+        if let Some(reason) = connections.make_way() {
+            refusals.count(reason);
+            if reason == Reason::Full {
+                warn_seldom!("a connection was refused: all others have accepted requests");
+                continue;
+            }
+            warn_seldom!("too many connections: one without an accepted request was closed");
         }
-        let is_busy = Arc::<AtomicBool>::default();
-        let work = connection(stream, tls.clone(), router.clone(), bounds, is_busy.clone());
-        let task = tokio::spawn(work).abort_handle();
-        connections.open.push_back(Connection { task, is_busy });
+        let place = connections.place();
+        let server = Server {
+            tls: tls.clone(),
+            router: router.clone(),
+            bounds,
+            refusals: refusals.clone(),
+            place: place.clone(),
+        };
+        let task = tokio::spawn(server.connection(stream, Instant::now()));
+        connections.add(task.abort_handle(), from, place);
     }
 }
 
-/// An accepted connection.
-struct Connection {
-    task: AbortHandle,
-    /// Whether it has a request that is not answered yet.
-    is_busy: Arc<AtomicBool>,
-}
-
-impl Connection {
-    fn is_busy(&self) -> bool {
-        // Relaxed: no data is shared through the flag.
-        self.is_busy.load(Ordering::Relaxed)
-    }
-}
-
-/// The accepted connections, the oldest first, with some that have ended.
-struct Connections {
-    limit: usize,
-    open: VecDeque<Connection>,
-}
-
-impl Connections {
-    /// Returns whether one more connection is allowed. Closes the oldest one without a request if there are too many.
-    fn make_way(&mut self) -> bool {
-        if self.open.len() >= self.limit {
-            self.open.retain(|connection| !connection.task.is_finished());
-        }
-        if self.open.len() < self.limit {
-            return true;
-        }
-        let oldest = self.open.iter().position(|connection| !connection.is_busy());
-        let oldest = oldest.and_then(|at| self.open.remove(at));
-        oldest.inspect(|connection| connection.task.abort()).is_some()
-    }
-}
-
-impl Drop for Connections {
-    fn drop(&mut self) {
-        let idle = self.open.iter().filter(|connection| !connection.is_busy());
-        idle.for_each(|connection| connection.task.abort());
-    }
-}
-
-async fn connection(
-    stream: TcpStream,
+/// The server's side of a connection.
+struct Server {
     tls: Option<TlsAcceptor>,
     router: Router,
     bounds: Bounds,
-    is_busy: Arc<AtomicBool>,
-) {
-    // A failure only delays small answers.
-    let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return answer(stream, None, router, bounds, is_busy).await };
-    match timeout(bounds.handshake, tls.accept(stream)).await {
-        Ok(Ok(stream)) => {
-            let (_, session) = stream.get_ref();
-            let peer = Peer(session.peer_certificates().unwrap_or_default().into());
-            answer(stream, Some(peer), router, bounds, is_busy).await;
+    refusals: Refusals,
+    place: Arc<Place>,
+}
+
+impl Server {
+    async fn connection(self, stream: TcpStream, accepted: Instant) {
+        // A failure only delays small answers.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else { return self.answer(stream, None, accepted).await };
+        match timeout_at(accepted + self.bounds.handshake, tls.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let (_, session) = stream.get_ref();
+                let peer = Peer(session.peer_certificates().unwrap_or_default().into());
+                self.answer(stream, Some(peer), accepted).await;
+            }
+            Ok(Err(error)) => {
+                self.refusals.count(Reason::Handshake);
+                tracing::debug!(%error, "TLS handshake failed");
+            }
+            Err(_) => {
+                self.refusals.count(Reason::Handshake);
+                tracing::debug!("TLS handshake not in time");
+            }
         }
-        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => tracing::debug!("TLS handshake not in time"),
     }
-}
 
-async fn answer(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: Option<Peer>,
-    router: Router,
-    bounds: Bounds,
-    is_busy: Arc<AtomicBool>,
-) {
-    let router = TowerToHyperService::new(router);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        if let Some(peer) = &peer {
-            request.extensions_mut().insert(ConnectInfo(peer.clone()));
+    async fn answer(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Option<Peer>,
+        accepted: Instant,
+    ) {
+        let Server { router, bounds, refusals, place, .. } = self;
+        let router = TowerToHyperService::new(router);
+        let service = service_fn(|request: Request<Incoming>| {
+            let begun = place.begin();
+            let plain = peer.is_none().then(|| place.clone());
+            let mut request =
+                request.map(|body| Arriving::new(body, bounds.body, plain, refusals.clone()));
+            if let Some(peer) = &peer {
+                request.extensions_mut().insert(ConnectInfo(peer.clone()));
+                request.extensions_mut().insert(place.clone());
+            }
+            let answer = router.call(request);
+            async move {
+                Ok::<_, std::convert::Infallible>(
+                    answer.await?.map(|body| Answer { body, _begun: begun }),
+                )
+            }
+        });
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(bounds.head);
+        builder.max_buf_size(bounds.buffer);
+        let stream = Timed::new(stream, bounds.write, refusals.clone());
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        // hyper measures the time of a head from the first byte that it awaits, after the handshake.
+        let ended = match timeout_at(accepted + bounds.head, &mut connection).await {
+            Ok(ended) => ended,
+            Err(_) if place.has_begun() => connection.await,
+            Err(_) => {
+                refusals.count(Reason::Head);
+                tracing::debug!("the head of the first request not in time");
+                return;
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended");
         }
-        let busy = Busy::new(is_busy.clone());
-        let answer = router.call(request);
-        async move {
-            Ok::<_, std::convert::Infallible>(
-                answer.await?.map(|body| Answer { body, _busy: busy }),
-            )
-        }
-    });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(bounds.head);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection ended");
     }
 }
 
-/// Marks a connection as busy until it is dropped.
-struct Busy(Arc<AtomicBool>);
-
-impl Busy {
-    fn new(is_busy: Arc<AtomicBool>) -> Busy {
-        is_busy.store(true, Ordering::Relaxed);
-        Busy(is_busy)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
-}
-
-/// The body of an answer, whose connection is busy until the server has taken all of it.
+/// The body of an answer, whose request has ended when the server has taken all of it.
 struct Answer {
     body: Body,
-    _busy: Busy,
+    _begun: Begun,
 }
 
 impl HttpBody for Answer {
@@ -231,6 +228,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::Notify;
     use tokio::task::JoinHandle;
+    use tokio::time::timeout;
 
     const LONG: Duration = Duration::from_secs(20);
 
@@ -239,22 +237,41 @@ mod tests {
         server: JoinHandle<()>,
         /// Lets one request of `/slow` go on.
         go: Arc<Notify>,
+        refusals: Refusals,
     }
 
     impl World {
         async fn start(connections: usize, head: Duration, tls: Option<TlsAcceptor>) -> World {
+            let bounds =
+                Bounds { connections, reserve: 0, handshake: LONG, head, ..Bounds::default() };
+            World::with(bounds, tls).await
+        }
+
+        async fn with(bounds: Bounds, tls: Option<TlsAcceptor>) -> World {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             let address = listener.local_addr().expect("an address");
             let go = Arc::new(Notify::new());
             let gate = go.clone();
-            let slow = || async move {
-                gate.notified().await;
-                "slow"
+            let slow = move || {
+                let gate = gate.clone();
+                async move {
+                    gate.notified().await;
+                    "slow"
+                }
             };
-            let router = Router::new().route("/", get(|| async { "ok" })).route("/slow", get(slow));
-            let bounds = Bounds { connections, handshake: LONG, head };
-            let server = tokio::spawn(serve(listener, tls, router, bounds));
-            World { address, server, go }
+            let upload = slow.clone();
+            let upload = |body: axum::body::Bytes| async move {
+                assert_eq!(body, "body");
+                upload().await
+            };
+            let large = || async { ".".repeat(32 << 20) + "end" };
+            let router = Router::new()
+                .route("/", get(|| async { "ok" }))
+                .route("/slow", get(slow).post(upload))
+                .route("/large", get(large));
+            let refusals = Refusals::default();
+            let server = tokio::spawn(serve(listener, tls, router, bounds, refusals.clone()));
+            World { address, server, go, refusals }
         }
 
         async fn connect(&self) -> TcpStream {
@@ -278,9 +295,8 @@ mod tests {
     async fn read(stream: &mut TcpStream, end: &str) -> bool {
         let mut text = Vec::new();
         while !text.ends_with(end.as_bytes()) {
-            let mut byte = [0];
-            match timeout(LONG, stream.read(&mut byte)).await.expect("in time") {
-                Ok(1) => text.push(byte[0]),
+            match timeout(LONG, stream.read_buf(&mut text)).await.expect("in time") {
+                Ok(1..) => {}
                 _ => return false,
             }
         }
@@ -345,8 +361,7 @@ mod tests {
         assert!(read(&mut slow, "slow").await);
     }
 
-    #[tokio::test]
-    async fn a_handshake_that_does_not_begin_makes_way() {
+    fn acceptor() -> TlsAcceptor {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("made");
         let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -356,12 +371,109 @@ mod tests {
             .with_no_client_auth()
             .with_single_cert(vec![made.cert.der().clone()], key)
             .expect("a configuration");
-        let tls = TlsAcceptor::from(Arc::new(config));
-        let world = World::start(2, LONG * 2, Some(tls)).await;
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    #[tokio::test]
+    async fn a_handshake_that_does_not_begin_makes_way() {
+        let world = World::start(2, LONG * 2, Some(acceptor())).await;
         let (mut first, mut second) = (world.connect().await, world.connect().await);
         let _third = world.connect().await;
         assert!(closed(&mut first).await);
         let _fourth = world.connect().await;
         assert!(closed(&mut second).await);
+        assert_eq!(world.refusals.of(Reason::Displaced), 2);
+    }
+
+    #[tokio::test]
+    async fn a_handshake_has_its_time_from_the_acceptance() {
+        let bounds = Bounds { handshake: Duration::from_millis(100), ..Bounds::default() };
+        let world = World::with(bounds, Some(acceptor())).await;
+        let mut silent = world.connect().await;
+        assert!(closed(&mut silent).await);
+        assert_eq!(world.refusals.of(Reason::Handshake), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_the_first_head_begins_with_the_acceptance() {
+        let place = Connections::new(1, 0).place();
+        let (server, mut client) = tokio::io::duplex(64);
+        let bounds = Bounds::default();
+        let refusals = Refusals::default();
+        let server_side =
+            Server { tls: None, router: Router::new(), bounds, refusals: refusals.clone(), place };
+        let accepted = Instant::now();
+        // The handshake.
+        tokio::time::advance(bounds.handshake).await;
+        let answer = tokio::spawn(server_side.answer(server, None, accepted));
+        client.write_all(b"GET / HTTP/1.1\r\n").await.expect("sent");
+        answer.await.expect("no panic");
+        assert_eq!(refusals.of(Reason::Head), 1);
+        let waited = accepted.elapsed();
+        assert!(waited < bounds.head + Duration::from_millis(100), "{waited:?}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_read_ends_in_time() {
+        let bounds = Bounds { write: Duration::from_millis(300), ..Bounds::default() };
+        let world = World::with(bounds, None).await;
+        let mut unread = world.ask("/large").await;
+        // A client that reads a little is not in time either.
+        for _ in 0..40 {
+            let _ = unread.read(&mut [0; 16]).await;
+            sleep(Duration::from_millis(50)).await;
+            if world.refusals.of(Reason::Unread) > 0 {
+                break;
+            }
+        }
+        assert_eq!(world.refusals.of(Reason::Unread), 1);
+        // One that reads gets all of it.
+        let mut whole = world.ask("/large").await;
+        assert!(read(&mut whole, "end").await);
+    }
+
+    #[tokio::test]
+    async fn a_request_is_accepted_when_its_body_has_arrived() {
+        let world = World::start(1, LONG * 2, None).await;
+        let mut partial = world.connect().await;
+        let head = "POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\n";
+        partial.write_all(format!("{head}bo").as_bytes()).await.expect("sent");
+        sleep(Duration::from_millis(200)).await;
+        // The part does not keep the place.
+        let mut whole = world.connect().await;
+        assert!(closed(&mut partial).await);
+        whole.write_all(format!("{head}body").as_bytes()).await.expect("sent");
+        sleep(Duration::from_millis(200)).await;
+        let mut refused = world.connect().await;
+        assert!(closed(&mut refused).await);
+        world.go.notify_one();
+        assert!(read(&mut whole, "slow").await);
+        assert_eq!([Reason::Displaced, Reason::Full].map(|r| world.refusals.of(r)), [1, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_body_ends_in_time() {
+        let bounds = Bounds { body: Duration::from_millis(100), ..Bounds::default() };
+        let world = World::with(bounds, None).await;
+        let mut partial = world.connect().await;
+        let head = "POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\n";
+        partial.write_all(format!("{head}bo").as_bytes()).await.expect("sent");
+        assert!(closed(&mut partial).await);
+        assert_eq!(world.refusals.of(Reason::Body), 1);
+    }
+
+    #[tokio::test]
+    async fn accepted_requests_leave_a_reserve() {
+        let bounds = Bounds { connections: 2, reserve: 1, ..Bounds::default() };
+        let world = World::with(bounds, None).await;
+        let mut first = world.ask("/slow").await;
+        sleep(Duration::from_millis(200)).await;
+        let mut second = world.ask("/slow").await;
+        sleep(Duration::from_millis(200)).await;
+        let mut probe = world.ask("/").await;
+        assert!(read(&mut probe, "ok").await);
+        assert!(closed(&mut second).await);
+        world.go.notify_waiters();
+        assert!(read(&mut first, "slow").await);
     }
 }
