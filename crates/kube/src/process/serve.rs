@@ -37,6 +37,7 @@ use refusals::Refusals;
 
 use super::LiveScheduler;
 use crate::mirror::Readiness;
+use crate::rebinding::local_only;
 use crate::shadow::Shadow;
 use crate::write::{Fence, ShardGate};
 
@@ -131,6 +132,10 @@ impl Served {
     ) -> std::io::Result<Served> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
+        let router = match address.ip().to_canonical().is_loopback() {
+            true => local_only(router),
+            false => router,
+        };
         let task = tokio::spawn(serve(listener, None, router, Bounds::default(), refusals));
         Ok(Served { address, tasks: vec![task] })
     }

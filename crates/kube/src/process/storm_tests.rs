@@ -15,6 +15,9 @@ use crate::write::Fence;
 /// The longest time for which a storm may last.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How often the objects of the server are read, which copies all of them.
+const POLL: Duration = Duration::from_millis(50);
+
 /// The pods of one cpu on each node.
 const SLOTS: usize = 4;
 
@@ -119,7 +122,7 @@ async fn bound(server: &ApiServer, storms: &Storms, what: &str) {
             return;
         }
         assert!(Instant::now() < deadline, "{what}: {} left, such as {:#}", left.len(), left[0]);
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 
@@ -157,7 +160,7 @@ async fn run(seed: u64, weather: Weather, storms: usize) {
     // A pod that has not started is less important than others, and becomes more important when it starts.
     let has_started = |pod: &Value| !pod["status"]["startTime"].is_null();
     while !server.objects("Pod").iter().all(has_started) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(POLL).await;
     }
     let api = Connection::unauthenticated(server.url()).open(Limits::default()).await;
     let live = LiveScheduler::start(api.expect("open"), Fence::opened(), LiveConfig::default());
