@@ -85,7 +85,7 @@ pub(super) fn verdict(first: &Run, other: &Run, shapes: &Shapes) -> (Packs, Stri
     (packs, sentence)
 }
 
-/// What the figures are, and which of them differ only `within` their ranges.
+/// Whether the figures are means. `within` are the names of those that differ, but whose ranges overlap.
 fn remark(first: &Run, within: &[&str]) -> String {
     match first.outcome.busy {
         _ if !within.is_empty() => {
