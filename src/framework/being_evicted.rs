@@ -33,10 +33,21 @@ impl BeingEvicted {
                 true
             }
             Entry::Occupied(mut known) => {
-                known.get_mut().push(preemptor.clone());
+                wait_for(known.get_mut(), preemptor);
                 false
             }
         }
+    }
+
+    /// Returns whether the pod is being evicted, and the log does not know it yet. If so, `preemptor` needs its end from
+    /// now on.
+    pub(super) fn awaits(&self, victim: &Uid, preemptor: &Uid) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut victims = self.lock();
+        let known = victims.get_mut(victim);
+        known.map(|preemptors| wait_for(preemptors, preemptor)).is_some()
     }
 
     /// Ends the eviction: the pod is terminating in the log, is gone or returns to the queue, or the eviction has failed.
@@ -59,5 +70,12 @@ impl BeingEvicted {
     fn lock(&self) -> MutexGuard<'_, HashMap<Uid, Vec<Uid>>> {
         // Every critical section leaves a valid map.
         self.victims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds a preemptor that needs a victim's end. It may ask in each of its attempts.
+fn wait_for(preemptors: &mut Vec<Uid>, preemptor: &Uid) {
+    if !preemptors.contains(preemptor) {
+        preemptors.push(preemptor.clone());
     }
 }

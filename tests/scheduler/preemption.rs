@@ -228,3 +228,43 @@ fn a_preemptor_backs_off_after_an_eviction_that_failed() {
     // At 1, 3 and 6 s: backoffs end with a window of a second.
     assert_eq!(attempts, 3);
 }
+
+/// Holds evictions until the test drops them, which is a failure.
+#[derive(Clone, Default)]
+struct Held(Arc<Mutex<Vec<Eviction>>>);
+
+impl Evictor for Held {
+    fn evict(&self, eviction: Eviction) {
+        self.0.lock().unwrap().push(eviction);
+    }
+}
+
+#[test]
+fn a_pod_that_waits_for_another_preemptors_victim_is_retried_if_the_eviction_fails() {
+    let held = Held::default();
+    let evictor = held.clone();
+    let schedulers = Schedulers::builder().evictor(move |_| evictor).build().unwrap();
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let submit = |event| drop(schedulers.engine().submit(event).unwrap().wait().unwrap().unwrap());
+    let mut attempt = || {
+        let now = Timestamp::from_secs(1);
+        schedulers.queue().tend(|| now);
+        let (_, failed) = scheduling.schedule_one(Some(Instant::now()), || now).ok()?.into_parts();
+        let failed = failed.into_iter().next().unwrap();
+        Some((failed.pod.name.to_string(), failed.error.to_string()))
+    };
+    submit(Event::add_node(node("n").cpu(1_000).memory(1 << 30).build()));
+    submit(Event::add_pod(cpu("low", 800).priority(1).on("n").build()));
+    submit(Event::put_pending(cpu("first", 800).priority(8).build()));
+    assert_eq!(attempt().expect("an attempt").0, "first");
+    assert_eq!(held.0.lock().unwrap().len(), 1);
+    let second = cpu("second", 800).priority(9).build();
+    submit(Event::put_pending(Pod { nominated_node_name: Some("n".into()), ..second }));
+    let (name, error) = attempt().expect("an attempt");
+    assert_eq!(name, "second");
+    assert!(error.contains("not eligible due to a terminating pod"), "{error}");
+    assert_eq!(attempt(), None, "it waits for the victim's end");
+    held.0.lock().unwrap().clear();
+    assert_eq!(attempt().expect("an attempt").0, "second");
+    assert_eq!(held.0.lock().unwrap().len(), 1, "it preempts the victim itself");
+}

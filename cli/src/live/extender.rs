@@ -76,7 +76,6 @@ async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, F
     let scheduler = LiveScheduler::start(api, fence, config).map_err(live)?;
     let mut options = ExtenderOptions::default();
     options.allow_bind = arguments.allow_bind;
-    options.check_host = is_loopback(arguments.serve);
     let routes = extender_routes(&scheduler, options).map_err(live)?;
     let mut signals = Signals::new()?;
     let address = arguments.serve;

@@ -12,7 +12,6 @@ pub mod api;
 pub mod extender;
 pub mod mirror;
 pub mod process;
-mod rebinding;
 mod seldom;
 pub mod shadow;
 pub mod write;

@@ -96,13 +96,14 @@ impl Search {
     }
 }
 
-/// Returns whether a victim of lower priority than the pod is terminating on the node, or is being evicted from it.
+/// Returns whether a victim of lower priority than the pod is terminating on the node, or is being evicted from it. In
+/// the latter case the pod is tried again if that eviction fails.
 pub(crate) fn has_terminating_victim(pod: &Pod, node: NodeInfo<'_>, handle: &Handle) -> bool {
     node.pods().any(|other| {
         let template = other.template();
         let is_terminating = || template.is_preempted && other.deletion_time().is_some();
         template.priority < pod.template.priority
-            && (is_terminating() || handle.being_evicted().contains(&other.uid()))
+            && (is_terminating() || handle.being_evicted().awaits(&other.uid(), &pod.uid))
     })
 }
 

@@ -16,7 +16,7 @@
 //!
 //! Web pages cannot use the routes: a request with an `Origin` is answered with 403, because no page is served here, and
 //! one whose content type is not `application/json` with 415, because pages may send some other types to any address.
-//! With [`ExtenderOptions::check_host`], `Host` must name the local host (403).
+//! On a loopback address, `Host` must name the local host, as for all routes of [`Served`](crate::Served).
 //!
 //! # Memory
 //!
@@ -61,7 +61,6 @@ use super::wire::{
 };
 use crate::mirror::Readiness;
 use crate::process::LiveScheduler;
-use crate::rebinding::local_only;
 use crate::write::ApiBinder;
 
 /// The options of an extender.
@@ -76,14 +75,11 @@ pub struct ExtenderOptions {
     /// requests occupy up to `2 * at_once * max_body` bytes, or 2.5 times as many if their length is not announced.
     /// Answers that are not sent yet occupy up to `at_once * max_body` bytes.
     pub at_once: usize,
-    /// Whether `Host` must name the local host. It prevents DNS rebinding: a page of another host whose name was
-    /// changed to resolve to this one. Disable it if the routes are served on an address other than a loopback address.
-    pub check_host: bool,
 }
 
 impl Default for ExtenderOptions {
     fn default() -> ExtenderOptions {
-        ExtenderOptions { allow_bind: false, max_body: 64 << 20, at_once: 8, check_host: true }
+        ExtenderOptions { allow_bind: false, max_body: 64 << 20, at_once: 8 }
     }
 }
 
@@ -259,14 +255,13 @@ pub fn extender_routes(
         binder: options.allow_bind.then(|| scheduler.writes().binder()),
         limits: RequestLimits::new(options.at_once, options.max_body),
     });
-    let routes = Router::new()
+    Ok(Router::new()
         .route("/filter", post(filter))
         .route("/prioritize", post(prioritize))
         .route("/preempt", post(preempt))
         .route("/bind", post(bind))
         .route_layer(from_fn(no_pages))
-        .with_state(service);
-    Ok(if options.check_host { local_only(routes) } else { routes })
+        .with_state(service))
 }
 
 /// Refuses requests of web pages.

@@ -37,7 +37,6 @@ use refusals::Refusals;
 
 use super::LiveScheduler;
 use crate::mirror::Readiness;
-use crate::rebinding::local_only;
 use crate::shadow::Shadow;
 use crate::write::{Fence, ShardGate};
 

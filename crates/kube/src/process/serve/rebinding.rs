@@ -15,7 +15,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 
 /// Answers requests that do not name the local host with 403. For routes on a loopback address.
-pub(crate) fn local_only(routes: Router) -> Router {
+pub(in super::super) fn local_only(routes: Router) -> Router {
     routes.route_layer(from_fn(check))
 }
 
