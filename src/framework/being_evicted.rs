@@ -15,9 +15,9 @@ use crate::sync::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct BeingEvicted {
     victims: Mutex<HashMap<Uid, Vec<Uid>>>,
-    /// The number of victims. Events ask for each pod that changes, and victims are rare. Relaxed suffices: an attempt of
-    /// a preemptor comes after its eviction through the queue's lock, and for others a victim that is missed is one that
-    /// is evicted later.
+    /// The number of victims. Attempts ask for many pods, and victims are rare. Relaxed suffices: an attempt of a
+    /// preemptor comes after its eviction through the queue's lock, and for others a victim that is missed is one that is
+    /// evicted later.
     count: AtomicUsize,
 }
 
@@ -53,9 +53,8 @@ impl BeingEvicted {
     /// Ends the eviction: the pod is terminating in the log, is gone or returns to the queue, or the eviction has failed.
     /// Returns the other preemptors that needed its end.
     pub(crate) fn end(&self, victim: &Uid) -> Vec<Uid> {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
-        }
+        // Without looking at the count first: an eviction that begins reads the newest version after it has added its
+        // victims, and the lock orders the two, so either this finds the victim or the eviction finds the new version.
         let mut victims = self.lock();
         let others = victims.remove(victim).unwrap_or_default();
         self.count.store(victims.len(), Ordering::Relaxed);

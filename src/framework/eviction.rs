@@ -127,7 +127,7 @@ impl Eviction {
     }
 
     /// Calls `evict` for each victim that is not terminating yet, and for the last one only if all other calls succeeded.
-    /// A call that succeeds counts as [`Eviction::deleting`].
+    /// A call that succeeds counts as [`Eviction::report_deleting`].
     /// Victims that are not bound yet are [withdrawn](Eviction::withdraw) instead.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl Eviction {
                     return Ok(());
                 }
                 evict(victim)?;
-                self.deleting(victim);
+                self.report_deleting(victim);
                 Ok(())
             };
             let mut failed = Ok(());
@@ -164,7 +164,7 @@ impl Eviction {
     /// The caller then
     ///
     /// 1. evicts the other victims in any order, except those that [`Eviction::withdraw`] withdraws, and calls
-    ///    [`Eviction::deleting`] for each deletion that was accepted,
+    ///    [`Eviction::report_deleting`] for each deletion that was accepted,
     /// 2. if all succeeded, prepares the last victim, calls [`Eviction::ungate`], and deletes it,
     /// 3. calls [`Eviction::finish`].
     #[must_use]
@@ -177,13 +177,13 @@ impl Eviction {
 
     /// Reports that the deletion of a victim was accepted: the victim counts as terminating until the log reports its
     /// end, even if the eviction fails later.
-    pub fn deleting(&self, victim: &Pod) {
+    pub fn report_deleting(&self, victim: &Pod) {
         self.left().remove(&victim.uid);
     }
 
     /// Reports that the log knows of a victim's end: it is not evicted, and no longer counts because of this eviction.
-    pub fn is_gone(&self, victim: &Pod) {
-        self.deleting(victim);
+    pub fn report_gone(&self, victim: &Pod) {
+        self.report_deleting(victim);
         self.end(&victim.uid);
     }
 

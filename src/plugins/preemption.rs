@@ -177,7 +177,7 @@ impl DefaultPreemption {
             let is_running = |pod: PodInfo<'_>| pod.deletion_time().is_none();
             let ended = |victim: &&Pod| !now.pod(&victim.uid).is_some_and(is_running);
             for victim in eviction.victims().iter().filter(ended) {
-                eviction.is_gone(victim);
+                eviction.report_gone(victim);
                 eviction.retry();
             }
         }

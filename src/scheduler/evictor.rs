@@ -31,7 +31,7 @@ impl Evictor for InMemoryEvictor {
                 engine.submit(Event::remove_pod(victim)).map_err(|closed| closed.to_string())?;
             let outcome = ticket.wait().map_err(|closed| closed.to_string())?;
             outcome.map_err(|error| error.to_string())?;
-            eviction.is_gone(victim);
+            eviction.report_gone(victim);
             Ok(())
         });
         // A victim that no longer exists has freed its resources already. The preemptor is retried in any case and sees

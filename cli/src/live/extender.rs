@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     server: Server,
     /// Listen address for the verbs, and for /healthz, /livez, /readyz, /metrics and /configz, without encryption or
-    /// authentication. On a loopback address, the header Host of a request for a verb must name the local host.
+    /// authentication. On a loopback address, the header Host of every request must name the local host.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10261")]
     serve: SocketAddr,
     /// Serve the bind verb. Any client that can reach the address can then bind any pod, so it must be a loopback

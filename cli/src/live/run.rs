@@ -182,7 +182,7 @@ async fn schedule(
         match &mut role {
             Role::Leader(election) => {
                 election.acquire().await;
-                scheduler.writes().events().record(election.occurrence("became leader"));
+                scheduler.writes().events().record(election.became_leader());
             }
             Role::Alone => drop(fence.open()),
             Role::Shards(_) => {}
@@ -289,7 +289,7 @@ async fn end(scheduler: LiveScheduler, mut role: Role) -> Result<ExitCode, Failu
         return Ok(ExitCode::SUCCESS);
     }
     if let Role::Leader(election) = &role {
-        scheduler.writes().events().record(election.occurrence("stopped leading"));
+        scheduler.writes().events().record(election.stopped_leading());
     }
     let stopped = scheduler.stop(GRACE);
     tokio::pin!(stopped);

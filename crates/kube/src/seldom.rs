@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Decides which of many equal warnings are printed.
+/// Limits the rate of the warnings of one place in the code.
 pub(crate) struct Seldom(Mutex<Option<State>>);
 
 struct State {
@@ -42,12 +42,15 @@ impl Seldom {
     }
 }
 
-/// Like `tracing::warn!`, for a failure that may repeat many times a second.
+/// Like `tracing::warn!`, for a failure that may repeat many times a second. What is left out is logged at the level
+/// `debug`.
 macro_rules! warn_seldom {
     ($($fields:tt)+) => {{
         static SELDOM: $crate::seldom::Seldom = $crate::seldom::Seldom::new();
         if let Some(left_out) = SELDOM.may_warn(std::time::Instant::now()) {
             tracing::warn!(left_out, $($fields)+);
+        } else {
+            tracing::debug!($($fields)+);
         }
     }};
 }

@@ -153,7 +153,7 @@ impl<'a> DryRun<'a> {
 
     /// Lets victims of earlier evictions leave in any case. Otherwise a pod that is being evicted could be spared for
     /// this preemptor, and more pods would be evicted than necessary.
-    pub(super) fn after(self, being_evicted: &'a BeingEvicted) -> DryRun<'a> {
+    pub(super) fn with_being_evicted(self, being_evicted: &'a BeingEvicted) -> DryRun<'a> {
         DryRun { being_evicted: Some(being_evicted), ..self }
     }
 

@@ -57,7 +57,8 @@ impl Search {
             Possible::of(diagnosis, cycle.pod.template.priority);
         reasons.add(NO_VICTIMS, without);
         let mut rejected = without;
-        let run = DryRun::new(cycle, diagnosis.filters()).after(handle.being_evicted());
+        let run =
+            DryRun::new(cycle, diagnosis.filters()).with_being_evicted(handle.being_evicted());
         let enough = enough(with_lower.len() + without);
         let offset = stable_hash_of(&cycle.pod.uid.stable_key()) as usize % listed.max(1);
         let (before, after) =

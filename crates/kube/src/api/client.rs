@@ -278,7 +278,7 @@ impl Api {
             let answer =
                 sent.map_err(|_| self.timed_out())?.map_err(|error| self.failed(&error))?;
             if answer.status() == StatusCode::UNAUTHORIZED {
-                self.client.refused();
+                self.client.refused(&client);
             }
             Ok(answer)
         };

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base64::prelude::{BASE64_STANDARD, Engine};
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde::{Deserialize, Serialize};
@@ -21,8 +22,10 @@ use super::ConnectError;
 
 /// How often certificate files are checked. Client-go checks them at each new connection.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
-/// The longest time for a plugin that nobody answers, and for one that may ask questions on a terminal.
-const PATIENCE: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(300)];
+/// The longest time for a plugin that cannot ask questions.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest time for a plugin that may ask questions on a terminal.
+const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The least time between two runs of a plugin.
 const PAUSE: Duration = Duration::from_secs(5);
 /// The largest output of a plugin.
@@ -39,13 +42,17 @@ pub(super) struct Client {
 impl Client {
     /// Creates a client without a plugin. Call it within a runtime, which watches the files of its certificate.
     pub(super) fn new(config: kube::Config) -> Result<Client, ConnectError> {
+        if config.auth_info.exec.is_some() {
+            let why = "the kubeconfig has an exec plugin, which only Connection::open runs";
+            return Err(ConnectError::new(why.to_owned()));
+        }
         Client::with(config, None, CHECK_PERIOD)
     }
 
     /// Creates a client, after the first run of its plugin if it has one.
     pub(super) async fn open(mut config: kube::Config) -> Result<Client, ConnectError> {
         let Some(exec) = config.auth_info.exec.take() else { return Client::new(config) };
-        let plugin = Plugin { exec, patience: PATIENCE };
+        let plugin = Plugin { exec, timeouts: [TIMEOUT, INTERACTIVE_TIMEOUT] };
         let found = plugin.run().await.map_err(ConnectError::new)?;
         Client::with(config, Some((plugin, found)), CHECK_PERIOD)
     }
@@ -70,13 +77,16 @@ impl Client {
         Ok(client)
     }
 
-    pub(super) fn get(&self) -> kube::Client {
-        kube::Client::clone(&self.current.load())
+    pub(super) fn get(&self) -> Arc<kube::Client> {
+        self.current.load_full()
     }
 
-    /// Reports that the server has refused the credentials (401): a plugin runs again.
-    pub(super) fn refused(&self) {
-        self.refused.notify_one();
+    /// Reports that the server has refused the credentials of a client (401): a plugin runs again, unless they were
+    /// renewed meanwhile.
+    pub(super) fn refused(&self, client: &Arc<kube::Client>) {
+        if Arc::ptr_eq(&self.current.load(), client) {
+            self.refused.notify_one();
+        }
     }
 }
 
@@ -130,6 +140,8 @@ impl Renewal {
                 Ok(None) => continue,
                 Ok(Some(client)) => {
                     current.store(Arc::new(client));
+                    // Refusals of the old credentials that came while the plugin ran.
+                    let _ = self.refused.notified().now_or_never();
                     tracing::info!("the credentials for the API server were renewed");
                     String::new()
                 }
@@ -169,7 +181,8 @@ impl Renewal {
 /// A program that prints credentials (client.authentication.k8s.io).
 struct Plugin {
     exec: ExecConfig,
-    patience: [Duration; 2],
+    /// The longest times of a run, without and with a terminal.
+    timeouts: [Duration; 2],
 }
 
 #[derive(Serialize)]
@@ -257,8 +270,8 @@ impl Plugin {
         }
         let mut child =
             command.spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
-        let patience = self.patience[usize::from(interactive)];
-        let output = timeout(patience, async {
+        let longest = self.timeouts[usize::from(interactive)];
+        let output = timeout(longest, async {
             let mut output = Vec::new();
             if let Some(stdout) = child.stdout.take() {
                 stdout.take(OUTPUT).read_to_end(&mut output).await?;
@@ -267,7 +280,7 @@ impl Plugin {
         });
         let output = output
             .await
-            .map_err(|_| failed(format!("it did not end within {} s", patience.as_secs_f32())))?;
+            .map_err(|_| failed(format!("it did not end within {} s", longest.as_secs_f32())))?;
         let (status, output) = output.map_err(|error| failed(error.to_string()))?;
         if !status.success() {
             return Err(failed(format!("it failed ({status})")));
@@ -286,9 +299,10 @@ impl Plugin {
             let expires: Timestamp = text
                 .parse()
                 .map_err(|_| failed("its expirationTimestamp is not a time".to_owned()))?;
-            // A tenth early, so that no request is sent with credentials that expire on the way.
+            // A tenth early, so that no request is sent with credentials that expire on the way. The time is that of
+            // another clock and may be over already.
             let left = Duration::try_from(expires.duration_since(now)).unwrap_or_default();
-            found.renew_at = Some(now + (left * 9 / 10).max(PAUSE.min(left)));
+            found.renew_at = Some(now + (left * 9 / 10).max(PAUSE));
         }
         Ok(found)
     }

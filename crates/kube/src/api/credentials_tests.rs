@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use rcgen::{
     CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SerialNumber,
@@ -143,6 +144,8 @@ async fn a_plugin_runs_once_for_many_requests_and_again_when_its_token_is_refuse
     assert_eq!(runs(&folder), 1);
     *accepted.lock().expect("no panic") = vec!["t2".to_owned()];
     until(async || api.get("/api").await.is_ok()).await;
+    // Many requests were refused meanwhile.
+    sleep(PAUSE + Duration::from_secs(1)).await;
     assert_eq!(runs(&folder), 2);
 }
 
@@ -152,9 +155,19 @@ async fn a_plugin_runs_again_when_its_token_expires() {
     let server = token_server(Arc::default()).await;
     let soon = Timestamp::now() + Duration::from_millis(50);
     let script = counting(&folder, &format!(r#", \"expirationTimestamp\": \"{soon}\""#));
+    let begun = Instant::now();
     let api = kubeconfig(&folder, &server, &script).open(Limits::default()).await.expect("open");
     until(async || runs(&folder) >= 2).await;
+    assert!(begun.elapsed() >= PAUSE, "a token that is expired already makes no hot loop");
     drop(api);
+}
+
+#[tokio::test]
+async fn a_client_without_an_opened_connection_refuses_a_plugin() {
+    let mut config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+    config.auth_info.exec = serde_json::from_value(serde_json::json!({"command": "x"})).ok();
+    let error = Api::new(config, Limits::default()).expect_err("refused").to_string();
+    assert!(error.contains("only Connection::open runs"), "{error}");
 }
 
 #[tokio::test]
@@ -184,7 +197,7 @@ async fn a_plugin_that_fails_is_named_and_its_output_is_not() {
 #[tokio::test]
 async fn a_plugin_that_hangs_is_ended() {
     let exec = serde_json::from_value(serde_json::json!({"command": "sleep", "args": ["1000"]}));
-    let plugin = Plugin { exec: exec.expect("valid"), patience: [Duration::from_millis(50); 2] };
+    let plugin = Plugin { exec: exec.expect("valid"), timeouts: [Duration::from_millis(50); 2] };
     let error = plugin.run().await.err().expect("an error");
     assert_eq!(error, "exec plugin sleep: it did not end within 0.05 s");
 }

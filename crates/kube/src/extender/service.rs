@@ -61,7 +61,7 @@ use super::wire::{
 };
 use crate::mirror::Readiness;
 use crate::process::LiveScheduler;
-use crate::write::ApiBinder;
+use crate::write::{ApiBinder, prefix};
 
 /// The options of an extender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +71,9 @@ pub struct ExtenderOptions {
     pub allow_bind: bool,
     /// The largest request, in bytes. A list of 5,000 whole nodes takes some 50 MB.
     pub max_body: usize,
-    /// The number of requests that are evaluated at once. As many more are read meanwhile, and the others wait, so
-    /// requests occupy up to `2 * at_once * max_body` bytes, or 2.5 times as many if their length is not announced.
-    /// Answers that are not sent yet occupy up to `at_once * max_body` bytes.
+    /// The number of requests that are evaluated at once. Requests that are being read or wait occupy up to
+    /// `2 * at_once * max_body` bytes, and half as much again while they grow; further ones are refused (503). Answers
+    /// that are not sent yet occupy up to `at_once * max_body` bytes.
     pub at_once: usize,
 }
 
@@ -110,14 +110,25 @@ struct Service {
 /// Limits how many requests are in memory.
 struct RequestLimits {
     max_body: usize,
-    /// Bodies that are being read, or wait for their evaluation.
-    reads: Semaphore,
-    /// Requests that are being evaluated.
-    judged: Arc<Semaphore>,
+    /// The KiB of requests that may be in memory.
+    bodies: Arc<Semaphore>,
+    /// Requests that may be evaluated further.
+    evaluations: Arc<Semaphore>,
     /// The KiB of answers that may be in memory.
     answers: Arc<Semaphore>,
     /// The permits of `answers`.
     max_answers: usize,
+}
+
+fn kib(bytes: usize) -> usize {
+    bytes.div_ceil(1_024)
+}
+
+/// A request that is not evaluated yet.
+struct Received {
+    bytes: Vec<u8>,
+    /// Its part of the limit, unless it is empty.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// An answer that is not sent yet.
@@ -155,6 +166,8 @@ enum Refused {
     NotJson,
     /// Clients have not read their answers yet.
     Unread,
+    /// Other requests take the memory.
+    Busy,
     /// The mirror is not synced.
     Unready,
     /// The request cannot be read.
@@ -193,6 +206,10 @@ impl IntoResponse for Refused {
                 let why = "clients have not read their answers yet".to_owned();
                 (StatusCode::SERVICE_UNAVAILABLE, why)
             }
+            Refused::Busy => {
+                let why = "other requests take all memory for requests".to_owned();
+                (StatusCode::SERVICE_UNAVAILABLE, why)
+            }
             Refused::Unready => {
                 let why = "the first lists are not applied yet".to_owned();
                 (StatusCode::SERVICE_UNAVAILABLE, why)
@@ -222,18 +239,9 @@ fn message(mut text: String) -> String {
     if text.trim_ascii().is_empty() {
         return "failed without a message".to_owned();
     }
-    text.truncate(start(&text).len());
+    text.truncate(prefix(&text, MAX_MESSAGE).len());
     text.shrink_to_fit();
     text
-}
-
-/// Returns the start of a text that fits in a message.
-fn start(text: &str) -> &str {
-    let mut end = text.len().min(MAX_MESSAGE);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// Returns the routes that answer for this scheduler's profiles, from its mirror. The scheduler need not have begun.
@@ -260,20 +268,20 @@ pub fn extender_routes(
         .route("/prioritize", post(prioritize))
         .route("/preempt", post(preempt))
         .route("/bind", post(bind))
-        .route_layer(from_fn(no_pages))
+        .route_layer(from_fn(refuse_pages))
         .with_state(service))
 }
 
 /// Refuses requests of web pages.
-async fn no_pages(request: Request, next: Next) -> Response {
-    match program(request.headers()) {
+async fn refuse_pages(request: Request, next: Next) -> Response {
+    match check_not_from_page(request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refused) => refused.into_response(),
     }
 }
 
 /// Checks that a browser would not send these headers for a page of another host without asking this one first.
-fn program(headers: &HeaderMap) -> Result<(), Refused> {
+fn check_not_from_page(headers: &HeaderMap) -> Result<(), Refused> {
     if headers.contains_key(ORIGIN) {
         return Err(Refused::Page);
     }
@@ -309,38 +317,49 @@ struct Basis {
 
 impl RequestLimits {
     fn new(at_once: usize, max_body: usize) -> RequestLimits {
-        let permits = || Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS));
-        let max_answers = at_once.saturating_mul(max_body).div_ceil(1_024);
-        let max_answers = max_answers.clamp(1, Semaphore::MAX_PERMITS);
-        let answers = Arc::new(Semaphore::new(max_answers));
+        let permits = |count: usize| Semaphore::new(count.clamp(1, Semaphore::MAX_PERMITS));
+        let max_answers = kib(at_once.saturating_mul(max_body)).clamp(1, Semaphore::MAX_PERMITS);
         RequestLimits {
             max_body,
-            reads: permits(),
-            judged: Arc::new(permits()),
-            answers,
+            bodies: Arc::new(permits(at_once.saturating_mul(2 * kib(max_body)))),
+            evaluations: Arc::new(permits(at_once)),
+            answers: Arc::new(permits(max_answers)),
             max_answers,
         }
     }
 
-    /// Reads a body into one block, which is allocated at once if the length is announced.
-    async fn read(&self, mut body: Body) -> Result<Vec<u8>, Refused> {
-        let announced = body.size_hint().exact().unwrap_or(0);
-        let announced = usize::try_from(announced).ok().filter(|length| *length <= self.max_body);
-        let mut bytes = Vec::with_capacity(announced.ok_or(Refused::TooLarge(self.max_body))?);
+    /// Reads a body into one block, which grows with what arrives: a client that announces a length and sends nothing
+    /// occupies no memory.
+    async fn read(&self, mut body: Body) -> Result<Received, Refused> {
+        let too_large = || Refused::TooLarge(self.max_body);
+        let announced = body.size_hint().exact().map(usize::try_from).transpose();
+        let most = announced.map_err(|_| too_large())?.unwrap_or(self.max_body);
+        if most > self.max_body {
+            return Err(too_large());
+        }
+        let (mut bytes, mut permit) = (Vec::new(), None::<OwnedSemaphorePermit>);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Refused::Malformed(error.to_string()))?;
             let Some(data) = frame.data_ref() else { continue };
             let length = bytes.len() + data.len();
-            if length > self.max_body {
-                return Err(Refused::TooLarge(self.max_body));
+            if length > most {
+                return Err(too_large());
             }
             if length > bytes.capacity() {
-                let capacity = length.max(2 * bytes.capacity()).min(self.max_body);
+                let capacity = length.max(2 * bytes.capacity()).min(most);
+                let more = kib(capacity) - kib(bytes.capacity());
+                let more = u32::try_from(more).map_err(|_| Refused::Busy)?;
+                let more = self.bodies.clone().try_acquire_many_owned(more);
+                let more = more.map_err(|_| Refused::Busy)?;
+                match &mut permit {
+                    Some(permit) => permit.merge(more),
+                    None => permit = Some(more),
+                }
                 bytes.reserve_exact(capacity - bytes.len());
             }
             bytes.extend_from_slice(data);
         }
-        Ok(bytes)
+        Ok(Received { bytes, _permit: permit })
     }
 
     /// Writes an answer, which counts against the limit until it is sent.
@@ -348,7 +367,7 @@ impl RequestLimits {
         let failed = |error: serde_json::Error| Refused::Failed(error.to_string());
         let mut size = Size(0);
         serde_json::to_writer(&mut size, value).map_err(failed)?;
-        let permits = size.0.div_ceil(1_024);
+        let permits = kib(size.0);
         if permits > self.max_answers {
             return Err(Refused::Failed(format!("the answer would have {} bytes", size.0)));
         }
@@ -368,18 +387,17 @@ impl RequestLimits {
         work: impl FnOnce(&[u8]) -> Result<Response, Refused> + Send + 'static,
     ) -> Result<Response, Refused> {
         let failed = |error: &dyn fmt::Display| Refused::Failed(error.to_string());
-        let reading = self.reads.acquire().await.map_err(|error| failed(&error))?;
-        let bytes = timeout(READ_TIMEOUT, self.read(body)).await.map_err(|_| Refused::Slow)??;
-        let turn = self.judged.clone().acquire_owned().await.map_err(|error| failed(&error))?;
-        drop(reading);
-        let judged = move || {
-            let answer = work(&bytes);
-            drop(bytes);
+        let body = timeout(READ_TIMEOUT, self.read(body)).await.map_err(|_| Refused::Slow)??;
+        let turn = self.evaluations.clone().acquire_owned();
+        let turn = turn.await.map_err(|error| failed(&error))?;
+        let evaluate = move || {
+            let answer = work(&body.bytes);
+            drop(body);
             // The work continues if its client disconnects, and keeps its permit.
             drop(turn);
             answer
         };
-        let answer = tokio::task::spawn_blocking(judged).await;
+        let answer = tokio::task::spawn_blocking(evaluate).await;
         answer.unwrap_or_else(|error| Err(failed(&error)))
     }
 }
@@ -500,7 +518,7 @@ impl Service {
         let BindingArgs { name, namespace, uid, node } = BindingArgs::read(request)?;
         for (field, value) in [("PodName", &name), ("PodNamespace", &namespace), ("Node", &node)] {
             if !is_name(value) {
-                let value = start(value);
+                let value = prefix(value, MAX_MESSAGE);
                 return Err(Refused::Malformed(format!("{field}: {value:?} is not a name")));
             }
         }
@@ -608,7 +626,7 @@ mod memory_tests;
 mod tests {
     use super::*;
     use axum::http::{HeaderName, HeaderValue};
-    use futures_util::FutureExt;
+    use futures_util::{FutureExt, StreamExt};
     use std::sync::mpsc;
 
     #[tokio::test]
@@ -628,12 +646,11 @@ mod tests {
         started.acquire().await.expect("open").forget();
         first.abort();
         assert!(first.await.expect_err("aborted").is_cancelled());
-        assert_eq!(limits.judged.available_permits(), 0, "the first one is still judged");
+        assert_eq!(limits.evaluations.available_permits(), 0, "the first one is still evaluated");
         let ok = |_: &[u8]| Ok(StatusCode::OK.into_response());
         let second = limits.answer(Body::empty(), ok);
         let mut second = std::pin::pin!(second);
         assert!(second.as_mut().now_or_never().is_none());
-        assert_eq!(limits.reads.available_permits(), 0, "the second one waits after it was read");
         drop(release);
         assert!(second.await.is_ok());
     }
@@ -648,7 +665,9 @@ mod tests {
         };
         let json = ("content-type", "application/json");
         let code = |pairs: &[(&'static str, &'static str)]| {
-            program(&headers(pairs)).err().map(|refused| refused.into_response().status().as_u16())
+            check_not_from_page(&headers(pairs))
+                .err()
+                .map(|refused| refused.into_response().status().as_u16())
         };
         assert_eq!(code(&[json]), None);
         assert_eq!(code(&[("content-type", "Application/JSON ; charset=utf-8")]), None);
@@ -684,9 +703,9 @@ mod tests {
             let parts = lengths.iter().map(|length| Ok::<_, std::io::Error>(vec![b'x'; *length]));
             Body::from_stream(futures_util::stream::iter(parts.collect::<Vec<_>>()))
         };
-        let capacity = |bytes: Result<Vec<u8>, Refused>| {
-            bytes
-                .map(|bytes| (bytes.len(), bytes.capacity()))
+        let capacity = |received: Result<Received, Refused>| {
+            received
+                .map(|Received { bytes, .. }| (bytes.len(), bytes.capacity()))
                 .map_err(|refused| refused.into_response().status().as_u16())
         };
         assert_eq!(capacity(limits.read(Body::from(vec![b'x'; 99])).await), Ok((99, 99)));
@@ -713,14 +732,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_arrive_occupies_no_turn() {
-        let limits = RequestLimits::new(1, 8);
-        let never = futures_util::stream::pending::<Result<&[u8], std::io::Error>>();
-        let slow = limits.answer(Body::from_stream(never), |_| Ok(StatusCode::OK.into_response()));
-        let mut slow = std::pin::pin!(slow);
-        assert!(slow.as_mut().now_or_never().is_none());
-        assert_eq!((limits.reads.available_permits(), limits.judged.available_permits()), (0, 1));
-        assert!(matches!(slow.await, Err(Refused::Slow)));
-        assert_eq!(limits.reads.available_permits(), 1);
+    async fn bodies_that_do_not_arrive_delay_no_other_request() {
+        let limits = RequestLimits::new(1, 8 << 10);
+        let ok = |_: &[u8]| Ok(StatusCode::OK.into_response());
+        let announced = |sent: usize| {
+            let sent = futures_util::stream::iter([Ok::<_, std::io::Error>(vec![b'x'; sent])]);
+            Body::from_stream(sent.chain(futures_util::stream::pending()))
+        };
+        let slow: Vec<_> = (0..15).map(|_| Box::pin(limits.answer(announced(1), ok))).collect();
+        let mut slow = slow.into_iter().map(|mut slow| {
+            assert!(slow.as_mut().now_or_never().is_none());
+            slow
+        });
+        let slow: Vec<_> = slow.by_ref().collect();
+        assert_eq!(limits.bodies.available_permits(), 1, "what has arrived, in KiB");
+        assert!(limits.answer(Body::from("x"), ok).await.is_ok());
+        let busy = limits.answer(Body::from(vec![b'x'; 2 << 10]), ok).await;
+        assert!(matches!(busy, Err(Refused::Busy)));
+        for slow in slow {
+            assert!(matches!(slow.await, Err(Refused::Slow)));
+        }
+        assert_eq!(limits.bodies.available_permits(), 16);
     }
 }

@@ -172,11 +172,18 @@ impl Election {
         self.fence.close();
     }
 
-    /// The event that this candidate has become the leader, or has stopped leading.
+    /// Returns the event that this candidate has become the leader.
     #[must_use]
-    pub fn occurrence(&self, what: &str) -> Occurrence {
+    pub fn became_leader(&self) -> Occurrence {
         let ElectionConfig { namespace, name, identity, .. } = self.lock.config();
-        Occurrence::of_leader(namespace, name, identity, what)
+        Occurrence::of_leader(namespace, name, identity, true)
+    }
+
+    /// Returns the event that this candidate has stopped leading.
+    #[must_use]
+    pub fn stopped_leading(&self) -> Occurrence {
+        let ElectionConfig { namespace, name, identity, .. } = self.lock.config();
+        Occurrence::of_leader(namespace, name, identity, false)
     }
 
     /// Releases the Lease, so that another candidate need not wait for its expiry. Call it after the last write.

@@ -366,7 +366,7 @@ impl LiveScheduler {
     /// Stops scheduling, finishes the bindings in flight, writes the conditions and events that wait, and stops the
     /// mirror. Pods that wait for a permit are given up. Bindings that take longer than `grace`, for instance because a
     /// volume is being provisioned, are abandoned: the fence is closed. Conditions and events have the rest of `grace`,
-    /// and 2 s at most.
+    /// and 10 s at most.
     ///
     /// Returns whether all bindings ended in time. If not, a binding may still be applied, so the lease must not be given
     /// back.

@@ -12,8 +12,9 @@
 //! request is closed. At most 448 have accepted requests, so 64 are left for probes. A connection also ends if its
 //! client is slow: see [`connections::Bounds`].
 
+pub(super) mod connection_state;
 pub(super) mod connections;
-pub(super) mod place;
+mod host_check;
 pub(super) mod refusals;
 mod timed;
 
@@ -131,10 +132,6 @@ impl Served {
     ) -> std::io::Result<Served> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let router = match address.ip().to_canonical().is_loopback() {
-            true => local_only(router),
-            false => router,
-        };
         let task = tokio::spawn(serve(listener, None, router, Bounds::default(), refusals));
         Ok(Served { address, tasks: vec![task] })
     }

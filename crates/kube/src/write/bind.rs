@@ -29,7 +29,6 @@ use std::time::Duration;
 use portolan::framework::{Binder, BinderError, BindingFuture};
 use portolan::model::{Name, Pod};
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use super::blocking::{Blocking, RuntimeEnded};
 use super::bodies::{Binding, PodAnswer, is_gone, pod_path};
@@ -97,7 +96,7 @@ impl Waits {
     };
 
     /// Returns the wait after this error.
-    fn after(&mut self, error: &ApiError) -> Duration {
+    pub(super) fn after(&mut self, error: &ApiError) -> Duration {
         let wait = self.first;
         self.first = self.longest.min(wait * 2);
         error.wait(wait, self.asked)
@@ -268,7 +267,7 @@ impl ApiBinder {
                     }
                 }
             }
-            if !self.pause(waits.after(&error)).await {
+            if !self.fence.pause(waits.after(&error)).await {
                 return Err(BinderError::Failed(error.to_string()));
             }
         }
@@ -290,17 +289,9 @@ impl ApiBinder {
                 }
                 Err(error) => error,
             };
-            if !self.pause(waits.after(&error)).await {
+            if !self.fence.pause(waits.after(&error)).await {
                 return Err(BinderError::Unknown(error.to_string()));
             }
-        }
-    }
-
-    /// Waits, and returns `false` if the fence was closed for good meanwhile.
-    async fn pause(&self, wait: Duration) -> bool {
-        tokio::select! {
-            () = self.fence.lost() => false,
-            () = sleep(wait) => true,
         }
     }
 }

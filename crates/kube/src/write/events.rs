@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::sleep;
 
 use super::occurrence::{EventBody, Occurrence, SeriesBody, SeriesPatch};
@@ -94,6 +94,7 @@ pub struct EventRecorder {
     counters: Arc<Counters>,
     /// The occurrences that wait or are being written.
     open: watch::Sender<usize>,
+    hurry: Arc<Notify>,
 }
 
 impl EventRecorder {
@@ -114,13 +115,10 @@ impl EventRecorder {
         let at_once = limits.at_once.max(1);
         let spare = limits.at_once_when_idle.clamp(at_once, Semaphore::MAX_PERMITS) - at_once;
         let at_once = Arc::new(Semaphore::new(at_once + spare));
-        runtime.spawn(make_way(
-            at_once.clone(),
-            u32::try_from(spare).unwrap_or(u32::MAX),
-            bindings,
-        ));
+        runtime.spawn(yield_to_bindings(at_once.clone(), spare, bindings));
         let retries = Arc::new(Semaphore::new(limits.retries));
         let (open, counting) = (watch::Sender::new(0), counters.clone());
+        let hurry = Arc::new(Notify::new());
         let sink = Sink {
             api,
             fence,
@@ -130,6 +128,7 @@ impl EventRecorder {
             at_once,
             retries,
             open: open.clone(),
+            hurry: hurry.clone(),
             counters: counting,
         };
         let sink = Arc::new(sink);
@@ -147,7 +146,7 @@ impl EventRecorder {
                 () = sink.sweep(&closed) => {}
             }
         });
-        EventRecorder { queue, counters, open }
+        EventRecorder { queue, counters, open, hurry }
     }
 
     /// Records an occurrence. Never blocks. If the queue is full, the occurrence is dropped.
@@ -160,8 +159,10 @@ impl EventRecorder {
         }
     }
 
-    /// Waits until all occurrences so far are written, or were given up.
+    /// Waits until all occurrences so far are written, or were given up. Events that wait for their next try are tried
+    /// at once.
     pub(super) async fn flush(&self) {
+        self.hurry.notify_waiters();
         // The sender lives as long as `self`.
         let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
@@ -199,6 +200,8 @@ struct Sink {
     at_once: Arc<Semaphore>,
     retries: Arc<Semaphore>,
     open: watch::Sender<usize>,
+    /// Ends the pauses before further tries.
+    hurry: Arc<Notify>,
     counters: Arc<Counters>,
 }
 
@@ -266,7 +269,10 @@ impl Sink {
             }
             tries += 1;
             let retry = error.wait(self.limits.retry, LONGEST_WAIT);
-            sleep(retry + retry.mul_f64(jitter() / 4.0)).await;
+            tokio::select! {
+                () = sleep(retry + retry.mul_f64(jitter() / 4.0)) => {}
+                () = self.hurry.notified() => {}
+            }
             let Ok(next) = self.at_once.clone().acquire_owned().await else { return };
             turn = next;
         }
@@ -329,9 +335,18 @@ impl Sink {
 }
 
 /// Holds back a number of permits while pods are being bound, until no scheduler is left.
-async fn make_way(at_once: Arc<Semaphore>, spare: u32, mut bindings: watch::Receiver<usize>) {
+async fn yield_to_bindings(
+    at_once: Arc<Semaphore>,
+    spare: usize,
+    mut bindings: watch::Receiver<usize>,
+) {
     while bindings.wait_for(|bindings| *bindings > 0).await.is_ok() {
-        let Ok(held) = at_once.clone().acquire_many_owned(spare).await else { return };
+        // One by one, so that the events that wait get every other permit meanwhile.
+        let mut held = Vec::new();
+        for _ in 0..spare {
+            let Ok(permit) = at_once.clone().acquire_owned().await else { return };
+            held.push(permit);
+        }
         loop {
             if bindings.wait_for(|bindings| *bindings == 0).await.is_err() {
                 return;
@@ -373,7 +388,7 @@ mod tests {
     #[tokio::test]
     async fn bindings_hold_back_all_but_a_few_events() {
         let (at_once, bindings) = (Arc::new(Semaphore::new(10)), watch::Sender::new(0));
-        let task = tokio::spawn(make_way(at_once.clone(), 8, bindings.subscribe()));
+        let task = tokio::spawn(yield_to_bindings(at_once.clone(), 8, bindings.subscribe()));
         let until = async |permits: usize| {
             while at_once.available_permits() != permits {
                 sleep(Duration::from_millis(1)).await;

@@ -38,6 +38,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+use super::bind::Waits;
 use super::bodies::{ConditionType, DeleteOptions, PodAnswer, StatusChange, is_gone, pod_path};
 use super::condition::Wanted;
 use super::events::EventRecorder;
@@ -75,16 +76,16 @@ struct Shared {
 type OnChange = Box<dyn Fn(usize) + Send + Sync>;
 
 /// An eviction that has begun.
-struct Begun(Arc<Shared>);
+struct InFlight(Arc<Shared>);
 
-impl Begun {
-    fn new(shared: &Arc<Shared>) -> Begun {
+impl InFlight {
+    fn new(shared: &Arc<Shared>) -> InFlight {
         shared.count(|begun| begun + 1);
-        Begun(shared.clone())
+        InFlight(shared.clone())
     }
 }
 
-impl Drop for Begun {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.count(|begun| begun - 1);
     }
@@ -138,9 +139,9 @@ impl ApiEvictor {
 impl Evictor for ApiEvictor {
     fn evict(&self, eviction: Eviction) {
         let shared = self.shared.clone();
-        let begun = Begun::new(&shared);
+        let in_flight = InFlight::new(&shared);
         self.runtime.spawn(async move {
-            let _begun = begun;
+            let _in_flight = in_flight;
             // The semaphore is never closed.
             let _slot = shared.at_once.acquire().await;
             shared.clear(&eviction).await;
@@ -233,9 +234,9 @@ impl Shared {
         }
         let uid = victim.uid.to_string();
         let path = pod_path(victim.namespace(), &victim.name, "");
-        let Some(found) = self.find(&path, &uid).await? else { return Ok(gone(eviction, victim)) };
-        let found: PodAnswer<'_> =
-            serde_json::from_slice(&found).map_err(|error| format!("reading a victim: {error}"))?;
+        let found = self.find(&path, &uid).await.map_err(|error| error.to_string())?;
+        let Some(found) = found else { return Ok(gone(eviction, victim)) };
+        let found = pod_of(&found).map_err(|error| error.to_string())?;
         let message = eviction.message();
         if let Some(change) = disruption(&found, &message) {
             match self.status.patch(&Target::of(victim), change).await {
@@ -256,46 +257,72 @@ impl Shared {
         if !self.fence.may_write() {
             return Err(NO_LEASE.to_owned());
         }
-        match self.api.delete(&path, &DeleteOptions::of(&uid)).await {
-            Ok(_) => eviction.deleting(victim),
-            Err(error) => {
-                self.refused(&path, &uid, error).await?;
+        if let Err(error) = self.api.delete(&path, &DeleteOptions::of(&uid)).await {
+            let is_left = match error.may_have_been_done() {
+                true => self.is_left(&path, &uid, error).await?,
+                false => self.refused(&path, &uid, error).await.map(|()| false)?,
+            };
+            if !is_left {
                 gone(eviction, victim);
                 return Ok(());
             }
         }
+        eviction.report_deleting(victim);
         let occurrence = Occurrence::preempted(victim, eviction.preemptor(), eviction.node());
         self.events.record(occurrence);
         Ok(())
     }
 
     /// Reads a victim, or returns `None` if it is gone or another pod has taken its name.
-    async fn find(&self, path: &str, uid: &str) -> Result<Option<Bytes>, String> {
+    async fn find(&self, path: &str, uid: &str) -> Result<Option<Bytes>, ApiError> {
         let found = match self.api.get(path).await {
             Ok(found) => found,
             Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error),
         };
-        let answer: PodAnswer<'_> =
-            serde_json::from_slice(&found).map_err(|error| format!("reading a victim: {error}"))?;
-        let is_victim = answer.metadata.uid == uid;
+        let is_victim = pod_of(&found)?.metadata.uid == uid;
         Ok(is_victim.then_some(found))
+    }
+
+    /// Returns whether a victim is terminating after a deletion without a certain answer, or `false` if it is gone. If
+    /// it still runs, or nobody knows because the lease was lost, the deletion has failed.
+    async fn is_left(&self, path: &str, uid: &str, error: ApiError) -> Result<bool, String> {
+        let mut waits = Waits::DEFAULT;
+        let found = loop {
+            match self.find(path, uid).await {
+                Ok(found) => break found,
+                Err(again) if self.fence.pause(waits.after(&again)).await => {}
+                Err(_) => return Err(error.to_string()),
+            }
+        };
+        let Some(found) = found else { return Ok(false) };
+        let found = pod_of(&found).map_err(|error| error.to_string())?;
+        let is_terminating = found.metadata.deletion_timestamp.is_some();
+        if is_terminating { Ok(true) } else { Err(error.to_string()) }
     }
 
     /// Interprets the refusal of a write to a victim: it is not an error if the victim is gone. A conflict may also
     /// come from a concurrent update, after which the victim still exists: the preemptor would then wait for a deletion
     /// that was never requested.
     async fn refused(&self, path: &str, uid: &str, error: ApiError) -> Result<(), String> {
-        let is_gone =
-            is_gone(&error) || (error.is_conflict() && self.find(path, uid).await?.is_none());
-        if is_gone { Ok(()) } else { Err(error.to_string()) }
+        if is_gone(&error) {
+            return Ok(());
+        }
+        let is_replaced = error.is_conflict()
+            && self.find(path, uid).await.map_err(|error| error.to_string())?.is_none();
+        if is_replaced { Ok(()) } else { Err(error.to_string()) }
     }
+}
+
+fn pod_of(answer: &Bytes) -> Result<PodAnswer<'_>, ApiError> {
+    serde_json::from_slice(answer)
+        .map_err(|error| ApiError::Malformed(format!("reading a victim: {error}")))
 }
 
 /// Requests an attempt for the preemptor: a victim is gone, and its deletion may have been reported too early to
 /// requeue the preemptor. Until the watch reports its end, the victim counts as terminating. Returns `false`.
 fn gone(eviction: &Eviction, victim: &Pod) -> bool {
-    eviction.deleting(victim);
+    eviction.report_deleting(victim);
     eviction.retry();
     false
 }

@@ -239,8 +239,39 @@ fn an_error_spares_the_last_victim_and_ends_the_eviction() {
     // Victims are evicted at once, so their requests come in any order.
     let mut steps = steps(&world);
     steps.sort();
-    let expected = ["DELETE a", "DELETE b", "GET a", "GET b", "PATCH a/status", "PATCH b/status"];
+    // The failed deletion may have been done, so its victim is read.
+    let expected =
+        ["DELETE a", "DELETE b", "GET a", "GET a", "GET b", "PATCH a/status", "PATCH b/status"];
     assert_eq!(steps, expected);
+}
+
+#[test]
+fn a_victim_is_read_until_the_outcome_of_its_deletion_is_known() {
+    let terminating = |seen: &Seen| {
+        let Answer::Json(code, mut pod) = victim(seen) else { unreachable!("an object") };
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        Answer::Json(code, pod)
+    };
+    for is_gone in [false, true] {
+        let world = World::new(move |seen, n| match () {
+            () if seen.is("DELETE", "/a") => refused(504, "etcd: timed out"),
+            () if seen.is("GET", "/a") => match n {
+                0 => victim(seen),
+                1 => refused(500, "etcd"),
+                _ if is_gone => refused(404, "pods \"a\" not found"),
+                _ => terminating(seen),
+            },
+            () => answers(seen),
+        });
+        evict(&world, &["a"], &[]);
+        let expected = ["GET a", "PATCH a/status", "DELETE a", "GET a", "GET a"];
+        assert_eq!(steps(&world), expected);
+        let is_event = |seen: &Seen| seen.method == "POST";
+        match is_gone {
+            false => drop(world.wait_for(|seen| seen.iter().any(is_event))),
+            true => assert!(!world.lines().iter().any(|line| line.starts_with("POST"))),
+        }
+    }
 }
 
 #[test]
@@ -306,7 +337,7 @@ fn a_preemptor_is_not_nominated_to_a_node_of_another_replica_if_a_victim_stays()
     let world = World::with(script, options, Duration::from_secs(20));
     world.pods.add(&web("high"));
     evict(&world, &["a"], &[]);
-    assert_eq!(steps(&world), ["GET a", "PATCH a/status", "DELETE a"]);
+    assert_eq!(steps(&world), ["GET a", "PATCH a/status", "DELETE a", "GET a"]);
 }
 
 #[test]

@@ -121,6 +121,14 @@ impl Fence {
         // The sender lives as long as `self`, so the wait does not fail.
         let _ = self.0.is_lost.subscribe().wait_for(|is_lost| *is_lost).await;
     }
+
+    /// Waits, and returns `false` if the fence was closed for good meanwhile.
+    pub(super) async fn pause(&self, wait: Duration) -> bool {
+        tokio::select! {
+            () = self.lost() => false,
+            () = sleep(wait) => true,
+        }
+    }
 }
 
 impl Permission for Fence {

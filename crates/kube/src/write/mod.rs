@@ -264,3 +264,12 @@ impl fmt::Debug for Writes {
             .finish_non_exhaustive()
     }
 }
+
+/// Returns the longest prefix of at most `most` bytes.
+pub(crate) fn prefix(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

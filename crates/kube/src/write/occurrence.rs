@@ -8,7 +8,7 @@ use portolan::model::{DEFAULT_SCHEDULER, Name, Pod, Uid};
 use serde::Serialize;
 
 use super::series::{Key, Recorded, Series};
-use super::times;
+use super::{prefix, times};
 
 /// The longest note that the API server accepts, in bytes.
 const LONGEST_NOTE: usize = 1_024;
@@ -68,12 +68,17 @@ impl Occurrence {
         Occurrence { recorded: Recorded { key: Arc::new(key), note, time: Timestamp::now() } }
     }
 
-    /// The holder of a Lease has become the leader, or has stopped leading (client-go `RecordEvent`).
-    pub(crate) fn of_leader(namespace: &str, lease: &str, holder: &str, what: &str) -> Occurrence {
+    /// The holder of a Lease has become the leader, or has stopped leading (client-go `RecordEvent`). The two have
+    /// different actions, so that one is not counted as a repetition of the other.
+    pub(crate) fn of_leader(namespace: &str, lease: &str, holder: &str, leads: bool) -> Occurrence {
+        let (action, what) = match leads {
+            true => ("BecomeLeader", "became leader"),
+            false => ("StopLeading", "stopped leading"),
+        };
         let key = Key {
             kind: Type::Normal,
             object: ObjectKind::Lease,
-            action: "LeaderElection",
+            action,
             reason: "LeaderElection",
             controller: DEFAULT_SCHEDULER.into(),
             namespace: namespace.into(),
@@ -120,15 +125,6 @@ fn preempted(victim: &Pod, preemptor: &Pod, node: &Name, end: &str) -> Occurrenc
     let note = format!("Preempted by pod {} on node {node}{end}", preemptor.uid);
     let kind = (Type::Normal, "Preempted", "Preempting");
     Occurrence::new(victim, preemptor.scheduler_name(), kind, &note)
-}
-
-/// Returns the longest prefix of at most `most` bytes.
-fn prefix(text: &str, most: usize) -> &str {
-    let mut end = most.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// Cuts a note that is too long, as kube-scheduler does.
@@ -257,6 +253,7 @@ impl SeriesBody {
 
 #[cfg(test)]
 mod tests {
+    use super::super::series::EventCache;
     use super::*;
     use portolan::model::pod;
 
@@ -273,7 +270,7 @@ mod tests {
 
     #[test]
     fn an_event_of_a_leader_is_about_its_lease() {
-        let of = Occurrence::of_leader("kube-system", "kube-scheduler", "host_1", "became leader");
+        let of = Occurrence::of_leader("kube-system", "kube-scheduler", "host_1", true);
         let body =
             serde_json::to_value(EventBody::new(&of.recorded, "name", "host", None)).expect("JSON");
         let regarding = serde_json::json!({
@@ -285,6 +282,13 @@ mod tests {
             (&regarding, &"host_1 became leader".into())
         );
         assert_eq!((&body["reason"], &body["type"]), (&"LeaderElection".into(), &"Normal".into()));
+        // The end soon after the beginning is an event of its own.
+        let end = Occurrence::of_leader("kube-system", "kube-scheduler", "host_1", false);
+        let cache = EventCache::new(9);
+        for occurrence in [of, end] {
+            let write = cache.observe(occurrence.recorded, Timestamp::now()).expect("a write");
+            assert_eq!(write.series, None);
+        }
     }
 
     #[test]

@@ -64,8 +64,8 @@ pub use certificate::CertificateSource;
 pub use trust::RequestHeaders;
 
 use super::LiveScheduler;
+use super::serve::connection_state::ConnectionState;
 use super::serve::connections::{Bounds, Peer, serve};
-use super::serve::place::Place;
 use super::serve::refusals::{Reason, Refusals};
 use super::serve::{Answers, Served, routes};
 use crate::api::{Api, ApiError};
@@ -326,7 +326,7 @@ fn guarded(router: Router, gate: Arc<Gate>) -> Router {
 async fn admit(
     State(gate): State<Arc<Gate>>,
     ConnectInfo(Peer(chain)): ConnectInfo<Peer>,
-    Extension(place): Extension<Arc<Place>>,
+    Extension(state): Extension<Arc<ConnectionState>>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -346,9 +346,9 @@ async fn admit(
     let (verb, path) = (request.method().as_str().to_lowercase(), request.uri().path());
     let mut response = match gate.authorization.decide(&user, &verb, path).await {
         Ok(Decision::Allowed) => {
-            // An unknown client must not keep a place, not even for a path that is always allowed.
+            // An unknown client must not protect its connection, not even for a path that is always allowed.
             if !user.is_anonymous() {
-                place.keep();
+                state.protect();
             }
             next.run(request).await
         }

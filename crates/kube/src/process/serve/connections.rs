@@ -1,10 +1,10 @@
 //! Accepts connections, and limits their number and their time.
 //!
 //! Each connection is a task, from its TLS handshake to its end. If there are too many, one without an accepted request
-//! is closed for a new one: the oldest of the client with the most such connections. Some places are never kept by
-//! accepted requests. A client that is not authenticated therefore delays no probe, whatever it sends or does not read.
+//! is closed for a new one: the oldest of the client with the most such connections. Accepted requests protect
+//! their connections, except for a reserve. A client that is not authenticated therefore delays no probe, whatever it sends or does not read.
 
-use std::io::ErrorKind;
+use std::io::{Error, ErrorKind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,10 +23,12 @@ use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
-use super::place::{Begun, Connections, Place};
+use super::connection_state::{ConnectionState, Connections, InFlight};
+use super::host_check::local_only;
 use super::refusals::{Reason, Refusals};
 use super::timed::{Arriving, Timed};
 use crate::seldom::warn_seldom;
@@ -73,8 +75,9 @@ impl Default for Bounds {
 }
 
 /// Answers connections until the future is dropped. Accepted requests in progress are still answered. With encryption,
-/// requests have a [`ConnectInfo`] with a [`Peer`], and an extension `Arc<Place>`: a handler that accepts a request
-/// keeps the place. Without encryption, every request is accepted when all of it has arrived.
+/// requests have a [`ConnectInfo`] with a [`Peer`], and an extension `Arc<ConnectionState>`: a handler that accepts
+/// a request protects the connection. Without encryption, every request is accepted when all of it has arrived, and a
+/// request to a loopback address must name the local host.
 pub(in crate::process) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -83,6 +86,7 @@ pub(in crate::process) async fn serve(
     refusals: Refusals,
 ) {
     let mut connections = Connections::new(bounds.connections, bounds.reserve);
+    let checked = local_only(router.clone());
     loop {
         let (stream, from) = match listener.accept().await {
             Ok((stream, from)) => (stream, from.ip()),
@@ -96,7 +100,7 @@ pub(in crate::process) async fn serve(
                 continue;
             }
         };
-        if let Some(reason) = connections.make_way() {
+        if let Some(reason) = connections.displace_one() {
             refusals.count(reason);
             if reason == Reason::Full {
                 warn_seldom!("a connection was refused: all others have accepted requests");
@@ -104,16 +108,21 @@ pub(in crate::process) async fn serve(
             }
             warn_seldom!("too many connections: one without an accepted request was closed");
         }
-        let place = connections.place();
+        // Also if all addresses are served: a page in a browser of this machine reaches the loopback address.
+        let is_local =
+            |stream: &TcpStream| Ok(stream.local_addr()?.ip().to_canonical().is_loopback());
+        let is_checked = tls.is_none() && is_local(&stream).unwrap_or_else(|_: Error| true);
+        let state = connections.state();
         let server = Server {
             tls: tls.clone(),
-            router: router.clone(),
+            router: if is_checked { checked.clone() } else { router.clone() },
             bounds,
             refusals: refusals.clone(),
-            place: place.clone(),
+            state: state.clone(),
+            ending: connections.ending(),
         };
         let task = tokio::spawn(server.connection(stream, Instant::now()));
-        connections.add(task.abort_handle(), from, place);
+        connections.add(task.abort_handle(), from, state);
     }
 }
 
@@ -123,7 +132,9 @@ struct Server {
     router: Router,
     bounds: Bounds,
     refusals: Refusals,
-    place: Arc<Place>,
+    state: Arc<ConnectionState>,
+    /// Fails at the end of the server.
+    ending: watch::Receiver<()>,
 }
 
 impl Server {
@@ -154,21 +165,21 @@ impl Server {
         peer: Option<Peer>,
         accepted: Instant,
     ) {
-        let Server { router, bounds, refusals, place, .. } = self;
+        let Server { router, bounds, refusals, state, mut ending, .. } = self;
         let router = TowerToHyperService::new(router);
         let service = service_fn(|request: Request<Incoming>| {
-            let begun = place.begin();
-            let plain = peer.is_none().then(|| place.clone());
+            let in_flight = state.begin();
+            let plain = peer.is_none().then(|| state.clone());
             let mut request =
                 request.map(|body| Arriving::new(body, bounds.body, plain, refusals.clone()));
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(ConnectInfo(peer.clone()));
-                request.extensions_mut().insert(place.clone());
+                request.extensions_mut().insert(state.clone());
             }
             let answer = router.call(request);
             async move {
                 Ok::<_, std::convert::Infallible>(
-                    answer.await?.map(|body| Answer { body, _begun: begun }),
+                    answer.await?.map(|body| Answer { body, _in_flight: in_flight }),
                 )
             }
         });
@@ -177,10 +188,19 @@ impl Server {
         builder.max_buf_size(bounds.buffer);
         let stream = Timed::new(stream, bounds.write, refusals.clone());
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let mut connection = pin!(async {
+            tokio::select! {
+                ended = connection.as_mut() => return ended,
+                _ = ending.changed() => {}
+            }
+            // A request in progress is answered, and no further one.
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        });
         // hyper measures the time of a head from the first byte that it awaits, after the handshake.
         let ended = match timeout_at(accepted + bounds.head, &mut connection).await {
             Ok(ended) => ended,
-            Err(_) if place.has_begun() => connection.await,
+            Err(_) if state.has_begun() => connection.await,
             Err(_) => {
                 refusals.count(Reason::Head);
                 tracing::debug!("the head of the first request not in time");
@@ -196,7 +216,7 @@ impl Server {
 /// The body of an answer, whose request has ended when the server has taken all of it.
 struct Answer {
     body: Body,
-    _begun: Begun,
+    _in_flight: InFlight,
 }
 
 impl HttpBody for Answer {
@@ -235,6 +255,8 @@ mod tests {
     struct World {
         address: SocketAddr,
         server: JoinHandle<()>,
+        /// A request of `/slow` has arrived.
+        arrived: Arc<Notify>,
         /// Lets one request of `/slow` go on.
         go: Arc<Notify>,
         refusals: Refusals,
@@ -251,11 +273,13 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             let address = listener.local_addr().expect("an address");
             let go = Arc::new(Notify::new());
-            let gate = go.clone();
+            let arrived = Arc::new(Notify::new());
+            let gates = (arrived.clone(), go.clone());
             let slow = move || {
-                let gate = gate.clone();
+                let (arrived, go) = gates.clone();
                 async move {
-                    gate.notified().await;
+                    arrived.notify_one();
+                    go.notified().await;
                     "slow"
                 }
             };
@@ -271,7 +295,7 @@ mod tests {
                 .route("/large", get(large));
             let refusals = Refusals::default();
             let server = tokio::spawn(serve(listener, tls, router, bounds, refusals.clone()));
-            World { address, server, go, refusals }
+            World { address, server, arrived, go, refusals }
         }
 
         async fn connect(&self) -> TcpStream {
@@ -287,7 +311,7 @@ mod tests {
     }
 
     async fn ask(stream: &mut TcpStream, path: &str) {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
     }
 
@@ -350,8 +374,7 @@ mod tests {
     async fn a_connection_is_refused_if_all_others_have_requests() {
         let world = World::start(1, LONG * 2, None).await;
         let mut slow = world.ask("/slow").await;
-        // The request has arrived by then.
-        sleep(Duration::from_millis(200)).await;
+        world.arrived.notified().await;
         let mut refused = world.connect().await;
         assert!(closed(&mut refused).await);
         // The end of the server waits for the answer.
@@ -359,6 +382,8 @@ mod tests {
         let _ = world.server.await;
         world.go.notify_one();
         assert!(read(&mut slow, "slow").await);
+        // No further request is answered.
+        assert!(closed(&mut slow).await);
     }
 
     fn acceptor() -> TlsAcceptor {
@@ -396,12 +421,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_the_first_head_begins_with_the_acceptance() {
-        let place = Connections::new(1, 0).place();
+        let connections = Connections::new(1, 0);
+        let (state, ending) = (connections.state(), connections.ending());
         let (server, mut client) = tokio::io::duplex(64);
         let bounds = Bounds::default();
         let refusals = Refusals::default();
-        let server_side =
-            Server { tls: None, router: Router::new(), bounds, refusals: refusals.clone(), place };
+        let (router, counted) = (Router::new(), refusals.clone());
+        let server_side = Server { tls: None, router, bounds, refusals: counted, state, ending };
         let accepted = Instant::now();
         // The handshake.
         tokio::time::advance(bounds.handshake).await;
@@ -428,6 +454,7 @@ mod tests {
         }
         assert_eq!(world.refusals.of(Reason::Unread), 1);
         // One that reads gets all of it.
+        let world = World::with(Bounds { write: LONG, ..bounds }, None).await;
         let mut whole = world.ask("/large").await;
         assert!(read(&mut whole, "end").await);
     }
@@ -436,14 +463,14 @@ mod tests {
     async fn a_request_is_accepted_when_its_body_has_arrived() {
         let world = World::start(1, LONG * 2, None).await;
         let mut partial = world.connect().await;
-        let head = "POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\n";
+        let head = "POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n";
         partial.write_all(format!("{head}bo").as_bytes()).await.expect("sent");
         sleep(Duration::from_millis(200)).await;
-        // The part does not keep the place.
+        // The part does not protect its connection.
         let mut whole = world.connect().await;
         assert!(closed(&mut partial).await);
         whole.write_all(format!("{head}body").as_bytes()).await.expect("sent");
-        sleep(Duration::from_millis(200)).await;
+        world.arrived.notified().await;
         let mut refused = world.connect().await;
         assert!(closed(&mut refused).await);
         world.go.notify_one();
@@ -456,7 +483,7 @@ mod tests {
         let bounds = Bounds { body: Duration::from_millis(100), ..Bounds::default() };
         let world = World::with(bounds, None).await;
         let mut partial = world.connect().await;
-        let head = "POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\n";
+        let head = "POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n";
         partial.write_all(format!("{head}bo").as_bytes()).await.expect("sent");
         assert!(closed(&mut partial).await);
         assert_eq!(world.refusals.of(Reason::Body), 1);
@@ -467,9 +494,9 @@ mod tests {
         let bounds = Bounds { connections: 2, reserve: 1, ..Bounds::default() };
         let world = World::with(bounds, None).await;
         let mut first = world.ask("/slow").await;
-        sleep(Duration::from_millis(200)).await;
+        world.arrived.notified().await;
         let mut second = world.ask("/slow").await;
-        sleep(Duration::from_millis(200)).await;
+        world.arrived.notified().await;
         let mut probe = world.ask("/").await;
         assert!(read(&mut probe, "ok").await);
         assert!(closed(&mut second).await);

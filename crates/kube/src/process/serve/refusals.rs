@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 /// Why a connection was closed, or a request was not reviewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::process) enum Reason {
-    /// Too many connections: it was the oldest one without an accepted request, and a newer one replaced it.
+    /// Too many connections: this one, which had no accepted request, was closed for a newer one.
     Displaced,
     /// Too many connections, all with accepted requests.
     Full,

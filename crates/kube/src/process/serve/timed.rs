@@ -13,7 +13,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use super::place::Place;
+use super::connection_state::ConnectionState;
 use super::refusals::{Reason, Refusals};
 
 /// A stream that fails if the client does not read in time. The time is that of a whole answer: it begins when the
@@ -107,7 +107,7 @@ pub(super) struct Arriving {
     limit: Duration,
     late: Option<Pin<Box<Sleep>>>,
     /// Kept when the whole body has arrived.
-    place: Option<Arc<Place>>,
+    state: Option<Arc<ConnectionState>>,
     refusals: Refusals,
 }
 
@@ -115,17 +115,17 @@ impl Arriving {
     pub(super) fn new(
         body: Incoming,
         limit: Duration,
-        place: Option<Arc<Place>>,
+        state: Option<Arc<ConnectionState>>,
         refusals: Refusals,
     ) -> Arriving {
-        let arriving = Arriving { body, limit, late: None, place, refusals };
+        let arriving = Arriving { body, limit, late: None, state, refusals };
         arriving.keep_if(arriving.body.is_end_stream());
         arriving
     }
 
     fn keep_if(&self, is_complete: bool) {
-        if let Some(place) = self.place.as_ref().filter(|_| is_complete) {
-            place.keep();
+        if let Some(state) = self.state.as_ref().filter(|_| is_complete) {
+            state.protect();
         }
     }
 }
