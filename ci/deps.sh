@@ -51,15 +51,18 @@ elif [ -z "$installed" ]; then
     not_checked "cargo-deny is not installed here (bash ci/deps.sh all); deny.toml is not checked"
     exit 0
 fi
-# The program that ships and its tests; fuzz/ is a workspace of its own.
-manifests=(Cargo.toml fuzz/Cargo.toml)
-for manifest in "${manifests[@]}"; do
-    cargo deny --manifest-path "$manifest" --locked check --hide-inclusion-graph --config deny.toml bans licenses sources
-done
-if cargo deny fetch --config deny.toml db; then
-    for manifest in "${manifests[@]}"; do
-        cargo deny --manifest-path "$manifest" --locked check --config deny.toml --disable-fetch advisories
+# All crates of the workspace, with all features and for all targets; fuzz/ is a workspace of its own.
+deny() {
+    local manifest
+    for manifest in Cargo.toml fuzz/Cargo.toml; do
+        cargo deny --manifest-path "$manifest" --config deny.toml --workspace --all-features --locked \
+            --log-level error "$@" || return 1
+        echo "$manifest: ${*:$#}: passed"
     done
+}
+for what in bans licenses sources; do deny check "$what"; done
+if cargo deny --config deny.toml fetch db; then
+    deny check advisories
 else
     not_checked "the database of advisories cannot be fetched from github.com; advisories are not checked"
 fi
