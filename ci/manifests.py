@@ -404,6 +404,9 @@ def check(root):
     key = ("Deployment", KUBE_SYSTEM, "portolan")
     single[key] = plain[key] | {"spec": plain[key]["spec"] | {"replicas": 1}}
     problems += differences(single, chart(root, {"replicas": 1}), "the chart with one replica")
+    without = single | {key: plain[key]}
+    unlimited = {"podDisruptionBudget": {"enabled": False}}
+    problems += differences(without, chart(root, unlimited), "the chart without a budget")
     network = objects(texts(f"{MANIFESTS}/network"))
     key = ("NetworkPolicy", KUBE_SYSTEM, "portolan")
     if key not in network:
@@ -417,7 +420,7 @@ def check(root):
     problems += differences(changed, chart(root, others), "the chart with other egress")
     if shutil.which("helm"):
         pairs = (({}, plain), (OTHER, moved), ({"shards": SHARDS}, sharded), ({"replicas": 1}, single),
-                 (values, limited), (others, changed))
+                 (unlimited, without), (values, limited), (others, changed))
         for changed, expected in pairs:
             problems += differences(expected, by_helm(root, changed), "the chart by helm")
     problems += check_requests(root, plain, "portolan")
@@ -487,6 +490,7 @@ FAULTS = [
     (FLUSH[0], "const FLUSH: Duration", "const FLUSHED: Duration", "no constant FLUSH in seconds"),
     (BUDGET, "maxUnavailable: 1", "minAvailable: 1", "does not allow 1 unavailable pod"),
     (BUDGET, "      app.kubernetes.io/name: portolan", "      app: portolan", "does not select the Deployment's pods"),
+    (f"{CHART}/templates/poddisruptionbudget.yaml", ".Values.podDisruptionBudget.enabled", ".Values.replicas", "without a budget: Pod"),
     (f"{CHART}/templates/poddisruptionbudget.yaml", ") 1", ") 0", "one replica: PodDisruptionBudget kube-system/portolan is not"),
     (f"{CHART}/templates/poddisruptionbudget.yaml", "namespace: {{ .Values.namespace }}", "namespace: kube-system", "other values: Pod"),
     (POLICY, "port: 10259", "port: 10250", "portolan: ingress is not the Deployment's port"),
