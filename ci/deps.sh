@@ -4,8 +4,9 @@
 #
 # deny.toml needs cargo-deny. With `all`, as in ci/nightly.sh and the workflow, it is mandatory: the version below is
 # installed if another one or none is present, and everything that cannot be checked is a failure. Without `all`, as in
-# .ci/run, nothing is installed, since building cargo-deny takes longer than all quick checks: an installed cargo-deny of
-# any version is used, and whatever cannot be checked is printed as SKIPPED. With STRICT=1, .ci/run fails then, too.
+# .ci/run, nothing is installed, since building cargo-deny takes 5 minutes of processor time: an installed cargo-deny is
+# used, whatever its version, and everything that cannot be checked is printed as SKIPPED. With STRICT=1, .ci/run fails
+# then, too.
 #
 # Advisories are in a database that is cloned from github.com. If it cannot be reached, licences, bans and sources are
 # checked nevertheless.

@@ -3,13 +3,13 @@
 # dist/. ci/nightly.sh does not run them: `build` and `push` need docker, and `sbom` needs cargo-cyclonedx.
 #
 #   version TAG             fails unless TAG is `v` and the version of the crates and the chart
-#   build ARCH TARGET       the image, and the program in it as an archive; the image is one of this machine's architecture
+#   build ARCH TARGET       the image, for this machine's architecture, and an archive of the program in it
 #   sbom TARGET...          the crates of the program for a target, as a CycloneDX document each
 #   checksums               SHA256SUMS of the archives and documents
 #   push IMAGE ARCH...      pushes the images and an index of them; prints NAME=DIGEST lines for the workflow
 #
-# The archive and the image have the same program. It is built once, by the compiler of deploy/Containerfile, so it needs
-# the glibc of Debian 12 or a later one.
+# The archive and the image have the same program. It is built once, by the compiler of deploy/Containerfile, so it
+# needs the glibc of Debian 12 or a later one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(sed -n '/^\[package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' cli/Cargo.toml)

@@ -4,9 +4,9 @@ Scripts: fails if .ci/run, ci/nightly.sh, a workflow, or a script that they run 
 script in ci/ is run by none of them; or if a document names a script that does not exist.
 
 Workflows: fails if an action is not pinned to a commit with its version in a comment; if an image, also of a
-Containerfile, is not pinned to a digest; if a job has no time limit, or a permission to write that WRITES does not list;
-if a script contains an expression, whose value could become code; if a checkout leaves its credentials to later steps;
-or if a workflow uses a secret, or a trigger that runs with the rights of this repository for others.
+Containerfile, is not pinned to a digest; if a job has no time limit, or a permission to write that WRITES does not
+list; if a script contains an expression, whose value could become code; if a checkout leaves its credentials to later
+steps; or if a workflow uses a secret, or a trigger that runs with the rights of this repository for others.
 
 YAML is parsed as text, so no library is required; with PyYAML, it is also parsed as YAML.
 `python3 ci/workflow.py --self-test` checks a small tree with known faults.
