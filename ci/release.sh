@@ -52,7 +52,7 @@ sbom() {
         cargo cyclonedx --manifest-path cli/Cargo.toml --format json --spec-version 1.5 --no-build-deps \
             --target "$target" --override-filename "portolan-$target.cdx"
         mv "cli/portolan-$target.cdx.json" "$dist/portolan-$target.cdx.json"
-        find . -path ./target -prune -o -name "portolan-$target.cdx.json" -print -delete >/dev/null
+        find . -name "portolan-$target.cdx.json" -not -path "./$dist/*" -not -path './target/*' -delete
     done
 }
 
