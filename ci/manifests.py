@@ -1,8 +1,8 @@
 """Checks the manifests and the chart in deploy/.
 
 The templates of the chart use a small part of Helm's language, which this script renders itself: a value, `indent`,
-`toYaml`, `if` with `ne`, and `range` over the numbers below a value. Other actions are refused, so templates stay simple and are checked without Helm. If Helm
-is installed, its result must be the same.
+`toYaml`, `if` with `ne` and `gt`, and `range` over the numbers below a value. Other actions are refused, so templates
+stay simple and are checked without Helm. If Helm is installed, its result must be the same.
 """
 
 import pathlib
@@ -18,6 +18,11 @@ MANIFESTS, CHART, VERBS = "deploy/manifests", "deploy/chart", "deploy/verbs.txt"
 # Where the flags of `portolan run` are.
 FLAGS = ["cli/src/live/run.rs", "cli/src/live/serving.rs", "cli/src/live/settings.rs"]
 SHADOW_FLAGS = ["cli/src/live/shadow/mod.rs"]
+# Where times and paths of the program are.
+PATHS = "crates/kube/src/process/serve.rs"
+GRACE = ("cli/src/live/run.rs", "GRACE")
+FLUSH = ("crates/kube/src/process/live.rs", "FLUSH")
+PATIENCE = ("crates/kube/src/process/secure/flood_tests.rs", "PATIENCE")
 ACTION = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*\}\}", re.DOTALL)
 VALUE = r"\.Values((?:\.\w+)+)"
 RANGE = re.compile(rf"\s*\{{\{{- range \$(\w+) := until \(int {VALUE}\) \}}\}}(.*?)\s*\{{\{{- end \}}\}}", re.DOTALL)
@@ -26,6 +31,20 @@ OTHER = {"namespace": "portolan", "schedulerName": "batch", "leaseName": "batch"
 KUBE_SYSTEM = "kube-system"
 # A number of shards.
 SHARDS = 3
+# Another address of the API server.
+EGRESS = [{"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"protocol": "TCP", "port": 16443}]}]
+# What the pods may do, as the Pod Security Standard `restricted` requires.
+POD_CONTEXT = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "runAsGroup": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_CONTEXT = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 # Roles of Kubernetes that are bound, and the requests that are made because of them.
 BUILT_IN = {
     ("ClusterRole", None, "system:auth-delegator"): {
@@ -40,7 +59,7 @@ class Fault(Exception):
     """A file cannot be checked because it is invalid."""
 
 
-class Loader(yaml.SafeLoader):
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """Refuses mappings with a key that occurs twice."""
 
 
@@ -49,7 +68,7 @@ def mapping(loader, node):
     for key in keys:
         if keys.count(key) > 1:
             raise yaml.constructor.ConstructorError(None, None, f"the key {key} occurs twice", node.start_mark)
-    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+    return yaml.constructor.SafeConstructor.construct_mapping(loader, node, deep=True)
 
 
 Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
@@ -122,6 +141,8 @@ def render(text, values, name):
             shown.append(bool(value(test[1])))
         elif test := re.fullmatch(rf'if ne {VALUE} "(.*)"', action):
             shown.append(value(test[1]) != test[2])
+        elif test := re.fullmatch(rf"if gt \(int {VALUE}\) (\d+)", action):
+            shown.append(value(test[1]) > int(test[2]))
         elif not (used := re.fullmatch(rf"(toYaml )?{VALUE}(?: \| indent (\d+))?", action)):
             raise Fault(f"{name}: this check does not know {{{{ {action} }}}}: use a simpler template")
         elif all(shown):
@@ -134,9 +155,15 @@ def render(text, values, name):
     return "".join([*out, text[at:]])
 
 
+def merged(values, changed):
+    """Returns values with some of them changed, as Helm merges them: mappings by key."""
+    both = lambda key: isinstance(values.get(key), dict) and isinstance(changed[key], dict)
+    return values | {key: merged(values[key], changed[key]) if both(key) else changed[key] for key in changed}
+
+
 def chart(root, changed):
     """Returns the objects of the chart with some values changed."""
-    values = documents((root / CHART / "values.yaml").read_text(), "values.yaml")[0] | changed
+    values = merged(documents((root / CHART / "values.yaml").read_text(), "values.yaml")[0], changed)
     templates = sorted((root / CHART / "templates").glob("*.yaml"))
     return objects({path.name: render(path.read_text(), values, path.name) for path in templates})
 
@@ -229,6 +256,94 @@ def check_flags(root, paths, command, found):
     return problems
 
 
+def seconds(root, constant):
+    """Returns a constant of the program in seconds."""
+    path, name = constant
+    found = re.search(rf"\bconst {name}: Duration = Duration::from_secs\((\d+)\);", (root / path).read_text())
+    if not found:
+        raise Fault(f"{path}: no constant {name} in seconds")
+    return int(found[1])
+
+
+def check_pods(root, found):
+    """Returns the problems of the pods of the one Deployment: their rights and probes."""
+    item = only(found, "Deployment")
+    pod, problems = item["spec"]["template"]["spec"], []
+
+    def expect(is_right, what):
+        if not is_right:
+            problems.append(f"Deployment {item['metadata']['name']}: {what}")
+
+    labels = item["spec"]["template"]["metadata"]["labels"]
+    expect(item["spec"]["selector"] == {"matchLabels": labels}, "the selector is not the pods' labels")
+    expect(len(pod["containers"]) == 1 and "initContainers" not in pod, "more than one container")
+    container = pod["containers"][0]
+    expect(pod.get("securityContext") == POD_CONTEXT, "the pods' securityContext is not restricted")
+    expect(container.get("securityContext") == CONTAINER_CONTEXT, "the container's securityContext is not restricted")
+    expect(not any(key.startswith("host") for key in pod), "the pods use a namespace of the host")
+    volumes = {key for volume in pod.get("volumes", []) for key in volume if key != "name"}
+    expect(volumes <= {"configMap"}, "a volume that is not a ConfigMap")
+    expect({"cpu", "memory"} <= container["resources"]["requests"].keys(), "no requests of cpu and memory")
+    served = (root / PATHS).read_text()
+    is_plain = any(flag.startswith("--serve=") for flag in container["args"])
+    for kind, path, least in (("startup", "/livez", 60), ("liveness", "/livez", 60), ("readiness", "/readyz", 0)):
+        probe = container.get(f"{kind}Probe")
+        if probe is None:
+            problems.append(f"Deployment {item['metadata']['name']}: no {kind} probe")
+            continue
+        get = probe["httpGet"]
+        expect(get["path"] == path and f'("{path}", ' in served, f"the {kind} probe does not get {path}")
+        expect(get["port"] in [port["name"] for port in container["ports"]], f"the {kind} probe has another port")
+        expect(get.get("scheme", "HTTP") == ("HTTP" if is_plain else "HTTPS"), f"the {kind} probe has another scheme")
+        missing = {"periodSeconds", "timeoutSeconds", "failureThreshold"} - probe.keys()
+        expect(not missing, f"the {kind} probe has no {', '.join(sorted(missing))}")
+        expect(probe.get("timeoutSeconds", 1) > seconds(root, PATIENCE), f"the {kind} probe does not survive a flood")
+        longest = probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
+        expect(longest >= least, f"the {kind} probe fails after {longest} s")
+    return problems
+
+
+def check_availability(root, found):
+    """Returns the problems of the scheduler's Deployment in drains, failures of nodes, and orderly ends."""
+    item, problems = only(found, "Deployment")["spec"], []
+    labels, pod = {"matchLabels": item["template"]["metadata"]["labels"]}, item["template"]["spec"]
+    least = seconds(root, GRACE) + seconds(root, FLUSH) + 5
+    if pod["terminationGracePeriodSeconds"] < least:
+        problems.append(f"the Deployment: terminationGracePeriodSeconds is below {least}: the lease is not released")
+    if pod.get("priorityClassName") != "system-cluster-critical":
+        problems.append("the Deployment: its pods can be preempted")
+    for topology in ("kubernetes.io/hostname", "topology.kubernetes.io/zone"):
+        spread = {"maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": labels}
+        if spread not in pod.get("topologySpreadConstraints", []):
+            problems.append(f"the Deployment: its pods are not spread by {topology}")
+    budget = only(found, "PodDisruptionBudget")["spec"]
+    if budget.get("selector") != labels:
+        problems.append("the PodDisruptionBudget does not select the Deployment's pods")
+    # `minAvailable` would block all drains of a single replica.
+    if budget.get("maxUnavailable") != 1 or "minAvailable" in budget:
+        problems.append("the PodDisruptionBudget does not allow 1 unavailable pod")
+    return problems
+
+
+def check_network(policy, deployment):
+    """Returns the problems of the NetworkPolicy of a Deployment."""
+    name, spec, template = policy["metadata"]["name"], policy["spec"], deployment["spec"]["template"]
+    problems = []
+    if policy["metadata"]["namespace"] != deployment["metadata"]["namespace"]:
+        problems.append(f"NetworkPolicy {name}: it is in another namespace")
+    if spec["podSelector"] != {"matchLabels": template["metadata"]["labels"]}:
+        problems.append(f"NetworkPolicy {name}: it does not select the Deployment's pods")
+    if sorted(spec["policyTypes"]) != ["Egress", "Ingress"]:
+        problems.append(f"NetworkPolicy {name}: it does not limit both directions")
+    ports = [{"protocol": "TCP", "port": port["containerPort"]} for port in template["spec"]["containers"][0]["ports"]]
+    if spec.get("ingress") != [{"ports": ports}]:
+        problems.append(f"NetworkPolicy {name}: ingress is not the Deployment's port")
+    allowed = {(port["protocol"], port["port"]) for rule in spec.get("egress", []) for port in rule.get("ports", [])}
+    if allowed != {("UDP", 53), ("TCP", 53), ("TCP", 443), ("TCP", 6443)}:
+        problems.append(f"NetworkPolicy {name}: egress is not DNS and the API server")
+    return problems
+
+
 def check_shadow(root, found, reader):
     """Returns the problems of the shadow, which has the rules of portolan-reader and no others."""
     problems = check_flags(root, SHADOW_FLAGS, "shadow", found)
@@ -285,16 +400,44 @@ def check(root):
     named = only(chart(root, {"schedulerName": "batch"}), "ConfigMap")["data"]["config.yaml"]
     if named != config.replace("schedulerName: portolan", "schedulerName: batch"):
         problems.append("the chart's schedulerName is not that of the configuration")
+    single = {key: item for key, item in plain.items() if key[0] != "PodDisruptionBudget"}
+    key = ("Deployment", KUBE_SYSTEM, "portolan")
+    single[key] = plain[key] | {"spec": plain[key]["spec"] | {"replicas": 1}}
+    problems += differences(single, chart(root, {"replicas": 1}), "the chart with one replica")
+    without = single | {key: plain[key]}
+    unlimited = {"podDisruptionBudget": {"enabled": False}}
+    problems += differences(without, chart(root, unlimited), "the chart without a budget")
+    network = objects(texts(f"{MANIFESTS}/network"))
+    key = ("NetworkPolicy", KUBE_SYSTEM, "portolan")
+    if key not in network:
+        raise Fault(f"{MANIFESTS}/network: {show(key)} is missing")
+    limited = plain | {key: network[key]}
+    values = {"networkPolicy": {"enabled": True}}
+    problems += differences(limited, chart(root, values), "the chart with a NetworkPolicy")
+    spec = network[key]["spec"]
+    changed = limited | {key: network[key] | {"spec": spec | {"egress": [spec["egress"][0], *EGRESS]}}}
+    others = {"networkPolicy": {"enabled": True, "egress": EGRESS}}
+    problems += differences(changed, chart(root, others), "the chart with other egress")
     if shutil.which("helm"):
-        for changed, expected in (({}, plain), (OTHER, moved), ({"shards": SHARDS}, sharded)):
+        pairs = (({}, plain), (OTHER, moved), ({"shards": SHARDS}, sharded), ({"replicas": 1}, single),
+                 (unlimited, without), (values, limited), (others, changed))
+        for changed, expected in pairs:
             problems += differences(expected, by_helm(root, changed), "the chart by helm")
     problems += check_requests(root, plain, "portolan")
     problems += check_flags(root, FLAGS, "run", plain)
+    problems += check_pods(root, plain) + check_availability(root, plain)
     shadow = objects(texts(f"{MANIFESTS}/shadow"))
+    problems += check_pods(root, shadow)
+    for found in (plain, shadow):
+        deployment = only(found, "Deployment")
+        policy = network.get(("NetworkPolicy", KUBE_SYSTEM, deployment["metadata"]["name"]))
+        problems += check_network(policy, deployment) if policy else [f"{MANIFESTS}/network: a policy is missing"]
     problems += check_shadow(root, shadow, plain["ClusterRole", None, "portolan-reader"])
     return problems
 
 
+DEPLOYMENT, BUDGET = f"{MANIFESTS}/deployment.yaml", f"{MANIFESTS}/poddisruptionbudget.yaml"
+POLICY = f"{MANIFESTS}/network/networkpolicy.yaml"
 # A file, a text in it, its replacement, and the problem that must be found.
 FAULTS = [
     (f"{MANIFESTS}/config.yaml", "  name: portolan", "  name: portolan\n  name: other", "occurs twice"),
@@ -324,6 +467,44 @@ FAULTS = [
     (f"{CHART}/templates/flowcontrol.yaml", "{{- end }}", "", "an if without an end"),
     (f"{CHART}/templates/config.yaml", "{{ .Values.schedulerName }}", "portolan", "schedulerName is not that"),
     (f"{CHART}/values.yaml", "namespace: kube-system", "namespace: portolan", "FlowSchema portolan is not expected"),
+    (DEPLOYMENT, "runAsNonRoot: true", "runAsNonRoot: false", "pods' securityContext is not restricted"),
+    (DEPLOYMENT, "          type: RuntimeDefault", "          type: Unconfined", "pods' securityContext is not restricted"),
+    (DEPLOYMENT, "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "container's securityContext is not"),
+    (DEPLOYMENT, "drop: [ALL]", "drop: [NET_RAW]", "container's securityContext is not restricted"),
+    (DEPLOYMENT, "      serviceAccountName:", "      hostNetwork: true\n      serviceAccountName:", "a namespace of the host"),
+    (DEPLOYMENT, "        configMap:\n          name: portolan", "        hostPath:\n          path: /", "not a ConfigMap"),
+    (DEPLOYMENT, "            memory: 256Mi\n", "", "no requests of cpu and memory"),
+    (DEPLOYMENT, "startupProbe", "lifecycle", "portolan: no startup probe"),
+    (DEPLOYMENT, "path: /readyz", "path: /ready", "the readiness probe does not get /readyz"),
+    (DEPLOYMENT, "            port: metrics\n", "            port: health\n", "the startup probe has another port"),
+    (DEPLOYMENT, "            scheme: HTTPS\n", "", "the startup probe has another scheme"),
+    (DEPLOYMENT, "          failureThreshold: 8\n", "", "the liveness probe has no failureThreshold"),
+    (DEPLOYMENT, "failureThreshold: 8", "failureThreshold: 3", "the liveness probe fails after 30 s"),
+    (DEPLOYMENT, "timeoutSeconds: 15", "timeoutSeconds: 10", "the startup probe does not survive a flood"),
+    (DEPLOYMENT, "GracePeriodSeconds: 40", "GracePeriodSeconds: 30", "the lease is not released"),
+    (DEPLOYMENT, "      priorityClassName: system-cluster-critical\n", "", "its pods can be preempted"),
+    (DEPLOYMENT, "kubernetes.io/hostname", "kubernetes.io/os", "not spread by kubernetes.io/hostname"),
+    (DEPLOYMENT, "topology.kubernetes.io/zone", "kubernetes.io/os", "not spread by topology.kubernetes.io/zone"),
+    (DEPLOYMENT, "      app.kubernetes.io/name: portolan\n  template", "      app: portolan\n  template", "not the pods' labels"),
+    (GRACE[0], "const GRACE: Duration = Duration::from_secs(20)", "const GRACE: Duration = Duration::from_secs(30)", "below 45"),
+    (FLUSH[0], "const FLUSH: Duration", "const FLUSHED: Duration", "no constant FLUSH in seconds"),
+    (BUDGET, "maxUnavailable: 1", "minAvailable: 1", "does not allow 1 unavailable pod"),
+    (BUDGET, "      app.kubernetes.io/name: portolan", "      app: portolan", "does not select the Deployment's pods"),
+    (f"{CHART}/templates/poddisruptionbudget.yaml", ".Values.podDisruptionBudget.enabled", ".Values.replicas", "without a budget: Pod"),
+    (f"{CHART}/templates/poddisruptionbudget.yaml", ") 1", ") 0", "one replica: PodDisruptionBudget kube-system/portolan is not"),
+    (f"{CHART}/templates/poddisruptionbudget.yaml", "namespace: {{ .Values.namespace }}", "namespace: kube-system", "other values: Pod"),
+    (POLICY, "port: 10259", "port: 10250", "portolan: ingress is not the Deployment's port"),
+    (POLICY, "[Ingress, Egress]", "[Ingress]", "portolan: it does not limit both directions"),
+    (POLICY, "port: 53\n", "port: 5353\n", "portolan: egress is not DNS and the API server"),
+    (POLICY, "      app.kubernetes.io/name: portolan", "      app: portolan", "portolan: it does not select the Deployment's"),
+    (POLICY, "port: 6443", "port: 8443", "NetworkPolicy: NetworkPolicy kube-system/portolan differs"),
+    (POLICY, "namespace: kube-system", "namespace: default", "NetworkPolicy kube-system/portolan is missing"),
+    (f"{CHART}/templates/networkpolicy.yaml", ".Values.networkPolicy.enabled", ".Values.replicas", "is not expected"),
+    (f"{CHART}/templates/networkpolicy.yaml", "{{ toYaml .Values.networkPolicy.egress | indent 2 }}\n", "", "other egress: Net"),
+    (f"{MANIFESTS}/network/shadow.yaml", "port: 10259", "port: 10250", "portolan-shadow: ingress is not"),
+    (f"{MANIFESTS}/network/shadow.yaml", "  name: portolan-shadow", "  name: other", "network: a policy is missing"),
+    (f"{MANIFESTS}/shadow/shadow.yaml", "drop: [ALL]", "drop: []", "portolan-shadow: the container's securityContext"),
+    (f"{MANIFESTS}/shadow/shadow.yaml", "            port: metrics\n", "            port: metrics\n            scheme: HTTPS\n", "another scheme"),
 ]
 
 
@@ -339,7 +520,7 @@ def self_test():
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         shutil.copytree("deploy", root / "deploy")
-        for path in [*FLAGS, *SHADOW_FLAGS]:
+        for path in {*FLAGS, *SHADOW_FLAGS, PATHS, GRACE[0], FLUSH[0], PATIENCE[0]}:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, root / path)
         for name, old, new, expected in FAULTS:

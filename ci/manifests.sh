@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks deploy/: the YAML is well-formed, the chart's defaults are the manifests, the roles grant exactly the requests of
-# deploy/verbs.txt, and the program has the flags of the Deployment. ci/manifests.py first verifies on changed copies that
-# it detects faults.
+# Checks deploy/: the YAML is well-formed, the chart's defaults are the manifests, the roles grant exactly the requests
+# of deploy/verbs.txt, the program has the flags of the Deployment, and its pods have restricted rights and the probes,
+# budget and network policies that fit the program. ci/manifests.py verifies on changed copies that it detects faults.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! python3 -c 'import yaml' 2>/dev/null; then

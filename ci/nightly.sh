@@ -2,6 +2,7 @@
 # Runs the checks that take too long for every change. Usage: ci/nightly.sh [STEP...]; by default all steps run in
 # order. A failing step does not prevent the others from running; the exit status is 1 if any step failed.
 #
+#   deps       licences, advisories, bans and sources of all dependencies; installs cargo-deny
 #   real       a scheduler on a real kube-apiserver and etcd, if KUBEBUILDER_ASSETS names their folder
 #   release    the README's first command, the golden vectors and all their objects, with a release build
 #   features   clippy, documentation and the program with all features
@@ -20,10 +21,11 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(real release features targets cost benchmarks loom miri thread floods live fuzz soak mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(deps real release features targets cost benchmarks loom miri thread floods live fuzz soak mutants); fi
 
 run_step() {
     case $1 in
+    deps) bash ci/deps.sh all ;;
     real) cargo test -p portolan-kube --test real -- --nocapture ;;
     release)
         bash ci/first-five-minutes.sh && bash ci/vectors.sh &&
@@ -47,7 +49,7 @@ run_step() {
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of real, release, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, mutants"
+        echo "unknown step $1: use one of deps, real, release, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, mutants"
         return 1
         ;;
     esac
