@@ -52,7 +52,7 @@ impl Sink {
 
     /// Writes all metrics.
     pub(crate) fn write(self) -> Result<(), Failure> {
-        output::write(&self.path, portolan_kube::metrics::of_run(&self.metrics))
+        output::write(&self.path, portolan_kube::component_metrics::of_run(&self.metrics))
     }
 }
 

@@ -40,7 +40,7 @@ use connections::{Bounds, serve};
 use refusals::Refusals;
 
 use super::LiveScheduler;
-use crate::metrics::Scrape;
+use crate::component_metrics::Scrape;
 use crate::mirror::Readiness;
 use crate::rebinding::local_only;
 use crate::shadow::Shadow;

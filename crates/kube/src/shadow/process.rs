@@ -15,7 +15,7 @@ use portolan_k8s::config::{ConfigError, Configuration};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::api::Api;
-use crate::metrics::Scrape;
+use crate::component_metrics::Scrape;
 use crate::mirror::{self, Mirror, MirrorError, PodIndex};
 use crate::process::profiles::{framework, registry, shown};
 

@@ -84,7 +84,7 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Scrape;
+    use crate::component_metrics::Scrape;
 
     #[test]
     fn every_reason_is_in_the_metrics() {

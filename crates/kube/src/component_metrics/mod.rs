@@ -4,8 +4,8 @@
 //! Requests and leases are counted for the whole process, as client-go does, because its clients are opened in several
 //! places. The other figures are read or computed when they are scraped.
 
+mod build;
 mod classic;
-mod component;
 #[cfg(target_os = "linux")]
 mod process;
 
@@ -23,7 +23,7 @@ use crate::{api, process as scheduler};
 pub fn of_run(metrics: &Metrics) -> String {
     let mut registry = Registry::default();
     metrics.register(&mut registry);
-    component::register_build(&mut registry);
+    build::register_build(&mut registry);
     register_process(&mut registry);
     text(&registry)
 }
@@ -39,8 +39,8 @@ impl Scrape {
     /// that are derived from the state.
     pub(crate) fn new(refresh: impl Fn() + Send + Sync + 'static) -> Scrape {
         let mut registry = Registry::default();
-        component::register_build(&mut registry);
-        component::register_features(&mut registry);
+        build::register_build(&mut registry);
+        build::register_features(&mut registry);
         register_process(&mut registry);
         api::register_metrics(&mut registry);
         scheduler::register_leadership(&mut registry);
