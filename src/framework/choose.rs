@@ -65,7 +65,7 @@ impl<'s> PluginScores<'s> {
         for scorer in &scores.each {
             match &scorer.score {
                 Given::All(score) => plugins.common += score * scorer.weight,
-                Given::Each(score) if scorer.is_local && !scorer.needs_normalize => {
+                Given::Each(score) if scorer.is_in_local_total() => {
                     plugins.local.push((scorer, &**score));
                 }
                 Given::Each(score) => plugins.global.push((scorer, &**score)),
@@ -198,6 +198,9 @@ impl<'a> Choice<'a, '_> {
         (chunk, mask): (&Chunk, u64),
         totals: &mut Column<i64>,
     ) -> Result<(), Status> {
+        if scores.watch.recorder.is_some() && !local.is_empty() {
+            scores.scored.add(mask);
+        }
         scores.together(|plugin| {
             for (scorer, score) in local {
                 plugin.set(scorer.plugin);
@@ -250,6 +253,7 @@ impl<'a> Choice<'a, '_> {
             scored.map(|()| column).map_err(|status| scorer.failed(status))
         };
         let nodes = &self.found.nodes;
+        scorer.count(self.found.feasible as u64);
         let mut values = Vec::with_capacity(self.found.feasible);
         if self.threads.share(nodes.len()) {
             let columns = self.threads.try_map(nodes, |(of, mask)| column(of, *mask))?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, NodeSlot, Victims, lanes};
 
+use super::evaluations::{Evaluations, NodeCount, count};
 use super::nominator::OnNode;
 use super::recorder::{Step, Watch, timed_step};
 use super::status::code;
@@ -27,6 +28,8 @@ pub struct Filters<'a> {
     /// The nodes to which pods are nominated that take precedence over this one, sorted by name. Shared by copies.
     /// `None` if there are none, as in most cycles.
     nominated: Option<Arc<[Nominated<'a>]>>,
+    /// The nodes of the chunks that the filters of each scope have judged.
+    judged: [NodeCount; 2],
 }
 
 /// The version of each filter, with its plugin's name: plugins number their versions independently.
@@ -50,6 +53,9 @@ pub(super) struct Judge<'a> {
     filter: Held<'a>,
     scope: Scope,
     panics: &'a Panics,
+    evaluations: Option<&'a Evaluations>,
+    /// The nodes of chunks that this filter has rejected.
+    rejected: NodeCount,
 }
 
 /// A filter that this set owns, a copy that follows pod changes, or a filter borrowed from the original of an extended
@@ -150,6 +156,7 @@ impl Framework {
                 only: None,
                 rejected: None,
                 nominated: self.nominated(cycle),
+                judged: Default::default(),
             };
             let caught = watch.panics.guard_all(Step::PreFilter.as_str(), |plugin| {
                 filters.ask(self, plugin, rejectors);
@@ -163,9 +170,10 @@ impl Framework {
 }
 
 impl Drop for Filters<'_> {
-    /// Drops the filters one by one: destructors of plugins may panic, and a second panic while unwinding would end the
-    /// process.
+    /// Counts the evaluations. Drops the filters one by one: destructors of plugins may panic, and a second panic while
+    /// unwinding would end the process.
     fn drop(&mut self) {
+        self.count_evaluations();
         while !self.each.is_empty() {
             // The panic is recorded, and the verdicts have been used already.
             let _ = self.watch.panics.guard_all(FILTER, |plugin| {
@@ -187,7 +195,7 @@ impl<'a> Filters<'a> {
         rejectors: Option<&BTreeSet<&'static str>>,
     ) {
         let mut positions: Vec<usize> = Vec::with_capacity(framework.pre_filter_order().len());
-        for (plugin, position) in framework.pre_filter_order() {
+        for (plugin, evaluations, position) in framework.pre_filter_order() {
             let name = plugin.name();
             if rejectors.is_some_and(|rejectors| rejectors.contains(name)) {
                 continue;
@@ -203,6 +211,9 @@ impl<'a> Filters<'a> {
                 },
                 || plugin.pre_filter(self.cycle),
             );
+            if !matches!(answer, Ok(PreFilter::Skip)) {
+                count(evaluations.pre_filter.as_ref(), 1);
+            }
             let filter = match answer {
                 Ok(PreFilter::Skip) => continue,
                 Ok(PreFilter::Filter(filter)) => filter,
@@ -228,8 +239,15 @@ impl<'a> Filters<'a> {
             if let Some(position) = position {
                 let at = positions.partition_point(|before| *before < position);
                 positions.insert(at, position);
-                let (filter, panics) = (Held::Own(filter), self.watch.panics);
-                self.each.insert(at, Judge { plugin: name, filter, scope, panics });
+                let judge = Judge {
+                    plugin: name,
+                    filter: Held::Own(filter),
+                    scope,
+                    panics: self.watch.panics,
+                    evaluations: evaluations.filter.as_ref(),
+                    rejected: NodeCount::default(),
+                };
+                self.each.insert(at, judge);
             }
         }
     }
@@ -351,6 +369,7 @@ impl<'a> Filters<'a> {
             });
             Judge {
                 filter: own.map_or_else(|| Held::Shared(judge.filter.get()), Held::Copied),
+                rejected: NodeCount::default(),
                 ..*judge
             }
         });
@@ -361,6 +380,7 @@ impl<'a> Filters<'a> {
             only: None,
             rejected,
             nominated: self.nominated.clone(),
+            judged: Default::default(),
         }
     }
 
@@ -434,6 +454,10 @@ impl<'a> Filters<'a> {
         if mask == 0 || !self.has(scope) {
             return Ok(mask);
         }
+        let is_counted = self.watch.recorder.is_some();
+        if is_counted {
+            self.judged[scope as usize].add(mask);
+        }
         self.together(|plugin| {
             for judge in self.each.iter().filter(|judge| judge.scope == scope) {
                 if mask == 0 {
@@ -445,10 +469,26 @@ impl<'a> Filters<'a> {
                 let passed =
                     self.watch.time(asked, code, || filter.filter_chunk(cluster, chunk, mask));
                 // A plugin of a user may answer for the whole chunk, but a node that failed before does not pass again.
-                mask &= passed.map_err(|status| judge.failed(status))?;
+                let passed = mask & passed.map_err(|status| judge.failed(status))?;
+                if is_counted && passed != mask {
+                    judge.rejected.add(mask ^ passed);
+                }
+                mask = passed;
             }
             Ok(mask)
         })
+    }
+
+    /// Adds the evaluations of chunks so far to the plugins' counters. A filter judges the nodes that the filters of its
+    /// scope before it have not rejected.
+    fn count_evaluations(&mut self) {
+        for scope in [Scope::Local, Scope::Global] {
+            let mut nodes = self.judged[scope as usize].take();
+            for judge in self.each.iter_mut().filter(|judge| judge.scope == scope) {
+                count(judge.evaluations, nodes);
+                nodes = nodes.saturating_sub(judge.rejected.take());
+            }
+        }
     }
 
     /// Calls several filters. A panic becomes the error of the plugin that panicked.
@@ -641,6 +681,7 @@ fn failed(plugin: &'static str, status: Status) -> Status {
 
 impl Judge<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        count(self.evaluations, 1);
         let answer = self.guard(FILTER, |filter| Ok(filter.filter(node)));
         answer.unwrap_or_else(Some).map(|status| self.failed(status))
     }

@@ -74,6 +74,8 @@ pub struct QueuedPod {
     pub unschedulable_plugins: PluginSet,
     /// The plugins that wait for an external component before the pod can be tried again.
     pub pending_plugins: PluginSet,
+    /// Whether the pod was last queued because it had waited for an event for too long.
+    pub was_flushed: bool,
     /// The plugin that keeps the pod out of the queue, or the empty set.
     pub gating_plugin: PluginSet,
     /// The generation of the event that queued the pod. The pod must be scheduled on a version that contains this
@@ -97,6 +99,7 @@ impl QueuedPod {
             backoff_expiration: None,
             unschedulable_plugins: PluginSet::EMPTY,
             pending_plugins: PluginSet::EMPTY,
+            was_flushed: false,
             gating_plugin: PluginSet::EMPTY,
             generation,
         }
@@ -107,6 +110,7 @@ impl QueuedPod {
         self.unschedulable_plugins = unschedulable;
         self.pending_plugins = pending;
         self.gating_plugin = PluginSet::EMPTY;
+        self.was_flushed = false;
         if self.rejectors().is_empty() {
             self.consecutive_errors = self.consecutive_errors.saturating_add(1);
         } else {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Actions, Code, CycleState, EventResource, Hint, Panics, Status};
+use super::{Actions, Code, CycleState, Evaluations, EventResource, Hint, Panics, Status};
 
 /// A timed step: kube-scheduler's `extension_point` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,6 +87,12 @@ pub trait Recorder: Send + Sync {
     /// with `None` as the outcome.
     fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration);
 
+    /// Returns the counter of a plugin's evaluations at PreFilter, Filter, PreScore or Score, or `None` to count none. At
+    /// Filter and Score, each node is an evaluation. Called when a framework is built.
+    fn evaluations(&self, _plugin: &'static str, _step: Step) -> Option<Evaluations> {
+        None
+    }
+
     /// Receives the duration of the search for a node, including preemption if no node is feasible.
     fn algorithm(&self, _took: Duration) {}
 
@@ -97,6 +103,9 @@ pub trait Recorder: Send + Sync {
     /// Receives the number of attempts, from 1, after which a pod of a queue was bound, and the time since it first
     /// became ready to be tried, by the queue's clock.
     fn scheduled(&self, _attempt: u32, _took: Duration) {}
+
+    /// Is called if a pod was bound whose last attempt began because it had waited for an event for too long.
+    fn scheduled_after_flush(&self) {}
 
     /// Receives how long a pod waited for its permit, by the clock of the code that binds it, and the outcome (`None`
     /// for success).
@@ -146,6 +155,11 @@ impl Recorder for Guarded {
         self.call("plugin", |recorder| recorder.plugin(plugin, step, outcome, took));
     }
 
+    fn evaluations(&self, plugin: &'static str, step: Step) -> Option<Evaluations> {
+        let found = || self.recorder.evaluations(plugin, step);
+        self.panics.guard_or("Recorder", "evaluations", None, found)
+    }
+
     fn algorithm(&self, took: Duration) {
         self.call("algorithm", |recorder| recorder.algorithm(took));
     }
@@ -156,6 +170,10 @@ impl Recorder for Guarded {
 
     fn scheduled(&self, attempt: u32, took: Duration) {
         self.call("scheduled", |recorder| recorder.scheduled(attempt, took));
+    }
+
+    fn scheduled_after_flush(&self) {
+        self.call("scheduled_after_flush", |recorder| recorder.scheduled_after_flush());
     }
 
     fn permit_wait(&self, outcome: Option<Code>, took: Duration) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::model::{Name, Pod, Timestamp};
 use crate::snapshot::Chunk;
 
+use super::evaluations::PluginEvaluations;
 use super::recorder::{Guarded, Recorder, Step, Watch, timed_step};
 use super::scores::{MAX_NODE_SCORE, MAX_TOTAL_SCORE};
 use super::status::code;
@@ -60,6 +61,7 @@ struct Entry {
     plugin: Box<dyn Plugin>,
     /// The weight of the plugin's scores, at least 1.
     weight: i64,
+    evaluations: PluginEvaluations,
 }
 
 /// The positions in `plugins` of the plugins at one point, then of those that are only at the following point. Each
@@ -180,8 +182,11 @@ impl Framework {
                 points[point as usize].push(at);
             }
         }
-        let entry =
-            |(plugin, weight): (Box<dyn Plugin>, i64)| Entry { plugin, weight: weight.max(1) };
+        let entry = |(plugin, weight): (Box<dyn Plugin>, i64)| Entry {
+            plugin,
+            weight: weight.max(1),
+            evaluations: PluginEvaluations::default(),
+        };
         let plugins: Vec<Entry> = plugins.into_iter().map(entry).collect();
         let (filters, scores) = (Order::new(), Order::new());
         let handle = Handle::default();
@@ -213,6 +218,24 @@ impl Framework {
         let filters = order(Point::PreFilter, Point::Filter);
         self.scores = order(Point::PreScore, Point::Score);
         self.filters = filters;
+        self.counted()
+    }
+
+    /// Looks up the counters of the plugins' evaluations.
+    fn counted(mut self) -> Framework {
+        let Some((recorder, _)) = &self.recorder else { return self };
+        for (at, entry) in self.plugins.iter_mut().enumerate() {
+            let counter = |point: Point, step: Step| {
+                let is_enabled = self.points[point as usize].contains(&at);
+                is_enabled.then(|| recorder.evaluations(entry.plugin.name(), step)).flatten()
+            };
+            entry.evaluations = PluginEvaluations {
+                pre_filter: counter(Point::PreFilter, Step::PreFilter),
+                filter: counter(Point::Filter, Step::Filter),
+                pre_score: counter(Point::PreScore, Step::PreScore),
+                score: counter(Point::Score, Step::Score),
+            };
+        }
         self
     }
 
@@ -261,7 +284,7 @@ impl Framework {
     #[must_use]
     pub fn with_recorder(self, recorder: Arc<dyn Recorder>, one_in: u32) -> Framework {
         let recorder = Guarded::new(recorder, self.handle.panics().clone());
-        Framework { recorder: Some((recorder, one_in)), ..self }
+        Framework { recorder: Some((recorder, one_in)), ..self }.counted()
     }
 
     /// Sets the percentage of nodes at which a search ends, for the pods of this profile (`percentageOfNodesToScore` of
@@ -309,25 +332,31 @@ impl Framework {
         !self.points[point as usize].is_empty()
     }
 
-    /// Returns the plugins to ask for a filter, each with the index of its filter if it is enabled at Filter.
+    /// Returns the plugins to ask for a filter, each with its counters, and with the index of its filter if it is
+    /// enabled at Filter.
     pub(super) fn pre_filter_order(
         &self,
-    ) -> impl ExactSizeIterator<Item = (&dyn Plugin, Option<usize>)> {
-        self.filters.iter().map(|(at, position)| (&*self.plugins[*at].plugin, *position))
+    ) -> impl ExactSizeIterator<Item = (&dyn Plugin, &PluginEvaluations, Option<usize>)> {
+        self.filters.iter().map(|(at, position)| {
+            let entry = &self.plugins[*at];
+            (&*entry.plugin, &entry.evaluations, *position)
+        })
     }
 
-    /// Returns the plugins to ask for a score. Each comes with the index and the weight of its score if it is enabled
-    /// at Score, and with a flag that is set if it must score without its own PreScore, which the configuration has
-    /// disabled.
+    /// Returns the plugins to ask for a score. Each comes with its counters, with the index and the weight of its score
+    /// if it is enabled at Score, and with a flag that is set if it must score without its own PreScore, which the
+    /// configuration has disabled.
     pub(super) fn pre_score_order(
         &self,
-    ) -> impl ExactSizeIterator<Item = (&dyn Plugin, Option<(usize, i64)>, bool)> {
+    ) -> impl ExactSizeIterator<Item = (&dyn Plugin, &PluginEvaluations, Option<(usize, i64)>, bool)>
+    {
         let enabled = &self.points[Point::PreScore as usize];
         self.scores.iter().map(move |(at, position)| {
             let entry = &self.plugins[*at];
             let has_none = !entry.plugin.points().contains(&Point::PreScore);
             let is_alone = !has_none && !enabled.contains(at);
-            (&*entry.plugin, position.map(|position| (position, entry.weight)), is_alone)
+            let scores = position.map(|position| (position, entry.weight));
+            (&*entry.plugin, &entry.evaluations, scores, is_alone)
         })
     }
 
@@ -537,8 +566,8 @@ impl Framework {
     /// Returns whether all plugins that take part in decisions treat the pods of this pod's template alike
     /// ([`Plugin::is_by_template`]).
     pub(crate) fn is_by_template(&self, pod: &Pod) -> bool {
-        let filters = self.pre_filter_order().map(|(plugin, _)| plugin);
-        let scores = self.pre_score_order().map(|(plugin, _, _)| plugin);
+        let filters = self.pre_filter_order().map(|(plugin, ..)| plugin);
+        let scores = self.pre_score_order().map(|(plugin, ..)| plugin);
         let panics = self.handle.panics();
         filters.chain(scores).all(|plugin| {
             panics.guard_or(plugin.name(), "IsByTemplate", false, || plugin.is_by_template(pod))

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use crate::snapshot::{Column, NodeInfo, lanes};
 
 use super::dispatch;
+use super::evaluations::{Evaluations, NodeCount, count};
 use super::recorder::{Step, Watch, timed_step};
 use super::status::code;
 use super::{Code, Cycle, Feasible, Framework, PreScore, Score, ScoredNodes, Status};
@@ -23,6 +24,8 @@ pub const MAX_TOTAL_SCORE: i64 = i64::MAX;
 pub struct Scores<'a> {
     pub(super) watch: Watch<'a>,
     pub(super) each: Vec<Scorer<'a>>,
+    /// The nodes whose local scores were computed.
+    pub(super) scored: NodeCount,
 }
 
 /// The score of one plugin for one pod.
@@ -34,6 +37,7 @@ pub(super) struct Scorer<'a> {
     pub(super) is_local: bool,
     pub(super) needs_normalize: bool,
     pub(super) score: Given<'a>,
+    evaluations: Option<&'a Evaluations>,
 }
 
 /// One score for all nodes, or a score computed per node.
@@ -71,7 +75,7 @@ impl Framework {
             let asked = |plugin: &Cell<_>| self.scorers(cycle, feasible, plugin);
             let each = watch.panics.guard_all(Step::PreScore.as_str(), asked);
             let each = each.unwrap_or_else(|status| Err(not_prepared(status.plugin, status)))?;
-            Ok(Scores { watch, each })
+            Ok(Scores { watch, each, scored: NodeCount::default() })
         })
     }
 
@@ -92,7 +96,7 @@ impl Framework {
         };
         let order = self.pre_score_order();
         let mut each: Vec<Scorer<'a>> = Vec::with_capacity(order.len());
-        for (plugin, position, is_alone) in order {
+        for (plugin, evaluations, position, is_alone) in order {
             let name = plugin.name();
             asked.set(name);
             let is_local = plugin.is_local();
@@ -106,6 +110,9 @@ impl Framework {
                     watch.time((name, Step::PreScore), outcome, prepare)
                 }
             };
+            if !is_alone && !matches!(answer, Ok(PreScore::Skip)) {
+                count(evaluations.pre_score.as_ref(), 1);
+            }
             let score = match answer {
                 Ok(PreScore::Skip) if is_alone => Given::All(0),
                 Ok(PreScore::Skip) => continue,
@@ -121,7 +128,15 @@ impl Framework {
                 };
                 let at = each.partition_point(|before| before.position < position);
                 let plugin = name;
-                let scorer = Scorer { plugin, position, weight, is_local, needs_normalize, score };
+                let scorer = Scorer {
+                    plugin,
+                    position,
+                    weight,
+                    is_local,
+                    needs_normalize,
+                    score,
+                    evaluations: evaluations.score.as_ref(),
+                };
                 each.insert(at, scorer);
             }
         }
@@ -130,8 +145,12 @@ impl Framework {
 }
 
 impl Drop for Scores<'_> {
-    /// Drops the scores one by one, as [`Filters`](super::Filters) do.
+    /// Counts the evaluations, and drops the scores one by one, as [`Filters`](super::Filters) do.
     fn drop(&mut self) {
+        let nodes = self.scored.take();
+        for scorer in self.each.iter().filter(|scorer| scorer.is_in_local_total()) {
+            scorer.count(nodes);
+        }
         while !self.each.is_empty() {
             let _ = self.watch.panics.guard_all(Step::Score.as_str(), |plugin| {
                 while let Some(scorer) = self.each.pop() {
@@ -165,6 +184,7 @@ impl Scores<'_> {
             let (raw, normalized) = match &scorer.score {
                 Given::All(score) => (vec![*score; nodes.len()], vec![*score; nodes.len()]),
                 Given::Each(score) => {
+                    scorer.count(nodes.len() as u64);
                     let raw = self.watch.ask((plugin, Step::Score), code, || {
                         nodes.iter().map(|node| score.score(*node)).collect::<Result<Vec<_>, _>>()
                     });
@@ -194,6 +214,16 @@ fn not_scored(plugin: &'static str, status: Status) -> Status {
 }
 
 impl Scorer<'_> {
+    /// Returns whether the score is part of the nodes' local totals.
+    pub(super) fn is_in_local_total(&self) -> bool {
+        matches!(self.score, Given::Each(_)) && self.is_local && !self.needs_normalize
+    }
+
+    /// Adds scored nodes to the plugin's counter.
+    pub(super) fn count(&self, nodes: u64) {
+        count(self.evaluations, nodes);
+    }
+
     /// Converts the status of a plugin that failed to score.
     pub(super) fn failed(&self, status: Status) -> Status {
         not_scored(self.plugin, status)

@@ -5,13 +5,14 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{Atomic, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::engine::Figures;
+use crate::framework::Evaluations;
 use crate::scheduler::CycleFigures;
 use crate::scheduler::queue::SchedulingQueue;
 use crate::snapshot::Cluster;
@@ -55,6 +56,8 @@ pub(super) struct Families {
     pub(super) permit_wait: Histograms<1>,
     pub(super) pod_attempts: Histogram,
     pub(super) pod_duration: Histograms<1>,
+    pub(super) evaluations: Family<Labels<3>, Counter<u64, Evaluations>>,
+    pub(super) after_flush: Counter,
     pub(super) preemption_attempts: Counter,
     pub(super) preemption_victims: Histogram,
     pending: Gauges<1>,
@@ -82,6 +85,21 @@ struct Seen {
     in_flight: HashSet<Labels<1>>,
 }
 
+/// A framework's counter is a counter of a family.
+impl Atomic<u64> for Evaluations {
+    fn inc(&self) -> u64 {
+        self.add(1)
+    }
+
+    fn inc_by(&self, count: u64) -> u64 {
+        self.add(count)
+    }
+
+    fn get(&self) -> u64 {
+        Evaluations::get(self)
+    }
+}
+
 struct Registrar<'a>(&'a mut Registry);
 
 impl Registrar<'_> {
@@ -104,6 +122,8 @@ impl Families {
             permit_wait: Family::new_with_constructor(attempt_histogram),
             pod_attempts: Histogram::new(bounds(1.0, 2.0, 5)),
             pod_duration: Family::new_with_constructor(wait_histogram),
+            evaluations: Family::default(),
+            after_flush: Counter::default(),
             preemption_attempts: Counter::default(),
             preemption_victims: Histogram::new(bounds(1.0, 2.0, 7)),
             pending: Family::default(),
@@ -170,6 +190,12 @@ impl Families {
             &self.plugin_duration,
         );
         registrar.put(
+            "scheduler_plugin_evaluation",
+            "Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, \
+             Filter, PreScore, and Score)",
+            &self.evaluations,
+        );
+        registrar.put(
             "scheduler_queueing_hint_execution_duration_seconds",
             "Duration of a plugin's queueing hint",
             &self.hint_duration,
@@ -193,6 +219,11 @@ impl Families {
             "scheduler_pod_scheduling_sli_duration_seconds",
             "Time from a pod becoming ready for scheduling until it is bound, by attempts",
             &self.pod_duration,
+        );
+        registrar.put(
+            "scheduler_pod_scheduled_after_flush",
+            "Number of pods bound in an attempt that began because they had waited for an event for too long",
+            &self.after_flush,
         );
         registrar.put(
             "scheduler_preemption_attempts",

@@ -4,7 +4,8 @@
 //!
 //! Nothing on a pod's path queries this module: a [`Recorder`] receives the measurements, and counts that can be
 //! derived from the state are derived when the text is encoded. Without a recorder, no clock is read. With one, each
-//! step costs two clock readings and an uncontended lock, and plugins are timed for one pod in [`PLUGINS_ONE_IN`].
+//! step costs two clock readings and an uncontended lock, each plugin that is asked costs an atomic addition, and
+//! plugins are timed for one pod in [`PLUGINS_ONE_IN`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -46,9 +47,11 @@
 //! - `scheduler_plugin_execution_duration_seconds` has one observation per call of a plugin. A Filter or Score call
 //!   evaluates up to 64 nodes, whereas kube-scheduler's evaluates one node.
 //! - The durations of Filter and Score include the calls of extenders.
-//! - `scheduler_plugin_evaluation_total` is not exported, because a count for each node and plugin would cost more than
-//!   most filters. Metrics of components that do not exist here are not exported either: asynchronous API calls, the
-//!   goroutines of preemption, and the cache of bound volumes.
+//! - `scheduler_plugin_evaluation_total` counts each node at Filter and Score, as kube-scheduler's does, but not nodes
+//!   whose verdict or score is cached, victims that preemption evaluates by their sums, and nodes at Score if a plugin
+//!   gives all of them the same score.
+//! - Metrics of components that do not exist here are not exported: asynchronous API calls, the goroutines of
+//!   preemption, and the cache of bound volumes.
 //! - Metrics without samples are omitted from the text, as in Go's client.
 //! - Waiting times of pods are measured by the clock that callers pass in.
 

@@ -11,7 +11,9 @@ use hashbrown::HashMap;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::framework::{Actions, AttemptResult, Code, EventResource, Hint, Recorder, Step};
+use crate::framework::{
+    Actions, AttemptResult, Code, Evaluations, EventResource, Hint, Recorder, Step,
+};
 
 use super::families::Families;
 
@@ -84,6 +86,15 @@ impl Recorder for ProfileRecorder {
         self.plugins.write().unwrap_or_else(PoisonError::into_inner).insert(key, histogram);
     }
 
+    fn evaluations(&self, plugin: &'static str, step: Step) -> Option<Evaluations> {
+        let labels = [
+            ("plugin", plugin.into()),
+            ("extension_point", step.as_str().into()),
+            ("profile", self.profile.clone()),
+        ];
+        Some(self.families.evaluations.get_or_create(&labels).inner().clone())
+    }
+
     fn algorithm(&self, took: Duration) {
         self.families.algorithm_duration.observe(took.as_secs_f64());
     }
@@ -107,6 +118,10 @@ impl Recorder for ProfileRecorder {
         };
         let family = &self.families.pod_duration;
         family.get_or_create(&[("attempts", attempts.into())]).observe(took.as_secs_f64());
+    }
+
+    fn scheduled_after_flush(&self) {
+        self.families.after_flush.inc();
     }
 
     fn permit_wait(&self, outcome: Option<Code>, took: Duration) {

@@ -157,10 +157,13 @@ impl BindingLoop {
         let Some(recorder) = placement.framework.recorder() else { return };
         let known = self.queue.with(|queue, _| {
             let queued = queue.get(&placement.pod.uid)?;
-            Some((queued.attempts, queued.first_attempt?))
+            Some((queued.attempts, queued.first_attempt?, queued.was_flushed))
         });
-        if let Some((attempts, first)) = known {
+        if let Some((attempts, first, was_flushed)) = known {
             recorder.scheduled(attempts, clock().since(first));
+            if was_flushed {
+                recorder.scheduled_after_flush();
+            }
         }
     }
 }

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Permit, Plugin, Point, Status,
+    Algorithm, AlgorithmConfig, Code, Cycle, Framework, Handle, Permit, Plugin, Point, PreFilter,
+    Status,
 };
 use portolan::log::Event;
 use portolan::metrics::Metrics;
 use portolan::model::{Name, PodBuilder, Timestamp, node, pod};
+use portolan::plugins::DefaultBinder;
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
     Attempt, CycleError, InMemoryBinder, InMemoryEvictor, Placement, Profiles, Scheduler,
@@ -276,6 +279,73 @@ fn an_expired_permit_counts_as_a_wait_and_a_failed_attempt() {
 }
 
 #[test]
+fn evaluations_are_counted_by_node_at_filter_and_score_and_by_pod_elsewhere() {
+    let mut bench = Bench::new();
+    let cordoned = node("n3").hostname().cpu(1_000).memory(64 * GI).unschedulable(true);
+    bench.engine.submit(Event::add_node(cordoned.build())).unwrap().wait().unwrap().unwrap();
+    let count = |bench: &Bench, plugin: &str| {
+        let values = bench.values();
+        ["PreFilter", "Filter", "PreScore", "Score"].map(|point| {
+            let labels = format!("plugin=\"{plugin}\",extension_point=\"{point}\",{PROFILE}");
+            values.get(&format!("scheduler_plugin_evaluation_total{{{labels}}}")).copied()
+        })
+    };
+    assert_eq!(count(&bench, "NodeResourcesFit"), [Some(0.0); 4], "written from the start");
+    bench.pending(pod("a").cpu(600));
+    bench.settle(1);
+    assert_eq!(count(&bench, "NodeUnschedulable"), [None, Some(3.0), None, None]);
+    let fit = [Some(1.0), Some(2.0), Some(1.0), Some(2.0)];
+    assert_eq!(count(&bench, "NodeResourcesFit"), fit, "the cordoned node has been rejected");
+    let skipped = [Some(0.0); 4];
+    assert_eq!(count(&bench, "InterPodAffinity"), skipped, "the pod has no terms");
+    bench.pending(pod("b").cpu(600));
+    bench.settle(2);
+    let fit = [Some(2.0), Some(4.0), Some(1.0), Some(2.0)];
+    assert_eq!(count(&bench, "NodeResourcesFit"), fit, "the only feasible node is not scored");
+}
+
+/// A plugin that rejects all pods until it opens.
+#[derive(Clone, Default)]
+struct Opens(Arc<AtomicBool>);
+
+impl Plugin for Opens {
+    fn name(&self) -> &'static str {
+        "Opens"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter]
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Ok(PreFilter::Skip),
+            false => Err(Status::new(Code::Unschedulable, "", "closed")),
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_is_bound_after_a_flush_is_counted_unless_the_attempt_fails() {
+    let opens = Opens::default();
+    let plugin = opens.clone();
+    let mut bench = Bench::with(|handle| {
+        let plugins: Vec<(Box<dyn Plugin>, i64)> =
+            vec![(Box::new(plugin), 0), (Box::new(DefaultBinder::new(handle)), 0)];
+        Framework::new(plugins).unwrap().with_handle(handle.clone())
+    });
+    let name = "scheduler_pod_scheduled_after_flush_total";
+    bench.pending(pod("a").cpu(100));
+    bench.settle(1);
+    bench.settle(400);
+    opens.0.store(true, Ordering::Relaxed);
+    bench.settle(500);
+    check(&bench.values(), &[(name, 0.0), ("scheduler_pod_scheduling_attempts_count", 0.0)]);
+    bench.settle(800);
+    check(&bench.values(), &[(name, 1.0), ("scheduler_pod_scheduling_attempts_sum", 3.0)]);
+}
+
+#[test]
 fn every_metric_has_the_type_and_labels_of_kube_scheduler() {
     let bench = with_a_wait();
     bench.values();
@@ -295,6 +365,8 @@ fn every_metric_has_the_type_and_labels_of_kube_scheduler() {
         ("unschedulable_pods", "gauge"),
         ("preemption_attempts", "counter"),
         ("preemption_victims", "histogram"),
+        ("plugin_evaluation", "counter"),
+        ("pod_scheduled_after_flush", "counter"),
         ("cache_size", "gauge"),
         ("goroutines", "gauge"),
     ] {

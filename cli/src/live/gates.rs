@@ -1,40 +1,8 @@
-//! The feature gates of kube-scheduler 1.36, and the value of each that portolan implements.
+//! `--feature-gates`: each gate must have the value that portolan implements.
+
+use portolan_kube::feature_gates::FEATURE_GATES;
 
 use crate::error::Failure;
-
-/// The gates that change kube-scheduler's decisions, writes or endpoints.
-const GATES: [(&str, bool); 30] = [
-    ("AllAlpha", false),
-    ("AllBeta", false),
-    ("ComponentFlagz", false),
-    ("ComponentStatusz", false),
-    ("CoordinatedLeaderElection", false),
-    ("DRAConsumableCapacity", false),
-    ("DRADeviceTaints", false),
-    ("DRAExtendedResource", false),
-    ("DRAPartitionableDevices", false),
-    ("DRAPrioritizedList", false),
-    ("DRAResourceClaimDeviceStatus", false),
-    ("DynamicResourceAllocation", false),
-    ("GangScheduling", false),
-    ("GenericWorkload", false),
-    ("InPlacePodVerticalScaling", true),
-    ("MatchLabelKeysInPodTopologySpread", true),
-    ("NodeDeclaredFeatures", true),
-    ("NodeInclusionPolicyInPodTopologySpread", true),
-    ("NominatedNodeNameForExpectation", true),
-    ("OpportunisticBatching", true),
-    ("PodLevelResources", true),
-    ("SchedulerAsyncPreemption", true),
-    ("SchedulerPopFromBackoffQ", true),
-    ("SchedulerQueueingHints", true),
-    ("SidecarContainers", true),
-    ("StorageCapacityScoring", false),
-    ("TaintTolerationComparisonOperators", false),
-    ("TopologyAwareWorkloadScheduling", false),
-    ("VolumeLimitScaling", false),
-    ("WorkloadAwarePreemption", false),
-];
 
 /// The gate that changes only how kube-scheduler sends its writes. Both values are accepted.
 const WITHOUT_EFFECT: &str = "SchedulerAsyncAPICalls";
@@ -60,14 +28,13 @@ pub(super) fn check(gates: &[String]) -> Result<(), Failure> {
 
 /// Returns why portolan does not implement this value of a gate, or `None` if it does.
 pub(crate) fn unimplemented(name: &str, value: bool) -> Option<String> {
-    match GATES.iter().find(|(known, _)| *known == name) {
-        None if name == WITHOUT_EFFECT => None,
+    match FEATURE_GATES.iter().find(|gate| gate.name == name) {
         None => {
-            let known: Vec<&str> = GATES.iter().map(|(name, _)| *name).collect();
+            let known: Vec<&str> = FEATURE_GATES.iter().map(|gate| gate.name).collect();
             Some(format!("unknown feature gate {name}; known are {}", known.join(", ")))
         }
-        Some((name, implemented)) if *implemented != value => {
-            Some(format!("portolan supports only {name}={implemented}"))
+        Some(gate) if gate.is_enabled != value && name != WITHOUT_EFFECT => {
+            Some(format!("portolan supports only {name}={}", gate.is_enabled))
         }
         Some(_) => None,
     }

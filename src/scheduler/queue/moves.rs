@@ -217,6 +217,11 @@ impl SchedulingQueue {
         };
         if strategy != Strategy::Skip {
             self.leave(slot);
+            if cause == Cause::Timeout
+                && let Some(entry) = self.pods.get_mut(slot)
+            {
+                entry.queued.was_flushed = true;
+            }
             self.requeue(slot, strategy, cause, now);
         }
     }
@@ -331,6 +336,12 @@ impl SchedulingQueue {
     }
 
     pub(super) fn settle(&mut self, slot: Slot, place: Place, cause: Cause) -> Place {
+        if place == Place::Gated
+            && let Some(entry) = self.pods.get_mut(slot)
+        {
+            // The event that opens the gate queues the pod, not its long wait.
+            entry.queued.was_flushed = false;
+        }
         self.enter(slot, place);
         self.count_incoming(cause, place);
         place

@@ -10,16 +10,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Serialize;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::credentials::Client;
 use super::error::{is_unsent, reasons};
 use super::pace::Pace;
+use super::requests::Meter;
 use super::{ApiError, Lines, Refusal};
 
 /// The limits on a client's requests.
@@ -108,6 +109,7 @@ pub struct Api {
     client: Client,
     /// The address of the server, for messages.
     server: Arc<str>,
+    meter: Meter,
     limits: Limits,
     in_flight: Arc<Semaphore>,
     pace: Option<Arc<Pace>>,
@@ -137,28 +139,32 @@ impl Api {
     /// The configuration cannot be used, for instance because of an invalid certificate.
     pub fn new(config: kube::Config, limits: Limits) -> Result<Api, ConnectError> {
         let config = prepared(config)?;
-        let server = config.cluster_url.to_string().into();
-        Ok(Api::with(Client::new(config)?, server, limits))
+        let server = config.cluster_url.clone();
+        Ok(Api::with(Client::new(config)?, &server, limits))
     }
 
     /// Creates a client, after the exec plugin of the configuration has run.
     pub(super) async fn open(config: kube::Config, limits: Limits) -> Result<Api, ConnectError> {
         let config = prepared(config)?;
-        let server = config.cluster_url.to_string().into();
-        Ok(Api::with(Client::open(config).await?, server, limits))
+        let server = config.cluster_url.clone();
+        Ok(Api::with(Client::open(config).await?, &server, limits))
     }
 
-    fn with(client: Client, server: Arc<str>, limits: Limits) -> Api {
+    fn with(client: Client, server: &Uri, limits: Limits) -> Api {
+        Api::sharing(client, server.to_string().into(), Meter::new(server), limits)
+    }
+
+    fn sharing(client: Client, server: Arc<str>, meter: Meter, limits: Limits) -> Api {
         let in_flight = Arc::new(Semaphore::new(limits.in_flight.max(1)));
         let qps = limits.qps.filter(|qps| qps.is_finite() && *qps > 0.0);
         let pace = qps.map(|qps| Arc::new(Pace::new(qps, limits.burst.get())));
-        Api { client, server, limits, in_flight, pace, permission: None }
+        Api { client, server, meter, limits, in_flight, pace, permission: None }
     }
 
     /// Returns a client with the same credentials, and with limits of its own.
     #[must_use]
     pub fn with_limits(&self, limits: Limits) -> Api {
-        Api::with(self.client.clone(), self.server.clone(), limits)
+        Api::sharing(self.client.clone(), self.server.clone(), self.meter.clone(), limits)
     }
 
     /// Returns a clone whose writes need permission. Reads do not.
@@ -228,11 +234,11 @@ impl Api {
     ///
     /// See [`ApiError`].
     pub async fn watch(&self, path: &str) -> Result<Lines, ApiError> {
-        let response = self.begin(Method::GET, path, None).await?;
+        let response = self.begin(&Method::GET, path, None).await?;
         if response.status().is_success() {
             return Ok(Lines::new(response.into_body(), &self.limits));
         }
-        Err(self.refusal(response).await)
+        Err(self.refusal(&Method::GET, response).await)
     }
 
     async fn send(
@@ -243,28 +249,33 @@ impl Api {
     ) -> Result<Bytes, ApiError> {
         // The semaphore is never closed.
         let _permit = self.in_flight.acquire().await;
-        let response = self.begin(method, path, body).await?;
+        let _timed = self.meter.time(&method);
+        let size = body.as_ref().map_or(0, |(_, body)| body.len());
+        let response = self.begin(&method, path, body).await?;
+        self.meter.sent(&method, size);
         match response.status().is_success() {
-            true => self.bytes(response, self.limits.body).await,
-            false => Err(self.refusal(response).await),
+            true => self.bytes(&method, response, self.limits.body).await,
+            false => Err(self.refusal(&method, response).await),
         }
     }
 
     /// Sends a request and returns the answer as soon as its head has arrived.
     async fn begin(
         &self,
-        method: Method,
+        method: &Method,
         path: &str,
         body: Option<(&'static str, Vec<u8>)>,
     ) -> Result<Response<Body>, ApiError> {
         if let Some(pace) = &self.pace {
+            let started = Instant::now();
             pace.wait().await;
+            self.meter.waited(method, started.elapsed());
         }
-        let permission = self.permission.as_deref().filter(|_| method != Method::GET);
+        let permission = self.permission.as_deref().filter(|_| *method != Method::GET);
         if permission.is_some_and(|permission| !permission.may_write()) {
             return Err(ApiError::NotPermitted);
         }
-        let mut request = Request::builder().method(method).uri(path);
+        let mut request = Request::builder().method(method.clone()).uri(path);
         request = request.header(ACCEPT, "application/json");
         let request = match body {
             Some((format, body)) => request.header(CONTENT_TYPE, format).body(Body::from(body)),
@@ -275,6 +286,9 @@ impl Api {
         let send = async {
             let client = self.client.get();
             let sent = timeout(self.limits.timeout, client.send(request)).await;
+            let status =
+                sent.as_ref().ok().and_then(|sent| sent.as_ref().ok()).map(Response::status);
+            self.meter.answered(method, status);
             let answer =
                 sent.map_err(|_| self.timed_out())?.map_err(|error| self.failed(&error))?;
             if answer.status() == StatusCode::UNAUTHORIZED {
@@ -293,6 +307,7 @@ impl Api {
         tokio::select! {
             biased;
             () = ended => {
+                self.meter.answered(method, None);
                 let why = "the permission to write ended before the answer";
                 Err(ApiError::NoAnswer(why.to_owned()))
             }
@@ -301,14 +316,22 @@ impl Api {
     }
 
     /// Reads a body of at most this size.
-    async fn bytes(&self, response: Response<Body>, most: usize) -> Result<Bytes, ApiError> {
+    async fn bytes(
+        &self,
+        method: &Method,
+        response: Response<Body>,
+        most: usize,
+    ) -> Result<Bytes, ApiError> {
         let mut body = response.into_body();
         let mut all = Vec::new();
         // The timeout applies to each part of the body, since a long list may take longer in total.
         loop {
             let part = timeout(self.limits.timeout, body.frame()).await;
             match part.map_err(|_| self.timed_out())? {
-                None => return Ok(all.into()),
+                None => {
+                    self.meter.received(method, all.len());
+                    return Ok(all.into());
+                }
                 Some(Err(error)) => return Err(ApiError::NoAnswer(error.to_string())),
                 Some(Ok(frame)) => all.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new())),
             }
@@ -319,12 +342,12 @@ impl Api {
         }
     }
 
-    async fn refusal(&self, response: Response<Body>) -> ApiError {
+    async fn refusal(&self, method: &Method, response: Response<Body>) -> ApiError {
         let code = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         // Callers act on the status code, so a truncated body does not change the error.
-        let body = self.bytes(response, REFUSAL).await.unwrap_or_default();
+        let body = self.bytes(method, response, REFUSAL).await.unwrap_or_default();
         Refusal::read(code, &body, retry_after.map(Duration::from_secs)).into()
     }
 

@@ -13,8 +13,12 @@
 //!   longer lease duration from a later moment. The clock stands still while the whole machine is suspended, so a
 //!   leader on a machine that resumes may write until its next renewal fails.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep};
 
 use super::lease::{LeaseLock, Turn};
@@ -100,6 +104,20 @@ pub(super) fn stretched(period: Duration) -> Duration {
     period.mul_f64(1.0 + fastrand::f64() * (JITTER - 1.0))
 }
 
+/// Whether this process is the leader, by the name of the Lease. It is a figure of the process, as in client-go: a server
+/// has no access to the election.
+static LEADERSHIP: LazyLock<Family<[(&str, String); 1], Gauge>> = LazyLock::new(Family::default);
+
+/// Registers `leader_election_master_status`.
+pub(crate) fn register_leadership(registry: &mut Registry) {
+    registry.register(
+        "leader_election_master_status",
+        "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. \
+         'name' is the string used to identify the lease. Please make sure to group by name",
+        LEADERSHIP.clone(),
+    );
+}
+
 /// A candidate, or the leader.
 #[derive(Debug)]
 pub struct Election {
@@ -116,7 +134,9 @@ impl Election {
     ///
     /// The configuration is invalid.
     pub fn new(api: Api, config: ElectionConfig, fence: Fence) -> Result<Election, ElectionError> {
-        Ok(Election { lock: LeaseLock::new(api, config)?, fence, held: None })
+        let election = Election { lock: LeaseLock::new(api, config)?, fence, held: None };
+        election.report(false);
+        Ok(election)
     }
 
     /// Waits until this candidate is the leader. Failed requests are tried again.
@@ -126,6 +146,7 @@ impl Election {
             match self.lock.try_turn().await {
                 Ok(Turn::Held(since)) => {
                     self.open(since);
+                    self.report(true);
                     tracing::info!(lease = self.lock.path(), "became the leader");
                     return;
                 }
@@ -169,7 +190,7 @@ impl Election {
             }
             self.pause(started).await;
         }
-        self.fence.close();
+        self.close();
     }
 
     /// Returns the event that this candidate has become the leader.
@@ -192,7 +213,7 @@ impl Election {
     ///
     /// The Lease was not written. It expires by itself.
     pub async fn release(&mut self) -> Result<(), ApiError> {
-        self.fence.close();
+        self.close();
         self.lock.release().await
     }
 
@@ -201,6 +222,17 @@ impl Election {
     fn open(&mut self, since: Instant) {
         self.held = Some(since);
         self.fence.open_until((since + self.lock.config().renew_deadline).into_std());
+    }
+
+    fn close(&self) {
+        self.fence.close();
+        self.report(false);
+    }
+
+    /// Sets the metric of leadership.
+    fn report(&self, leads: bool) {
+        let labels = [("name", self.lock.config().name.clone())];
+        LEADERSHIP.get_or_create(&labels).set(leads.into());
     }
 
     async fn pause(&self, started: Instant) {

@@ -14,6 +14,7 @@ mod serve;
 mod shards;
 mod threads;
 
+pub(crate) use election::register_leadership;
 pub use election::{Election, ElectionConfig, ElectionError};
 pub use live::{LiveConfig, LiveFigures, LiveScheduler, StartError};
 pub use profiles::checked_settings;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/livez`, `/healthz` | 200; 500 after the lease was lost, or once a stopping process writes nothing more |
 //! | `/readyz` | 200 when the first lists are applied and the process is not stopping |
-//! | `/metrics` | kube-scheduler's metrics in Prometheus' text format, and those of a shadow |
+//! | `/metrics` | kube-scheduler's metrics and portolan's own, in Prometheus' text format |
 //! | `/configz` | the configuration as it was given, unless it contains a secret |
 //!
 //! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
@@ -18,6 +18,7 @@ mod host_check;
 pub(super) mod refusals;
 mod timed;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -30,6 +31,9 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use portolan::metrics::Metrics;
 use portolan::scheduler::Schedulers;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -37,6 +41,7 @@ use connections::{Bounds, serve};
 use refusals::Refusals;
 
 use super::LiveScheduler;
+use crate::component_metrics::Scrape;
 use crate::mirror::Readiness;
 use crate::shadow::Shadow;
 use crate::write::{Fence, ShardGate};
@@ -54,8 +59,7 @@ pub(super) struct Answers {
     /// Whether the process is stopping.
     stops: Arc<AtomicBool>,
     readiness: Readiness,
-    metrics: Box<dyn Fn() -> String + Send + Sync>,
-    refusals: Refusals,
+    metrics: Scrape,
     configuration: Arc<str>,
 }
 
@@ -63,16 +67,18 @@ impl Answers {
     pub(super) fn of(scheduler: &LiveScheduler) -> Answers {
         let metrics = scheduler.metrics().clone();
         let schedulers = Arc::downgrade(scheduler.schedulers());
-        let gate = scheduler.gate().cloned();
+        let mut scrape = Scrape::new(move || refresh(&metrics, &schedulers));
+        scheduler.metrics().register(scrape.registry());
+        scheduler.refusals().register(scrape.registry());
+        if let Some(gate) = scheduler.gate() {
+            let shards = HeldShards(gate.clone());
+            scrape.registry().register_collector(Box::new(shards));
+        }
         Answers {
             fence: Some(scheduler.writes().fence().clone()),
             stops: scheduler.stops().clone(),
             readiness: scheduler.mirror().readiness(),
-            metrics: Box::new(move || {
-                let text = of_scheduler(&metrics, &schedulers);
-                gate.as_ref().map_or_else(|| text.clone(), |gate| with_shards(&text, gate))
-            }),
-            refusals: scheduler.refusals().clone(),
+            metrics: scrape,
             configuration: scheduler.configuration().clone(),
         }
     }
@@ -113,13 +119,13 @@ impl Served {
     ///
     /// The address is in use or not allowed.
     pub async fn shadow(address: SocketAddr, shadow: &Shadow) -> std::io::Result<Served> {
-        let refusals = Refusals::default();
+        let (refusals, mut scrape) = (Refusals::default(), shadow.scrape());
+        refusals.register(scrape.registry());
         let answers = Answers {
             fence: None,
             stops: Arc::default(),
             readiness: shadow.mirror().readiness(),
-            metrics: shadow.metrics(),
-            refusals: refusals.clone(),
+            metrics: scrape,
             configuration: shadow.configuration().clone(),
         };
         Served::answer(address, routes(answers), refusals).await
@@ -189,9 +195,7 @@ async fn ready(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
 }
 
 async fn metrics(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
-    // The engine's figures wait for its writer.
-    let text = move || answers.refusals.append_to(&(answers.metrics)());
-    let text = tokio::task::spawn_blocking(text).await;
+    let text = tokio::task::spawn_blocking(move || answers.metrics.text()).await;
     let format = "text/plain; version=0.0.4; charset=utf-8";
     match text {
         Ok(text) => (StatusCode::OK, [(CONTENT_TYPE, format)], text),
@@ -207,7 +211,8 @@ impl Answers {
     }
 }
 
-fn of_scheduler(metrics: &Metrics, schedulers: &Weak<Schedulers>) -> String {
+/// Sets the gauges that are derived from the state.
+fn refresh(metrics: &Metrics, schedulers: &Weak<Schedulers>) {
     if let Some(schedulers) = schedulers.upgrade() {
         schedulers.queue().with(|queue, _| metrics.queue(queue));
         if let (Ok(reader), Ok(figures)) =
@@ -216,18 +221,23 @@ fn of_scheduler(metrics: &Metrics, schedulers: &Weak<Schedulers>) -> String {
             metrics.engine(&figures, &reader.snapshot());
         }
     }
-    metrics.encode()
 }
 
-/// Adds the number of held shards to metrics in the text format.
-fn with_shards(text: &str, gate: &ShardGate) -> String {
-    const END: &str = "# EOF\n";
-    let (name, held) = ("portolan_shards", gate.shards().held().count());
-    let families = text.strip_suffix(END).unwrap_or(text);
-    format!(
-        "{families}# HELP {name} Shards whose nodes and pods this replica schedules.\n# TYPE {name} gauge\n{name} \
-         {held}\n{END}"
-    )
+/// Exports the number of held shards.
+struct HeldShards(ShardGate);
+
+impl fmt::Debug for HeldShards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldShards").finish_non_exhaustive()
+    }
+}
+
+impl Collector for HeldShards {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let held = ConstGauge::new(self.0.shards().held().count() as u64);
+        let help = "Shards whose nodes and pods this replica schedules.";
+        held.encode(encoder.encode_descriptor("portolan_shards", help, None, held.metric_type())?)
+    }
 }
 
 async fn configuration(State(answers): State<Arc<Answers>>) -> impl IntoResponse {
@@ -241,11 +251,12 @@ mod tests {
     use std::num::NonZeroU32;
 
     #[test]
-    fn metrics_have_the_number_of_held_shards_before_their_end() {
+    fn metrics_have_the_number_of_held_shards() {
         let shards = NonZeroU32::new(8).and_then(ShardSet::new).expect("few");
         [2, 5].into_iter().for_each(|shard| shards.add(shard));
-        let text = with_shards(&Metrics::new().encode(), &ShardGate::new(shards));
-        assert!(text.ends_with("\n# TYPE portolan_shards gauge\nportolan_shards 2\n# EOF\n"));
-        assert_eq!(text.matches("# EOF").count(), 1);
+        let mut scrape = Scrape::new(|| ());
+        scrape.registry().register_collector(Box::new(HeldShards(ShardGate::new(shards))));
+        let text = scrape.text();
+        assert!(text.contains("\n# TYPE portolan_shards gauge\nportolan_shards 2\n"), "{text}");
     }
 }

@@ -12,11 +12,10 @@ use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::Name;
 use portolan::{Config, Engine};
 use portolan_k8s::config::{ConfigError, Configuration};
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::api::Api;
+use crate::component_metrics::Scrape;
 use crate::mirror::{self, Mirror, MirrorError, PodIndex};
 use crate::process::profiles::{framework, registry, shown};
 
@@ -247,24 +246,19 @@ impl Shadow {
         self.counts.figures()
     }
 
-    /// Returns a function that writes the metrics in Prometheus' text format: those of the shadow, of its own decisions
-    /// and of the engine.
-    pub(crate) fn metrics(&self) -> Box<dyn Fn() -> String + Send + Sync> {
-        let mut registry = Registry::default();
-        self.counts.register(&mut registry);
-        self.metrics.register(&mut registry);
+    /// Returns the answer to `/metrics`: the metrics of the shadow, of its own decisions and of the engine.
+    pub(crate) fn scrape(&self) -> Scrape {
         let (metrics, engine) = (self.metrics.clone(), self.engine.downgrade());
-        Box::new(move || {
+        let mut scrape = Scrape::new(move || {
             if let Some(engine) = engine.upgrade()
                 && let (Ok(reader), Ok(figures)) = (engine.reader(), engine.figures())
             {
                 metrics.engine(&figures, &reader.snapshot());
             }
-            let mut text = String::new();
-            // Writing to a string does not fail.
-            let _ = encode(&mut text, &registry);
-            text
-        })
+        });
+        self.counts.register(scrape.registry());
+        self.metrics.register(scrape.registry());
+        scrape
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portolan_apiserver::{ApiServer, Options};
 use portolan_kube::api::{Connection, Limits};
-use portolan_kube::process::{LiveConfig, LiveScheduler, Served};
+use portolan_kube::process::{Election, ElectionConfig, LiveConfig, LiveScheduler, Served};
 use portolan_kube::write::Fence;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -70,5 +70,80 @@ async fn a_scheduler_serves_its_health_its_metrics_and_its_configuration() {
     fence.close();
     assert!(get(at, "/livez").await.starts_with("HTTP/1.1 500"));
     assert!(get(at, "/readyz").await.contains("stopping"));
+    scheduler.stop(Duration::ZERO).await;
+}
+
+/// Returns the value of a sample.
+fn value(metrics: &str, sample: &str) -> Option<f64> {
+    let rest = metrics.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))?;
+    rest.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_and_leadership_are_exported_under_kube_schedulers_names() {
+    let server = ApiServer::start(Options::default()).expect("a server");
+    let connection = Connection::unauthenticated(server.url());
+    let mut limits = Limits::default();
+    limits.qps = Some(1_000.0);
+    let api = connection.open(limits).await.expect("a client");
+    let mut config = ElectionConfig::new("a");
+    config.name = "exported".to_owned();
+    let (fence, leases) = (Fence::closed(), api.with_limits(Limits::default()));
+    let mut election = Election::new(leases, config, fence.clone()).expect("valid");
+    let scheduler =
+        LiveScheduler::start(api.clone(), fence, LiveConfig::default()).expect("a scheduler");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let served = Served::start(any, &scheduler).await.expect("served");
+    let metrics = async || get(served.address(), "/metrics").await;
+    let leads = "leader_election_master_status{name=\"exported\"}";
+    assert_eq!(value(&metrics().await, leads), Some(0.0));
+    election.acquire().await;
+    scheduler.mirror().synced().await.expect("synced");
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    api.create("/api/v1/namespaces", &namespace).await.expect("created");
+    api.get("/api/v1/namespaces/gone").await.expect_err("not found");
+
+    let text = metrics().await;
+    assert_eq!(value(&text, leads), Some(1.0));
+    for (name, kind) in [
+        ("rest_client_requests_total", "counter"),
+        ("rest_client_request_duration_seconds", "histogram"),
+        ("rest_client_rate_limiter_duration_seconds", "histogram"),
+        ("rest_client_request_size_bytes", "histogram"),
+        ("rest_client_response_size_bytes", "histogram"),
+        ("leader_election_master_status", "gauge"),
+        ("kubernetes_build_info", "gauge"),
+        ("kubernetes_feature_enabled", "gauge"),
+        ("scheduler_plugin_evaluation_total", "counter"),
+        ("scheduler_pod_scheduled_after_flush_total", "counter"),
+    ] {
+        let line = format!("\n# TYPE {name} {kind}\n");
+        assert_eq!(text.matches(&line).count(), 1, "{name} in {text}");
+    }
+    let host = server.url().strip_prefix("http://").expect("plain HTTP").to_owned();
+    let host = format!("host=\"{}\"", host.trim_end_matches('/'));
+    let total = |code: &str, method: &str| {
+        let labels = format!("code=\"{code}\",method=\"{method}\",{host}");
+        value(&text, &format!("rest_client_requests_total{{{labels}}}")).unwrap_or(0.0)
+    };
+    // The Lease is created, too. A Lease and a namespace are not found.
+    assert_eq!((total("201", "POST"), total("404", "GET")), (2.0, 2.0), "{text}");
+    assert!(total("200", "GET") > 10.0, "lists and watches");
+    let count = |family: &str, verb: &str| {
+        let sample = format!("rest_client_{family}_count{{verb=\"{verb}\",{host}}}");
+        value(&text, &sample).unwrap_or(0.0)
+    };
+    for family in ["request_duration_seconds", "request_size_bytes", "response_size_bytes"] {
+        assert_eq!(count(family, "POST"), 2.0, "{family} in {text}");
+        // Lists are streamed as watches, which are not measured.
+        assert_eq!(count(family, "GET"), 2.0, "{family} in {text}");
+    }
+    // The client of the Lease has no limit.
+    assert_eq!(count("rate_limiter_duration_seconds", "POST"), 1.0, "{text}");
+    let largest = "rest_client_request_size_bytes_bucket{le=\"16777216.0\",verb=\"POST\"";
+    assert_eq!(value(&text, &format!("{largest},{host}}}")), Some(2.0), "{text}");
+
+    election.release().await.expect("released");
+    assert_eq!(value(&metrics().await, leads), Some(0.0));
     scheduler.stop(Duration::ZERO).await;
 }

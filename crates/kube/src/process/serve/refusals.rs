@@ -1,6 +1,5 @@
 //! Counts refused connections and reviews, by reason.
 
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -76,30 +75,26 @@ impl Refusals {
         self.0.get_or_create(&reason.label()).get()
     }
 
-    /// Adds the counters to metrics in the text format.
-    pub(super) fn append_to(&self, text: &str) -> String {
-        let mut registry = Registry::default();
+    pub(super) fn register(&self, registry: &mut Registry) {
         let help = "Connections and reviews that a server refused, by reason";
         registry.register("portolan_serve_refused", help, self.0.clone());
-        let mut all = text.strip_suffix("# EOF\n").unwrap_or(text).to_owned();
-        // Writing to a string cannot fail.
-        let _ = encode(&mut all, &registry);
-        all
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::component_metrics::Scrape;
 
     #[test]
-    fn every_reason_is_in_the_metrics_before_their_end() {
+    fn every_reason_is_in_the_metrics() {
         let refusals = Refusals::default();
         refusals.clone().count(Reason::Displaced);
-        let text = refusals.append_to("a 1\n# EOF\n");
-        assert!(text.starts_with("a 1\n") && text.ends_with("\n# EOF\n"), "{text}");
-        assert_eq!(text.matches("# EOF").count(), 1);
+        let mut scrape = Scrape::new(|| ());
+        refusals.register(scrape.registry());
+        let text = scrape.text();
         assert!(text.contains("portolan_serve_refused_total{reason=\"displaced\"} 1\n"), "{text}");
-        assert_eq!(text.matches("} 0\n").count(), Reason::ALL.len() - 1);
+        let samples = text.lines().filter(|line| line.starts_with("portolan_serve_refused_total{"));
+        assert_eq!(samples.filter(|line| line.ends_with("} 0")).count(), Reason::ALL.len() - 1);
     }
 }
