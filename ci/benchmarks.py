@@ -328,7 +328,7 @@ def beside(text):
             continue
         header.append(f"{what}, {int(nodes.split()[0]):,} nodes, {head[1].split()[1]}")
         for name, p50, _, _, ratio in lines:
-            rows.setdefault(name, []).append(f"{digits(p50)} ({digits(ratio.split()[0])} ×)")
+            rows.setdefault(name, []).append(f"{digits(p50)} ({digits(ratio.split()[0])}×)")
     return table(header, [[name, *cells] for name, cells in rows.items()])
 
 
@@ -370,7 +370,7 @@ def self_test():
     assert median([3, 1, 2]) == 2 and median([4, 1, 2, 3]) == 2.5
     rule = "p50 µs | p99 µs | max µs | ratio |\n|---|---:|---:|---:|---:|\n"
     printed = [f"| place, {n}00 nodes | {rule}| a | {n}.27 | 2.00 | 3.00 | {n}.00 (0.50 to 2.00) |" for n in (5, 8)]
-    assert beside("\n\n".join(printed)).endswith("| a | 5.27 (5 ×) | 8.27 (8 ×) |"), beside("\n\n".join(printed))
+    assert beside("\n\n".join(printed)).endswith("| a | 5.27 (5×) | 8.27 (8×) |"), beside("\n\n".join(printed))
     drawn = chart(dict.fromkeys(KUBE_SCHEDULER, 120_000))
     assert drawn.count("<rect") == 2 + 2 * len(KUBE_SCHEDULER) and 'width="500.0"' in drawn, drawn
     lines = ['{"reason": "x"}', '{"executable": "/t/a-1", "target": {"name": "a"}}']
