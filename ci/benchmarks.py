@@ -1,4 +1,4 @@
-"""Runs the benchmarks of ci/benchmarks.sh and writes their tables into docs/benchmarks.md.
+"""Runs the benchmarks of ci/benchmarks.sh, and writes their tables into docs/benchmarks.md and docs/throughput.svg.
 
 `--executable NAME` prints the path of a program that cargo has built, from the JSON on standard input.
 `--self-test` checks formats without measuring.
@@ -7,7 +7,6 @@
 import argparse
 import datetime
 import json
-import mmap
 import os
 import pathlib
 import platform
@@ -20,8 +19,14 @@ import time
 import cluster
 
 DOCUMENT = pathlib.Path("docs/benchmarks.md")
-QUICK = pathlib.Path("target/benchmarks.md")
+CHART = pathlib.Path("docs/throughput.svg")
+QUICK = pathlib.Path("target")
 SHAPES = "basic,distinct,nodeaffinity,spread,prefspread,affinity,antiaffinity,prefaffinity,gang,preemption"
+# Cycles per second of kube-scheduler 1.36.2 in memory, without an API server, on a machine of the same kind.
+KUBE_SCHEDULER = {
+    "basic": 935, "distinct": 916, "nodeaffinity": 628, "spread": 468, "prefspread": 561, "affinity": 202,
+    "antiaffinity": 290, "prefaffinity": 342,
+}  # fmt: skip
 NOWHERE = "nofit-resources,nofit-taints,nofit-antiaffinity"
 
 
@@ -49,8 +54,9 @@ def digits(value):
 
 def table(header, rows):
     """Returns a Markdown table, the numbers to the right."""
-    rule = ["---"] + ["---:" if column not in ("figure", "command", "value") else "---" for column in header[1:]]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
+    rule = "|---|" + "".join("---|" if column in ("figure", "command") else "---:|" for column in header[1:])
+    lines = ["| " + " | ".join(row) + " |" for row in [header, *rows]]
+    return "\n".join([lines[0], rule, *lines[1:]])
 
 
 def median(values):
@@ -75,9 +81,9 @@ def busy():
 
 
 def machine(quick, revision):
-    """Returns rows about the machine and the build."""
+    """Returns a sentence about the machine and the build."""
     cpu = platform.processor() or platform.machine()
-    memory = "unknown"
+    memory = "unknown memory"
     for line in read("/proc/cpuinfo"):
         if line.startswith("model name"):
             cpu = line.split(":", 1)[1].strip()
@@ -85,18 +91,12 @@ def machine(quick, revision):
     for line in read("/proc/meminfo"):
         if line.startswith("MemTotal"):
             memory = f"{int(line.split()[1]) / 2**20:.1f} GiB"
-    rows = [
-        ["processor", cpu],
-        ["cores", str(os.cpu_count())],
-        ["memory", memory],
-        ["system", f"{platform.system()} {platform.release()}"],
-        ["processors in use at the start", busy()],
-        ["date", datetime.date.today().isoformat()],
-        ["revision", revision],
-        ["build", "release" if quick else "release, thin link-time optimization"],
-        ["compiler", output(["rustc", "--version"]).strip()],
-    ]
-    return table(["machine", "value"], rows)
+    compiler = output(["rustc", "--version"]).split(" (")[0].strip()
+    build = "release" if quick else "release with thin link-time optimization"
+    return (
+        f"{cpu}, {os.cpu_count()} cores, {memory}; {platform.system()} {platform.release().split('-')[0]}; {compiler}; "
+        f"{build}; revision {revision}, {datetime.date.today().isoformat()}; {busy()} of the processors in use at the start."
+    )
 
 
 def read(path):
@@ -133,102 +133,133 @@ class Runner:
         return self.run(command), "portolan " + " ".join(command)
 
 
-def rates(results, label):
+def rates(results, options):
     """Returns rows with the rates and times of perf sched."""
     rows = []
     for of in results:
+        name = of["workload"].split(",")[0]
+        if of["overcommitted"]:
+            raise SystemExit(f"{name}: {of['overcommitted']} nodes are overcommitted")
         cycle = of.get("cycle_us") or {}
-        name = label(of)
-        figures = [of["min"], of["cycles_per_second"], of["max"]]
-        figures += [cycle.get(key) for key in ("p50", "p99", "max", "max_to_p50")]
-        wrong = of["overcommitted"]
-        if wrong:
-            raise SystemExit(f"{name}: {wrong} nodes are overcommitted")
-        rows.append([name, *map(digits, figures), str(of["failed"])])
+        span = f"{digits(of['min'])}–{digits(of['max'])}"
+        named = f"{name}, `{options}`" if options else name
+        rows.append([named, digits(of["cycles_per_second"]), span, *(digits(cycle.get(key)) for key in ("p50", "p99"))])
     return rows
 
 
-RATES = ["figure", "min/s", "median/s", "max/s", "p50 µs", "p99 µs", "max µs", "max/p50", "failed"]
-
-
 def scheduling(runner):
-    """Returns the tables of perf sched."""
-    parts = []
+    """Returns the table of perf sched, and the rates of its workloads."""
+    rows, measured = [], {}
+    for workloads, options in [
+        (f"{SHAPES},{NOWHERE}", ""),
+        ("basic,distinct", "--batch 64"),
+        ("basic", "--queue"),
+        ("basic", "--spawned"),
+        ("basic", "--percentage-of-nodes 100"),
+        ("basic,distinct", "" if runner.quick else "--nodes 100000"),
+    ]:
+        results, _ = runner.sched("--workload", workloads, *options.split())
+        rows += rates(results, options)
+        measured = measured or {of["workload"]: of["cycles_per_second"] for of in results}
+    header = ["workload", "cycles/s", "min to max", "p50 µs", "p99 µs"]
+    command = f"`portolan perf sched --repeat {runner.repeat} --workload NAME` with the options of the row"
+    return f"{table(header, rows)}\n\nCommand: {command}.", measured
 
-    def add(title, runs):
-        rows, commands = [], []
-        for prefix, arguments in runs:
-            results, command = runner.sched(*arguments)
-            rows += rates(results, lambda of: prefix + of["workload"])
-            commands.append(f"`{command}`")
-        parts.append(f"{title}\n\n{table(RATES, rows)}\n\nCommands: {', '.join(commands)}.")
 
-    add("One scheduler, pods one by one:", [("", ["--workload", SHAPES])])
-    add(
-        "Other ways to schedule:",
-        [
-            ("batches of 64: ", ["--workload", "basic,distinct,affinity", "--batch", "64"]),
-            ("queue and binding in memory: ", ["--queue"]),
-            ("a thread of its own applies events: ", ["--spawned"]),
-            ("all nodes evaluated: ", ["--percentage-of-nodes", "100"]),
-            ("100,000 nodes: ", ["--workload", "basic,distinct"] + ([] if runner.quick else ["--nodes", "100000"])),
-        ],
-    )
-    # The attempts of these are not limited by the nodes.
-    add("Pods that fit nowhere, each attempt after an event:", [("", ["--workload", NOWHERE])])
-    return "\n\n".join(parts)
+LABELS = {
+    "basic": "basic", "nodeaffinity": "node affinity", "spread": "topology spread", "prefspread": "spread, preferred",
+    "affinity": "pod affinity", "antiaffinity": "pod anti-affinity", "prefaffinity": "affinity, preferred",
+    "distinct": "distinct pods",
+}  # fmt: skip
+
+
+def chart(measured):
+    """Returns an SVG with the rates of both schedulers."""
+    widest, bars, described, y = max(measured.values()), [], [], 60
+    for name, label in LABELS.items():
+        ours, theirs = measured[name], KUBE_SCHEDULER[name]
+        long, short = (max(500 * rate / widest, 0.5) for rate in (ours, theirs))
+        bars += [
+            f'  <text class="label" x="140" y="{y + 17}">{label}</text>',
+            f'  <rect class="ours" x="150" y="{y}" width="{long:.1f}" height="14"/>'
+            f'<text x="{157 + long:.1f}" y="{y + 12}">{digits(ours)}</text>',
+            f'  <rect class="theirs" x="150" y="{y + 16}" width="{short:.1f}" height="10"/>'
+            f'<text class="small" x="{157 + short:.1f}" y="{y + 26}">{digits(theirs)}</text>',
+        ]
+        described.append(f"{label}: portolan {digits(ours)}, kube-scheduler {digits(theirs)}")
+        y += 38
+    return SVG.format(described="; ".join(described), bars="\n".join(bars), end=y - 2, foot=y + 18, height=y + 26)
+
+
+SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {height}" role="img" aria-labelledby="title description"
+     font-family="system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif">
+  <title id="title">Scheduling cycles per second at 5,000 nodes</title>
+  <desc id="description">{described}.</desc>
+  <style>
+    .ours {{ fill: #3b6fb6; }}
+    .theirs {{ fill: #c2571a; }}
+    .axis {{ stroke: #8a97a8; stroke-width: 1; }}
+    text {{ fill: #14263f; font-size: 13px; }}
+    .title {{ font-size: 15px; font-weight: 600; }}
+    .label {{ text-anchor: end; }}
+    .small {{ fill: #4a5a70; font-size: 12px; }}
+    @media (prefers-color-scheme: dark) {{
+      .ours {{ fill: #6ea3ea; }}
+      .theirs {{ fill: #f0955a; }}
+      text {{ fill: #e8eef7; }}
+      .small {{ fill: #aab8cb; }}
+    }}
+  </style>
+  <text class="title" x="10" y="20">Scheduling cycles per second, 5,000 nodes, one scheduler</text>
+  <rect class="ours" x="150" y="33" width="12" height="12"/><text x="168" y="44">portolan</text>
+  <rect class="theirs" x="250" y="33" width="12" height="12"/><text x="268" y="44">kube-scheduler 1.36.2</text>
+
+{bars}
+
+  <path class="axis" d="M150 56V{end}"/>
+  <text class="small" x="150" y="{foot}">In memory, without an API server, on two cores. Linear scale.</text>
+</svg>
+"""
 
 
 def sharing(runner):
     """Returns the table of one scheduler, two schedulers on one engine, and two processes."""
 
     def span(ratio):
-        return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
+        return f"{ratio['median']:.2f} ({ratio['min']:.2f}–{ratio['max']:.2f})"
 
     rows, commands = [], []
     for prefix, more in [("", []), ("batches of 64: ", ["--batch", "64"])]:
         arguments = ["--workload", "basic,distinct,affinity", "--schedulers", "1,2", "--processes", "2", *more]
         results, command = runner.sched(*arguments)
         commands.append(f"`{command}`")
-        for one, two, processes in zip(results[::3], results[1::3], results[2::3]):
-            rates = [digits(of["cycles_per_second"]) for of in (one, two, processes)]
+        for one, two in zip(results[::3], results[1::3]):
+            rates = [digits(of["cycles_per_second"]) for of in (one, two)]
             ratios = [span(two[key]["ratio"]) for key in ("compared_with", "compared_with_processes")]
-            rows.append([prefix + one["workload"], *rates, *ratios, digits(two["conflicts"])])
-    header = ["figure", "one/s", "two/s", "two processes/s", "two to one", "two to processes", "conflicts"]
-    return f"{table(header, rows)}\n\nCommands: {', '.join(commands)}."
+            rows.append([prefix + one["workload"], *rates, *ratios])
+    header = ["workload", "one, cycles/s", "two, cycles/s", "two to one", "two to two processes"]
+    return f"{table(header, rows)}\n\nCommand: {commands[0]}, and the same with `--batch 64`."
 
 
-def distribution(prefix, value):
-    """Yields the measurements below a JSON value that have percentiles."""
-    if isinstance(value, dict) and {"p50", "p99", "max"} <= value.keys():
-        yield prefix, value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from distribution(f"{prefix}, {key}" if prefix else key, inner)
+CACHED = {
+    "assume_publish_us": "assume a pod and publish, µs",
+    "add_pod_us": "add a pod, one publish per 100, µs",
+    "node_update_publish_us": "change a node and publish, µs",
+    "node_relist_us": "relist all nodes, none changed, µs",
+    "fork_us": "fork, add a pod, drop the fork, µs",
+    "pin_ns": "pin a version, ns",
+    "pin_busy_ns": "pin a version beside a writer that publishes without pause, ns",
+}
+WHOLE = [("bytes_per_pod", "memory per pod, bytes"), ("bytes_per_node", "memory per node, bytes"), ("load_s", "load, s")]
 
 
 def cache(runner):
-    """Returns the tables of perf cache."""
+    """Returns the table of perf cache."""
     arguments = ["perf", "cache", "--nodes", "300" if runner.quick else "5000"]
     result = runner.run(arguments)[0]
-    rows, single = [], []
-    for name, of in distribution("", result):
-        unit = "ns" if name.endswith("_ns") else "µs"
-        name = name.removesuffix("_us").removesuffix("_ns").replace("_", " ")
-        rows.append([f"{name} ({unit})", *(digits(of[key]) for key in ("p50", "p99", "max"))])
-    for key, unit in [
-        ("bytes_per_pod", "bytes"),
-        ("bytes_per_pod_of_live_index", "bytes"),
-        ("bytes_per_node", "bytes"),
-        ("load_s", "s"),
-        ("longest_step_ms", "ms"),
-        ("peak_rss_bytes", "bytes"),
-    ]:
-        single.append([re.sub("_(s|ms|bytes)$", "", key).replace("_", " "), f"{digits(result[key])} {unit}"])
-    command = "portolan " + " ".join(arguments)
-    return "\n\n".join(
-        [table(["figure", "p50", "p99", "max"], rows), table(["figure", "value"], single), f"Command: `{command}`."]
-    )
+    rows = [[label, digits(result[key]["p50"]), digits(result[key]["p99"])] for key, label in CACHED.items()]
+    rows += [[label, digits(result[key]), ""] for key, label in WHOLE]
+    return f"{table(['figure', 'p50', 'p99'], rows)}\n\nCommand: `portolan {' '.join(arguments)}`."
 
 
 def noise(runner):
@@ -240,8 +271,6 @@ def noise(runner):
         ("cycles/s, basic", sched, lambda of: of["cycles_per_second"]),
         ("assume a pod and publish, p50", cached, lambda of: of["assume_publish_us"]["p50"]),
     ]
-    print("  pauses", file=sys.stderr, flush=True)
-    longest, long, seconds = pauses(0.5 if runner.quick else 10)
     rows = []
     for name, command, figure in kinds:
         pairs = []
@@ -249,53 +278,8 @@ def noise(runner):
             first, second = (figure(runner.run(command)[0]) for _ in range(2))
             pairs.append(first / second if turn % 2 == 0 else second / first)
         command = "portolan " + " ".join(command)
-        rows.append([name, f"{median(pairs):.3f}", f"{min(pairs):.3f}", f"{max(pairs):.3f}", f"`{command}`"])
-    idle = (
-        f"A thread that only read the clock was interrupted for more than 100 µs {long} times in {seconds:g} s, at most "
-        f"for {digits(longest)} µs."
-    )
-    if first := first_uses(64):
-        idle += (
-            f" The kernel provided 2 MiB of memory, when it was first used, in {digits(median(first))} µs (median of "
-            f"{len(first)}) and at most {digits(max(first))} µs."
-        )
-    idle += " The longest cycles below contain such pauses."
-    return table(["the program relative to itself", "median", "min", "max", "command"], rows) + "\n\n" + idle
-
-
-def pauses(seconds):
-    """Reads the clock for a time. Returns the longest pause in microseconds, the number of pauses of more than 100, and
-    the time."""
-    longest, long = 0, 0
-    last = time.perf_counter_ns()
-    end = last + int(seconds * 1e9)
-    while last < end:
-        now = time.perf_counter_ns()
-        if now - last > longest:
-            longest = now - last
-        if now - last > 100_000:
-            long += 1
-        last = now
-    return longest / 1000, long, seconds
-
-
-def first_uses(pages):
-    """Uses new huge pages. Returns how long the kernel took to provide each, in microseconds, or an empty list where
-    huge pages cannot be requested."""
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return []
-    size = 2 << 20
-    times = []
-    with mmap.mmap(-1, pages * size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        try:
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            return []
-        for page in range(pages):
-            start = time.perf_counter_ns()
-            memory[page * size] = 1
-            times.append((time.perf_counter_ns() - start) / 1000)
-    return times
+        rows.append([name, f"{median(pairs):.2f}", f"{min(pairs):.2f}–{max(pairs):.2f}", f"`{command}`"])
+    return table(["the program relative to itself", "median", "min to max", "command"], rows)
 
 
 def program(runner):
@@ -321,17 +305,31 @@ def program(runner):
                     start = time.monotonic()
                     output([runner.program, command, "--cluster", str(file), *options, "--output", "json"])
                     times.append(time.monotonic() - start)
-                figures = [min(times), median(times), max(times)]
-                rows.append([size, *map(digits, figures), f"`portolan {command} -f cluster.json {' '.join(options)}`"])
-    made = "The files are printed by `python3 ci/cluster.py NODES PODS 31`."
-    return table(["cluster", "min s", "median s", "max s", "command"], rows) + f"\n\n{made}"
+                span = f"{digits(min(times))}–{digits(max(times))}"
+                rows.append([size, f"`{command} {' '.join(options)}`", digits(median(times)), span])
+    made = "`python3 ci/cluster.py NODES PODS 31 > cluster.json` prints the files; `-f cluster.json` is left out above."
+    return table(["cluster", "command", "s", "min to max"], rows) + f"\n\n{made}"
 
 
 def rivals(program, quick):
-    """Returns the tables of benches/rivals.rs."""
+    """Returns the table of benches/rivals.rs."""
     print("  rivals", file=sys.stderr, flush=True)
-    text = output([program, "--quick"] if quick else [program]).strip()
-    return f"{text}\n\nCommand: `cargo bench --bench rivals`."
+    return beside(output([program, "--quick"] if quick else [program])) + "\n\nCommand: `cargo bench --bench rivals`."
+
+
+def beside(text):
+    """Returns one table of the tables that benches/rivals.rs prints: a median and a ratio in each cell."""
+    header, rows = ["relative to portolan"], {}
+    for block in text.strip().split("\n\n"):
+        head, _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines())
+        what, nodes = head[0].rsplit(", ", 1)
+        # Taking a state is measured at both sizes; the first shows what grows.
+        if what == "take a state" and any(column.startswith(what) for column in header):
+            continue
+        header.append(f"{what}, {int(nodes.split()[0]):,} nodes, {head[1].split()[1]}")
+        for name, p50, _, _, ratio in lines:
+            rows.setdefault(name, []).append(f"{digits(p50)} ({digits(ratio.split()[0])}×)")
+    return table(header, [[name, *cells] for name, cells in rows.items()])
 
 
 def write(text, sections):
@@ -368,10 +366,13 @@ def self_test():
         except SystemExit:
             continue
         raise AssertionError(f"accepted {sections}")
-    assert table(["figure", "p50"], [["a", "1"]]) == "| figure | p50 |\n| --- | ---: |\n| a | 1 |"
+    assert table(["figure", "p50"], [["a", "1"]]) == "| figure | p50 |\n|---|---:|\n| a | 1 |"
     assert median([3, 1, 2]) == 2 and median([4, 1, 2, 3]) == 2.5
-    found = dict(distribution("", {"a_us": {"p50": 1, "p99": 2, "max": 3}, "b": {"c": {"p50": 1}}, "d": 1}))
-    assert list(found) == ["a_us"], found
+    rule = "p50 µs | p99 µs | max µs | ratio |\n|---|---:|---:|---:|---:|\n"
+    printed = [f"| place, {n}00 nodes | {rule}| a | {n}.27 | 2.00 | 3.00 | {n}.00 (0.50 to 2.00) |" for n in (5, 8)]
+    assert beside("\n\n".join(printed)).endswith("| a | 5.27 (5×) | 8.27 (8×) |"), beside("\n\n".join(printed))
+    drawn = chart(dict.fromkeys(KUBE_SCHEDULER, 120_000))
+    assert drawn.count("<rect") == 2 + 2 * len(KUBE_SCHEDULER) and 'width="500.0"' in drawn, drawn
     lines = ['{"reason": "x"}', '{"executable": "/t/a-1", "target": {"name": "a"}}']
     assert executable(lines, "a") == "/t/a-1"
     write(DOCUMENT.read_text(), dict.fromkeys(SECTIONS, ""))
@@ -399,15 +400,16 @@ def main():
     found = {"machine": machine(arguments.quick, revision)}
     runner = Runner(arguments.program, arguments.quick)
     found["noise"] = noise(runner)
-    found["scheduling"] = scheduling(runner)
+    found["scheduling"], measured = scheduling(runner)
     found["sharing"] = sharing(runner)
     found["cache"] = cache(runner)
     found["program"] = program(runner)
     found["rivals"] = rivals(arguments.rivals, arguments.quick)
-    target = QUICK if arguments.quick else DOCUMENT
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(write(DOCUMENT.read_text(), found))
-    print(f"wrote {target}")
+    for target, text in [(DOCUMENT, write(DOCUMENT.read_text(), found)), (CHART, chart(measured))]:
+        target = QUICK / target.name if arguments.quick else target
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(text)
+        print(f"wrote {target}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Measures the program and the rivals of the snapshot, and writes the tables of docs/benchmarks.md that are between
-# markers. Usage: ci/benchmarks.sh [--quick]. The machine should be idle: the tables state how busy it is at the start.
+# markers, and docs/throughput.svg. Usage: ci/benchmarks.sh [--quick]. The machine should be idle: the page states how
+# busy it is at the start.
 #
-# --quick measures small clusters without link-time optimization, and writes target/benchmarks.md: it shows that every
-# measurement works, and its figures mean little.
+# --quick measures small clusters without link-time optimization, and writes target/benchmarks.md and
+# target/throughput.svg: it shows that every measurement works, and its figures mean little.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1-} in

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs cargo-mutants, which changes the source in one place at a time and runs the unit tests of the changed file. A
-# mutant that survives must be listed in docs/mutants.md with a reason. Conversely, once a file has been run completely,
+# mutant that survives must be listed in docs/verification.md with a reason. Conversely, once a file has been run completely,
 # no mutant may be listed that is caught or no longer exists.
 #
 # Usage: ci/machine-mutants.sh [FILE...]. By default the files below are run in turn until PORTOLAN_MUTANT_MINUTES (90)
@@ -53,7 +53,7 @@ survivors = set(read("missed.txt"))
 # A test that never ends also catches a mutant, for example a loop that no longer advances.
 caught = read("caught.txt") + read("timeout.txt")
 listed = {}
-for line in pathlib.Path("docs/mutants.md").read_text().splitlines():
+for line in pathlib.Path("docs/verification.md").read_text().splitlines():
     cells = [cell.strip() for cell in line.replace(r"\|", "\0").strip("|").split("|")]
     if line.startswith("|") and len(cells) == 3 and cells[0] == f"`{file}`":
         listed[cells[1].strip("`").replace("\0", "|")] = cells[2]

@@ -16,7 +16,7 @@
 #   live       2,000 random schedules of faults of an API server
 #   fuzz       each target for PORTOLAN_FUZZ_SECONDS (900)
 #   soak       hostile readers, memory and progress for PORTOLAN_SOAK_MINUTES (20)
-#   mutants    mutants made by cargo-mutants, for PORTOLAN_MUTANT_MINUTES (90): see docs/mutants.md
+#   mutants    mutants made by cargo-mutants, for PORTOLAN_MUTANT_MINUTES (90): see docs/verification.md
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never

@@ -1,7 +1,7 @@
-"""Compares the imports of the library with the rooms and arrows of docs/design.md.
+"""Compares the imports of the library with the table of modules in docs/design.md.
 
-A room is a top-level module of the library. The block ```rooms in docs/design.md has a line for each, which names the
-rooms that it may import; the table of rooms must agree. An exception is a line `except FILE -> ROOM: reason`.
+A room is a row of that table: a top-level module of the library, or a crate. The last cell names the rooms that it may
+import. An exception is a line that begins with `except FILE -> ROOM` in backquotes and gives the reason.
 
 The check covers paths that begin with `crate`, `super`, `self` or the name of one of the library's crates, in shipped
 code: comments, strings and test-only code are ignored (ci/shipped.py). File paths in the document must also exist.
@@ -37,20 +37,21 @@ PATH = re.compile(r'#\s*\[\s*path\s*=\s*"([^"]+)"\s*\][^;{}]*$')
 
 
 def design(text):
-    """Returns the rooms with their allowed imports, the exceptions with their lines, and the problems of the block."""
+    """Returns the rooms with their allowed imports, the exceptions with their lines, and the problems of the table."""
     problems, rooms, exceptions = [], {}, {}
-    block = re.search(r"^```rooms\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    if not block:
-        return rooms, exceptions, [f"{DESIGN}: has no block ```rooms"]
-    for line in filter(None, map(str.strip, block[1].splitlines())):
-        if exception := re.fullmatch(r"except (\S+) -> (\w+): (.+)", line):
-            exceptions[exception[1], exception[2]] = line
-        elif room := re.fullmatch(r"(\w+) ->((?: \w+)*)", line):
-            if room[1] in rooms:
-                problems.append(f"{DESIGN}: {room[1]} has two lines")
-            rooms[room[1]] = room[2].split()
-        else:
-            problems.append(f"{DESIGN}: invalid line in the block: {line}")
+    for exception in re.finditer(r"^`except (\S+) -> (\w+)`: .+$", text, re.MULTILINE):
+        exceptions[exception[1], exception[2]] = exception[0]
+    table = re.search(r"^\| module \| path \| contents \| may import \|\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    if not table:
+        return rooms, exceptions, [f"{DESIGN}: has no table of modules"]
+    for line in table[1].splitlines():
+        row = re.fullmatch(r"\| `(\w+)` \|.*\| (\w+(?:, \w+)*) \|", line)
+        if not row:
+            problems.append(f"{DESIGN}: invalid row of the table of modules: {line}")
+            continue
+        if row[1] in rooms:
+            problems.append(f"{DESIGN}: {row[1]} has two rows")
+        rooms[row[1]] = [] if row[2] == "nothing" else row[2].split(", ")
     for room, imports in rooms.items():
         unknown = [other for other in imports if other not in rooms]
         problems += [f"{DESIGN}: {room} may import {other}, which is not a room" for other in unknown]
@@ -218,13 +219,9 @@ def check(root):
     library = Library(root, rooms)
     modules = {name for crate, tops in library.tops.items() for name in tops if not CRATES[crate][1]}
     everywhere = set().union(*library.tops.values()) | {room for _, room in CRATES.values()}
-    problems += [f"{DESIGN}: the module {name} is missing from the block" for name in sorted(modules - rooms.keys())]
+    problems += [f"{DESIGN}: the module {name} is missing from the table" for name in sorted(modules - rooms.keys())]
     problems += [f"{DESIGN}: {name} is not a module" for name in sorted(rooms.keys() - everywhere)
                  if name not in library.exports.get("portolan", {})]
-    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", text, re.MULTILINE))
-    for name, imports in rooms.items():
-        if rows.get(name) != (", ".join(sorted(imports)) or "nothing"):
-            problems.append(f"{DESIGN}: the table of rooms and the block differ in the imports of {name}")
     used, count = set(), collections.Counter()
     for file, line, here, there, written in library.imports():
         count[here, there] += 1
@@ -245,21 +242,17 @@ def check(root):
 
 FIXTURE = {
     DESIGN: """
-| `low` | `src/low.rs` | nothing |
-| `mid` | `src/mid/` | low, publish |
-| `high` | `src/high.rs` | low, mid |
-| `publish` | `crates/publish/src/` | nothing |
-| `beside` | `crates/publish/src/beside.rs`, `src/gone.rs` | publish |
+| module | path | contents | may import |
+|---|---|---|---|
+| `low` | `src/low.rs` | | nothing |
+| `mid` | `src/mid/` | | low, publish |
+| `high` | `src/high.rs` | | mid |
+| high | `src/high.rs` | | low |
+| `publish` | `crates/publish/src/` | | nothing |
+| `beside` | `crates/publish/src/beside.rs`, `src/gone.rs` | | publish |
 
-```rooms
-low ->
-publish ->
-beside -> publish
-mid -> low publish
-high -> mid
-except src/high.rs -> low: it is shown that one may
-except src/mid/mod.rs -> high: nobody needs this
-```
+`except src/high.rs -> low`: it is shown that one may
+`except src/mid/mod.rs -> high`: nobody needs this
 """,
     "src/lib.rs": "mod low; pub mod mid; mod high; mod unlisted;\npub use portolan_publish as publish;\n"
     "pub use mid::{Made, deep::Thing};\n#[cfg(loom)] pub mod all { pub use crate::high::*; }",
@@ -288,8 +281,8 @@ use super::*;
 }
 
 EXPECTED = [
-    f"{DESIGN}: the table of rooms and the block differ in the imports of high",
-    f"{DESIGN}: the module unlisted is missing from the block",
+    f"{DESIGN}: invalid row of the table of modules: | high | `src/high.rs` | | low |",
+    f"{DESIGN}: the module unlisted is missing from the table",
     "src/low.rs:2: crate::mid::Bad1: low may not import mid",
     "src/low.rs:5: super::mid::bad2: low may not import mid",
     "src/low.rs:5: crate::Made: low may not import mid",
@@ -304,7 +297,7 @@ EXPECTED = [
     "src/mid/deep.rs:2: super::super::high::Bad10: mid may not import high",
     "src/mid/elsewhere.rs:3: portolan_publish::beside::Bad11: mid may not import beside",
     "crates/publish/src/cell.rs:1: crate::beside::Bad12: publish may not import beside",
-    f"{DESIGN}: unused exception: except src/mid/mod.rs -> high: nobody needs this",
+    f"{DESIGN}: unused exception: `except src/mid/mod.rs -> high`: nobody needs this",
     f"{DESIGN}: src/gone.rs does not exist",
 ]
 
@@ -319,7 +312,8 @@ def self_test():
         found = check(root)[0]
     missed, extra = sorted(set(EXPECTED) - set(found)), sorted(set(found) - set(EXPECTED))
     assert not missed and not extra and len(found) == len(EXPECTED), f"not found: {missed}; found: {extra}"
-    cycle = design("```rooms\na -> b\nb -> c\nc -> b\nd -> e\n```\n")[2]
+    head = "| module | path | contents | may import |\n|---|---|---|---|\n"
+    cycle = design(head + "| `a` | | | b |\n| `b` | | | c |\n| `c` | | | b |\n| `d` | | | e |\n")[2]
     assert len(cycle) == 2 and "a, b, c form a cycle" in cycle[1], cycle
 
 

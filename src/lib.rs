@@ -1,5 +1,5 @@
-//! Concurrent data structures for cluster schedulers: one writer applies pod and node events to the cluster state, and
-//! any number of threads read consistent, immutable snapshots of it without taking a lock.
+//! A Kubernetes scheduler engine: one writer applies events to the state of a cluster, and any number of threads read,
+//! hold and fork consistent versions of it without taking a lock.
 //!
 //! ```
 //! use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
@@ -17,7 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The README and the directory `docs` describe the program, the benchmarks, the verification and the limits.
+//! The cookbook in the directory `docs` has more tasks; the design and the limits are there too.
 //!
 //! # Modules
 //!
@@ -108,8 +108,3 @@ struct Cookbook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/plugins.md")]
 struct Plugins;
-
-/// Tests the code of the comparison.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/compare.md")]
-struct Compare;

@@ -56,7 +56,6 @@ const STATUS: &[(&str, &str, Option<&str>)] = &[
     ("perf live", "the measurement was printed", Some("a workload failed or missed its threshold")),
     ("completions", "the script was printed", None),
     ("man", "the pages were written", None),
-    ("reference", "the reference was printed", None),
 ];
 
 const VERSION: &str = concat!(

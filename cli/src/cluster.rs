@@ -142,7 +142,7 @@ impl Godel {
 pub(crate) struct From {
     /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml), instead of a running cluster.
     ///
-    /// docs/inputs.md has the kubectl command that saves every kind the program reads. Several files are read together.
+    /// docs/cli.md has the kubectl command that saves every kind the program reads. Several files are read together.
     ///
     /// Also directories (all .json, .yaml and .yml files in them, as in dumps of `kubectl
     /// cluster-info dump` and must-gather), - for standard input, several JSON values in a

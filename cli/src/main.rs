@@ -71,8 +71,6 @@ enum Command {
     Perf(perf::Command),
     Completions(manual::Completions),
     Man(manual::Man),
-    #[command(hide = true)]
-    Reference(manual::Reference),
 }
 
 /// Output format.
@@ -113,7 +111,6 @@ fn main() -> ExitCode {
         Command::Perf(perf::Command::Live(arguments)) => perf::live::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
-        Command::Reference(arguments) => manual::reference(&arguments),
     };
     match result {
         Ok(code) => code,

@@ -1,6 +1,5 @@
-//! Completions, man pages, and the reference in docs/cli.md, all made from the arguments.
+//! Completions and man pages, made from the arguments.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,10 +26,6 @@ pub(crate) struct Man {
     /// Folder for one page per command, such as ~/.local/share/man/man1.
     folder: Option<PathBuf>,
 }
-
-/// Print the help of all commands in Markdown, for docs/cli.md.
-#[derive(clap::Args)]
-pub(crate) struct Reference {}
 
 fn command() -> Command {
     arguments::complete(crate::Arguments::command())
@@ -62,28 +57,4 @@ pub(crate) fn man(arguments: &Man) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-pub(crate) fn reference(_: &Reference) -> Result<ExitCode, Failure> {
-    let mut text = String::new();
-    let mut command = command();
-    command.build();
-    section(&mut command, "portolan", &mut text);
-    print(text.trim_end())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The help of a command and of those below it.
-fn section(command: &mut Command, path: &str, text: &mut String) {
-    let help = command.clone().term_width(100).render_long_help().to_string();
-    let help: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
-    // Writing to a string does not fail.
-    let _ = write!(text, "### {path}\n\n```text\n{}\n```\n\n", help.join("\n"));
-    for below in command.get_subcommands_mut() {
-        if below.is_hide_set() || below.get_name() == "help" {
-            continue;
-        }
-        let path = format!("{path} {}", below.get_name());
-        section(below, &path, text);
-    }
 }

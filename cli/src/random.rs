@@ -1,8 +1,8 @@
 //! A seeded source of random numbers: xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift
 //! generators, scrambled", 2016).
 //!
-//! The sequence of a seed never changes: `--seed` names the same workload in every version, and the decision hash in
-//! the README belongs to such a workload.
+//! The sequence of a seed never changes: `--seed` names the same workload in every version, so that decision hashes of
+//! two versions can be compared.
 
 use portolan::model::Uid;
 

@@ -1,4 +1,9 @@
 //! Decides on a node for a pod: filter, score, choose (schedule_one.go `schedulePod`).
+//!
+//! The nominated node comes first, then preferred nodes, and then the list of nodes: round robin over zones, from the
+//! position after the previous sample. That position is a field of the [`Algorithm`] and not of a version, so schedulers
+//! that share an engine do not disturb each other. With a thread pool and 64 chunks or more, chunks are evaluated in
+//! parallel and combined in list order, so the decision does not depend on threads.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

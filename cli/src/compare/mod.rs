@@ -28,7 +28,7 @@ use shapes::{Left, Shapes};
 
 /// Schedule one workload under several configurations, and report which one packs better.
 ///
-/// The first line compares the nodes in use, their price and the placed pods. docs/packing.md describes the figures.
+/// The first line compares the nodes in use, their price and the placed pods. docs/cli.md defines the figures.
 ///
 /// The exit status is 1 if a configuration exceeds --max-unschedulable. --metrics-file
 /// writes one file per configuration, with a number before the extension, such as

@@ -29,7 +29,7 @@ use super::rivals;
 
 /// Measure adding, assuming, publishing and reading with one writer.
 ///
-/// The rows are defined in docs/benchmarks.md, under "Output of perf cache".
+/// docs/cli.md defines the rows.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Number of nodes, each with 4 cpu, 32 Gi and 110 pods, in three zones.

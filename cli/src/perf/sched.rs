@@ -21,7 +21,7 @@ use super::workloads::Shape;
 
 /// Measure scheduling cycles: snapshot, filter, score, assume, reserve, permit.
 ///
-/// The columns and the lines below the table are defined in docs/benchmarks.md, under "Output of perf sched".
+/// docs/cli.md defines the columns and the lines below the table.
 ///
 /// With --scheduler-perf, run Kubernetes' scheduler_perf workloads on an engine in this process instead, with a queue
 /// and bindings, and measure their throughput. The exit status is then 1 if a workload failed or missed the threshold

@@ -37,7 +37,7 @@ pub(crate) use workload::Workload;
 /// do not allow.
 ///
 /// Pods go through the scheduling queue, except in fill mode if all pods are simple
-/// (docs/replay.md): they wait, are retried after events that may help, and preempt pods of
+/// (docs/cli.md): they wait, are retried after events that may help, and preempt pods of
 /// lower priority. Preempted pods are requeued. Pod groups are scheduled as gangs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

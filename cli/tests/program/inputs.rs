@@ -1031,14 +1031,3 @@ fn long_paths_leave_space_for_the_reason() {
     assert!(run.code == 2 && run.err.chars().count() < 300, "{}", run.err);
     assert!(run.err.contains("pods.yaml:1: ") && run.err.contains("use apps/v1"), "{}", run.err);
 }
-
-#[test]
-fn the_readme_saves_the_kinds_of_the_page_about_inputs() {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let read = |path: &str| std::fs::read_to_string(format!("{root}/{path}")).expect("a page");
-    let page = read("docs/inputs.md");
-    let from = page.find("kubectl get -A").expect("the command");
-    let command = page[from..].split("```").next().expect("a block");
-    assert!(command.ends_with(" > cluster.yaml\n"), "{command}");
-    assert!(read("README.md").contains(command), "{command}");
-}

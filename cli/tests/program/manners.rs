@@ -1,4 +1,4 @@
-//! Flags, output, completions, man pages, metrics in the classic text format, and docs/cli.md.
+//! Flags, output, completions, man pages, metrics in the classic text format, and the examples of the documents.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -325,7 +325,7 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("cli is in the repository")
 }
 
-/// Runs a line of docs/cli.md in the root of the repository. The result ends with the exit status if it is not 0.
+/// Runs a line of a document in the root of the repository. The result ends with the exit status if it is not 0.
 fn shell(line: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_portolan"));
     let folder = program.parent().expect("the program is in a folder");
@@ -363,11 +363,10 @@ fn matches(documented: &[&str], output: &[&str]) -> bool {
     }
 }
 
-/// The page with its examples run again and its reference printed again; what matches stays as it is.
+/// The page with its examples run again; output that matches stays as it is.
 fn regenerated(page: &str) -> String {
-    let (prose, _) = page.split_once("<!-- reference -->").expect("the page has a reference");
     let mut text = String::new();
-    let mut blocks = prose.split("```console\n");
+    let mut blocks = page.split("```console\n");
     text.push_str(blocks.next().unwrap_or_default());
     for block in blocks {
         let (examples, after) = block.split_once("```").expect("the block ends");
@@ -390,40 +389,48 @@ fn regenerated(page: &str) -> String {
         text.push_str("```");
         text.push_str(after);
     }
-    let reference = portolan(&["reference"]);
-    assert_eq!(reference.code, 0, "{}", reference.err);
-    format!("{text}<!-- reference -->\n\n{}", reference.out)
+    text
 }
 
 #[cfg(unix)]
 #[test]
-fn the_page_about_the_program_is_up_to_date() {
-    let path = repository().join("docs/cli.md");
-    let page = std::fs::read_to_string(&path).expect("docs/cli.md exists");
-    let expected = regenerated(&page);
-    if std::env::var_os("PORTOLAN_UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &expected).expect("docs/cli.md can be written");
-        return;
+fn examples_of_the_documents_are_up_to_date() {
+    for name in ["README.md", "docs/cli.md"] {
+        let path = repository().join(name);
+        let page = std::fs::read_to_string(&path).expect(name);
+        assert!(page.contains("```console\n$ portolan "), "{name} has no example");
+        let expected = regenerated(&page);
+        if std::env::var_os("PORTOLAN_UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &expected).expect(name);
+            continue;
+        }
+        let differs = page.lines().zip(expected.lines()).enumerate().find(|(_, (a, b))| a != b);
+        assert!(
+            page == expected,
+            "{name} differs from the program, first at {differs:?}: run PORTOLAN_UPDATE_DOCS=1 cargo test \
+             -p portolan-cli --test program -- manners"
+        );
     }
-    let differs = page.lines().zip(expected.lines()).enumerate().find(|(_, (a, b))| a != b);
-    assert!(
-        page == expected,
-        "docs/cli.md differs from the program, first at {differs:?}: run PORTOLAN_UPDATE_DOCS=1 cargo test \
-         -p portolan-cli --test program -- manners"
-    );
 }
 
-#[cfg(unix)]
+/// The commands that the help of the program, or of one of its commands, lists.
+fn commands(of: &[&str]) -> Vec<String> {
+    let run = portolan(&[of, &["--help"]].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    let listed = run.out.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.is_empty());
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    names.filter(|name| !matches!(*name, "" | "help" | "perf")).map(str::to_owned).collect()
+}
+
 #[test]
 fn every_command_has_an_example() {
     let page =
         std::fs::read_to_string(repository().join("docs/cli.md")).expect("docs/cli.md exists");
-    let (prose, reference) =
-        page.split_once("<!-- reference -->").expect("the page has a reference");
-    let commands = reference.lines().filter_map(|line| line.strip_prefix("### portolan "));
-    let commands: Vec<&str> = commands.filter(|name| *name != "perf").collect();
+    let measures = commands(&["perf"]).into_iter().map(|name| format!("perf {name}"));
+    let commands: Vec<String> = commands(&[]).into_iter().chain(measures).collect();
     assert!(commands.len() >= 16, "{commands:?}");
     for command in commands {
-        assert!(prose.contains(&format!("portolan {command} ")), "{command} has no example");
+        assert!(page.contains(&format!("$ portolan {command} ")), "{command} has no example");
     }
 }

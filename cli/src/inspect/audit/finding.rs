@@ -7,7 +7,7 @@ use portolan::model::Pod;
 
 use crate::text::{count, first_names};
 
-/// The consequence of a finding. `docs/audit.md` defines them.
+/// The consequence of a finding. `docs/cli.md` defines them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
     /// Nothing follows for running pods.

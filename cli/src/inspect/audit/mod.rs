@@ -31,7 +31,7 @@ use placement::Rules;
 
 /// Find conflicts, violated rules and dangling references in a cluster, and check the engine's sums and indexes.
 ///
-/// Each finding has a severity, an object, a problem and a remedy. docs/audit.md lists them.
+/// Each finding has a severity, an object, a problem and a remedy. docs/cli.md lists their kinds.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
