@@ -37,7 +37,7 @@ run_step() {
         ;;
     targets) bash ci/msrv.sh && bash ci/targets.sh ;;
     cost)
-        bash ci/cost.sh && cargo run --release -p portolan-cli -- perf cache --nodes 1000000
+        bash ci/cost.sh && cargo run --release -p portolan-bench -- cache --nodes 1000000
         ;;
     benchmarks) bash ci/benchmarks.sh --quick ;;
     loom) PORTOLAN_EXHAUSTIVE=1 bash ci/loom.sh ;;

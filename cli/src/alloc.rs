@@ -42,7 +42,7 @@ fn count(bytes: i64) {
 }
 
 /// Bytes allocated and not freed by the process, up to 64 KiB for each other thread.
-pub(crate) fn live_bytes() -> i64 {
+pub fn live_bytes() -> i64 {
     COUNTED.load(Ordering::Relaxed) + LIVE.with(Cell::get)
 }
 
@@ -105,7 +105,7 @@ unsafe extern "C" {
 /// # Safety
 ///
 /// The process must have no other thread: mimalloc reads its options without synchronization.
-pub(crate) unsafe fn keep_freed_memory() {
+pub unsafe fn keep_freed_memory() {
     // SAFETY: the option exists, and the caller ensures that no thread reads it meanwhile.
     unsafe { mi_option_set_default(PURGE_DELAY, -1) }
 }

@@ -124,7 +124,7 @@ fn is_between(c: char) -> bool {
 }
 
 /// A count with its noun, whose plural ends in s: `1 pod`, `2 pods`.
-pub(crate) fn count(number: usize, noun: &str) -> String {
+pub fn count(number: usize, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
         _ => format!("{number} {noun}s"),

@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
 }
 
 /// Reads a duration as Go writes it, such as `15s` or `1m30s`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text}: write a duration such as 15s or 1m30s");
     let read: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
     Duration::try_from(read).map_err(|_| wrong())
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// Reads the file of a configuration.
-pub(crate) fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, Failure> {
+pub fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, Failure> {
     let Some(file) = file else { return Ok(None) };
     let text = String::from_utf8(input::read(file)?);
     let invalid =

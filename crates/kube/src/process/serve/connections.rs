@@ -4,7 +4,7 @@
 //! is closed for a new one: the oldest of the client with the most such connections. Accepted requests protect
 //! their connections, except for a reserve. A client that is not authenticated therefore delays no probe, whatever it sends or does not read.
 
-use std::io::{Error, ErrorKind};
+use std::io::ErrorKind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -109,9 +109,8 @@ pub(in crate::process) async fn serve(
             warn_seldom!("too many connections: one without an accepted request was closed");
         }
         // Also if all addresses are served: a page in a browser of this machine reaches the loopback address.
-        let is_local =
-            |stream: &TcpStream| Ok(stream.local_addr()?.ip().to_canonical().is_loopback());
-        let is_checked = tls.is_none() && is_local(&stream).unwrap_or_else(|_: Error| true);
+        let here = stream.local_addr().map(|here| here.ip().to_canonical());
+        let is_checked = tls.is_none() && here.is_ok_and(|here| here.is_loopback());
         let state = connections.state();
         let server = Server {
             tls: tls.clone(),
