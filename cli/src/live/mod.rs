@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod extender;
 pub(crate) mod fetch;
 mod gates;
+mod log;
 pub(crate) mod run;
 mod serving;
 mod settings;

@@ -23,6 +23,7 @@ mod inspect;
 mod invalid;
 mod live;
 mod manners;
+mod messages;
 mod perf;
 mod queued_replay;
 mod replay;

@@ -42,6 +42,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::error::Failure;
+use crate::text::line;
 use crate::{Output, arguments, input, print};
 
 use cases::Workload;
@@ -140,11 +141,12 @@ pub(super) fn run(
         for workload in workloads.iter().filter(|workload| selection.selects(workload)) {
             let outcome = run_workload(workload, &mut sources, selection, place)?;
             let name = workload.full_name();
-            match &outcome {
-                Outcome::Ran(_) => eprintln!("portolan: {name} ran"),
-                Outcome::Skipped(why) => eprintln!("portolan: {name} is skipped: {why}"),
-                Outcome::Failed(why) => eprintln!("portolan: {name} failed: {why}"),
-            }
+            let end = match &outcome {
+                Outcome::Ran(_) => format!("{name} ran"),
+                Outcome::Skipped(why) => format!("{name} is skipped: {why}"),
+                Outcome::Failed(why) => format!("{name} failed: {why}"),
+            };
+            eprintln!("portolan: {}", line(&end));
             rows.push(Row {
                 file: file.display().to_string(),
                 topic: topic(file),
