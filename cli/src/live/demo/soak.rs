@@ -25,17 +25,18 @@ pub(super) const EVERY: Duration = Duration::from_secs(1);
 /// The number of events in the watch cache of each kind. It is filled within seconds.
 pub(super) const WATCH_CACHE: usize = 4_000;
 /// One pod in this number fits on no node.
-const LARGE_ONE_IN: usize = 10;
+const MISFIT_ONE_IN: usize = 10;
 /// The number of pods that fit on no node, at most.
-const LARGE: usize = 20;
+const MISFITS: usize = 20;
 /// The number of event objects on the server. kube-apiserver deletes them after an hour.
 const EVENTS: usize = 1_000;
 /// The number of pods that are examined to find one that is bound.
 const EXAMINED: usize = 16;
-/// The number of samples between two disruptions of all connections.
-const DISRUPTED_ONE_IN: usize = 5;
-/// The number of samples between two restarts of the API server.
-const RESTARTED_ONE_IN: usize = 60;
+/// The number of samples before the first disruption of all connections.
+const FIRST_DISRUPTION: usize = 5;
+/// The number of samples between two disruptions. A watch that fails again within 120 seconds waits longer, up to 30
+/// seconds (client-go), and more frequent disruptions would measure this pause.
+const DISRUPTED_ONE_IN: usize = 150;
 /// How long the API server refuses connections during a restart.
 const DOWN: Duration = Duration::from_millis(300);
 
@@ -44,7 +45,7 @@ pub(super) struct Soak<'s> {
     server: &'s ApiServer,
     has_faults: bool,
     present: VecDeque<usize>,
-    large: VecDeque<usize>,
+    misfits: VecDeque<usize>,
     samples: Vec<Sample>,
     disruptions: usize,
 }
@@ -73,7 +74,7 @@ impl<'s> Soak<'s> {
             server,
             has_faults,
             present: (0..backlog).collect(),
-            large: VecDeque::new(),
+            misfits: VecDeque::new(),
             samples: Vec::new(),
             disruptions: 0,
         }
@@ -83,13 +84,13 @@ impl<'s> Soak<'s> {
     pub(super) fn replace(&mut self, n: usize, tally: &Tally) -> Result<(), ApiError> {
         let now = json!({"gracePeriodSeconds": 0});
         let delete = |name: &str| self.server.delete("Pod", "default", name, &now).map(drop);
-        if n.is_multiple_of(LARGE_ONE_IN) {
-            self.server.create(&large(n))?;
-            self.large.push_back(n);
-            return match self.large.pop_front() {
-                Some(oldest) if self.large.len() >= LARGE => delete(&large_name(oldest)),
+        if n.is_multiple_of(MISFIT_ONE_IN) {
+            self.server.create(&misfit(n))?;
+            self.misfits.push_back(n);
+            return match self.misfits.pop_front() {
+                Some(oldest) if self.misfits.len() >= MISFITS => delete(&misfit_name(oldest)),
                 Some(oldest) => {
-                    self.large.push_front(oldest);
+                    self.misfits.push_front(oldest);
                     Ok(())
                 }
                 None => Ok(()),
@@ -127,16 +128,15 @@ impl<'s> Soak<'s> {
             kept: queue.in_flight_events as u64,
             unwritten: unwritten as u64,
         });
-        if !self.has_faults || !self.samples.len().is_multiple_of(DISRUPTED_ONE_IN) {
+        if !self.has_faults || self.samples.len() % DISRUPTED_ONE_IN != FIRST_DISRUPTION {
             return Ok(());
         }
         self.disruptions += 1;
-        if self.samples.len().is_multiple_of(RESTARTED_ONE_IN) {
-            return self.server.restart(DOWN);
-        }
-        if self.disruptions.is_multiple_of(2) {
+        match self.disruptions % 3 {
+            0 => return self.server.restart(DOWN),
             // Watches that continue from an older version get 410, and all objects are listed again.
-            self.server.forget_events();
+            1 => self.server.forget_events(),
+            _ => {}
         }
         self.server.reset_connections();
         Ok(())
@@ -259,17 +259,17 @@ fn faults() -> Vec<Fault> {
     let lists = [(Effect::unavailable(), 5), (Effect::gone(), 7), (Effect::CutBody(99), 11)];
     let watches = [
         (Effect::gone_line(), 5),
-        (Effect::internal_error(), 7),
-        (Effect::too_many_requests(1), 11),
-        (Effect::ResetBefore, 13),
+        (Effect::internal_error(), 29),
+        (Effect::too_many_requests(1), 31),
+        (Effect::ResetBefore, 37),
     ];
     let events = [
         (Effect::DuplicateEvent, 101),
         (Effect::DelayEvent(Duration::from_millis(50)), 307),
-        (Effect::EndStream, 5_003),
-        (Effect::ResetStream, 7_001),
-        (Effect::TruncateEvent, 9_001),
-        (Effect::gone_event(), 20_011),
+        (Effect::EndStream, 20_011),
+        (Effect::gone_event(), 50_021),
+        (Effect::ResetStream, 150_001),
+        (Effect::TruncateEvent, 170_003),
     ];
     let of = |effects: &[(Effect, u64)], verb: &str, resource: &str| -> Vec<Fault> {
         let fault = |(effect, every): &(Effect, u64)| {
@@ -291,16 +291,17 @@ fn faults() -> Vec<Fault> {
     .concat()
 }
 
-fn large_name(n: usize) -> String {
-    format!("large-{n:06}")
+fn misfit_name(n: usize) -> String {
+    format!("misfit-{n:06}")
 }
 
-/// A pod that fits on no node.
-fn large(n: usize) -> Value {
-    let mut large = pod(n);
-    large["metadata"]["name"] = json!(large_name(n));
-    large["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("64");
-    large
+/// A pod that fits on no node because of its node selector. Each deletion of another pod would move a pod that lacks a
+/// resource to the active queue, as in kube-scheduler, and the retries would use the processors.
+fn misfit(n: usize) -> Value {
+    let mut misfit = pod(n);
+    misfit["metadata"]["name"] = json!(misfit_name(n));
+    misfit["spec"]["nodeSelector"] = json!({"topology.kubernetes.io/zone": "none"});
+    misfit
 }
 
 #[cfg(test)]
