@@ -404,17 +404,17 @@ fn a_soak_with_faults_loses_no_pod_and_is_flat() {
         "demo",
         "--nodes=20",
         "--pods=200",
-        "--rate=60",
+        "--rate=80",
         "--write-delay=1",
-        "--for=16s",
+        "--for=20s",
         "--faults",
         "-ojson",
     ]);
     assert_eq!(run.code, 0, "{}{}", run.out, run.err);
     let found: Value = serde_json::from_str(&run.out).expect("JSON");
     assert_eq!((&found["lost"], &found["bound_twice"]), (&json!(0), &json!(0)), "{found}");
-    // 200 pods, and nine tenths of 960.
-    assert_eq!(found["bound"], 1_064, "{found}");
+    // 200 pods, and nine tenths of 1,600.
+    assert_eq!(found["bound"], 1_640, "{found}");
     assert!(found["soak"]["faults"].as_u64() > Some(50), "{found}");
     let short = portolan(&["demo", "--for", "7s"]);
     assert!(short.code == 2 && short.err.contains("use 8s or more"), "{}", short.err);

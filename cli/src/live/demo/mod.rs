@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ..Options::default()
     };
     if arguments.time.is_some() {
-        options.watch_cache = soak::WATCH_CACHE;
+        options.watch_cache = soak::WATCH_CACHE.saturating_mul(arguments.rate.get());
     }
     let server = ApiServer::start(options).map_err(live)?;
     let pods = arguments.pods.get() as u64;

@@ -22,14 +22,14 @@ use super::{name, pod};
 pub(super) const SHORTEST: Duration = Duration::from_secs(8);
 /// The time between two samples.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
-/// The number of events in the watch cache of each kind. It is filled within seconds.
-pub(super) const WATCH_CACHE: usize = 4_000;
+/// The number of events in the watch cache of each kind, for each pod per second: those of about four seconds.
+pub(super) const WATCH_CACHE: usize = 20;
 /// One pod in this number fits on no node.
 const MISFIT_ONE_IN: usize = 10;
 /// The number of pods that fit on no node, at most.
-const MISFITS: usize = 20;
+const MISFITS: usize = 10;
 /// The number of event objects on the server. kube-apiserver deletes them after an hour.
-const EVENTS: usize = 1_000;
+const EVENTS: usize = 200;
 /// The number of pods that are examined to find one that is bound.
 const EXAMINED: usize = 16;
 /// The number of samples before the first disruption of all connections.
@@ -224,11 +224,11 @@ fn growths(samples: &[Sample]) -> [Growth; 5] {
     const MIB: u64 = 1 << 20;
     // Resident memory has a wider limit, because the heap becomes fragmented.
     [
-        Growth::new("heap (MiB)", MIB, samples, |it| it.live, (5, 8 * MIB)),
+        Growth::new("heap (MiB)", MIB, samples, |it| it.live, (5, 16 * MIB)),
         Growth::new("resident memory (MiB)", MIB, samples, |it| it.resident, (10, 32 * MIB)),
         Growth::new("pods in the queue", 1, samples, |it| it.queued, (25, 25)),
         Growth::new("events in the queue", 1, samples, |it| it.kept, (25, 1_000)),
-        Growth::new("unwritten conditions and events", 1, samples, |it| it.unwritten, (25, 100)),
+        Growth::new("unwritten conditions and events", 1, samples, |it| it.unwritten, (25, 500)),
     ]
 }
 
