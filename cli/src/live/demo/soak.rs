@@ -256,7 +256,8 @@ fn faults() -> Vec<Fault> {
         (Effect::CutBody(20), 47),
     ];
     let gets = [(Effect::internal_error(), 5), (Effect::ResetBefore, 7)];
-    let lists = [(Effect::unavailable(), 5), (Effect::gone(), 7), (Effect::CutBody(99), 11)];
+    // A list has many pages, and begins again when one of them is gone.
+    let lists = [(Effect::unavailable(), 41), (Effect::gone(), 97), (Effect::CutBody(99), 89)];
     let watches = [
         (Effect::gone_line(), 5),
         (Effect::internal_error(), 29),
