@@ -16,12 +16,13 @@
 #   live       2,000 random schedules of faults of an API server
 #   fuzz       each target for PORTOLAN_FUZZ_SECONDS (900)
 #   soak       hostile readers, memory and progress for PORTOLAN_SOAK_MINUTES (20)
+#   demo       the scheduler on an API server that fails, for PORTOLAN_DEMO_MINUTES (60): no pod lost, flat memory and queues
 #   mutants    mutants made by cargo-mutants, for PORTOLAN_MUTANT_MINUTES (90): see docs/verification.md
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(deps real release features targets cost benchmarks loom miri thread floods live fuzz soak mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(deps real release features targets cost benchmarks loom miri thread floods live fuzz soak demo mutants); fi
 
 run_step() {
     case $1 in
@@ -47,9 +48,12 @@ run_step() {
     live) PORTOLAN_SCHEDULES=2000 cargo test --release -p portolan-kube --test live schedules:: ;;
     fuzz) bash ci/fuzz.sh --seconds "${PORTOLAN_FUZZ_SECONDS:-900}" ;;
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
+    demo)
+        cargo run --release -p portolan-cli -- demo --faults --for "${PORTOLAN_DEMO_MINUTES:-60}m"
+        ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of deps, real, release, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, mutants"
+        echo "unknown step $1: use one of deps, real, release, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, demo, mutants"
         return 1
         ;;
     esac

@@ -46,6 +46,14 @@ pub fn live_bytes() -> i64 {
     COUNTED.load(Ordering::Relaxed) + LIVE.with(Cell::get)
 }
 
+/// Bytes of the process in memory, or 0 if the system does not report them.
+pub(crate) fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = resident.and_then(|amount| amount.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
 /// The alignment of every block, because the sizes of blocks are multiples of a pointer's size.
 const LEAST_ALIGNMENT: usize = size_of::<usize>();
 

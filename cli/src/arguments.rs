@@ -45,7 +45,11 @@ const STATUS: &[(&str, &str, Option<&str>)] = &[
         Some("a decision is unexplained, or pods were bound and none could be compared"),
     ),
     ("extender", "the server was stopped by a signal", None),
-    ("demo", "each pod was bound once", Some("a pod was bound twice")),
+    (
+        "demo",
+        "each pod was bound once, and nothing grew",
+        Some("a pod was bound twice or lost, or memory or a queue grew"),
+    ),
     ("completions", "the script was printed", None),
     ("man", "the pages were written", None),
 ];

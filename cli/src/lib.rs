@@ -58,7 +58,7 @@ pub use simulation::{closed, event};
 #[doc(hidden)]
 pub use table::{plain, right};
 #[doc(hidden)]
-pub use text::count;
+pub use text::{count, line};
 
 /// Schedule the pods of a Kubernetes cluster, replay workloads, explain pending pods and answer what-if questions.
 ///

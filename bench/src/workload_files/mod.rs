@@ -41,8 +41,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use portolan_cli::Failure;
-use portolan_cli::{Output, at_least_one, print, read};
+use portolan_cli::{Failure, Output, at_least_one, line, print, read};
 
 use cases::Workload;
 use execute::{Settings, execute};
@@ -140,11 +139,12 @@ pub(super) fn run(
         for workload in workloads.iter().filter(|workload| selection.selects(workload)) {
             let outcome = run_workload(workload, &mut sources, selection, place)?;
             let name = workload.full_name();
-            match &outcome {
-                Outcome::Ran(_) => eprintln!("portolan: {name} ran"),
-                Outcome::Skipped(why) => eprintln!("portolan: {name} is skipped: {why}"),
-                Outcome::Failed(why) => eprintln!("portolan: {name} failed: {why}"),
-            }
+            let end = match &outcome {
+                Outcome::Ran(_) => format!("{name} ran"),
+                Outcome::Skipped(why) => format!("{name} is skipped: {why}"),
+                Outcome::Failed(why) => format!("{name} failed: {why}"),
+            };
+            eprintln!("portolan: {}", line(&end));
             rows.push(Row {
                 file: file.display().to_string(),
                 topic: topic(file),

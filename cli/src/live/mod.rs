@@ -5,6 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod extender;
 pub(crate) mod fetch;
 mod gates;
+mod log;
 pub(crate) mod run;
 mod serving;
 mod settings;

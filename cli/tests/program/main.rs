@@ -21,6 +21,7 @@ mod inspect;
 mod invalid;
 mod live;
 mod manners;
+mod messages;
 mod queued_replay;
 mod replay;
 mod replay_traces;

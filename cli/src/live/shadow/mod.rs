@@ -19,7 +19,8 @@ use crate::error::Failure;
 use crate::{Output, arguments, print};
 
 use super::fetch::Server;
-use super::run::{Signals, configuration, duration, log_to_stderr};
+use super::log::log_to_stderr;
+use super::run::{Signals, configuration, duration};
 use super::serving::address;
 use super::{live, runtime, use_small_pages};
 

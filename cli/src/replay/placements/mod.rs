@@ -94,8 +94,8 @@ fn csv<'a>(rows: impl Iterator<Item = Row<'a>>) -> Result<Vec<u8>, csv::Error> {
     writer.write_record(COLUMNS)?;
     for row in rows {
         let cells = row.cells().map(|cell| match cell {
-            Cell::Text(text) => text.unwrap_or_default(),
-            Cell::Seconds(seconds) => seconds.map_or_else(Cow::default, |it| it.to_string().into()),
+            Cell::Text(text) => output::cell(&text.unwrap_or_default()).into_owned(),
+            Cell::Seconds(seconds) => seconds.map(|it| it.to_string()).unwrap_or_default(),
         });
         writer.write_record(cells.each_ref().map(|cell| cell.as_bytes()))?;
     }

@@ -1,11 +1,12 @@
 //! `portolan demo`: a cluster in memory, behind an API server on a real socket, and a live scheduler.
 
-use std::collections::HashMap;
+mod soak;
+mod tally;
+
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, Options};
 use portolan_kube::api::{Connection, Limits};
@@ -18,13 +19,18 @@ use crate::terminal::{self, Of};
 use crate::text::count;
 use crate::{Output, arguments, print};
 
-use super::{live, runtime};
+use super::{duration, live, runtime};
+use soak::{Soak, Soaked};
+use tally::Tally;
 
 /// Schedule pods through an API server that runs in this process.
 ///
 /// Starts an API server in memory with hollow nodes, creates a backlog of pods, and runs the scheduler of `portolan run`
 /// against it over HTTP. Then creates pods at a steady rate and measures how long each takes from its creation to its
 /// binding. The server, the kubelets and the scheduler share this machine's processors.
+///
+/// With --for, each further pod replaces the oldest one, every tenth pod fits on no node, and the command checks that no
+/// pod is lost and that memory and queues do not grow.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Number of nodes, each with 32 cpu, 256 Gi and 110 pods, in three zones.
@@ -33,9 +39,15 @@ pub(crate) struct Arguments {
     /// Number of pods that wait when the scheduler starts.
     #[arg(long, value_name = "COUNT", default_value = "10000", value_parser = arguments::at_least_one::<NonZeroUsize>)]
     pods: NonZeroUsize,
-    /// Pods created per second afterwards, for ten seconds.
+    /// Pods created per second afterwards, for ten seconds or the time of --for.
     #[arg(long, value_name = "COUNT", default_value = "200", value_parser = arguments::at_least_one::<NonZeroUsize>)]
     rate: NonZeroUsize,
+    /// Create and delete pods for this time, at least 8s, and check that memory and queues do not grow.
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    time: Option<Duration>,
+    /// Let the server fail in this time: errors, lost answers, broken watches, slow answers, conflicts and restarts.
+    #[arg(long, requires = "time")]
+    faults: bool,
     /// Time that the server takes for each write, in milliseconds, as if it wrote to etcd.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 10)]
     write_delay: u64,
@@ -51,23 +63,31 @@ pub(crate) struct Arguments {
 struct Report {
     synced: Duration,
     backlog: Duration,
-    waits: Histogram<u64>,
-    events: usize,
-    twice: usize,
+    tally: Tally,
+    lost: usize,
+    soaked: Option<Soaked>,
 }
 
-/// How long pods are created at a steady rate.
+/// How long pods are created at a steady rate, unless `--for` is set.
 const STEADY: Duration = Duration::from_secs(10);
-/// The longest time without a binding, or without an event, before the demonstration gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest time without a binding, or without an event, before the demonstration gives up. A request without an answer
+/// takes 30 seconds, and a pod backs off for up to 10 seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let options = Options {
+    if let Some(time) = arguments.time.filter(|time| *time < soak::SHORTEST) {
+        let least = soak::SHORTEST.as_secs();
+        return Err(Failure::Usage(format!("--for {time:?}: use {least}s or more")));
+    }
+    let mut options = Options {
         write_delay: Duration::from_millis(arguments.write_delay),
         max_in_flight: 2_000,
         controllers: false,
         ..Options::default()
     };
+    if arguments.time.is_some() {
+        options.watch_cache = soak::WATCH_CACHE.saturating_mul(arguments.rate.get());
+    }
     let server = ApiServer::start(options).map_err(live)?;
     let pods = arguments.pods.get() as u64;
     let bar = terminal::progress("creating", pods, Of::Items("pods"));
@@ -89,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Table => report.text(arguments),
     };
     print(&text)?;
-    Ok(if report.twice == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 async fn measure(
@@ -108,27 +128,72 @@ async fn measure(
     let synced = started.elapsed();
     let begun = Instant::now();
     scheduler.begin().map_err(live)?;
-    wait_for(&scheduler, arguments.pods.get() as u64, bar).await?;
+    let first = arguments.pods.get();
+    wait_for(&scheduler, first as u64, bar).await?;
     let backlog = begun.elapsed();
     // Events are written more slowly than bindings. Those of the backlog would use the connections and the processors
     // during the steady phase, and would distort the measurement.
     bar.set_message("writing events");
     wait_for_events(&scheduler).await?;
     bar.set_message("creating and binding");
-    let steady = (arguments.rate.get() as u64).saturating_mul(STEADY.as_secs());
-    bar.set_length(steady);
+    let mut tally = Tally::new(first);
+    tally.add(server.take_writes());
+    let time = arguments.time.unwrap_or(STEADY);
+    let mut soak = arguments.time.map(|_| Soak::begin(server, first, arguments.faults));
+    let steady = (arguments.rate.get() as f64 * time.as_secs_f64()) as usize;
+    bar.set_length(steady as u64);
     bar.reset();
-    let first = arguments.pods.get();
     let begun = Instant::now();
-    for n in 0..steady as usize {
-        let due = STEADY.mul_f64(n as f64 / steady as f64);
+    let mut sampled = Duration::ZERO;
+    for n in 0..steady {
+        let due = time.mul_f64(n as f64 / steady as f64);
         tokio::time::sleep_until((begun + due).into()).await;
-        tokio::task::block_in_place(|| server.create(&pod(first + n))).map_err(live)?;
-        bar.set_position(scheduler.figures().bound.saturating_sub(first as u64));
+        tokio::task::block_in_place(|| match &mut soak {
+            Some(soak) => soak.replace(first + n, &tally),
+            None => server.create(&pod(first + n)).map(drop),
+        })
+        .map_err(live)?;
+        bar.set_position(n as u64);
+        if let Some(soak) = &mut soak
+            && begun.elapsed() >= sampled + soak::EVERY
+        {
+            sampled += soak::EVERY;
+            let left = scheduler.writes().flush(Duration::ZERO).await.err();
+            let unwritten = left.map_or(0, |left| left.statuses + left.events);
+            tokio::task::block_in_place(|| {
+                tally.add(server.take_writes());
+                soak.sample(&scheduler, unwritten, &mut tally)
+            })
+            .map_err(live)?;
+        }
     }
-    wait_for(&scheduler, first as u64 + steady, bar).await?;
+    wait_for_rest(server, &mut tally).await;
     scheduler.stop(PATIENCE).await;
-    Ok(Report::of(server, synced, backlog, first))
+    tally.add(server.take_writes());
+    let lost = lost(server);
+    Ok(Report { synced, backlog, tally, lost, soaked: soak.map(Soak::end) })
+}
+
+/// Waits until no pod that fits waits, or none was bound for a while.
+async fn wait_for_rest(server: &ApiServer, tally: &mut Tally) {
+    let (mut last, mut since) = (usize::MAX, Instant::now());
+    loop {
+        tally.add(server.take_writes());
+        if tally.waiting() != last {
+            (last, since) = (tally.waiting(), Instant::now());
+        }
+        if last == 0 || since.elapsed() > PATIENCE {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The pods on the server that fit and are not bound.
+fn lost(server: &ApiServer) -> usize {
+    let pods = server.objects("Pod").into_iter();
+    let unbound = pods.filter(|pod| pod["spec"]["nodeName"].as_str().is_none());
+    unbound.filter(|pod| pod["metadata"]["name"].as_str().and_then(number).is_some()).count()
 }
 
 /// Waits until this many pods are bound.
@@ -174,30 +239,10 @@ async fn wait_for_events(scheduler: &LiveScheduler) -> Result<(), Failure> {
 }
 
 impl Report {
-    fn of(server: &ApiServer, synced: Duration, backlog: Duration, first: usize) -> Report {
-        let mut created: HashMap<String, Duration> = HashMap::new();
-        let mut waits =
-            Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are valid"));
-        let mut bound: HashMap<String, usize> = HashMap::new();
-        let mut events = 0;
-        for write in server.writes() {
-            match (write.verb, &*write.resource) {
-                ("create", "pods") => drop(created.insert(write.name, write.at)),
-                ("create", "pods/binding") if write.applied => {
-                    let is_steady = number(&write.name).is_some_and(|n| n >= first);
-                    if let Some(at) = created.get(&write.name).filter(|_| is_steady) {
-                        let wait = write.at.saturating_sub(*at).as_micros();
-                        // The histogram grows up to hours.
-                        let _ = waits.record(u64::try_from(wait).unwrap_or(u64::MAX));
-                    }
-                    *bound.entry(write.name).or_default() += 1;
-                }
-                ("create", "events") => events += 1,
-                _ => {}
-            }
-        }
-        let twice = bound.values().filter(|times| **times > 1).count();
-        Report { synced, backlog, waits, events, twice }
+    /// Whether each pod was bound once, and nothing grew.
+    fn is_good(&self) -> bool {
+        let is_flat = self.soaked.as_ref().is_none_or(Soaked::is_flat);
+        self.tally.twice() == 0 && self.lost == 0 && is_flat
     }
 
     fn rate(&self, arguments: &Arguments) -> f64 {
@@ -205,17 +250,20 @@ impl Report {
     }
 
     fn millis(&self, quantile: f64) -> f64 {
-        self.waits.value_at_quantile(quantile) as f64 / 1_000.0
+        self.tally.waits().value_at_quantile(quantile) as f64 / 1_000.0
     }
 
     fn text(&self, arguments: &Arguments) -> String {
+        let soaked = self.soaked.as_ref().map(|soaked| format!("\n{}", soaked.text()));
         format!(
             "{} and {} on an API server in this process, {} ms a write\n\n\
              first lists to ready          {:.2} s\n\
              backlog bound                 {:.2} s, {:.0} pods/s\n\
-             created to bound, {:>4}/s      p50 {:.1} ms, p99 {:.1} ms\n\
+             created to bound, {:>4}/s      p50 {:.1} ms, p99 {:.1} ms, longest {:.1} ms\n\
              events recorded               {}\n\
-             pods bound twice              {}",
+             pods bound                    {}\n\
+             pods bound twice              {}\n\
+             pods lost                     {}{}",
             count(arguments.nodes.get(), "node"),
             count(arguments.pods.get(), "pod"),
             arguments.write_delay,
@@ -225,8 +273,12 @@ impl Report {
             arguments.rate,
             self.millis(0.5),
             self.millis(0.99),
-            self.events,
-            self.twice
+            self.millis(1.0),
+            self.tally.recorded(),
+            self.tally.bound(),
+            self.tally.twice(),
+            self.lost,
+            soaked.unwrap_or_default()
         )
     }
 
@@ -238,15 +290,25 @@ impl Report {
             "synced_s": self.synced.as_secs_f64(),
             "backlog_s": self.backlog.as_secs_f64(),
             "bound_per_s": self.rate(arguments),
-            "created_to_bound_ms": {"p50": self.millis(0.5), "p99": self.millis(0.99)},
-            "events": self.events,
-            "bound_twice": self.twice,
+            "created_to_bound_ms": {
+                "p50": self.millis(0.5), "p99": self.millis(0.99), "longest": self.millis(1.0),
+            },
+            "events": self.tally.recorded(),
+            "bound": self.tally.bound(),
+            "bound_twice": self.tally.twice(),
+            "lost": self.lost,
+            "soak": self.soaked.as_ref().map(Soaked::json),
         })
     }
 }
 
+/// The number of a pod that fits on a node.
 fn number(name: &str) -> Option<usize> {
     name.strip_prefix("pod-")?.parse().ok()
+}
+
+fn name(n: usize) -> String {
+    format!("pod-{n:06}")
 }
 
 fn node(n: usize) -> Value {
@@ -267,7 +329,7 @@ fn pod(n: usize) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": format!("pod-{n:06}"), "namespace": "default", "labels": {"app": "demo"}},
+        "metadata": {"name": name(n), "namespace": "default", "labels": {"app": "demo"}},
         "spec": {"terminationGracePeriodSeconds": 0, "containers": [{
             "name": "main",
             "image": "registry.example.com/pause:1",
