@@ -49,7 +49,7 @@ run_step() {
     fuzz) bash ci/fuzz.sh --seconds "${PORTOLAN_FUZZ_SECONDS:-900}" ;;
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     demo)
-        cargo run --release -p portolan-cli -- demo --faults --for "${PORTOLAN_DEMO_MINUTES:-60}m"
+        cargo run --release -p portolan-cli --features cluster -- demo --faults --for "${PORTOLAN_DEMO_MINUTES:-60}m"
         ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)

@@ -47,6 +47,7 @@ pub fn live_bytes() -> i64 {
 }
 
 /// Bytes of the process in memory, or 0 if the system does not report them.
+#[cfg(feature = "cluster")]
 pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

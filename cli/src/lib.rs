@@ -15,6 +15,7 @@ mod files;
 mod input;
 mod inspect;
 mod intake;
+#[cfg(feature = "cluster")]
 mod live;
 mod manual;
 mod metrics;
@@ -25,6 +26,7 @@ mod random;
 mod replacement;
 mod replay;
 mod selection;
+mod server;
 mod simulation;
 mod table;
 mod targets;
@@ -47,6 +49,7 @@ pub use error::Failure;
 pub use files::Wrong;
 #[doc(hidden)]
 pub use input::read;
+#[cfg(feature = "cluster")]
 #[doc(hidden)]
 pub use live::{configuration, duration, live, runtime, unimplemented};
 #[doc(hidden)]
@@ -82,10 +85,26 @@ enum Command {
     WhatIf(Box<what_if::Arguments>),
     Dump(inspect::dump::Arguments),
     Audit(inspect::audit::Arguments),
+    #[cfg(feature = "cluster")]
     Run(Box<live::run::Arguments>),
+    #[cfg(feature = "cluster")]
     Shadow(live::shadow::Arguments),
+    #[cfg(feature = "cluster")]
     Extender(live::extender::Arguments),
+    #[cfg(feature = "cluster")]
     Demo(live::demo::Arguments),
+    /// Schedule the pods of a cluster (in builds with the feature cluster).
+    #[cfg(not(feature = "cluster"))]
+    Run(server::Absent),
+    /// Compare the decisions of a cluster's scheduler with portolan's (in builds with the feature cluster).
+    #[cfg(not(feature = "cluster"))]
+    Shadow(server::Absent),
+    /// Answer another scheduler as an extender (in builds with the feature cluster).
+    #[cfg(not(feature = "cluster"))]
+    Extender(server::Absent),
+    /// Schedule pods through an API server in this process (in builds with the feature cluster).
+    #[cfg(not(feature = "cluster"))]
+    Demo(server::Absent),
     Completions(manual::Completions),
     Man(manual::Man),
 }
@@ -120,10 +139,22 @@ pub fn main() -> ExitCode {
         Command::WhatIf(arguments) => what_if::run(&arguments),
         Command::Dump(arguments) => inspect::dump::run(&arguments),
         Command::Audit(arguments) => inspect::audit::run(&arguments),
+        #[cfg(feature = "cluster")]
         Command::Run(arguments) => live::run::run(&arguments),
+        #[cfg(not(feature = "cluster"))]
+        Command::Run(arguments) => arguments.run("portolan run"),
+        #[cfg(feature = "cluster")]
         Command::Shadow(arguments) => live::shadow::run(&arguments),
+        #[cfg(not(feature = "cluster"))]
+        Command::Shadow(arguments) => arguments.run("portolan shadow"),
+        #[cfg(feature = "cluster")]
         Command::Extender(arguments) => live::extender::run(&arguments),
+        #[cfg(not(feature = "cluster"))]
+        Command::Extender(arguments) => arguments.run("portolan extender"),
+        #[cfg(feature = "cluster")]
         Command::Demo(arguments) => live::demo::run(&arguments),
+        #[cfg(not(feature = "cluster"))]
+        Command::Demo(arguments) => arguments.run("portolan demo"),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
     };

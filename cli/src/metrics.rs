@@ -11,7 +11,7 @@ use crate::output;
 /// The file for the metrics of a run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MetricsFile {
-    /// Output file for kube-scheduler's, the engine's and the process's metrics, in Prometheus format.
+    /// Output file for kube-scheduler's and the engine's metrics, in Prometheus format.
     #[arg(long, value_name = "FILE")]
     metrics_file: Option<PathBuf>,
 }
@@ -52,7 +52,7 @@ impl Sink {
 
     /// Writes all metrics.
     pub fn write(self) -> Result<(), Failure> {
-        output::write(&self.path, portolan_kube::component_metrics::of_run(&self.metrics))
+        output::write(&self.path, self.metrics.encode_classic())
     }
 }
 

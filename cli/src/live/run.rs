@@ -16,11 +16,11 @@ use tokio::time::sleep;
 use crate::error::Failure;
 use crate::{input, terminal};
 
-use super::fetch::Server;
 use super::log::log_to_stderr;
 use super::serving::Serving;
 use super::settings::{Compatible, Leading};
 use super::{live, runtime, settings, use_small_pages};
+use crate::server::Server;
 
 /// Schedule the pods of a Kubernetes cluster.
 ///

@@ -2,13 +2,25 @@
 
 use std::collections::HashMap;
 
-/// Rewrites OpenMetrics as the classic text format of Prometheus (0.0.4), which the textfile collector and the
-/// Pushgateway read.
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+/// Returns a registry's metrics in Prometheus' classic text format (0.0.4), which scrapers, the textfile collector and
+/// the Pushgateway read.
+#[must_use]
+pub fn encode_classic(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = encode(&mut text, registry);
+    classic(&text)
+}
+
+/// Rewrites OpenMetrics as the classic text format.
 ///
 /// In OpenMetrics, a counter's family has no suffix `_total`; in the classic format, the family has the name of its
 /// samples, which would have no type and no help otherwise. The classic format lacks units, the end marker, exemplars,
 /// and the types `info`, `stateset` and `gaugehistogram`.
-pub(super) fn classic(text: &str) -> String {
+fn classic(text: &str) -> String {
     let type_of = |line: &str| {
         let rest = line.strip_prefix("# TYPE ")?;
         rest.split_once(' ').map(|(name, kind)| (name.to_owned(), kind.to_owned()))
