@@ -3,6 +3,7 @@
 # order. A failing step does not prevent the others from running; the exit status is 1 if any step failed.
 #
 #   deps       licences, advisories, bans and sources of all dependencies; installs cargo-deny
+#   count      the size of the workspace
 #   real       a scheduler on a real kube-apiserver and etcd, if KUBEBUILDER_ASSETS names their folder
 #   release    the README's first command, the golden vectors and all their objects, with a release build
 #   features   clippy, documentation and the program with all features
@@ -22,10 +23,11 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(deps real release features targets cost benchmarks loom miri thread floods live fuzz soak demo mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(count deps real release features targets cost benchmarks loom miri thread floods live fuzz soak demo mutants); fi
 
 run_step() {
     case $1 in
+    count) bash ci/count.sh ;;
     deps) bash ci/deps.sh all ;;
     real) cargo test -p portolan-kube --test real -- --nocapture ;;
     release)
@@ -53,7 +55,7 @@ run_step() {
         ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of deps, real, release, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, demo, mutants"
+        echo "unknown step $1: use one of count, deps, real, release, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, demo, mutants"
         return 1
         ;;
     esac
