@@ -36,7 +36,7 @@ run_step() {
         ;;
     features)
         bash ci/clippy.sh all && bash ci/docs.sh all &&
-            cargo test -p portolan-cli --features parquet --bin portolan
+            cargo test -p portolan-cli
         ;;
     targets) bash ci/msrv.sh && bash ci/targets.sh ;;
     cost)

@@ -95,19 +95,6 @@ fn formulas_in_names_are_text_in_csv() {
     assert!(text.contains(",'@a,"), "{text}");
 }
 
-#[cfg(not(feature = "parquet"))]
-#[test]
-fn parquet_needs_its_feature() {
-    let nodes = file("parquet", "nodes.yaml", NODE);
-    let pods = file("parquet", "pods.yaml", pod("a", "", "").as_bytes());
-    let run =
-        portolan(&["replay", "--nodes", &nodes, "--pods", &pods, "--placements", "out.PARQUET"]);
-    assert_eq!((run.code, &*run.out), (2, ""));
-    let says = "portolan: out.PARQUET: this program was built without the feature parquet: pass a \
-                .csv file, or build it with --features parquet\n";
-    assert_eq!(run.err, says);
-}
-
 #[test]
 fn utilization_is_that_of_the_whole_replay() {
     let time = |second: u32| format!("'1970-01-01T00:00:{second:02}Z'");

@@ -1,7 +1,4 @@
-//! `--placements`: a row for each pod of the workload, in CSV or Parquet.
-
-#[cfg(feature = "parquet")]
-mod parquet;
+//! `--placements`: a row for each pod of the workload, in CSV.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -60,18 +57,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Whether the file is a Parquet file by its name.
-fn is_parquet(file: &Path) -> bool {
-    file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"))
-}
-
 /// Checks before the replay that the file can be written.
 pub(super) fn check(file: &Path) -> Result<(), Failure> {
-    if is_parquet(file) && cfg!(not(feature = "parquet")) {
-        let what = "this program was built without the feature parquet: pass a .csv file, or \
-                    build it with --features parquet";
-        return Err(Failure::File { file: file.to_owned(), what: what.to_owned() });
-    }
     output::check(file)
 }
 
@@ -79,12 +66,6 @@ pub(super) fn check(file: &Path) -> Result<(), Failure> {
 pub(super) fn write(file: &Path, workload: &Workload, outcome: &Outcome) -> Result<(), Failure> {
     let pods = workload.arrivals.iter().map(|arrival| &arrival.pod);
     let rows = pods.zip(&outcome.fates).map(|(pod, fate)| Row { pod, fate });
-    #[cfg(feature = "parquet")]
-    if is_parquet(file) {
-        let bytes = parquet::bytes(rows.collect());
-        let bytes = bytes.map_err(|error| Failure::Output(std::io::Error::other(error)))?;
-        return output::write(file, bytes);
-    }
     let bytes = csv(rows).map_err(|error| Failure::Output(error.into()))?;
     output::write(file, bytes)
 }
