@@ -42,14 +42,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let matches = portolan_cli::complete(Arguments::command()).get_matches();
-    let Arguments { command } =
-        Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // SAFETY: no thread has been started.
     #[allow(unsafe_code)]
     unsafe {
         portolan_cli::keep_freed_memory();
     }
+    let matches = portolan_cli::complete(Arguments::command()).get_matches();
+    let Arguments { command } =
+        Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     portolan_cli::exit_code(match command {
         Command::Cache(arguments) => cache::run(&arguments),
         Command::Sched(arguments) => sched::run(&arguments),
