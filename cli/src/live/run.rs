@@ -141,6 +141,7 @@ async fn schedule(
         connection.kubeconfig = named.map(PathBuf::from);
     }
     let api = connection.open(limits(settings)).await.map_err(live)?;
+    let server = api.server().to_owned();
     // Each has a limit of its own, as in kube-scheduler, so that neither bindings nor renewals wait behind events.
     config.writes.events = Some(api.with_limits(limits(settings)));
     let fence = Fence::closed();
@@ -162,6 +163,7 @@ async fn schedule(
     };
     let mut signals = Signals::new()?;
     let _served = arguments.serving.start(&scheduler).await?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), %server, "started");
     let elected = async {
         if !is_delayed {
             scheduler.mirror().synced().await.map_err(live)?;

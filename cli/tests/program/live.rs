@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use portolan_apiserver::{ApiServer, Effect, Fault, Options};
 use serde_json::{Value, json};
 
-use crate::common::{file, portolan};
+use crate::common::{file, portolan, portolan_with};
 
 const SHORT: [&str; 3] = [
     "--leader-elect-lease-duration=2s",
@@ -326,8 +326,8 @@ fn the_commands_for_files_read_a_running_cluster_too() {
 
     let both = portolan(&["dump", "--master", &url, "--cluster", "cluster.yaml"]);
     assert!(both.code == 2 && both.err.contains("cannot be used with"), "{}", both.err);
-    let neither = portolan(&["dump"]);
-    assert!(neither.code == 2 && neither.err.contains("--cluster"), "{}", neither.err);
+    let neither = portolan_with(&["dump"], &[("KUBECONFIG", "missing.yaml")]);
+    assert!(neither.code == 2 && neither.err.contains("read files with -f"), "{}", neither.err);
     server.stop();
     let unreachable = portolan(&["dump", "--master", &url]);
     assert!(

@@ -89,6 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         options.watch_cache = soak::WATCH_CACHE.saturating_mul(arguments.rate.get());
     }
     let server = ApiServer::start(options).map_err(live)?;
+    terminal::note(&format!("the API server answers at {} without authentication", server.url()));
     let pods = arguments.pods.get() as u64;
     let bar = terminal::progress("creating", pods, Of::Items("pods"));
     for n in 0..arguments.nodes.get() {

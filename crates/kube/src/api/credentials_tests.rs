@@ -202,6 +202,28 @@ async fn a_plugin_that_hangs_is_ended() {
     assert_eq!(error, "exec plugin sleep: it did not end within 0.05 s");
 }
 
+#[tokio::test]
+async fn a_token_file_may_end_with_a_line_break_and_is_read_again() {
+    let (folder, accepted) = (Folder::new(), Arc::new(Mutex::new(vec!["t1".to_owned()])));
+    let server = token_server(accepted.clone()).await;
+    let file = folder.path("token");
+    fs::write(&file, "t1\n").expect("written");
+    let mut config = kube::Config::new(server.parse().expect("a URL"));
+    config.auth_info.token_file = Some(file.display().to_string());
+    let client = Client::with(config.clone(), None, Duration::from_millis(10)).expect("a client");
+    let is_accepted = async || {
+        let request = http::Request::get("/api").body(kube::client::Body::empty()).expect("valid");
+        client.get().send(request).await.is_ok_and(|answer| answer.status() == 200)
+    };
+    assert!(is_accepted().await);
+    *accepted.lock().expect("no panic") = vec!["t2".to_owned()];
+    fs::write(&file, "t2\n").expect("written");
+    until(is_accepted).await;
+    fs::write(&file, "t\n2").expect("written");
+    let error = Client::with(config, None, CHECK_PERIOD).err().expect("an error").to_string();
+    assert!(error.contains("the token has a line break"), "{error}");
+}
+
 /// Writes a certificate with this serial number, and its key.
 fn write_pair(issuer: &CertifiedIssuer<'_, KeyPair>, serial: u64, paths: [&Path; 2]) {
     let key = KeyPair::generate().expect("a key");
