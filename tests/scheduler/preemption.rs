@@ -3,9 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use portolan::framework::{AlgorithmConfig, Eviction, Evictor, Framework};
+use portolan::framework::{
+    AlgorithmConfig, Code, Cycle, Diagnosis, Eviction, Evictor, Framework, Handle, Nomination,
+    Plugin, Point, Status,
+};
 use portolan::log::Event;
 use portolan::model::{LabelSelector, Pod, PodDisruptionBudget, PodSpec, Timestamp, Uid, node};
+use portolan::plugins::default_plugins;
 use portolan::scheduler::{PreemptError, Schedulers, WhatIf};
 
 use super::cycles::{cpu, engine, now, scheduler, snapshot};
@@ -267,4 +271,63 @@ fn a_pod_that_waits_for_another_preemptors_victim_is_retried_if_the_eviction_fai
     held.0.lock().unwrap().clear();
     assert_eq!(attempt().expect("an attempt").0, "second");
     assert_eq!(held.0.lock().unwrap().len(), 1, "it preempts the victim itself");
+}
+
+/// Does something between the filters of an attempt and its preemption.
+#[derive(Clone, Default)]
+struct Between(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+
+impl Plugin for Between {
+    fn name(&self) -> &'static str {
+        "Between"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PostFilter]
+    }
+
+    fn post_filter(&self, _: Cycle<'_>, _: &Diagnosis<'_>) -> (Nomination, Option<Status>) {
+        self.0.lock().unwrap().take().into_iter().for_each(|act| act());
+        (Nomination::Keep, Some(Status::new(Code::Unschedulable, "Between", "no")))
+    }
+}
+
+#[test]
+fn a_victim_that_ends_during_the_decision_is_not_evicted_and_the_preemptor_is_retried() {
+    for is_gone in [true, false] {
+        let (held, between) = (Held::default(), Between::default());
+        let (evictor, plugin) = (held.clone(), between.clone());
+        let profile = move |handle: &Handle| {
+            let mut plugins = default_plugins(handle);
+            plugins.insert(0, (Box::new(plugin), 0));
+            Framework::new(plugins)
+        };
+        let builder = Schedulers::builder().profile("default-scheduler", profile);
+        let schedulers = builder.evictor(move |_| evictor).build().unwrap();
+        let mut scheduling = schedulers.scheduling_loop().unwrap();
+        let engine = schedulers.engine().clone();
+        let submit = move |event| drop(engine.submit(event).unwrap().wait().unwrap().unwrap());
+        let mut attempt = || {
+            let now = Timestamp::from_secs(1);
+            schedulers.queue().tend(|| now);
+            scheduling.schedule_one(Some(Instant::now()), || now).is_ok()
+        };
+        submit(Event::add_node(node("n").cpu(1_000).memory(1 << 30).build()));
+        let low = cpu("low", 800).priority(1).on("n").build();
+        submit(Event::add_pod(low.clone()));
+        submit(Event::put_pending(cpu("high", 800).priority(9).build()));
+        let terminating = Pod { deletion_time: Some(now()), ..low.clone() };
+        let end = match is_gone {
+            true => Event::remove_pod(&low),
+            false => Event::update_pod(&low.uid, terminating),
+        };
+        *between.0.lock().unwrap() = Some(Box::new(move || submit(end)));
+        assert!(attempt());
+        let eviction = held.0.lock().unwrap().pop().expect("an eviction");
+        assert!(eviction.begin().is_none(), "gone: {is_gone}");
+        assert!(!attempt(), "the preemptor is gated");
+        eviction.finish(Ok(()));
+        drop(eviction);
+        assert!(attempt(), "gone: {is_gone}");
+    }
 }

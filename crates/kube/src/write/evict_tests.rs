@@ -347,3 +347,44 @@ fn nothing_is_deleted_while_the_fence_is_closed() {
     evict(&world, &["a"], &[]);
     assert_eq!(steps(&world), ["GET a"]);
 }
+
+#[test]
+fn a_victim_counts_as_terminating_once_its_deletion_was_accepted() {
+    let gone = refused(404, "not found");
+    for (answer, counts) in [(ok(), true), (gone, true), (refused(403, "no"), false)] {
+        // The deletion of b fails, and with it the eviction.
+        let world = World::new(move |seen, _| match () {
+            () if seen.is("DELETE", "/a") => answer.clone(),
+            () if seen.is("DELETE", "/b") => refused(403, "no"),
+            () => answers(seen),
+        });
+        let (handle, evictor) = (Handle::default(), world.writes.evictor());
+        let eviction = |victims: &[&str]| {
+            let victims = victims.iter().map(|name| web(name).on("n1")).collect();
+            Eviction::new(&handle, web("high"), "n1".into(), victims, || {})
+        };
+        evictor.evict(eviction(&["a", "b", "c"]));
+        until(|| evictor.is_idle());
+        let is_left_alone = |name: &str| eviction(&[name]).begin().is_none();
+        assert_eq!(["a", "b", "c"].map(is_left_alone), [counts, false, false]);
+    }
+}
+
+#[test]
+fn evictions_beyond_the_limit_wait() {
+    let permits = Arc::new(tokio::sync::Semaphore::new(0));
+    let held = permits.clone();
+    let world = World::new(move |seen, _| match &*seen.method {
+        "GET" => Answer::Held(held.clone()),
+        _ => ok(),
+    });
+    let evictor = world.writes.evictor();
+    let names: Vec<String> = (0..=ApiEvictor::AT_ONCE).map(|n| format!("v{n}")).collect();
+    let ends: Vec<_> = names.iter().map(|name| begin(&evictor, &[name])).collect();
+    world.wait(ApiEvictor::AT_ONCE);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(world.seen().len(), ApiEvictor::AT_ONCE);
+    permits.add_permits(names.len());
+    until(|| evictor.is_idle());
+    drop(ends);
+}
