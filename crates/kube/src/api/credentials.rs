@@ -303,7 +303,11 @@ impl Plugin {
             .map_err(|_| failed("it printed no ExecCredential".to_owned()))?;
         let mut found =
             printed.status.ok_or_else(|| failed("its ExecCredential has no status".to_owned()))?;
-        if found.token.is_none() && found.client_key_data.is_none() {
+        let has_certificate = found.client_certificate_data.is_some();
+        if has_certificate != found.client_key_data.is_some() {
+            return Err(failed("its ExecCredential has a certificate or a key alone".to_owned()));
+        }
+        if found.token.as_deref().unwrap_or_default().is_empty() && !has_certificate {
             return Err(failed(
                 "its ExecCredential has neither a token nor a certificate".to_owned(),
             ));

@@ -177,6 +177,9 @@ async fn a_plugin_that_fails_is_named_and_its_output_is_not() {
         ("echo s3cret; exit 3", "exec plugin sh: it failed (exit status: 3): install it"),
         ("echo '{s3cret: ['", "exec plugin sh: it printed no ExecCredential: install it"),
         ("echo '{\"status\": {}}'", "neither a token nor a certificate"),
+        ("echo '{\"status\": {\"token\": \"\"}}'", "neither a token nor a certificate"),
+        ("echo '{\"status\": {\"clientKeyData\": \"s3cret\"}}'", "a certificate or a key alone"),
+        ("echo '{\"status\": {\"token\": \"s3cret\\u000ax\"}}'", "the token has a line break"),
         (
             "echo '{\"status\": {\"token\": \"s3cret\", \"expirationTimestamp\": \"s3cret\"}}'",
             "not a time",
@@ -393,4 +396,33 @@ async fn a_refusal_of_credentials_that_were_renewed_meanwhile_is_ignored() {
     assert!(client.refused.notified().now_or_never().is_none());
     client.refused(&client.get());
     assert!(client.refused.notified().now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn credentials_are_renewed_a_tenth_of_their_time_early() {
+    let expires = Timestamp::now() + Duration::from_secs(1_000);
+    let status = format!(r#"{{"token": "t", "expirationTimestamp": "{expires}"}}"#);
+    let script = format!("echo '{{\"status\": {status}}}'");
+    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
+    let exec = serde_json::from_value(exec).expect("valid");
+    let plugin = Plugin { exec, timeouts: [PATIENCE_OF_TESTS; 2] };
+    let found = plugin.run().await.expect("credentials");
+    let left = found.lasts(Timestamp::now()).expect("they expire").as_secs();
+    assert!((800..=900).contains(&left), "{left} s");
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_is_not_run_again_without_a_pause() {
+    let folder = Folder::new();
+    let script = format!("echo run >> '{}'; exit 1", folder.path("runs").display());
+    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
+    let exec = serde_json::from_value(exec).expect("valid");
+    let plugin = Plugin { exec, timeouts: [PATIENCE_OF_TESTS; 2] };
+    let (token, renew_at) = (Some("t".to_owned()), Some(Timestamp::now()));
+    let found = Credential { token, renew_at, ..Credential::default() };
+    let config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+    let every = Duration::from_millis(200);
+    let _client = Client::with(config, Some((plugin, found)), every).expect("a client");
+    sleep(5 * every).await;
+    assert!((1..=6).contains(&runs(&folder)), "{} runs", runs(&folder));
 }

@@ -86,6 +86,7 @@ fn an_event_that_does_not_arrive_is_sent_again_and_a_refused_one_is_dropped() {
     let seen = world.wait(2);
     assert_eq!(seen[1].body["reason"], "Scheduled");
     until(|| world.writes.events().figures().failed == 1);
+    assert_eq!(world.seen().len(), 2);
 }
 
 #[test]
@@ -159,4 +160,19 @@ fn an_event_is_not_sent_while_the_fence_is_closed() {
     world.writes.events().record(failed());
     until(|| world.writes.events().figures().failed == 1);
     assert_eq!(world.lines(), [""; 0]);
+}
+
+#[test]
+fn flushing_ends_the_pause_before_the_next_try() {
+    let mut options = one_worker();
+    options.event_limits.retry = Duration::from_secs(600);
+    let script = |_: &Seen, n| if n == 0 { Answer::Broken } else { ok() };
+    let world = World::with(script, options, Duration::from_secs(20));
+    world.writes.events().record(failed());
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().expect("a runtime");
+    // The first calls may come before the pause.
+    let flush = || runtime.block_on(world.writes.flush(Duration::from_millis(50)));
+    until(|| flush().is_ok());
+    assert_eq!(world.writes.events().figures().sent, 1);
 }

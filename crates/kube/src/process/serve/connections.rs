@@ -348,6 +348,7 @@ mod tests {
             assert!(closed(stream).await);
         }
         // The answer may take longer than the head.
+        sleep(Duration::from_millis(400)).await;
         world.go.notify_one();
         assert!(read(&mut slow, "slow").await);
     }
