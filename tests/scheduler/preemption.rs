@@ -273,9 +273,11 @@ fn a_pod_that_waits_for_another_preemptors_victim_is_retried_if_the_eviction_fai
     assert_eq!(held.0.lock().unwrap().len(), 1, "it preempts the victim itself");
 }
 
+type Act = Box<dyn FnOnce() + Send>;
+
 /// Does something between the filters of an attempt and its preemption.
 #[derive(Clone, Default)]
-struct Between(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+struct Between(Arc<Mutex<Option<Act>>>);
 
 impl Plugin for Between {
     fn name(&self) -> &'static str {
