@@ -333,3 +333,28 @@ fn a_victim_that_ends_during_the_decision_is_not_evicted_and_the_preemptor_is_re
         assert!(attempt(), "gone: {is_gone}");
     }
 }
+
+#[test]
+fn a_pod_that_is_being_evicted_is_no_reason_to_evict_another_one() {
+    let deletions = Deletions::default();
+    let evictor = deletions.clone();
+    let schedulers = Schedulers::builder().evictor(move |_| evictor).build().unwrap();
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let submit = |event| drop(schedulers.engine().submit(event).unwrap().wait().unwrap().unwrap());
+    let mut attempt = |name: &str, millis| {
+        let pod = cpu(name, millis).priority(9).build();
+        submit(Event::put_pending(pod.clone()));
+        let now = Timestamp::from_secs(1);
+        schedulers.queue().tend(|| now);
+        assert!(scheduling.schedule_one(Some(Instant::now()), || now).is_ok());
+        submit(Event::remove_pending(&pod.uid));
+        schedulers.queue().tend(|| now);
+        deletions.accepted.lock().unwrap().len()
+    };
+    submit(Event::add_node(node("n").cpu(1_000).memory(8 << 30).build()));
+    submit(Event::add_pod(cpu("leaving", 400).priority(2).on("n").build()));
+    assert_eq!(attempt("first", 800), 1);
+    submit(Event::add_pod(cpu("lower", 400).priority(1).on("n").build()));
+    // It fits once the first victim has ended.
+    assert_eq!(attempt("second", 400), 1);
+}
