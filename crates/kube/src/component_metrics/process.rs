@@ -111,7 +111,7 @@ impl Collector for Process {
             "Number of bytes sent by the process over the network.",
             octets(&netstat, "OutOctets"),
         )?;
-        // One is that of the directory itself.
+        // The directory that is being read is open, too.
         let open = read_dir("/proc/self/fd").ok().map(|fds| fds.count().saturating_sub(1) as f64);
         writer.gauge("process_open_fds", "Number of open file descriptors.", open)?;
         let kibibytes = number(&read("/proc/self/status"), "VmRSS:");
