@@ -279,6 +279,19 @@ type Act = Box<dyn FnOnce() + Send>;
 #[derive(Clone, Default)]
 struct Between(Arc<Mutex<Option<Act>>>);
 
+impl Between {
+    fn schedulers(&self, evictor: impl Evictor + 'static) -> Schedulers {
+        let plugin = self.clone();
+        let profile = move |handle: &Handle| {
+            let mut plugins = default_plugins(handle);
+            plugins.insert(0, (Box::new(plugin), 0));
+            Framework::new(plugins)
+        };
+        let builder = Schedulers::builder().profile("default-scheduler", profile);
+        builder.evictor(move |_| evictor).build().unwrap()
+    }
+}
+
 impl Plugin for Between {
     fn name(&self) -> &'static str {
         "Between"
@@ -298,14 +311,7 @@ impl Plugin for Between {
 fn a_victim_that_ends_during_the_decision_is_not_evicted_and_the_preemptor_is_retried() {
     for is_gone in [true, false] {
         let (held, between) = (Held::default(), Between::default());
-        let (evictor, plugin) = (held.clone(), between.clone());
-        let profile = move |handle: &Handle| {
-            let mut plugins = default_plugins(handle);
-            plugins.insert(0, (Box::new(plugin), 0));
-            Framework::new(plugins)
-        };
-        let builder = Schedulers::builder().profile("default-scheduler", profile);
-        let schedulers = builder.evictor(move |_| evictor).build().unwrap();
+        let schedulers = between.schedulers(held.clone());
         let mut scheduling = schedulers.scheduling_loop().unwrap();
         let engine = schedulers.engine().clone();
         let submit = move |event| drop(engine.submit(event).unwrap().wait().unwrap().unwrap());
@@ -357,4 +363,52 @@ fn a_pod_that_is_being_evicted_is_no_reason_to_evict_another_one() {
     submit(Event::add_pod(cpu("lower", 400).priority(1).on("n").build()));
     // It fits once the first victim has ended.
     assert_eq!(attempt("second", 400), 1);
+}
+
+#[test]
+fn a_victim_that_ends_during_the_next_attempt_is_no_reason_to_preempt_on_another_node() {
+    for is_gone in [true, false] {
+        let (deletions, between) = (Deletions::default(), Between::default());
+        let schedulers = between.schedulers(deletions.clone());
+        let mut scheduling = schedulers.scheduling_loop().unwrap();
+        let engine = schedulers.engine().clone();
+        let submit = Arc::new(move |event| {
+            engine.submit(event).unwrap().wait().unwrap().unwrap();
+        });
+        let mut seconds = 0;
+        let mut attempt = || {
+            seconds += 1_000;
+            let now = Timestamp::from_secs(seconds);
+            schedulers.queue().tend(|| now);
+            schedulers.queue().with(|queue, _| queue.activate(&cpu("high", 800).build().uid, now));
+            assert!(scheduling.schedule_one(Some(Instant::now()), || now).is_ok());
+            deletions.accepted.lock().unwrap().len()
+        };
+        let add = |on: &'static str, low: &Pod| {
+            submit(Event::add_node(node(on).cpu(1_000).memory(1 << 30).build()));
+            submit(Event::add_pod(low.clone()));
+        };
+        let victim = || cpu("victim", 800).priority(1).on("n0");
+        add("n0", &victim().build());
+        submit(Event::put_pending(cpu("high", 800).priority(9).build()));
+        assert_eq!(attempt(), 1);
+        // A better victim.
+        add("n1", &cpu("spared", 800).on("n1").build());
+        let end = match is_gone {
+            true => Event::remove_pod(&victim().build()),
+            false => {
+                let preempted = |spec: &mut PodSpec| spec.is_preempted = true;
+                let terminating =
+                    Pod { deletion_time: Some(now()), ..victim().spec(preempted).build() };
+                Event::update_pod(&terminating.uid.clone(), terminating)
+            }
+        };
+        let (queue, submit) = (schedulers.queue().clone(), submit.clone());
+        let end = move || {
+            submit(end);
+            queue.tend(|| Timestamp::from_secs(2_000));
+        };
+        *between.0.lock().unwrap() = Some(Box::new(end));
+        assert_eq!(attempt(), 1, "gone: {is_gone}");
+    }
 }
