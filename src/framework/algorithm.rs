@@ -1,30 +1,20 @@
-//! Decides on a node for a pod: filter, score, choose (schedule_one.go `schedulePod`).
+//! Decides on a node for one pod after another, on any version of a cluster. [`decision`](super::decision) has the steps.
 //!
-//! The nominated node comes first, then preferred nodes, and then the list of nodes: round robin over zones, from the
-//! position after the previous sample. That position is a field of the [`Algorithm`] and not of a version, so schedulers
-//! that share an engine do not disturb each other. With a thread pool and 64 chunks or more, chunks are evaluated in
-//! parallel and combined in list order, so the decision does not depend on threads.
+//! A search begins after the nodes that the search before it examined, in a list of all nodes: round robin over zones.
+//! That position is a field of the [`Algorithm`] and not of a version, so schedulers that share an engine do not disturb
+//! each other. With a thread pool and 64 chunks or more, chunks are evaluated in parallel and combined in list order, so
+//! the decision does not depend on threads.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::model::Pod;
-use crate::snapshot::{Chunk, Cluster, NodeInfo};
+use crate::snapshot::Cluster;
 
-use super::choose::Choice;
-use super::decision::{Decision, ScheduleError};
-use super::extender::ExtenderVerdicts;
 use super::godel::sub_cluster::Admission;
 use super::godel::{Partition, SubCluster};
-use super::memo::{Keep, Memo};
-use super::parallel::Threads;
-use super::preemption::has_terminating_victim;
-use super::recorder::{Step, timed_step};
+use super::memo::Memo;
 use super::sampling::{Order, Section};
-use super::search::{Chosen, Search};
-use super::stages::Stages;
-use super::status::code;
-use super::{Cycle, CycleState, Diagnosis, Framework, Handle, Nomination, Point};
+use super::{CycleState, Framework};
 
 /// The configuration of an [`Algorithm`].
 #[derive(Clone, Debug, Default)]
@@ -42,17 +32,17 @@ pub struct AlgorithmConfig {
 /// Which nodes are examined, their scores and the choice among nodes of equal score depend only on the cluster, the
 /// pods decided before, the seed and the section ([`Algorithm::set_section`]), never on the number of threads.
 pub struct Algorithm {
-    framework: Arc<Framework>,
-    config: AlgorithmConfig,
-    pool: Option<Arc<rayon::ThreadPool>>,
+    pub(super) framework: Arc<Framework>,
+    pub(super) config: AlgorithmConfig,
+    pub(super) pool: Option<Arc<rayon::ThreadPool>>,
     /// The number of cycles so far.
     cycles: u64,
-    memo: Memo,
-    partition: Option<Partition>,
-    admission: Option<Admission>,
+    pub(super) memo: Memo,
+    pub(super) partition: Option<Partition>,
+    pub(super) admission: Option<Admission>,
     /// One list of all nodes, or of those of the sub-cluster. With a partition, two lists: the partition's own nodes,
     /// and the other nodes.
-    orders: Vec<Order>,
+    pub(super) orders: Vec<Order>,
     section: Section,
 }
 
@@ -157,29 +147,9 @@ impl Algorithm {
         &self.framework
     }
 
-    /// Returns the configuration.
-    pub(super) fn config(&self) -> &AlgorithmConfig {
-        &self.config
-    }
-
-    /// Returns the partition whose nodes are searched first.
-    pub(super) fn partition(&self) -> Option<&Partition> {
-        self.partition.as_ref()
-    }
-
     /// Returns the sub-cluster that the algorithm is restricted to, or `None` if it uses all nodes.
     pub(super) fn sub_cluster(&self) -> Option<&SubCluster> {
         self.admission.as_ref().map(|admission| &admission.sub_cluster)
-    }
-
-    /// Returns the lists of nodes in the order in which they are searched.
-    pub(super) fn orders(&self) -> &[Order] {
-        &self.orders
-    }
-
-    /// Returns what a search needs: `percentageOfNodesToScore`, the caches and the lists of nodes.
-    pub(super) fn search_state(&mut self) -> (u8, &mut Memo, &mut [Order]) {
-        (self.config.percentage_of_nodes, &mut self.memo, &mut self.orders)
     }
 
     /// Creates the state of a new cycle, for [`Algorithm::decide`].
@@ -201,50 +171,6 @@ impl Algorithm {
         self.orders.iter_mut().zip(&to.starts).for_each(|(order, next)| order.start_at(*next));
     }
 
-    /// Decides on a node for the pod on this version. The cycle's state is dropped when the call returns. If plugins
-    /// reserve and bind, use [`Algorithm::decide`], which leaves the state to the caller.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the cluster has no nodes, if no node is feasible (with the number of nodes for each reason),
-    /// or if a plugin fails.
-    pub fn schedule(&mut self, cluster: &Cluster, pod: &Pod) -> Result<Decision, ScheduleError> {
-        let state = self.state();
-        self.decide(Cycle::new(cluster, pod, &state))
-    }
-
-    /// Decides on a node for the pod of a cycle. If the pod is nominated to a node that passes, returns that node. If
-    /// no node is feasible, asks plugins to make one feasible ([`Framework::post_filter`]).
-    ///
-    /// With [`Partition::Shards`], a pod that fits nowhere and cannot preempt others loses its nomination, which may
-    /// come from a hand-over. The pod then belongs to its own shard again. In kube-scheduler it keeps the nomination.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Algorithm::schedule`].
-    pub fn decide(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
-        let mut decided = self.decide_or(cycle, post_filter);
-        if let (Some(Partition::Shards(_)), Err(ScheduleError::Fit(fit))) =
-            (&self.partition, &mut decided)
-            && fit.nomination == Nomination::Keep
-            // After a failure it is not known whether preemption is possible.
-            && fit.post_filter.as_ref().is_none_or(|status| status.code.is_rejection())
-            && is_nominated_without_terminating_victims(cycle, self.framework.handle())
-        {
-            fit.nomination = Nomination::Clear;
-        }
-        decided
-    }
-
-    /// Like [`Algorithm::decide`], but without PostFilter, so no pod is preempted.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Algorithm::schedule`].
-    pub fn decide_as_it_is(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
-        self.decide_or(cycle, |_, _, diagnosis| ScheduleError::Fit(Box::new(diagnosis.fit_error())))
-    }
-
     /// Updates the lists of nodes to this version.
     pub(super) fn refresh(&mut self, cluster: &Cluster) {
         let partition = self.partition.as_ref();
@@ -262,71 +188,6 @@ impl Algorithm {
             });
         }
     }
-
-    fn decide_or(
-        &mut self,
-        cycle: Cycle<'_>,
-        fits_nowhere: fn(&Framework, Cycle<'_>, &Diagnosis<'_>) -> ScheduleError,
-    ) -> Result<Decision, ScheduleError> {
-        self.refresh(cycle.cluster);
-        if self.orders.iter().all(|order| order.nodes() == 0)
-            || self.sub_cluster().is_some_and(|of| of.excludes(cycle.pod))
-        {
-            return Err(ScheduleError::NoNodes);
-        }
-        let Algorithm { framework, config, pool, memo, admission, orders, .. } = self;
-        let admitted = admission.as_mut().and_then(|admission| admission.admit(cycle.pod));
-        let cycle = Cycle { pod: admitted.as_ref().unwrap_or(cycle.pod), ..cycle };
-        let filters = &framework.pre_filter(cycle);
-        match filters.rejected() {
-            Some(status) if !status.code.is_rejection() => return Err(status.clone().into()),
-            Some(_) => {
-                let diagnosis = Diagnosis::new(filters);
-                framework.after_filter(cycle, &diagnosis, Vec::new)?;
-                return Err(fits_nowhere(framework, cycle, &diagnosis));
-            }
-            None => {}
-        }
-        let sub_cluster = admission.as_ref().map(|admission| &admission.sub_cluster);
-        let percentage_of_nodes = config.percentage_of_nodes;
-        let stages = Stages { framework, cycle, filters, sub_cluster, percentage_of_nodes };
-        let mut verdicts = ExtenderVerdicts::default();
-        if let Some(decision) = stages.unscored(&mut verdicts)? {
-            let node = || cycle.cluster.node(&decision.node);
-            framework.after_filter(cycle, &Diagnosis::new(filters), || {
-                node().map_or_else(Vec::new, lane_of)
-            })?;
-            return Ok(decision);
-        }
-        let chunks = orders.iter().map(|order| order.chunks().len()).sum();
-        let keep = match cycle.pod.node_name.is_none() && filters.names().is_none() {
-            true => Keep::FromSecondPod,
-            false => Keep::Never,
-        };
-        let (of, template) = ((cycle.cluster, chunks), &cycle.pod.template);
-        let cache = memo.cache(of, template, keep);
-        let (recorder, threads) = (framework.recorder(), Threads::new(pool.as_deref()));
-        let found = timed_step(recorder, Step::Filter, code, || {
-            Search::new(cycle, filters, threads, cache).find(&stages, orders, &mut verdicts)
-        })?;
-        let diagnosis = Diagnosis::with_extenders(filters, &verdicts);
-        framework.after_filter(cycle, &diagnosis, || found.lanes())?;
-        let chosen = match found.feasible {
-            0 | 1 => found.first(),
-            _ => timed_step(recorder, Step::Score, code, || {
-                Choice { framework, cycle, threads, seed: config.seed, found: &found }.choose(cache)
-            })?,
-        };
-        if found.feasible == 0 && keep == Keep::FromSecondPod {
-            // The pod will be retried.
-            memo.keep(of, template);
-        }
-        let chosen = chosen.and_then(|of| Some((cycle.cluster.node_in(of.chunk, of.lane)?, of)));
-        let Some((node, Chosen { score, .. })) = chosen else {
-            return Err(fits_nowhere(framework, cycle, &diagnosis));
-        };
-        Ok(Decision::of(node, score, found.feasible, found.looked_at))
-    }
 }
 
 /// The progress of an [`Algorithm`].
@@ -334,33 +195,4 @@ pub(crate) struct Progress {
     cycles: u64,
     /// There are at most two lists.
     starts: [usize; 2],
-}
-
-/// Returns the chunk and lane of the only feasible node.
-fn lane_of(node: NodeInfo<'_>) -> Vec<(&Chunk, u64)> {
-    let (chunk, lane) = node.place();
-    vec![(chunk, 1 << lane)]
-}
-
-/// Returns whether the pod is nominated to a node on which no victims are terminating.
-fn is_nominated_without_terminating_victims(cycle: Cycle<'_>, handle: &Handle) -> bool {
-    let Cycle { cluster, pod, .. } = cycle;
-    let Some(name) = pod.nominated_node_name.as_ref().filter(|name| !name.is_empty()) else {
-        return false;
-    };
-    !cluster.node(name).is_some_and(|node| has_terminating_victim(cycle, node, handle))
-}
-
-/// Runs PostFilter and returns the error of a pod for which no node is feasible.
-fn post_filter(
-    framework: &Framework,
-    cycle: Cycle<'_>,
-    diagnosis: &Diagnosis<'_>,
-) -> ScheduleError {
-    let mut error = diagnosis.fit_error();
-    if framework.has_plugins_at(Point::PostFilter) {
-        let (nomination, status) = framework.post_filter(cycle, diagnosis);
-        (error.nomination, error.post_filter) = (nomination, status);
-    }
-    ScheduleError::Fit(Box::new(error))
 }

@@ -192,7 +192,6 @@ mod scores;
 mod search;
 mod series;
 mod shards;
-mod stages;
 mod status;
 mod turns;
 mod volumes;

@@ -4,10 +4,10 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::algorithm::Algorithm;
 use super::choose::tie_break;
+use super::decision::Stages;
 use super::extender::{self, ExtenderVerdicts};
 use super::rejections::Rejections;
 use super::sampling::Found;
-use super::stages::{Pool, Stages};
 use super::{Cycle, Decision, Diagnosis, Feasible, Filters, ScheduleError, Status};
 
 impl Algorithm {
@@ -40,25 +40,26 @@ impl Algorithm {
             cycle,
             filters: &filters,
             sub_cluster: self.sub_cluster(),
-            percentage_of_nodes: self.config().percentage_of_nodes,
+            percentage_of_nodes: self.config.percentage_of_nodes,
         };
         let mut verdicts = ExtenderVerdicts::default();
         if let Some(decision) = stages.unscored(&mut verdicts)? {
             return Ok(decision);
         }
-        let lists = self.lists(cluster);
-        let found = stages.scored(lists.len(), |pool| {
-            let mut found = match pool {
-                Pool::Named(nodes) => find(&filters, &nodes, stages.enough(nodes.len()))?,
-                Pool::List(at) => find(&filters, &lists[at], stages.enough(lists[at].len()))?,
-            };
-            if let Some(nodes) =
-                stages.filter_by_extenders(&mut verdicts, || found.nodes.clone())?
-            {
-                (found.feasible, found.nodes) = (nodes.len(), nodes);
+        let mut found = Found::default();
+        let lists = stages.named().map_or_else(|| self.lists(cluster), |named| vec![named]);
+        for list in lists {
+            let before = found.looked_at;
+            found = find(&filters, &list, stages.enough(list.len()))?;
+            found.looked_at += before;
+            let nodes = || found.nodes.clone();
+            if let Some(passed) = stages.filter_by_extenders(&mut verdicts, nodes)? {
+                (found.feasible, found.nodes) = (passed.len(), passed);
             }
-            Ok(found)
-        })?;
+            if found.feasible > 0 {
+                break;
+            }
+        }
         let (mut feasible, looked_at) = (found.nodes, found.looked_at);
         let count = feasible.len();
         match feasible[..] {
@@ -85,14 +86,15 @@ impl Algorithm {
         let best = totals.iter().copied().max().unwrap_or_default();
         let mut ties = feasible.iter().zip(&totals).filter(|(_, total)| **total == best);
         let equals = ties.clone().count() as u64;
-        let chosen = tie_break(self.config().seed, cycle.pod, equals) as usize;
+        let chosen = tie_break(self.config.seed, cycle.pod, equals) as usize;
         let (node, _) = ties.nth(chosen).unwrap_or((&feasible[0], &0));
         Ok(Decision::of(*node, best, count, looked_at))
     }
 
     /// Returns the nodes of each list in the order in which the next search examines them.
     fn lists<'a>(&self, cluster: &'a Cluster) -> Vec<Vec<NodeInfo<'a>>> {
-        let is_own = |node: &NodeInfo<'_>| self.partition().is_none_or(|own| own.includes(*node));
+        let is_own =
+            |node: &NodeInfo<'_>| self.partition.as_ref().is_none_or(|own| own.includes(*node));
         let is_within =
             |node: &NodeInfo<'_>| self.sub_cluster().is_none_or(|of| of.includes(*node));
         let (mut own, mut others) = (Vec::new(), Vec::new());
@@ -101,7 +103,7 @@ impl Algorithm {
             own.push(nodes.0);
             others.push(nodes.1);
         }
-        let lists = [own, others].map(round_robin).into_iter().zip(self.orders()).enumerate();
+        let lists = [own, others].map(round_robin).into_iter().zip(&self.orders).enumerate();
         let in_order = lists.map(|(at, (list, order)): (_, (Vec<NodeInfo<'_>>, _))| {
             let section = self.section(at).positions(cluster, list.len());
             let ranges = order.ranges(section, list.len());

@@ -11,12 +11,10 @@ use crate::model::Generation;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::dispatch;
-use super::extender::ExtenderVerdicts;
 use super::filters::{Filters, Scope, nodes_of};
 use super::memo::VerdictCache;
 use super::parallel::Threads;
 use super::sampling::{Following, Found, Order};
-use super::stages::{Pool, Stages};
 use super::{Cycle, Status};
 
 /// A chunk with its number and the generation of its last change.
@@ -50,7 +48,7 @@ impl<'a> FoundChunks<'a> {
     }
 
     /// Removes all nodes but these.
-    fn keep(&mut self, kept: &[NodeInfo<'_>]) {
+    pub(super) fn keep(&mut self, kept: &[NodeInfo<'_>]) {
         if kept.len() == self.feasible {
             return;
         }
@@ -114,46 +112,22 @@ impl<'a, 'c> Search<'a, 'c> {
         Search { cycle, filters, threads, cache }
     }
 
-    /// Returns the feasible nodes of the last stage.
+    /// Returns the first `enough` feasible nodes of a list.
     ///
     /// # Errors
     ///
     /// Returns an error if a plugin fails.
-    pub(super) fn find(
+    pub(super) fn find_listed(
         &mut self,
-        stages: &Stages<'a>,
-        orders: &mut [Order],
-        verdicts: &mut ExtenderVerdicts,
+        order: &mut Order,
+        enough: usize,
     ) -> Result<FoundChunks<'a>, Status> {
-        stages.scored(orders.len(), |pool| {
-            let mut found = match pool {
-                Pool::Named(nodes) => {
-                    let found = self.find_named(&nodes, stages.enough(nodes.len()))?;
-                    // As in kube-scheduler, this moves the start of the next pod's search in the list of all nodes.
-                    orders[0].go_on(found.looked_at);
-                    found
-                }
-                Pool::List(at) => {
-                    let order = &mut orders[at];
-                    let enough = stages.enough(order.nodes());
-                    let found = match enough < order.nodes() {
-                        true => self.find_enough(order, enough)?,
-                        false => self.find_all(order)?,
-                    };
-                    order.go_on(found.looked_at);
-                    found
-                }
-            };
-            if let Some(nodes) =
-                stages.filter_by_extenders(verdicts, || found.nodes(self.cycle.cluster))?
-            {
-                found.keep(&nodes);
-            }
-            Ok(found)
-        })
+        match enough < order.nodes() {
+            true => self.find_enough(order, enough),
+            false => self.find_all(order),
+        }
     }
 
-    /// Returns the first `enough` feasible nodes of a list.
     fn find_enough(&mut self, order: &mut Order, enough: usize) -> Result<FoundChunks<'a>, Status> {
         let mut failed = None;
         let is_local = self.is_local();
@@ -215,7 +189,11 @@ impl<'a, 'c> Search<'a, 'c> {
     }
 
     /// Returns the first `enough` feasible nodes among these.
-    fn find_named(
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a plugin fails.
+    pub(super) fn find_named(
         &mut self,
         named: &[NodeInfo<'a>],
         enough: usize,

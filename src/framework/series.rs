@@ -11,13 +11,13 @@ use crate::model::Pod;
 use crate::snapshot::Plan;
 
 use super::choose::{Choice, PluginScores};
+use super::decision::Stages;
 use super::extender::ExtenderVerdicts;
 use super::filters::Filters;
 use super::memo::{Keep, VerdictCache};
 use super::parallel::Threads;
 use super::scores::Scores;
 use super::search::{Chosen, FoundChunks, Search};
-use super::stages::Stages;
 use super::{Algorithm, Cycle, CycleState, Decision, Feasible, Framework, Status};
 
 /// A pod that was placed on a plan.
@@ -70,7 +70,7 @@ impl Algorithm {
     fn plan_one(&mut self, plan: &mut Plan, pod: &Pod) -> Option<Planned> {
         let before = self.progress();
         let state = self.state();
-        let decision = self.decide_as_it_is(Cycle::new(plan, pod, &state)).ok();
+        let decision = self.decide_without_preemption(Cycle::new(plan, pod, &state)).ok();
         let took = state.elapsed();
         let planned = decision.and_then(|decision| Planned::new(plan, pod, decision, state));
         match (&planned, self.framework().recorder(), took) {
@@ -131,7 +131,7 @@ impl Algorithm {
     /// Decides on a pod of a series. `None` if no node is feasible or a plugin fails.
     fn decide_in_series(&mut self, series: &Series<'_>, cycle: Cycle<'_>) -> Option<Decision> {
         let Series { framework, filters, scores, plugins } = *series;
-        let seed = self.config().seed;
+        let seed = self.config.seed;
         let (found, cache) = self.find(framework, cycle, filters).ok()?;
         let chosen = match found.feasible {
             0 | 1 => found.first(),
@@ -153,13 +153,14 @@ impl Algorithm {
         cycle: Cycle<'v>,
         filters: &'v Filters<'v>,
     ) -> Result<(FoundChunks<'v>, &mut VerdictCache), Status> {
-        let (percentage_of_nodes, memo, orders) = self.search_state();
+        let Algorithm { config, memo, orders, .. } = self;
+        let percentage_of_nodes = config.percentage_of_nodes;
         let stages = Stages { framework, cycle, filters, sub_cluster: None, percentage_of_nodes };
         let chunks = orders.iter().map(|order| order.chunks().len()).sum();
         let cache = memo.cache((cycle.cluster, chunks), &cycle.pod.template, Keep::Always);
         let threads = Threads::new(None);
         let mut search = Search::new(cycle, filters, threads, cache);
-        let found = search.find(&stages, orders, &mut ExtenderVerdicts::default())?;
+        let found = stages.feasible(&mut search, orders, &mut ExtenderVerdicts::default())?;
         Ok((found, cache))
     }
 }

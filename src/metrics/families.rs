@@ -148,6 +148,7 @@ impl Families {
     pub(super) fn register(&self, registry: &mut Registry) {
         let mut registrar = Registrar(registry);
         self.register_cycles(&mut registrar);
+        self.register_pods(&mut registrar);
         self.register_queue(&mut registrar);
         self.register_own(&mut registrar);
     }
@@ -205,6 +206,10 @@ impl Families {
             "Duration of event handling in the queue",
             &self.event_duration,
         );
+    }
+
+    /// Registers kube-scheduler's metrics of pods after their cycles.
+    fn register_pods(&self, registrar: &mut Registrar<'_>) {
         registrar.put(
             "scheduler_permit_wait_duration_seconds",
             "Time for which pods wait at Permit",

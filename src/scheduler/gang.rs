@@ -411,6 +411,6 @@ fn decide(
         return Err(CycleError::NoProfile(name.to_owned()));
     };
     let state = scheduler.state();
-    let decision = scheduler.decide_as_it_is(Cycle::new(cluster, pod, &state))?;
+    let decision = scheduler.decide_without_preemption(Cycle::new(cluster, pod, &state))?;
     Ok((decision, state))
 }

@@ -84,7 +84,7 @@ impl WhatIf {
     pub fn can_schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
         check_supported(pod).and_then(|()| check_pod(pod)).map_err(refused)?;
         let state = self.scheduler.state();
-        self.scheduler.decide_as_it_is(Cycle::new(&self.fork, pod, &state))
+        self.scheduler.decide_without_preemption(Cycle::new(&self.fork, pod, &state))
     }
 
     /// Decides on a node for the pod and places it there.

@@ -136,10 +136,8 @@ async fn schedule(
     mut config: LiveConfig,
 ) -> Result<ExitCode, Failure> {
     let mut connection = arguments.server.connection();
-    if connection.kubeconfig.is_none() {
-        let named = settings.client_connection.kubeconfig.as_ref();
-        connection.kubeconfig = named.map(PathBuf::from);
-    }
+    let named = settings.client_connection.kubeconfig.as_ref();
+    connection.kubeconfig = connection.kubeconfig.or_else(|| named.map(PathBuf::from));
     let api = connection.open(limits(settings)).await.map_err(live)?;
     let server = api.server().to_owned();
     // Each has a limit of its own, as in kube-scheduler, so that neither bindings nor renewals wait behind events.
@@ -152,13 +150,12 @@ async fn schedule(
     config.mirror.is_delayed = is_delayed;
     let mut scheduler = LiveScheduler::start(api, fence.clone(), config).map_err(live)?;
     let mut role = match election {
-        Some(config) => match has_shards {
-            true => Role::Shards(ShardHolder::new(&leases, &config, &scheduler).map_err(live)?),
-            false => {
-                let election = Election::new(leases, config, fence.clone()).map_err(live)?;
-                Role::Leader(Box::new(election))
-            }
-        },
+        Some(config) if has_shards => {
+            Role::Shards(ShardHolder::new(&leases, &config, &scheduler).map_err(live)?)
+        }
+        Some(config) => {
+            Role::Leader(Box::new(Election::new(leases, config, fence.clone()).map_err(live)?))
+        }
         None => Role::Alone,
     };
     let mut signals = Signals::new()?;
@@ -184,25 +181,12 @@ async fn schedule(
         found = elected => found?,
         () = signals.next() => return end(scheduler, role).await,
     }
-    let current = async {
-        scheduler.mirror().resume();
-        scheduler.mirror().synced().await.map_err(live)?;
-        // The holder of shards does this for each shard.
-        if has_shards {
-            return Ok(());
-        }
-        while let Err(error) = scheduler.mirror().refresh().await {
-            tracing::warn!(%error, "scheduling begins when the pods are up to date");
-            sleep(RETRY).await;
-        }
-        Ok(())
-    };
-    // The lease has to be renewed while the mirror becomes current. `failed` is polled first: `current` also ends with an
-    // error when the mirror ends, and would keep the lease.
+    // The lease has to be renewed while the mirror becomes current. `failed` is polled first: `current` also fails
+    // when the mirror ends, and would keep the lease.
     tokio::select! {
         biased;
         () = scheduler.failed() => return failed(scheduler, role).await,
-        found = current => found?,
+        found = current(&scheduler, has_shards) => found?,
         () = role.renew() => return Ok(lost()),
         () = signals.next() => return end(scheduler, role).await,
     }
@@ -218,6 +202,21 @@ async fn schedule(
     }
     tracing::info!("stopping: finishing the bindings in flight");
     end(scheduler, role).await
+}
+
+/// Waits until the mirror is current.
+async fn current(scheduler: &LiveScheduler, has_shards: bool) -> Result<(), Failure> {
+    scheduler.mirror().resume();
+    scheduler.mirror().synced().await.map_err(live)?;
+    // The holder of shards does this for each shard.
+    if has_shards {
+        return Ok(());
+    }
+    while let Err(error) = scheduler.mirror().refresh().await {
+        tracing::warn!(%error, "scheduling begins when the pods are up to date");
+        sleep(RETRY).await;
+    }
+    Ok(())
 }
 
 /// The source of this process's permission to write.

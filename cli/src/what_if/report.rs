@@ -7,6 +7,7 @@ use portolan::model::{Name, Pod};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, FitMore};
+use super::consolidate::Consolidation;
 use super::difference::{Lack, Row};
 use super::drain::why_blocked;
 use super::each::Harm;
@@ -55,6 +56,21 @@ fn steps(text: &mut String, upgrade: &Upgrade) {
     });
 }
 
+/// The nodes that can be removed, and why the others remain.
+fn consolidation(text: &mut String, found: &Consolidation) {
+    list(text, "can be removed, drained in this order", &found.emptied, |it| {
+        format!("{} ({})", it.name, count(it.pods, "pod"))
+    });
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for it in &found.remaining {
+        // The text before the first colon names the pod.
+        let why = it.why.split_once(": ").map_or(&*it.why, |(_, why)| why);
+        *reasons.entry(why).or_default() += 1;
+    }
+    let reasons: Vec<_> = reasons.into_iter().collect();
+    list(text, "remain", &reasons, |(why, nodes)| format!("{}: {why}", count(*nodes, "node")));
+}
+
 /// A failure of a node or a zone.
 fn failure(harm: &Harm) -> String {
     let Harm { name, nodes, during, after, lost } = harm;
@@ -89,7 +105,8 @@ fn mark(row: &Row) -> &'static str {
     if row.without_change { " (also without the change)" } else { "" }
 }
 
-pub(super) fn table(answer: &Answer) -> String {
+/// The answer in a line, and the numbers of nodes and pods.
+fn summary(answer: &Answer) -> String {
     let mut text = String::new();
     let effects = answer.last();
     let _ = writeln!(text, "{}\n", answer.headline());
@@ -125,6 +142,12 @@ pub(super) fn table(answer: &Answer) -> String {
     if !effects.preempted.is_empty() {
         let _ = writeln!(text, "preempted {}", pods(&effects.preempted.iter().collect::<Vec<_>>()));
     }
+    text
+}
+
+pub(super) fn table(answer: &Answer) -> String {
+    let mut text = summary(answer);
+    let effects = answer.last();
     text.push('\n');
     let row = |row: &String| row.clone();
     let on = |from: &Option<Name>| from.as_ref().map_or(String::new(), |it| format!(" on {it}"));
@@ -178,19 +201,7 @@ pub(super) fn table(answer: &Answer) -> String {
     let rows = placements(&effects.placed, mark);
     list(&mut text, "placements", &rows, row);
     if let Some(found) = &answer.consolidated {
-        list(&mut text, "can be removed, drained in this order", &found.emptied, |it| {
-            format!("{} ({})", it.name, count(it.pods, "pod"))
-        });
-        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-        for it in &found.remaining {
-            // The text before the first colon names the pod.
-            let why = it.why.split_once(": ").map_or(&*it.why, |(_, why)| why);
-            *reasons.entry(why).or_default() += 1;
-        }
-        let reasons: Vec<_> = reasons.into_iter().collect();
-        list(&mut text, "remain", &reasons, |(why, nodes)| {
-            format!("{}: {why}", count(*nodes, "node"))
-        });
+        consolidation(&mut text, found);
     }
     for note in &answer.notes {
         let _ = writeln!(text, "note: {}", line(note));
@@ -217,6 +228,41 @@ fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Val
         object
     };
     rows.into_iter().map(one).collect()
+}
+
+fn upgrade_json(upgrade: &Upgrade) -> Value {
+    let steps = upgrade.steps.iter().map(|step| {
+        json!({
+            "nodes": step.nodes.iter().map(|node| &**node).collect::<Vec<_>>(),
+            "surge": step.surge,
+            "evicted": step.evicted,
+            "waits": step.waits,
+            "blocked": step.blocked,
+            "pending": step.pending,
+        })
+    });
+    json!({
+        "nodes": upgrade.selected(),
+        "failed_step": upgrade.failed(),
+        "steps": steps.collect::<Vec<_>>(),
+    })
+}
+
+fn consolidated_json(found: &Consolidation) -> Value {
+    let remove = found.emptied.iter().map(|it| json!({ "node": &*it.name, "pods": it.pods }));
+    let remain = found.remaining.iter().map(|it| json!({ "node": &*it.name, "why": it.why }));
+    let moves = found
+        .moves
+        .iter()
+        .map(|(pod, from, to)| json!({ "pod": &*pod.key(), "from": &**from, "to": &**to }));
+    json!({
+        "seconds": found.spent.as_secs_f64(),
+        "complete": found.is_complete,
+        "lower_bound": { "nodes": found.bound.nodes, "by": found.bound.by },
+        "remove": remove.collect::<Vec<_>>(),
+        "remain": remain.collect::<Vec<_>>(),
+        "moves": moves.collect::<Vec<_>>(),
+    })
 }
 
 pub(super) fn json(answer: &Answer) -> Value {
@@ -276,21 +322,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "input": answer.intake.json(),
     });
     if let Some(upgrade) = &answer.upgrade {
-        let steps = upgrade.steps.iter().map(|step| {
-            json!({
-                "nodes": step.nodes.iter().map(|node| &**node).collect::<Vec<_>>(),
-                "surge": step.surge,
-                "evicted": step.evicted,
-                "waits": step.waits,
-                "blocked": step.blocked,
-                "pending": step.pending,
-            })
-        });
-        result["upgrade"] = json!({
-            "nodes": upgrade.selected(),
-            "failed_step": upgrade.failed(),
-            "steps": steps.collect::<Vec<_>>(),
-        });
+        result["upgrade"] = upgrade_json(upgrade);
     }
     if let Some(each) = &answer.each {
         let failures = each.failures.iter().map(|harm| {
@@ -310,24 +342,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         }
     }
     if let Some(found) = &answer.consolidated {
-        let emptied = found.emptied.iter();
-        let remaining = found.remaining.iter();
-        let moves = found
-            .moves
-            .iter()
-            .map(|(pod, from, to)| json!({ "pod": &*pod.key(), "from": &**from, "to": &**to }));
-        result["consolidate"] = json!({
-            "seconds": found.spent.as_secs_f64(),
-            "complete": found.is_complete,
-            "lower_bound": { "nodes": found.bound.nodes, "by": found.bound.by },
-            "remove": emptied
-                .map(|it| json!({ "node": &*it.name, "pods": it.pods }))
-                .collect::<Vec<_>>(),
-            "remain": remaining
-                .map(|it| json!({ "node": &*it.name, "why": it.why }))
-                .collect::<Vec<_>>(),
-            "moves": moves.collect::<Vec<_>>(),
-        });
+        result["consolidate"] = consolidated_json(found);
     }
     result
 }

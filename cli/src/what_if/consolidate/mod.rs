@@ -354,7 +354,7 @@ fn place(pod: &Pod, fork: &mut Fork, algorithms: &mut Profiles<Algorithm>) -> Re
     fork.remove_pod(&pod.uid).map_err(|error| error.to_string())?;
     let moved = crate::replacement::recreated(pod.clone());
     let state = algorithm.state();
-    let decided = algorithm.decide_as_it_is(Cycle::new(fork, &moved, &state));
+    let decided = algorithm.decide_without_preemption(Cycle::new(fork, &moved, &state));
     let placed = match decided {
         Ok(decision) => fork.add_pod(&decision.place(moved)).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),

@@ -222,8 +222,7 @@ impl LiveScheduler {
         });
         config.mirror.schedulers = names;
         config.mirror.raw = objects;
-        let engine = schedulers.engine().clone();
-        let mirror = Mirror::start(api, engine, pods, config.mirror.clone())?;
+        let mirror = Mirror::start(api, schedulers.engine().clone(), pods, config.mirror.clone())?;
         let scheduler = LiveScheduler {
             config,
             schedulers,

@@ -165,7 +165,8 @@ impl Judge {
         let begun = Instant::now();
         let state = algorithm.state();
         // Only the time is used: the choice among equal nodes is random.
-        let _ = algorithm.decide_as_it_is(Cycle::new(&binding.version, &binding.pod, &state));
+        let _ =
+            algorithm.decide_without_preemption(Cycle::new(&binding.version, &binding.pod, &state));
         begun.elapsed()
     }
 
