@@ -1,18 +1,18 @@
 //! `portolan extender`: portolan's plugins as an extender of another scheduler.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portolan_kube::api::Limits;
 use portolan_kube::extender::{ExtenderOptions, extender_routes};
-use portolan_kube::process::{LiveConfig, LiveScheduler, Served};
+use portolan_kube::process::{ListenAddress, LiveConfig, LiveScheduler, Served};
 use portolan_kube::write::Fence;
 
 use crate::error::Failure;
 
 use super::log::log_to_stderr;
 use super::run::{GRACE, Signals, configuration, host};
+use super::serving::not_served;
 use super::{live, runtime, use_small_pages};
 use crate::server::Server;
 
@@ -29,11 +29,12 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     server: Server,
     /// Listen address for the verbs, and for /healthz, /livez, /readyz, /metrics and /configz, without encryption or
-    /// authentication. On a loopback address, the header Host of every request must name the local host.
+    /// authentication. On a loopback address, the header Host of every request must name the local host. unix:PATH is a
+    /// Unix socket for clients of the same user.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10261")]
-    serve: SocketAddr,
+    serve: ListenAddress,
     /// Serve the bind verb. Any client that can reach the address can then bind any pod, so it must be a loopback
-    /// address.
+    /// address or a Unix socket.
     #[arg(long)]
     allow_bind: bool,
     /// Serve the bind verb on any address, without encryption or authentication.
@@ -57,17 +58,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 impl Arguments {
     /// Refuses to serve the bind verb to other hosts, unless that is requested.
     fn check(&self) -> Result<(), Failure> {
-        if !self.allow_bind || self.insecure_bind || is_loopback(self.serve) {
+        if !self.allow_bind || self.insecure_bind || is_local(&self.serve) {
             return Ok(());
         }
-        let why = "other hosts could bind pods: serve a loopback address behind a proxy that authenticates its \
-                   clients, or add --insecure-bind";
+        let why = "other hosts could bind pods: serve a Unix socket, or a loopback address behind a proxy that \
+                   authenticates its clients, or add --insecure-bind";
         Err(Failure::Usage(format!("--serve {} --allow-bind: {why}", self.serve)))
     }
 }
 
-fn is_loopback(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
+fn is_local(address: &ListenAddress) -> bool {
+    // The mode of a socket's file admits one user.
+    address.tcp().is_none_or(|address| address.ip().to_canonical().is_loopback())
 }
 
 async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, Failure> {
@@ -79,10 +81,9 @@ async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, F
     options.allow_bind = arguments.allow_bind;
     let routes = extender_routes(&scheduler, options).map_err(live)?;
     let mut signals = Signals::new()?;
-    let address = arguments.serve;
-    let served = Served::start_with(address, &scheduler, routes).await.map_err(|error| {
-        Failure::Usage(format!("--serve {address}: {error}: choose another address"))
-    })?;
+    let address = &arguments.serve;
+    let served = Served::start_with(address.clone(), &scheduler, routes).await;
+    let served = served.map_err(|error| not_served(address, &error))?;
     tracing::info!(address = %served.address(), "answering");
     signals.next().await;
     drop(served);
@@ -107,7 +108,9 @@ mod tests {
             let program = Program::try_parse_from(["portolan"].iter().chain(flags)).expect("valid");
             program.arguments.check().map_err(|failure| failure.text())
         };
-        for local in ["127.0.0.1:1", "127.0.0.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        for local in
+            ["127.0.0.1:1", "127.0.0.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix:/run/s"]
+        {
             assert_eq!(outcome(&["--serve", local, "--allow-bind"]), Ok(()));
         }
         for other in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[::ffff:10.0.0.1]:1"] {

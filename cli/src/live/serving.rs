@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use portolan_kube::api::Connection;
 use portolan_kube::process::{
-    CertificateSource, LiveScheduler, Lookup, RequestHeaders, SecureConfig, ServeError, Served,
+    CertificateSource, ListenAddress, ListenError, LiveScheduler, Lookup, RequestHeaders,
+    SecureConfig, ServeError, Served,
 };
 
 use super::live;
@@ -19,8 +20,8 @@ const PORT: u16 = 10259;
 #[derive(Default, clap::Args)]
 #[command(next_help_heading = "Serving")]
 pub(super) struct Serving {
-    /// Listen address for /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication; `none`
-    /// disables it (default outside a pod: 127.0.0.1:10259).
+    /// Listen address for /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication, or
+    /// unix:PATH for a Unix socket; `none` disables it (default outside a pod: 127.0.0.1:10259).
     #[arg(long, value_name = "ADDRESS")]
     serve: Option<String>,
     /// Port for the same paths over HTTPS, with authentication and authorization by the API server; 0 disables it
@@ -87,20 +88,25 @@ pub(super) struct Serving {
 }
 
 /// Reads an address to listen on without encryption.
-pub(super) fn address(text: &str) -> Result<Option<SocketAddr>, Failure> {
+pub(super) fn address(text: &str) -> Result<Option<ListenAddress>, Failure> {
     match text {
         "none" => Ok(None),
         _ => text.parse().map(Some).map_err(|_| {
-            let example = "write an address such as 127.0.0.1:10259, or none";
+            let example = "write an address such as 127.0.0.1:10259, unix:PATH, or none";
             Failure::Usage(format!("--serve {text}: {example}"))
         }),
     }
 }
 
+/// The failure to listen on the address of `--serve`.
+pub(super) fn not_served(address: &ListenAddress, error: &ListenError) -> Failure {
+    Failure::Usage(format!("--serve {address}: {error}: choose another address"))
+}
+
 /// The addresses to listen on.
 #[derive(Debug, PartialEq, Eq)]
 struct Addresses {
-    plain: Option<SocketAddr>,
+    plain: Option<ListenAddress>,
     secure: Option<SocketAddr>,
 }
 
@@ -118,7 +124,7 @@ impl Serving {
         let plain = match self.serve.as_deref() {
             Some(text) => address(text)?,
             None if is_secure || is_in_cluster => None,
-            None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))),
+            None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)).into()),
         };
         let address = self.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let port = self.secure_port.unwrap_or(PORT);
@@ -152,9 +158,8 @@ impl Serving {
         let Addresses { plain, secure } = self.addresses(Connection::is_in_cluster())?;
         let mut served = Vec::new();
         if let Some(address) = plain {
-            served.push(Served::start(address, scheduler).await.map_err(|error| {
-                Failure::Usage(format!("--serve {address}: {error}: choose another address"))
-            })?);
+            let started = Served::start(address.clone(), scheduler).await;
+            served.push(started.map_err(|error| not_served(&address, &error))?);
         }
         if let Some(address) = secure {
             let config = self.config(address).await?;
@@ -238,8 +243,8 @@ mod tests {
     fn a_pod_serves_https_and_any_other_process_serves_its_host() {
         let addresses = |serving: &Serving, is_in_cluster| {
             let found = serving.addresses(is_in_cluster).expect("valid");
-            let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
-            (text(found.plain), text(found.secure))
+            let plain = found.plain.map(|address| address.to_string());
+            (plain, found.secure.map(|address| address.to_string()))
         };
         let some = |text: &str| Some(text.to_owned());
         let (local, all) = (some("127.0.0.1:10259"), some("0.0.0.0:10259"));
@@ -267,6 +272,8 @@ mod tests {
         assert!(open.addresses(true).is_ok());
         let refused = open.addresses(false).expect_err("served without HTTPS").to_string();
         assert!(refused.contains("--authorization-always-allow-paths needs HTTPS"), "{refused}");
+        let socket = Serving { serve: some("unix:/run/s"), ..Serving::default() };
+        assert_eq!(addresses(&socket, false), (some("unix:/run/s"), None));
         let both = Serving { secure_port: Some(443), ..plain };
         assert_eq!(addresses(&both, false), (some("127.0.0.1:80"), some("0.0.0.0:443")));
     }

@@ -339,8 +339,10 @@ fn the_commands_for_files_read_a_running_cluster_too() {
 
 /// Sends a request, and returns the answer.
 fn ask(address: &str, request: &str) -> Option<String> {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address).ok()?;
+    ask_on(std::net::TcpStream::connect(address).ok()?, request)
+}
+
+fn ask_on(mut stream: impl std::io::Read + std::io::Write, request: &str) -> Option<String> {
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
@@ -462,4 +464,56 @@ fn an_extender_answers_and_a_scheduler_asks_it() {
     };
     until("the pod is bound", || node().is_some());
     assert_eq!(node().as_deref(), Some("n1"));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_extender_binds_pods_over_a_unix_socket() {
+    let server = cluster();
+    create(&server, "web");
+    // The folder of the build may be too long for a socket.
+    let name = format!("portolan-extender-{}.sock", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let serve = format!("--serve=unix:{}", path.display());
+    let arguments = ["extender", &serve, "--allow-bind", "--log=error", "--master", &server.url()];
+    let mut extender = {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
+        command.args(arguments).stdout(Stdio::null());
+        Running(command.spawn().expect("the program starts"))
+    };
+    let ask = |request: &str| {
+        let stream = std::os::unix::net::UnixStream::connect(&path).ok()?;
+        ask_on(stream, request)
+    };
+    until("the extender is ready", || {
+        ask("GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    });
+    let second = portolan(&arguments);
+    assert_eq!(second.code, 2, "{}", second.err);
+    let refused = format!("unix:{}: another process serves this socket", path.display());
+    assert!(second.err.contains(&refused), "{}", second.err);
+
+    let pod = server.get("Pod", "default", "web").expect("the pod");
+    let uid = &pod["metadata"]["uid"];
+    let binding = json!({"PodName": "web", "PodNamespace": "default", "PodUID": uid, "Node": "n1"});
+    let body = binding.to_string();
+    let bind = |kind: &str| {
+        let length = body.len();
+        ask(&format!(
+            "POST /bind HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+        ))
+        .expect("answered")
+    };
+    let refused = bind("text/plain");
+    assert!(refused.starts_with("HTTP/1.1 415"), "{refused}");
+    assert!(!is_bound(&server, "web"));
+    let bound = bind("application/json");
+    assert!(bound.ends_with(r#"{"Error":""}"#) && is_bound(&server, "web"), "{bound}");
+
+    let ended = Command::new("kill").arg(extender.0.id().to_string()).status().expect("kill");
+    assert!(ended.success());
+    assert_eq!(extender.0.wait().expect("the program ends").code(), Some(0));
+    assert!(!path.exists(), "the file is removed");
 }

@@ -20,7 +20,7 @@ use crate::{Output, arguments, print};
 
 use super::log::log_to_stderr;
 use super::run::{Signals, configuration, duration};
-use super::serving::address;
+use super::serving::{address, not_served};
 use super::{live, runtime, use_small_pages};
 use crate::server::Server;
 
@@ -57,8 +57,8 @@ pub(crate) struct Arguments {
     /// Output format of the summary. With a table, disagreements are printed as they are found.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
-    /// Listen address for /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication
-    /// (default: none).
+    /// Listen address for /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication, or
+    /// unix:PATH for a Unix socket (default: none).
     #[arg(long, value_name = "ADDRESS", default_value = "none", hide_default_value = true)]
     serve: String,
     /// Lowest severity that is logged to standard error: error, warn, info, debug or trace.
@@ -89,9 +89,10 @@ async fn observe(
     let mut shadow = Shadow::start(api, config).map_err(live)?;
     let mut signals = Signals::new()?;
     let _served = match address(&arguments.serve)? {
-        Some(address) => Some(Served::shadow(address, &shadow).await.map_err(|error| {
-            Failure::Usage(format!("--serve {address}: {error}: choose another address"))
-        })?),
+        Some(address) => {
+            let served = Served::shadow(address.clone(), &shadow).await;
+            Some(served.map_err(|error| not_served(&address, &error))?)
+        }
         None => None,
     };
     let mut report = Report::new(shadow.schedulers())?;

@@ -16,7 +16,7 @@
 //!
 //! Web pages cannot use the routes: a request with an `Origin` is answered with 403, because no page is served here, and
 //! one whose content type is not `application/json` with 415, because pages may send some other types to any address.
-//! On a loopback address, `Host` must name the local host, as for all routes of [`Served`](crate::Served).
+//! On a loopback address, `Host` must name the local host, as for all routes of [`Served`](crate::process::Served).
 //!
 //! # Memory
 //!

@@ -19,5 +19,5 @@ pub use election::{Election, ElectionConfig, ElectionError};
 pub use live::{LiveConfig, LiveFigures, LiveScheduler, StartError};
 pub use profiles::checked_settings;
 pub use secure::{CertificateSource, Lookup, RequestHeaders, SecureConfig, ServeError};
-pub use serve::Served;
+pub use serve::{ListenAddress, ListenError, Served};
 pub use shards::ShardHolder;

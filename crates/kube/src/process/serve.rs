@@ -8,18 +8,18 @@
 //! | `/configz` | the configuration as it was given, unless it contains a secret |
 //!
 //! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
-//! reach. [`Served::secure`] has both. Each server has up to 512 connections: for one more, one without an accepted
-//! request is closed. At most 448 have accepted requests, so 64 are left for probes. A connection also ends if its
-//! client is slow: see [`connections::Bounds`].
+//! reach, or to a Unix socket. [`Served::secure`] has both. Each server has up to 512 connections: for one more, one
+//! without an accepted request is closed. At most 448 have accepted requests, so 64 are left for probes. A connection
+//! also ends if its client is slow: see [`connections::Bounds`].
 
 pub(super) mod connection_state;
 pub(super) mod connections;
 mod host_check;
+mod listen;
 pub(super) mod refusals;
 mod timed;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -34,10 +34,11 @@ use portolan::scheduler::Schedulers;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use connections::{Bounds, serve};
+use listen::Listener;
+pub use listen::{ListenAddress, ListenError};
 use refusals::Refusals;
 
 use super::LiveScheduler;
@@ -49,7 +50,7 @@ use crate::write::{Fence, ShardGate};
 /// A running server. It ends when this is dropped, except that requests in progress are answered.
 #[derive(Debug)]
 pub struct Served {
-    address: SocketAddr,
+    address: ListenAddress,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -85,12 +86,15 @@ impl Answers {
 }
 
 impl Served {
-    /// Starts the server. Port 0 selects a free port.
+    /// Starts the server.
     ///
     /// # Errors
     ///
-    /// The address is in use or not allowed.
-    pub async fn start(address: SocketAddr, scheduler: &LiveScheduler) -> std::io::Result<Served> {
+    /// See [`ListenError`].
+    pub async fn start(
+        address: impl Into<ListenAddress>,
+        scheduler: &LiveScheduler,
+    ) -> Result<Served, ListenError> {
         Served::start_with(address, scheduler, Router::new()).await
     }
 
@@ -105,20 +109,23 @@ impl Served {
     ///
     /// If a further route has one of the paths above.
     pub async fn start_with(
-        address: SocketAddr,
+        address: impl Into<ListenAddress>,
         scheduler: &LiveScheduler,
         further: Router,
-    ) -> std::io::Result<Served> {
+    ) -> Result<Served, ListenError> {
         let router = routes(Answers::of(scheduler)).merge(further);
-        Served::answer(address, router, scheduler.refusals().clone()).await
+        Served::answer(address.into(), router, scheduler.refusals().clone()).await
     }
 
-    /// Starts the server of a shadow, which is alive as long as it answers. Port 0 selects a free port.
+    /// Starts the server of a shadow, which is alive as long as it answers.
     ///
     /// # Errors
     ///
-    /// The address is in use or not allowed.
-    pub async fn shadow(address: SocketAddr, shadow: &Shadow) -> std::io::Result<Served> {
+    /// See [`ListenError`].
+    pub async fn shadow(
+        address: impl Into<ListenAddress>,
+        shadow: &Shadow,
+    ) -> Result<Served, ListenError> {
         let (refusals, mut scrape) = (Refusals::default(), shadow.scrape());
         refusals.register(scrape.registry());
         let answers = Answers {
@@ -128,28 +135,27 @@ impl Served {
             metrics: scrape,
             configuration: shadow.configuration().clone(),
         };
-        Served::answer(address, routes(answers), refusals).await
+        Served::answer(address.into(), routes(answers), refusals).await
     }
 
     async fn answer(
-        address: SocketAddr,
+        address: ListenAddress,
         router: Router,
         refusals: Refusals,
-    ) -> std::io::Result<Served> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
+    ) -> Result<Served, ListenError> {
+        let (listener, address) = Listener::bind(address).await?;
         let task = tokio::spawn(serve(listener, None, router, Bounds::default(), refusals));
         Ok(Served { address, tasks: vec![task] })
     }
 
-    pub(super) fn new(address: SocketAddr, tasks: Vec<JoinHandle<()>>) -> Served {
+    pub(super) fn new(address: ListenAddress, tasks: Vec<JoinHandle<()>>) -> Served {
         Served { address, tasks }
     }
 
     /// The address, with the port that was selected.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &ListenAddress {
+        &self.address
     }
 }
 

@@ -61,7 +61,7 @@ impl World {
     }
 
     async fn get(&self, path: &str, headers: &str) -> Answer {
-        get(self.served.address(), &tls(None, None), path, headers).await
+        get(self.served.address().tcp().expect("TCP"), &tls(None, None), path, headers).await
     }
 
     /// Counts the reviews of tokens and of accesses.
@@ -325,7 +325,7 @@ async fn a_client_certificate_authenticates_its_subject() {
         config.lookup = Lookup::Skip;
     })
     .await;
-    let at = world.served.address();
+    let at = world.served.address().tcp().expect("TCP");
     let privileged = get(at, &tls(Some(&servers), Some(&clients)), "/metrics", "").await;
     assert_eq!(privileged.code, 200, "{privileged:?}");
     assert_eq!(world.reviews(), (0, 0), "system:masters may do anything");
@@ -359,7 +359,7 @@ async fn the_authorities_of_the_cluster_are_looked_up() {
         config.lookup = Lookup::Strict;
     })
     .await;
-    let at = world.served.address();
+    let at = world.served.address().tcp().expect("TCP");
     assert_eq!(get(at, &tls(None, Some(&clients)), "/metrics", "").await.code, 200);
     let proxy = tls(None, Some(&proxies));
     let user = |name: &str| format!("X-Remote-User: {name}\r\nX-Remote-Group: team\r\n");
@@ -433,9 +433,10 @@ async fn a_folder_without_a_certificate_gets_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_tls_handshake_delays_no_other_client() {
     let world = World::start(|_, _| {}).await;
+    let at = world.served.address().tcp().expect("TCP");
     let mut idle = Vec::new();
     for _ in 0..20 {
-        idle.push(TcpStream::connect(world.served.address()).await.expect("connected"));
+        idle.push(TcpStream::connect(at).await.expect("connected"));
     }
     let answered = tokio::time::timeout(support::PATIENCE, world.get("/livez", "")).await;
     assert_eq!(answered.expect("in time").code, 200);

@@ -35,7 +35,7 @@ async fn a_scheduler_serves_its_health_its_metrics_and_its_configuration() {
     let mut scheduler = LiveScheduler::start(api, fence.clone(), config).expect("a scheduler");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let served = Served::start(any, &scheduler).await.expect("served");
-    let at = served.address();
+    let at = served.address().tcp().expect("TCP");
     let ready = get(at, "/readyz").await;
     assert!(ready.starts_with("HTTP/1.1 500") && ready.contains("first lists"), "{ready}");
     assert!(get(at, "/livez").await.starts_with("HTTP/1.1 200"));
@@ -94,7 +94,7 @@ async fn requests_and_leadership_are_exported_under_kube_schedulers_names() {
         LiveScheduler::start(api.clone(), fence, LiveConfig::default()).expect("a scheduler");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let served = Served::start(any, &scheduler).await.expect("served");
-    let metrics = async || get(served.address(), "/metrics").await;
+    let metrics = async || get(served.address().tcp().expect("TCP"), "/metrics").await;
     let leads = "leader_election_master_status{name=\"exported\"}";
     assert_eq!(value(&metrics().await, leads), Some(0.0));
     election.acquire().await;

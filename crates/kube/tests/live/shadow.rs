@@ -288,8 +288,8 @@ async fn figures_are_served_as_metrics() {
     let server = server();
     server.create(&node("n1", 8_000)).expect("created");
     let shadow = observe(&server, config()).await;
-    let served = Served::shadow("127.0.0.1:0".parse().expect("an address"), &shadow).await;
-    let served = served.expect("a free port");
+    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let served = Served::shadow(any, &shadow).await.expect("a free port");
     server.create(&pod("a", 100)).expect("created");
     server.bind("default", "a", "n1").expect("bound");
     until("judged", || shadow.figures().of(Verdict::Agreed) == 1).await;

@@ -225,7 +225,7 @@ impl Served {
         let served = serve(listener, Some(tls), router, Bounds::default(), refusals);
         let served = tokio::spawn(served);
         let refreshed = refresh(certificate, sources, gate, is_complete);
-        Ok(Served::new(address, vec![served, tokio::spawn(refreshed)]))
+        Ok(Served::new(address.into(), vec![served, tokio::spawn(refreshed)]))
     }
 }
 

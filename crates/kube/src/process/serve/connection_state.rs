@@ -75,7 +75,8 @@ impl Drop for InFlight {
 /// An accepted connection.
 struct Connection {
     task: AbortHandle,
-    network: IpAddr,
+    /// `None` for all clients of a Unix socket.
+    network: Option<IpAddr>,
     state: Arc<ConnectionState>,
 }
 
@@ -115,7 +116,7 @@ impl Connections {
         if self.open.len() < self.limit {
             return None;
         }
-        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
         let idle = self.open.iter().filter(|connection| !connection.state.is_protected());
         idle.for_each(|connection| *counts.entry(connection.network).or_default() += 1);
         let most = counts.values().copied().max();
@@ -143,8 +144,13 @@ impl Connections {
         self.ending.subscribe()
     }
 
-    pub(super) fn add(&mut self, task: AbortHandle, from: IpAddr, state: Arc<ConnectionState>) {
-        self.open.push_back(Connection { task, network: network(from), state });
+    pub(super) fn add(
+        &mut self,
+        task: AbortHandle,
+        from: Option<IpAddr>,
+        state: Arc<ConnectionState>,
+    ) {
+        self.open.push_back(Connection { task, network: from.map(network), state });
     }
 }
 
@@ -187,7 +193,7 @@ mod tests {
             assert_eq!(connections.displace_one(), None);
             let (state, task) = (connections.state(), tokio::spawn(std::future::pending::<()>()));
             let from = from.parse().expect("an address");
-            connections.add(task.abort_handle(), from, state.clone());
+            connections.add(task.abort_handle(), Some(from), state.clone());
             open.push((state, task));
         }
         open[1].0.protect();
@@ -195,7 +201,8 @@ mod tests {
         let (_, task) = open.swap_remove(2);
         assert!(task.await.expect_err("aborted").is_cancelled());
         // One of each is left, and the oldest makes way.
-        connections.add(open[1].1.abort_handle(), [10, 0, 0, 3].into(), connections.state());
+        let other = Some([10, 0, 0, 3].into());
+        connections.add(open[1].1.abort_handle(), other, connections.state());
         assert_eq!(connections.displace_one(), Some(Reason::Displaced));
         let (_, task) = open.swap_remove(0);
         assert!(task.await.expect_err("aborted").is_cancelled());

@@ -22,13 +22,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::connection_state::{ConnectionState, Connections, InFlight};
 use super::host_check::local_only;
+use super::listen::{Listener, Stream};
 use super::refusals::{Reason, Refusals};
 use super::timed::{Arriving, Timed};
 use crate::seldom::warn_seldom;
@@ -77,19 +78,20 @@ impl Default for Bounds {
 /// Answers connections until the future is dropped. Accepted requests in progress are still answered. With encryption,
 /// requests have a [`ConnectInfo`] with a [`Peer`], and an extension `Arc<ConnectionState>`: a handler that accepts
 /// a request protects the connection. Without encryption, every request is accepted when all of it has arrived, and a
-/// request to a loopback address must name the local host.
+/// request to a loopback address must name the local host. A Unix socket is served without encryption.
 pub(in crate::process) async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     tls: Option<TlsAcceptor>,
     router: Router,
     bounds: Bounds,
     refusals: Refusals,
 ) {
+    let listener = listener.into();
     let mut connections = Connections::new(bounds.connections, bounds.reserve);
     let checked = local_only(router.clone());
     loop {
         let (stream, from) = match listener.accept().await {
-            Ok((stream, from)) => (stream, from.ip()),
+            Ok(accepted) => accepted,
             Err(error) => {
                 // The client may have gone already.
                 if error.kind() != ErrorKind::ConnectionAborted {
@@ -108,9 +110,8 @@ pub(in crate::process) async fn serve(
             }
             warn_seldom!("too many connections: one without an accepted request was closed");
         }
-        // Also if all addresses are served: a page in a browser of this machine reaches the loopback address.
-        let here = stream.local_addr().map(|here| here.ip().to_canonical());
-        let is_checked = tls.is_none() && here.is_ok_and(|here| here.is_loopback());
+        // Also if all addresses are served.
+        let is_checked = tls.is_none() && stream.is_loopback();
         let state = connections.state();
         let server = Server {
             tls: tls.clone(),
@@ -120,7 +121,12 @@ pub(in crate::process) async fn serve(
             state: state.clone(),
             ending: connections.ending(),
         };
-        let task = tokio::spawn(server.connection(stream, Instant::now()));
+        let accepted = Instant::now();
+        let task = match stream {
+            Stream::Tcp(stream) => tokio::spawn(server.connection(stream, accepted)),
+            #[cfg(unix)]
+            Stream::Unix(stream) => tokio::spawn(server.answer(stream, None, accepted)),
+        };
         connections.add(task.abort_handle(), from, state);
     }
 }
@@ -245,6 +251,7 @@ mod tests {
 
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
     use tokio::sync::Notify;
     use tokio::task::JoinHandle;
     use tokio::time::timeout;

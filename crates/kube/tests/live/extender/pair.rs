@@ -24,7 +24,7 @@ fn placements(fields: Option<&str>) -> BTreeMap<String, Option<String>> {
     backlog(&server);
     let own = fields.is_some().then(|| portolan(&runtime, &server, true));
     let configuration = match (&own, fields) {
-        (Some((_, served)), Some(fields)) => extender(served.address(), fields),
+        (Some((_, served)), Some(fields)) => extender(served.address().tcp().expect("TCP"), fields),
         _ => String::new(),
     };
     let process = schedule(&runtime, &server, &configuration);
@@ -73,7 +73,7 @@ fn the_outcome_of_a_binding_without_an_answer_is_looked_up() {
     server.create(&node("n1", 1_000)).expect("created");
     server.create(&pod("web", 100)).expect("created");
     let (own, served) = portolan(&runtime, &server, true);
-    let behind = served.address();
+    let behind = served.address().tcp().expect("TCP");
     // Passes the request on, and drops the answer.
     let service = Service::start(move |verb, body| {
         let answer = post(behind, verb, &body.to_string());

@@ -11,7 +11,7 @@ fn the_service_answers_nothing_before_the_first_lists_are_applied() {
     server.create(&node("n1", 1_000)).expect("created");
     server.pause();
     let (own, served) = unready(&runtime, &server, true);
-    let at = served.address();
+    let at = served.address().tcp().expect("TCP");
     let mut wanted = pod("web", 100);
     wanted["metadata"]["uid"] = json!("u");
     let names = json!({"Pod": wanted, "NodeNames": ["n1"]});
@@ -33,7 +33,7 @@ fn web_pages_cannot_bind_pods() {
     server.create(&node("n1", 1_000)).expect("created");
     let uid = server.create(&pod("web", 100)).expect("created")["metadata"]["uid"].clone();
     let (own, served) = portolan(&runtime, &server, true);
-    let at = served.address();
+    let at = served.address().tcp().expect("TCP");
     let binding = json!({"PodName": "web", "PodNamespace": "default", "PodUID": uid, "Node": "n1"});
     let (host, json) = ("Host: localhost\r\n", "Content-Type: application/json\r\n");
     for (headers, code) in [
@@ -71,7 +71,7 @@ fn the_service_filters_scores_and_preempts_by_the_mirror() {
     low["spec"]["nodeName"] = json!("n1");
     let low = server.create(&low).expect("created")["metadata"]["uid"].clone();
     let (own, served) = portolan(&runtime, &server, false);
-    let at = served.address();
+    let at = served.address().tcp().expect("TCP");
     let mut wanted = pod("web", 100);
     wanted["metadata"]["uid"] = json!("u");
     wanted["spec"]["priority"] = json!(10);
@@ -135,7 +135,7 @@ fn the_service_filters_scores_and_preempts_by_the_mirror() {
     // The connection may be reset before the answer is read, but not by a service that has read everything.
     post(at, "filter", &large);
     let strict = answering(&runtime, &own, false, 64);
-    let answer = post(strict.address(), "filter", &names.to_string());
+    let answer = post(strict.address().tcp().expect("TCP"), "filter", &names.to_string());
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     drop(strict);
     assert_eq!(ask(at, "filter", &names), expected, "it still answers");
