@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 shopt -s nullglob
 if [ -n "${PORTOLAN_BENCH:-}" ]; then bench=("$PORTOLAN_BENCH"); else bench=(cargo run --release --quiet -p portolan-bench --); fi
 
-# Compares every file of a directory. Recordings of writes (live.*) run a scheduler against an API server in memory.
+# Compares every file of a directory, with the options that follow it. Recordings of writes (live.*) run a scheduler against an API server in memory.
 # Answers about resource claims (dra*) are left out, since pods with claims are refused.
 compare() {
     local files=() file
@@ -22,12 +22,12 @@ compare() {
         echo "$1: no vectors found (*.jsonl, *.jsonl.gz)"
         return 1
     fi
-    "${bench[@]}" conformance "${files[@]}"
+    "${bench[@]}" conformance "${@:2}" "${files[@]}"
 }
 
 case $# in
     0)
-        compare tests/vectors
+        compare tests/vectors --strict
         recorded=../shared/vectors
         if [ -d "$recorded" ]; then
             compare "$recorded"

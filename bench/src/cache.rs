@@ -25,8 +25,6 @@ use portolan_cli::live_bytes;
 use portolan_cli::{Output, histogram, print};
 use portolan_cli::{plain, right};
 
-use super::rivals;
-
 /// Measure adding, assuming, publishing and reading with one writer.
 ///
 /// docs/benchmarks.md defines the rows.
@@ -148,9 +146,28 @@ impl Steps {
         result
     }
 
+    /// Applies a change and publishes, timed as one step.
+    fn publish<T>(
+        &mut self,
+        writer: &mut Writer,
+        change: impl FnOnce(&mut Writer) -> Result<T, EventError>,
+    ) -> Result<(), Failure> {
+        let changed = self.time(|| {
+            let changed = change(writer);
+            writer.publish();
+            changed
+        });
+        changed.map(drop).map_err(refused)
+    }
+
     fn micros(&self) -> Value {
-        let at = |q| self.0.value_at_quantile(q) as f64 / 1000.0;
-        json!({ "p50": at(0.5), "p99": at(0.99), "max": self.0.max() as f64 / 1000.0 })
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|at| self.at(at, 1000.0));
+        json!({ "p50": p50, "p99": p99, "max": max })
+    }
+
+    /// Returns a quantile in a unit of so many nanoseconds.
+    fn at(&self, quantile: f64, unit: f64) -> f64 {
+        self.0.value_at_quantile(quantile) as f64 / unit
     }
 }
 
@@ -185,14 +202,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     node_changes(&mut writer, &mut result)?;
     flip(&mut writer, &reader, &mut pods, &mut result)?;
     result["fork_us"] = fork(&reader, &mut pods)?;
-    result["pin_ns"] = pin(&reader);
+    result["pin_ns"] = pin(&reader)?;
     let (busy, rate) = pin_busy(&mut writer, &reader, &mut pods)?;
     result["pin_busy_ns"] = busy;
     result["pin_busy_versions_per_s"] = rate;
-    result["refresh_ns"] = refresh(reader);
-    if nodes <= 100_000 {
-        result["rivals"] = rivals::run(&mut writer, nodes, per_node, arguments.seed)?;
-    }
+    result["refresh_ns"] = refresh(reader)?;
     result["peak_rss_bytes"] = json!(peak_rss());
     print(&match arguments.output {
         Output::Json => result.to_string(),
@@ -370,13 +384,7 @@ fn assume(writer: &mut Writer, pods: &mut Pods<'_>) -> Result<Value, Failure> {
             writer.publish();
         } else {
             let pod = pod.clone();
-            steps
-                .time(|| {
-                    let assumed = writer.assume_pod(pod);
-                    writer.publish();
-                    assumed
-                })
-                .map_err(refused)?;
+            steps.publish(writer, |writer| writer.assume_pod(pod))?;
         }
         writer.forget_pod(&pod).map_err(refused)?;
         writer.publish();
@@ -422,13 +430,7 @@ fn add_and_remove_node(writer: &mut Writer) -> Result<Value, Failure> {
     for i in 0..SAMPLES / 4 {
         let name = format!("extra-{i}");
         let node = Arc::new(make_node(&name, i));
-        steps
-            .time(|| {
-                let added = writer.add_node(node).map(|_| ());
-                writer.publish();
-                added
-            })
-            .map_err(refused)?;
+        steps.publish(writer, |writer| writer.add_node(node).map(|_| ()))?;
         writer.remove_node(name).map_err(refused)?;
         writer.publish();
     }
@@ -455,21 +457,12 @@ fn node_changes(writer: &mut Writer, result: &mut Value) -> Result<(), Failure> 
     };
     let (mut single, mut batches) = (Steps::new()?, Steps::new()?);
     for node in burst(111) {
-        let updated = single.time(|| {
-            let updated = writer.update_node(node).map(|_| ());
-            writer.publish();
-            updated
-        });
-        updated.map_err(refused)?;
+        single.publish(writer, |writer| writer.update_node(node).map(|_| ()))?;
     }
     for batch in burst(112).chunks(LOG_BATCH) {
-        let updated = batches.time(|| {
-            let updated =
-                batch.iter().try_for_each(|node| writer.update_node(node.clone()).map(|_| ()));
-            writer.publish();
-            updated
-        });
-        updated.map_err(refused)?;
+        batches.publish(writer, |writer| {
+            batch.iter().try_for_each(|node| writer.update_node(node.clone()).map(|_| ()))
+        })?;
     }
     result["node_update_publish_us"] = single.micros();
     result["node_update_batch_us"] = batches.micros();
@@ -481,13 +474,7 @@ fn node_changes(writer: &mut Writer, result: &mut Value) -> Result<(), Failure> 
             let stride = (list.len() / 5000).max(1);
             list.iter_mut().step_by(stride).for_each(|node| *node = changed(node, 120 + round));
         }
-        steps
-            .time(|| {
-                let relisted = writer.relist(Relist::Nodes(list));
-                writer.publish();
-                relisted
-            })
-            .map_err(refused)?;
+        steps.publish(writer, |writer| writer.relist(Relist::Nodes(list)))?;
     }
     result["node_relist_us"] = same.micros();
     result["node_relist_5000_changed_us"] = different.micros();
@@ -507,13 +494,7 @@ fn flip(
     for i in 0..SAMPLES / 4 {
         let pod = pods.somewhere(&template, &format!("affine-{i}"));
         let added = pod.clone();
-        publish
-            .time(|| {
-                let added = writer.add_pod(added);
-                writer.publish();
-                added
-            })
-            .map_err(refused)?;
+        publish.publish(writer, |writer| writer.add_pod(added))?;
         list.time(|| black_box(reader.pin().nodes_with_affinity().count()));
         writer.remove_pod(&pod).map_err(refused)?;
         writer.publish();
@@ -530,33 +511,22 @@ fn fork(reader: &Reader, pods: &mut Pods<'_>) -> Result<Value, Failure> {
     let mut steps = Steps::new()?;
     for i in 0..SAMPLES {
         let pod = pods.somewhere(&template, &format!("forked-{i}"));
-        steps
-            .time(|| {
-                let mut fork = snapshot.fork();
-                fork.add_pod(&pod)
-            })
-            .map_err(refused)?;
+        steps.time(|| snapshot.fork().add_pod(&pod)).map_err(refused)?;
     }
     Ok(steps.micros())
 }
 
 /// Nanoseconds per call, measured in batches of 100 calls.
-fn batches(mut work: impl FnMut()) -> Value {
-    let mut times: Vec<f64> = (0..SAMPLES)
-        .map(|_| {
-            let started = Instant::now();
-            for _ in 0..100 {
-                work();
-            }
-            started.elapsed().as_nanos() as f64 / 100.0
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize];
-    json!({ "p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "max": at(1.0) })
+fn batches(mut work: impl FnMut()) -> Result<Value, Failure> {
+    let mut steps = Steps::new()?;
+    for _ in 0..SAMPLES {
+        steps.time(|| (0..100).for_each(|_| work()));
+    }
+    let [p50, p99, p999, max] = [0.5, 0.99, 0.999, 1.0].map(|at| steps.at(at, 100.0));
+    Ok(json!({ "p50": p50, "p99": p99, "p999": p999, "max": max }))
 }
 
-fn pin(reader: &Reader) -> Value {
+fn pin(reader: &Reader) -> Result<Value, Failure> {
     batches(|| {
         black_box(reader.pin().generation());
     })
@@ -605,12 +575,12 @@ fn pin_busy(
     let rate = json!((versions as f64 / started.elapsed().as_secs_f64()).round());
     match (failed, times) {
         (Some(error), _) => Err(refused(error)),
-        (None, Ok(times)) => Ok((times, rate)),
+        (None, Ok(times)) => Ok((times?, rate)),
         (None, Err(_)) => Err(Failure::Panicked("the pinning thread")),
     }
 }
 
-fn refresh(mut reader: Reader) -> Value {
+fn refresh(mut reader: Reader) -> Result<Value, Failure> {
     batches(|| {
         black_box(reader.refresh());
     })
@@ -685,7 +655,6 @@ mod tests {
         assert_eq!(label("nodes"), "nodes");
         assert_eq!(label("add_node_per_s"), "add node (per second)");
         assert_eq!(label("assume_publish_us.p50"), "assume publish, p50 (µs)");
-        assert_eq!(label("rivals.flat_vec_of_arcs_us"), "rivals, flat vec of arcs (µs)");
     }
 
     #[test]

@@ -10,7 +10,6 @@ mod nofit;
 mod processes;
 mod queued;
 mod results;
-mod rivals;
 mod sched;
 mod vectors;
 mod workload_files;

@@ -64,9 +64,9 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 /// Runs one operation; returns its error, or the answer if it is a query.
 fn apply(writer: &mut Writer, op: &Value) -> Result<Result<Option<bool>, EventError>, String> {
     let pod = |key: &str| -> Result<Pod, String> {
-        portolan_k8s::pod(&op[key]).map_err(|error| format!("{key}: {error}"))
+        super::pod(&op[key]).map_err(|error| format!("{key}: {error}"))
     };
-    let node = |key: &str| portolan_k8s::node(&op[key]).map_err(|error| format!("{key}: {error}"));
+    let node = |key: &str| super::node(&op[key]).map_err(|error| format!("{key}: {error}"));
     let now = Timestamp::from_millis(op["atMs"].as_i64().unwrap_or(0));
     let known = |uid: &Uid| if uid.is_empty() { Err(EventError::EmptyUid) } else { Ok(()) };
     let done = match text(op, "op") {

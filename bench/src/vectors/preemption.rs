@@ -24,7 +24,7 @@ pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
 }
 
 fn compare(scene: &Scene, case: &Value) -> Result<Vec<String>, String> {
-    let pod = portolan_k8s::pod(&case["pod"]).map_err(|error| format!("pod: {error}"))?;
+    let pod = super::pod(&case["pod"]).map_err(|error| format!("pod: {error}"))?;
     let state = CycleState::default();
     let cycle = Cycle::new(&scene.snapshot, &pod, &state);
     let filters = scene.framework.pre_filter(cycle);

@@ -45,17 +45,17 @@ impl Scene {
         let (mut writer, reader) = Engine::inline(Config::default());
         for (list, kind) in OBJECTS {
             for value in items(scenario, list) {
-                let object = portolan_k8s::object(kind, value)
-                    .map_err(|error| format!("{list}: {error}"))?;
+                let object =
+                    super::object(kind, value).map_err(|error| format!("{list}: {error}"))?;
                 writer.put_object(object).map_err(|error| format!("{list}: {error}"))?;
             }
         }
         for value in items(scenario, "nodes") {
-            let node = portolan_k8s::node(value).map_err(|error| format!("nodes: {error}"))?;
+            let node = super::node(value).map_err(|error| format!("nodes: {error}"))?;
             writer.add_node(node).map_err(|error| format!("nodes: {error}"))?;
         }
         for value in items(scenario, "pods") {
-            let pod = portolan_k8s::pod(value).map_err(|error| format!("pods: {error}"))?;
+            let pod = super::pod(value).map_err(|error| format!("pods: {error}"))?;
             writer.add_pod(pod).map_err(|error| format!("pods: {error}"))?;
         }
         writer.publish();
@@ -103,7 +103,7 @@ fn compare(
     snapshot: &Snapshot,
     case: &Value,
 ) -> Result<Vec<String>, String> {
-    let pod = portolan_k8s::pod(&case["pod"]).map_err(|error| format!("pod: {error}"))?;
+    let pod = super::pod(&case["pod"]).map_err(|error| format!("pod: {error}"))?;
     let found = framework.evaluate(snapshot, &pod);
     let mut differences = Vec::new();
     let mut differ = |what: &str, expected: String, found: String| {

@@ -1,5 +1,5 @@
-//! The part of Go's text templates that workloads use: fields, constants and calls of the functions that scheduler_perf
-//! defines. Control structures, variables and pipelines are refused, with the expression that contains them.
+//! The part of Go's text templates that the files of scheduler_perf use: `.Index`, `.Count`, and one call of a function
+//! of whole numbers, such as `Mod .Index 4`. Other expressions are refused, with the expression.
 
 use std::fmt;
 
@@ -28,289 +28,131 @@ impl fmt::Display for TemplateError {
     }
 }
 
-/// A parsed template.
+/// A text with expressions.
 #[derive(Debug)]
-pub(super) struct Template(Vec<Piece>);
-
-#[derive(Debug)]
-enum Piece {
-    Text(String),
-    Value { line: u64, expression: String, value: Expression },
+pub(super) struct Template {
+    /// Each expression, its line, and the text before it.
+    expressions: Vec<(String, u64, String)>,
+    /// The text after the last expression.
+    end: String,
 }
-
-#[derive(Debug)]
-enum Expression {
-    Index,
-    Count,
-    Text(String),
-    Number(f64),
-    Call(Function, Vec<Expression>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Function {
-    Add(Kind),
-    Subtract(Kind),
-    Multiply(Kind),
-    Divide(Kind),
-    Mod,
-}
-
-/// The type of a function's result. An integer is truncated, as Go converts floats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Int,
-    Float,
-}
-
-const FUNCTIONS: [(&str, Function); 9] = [
-    ("AddFloat", Function::Add(Kind::Float)),
-    ("AddInt", Function::Add(Kind::Int)),
-    ("DivideFloat", Function::Divide(Kind::Float)),
-    ("DivideInt", Function::Divide(Kind::Int)),
-    ("Mod", Function::Mod),
-    ("MultiplyFloat", Function::Multiply(Kind::Float)),
-    ("MultiplyInt", Function::Multiply(Kind::Int)),
-    ("SubtractFloat", Function::Subtract(Kind::Float)),
-    ("SubtractInt", Function::Subtract(Kind::Int)),
-];
 
 impl Template {
-    /// Parses a text. O(length).
+    /// Finds the expressions of a text, without evaluating them. O(length).
     pub(super) fn parse(text: &str) -> Result<Template, TemplateError> {
-        let mut pieces = Vec::new();
+        let lines = |text: &str| text.matches('\n').count() as u64;
+        let mut expressions = Vec::new();
         let (mut rest, mut line) = (text, 1);
-        while let Some(open) = rest.find("{{") {
-            let (before, after) = (&rest[..open], &rest[open + 2..]);
+        while let Some((before, after)) = rest.split_once("{{") {
             line += lines(before);
-            let failed = |expression: &str, why| {
-                Err(TemplateError { line, expression: expression.trim().to_owned(), why })
+            let Some((expression, after)) = after.split_once("}}") else {
+                let expression = after.lines().next().unwrap_or_default().trim().to_owned();
+                return Err(TemplateError { line, expression, why: "is not closed" });
             };
-            let Some(close) = after.find("}}") else {
-                return failed(after.lines().next().unwrap_or_default(), "is not closed");
-            };
-            let inner = &after[..close];
-            rest = &after[close + 2..];
-            // `{{- ` and ` -}}` trim the text beside them.
-            let (trims_before, inner_text) = match inner.strip_prefix("- ") {
-                Some(inner) => (true, inner),
-                None => (false, inner),
-            };
-            let (trims_after, inner_text) = match inner_text.strip_suffix(" -") {
-                Some(inner) => (true, inner),
-                None => (false, inner_text),
-            };
-            let before = if trims_before { before.trim_end() } else { before };
-            pieces.push(Piece::Text(before.to_owned()));
-            let expression = inner_text.trim();
-            if !(expression.starts_with("/*") && expression.ends_with("*/")) {
-                let value = match Parser(expression).whole() {
-                    Ok(value) => value,
-                    Err(why) => return failed(inner, why),
-                };
-                pieces.push(Piece::Value { line, expression: expression.to_owned(), value });
-            }
-            line += lines(inner);
-            if trims_after {
-                let trimmed = rest.trim_start();
-                line += lines(&rest[..rest.len() - trimmed.len()]);
-                rest = trimmed;
-            }
+            expressions.push((expression.trim().to_owned(), line, before.to_owned()));
+            line += lines(expression);
+            rest = after;
         }
-        pieces.push(Piece::Text(rest.to_owned()));
-        Ok(Template(pieces))
+        Ok(Template { expressions, end: rest.to_owned() })
     }
 
     /// Whether all places yield the same text.
     pub(super) fn is_constant(&self) -> bool {
-        self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))
+        self.expressions.is_empty()
     }
 
     /// The text for one object.
     pub(super) fn render(&self, place: Place) -> Result<String, TemplateError> {
         let mut out = String::new();
-        for piece in &self.0 {
-            match piece {
-                Piece::Text(text) => out.push_str(text),
-                Piece::Value { line, expression, value } => {
-                    let value = value.evaluate(place).map_err(|why| TemplateError {
-                        line: *line,
-                        expression: expression.clone(),
-                        why,
-                    })?;
-                    out.push_str(&value.to_string());
-                }
-            }
+        for (expression, line, before) in &self.expressions {
+            let value = evaluate(expression, place).map_err(|why| TemplateError {
+                line: *line,
+                expression: expression.clone(),
+                why,
+            })?;
+            out.push_str(before);
+            out.push_str(&value.to_string());
         }
+        out.push_str(&self.end);
         Ok(out)
     }
 }
 
-fn lines(text: &str) -> u64 {
-    text.matches('\n').count() as u64
-}
+const UNSUPPORTED: &str = "is not supported: only .Index, .Count, whole numbers, and calls of AddInt, DivideInt, Mod, \
+    MultiplyInt and SubtractInt with two of them are";
 
-enum Value<'e> {
-    Text(&'e str),
-    Number(f64),
-}
-
-impl fmt::Display for Value<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Text(text) => f.write_str(text),
-            Value::Number(number) => number.fmt(f),
-        }
-    }
-}
-
-impl Expression {
-    fn evaluate(&self, place: Place) -> Result<Value<'_>, &'static str> {
-        match self {
-            Expression::Index => Ok(Value::Number(place.index as f64)),
-            Expression::Count => Ok(Value::Number(place.count as f64)),
-            Expression::Number(number) => Ok(Value::Number(*number)),
-            Expression::Text(text) => Ok(Value::Text(text)),
-            Expression::Call(function, arguments) => {
-                let number = |argument: &Expression| match argument.evaluate(place)? {
-                    Value::Number(number) => Ok(number),
-                    Value::Text(text) => {
-                        text.parse().map_err(|_| "has an argument that is not a number")
-                    }
-                };
-                let numbers: Result<Vec<f64>, _> = arguments.iter().map(number).collect();
-                function.of(&numbers?).map(Value::Number)
-            }
-        }
-    }
-}
-
-impl Function {
-    fn of(self, numbers: &[f64]) -> Result<f64, &'static str> {
-        let (value, kind) = match (self, numbers) {
-            (Function::Add(kind), numbers) => (numbers.iter().sum(), kind),
-            (Function::Multiply(kind), numbers) => (numbers.iter().product(), kind),
-            (Function::Subtract(kind), [a, b]) => (a - b, kind),
-            (Function::Divide(kind), [a, b]) if *b != 0.0 => (a / b, kind),
-            (Function::Mod, [a, b]) if b.trunc() != 0.0 => (a.trunc() % b.trunc(), Kind::Int),
-            (Function::Divide(_) | Function::Mod, [_, _]) => return Err("divides by zero"),
-            _ => return Err("has the wrong number of arguments: two are needed"),
-        };
-        Ok(if kind == Kind::Int { value.trunc() } else { value })
-    }
-}
-
-/// The unread rest of an expression.
-struct Parser<'e>(&'e str);
-
-const UNSUPPORTED: &str = "is not supported: only .Index, .Count, constants, and calls of AddFloat, AddInt, \
-    DivideFloat, DivideInt, Mod, MultiplyFloat, MultiplyInt, SubtractFloat and SubtractInt are";
-
-impl Parser<'_> {
-    fn whole(mut self) -> Result<Expression, &'static str> {
-        let value = self.call()?;
-        if self.0.trim().is_empty() { Ok(value) } else { Err(UNSUPPORTED) }
-    }
-
-    /// A call with its arguments, or a single operand.
-    fn call(&mut self) -> Result<Expression, &'static str> {
-        self.0 = self.0.trim_start();
-        let name = self.0.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        let Some((_, function)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
-            return self.operand();
-        };
-        self.0 = &self.0[name.len()..];
-        let mut arguments = Vec::new();
-        loop {
-            self.0 = self.0.trim_start();
-            if self.0.is_empty() || self.0.starts_with(')') {
-                return Ok(Expression::Call(*function, arguments));
-            }
-            arguments.push(self.operand()?);
-        }
-    }
-
-    fn operand(&mut self) -> Result<Expression, &'static str> {
-        if let Some(rest) = self.0.strip_prefix('(') {
-            self.0 = rest;
-            let value = self.call()?;
-            self.0 = self.0.trim_start().strip_prefix(')').ok_or("lacks a closing parenthesis")?;
-            return Ok(value);
-        }
-        if let Some(rest) = self.0.strip_prefix('"') {
-            let (text, rest) = rest.split_once('"').ok_or("lacks a closing quotation mark")?;
-            if text.contains('\\') {
-                return Err("is not supported: constants with escapes are not");
-            }
-            self.0 = rest;
-            return Ok(Expression::Text(text.to_owned()));
-        }
-        let end = self.0.find(|c: char| c.is_whitespace() || c == ')').unwrap_or(self.0.len());
-        let (word, rest) = self.0.split_at(end);
-        self.0 = rest;
-        match word {
-            ".Index" => Ok(Expression::Index),
-            ".Count" => Ok(Expression::Count),
-            word => match word.parse() {
-                Ok(number) if word.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
-                    Ok(Expression::Number(number))
-                }
-                _ => Err(UNSUPPORTED),
-            },
-        }
-    }
+fn evaluate(expression: &str, place: Place) -> Result<i64, &'static str> {
+    let operand = |word: &str| match word {
+        ".Index" => Ok(place.index as i64),
+        ".Count" => Ok(place.count as i64),
+        number => number.parse().map_err(|_| UNSUPPORTED),
+    };
+    let words: Vec<&str> = expression.split_whitespace().collect();
+    let (function, a, b) = match words[..] {
+        [word] => return operand(word),
+        [function, a, b] => (function, operand(a)?, operand(b)?),
+        _ => return Err(UNSUPPORTED),
+    };
+    let value = match function {
+        "AddInt" => a.checked_add(b),
+        "SubtractInt" => a.checked_sub(b),
+        "MultiplyInt" => a.checked_mul(b),
+        "DivideInt" => a.checked_div(b),
+        "Mod" => a.checked_rem(b),
+        _ => return Err(UNSUPPORTED),
+    };
+    value.ok_or("divides by zero, or its value is too large")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rendered(text: &str, index: usize, count: usize) -> Result<String, String> {
-        let render = |template: Template| template.render(Place { index, count });
+    fn rendered(text: &str) -> Result<String, String> {
+        let render = |template: Template| template.render(Place { index: 7, count: 30 });
         Template::parse(text).and_then(render).map_err(|error| error.to_string())
     }
 
     #[test]
     fn fields_and_functions_have_the_values_of_go() {
         for (text, expected) in [
-            ("pod-{{.Index}} of {{ .Count }}", "pod-7 of 30"),
+            ("pod-{{.Index}} of {{ .Count }}.", "pod-7 of 30."),
             ("8{{ Mod .Index 4 }}", "83"),
             ("{{ DivideInt 30000 .Count }}Mi", "1000Mi"),
-            ("{{DivideInt .Index 2}} {{DivideFloat .Index 2}}", "3 3.5"),
-            ("{{ AddInt .Index 1.9 }} {{ AddFloat 0.5 0.25 .Index }}", "8 7.75"),
-            ("{{ SubtractInt 1 .Index }} {{ SubtractFloat 1 0.5 }}", "-6 0.5"),
-            ("{{ MultiplyInt (AddInt .Index 1) \"2\" }}", "16"),
-            ("{{ MultiplyFloat .Index 0.5 }}", "3.5"),
-            ("{{ Mod (SubtractInt 0 .Index) 4 }}", "-3"),
-            ("a \n{{- /* a comment */ -}}\n b{{ \"c d\" }}", "ab".replace('b', "bc d").as_str()),
+            ("{{DivideInt .Index 2}} {{AddInt .Index -1}} {{ SubtractInt 1 .Index }}", "3 6 -6"),
+            ("{{ Mod -7 4 }} {{ MultiplyInt .Index 2 }}", "-3 14"),
         ] {
-            assert_eq!(rendered(text, 7, 30).as_deref(), Ok(expected), "{text}");
+            assert_eq!(rendered(text).as_deref(), Ok(expected), "{text}");
         }
     }
 
     #[test]
     fn an_expression_that_is_not_supported_is_named() {
-        for (text, expression, why) in [
-            ("{{ if .Index }}a{{ end }}", "{{if .Index}}", "is not supported"),
-            ("{{ range $i := .Items }}", "{{range $i := .Items}}", "is not supported"),
-            ("{{ .Index | printf \"%d\" }}", "{{.Index | printf \"%d\"}}", "is not supported"),
-            ("{{ .Name }}", "{{.Name}}", "is not supported"),
-            ("{{ Modulo .Index 2 }}", "{{Modulo .Index 2}}", "is not supported"),
-            ("{{ .Index", "{{.Index}}", "is not closed"),
-            ("{{ AddInt (AddInt 1 2 }}", "{{AddInt (AddInt 1 2}}", "parenthesis"),
-            ("{{ Mod .Index 0 }}", "{{Mod .Index 0}}", "divides by zero"),
-            ("{{ DivideInt .Index }}", "{{DivideInt .Index}}", "wrong number of arguments"),
-            ("{{ AddInt \"x\" }}", "{{AddInt \"x\"}}", "not a number"),
+        for (expression, why) in [
+            ("if .Index", "is not supported"),
+            (".Index | printf \"%d\"", "is not supported"),
+            (".Name", "is not supported"),
+            ("Modulo .Index 2", "is not supported"),
+            ("AddInt (AddInt 1 2) 3", "is not supported"),
+            ("DivideInt .Index", "is not supported"),
+            ("DivideFloat .Index 0.5", "is not supported"),
+            ("- .Index -", "is not supported"),
+            ("Mod .Index 0", "divides by zero"),
         ] {
-            let error = rendered(text, 0, 1).expect_err(text);
-            assert!(error.contains(expression) && error.contains(why), "{error}");
+            let error = rendered(&format!("a: {{{{ {expression} }}}}")).expect_err(expression);
+            let expected = format!("the template expression {{{{{expression}}}}} {why}");
+            assert!(error.starts_with(&expected), "{error}");
         }
+        assert!(
+            rendered("{{ .Index").is_err_and(|error| error.ends_with("{{.Index}} is not closed"))
+        );
     }
 
     #[test]
     fn errors_have_the_line_of_their_expression() {
-        let line = |text: &str| Template::parse(text).expect_err(text).line;
-        assert_eq!(line("a\nb: {{ if }}"), 2);
-        assert_eq!(line("{{ .Index -}}\n\n{{ if }}"), 3);
+        let template = Template::parse("a\nb: {{ .Index }}\n\n{{ if }}").expect("closed");
+        let line = template.render(Place { index: 0, count: 1 }).expect_err("not supported").line;
+        assert_eq!(line, 4);
+        assert_eq!(Template::parse("a\n{{ .Index").expect_err("not closed").line, 2);
     }
 }

@@ -4,17 +4,14 @@
 //! The reader below knows only the texts and the manifests.
 
 use crate::common::{file, portolan};
+use portolan_testkit::random;
 use serde_json::{Value, json};
 
-/// Numbers from a seed (splitmix64).
-struct Random(u64);
+struct Random(random::Random);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
+        self.0.below(bound)
     }
 
     fn chance(&mut self, percent: u64) -> bool {
@@ -22,7 +19,7 @@ impl Random {
     }
 
     fn pick<'t, T>(&mut self, of: &'t [T]) -> &'t T {
-        &of[usize::try_from(self.below(of.len() as u64)).expect("an index")]
+        &of[self.0.index(of.len())]
     }
 }
 
@@ -145,7 +142,7 @@ fn pod(random: &mut Random, name: &str) -> Value {
 
 /// The objects of a cluster, with the pending pod d/new at the end.
 fn cluster(seed: u64) -> Vec<Value> {
-    let random = &mut Random(seed);
+    let random = &mut Random(random::Random::new(seed));
     let nodes = 2 + random.below(5);
     let mut items: Vec<Value> = (0..nodes).map(|i| node(random, &format!("n{i}"))).collect();
     items.push(json!({ "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": "kata" },

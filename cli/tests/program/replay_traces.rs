@@ -1,6 +1,7 @@
 //! Placements of a replay as CSV, Kubernetes traces with times, and pods that wait for others.
 
 use crate::common::{file, portolan};
+use portolan_testkit::random::Random;
 use serde_json::Value;
 
 const NODE_OF: &str = "---\napiVersion: v1\nkind: Node\nmetadata: {name: NAME, labels: \
@@ -218,21 +219,10 @@ fn profiles_schedule_the_pods_that_name_them() {
     }
 }
 
-/// Numbers from 0 to `below`, the same in each run of the tests.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
-
 #[test]
 fn replays_with_and_without_the_queue_are_equal_if_no_pod_needs_it() {
     for seed in 0..12 {
-        let mut draws = Draws(seed);
+        let mut draws = Random::new(seed);
         let nodes: String = (0..3 + draws.below(12))
             .map(|n| {
                 let taint = match draws.below(4) {

@@ -6,4 +6,3 @@ mod created_pods;
 mod digest;
 mod slice;
 mod strict;
-mod vectors;

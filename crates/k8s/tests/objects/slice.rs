@@ -5,8 +5,6 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::Value;
 
-use super::vectors;
-
 const POD: &str = include_str!("../../benches/pod.json");
 /// Objects of most kinds, with every field that is read.
 const CATALOGUE: &str = include_str!("../../../../fuzz/targets/input/objects.json");
@@ -144,14 +142,6 @@ fn skipped_fields_are_only_checked_for_syntax() {
     assert_eq!(&*pod.name, "a");
     assert!(pod_from_slice(b"{\"metadata\":{\"x\":\"\xff\"}}").is_err());
     assert!(pod_from_slice(b"{\"metadata\":{\"x\":[1,]}}").is_err());
-}
-
-#[test]
-fn golden_vector_objects_read_the_same() {
-    vectors::each_object(|kind, value| {
-        assert!(same(kind, value.to_string().as_bytes()), "{value}");
-        true
-    });
 }
 
 /// A JSON tree in which a key can be repeated.
