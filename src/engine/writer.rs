@@ -3,14 +3,15 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 
+use portolan_publish::live::LiveIndex;
+use portolan_publish::{Publisher, Versioned};
 use rayon::prelude::*;
 
-use crate::log::{Applied, Event, Fact, Follower, Followers, Outcome, Relist};
+use crate::log::{Applied, Event, Follower, Followers, Outcome, Relist};
 use crate::model::{
-    EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp, Uid,
+    EventError, Fact, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp,
+    Uid,
 };
-use crate::publish::live::LiveIndex;
-use crate::publish::{self, Publisher, Versioned};
 use crate::snapshot::{Cluster, Dump, NodeInfo, NodeSlot, PodInfo, Snapshot, Store};
 use crate::state::{Difference, LONGEST_RUN, Observer, State, Threads};
 use crate::sync::mutated;
@@ -418,7 +419,7 @@ impl Writer {
     }
 
     /// Creates a follower with a limit. If this many notes are undelivered, the follower loses all later notes and
-    /// receives [`NoNote::Overflowed`](crate::log::NoNote::Overflowed).
+    /// receives [`NoNote::Overflowed`](crate::model::NoNote::Overflowed).
     pub fn follow_at_most(&mut self, notes: NonZeroUsize) -> Follower {
         self.listeners.followers.follow(Some(notes))
     }
@@ -751,7 +752,7 @@ impl Writer {
     /// readers).
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let publish::Figures { published, retired, freed, backlog, oldest_pinned, .. } =
+        let portolan_publish::Figures { published, retired, freed, backlog, oldest_pinned, .. } =
             self.publisher.figures();
         Figures {
             generation: self.cluster().generation(),

@@ -11,8 +11,7 @@ use portolan::model::{
     MicroTopology, MilliCpu, NmNode, Node, NodeMetrics, NumaZone, Object, ObjectKind, Pod,
     PodClass, Quantity, Requests, Reservation, ResourceList, Resources, Template, Usage, node, pod,
 };
-use portolan::snapshot::Cluster;
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 use proptest::prelude::*;
 
 fn writer(is_godel: bool) -> Writer {

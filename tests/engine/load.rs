@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use portolan::log::{Applied, Event, Follower, Relist};
 use portolan::model::{Generation, Node, Object, Pod, Quantity, Uid, node, pod};
-use portolan::snapshot::{Cluster, GodelConfig};
-use portolan::{Config, Engine, Reader, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Reader, Writer};
 use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
 

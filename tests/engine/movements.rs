@@ -8,8 +8,7 @@ use portolan::model::{
     GodelPod, Movement, MovementOwner, MovementTask, Name, ObjectKind, OwnerKey, OwnerReference,
     Pod, PodBuilder, RecommendedNode, Template, Timestamp, Uid, node, pod,
 };
-use portolan::snapshot::Cluster;
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 

@@ -6,9 +6,9 @@ use portolan::framework::{
     Algorithm, AlgorithmConfig, ClusterEvent, Cycle, CycleState, Framework, Hint, Partition,
     Plugin, QueueingHints,
 };
-use portolan::log::{Fact, Relist};
+use portolan::log::Relist;
 use portolan::model::{
-    self, Bytes, Change, CustomNodeResource, EventError, GroupMetric, Labels, Launcher,
+    self, Bytes, Change, CustomNodeResource, EventError, Fact, GroupMetric, Labels, Launcher,
     MicroTopology, MilliCpu, NmNode, NodeMetrics, NodeSelectorTerm, NumaZone, ObjectKind, Operator,
     Pod, PodAffinity, PodClass, PreferredSchedulingTerm, Quantity, Requirement, ResourceList,
     Taint, TaintEffect, Timestamp, Usage, node, pod,
@@ -16,8 +16,8 @@ use portolan::model::{
 use portolan::plugins::{
     NodeAffinity, NodeResourcesFit, NodeUnschedulable, PodLauncher, TaintToleration,
 };
-use portolan::snapshot::{ChangedSince, Cluster};
-use portolan::{Config, Engine, Writer};
+use portolan::snapshot::ChangedSince;
+use portolan::{Cluster, Config, Engine, Writer};
 
 fn writer() -> Writer {
     Engine::inline(Config::default()).0

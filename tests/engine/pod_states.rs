@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::log::{Event, Fact, Relist};
+use portolan::log::{Event, Relist};
 use portolan::model::{
-    EventError, GodelPod, Launcher, Pod, PodSpec, PodState, Template, Timestamp, Uid, pod,
+    EventError, Fact, GodelPod, Launcher, Pod, PodSpec, PodState, Template, Timestamp, Uid, pod,
 };
 use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 

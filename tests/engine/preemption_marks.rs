@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use portolan::log::{Event, Fact, Relist};
+use portolan::log::{Event, Relist};
 use portolan::model::{
-    Change, EventError, Generation, GodelPod, NominatedNode, Pod, Template, Timestamp, Uid, Victim,
-    node, pod,
+    Change, EventError, Fact, Generation, GodelPod, NominatedNode, Pod, Template, Timestamp, Uid,
+    Victim, node, pod,
 };
-use portolan::snapshot::Cluster;
 use portolan::state::CommitCheck;
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 

@@ -8,9 +8,8 @@ use portolan::model::{
     CustomNodeResource, EventError, GodelPod, MicroTopology, Name, NumaZone, ObjectKind, Pod,
     PodBuilder, Quantity, Reservation, ReservationPhase, ResourceList, Timestamp, Uid, node, pod,
 };
-use portolan::snapshot::Cluster;
 use portolan::state::CommitCheck;
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 

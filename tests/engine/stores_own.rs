@@ -10,17 +10,16 @@ use portolan::framework::{
     Actions, Algorithm, AlgorithmConfig, ClusterEvent, Code, Cycle, EventResource, Filter,
     Framework, Hint, Interest, Notes, Plugin, Point, PreFilter, Status,
 };
-use portolan::log::{Event, Fact, NoNote, Relist};
+use portolan::log::{Event, Relist};
 use portolan::model::{
-    Change, EventError, Generation, LabelSelector, Name, Pod, PodBuilder, Timestamp, node, pod,
+    Change, EventError, Fact, Generation, LabelSelector, Name, NoNote, Pod, PodBuilder, Timestamp,
+    node, pod,
 };
 use portolan::plugins::default_plugins;
 use portolan::scheduler::drain::{Budgets, DrainOptions};
 use portolan::scheduler::{Attempt, GangError, Profiles, Scheduler, Schedulers, WhatIf};
-use portolan::snapshot::{
-    Keyed, ObjectEvent, ObjectStore, PlacedPod, Snapshot, Store, StoreError, cost,
-};
-use portolan::{Cluster, Config, Engine, GodelConfig, NodeInfo, Writer};
+use portolan::snapshot::{Keyed, ObjectEvent, ObjectStore, PlacedPod, Store, StoreError, cost};
+use portolan::{Cluster, Config, Engine, GodelConfig, NodeInfo, Snapshot, Writer};
 use portolan_testkit::events;
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;

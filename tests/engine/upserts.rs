@@ -1,7 +1,7 @@
 //! The upsert of a pod: every path of a pod through a watch.
 
-use portolan::log::{Applied, Event, Fact, Follower};
-use portolan::model::{EventError, Pod, PodBuilder, Timestamp, node, pod};
+use portolan::log::{Applied, Event, Follower};
+use portolan::model::{EventError, Fact, Pod, PodBuilder, Timestamp, node, pod};
 use portolan::{Config, Engine, Writer};
 
 struct World {

@@ -13,7 +13,7 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{
-    EventError, LabelSelector, Labels, Launcher, Name, Pod, Service, Timestamp,
+    EventError, Generation, LabelSelector, Labels, Launcher, Name, Pod, Service, Timestamp,
     TopologySpreadConstraint, Uid, UnsatisfiableAction, node, pod,
 };
 use portolan::plugins::{PodTopologySpread, default_plugins};
@@ -21,7 +21,7 @@ use portolan::scheduler::queue::Place;
 use portolan::scheduler::{
     Begun, BindError, InMemoryEvictor, Placement, Schedulers, SchedulingLoop,
 };
-use portolan::{Cluster, Config, Engine, Generation, GodelConfig, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
 

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{Framework, PluginSet};
-use portolan::log::{Event, Fact, NoNote, Note, Relist};
+use portolan::log::{Event, Relist};
 use portolan::model::{
-    Change, EventError, Labels, Namespace, Object, Pod, Timestamp, Uid, node, pod,
+    Change, EventError, Fact, Generation, Labels, Namespace, NoNote, Note, Object, Pod, Timestamp,
+    Uid, node, pod,
 };
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
-use portolan::{CommitPolicy, Config, Engine, Generation, Reader, Writer};
+use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
 
 fn queue() -> SchedulingQueue {
     SchedulingQueue::new(Framework::default_profile(), QueueConfig::default())

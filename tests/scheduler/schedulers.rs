@@ -17,8 +17,8 @@ use portolan::scheduler::{
     Attempt, BuildError, InMemoryBinder, InMemoryEvictor, NewSchedulerError, Profiles, Scheduler,
     Schedulers, SchedulingLoop,
 };
-use portolan::snapshot::{Chunk, Cluster};
-use portolan::{CommitPolicy, Config, Engine, NodeInfo};
+use portolan::snapshot::Chunk;
+use portolan::{Cluster, CommitPolicy, Config, Engine, NodeInfo};
 
 fn clock() -> Timestamp {
     Timestamp::from_secs(1)

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::framework::{Actions, ClusterEvent, EventResource, WaitingPods};
-use crate::log::{Fact, Note};
-use crate::model::{Change, Diff, Object, Pod, Timestamp, Uid};
+use crate::model::{Change, Diff, Fact, Note, Object, Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
 use super::figures::Cause;

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Reader;
 use crate::framework::QueuedPod;
-use crate::log::{Bell, Follower, NoNote};
-use crate::model::{Pod, Timestamp};
+use crate::log::{Bell, Follower};
+use crate::model::{NoNote, Pod, Timestamp};
 use crate::snapshot::Snapshot;
 use crate::sync::{Mutex, MutexGuard, lock, mutated};
 

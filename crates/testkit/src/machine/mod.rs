@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use portolan::log::{Event, Outcome};
 use portolan::model::EventError;
-use portolan::snapshot::{Dump, Fork, Snapshot};
-use portolan::state::CommitPolicy;
-use portolan::{Config, Engine, GodelConfig, Reader, Writer};
+use portolan::snapshot::Dump;
+use portolan::{CommitPolicy, Config, Engine, Fork, GodelConfig, Reader, Snapshot, Writer};
 #[cfg(feature = "proptest")]
 use proptest::prelude::*;
 
