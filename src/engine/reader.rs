@@ -271,13 +271,6 @@ impl Reader {
         let pod = pod.map(|p| LivePod { slot: p.node().slot(), assumed: p.is_assumed() });
         (version.generation(), pod)
     }
-
-    /// Returns whether a pod is currently assumed; see [`Reader::get_pod`].
-    #[must_use]
-    pub fn is_assumed_pod(&self, uid: &Uid) -> (Generation, bool) {
-        let (generation, pod) = self.get_pod(uid);
-        (generation, pod.is_some_and(|pod| pod.assumed))
-    }
 }
 
 impl std::fmt::Debug for Reader {

@@ -59,7 +59,7 @@ impl Framework {
     /// Returns the binding of the pod as a future, or `None` if an extender or a plugin may block: call
     /// [`Framework::bind`] then. Sends nothing before the future is polled.
     #[must_use]
-    pub fn request_bind(
+    pub(crate) fn request_bind(
         self: &Arc<Framework>,
         pod: &Arc<Pod>,
         node: &Name,
@@ -97,7 +97,7 @@ pub struct BindRequest {
 impl BindRequest {
     /// Returns whether the request was polled, so that the pod may be bound.
     #[must_use]
-    pub fn is_started(&self) -> bool {
+    pub(crate) fn is_started(&self) -> bool {
         self.started.is_some()
     }
 }

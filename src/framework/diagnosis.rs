@@ -50,7 +50,7 @@ impl FitError {
 
     /// Creates the error of a pod that Reserve or Permit rejected after a node had been chosen.
     #[must_use]
-    pub fn of_node(status: Status) -> FitError {
+    pub(crate) fn of_node(status: Status) -> FitError {
         let mut error = FitError::new(1);
         error.reasons = status.reasons.iter().map(|reason| (reason.clone(), 1)).collect();
         error.add_plugin(&status);

@@ -182,7 +182,7 @@ impl Eviction {
     }
 
     /// Reports that the log knows of a victim's end: it is not evicted, and no longer counts because of this eviction.
-    pub fn report_gone(&self, victim: &Pod) {
+    pub(crate) fn report_gone(&self, victim: &Pod) {
         self.report_deleting(victim);
         self.end(&victim.uid);
     }

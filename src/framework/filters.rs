@@ -412,7 +412,7 @@ impl<'a> Filters<'a> {
     /// # Errors
     ///
     /// Returns an error if a plugin failed.
-    pub fn add_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
+    pub(crate) fn add_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
         let step = Step::PreFilterExtensionAddPod;
         self.update_each((step, "AddPod"), |filter| filter.add_pod(pod, node))
     }

@@ -166,13 +166,13 @@ impl Handle {
 
     /// Sets the source of published versions, for plugins created with the returned handle.
     #[must_use]
-    pub fn with_snapshots(self, snapshots: Arc<dyn Snapshots>) -> Handle {
+    pub(crate) fn with_snapshots(self, snapshots: Arc<dyn Snapshots>) -> Handle {
         Handle { snapshots: Some(snapshots), ..self }
     }
 
     /// Sets the log to follow, for plugins created with the returned handle.
     #[must_use]
-    pub fn with_log(self, log: Arc<dyn Follow>) -> Handle {
+    pub(crate) fn with_log(self, log: Arc<dyn Follow>) -> Handle {
         Handle { log: Some(log), ..self }
     }
 

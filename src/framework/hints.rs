@@ -203,7 +203,8 @@ impl Framework {
     }
 
     /// Returns the names of the plugins in a set.
-    pub fn plugin_names(&self, plugins: PluginSet) -> impl Iterator<Item = &'static str> {
+    #[cfg(feature = "metrics")]
+    pub(crate) fn plugin_names(&self, plugins: PluginSet) -> impl Iterator<Item = &'static str> {
         let plugins_by_set =
             self.plugins().enumerate().map(|(at, plugin)| (set(at), plugin.name()));
         let extenders = (!self.handle().extenders().is_empty()).then_some((set(LAST), EXTENDER));
@@ -216,7 +217,7 @@ impl Framework {
     /// Returns the plugin that keeps the pod out of the queue and its status, or `None` if the pod may be queued. The
     /// plugins in `last`, which gated the pod the last time, are asked first.
     #[must_use]
-    pub fn gate(&self, pod: &Pod, last: PluginSet) -> Option<(PluginSet, Status)> {
+    pub(crate) fn gate(&self, pod: &Pod, last: PluginSet) -> Option<(PluginSet, Status)> {
         let ask = |(at, plugin): (usize, &dyn Plugin)| {
             Some((set(at), self.ask_to_enqueue(plugin, pod).err()?))
         };
@@ -230,7 +231,7 @@ impl Framework {
 
     /// Returns a key that orders pods as [`Framework::compare`] does, if the plugin that sorts the queue supports one.
     #[must_use]
-    pub fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
+    pub(crate) fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
         let (_, plugin) = self.numbered_at(Point::QueueSort).next()?;
         let panics = self.handle().panics();
         panics.guard_or(plugin.name(), Point::QueueSort.as_str(), None, || plugin.sort_key(pod))

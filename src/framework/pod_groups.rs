@@ -23,13 +23,13 @@ pub struct GroupStatus {
 impl GroupStatus {
     /// Returns whether the group has as many pods as must be placed together.
     #[must_use]
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.wanted.is_some_and(|wanted| self.members >= wanted as usize)
     }
 
     /// Returns whether its pods may queue: the group is complete, and nothing holds it back.
     #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.hold.is_none() && self.is_complete()
     }
 }
@@ -54,13 +54,13 @@ pub struct PodGroups {
 impl PodGroups {
     /// Returns the state of a group, or `None` if none of its pods is in the queue.
     #[must_use]
-    pub fn get(&self, namespace: &str, name: &str) -> Option<GroupStatus> {
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<GroupStatus> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.get(namespace)?.get(name).copied()
     }
 
     /// Sets the state of a group.
-    pub fn set(&self, namespace: &Name, name: &Name, status: GroupStatus) {
+    pub(crate) fn set(&self, namespace: &Name, name: &Name, status: GroupStatus) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         match known.get_mut(namespace) {
             Some(groups) => drop(groups.insert(name.clone(), status)),
@@ -86,7 +86,7 @@ impl PodGroups {
     }
 
     /// Removes a group when its last pod leaves the queue.
-    pub fn remove(&self, namespace: &str, name: &str) {
+    pub(crate) fn remove(&self, namespace: &str, name: &str) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(groups) = known.get_mut(namespace) {
             groups.remove(name);
@@ -98,7 +98,7 @@ impl PodGroups {
 
     /// Activates a group whose waiting pods need its other pods (kube-scheduler's `Activate`). The queue tries the
     /// other pods when it is next called.
-    pub fn call(&self, namespace: &Name, name: &Name) {
+    pub(crate) fn call(&self, namespace: &Name, name: &Name) {
         let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
         if !called.iter().any(|(of, known)| of == namespace && known == name) {
             called.push((namespace.clone(), name.clone()));

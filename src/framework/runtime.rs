@@ -328,7 +328,7 @@ impl Framework {
 
     /// Returns whether a plugin is enabled at a point (`HasFilterPlugins` and similar).
     #[must_use]
-    pub fn has_plugins_at(&self, point: Point) -> bool {
+    pub(crate) fn has_plugins_at(&self, point: Point) -> bool {
         !self.points[point as usize].is_empty()
     }
 
@@ -396,7 +396,7 @@ impl Framework {
 
     /// Compares two pods by the plugin that sorts the queue. Returns `Less` if `one` is tried first.
     #[must_use]
-    pub fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {
+    pub(crate) fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {
         let Some(plugin) = self.at(Point::QueueSort).next() else { return Ordering::Equal };
         let compare = || plugin.compare(one, other);
         self.handle.panics().guard_or(plugin.name(), "QueueSort", Ordering::Equal, compare)
@@ -438,7 +438,7 @@ impl Framework {
     /// Asks plugins to make a node feasible if none is. The first plugin that succeeds, fails, or returns
     /// [`Code::UnschedulableAndUnresolvable`] determines the result. Otherwise the result combines all reasons with the
     /// last nomination other than [`Nomination::Keep`].
-    pub fn post_filter(
+    pub(crate) fn post_filter(
         &self,
         cycle: Cycle<'_>,
         diagnosis: &Diagnosis<'_>,
@@ -581,7 +581,7 @@ impl Framework {
     }
 
     /// Notifies the Permit plugins that a pod waits. The cycle's version should be the latest one available.
-    pub fn waits(&self, cycle: Cycle<'_>) {
+    pub(crate) fn waits(&self, cycle: Cycle<'_>) {
         let panics = self.handle.panics();
         for plugin in self.at(Point::Permit) {
             panics.guard_or(plugin.name(), Step::Permit.as_str(), (), || plugin.waits(cycle));

@@ -108,7 +108,7 @@ pub struct Reasons(Vec<(Cow<'static, str>, usize)>);
 
 impl Reasons {
     /// Adds `nodes` nodes that gave this reason. Does nothing if `nodes` is 0.
-    pub fn add(&mut self, reason: impl Into<Cow<'static, str>>, nodes: usize) {
+    pub(crate) fn add(&mut self, reason: impl Into<Cow<'static, str>>, nodes: usize) {
         if nodes == 0 {
             return;
         }

@@ -65,13 +65,13 @@ impl PodGroup {
 
     /// Returns how many more pods must be placed before any may be bound, if `placed` are placed.
     #[must_use]
-    pub fn lacking(&self, placed: usize) -> usize {
+    pub(crate) fn lacking(&self, placed: usize) -> usize {
         (self.wanted() as usize).saturating_sub(placed)
     }
 
     /// Returns how long a pod waits for the rest of its group: 5 minutes if the group sets no timeout.
     #[must_use]
-    pub fn permit_timeout(&self) -> Duration {
+    pub(crate) fn permit_timeout(&self) -> Duration {
         self.schedule_timeout.unwrap_or(Duration::from_secs(300))
     }
 
@@ -121,7 +121,7 @@ pub enum PodGroupPhase {
 impl PodGroupPhase {
     /// Returns `true` if the minimum number of pods has been placed at some time.
     #[must_use]
-    pub fn is_scheduled(self) -> bool {
+    pub(crate) fn is_scheduled(self) -> bool {
         use PodGroupPhase::{Failed, Finished, Running, Scheduled};
         matches!(self, Scheduled | Running | Finished | Failed)
     }
@@ -147,7 +147,7 @@ pub enum PodGroupState {
 impl PodGroupState {
     /// Returns the name used by Gödel.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             PodGroupState::Unknown => "Unknown",
             PodGroupState::Pending => "Pending",

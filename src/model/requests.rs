@@ -46,7 +46,7 @@ impl ResourceList {
 
     /// Returns the number of quantities.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
@@ -106,7 +106,7 @@ impl ResourceList {
 
     /// Returns the quantity of "pods", rounded up, or 0 if it is absent.
     #[must_use]
-    pub fn pods(&self) -> i64 {
+    pub(crate) fn pods(&self) -> i64 {
         self.get("pods").map_or(0, Quantity::value)
     }
 }

@@ -1,7 +1,6 @@
 //! The template that pods share: all the data that plugins read of a pod.
 
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -58,12 +57,6 @@ impl HostPort {
         self.port == other.port
             && self.protocol == other.protocol
             && (self.ip == other.ip || &*self.ip == ANY || &*other.ip == ANY)
-    }
-
-    /// Returns the parsed address, or `None` if `ip` is not an IP address.
-    #[must_use]
-    pub fn address(&self) -> Option<IpAddr> {
-        self.ip.parse().ok()
     }
 }
 

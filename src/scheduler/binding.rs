@@ -122,7 +122,7 @@ pub enum BindError {
 impl BindError {
     /// Returns the attempt's result as kube-scheduler's metrics label it.
     #[must_use]
-    pub fn result(&self) -> AttemptResult {
+    pub(crate) fn result(&self) -> AttemptResult {
         match self {
             BindError::Rejected(_) => AttemptResult::Unschedulable,
             BindError::Failed(_)
@@ -345,19 +345,6 @@ impl BindingCycle {
         framework.post_bind(Cycle::new(self.reader.refresh(), pod, state), placement.node());
     }
 
-    /// Withdraws a placement before its binding cycle: releases the pod's reservations and forgets the pod.
-    ///
-    /// # Errors
-    ///
-    /// The engine is unavailable, or the placement's binding cycle has begun or ended.
-    pub fn withdraw(
-        &mut self,
-        placement: &Placement,
-        clock: impl Fn() -> Timestamp,
-    ) -> Result<(), BindError> {
-        self.withdraw_after(placement, clock, || ())
-    }
-
     /// Like [`BindingCycle::withdraw`], and calls `claimed` when no cycle and no other withdrawal can begin.
     pub(super) fn withdraw_after(
         &mut self,
@@ -372,7 +359,7 @@ impl BindingCycle {
     }
 
     /// Lets the engine free the version that the last cycle used. Call it before a thread waits for its next pod.
-    pub fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.reader.release();
     }
 

@@ -120,7 +120,7 @@ impl CycleError {
 
     /// Returns the attempt's result as kube-scheduler's metrics label it.
     #[must_use]
-    pub fn result(&self) -> AttemptResult {
+    pub(crate) fn result(&self) -> AttemptResult {
         match self {
             CycleError::Schedule(ScheduleError::Fit(_) | ScheduleError::NoNodes) => {
                 AttemptResult::Unschedulable

@@ -32,7 +32,7 @@ pub struct EngineLog(WeakEngine);
 impl EngineLog {
     /// Wraps the log of an engine.
     #[must_use]
-    pub fn new(engine: &Engine) -> EngineLog {
+    pub(crate) fn new(engine: &Engine) -> EngineLog {
         EngineLog(engine.downgrade())
     }
 }

@@ -136,7 +136,12 @@ impl Cluster {
     /// Returns the owner of pods with this kind, namespace and name. Gödel's owners are replica sets and daemon sets.
     /// O(log n).
     #[must_use]
-    pub fn owner(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&Arc<Workload>> {
+    pub(crate) fn owner(
+        &self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<&Arc<Workload>> {
         self.objects().workloads(kind)?.get(namespace, name)
     }
 

@@ -232,24 +232,6 @@ pub struct ZoneInfo<'a> {
 }
 
 impl<'a> ZoneInfo<'a> {
-    /// Returns the region and the zone.
-    #[must_use]
-    pub fn key(&self) -> &'a ZoneKey {
-        &self.zone.key
-    }
-
-    /// Returns the number of nodes in the zone.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.zone.nodes
-    }
-
-    /// Returns whether the zone has no nodes. [`Cluster::zones`] omits empty zones.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.zone.nodes == 0
-    }
-
     /// Returns the zone's nodes in order of arrival.
     ///
     /// ```
@@ -632,7 +614,7 @@ impl Cluster {
 
     /// Returns the taints with this number in [`Chunk::taint_set`].
     #[must_use]
-    pub fn taint_set(&self, set: u32) -> &[Taint] {
+    pub(crate) fn taint_set(&self, set: u32) -> &[Taint] {
         self.rest.taints.get(set).map_or(&[], |set| &set.0)
     }
 
@@ -644,7 +626,7 @@ impl Cluster {
 
     /// Returns the labels with this number in [`Chunk::label_set`].
     #[must_use]
-    pub fn label_set(&self, set: u32) -> &Labels {
+    pub(crate) fn label_set(&self, set: u32) -> &Labels {
         self.rest.labels.get(set).unwrap_or(const { &Labels::EMPTY })
     }
 
@@ -657,13 +639,13 @@ impl Cluster {
 
     /// Returns the name of the scalar resource with this number.
     #[must_use]
-    pub fn resource_name(&self, id: u32) -> Option<&Name> {
+    pub(crate) fn resource_name(&self, id: u32) -> Option<&Name> {
         self.rest.resources.get(id)
     }
 
     /// Returns the image called `name` (a tag or a digest). O(log n).
     #[must_use]
-    pub fn image(&self, name: &str) -> Option<ImageState> {
+    pub(crate) fn image(&self, name: &str) -> Option<ImageState> {
         let images = &self.rest.images;
         let id = images.find(hash_of(name), |image| *image.name == *name)?;
         Some(ImageState { size: images.get(id)?.size, nodes: images.users(id) as usize })
@@ -677,7 +659,7 @@ impl Cluster {
     }
 
     /// Returns the claims that pods on listed nodes use, each as `namespace/name`, in no particular order.
-    pub fn used_claims(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn used_claims(&self) -> impl Iterator<Item = &Name> {
         self.rest.claims.iter().map(|(_, key)| key)
     }
 

@@ -132,7 +132,7 @@ impl<'a> NodeInfo<'a> {
 
     /// Returns the total capacity reported by the Node, or by the NMNode if there is no Node.
     #[must_use]
-    pub fn capacity(&self) -> NodeResources {
+    pub(crate) fn capacity(&self) -> NodeResources {
         self.identity.node.as_ref().map(|node| node.capacity()).unwrap_or_default()
     }
 
@@ -162,7 +162,7 @@ impl<'a> NodeInfo<'a> {
 
     /// Returns the requests of the guaranteed pods, with Kubernetes' defaults for containers that request nothing.
     #[must_use]
-    pub fn non_zero_requested(&self) -> NonZero {
+    pub(crate) fn non_zero_requested(&self) -> NonZero {
         self.non_zero_requested_of(PodClass::Guaranteed)
     }
 
@@ -246,7 +246,7 @@ impl<'a> NodeInfo<'a> {
 
     /// Returns the claims that the node's pods use, each as `namespace/name` with the number of volumes that name it.
     #[must_use]
-    pub fn claims(&self) -> BTreeMap<Name, u32> {
+    pub(crate) fn claims(&self) -> BTreeMap<Name, u32> {
         let mut claims = BTreeMap::new();
         if self.lane().with_claims > 0 {
             for pod in self.pods() {
@@ -259,7 +259,7 @@ impl<'a> NodeInfo<'a> {
     }
 
     /// Returns the node's images, under each of their names.
-    pub fn images(self) -> impl Iterator<Item = (&'a Name, ImageState)> {
+    pub(crate) fn images(self) -> impl Iterator<Item = (&'a Name, ImageState)> {
         let images = self.identity.node.iter().flat_map(|node| node.images.iter());
         images
             .flat_map(|image| image.names.iter())

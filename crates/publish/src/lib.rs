@@ -96,9 +96,6 @@ pub use self::publisher::{Figures, Publisher};
 pub use self::reader::{Pinned, Subscription};
 pub use self::signal::Reached;
 
-/// The cell that publishers use by default.
-pub type DefaultCell<T> = self::rcu::RcuCell<T>;
-
 /// A type that is published version by version.
 pub trait Versioned: Send + Sync + 'static {
     /// The version number, at most `2^63 - 1`. It grows with every version that one publisher publishes, and never

@@ -16,7 +16,7 @@ pub struct Usage {
 impl Usage {
     /// Adds both usages, saturating.
     #[must_use]
-    pub fn plus(self, other: Usage) -> Usage {
+    pub(crate) fn plus(self, other: Usage) -> Usage {
         Usage {
             cpu: MilliCpu(self.cpu.0.saturating_add(other.cpu.0)),
             memory: Bytes(self.memory.0.saturating_add(other.memory.0)),

@@ -226,7 +226,7 @@ const POD_CHANGED: Cause = Cause::Event(EventResource::UnscheduledPod, Actions::
 impl SchedulingQueue {
     /// Returns the status of a pod group in the version `cluster`. O(pods of the group).
     #[must_use]
-    pub fn group_status(
+    pub(crate) fn group_status(
         &self,
         namespace: &str,
         name: &str,
@@ -258,7 +258,7 @@ impl SchedulingQueue {
     /// Pops the pod to be tried next and, as long as its group lacks pods on nodes, all pods of the group that can be
     /// tried. All of them are in flight afterwards and must be returned like other popped pods. If the group as a whole
     /// failed, they must be returned at once by [`SchedulingQueue::return_group`]. O((1 + siblings) log n).
-    pub fn pop_together(&mut self, now: Timestamp) -> Option<Popped> {
+    pub(crate) fn pop_together(&mut self, now: Timestamp) -> Option<Popped> {
         self.update_groups(now);
         loop {
             let slot = self.take_first()?;
@@ -306,7 +306,7 @@ impl SchedulingQueue {
     /// until something about the group changes or [`QueueConfig::group_retry`](super::QueueConfig::group_retry) has
     /// passed. Returns the place of each pod, or `None` for a pod that was deleted meanwhile or is not in flight.
     /// O(pods of the group × log n).
-    pub fn return_group(
+    pub(crate) fn return_group(
         &mut self,
         returned: &[Returned],
         cluster: &Cluster,

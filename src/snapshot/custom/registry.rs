@@ -165,7 +165,7 @@ pub(in crate::snapshot) struct Changed {
 impl CustomStores {
     /// Adds a store, which replaces a store of the same type.
     #[must_use]
-    pub fn with<S: Store>(mut self, store: S) -> CustomStores {
+    pub(crate) fn with<S: Store>(mut self, store: S) -> CustomStores {
         let id = TypeId::of::<S>();
         self.0.retain(|entry| entry.id != id);
         let store = Arc::new(Kept(store));
@@ -175,7 +175,7 @@ impl CustomStores {
 
     /// Returns `true` if there are no stores.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 

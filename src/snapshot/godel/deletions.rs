@@ -50,13 +50,13 @@ impl DeletionMarks {
     }
 
     /// Returns all marks, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &DeletionMark> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &DeletionMark> {
         self.marks.iter().map(|(_, mark)| mark)
     }
 
     /// Returns the number of marks.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 

@@ -105,7 +105,7 @@ impl PreemptionMarks {
     }
 
     /// Returns the marked pods, sorted by uid. O(marks × log n).
-    pub fn victims(&self) -> impl Iterator<Item = &Uid> {
+    pub(crate) fn victims(&self) -> impl Iterator<Item = &Uid> {
         let victims: BTreeSet<&Uid> = self.iter().map(|(_, mark)| &mark.victim).collect();
         victims.into_iter()
     }
