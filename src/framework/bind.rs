@@ -37,6 +37,7 @@ impl Framework {
     /// # Errors
     ///
     /// Returns the status of that extender or plugin if it rejects the pod or fails.
+    #[doc(hidden)]
     pub fn bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<Bind, Status> {
         if !self.handle().extenders().is_empty()
             && let Some(bound) = extender::bind(self.handle(), cycle.pod, node)
@@ -84,7 +85,7 @@ impl Framework {
 
 /// The binding of a pod by a plugin, as a future. Panics of the plugin are caught and become its error.
 #[must_use = "nothing is sent before the request is polled"]
-pub struct BindRequest {
+pub(crate) struct BindRequest {
     framework: Arc<Framework>,
     plugin: &'static str,
     future: BindingFuture,

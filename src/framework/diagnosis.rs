@@ -35,6 +35,7 @@ pub struct FitError {
 
 impl FitError {
     /// Creates an error for a cluster of `nodes` nodes, without reasons.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(nodes: usize) -> FitError {
         FitError {

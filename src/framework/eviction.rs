@@ -52,6 +52,7 @@ impl Eviction {
     ///
     /// A victim counts as terminating from now on, until the log reports that it is terminating or gone, or until the
     /// eviction is dropped without success. A victim that another eviction of this handle deletes is left to that one.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(
         handle: &Handle,
@@ -88,6 +89,7 @@ impl Eviction {
     }
 
     /// Sets the pods that have lost their nomination to the node ([`Eviction::cleared`]).
+    #[doc(hidden)]
     #[must_use]
     pub fn clearing(mut self, pods: Vec<Pod>) -> Eviction {
         self.cleared = pods;

@@ -281,6 +281,7 @@ impl<'a> Filters<'a> {
     }
 
     /// Returns the only nodes that may be feasible if PreFilter plugins named them (`PreFilterResult`).
+    #[doc(hidden)]
     #[must_use]
     pub fn names(&self) -> Option<&[Name]> {
         self.only.as_ref().map(|only| &*only.names)

@@ -20,6 +20,7 @@ const LAST: usize = 63;
 type ByEvent = [[PluginSet; Actions::COUNT]; EventResource::ALL.len()];
 
 /// The events that each plugin of a framework is interested in.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct QueueingHints {
     concerned: ByEvent,
@@ -56,6 +57,7 @@ fn add_interests(to: &mut ByEvent, plugin: PluginSet, events: &[Interest]) {
 
 impl QueueingHints {
     /// Collects the events that a framework's plugins are interested in.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(framework: &Framework) -> QueueingHints {
         let none = [[PluginSet::EMPTY; Actions::COUNT]; EventResource::ALL.len()];
@@ -96,6 +98,7 @@ impl QueueingHints {
     }
 
     /// Returns the plugins that an event concerns.
+    #[doc(hidden)]
     #[must_use]
     pub fn concerned(&self, resource: EventResource, action: Actions) -> PluginSet {
         self.concerned[resource as usize][action.index()]
@@ -108,6 +111,7 @@ impl QueueingHints {
 
     /// Asks one plugin for its hint on an event that concerns it. Returns [`Hint::Queue`] if the plugin panics, or if
     /// its hint is not needed.
+    #[doc(hidden)]
     #[must_use]
     pub fn ask(
         &self,
@@ -192,6 +196,7 @@ impl Framework {
 
     /// Returns the set of the plugins with these names. [`EXTENDER`] stands for all extenders. Unknown names are
     /// ignored.
+    #[doc(hidden)]
     pub fn plugin_set<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> PluginSet {
         names.into_iter().fold(PluginSet::EMPTY, |all, name| {
             let at = match name {

@@ -200,7 +200,7 @@ mod waiting;
 
 pub(crate) use activations::Activation;
 pub use algorithm::{Algorithm, AlgorithmConfig};
-pub use bind::BindRequest;
+pub(crate) use bind::BindRequest;
 pub use builder::FrameworkBuilder;
 pub(crate) use by_template::ByTemplate;
 pub use cycle::{Cycle, CycleState, StateError, StateLock};
@@ -216,7 +216,8 @@ pub use extender::{
 pub use filters::Filters;
 pub(crate) use filters::{Sums, Without};
 pub use godel::{Partition, SubCluster};
-pub use handle::{Binder, BinderError, BindingFuture, Follow, Handle, Notes, Snapshots};
+pub(crate) use handle::Follow;
+pub use handle::{Binder, BinderError, BindingFuture, Handle, Notes, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use panics::{Panicked, Panics};
@@ -225,7 +226,8 @@ pub use plugin::{
     PreScore, Reads, Score, ScoredNodes,
 };
 pub(crate) use plugin::{each_lane, each_run, each_same, normalize_to_largest};
-pub use pod_groups::{GroupStatus, Hold, PodGroups};
+pub use pod_groups::PodGroups;
+pub(crate) use pod_groups::{GroupStatus, Hold};
 pub use point::Point;
 pub(crate) use pre_bind::InPreBind;
 pub use pre_bind::PodInPreBind;
@@ -234,7 +236,7 @@ pub use recorder::{AttemptResult, Recorder, Step};
 pub use rejections::Diagnosis;
 pub use runtime::{Framework, FrameworkError};
 pub use sampling::num_feasible_nodes_to_find;
-pub use scores::{MAX_NODE_SCORE, MAX_TOTAL_SCORE, MIN_NODE_SCORE, NodeScore, Scores};
+pub use scores::{MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Scores};
 pub(crate) use series::Planned;
 pub use shards::ShardSet;
 pub use status::{Code, Reasons, Status};

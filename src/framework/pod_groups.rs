@@ -11,7 +11,7 @@ use crate::snapshot::Cluster;
 
 /// The state of a pod group in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupStatus {
+pub(crate) struct GroupStatus {
     /// The number of its pods that must be placed at once, or `None` if the group does not exist.
     pub wanted: Option<u32>,
     /// The number of its pods, in the queue or on nodes.
@@ -37,7 +37,7 @@ impl GroupStatus {
 /// Why the pods of a group are kept out of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Hold {
+pub(crate) enum Hold {
     /// Other pods of the group are being scheduled, and the result is awaited.
     InFlight,
     /// The group could not be placed within this time.
@@ -45,6 +45,7 @@ pub enum Hold {
 }
 
 /// The pod groups of the pods in a queue. Shared between threads: the queue writes, and plugins read.
+#[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct PodGroups {
     known: RwLock<HashMap<Name, HashMap<Name, GroupStatus>>>,
@@ -70,6 +71,7 @@ impl PodGroups {
 
     /// Sets the status of each group that the `waiting` pods belong to, as a queue with these pods would. For callers
     /// that use plugins without a queue. O(pods).
+    #[doc(hidden)]
     pub fn fill<'a>(&self, cluster: &Cluster, waiting: impl IntoIterator<Item = &'a Pod>) {
         let mut seen = HashSet::new();
         for pod in waiting {

@@ -6,32 +6,38 @@ use crate::model::{Generation, Pod, Timestamp};
 ///
 /// All plugins from the 64th on share one position. A framework with that many plugins treats each of these as if every
 /// event concerned it.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PluginSet(pub(super) u64);
 
 impl PluginSet {
     /// The empty set.
+    #[doc(hidden)]
     pub const EMPTY: PluginSet = PluginSet(0);
 
     /// Returns whether the set is empty.
+    #[doc(hidden)]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// Returns the number of plugins in the set.
+    #[doc(hidden)]
     #[must_use]
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
     /// Returns the plugins in either set.
+    #[doc(hidden)]
     #[must_use]
     pub const fn union(self, other: PluginSet) -> PluginSet {
         PluginSet(self.0 | other.0)
     }
 
     /// Returns the plugins in both sets.
+    #[doc(hidden)]
     #[must_use]
     pub const fn intersection(self, other: PluginSet) -> PluginSet {
         PluginSet(self.0 & other.0)

@@ -502,6 +502,7 @@ impl Framework {
     }
 
     /// Notifies every plugin, in reverse order, that the pod will not be bound to the node.
+    #[doc(hidden)]
     pub fn unreserve(&self, cycle: Cycle<'_>, node: &Name) {
         let watch = self.watch(cycle);
         timed_step(
@@ -524,6 +525,7 @@ impl Framework {
     /// # Errors
     ///
     /// Returns the status of the first plugin that rejects the pod or fails; later plugins are not called.
+    #[doc(hidden)]
     pub fn permit(&self, cycle: Cycle<'_>, node: &Name, now: Timestamp) -> Result<Permit, Status> {
         let watch = self.watch(cycle);
         let outcome = |permit: &Result<Permit, Status>| match permit {
@@ -593,6 +595,7 @@ impl Framework {
     /// # Errors
     ///
     /// Returns a status if a plugin rejected the pod, or if a plugin's timeout expired.
+    #[doc(hidden)]
     pub fn wait_on_permit(&self, pod: &Pod, clock: impl Fn() -> Timestamp) -> Result<(), Status> {
         self.wait_on_permit_while(pod, clock, || true)
     }
@@ -622,6 +625,7 @@ impl Framework {
     /// # Errors
     ///
     /// Returns the status of the first plugin that fails.
+    #[doc(hidden)]
     pub fn pre_bind_pre_flight(&self, cycle: Cycle<'_>, node: &Name) -> Result<PreFlight, Status> {
         let watch = self.watch(cycle);
         let outcome = |found: &Result<PreFlight, Status>| match found {
@@ -663,6 +667,7 @@ impl Framework {
     /// # Errors
     ///
     /// Returns the status of the first plugin that rejects the pod or fails; later plugins are not called.
+    #[doc(hidden)]
     pub fn pre_bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
         let watch = self.watch(cycle);
         let skip = cycle.state.read::<Vec<&'static str>>(SKIP_PRE_BIND).unwrap_or_default();
@@ -679,6 +684,7 @@ impl Framework {
     }
 
     /// Notifies every plugin that the pod is bound.
+    #[doc(hidden)]
     pub fn post_bind(&self, cycle: Cycle<'_>, node: &Name) {
         let watch = self.watch(cycle);
         timed_step(

@@ -50,6 +50,7 @@ impl ShardSet {
     /// A pod that is nominated to a node, or that requires one node by its name, belongs to the shard of that node.
     /// Otherwise the shard follows from the uid of the pod's controller, so that one replica decides on all its pods,
     /// which often have affinity to each other or are spread. Without a controller, it follows from the pod's own uid.
+    #[doc(hidden)]
     #[must_use]
     pub fn of_pod(&self, pod: &Pod) -> u32 {
         if let Some(node) = pod.nominated_node_name.as_deref().filter(|node| !node.is_empty()) {

@@ -121,6 +121,7 @@ impl Reasons {
     }
 
     /// Returns the number of nodes by reason.
+    #[doc(hidden)]
     #[must_use]
     pub fn into_map(self) -> BTreeMap<String, usize> {
         self.0.into_iter().map(|(reason, nodes)| (reason.into_owned(), nodes)).collect()

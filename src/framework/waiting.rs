@@ -196,6 +196,7 @@ impl WaitingPod {
     }
 
     /// Returns the outcome if it is decided at `now`.
+    #[doc(hidden)]
     pub fn outcome(&self, now: Timestamp) -> Option<Result<(), Status>> {
         let mut state = self.state();
         self.outcome_in(&mut state, now)

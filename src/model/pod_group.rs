@@ -57,6 +57,7 @@ impl PodGroup {
     /// group.phase = Some(PodGroupPhase::Running);
     /// assert_eq!(group.wanted(), 0);
     /// ```
+    #[doc(hidden)]
     #[must_use]
     pub fn wanted(&self) -> u32 {
         let was_scheduled = self.phase.is_some_and(PodGroupPhase::is_scheduled);
@@ -78,6 +79,7 @@ impl PodGroup {
     /// Returns the state of the group when `placed` of its pods are placed, without regard to the time (Gödel:
     /// util/unitstatus `ParsePodGroupSchedulingStatus`). If enough pods are placed, the group counts as scheduled even
     /// if its phase is `Timeout` or `Unknown`. O(1).
+    #[doc(hidden)]
     #[must_use]
     pub fn state(&self, placed: usize) -> PodGroupState {
         match self.phase {
@@ -89,6 +91,7 @@ impl PodGroup {
     }
 
     /// Returns `true` if the pod belongs to this group.
+    #[doc(hidden)]
     #[must_use]
     pub fn has(&self, pod: &Pod) -> bool {
         pod.group() == Some((&self.namespace, &self.name))

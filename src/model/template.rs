@@ -318,6 +318,7 @@ impl PodSpec {
     }
 
     /// Returns an iterator over the required terms of the pod anti-affinity.
+    #[doc(hidden)]
     pub fn required_anti_affinity(&self) -> impl Iterator<Item = &super::PodAffinityTerm> {
         self.pod_anti_affinity.iter().flat_map(|affinity| affinity.required.iter())
     }

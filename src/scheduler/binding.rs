@@ -169,6 +169,7 @@ impl BindingCycle {
     /// # Errors
     ///
     /// The engine is unavailable.
+    #[doc(hidden)]
     pub fn new(engine: Engine) -> Result<BindingCycle, Unavailable> {
         let reader = engine.reader()?;
         Ok(BindingCycle { engine, reader })
@@ -229,6 +230,7 @@ impl BindingCycle {
 
     /// Begins the cycle of a pod that waits for nothing but the answer to a request: it needs no permit, PreBind has no
     /// work to do, and its Bind plugin offers a future. Any other pod is returned. Never blocks.
+    #[doc(hidden)]
     pub fn begin(&mut self, mut placement: Placement) -> Begun {
         let Placement { pod, framework, state, waits, .. } = &placement;
         // The blocking cycle of a placement that has ended returns its error.
@@ -253,6 +255,7 @@ impl BindingCycle {
     /// Ends the cycles of these pods, each with the outcome of [`BindingCycle::run`]. Their events are submitted
     /// together. Calls PostBind and Unreserve, and waits for the engine before each, so it may block for a short time. If
     /// no plugin extends PostBind, the time to live of a bound pod may start after the return.
+    #[doc(hidden)]
     pub fn finish(
         &mut self,
         answers: impl IntoIterator<Item = Answered>,

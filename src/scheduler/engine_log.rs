@@ -27,7 +27,7 @@ use crate::model::{NoNote, Note};
 /// assert_eq!(notes.try_next()?.generation.0, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct EngineLog(WeakEngine);
+pub(crate) struct EngineLog(WeakEngine);
 
 impl EngineLog {
     /// Wraps the log of an engine.

@@ -43,7 +43,7 @@ static NOTHING: Column<i64> = [0; LANES];
 
 /// A view of the columns of one class of pods in a chunk. Copying it is cheap.
 #[derive(Clone, Copy)]
-pub struct Account<'a> {
+pub(crate) struct Account<'a> {
     chunk: &'a Chunk,
     class: PodClass,
 }

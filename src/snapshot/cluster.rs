@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::freeing::{Begin, End};
 use crate::model::{
     Generation, LabelSelector, Labels, Launcher, Name, Node, Pod, PodGroupState, Taint, Template,
-    Uid, ZoneKey, hash_of, key_hash, pod_name_hash,
+    Uid, hash_of, key_hash, pod_name_hash,
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
@@ -217,7 +217,7 @@ pub(crate) fn claim_key(namespace: &str, claim: &str) -> Name {
 
 /// An image as the ImageLocality plugin sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImageState {
+pub(crate) struct ImageState {
     /// Size in bytes, as reported by the first node that has the image.
     pub size: i64,
     /// Exact number of live nodes that have the image.
@@ -428,6 +428,7 @@ impl Cluster {
     }
 
     /// Returns the node with this slot, or `None` if it is unknown or a ghost. O(log n).
+    #[doc(hidden)]
     #[must_use]
     pub fn node_by_slot(&self, slot: NodeSlot) -> Option<NodeInfo<'_>> {
         self.at_slot(slot).filter(|info| !info.is_ghost())
@@ -499,6 +500,7 @@ impl Cluster {
 
     /// Returns the nodes that run pods with required anti-affinity, in list order
     /// (`HavePodsWithRequiredAntiAffinityList`). The cost is that of [`Cluster::nodes_with_affinity`].
+    #[doc(hidden)]
     pub fn nodes_with_required_anti_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
         let zones = self.chunks_with_required_anti_affinity().map(|chunk| chunk.zone);
         zones::in_list_order(self, zones, |chunk| chunk.required_anti_affinity)
@@ -652,6 +654,7 @@ impl Cluster {
     }
 
     /// Returns whether a pod on a listed node uses the claim (`IsPVCUsedByPods`). O(log n).
+    #[doc(hidden)]
     #[must_use]
     pub fn is_claim_used(&self, namespace: &str, claim: &str) -> bool {
         let key = claim_key(namespace, claim);

@@ -10,6 +10,7 @@ mod budgets;
 mod changes;
 pub(crate) mod chunk;
 pub(crate) mod cluster;
+#[doc(hidden)]
 pub mod cost;
 mod custom;
 mod dense;
@@ -34,12 +35,12 @@ mod tree;
 mod victims;
 mod zones;
 
-pub use account::Account;
+pub(crate) use account::Account;
 pub use changes::{ChangeKind, ChangedSince, FutureGeneration, NodeChange};
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
 pub(crate) use chunk::{balanced, lanes, nth_lane, without_lowest};
+pub use cluster::ZoneInfo;
 pub(crate) use cluster::{Cluster, Lineage, Snapshot};
-pub use cluster::{ImageState, ZoneInfo};
 pub use custom::{CustomStores, PlacedPod, Store, StoreError, StoreFailure};
 pub use draft::PartCount;
 pub use dump::{AccountDump, Dump, NodeDump};

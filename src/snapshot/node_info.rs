@@ -167,6 +167,7 @@ impl<'a> NodeInfo<'a> {
     }
 
     /// Returns the requests of the pods of a class, with Kubernetes' defaults for containers that request nothing.
+    #[doc(hidden)]
     #[must_use]
     pub fn non_zero_requested_of(&self, class: PodClass) -> NonZero {
         self.chunk.account(class).non_zero_at(self.at)
@@ -228,12 +229,14 @@ impl<'a> NodeInfo<'a> {
     }
 
     /// Returns the node's pods with pod affinity or anti-affinity.
+    #[doc(hidden)]
     pub fn pods_with_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
         let any = self.lane().with_affinity > 0;
         self.pods().filter(move |pod| any && pod.template().traits().affinity)
     }
 
     /// Returns the node's pods with required anti-affinity.
+    #[doc(hidden)]
     pub fn pods_with_required_anti_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
         let any = self.lane().with_required_anti_affinity > 0;
         self.pods().filter(move |pod| any && pod.template().traits().required_anti_affinity)

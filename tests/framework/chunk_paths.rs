@@ -339,5 +339,5 @@ proptest! {
 /// Returns one of the placed pods, or a pod that does not exist.
 fn pod_of(writer: &portolan::Writer, n: u64) -> Pod {
     let uid = portolan::model::Uid::new(&format!("default/new-{n}"));
-    writer.get_pod(&uid).map_or_else(|| pod("none").build(), |known| known.to_pod())
+    writer.cluster().pod(&uid).map_or_else(|| pod("none").build(), |known| known.to_pod())
 }

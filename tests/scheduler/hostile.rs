@@ -244,7 +244,7 @@ fn a_put_pod_is_stale_whatever_its_phase() {
     writer.put_pod(version(7).on("n").build()).unwrap();
     let stale = writer.put_pod(version(5).on("n").finished().build());
     assert!(matches!(stale, Err(EventError::Stale { .. })), "{stale:?}");
-    assert_eq!(writer.pod_count(), 1);
+    assert_eq!(writer.cluster().pod_count(), 1);
     writer.put_pod(version(u64::MAX).on("n").build()).unwrap();
     let other = Pod { uid: Uid::new("other"), ..version(8).on("n").build() };
     let replaced = writer.put_pod(other);

@@ -37,6 +37,7 @@ pub enum Partition {
 
 impl Partition {
     /// Returns whether the node belongs to this partition.
+    #[doc(hidden)]
     #[must_use]
     pub fn includes(&self, node: NodeInfo<'_>) -> bool {
         let (chunk, lane) = node.place();

@@ -29,6 +29,7 @@ impl SubCluster {
     }
 
     /// Returns whether the node belongs to the sub-cluster, by the labels of its Node or of its NMNode.
+    #[doc(hidden)]
     #[must_use]
     pub fn includes(&self, node: NodeInfo<'_>) -> bool {
         let by = |launcher| {
@@ -56,6 +57,7 @@ impl SubCluster {
     /// assert_eq!(names, ["n1", "n3"]);
     /// # Ok::<(), portolan::model::EventError>(())
     /// ```
+    #[doc(hidden)]
     pub fn nodes<'a>(&self, cluster: &'a Cluster) -> impl Iterator<Item = NodeInfo<'a>> {
         cluster.nodes().filter(|node| self.includes(*node))
     }

@@ -50,12 +50,14 @@ pub struct Profile {
 
 impl Profile {
     /// Returns the measured pods, as `namespace/name`.
+    #[doc(hidden)]
     #[must_use]
     pub fn pods(&self) -> &[Name] {
         &self.pods
     }
 
     /// Returns `true` if the pod was measured. O(log pods); allocates nothing.
+    #[doc(hidden)]
     #[must_use]
     pub fn has(&self, namespace: &str, name: &str) -> bool {
         let wanted = || namespace.bytes().chain([b'/']).chain(name.bytes());
@@ -103,6 +105,7 @@ impl NodeMetrics {
     }
 
     /// Returns the measurements for the pods of `class`.
+    #[doc(hidden)]
     #[must_use]
     pub fn of(&self, class: PodClass) -> &Profile {
         match class {

@@ -17,6 +17,7 @@ impl SchedulingQueue {
     /// # Errors
     ///
     /// The pod is refused. A pod of another scheduler or scheduler instance is ignored.
+    #[doc(hidden)]
     pub fn take(
         &mut self,
         note: &Note,

@@ -160,6 +160,7 @@ impl QueueFront {
     /// # Errors
     ///
     /// Those of [`QueueFront::pop`].
+    #[doc(hidden)]
     pub fn pop_together(
         &self,
         deadline: Option<Instant>,
@@ -331,6 +332,7 @@ impl QueueFront {
     }
 
     /// Returns the status of a pod group in the newest version. Does not process waiting events first.
+    #[doc(hidden)]
     #[must_use]
     pub fn group_status(&self, namespace: &str, name: &str, now: Timestamp) -> PodGroupStatus {
         self.with(|queue, version| queue.group_status(namespace, name, version, now))
@@ -344,6 +346,7 @@ impl QueueFront {
     /// # Errors
     ///
     /// Those of [`SchedulingQueue::add`].
+    #[doc(hidden)]
     pub fn add(&self, pod: Pod, now: Timestamp) -> Result<Place, QueueError> {
         self.with(|queue, version| queue.add(pod, version.generation(), version, now))
     }

@@ -22,6 +22,7 @@ use super::pods::Membership;
 use super::{Place, SchedulingQueue};
 
 /// A popped pod with the siblings of its group that were popped with it.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Popped {
     /// The pod that was first in the queue.
@@ -34,6 +35,7 @@ pub struct Popped {
 impl Popped {
     /// Returns all pods in the order in which they must be tried: by priority, and then by the time of their first
     /// attempt (1.36).
+    #[doc(hidden)]
     pub fn into_members(self) -> Vec<QueuedPod> {
         let mut members = self.siblings;
         members.insert(0, self.first);
@@ -46,7 +48,7 @@ impl Popped {
 
 /// A pod that returns with its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Returned {
+pub(crate) struct Returned {
     /// The pod.
     pub uid: Uid,
     /// The plugins that rejected the pod; empty if only its group failed.
@@ -56,6 +58,7 @@ pub struct Returned {
 }
 
 /// The status of a pod group in a queue.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodGroupStatus {
     /// The group's state.

@@ -31,6 +31,7 @@ impl SchedulingQueue {
     }
 
     /// Returns the number of parked pods.
+    #[doc(hidden)]
     #[must_use]
     pub fn parked(&self) -> usize {
         self.parked.as_ref().map_or(0, |parked| parked.pods.len())

@@ -343,6 +343,7 @@ impl Cluster {
     /// Returns the generation of the last event that changed a store, by its own event or by a pod, or `None` if the
     /// store is not registered. A plugin can cache values that it derives from the store until the generation changes.
     /// Generations are comparable within one [`Cluster::branch`] only. O(stores).
+    #[doc(hidden)]
     #[must_use]
     pub fn store_generation<S: Store>(&self) -> Option<Generation> {
         let (_, entry) = self.custom.as_ref()?.find(TypeId::of::<S>())?;

@@ -61,12 +61,14 @@ impl DeletionMarks {
     }
 
     /// Returns whether there are no marks.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Returns the generation in which a mark was last added, removed or replaced.
+    #[doc(hidden)]
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation

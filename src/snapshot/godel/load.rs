@@ -23,6 +23,7 @@ pub struct NodeLoad {
 
 impl NodeLoad {
     /// Returns the sum of the measured usage and the requests of unmeasured pods.
+    #[doc(hidden)]
     #[must_use]
     pub fn total(&self) -> Usage {
         self.profiled.plus(self.requested)

@@ -124,6 +124,7 @@ impl Reservations {
     }
 
     /// Returns whether there are no reservations.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
