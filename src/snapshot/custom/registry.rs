@@ -181,7 +181,7 @@ impl CustomStores {
 
     /// Returns the number of stores.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
