@@ -177,7 +177,7 @@ impl CycleState {
     }
 
     /// Stores a value that clones of the state share.
-    pub(crate) fn write_shared<T: Send + Sync + 'static>(&self, key: &'static str, value: Arc<T>) {
+    pub fn write_shared<T: Send + Sync + 'static>(&self, key: &'static str, value: Arc<T>) {
         self.put(key, Value { data: Some(value), copy: None });
     }
 

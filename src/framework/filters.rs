@@ -354,7 +354,7 @@ impl<'a> Filters<'a> {
         filters.each.iter().find_map(|judge| judge.filter(node))
     }
 
-    /// Returns a copy that can follow pod changes ([`Filters::add_pod`], [`Filters::remove_pod`]). Filters that need
+    /// Returns a copy that can follow pod changes (`Filters::add_pod`, [`Filters::remove_pod`]). Filters that need
     /// not follow them are shared (`CycleState.Clone`).
     #[must_use]
     pub fn extend(&self) -> Filters<'_> {

@@ -166,7 +166,7 @@ impl Handle {
 
     /// Sets the source of published versions, for plugins created with the returned handle.
     #[must_use]
-    pub(crate) fn with_snapshots(self, snapshots: Arc<dyn Snapshots>) -> Handle {
+    pub fn with_snapshots(self, snapshots: Arc<dyn Snapshots>) -> Handle {
         Handle { snapshots: Some(snapshots), ..self }
     }
 
@@ -202,7 +202,7 @@ impl Handle {
     }
 
     /// Returns a stream of the effects of all events from now on, for state that a plugin derives from the log. Returns
-    /// `None` if the handle has no log ([`Handle::with_log`]), if the engine was dropped, or if the calling thread is
+    /// `None` if the handle has no log, if the engine was dropped, or if the calling thread is
     /// inside its writer, as in a commit check.
     ///
     /// Call this when the plugin is created, then read [`Handle::snapshot`], and skip the notes up to the snapshot's

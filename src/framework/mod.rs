@@ -9,10 +9,10 @@
 //!
 //! | step | called by | plugins decide |
 //! |---|---|---|
-//! | [`Framework::pre_enqueue`], [`Framework::compare`] | the queue | whether the pod may enter the queue; which pod is tried first |
+//! | [`Framework::pre_enqueue`], `Framework::compare` | the queue | whether the pod may enter the queue; which pod is tried first |
 //! | [`Framework::pre_filter`], [`Filters::filter`] | [`Algorithm::decide`] | which nodes are feasible |
 //! | [`Plugin::after_filter`] | [`Algorithm::decide`], in every cycle | nothing: they observe the feasible nodes |
-//! | [`Framework::post_filter`] | [`Algorithm::decide`], if no node is feasible | how to make a node feasible |
+//! | `Framework::post_filter` | [`Algorithm::decide`], if no node is feasible | how to make a node feasible |
 //! | [`Framework::pre_score`], [`Scores::score`] | [`Algorithm::decide`], if several nodes are feasible | which node is best |
 //! | [`Framework::reserve`], [`Framework::unreserve`] | the code that assumes the pod | what to reserve on the node |
 //! | [`Framework::permit`], [`Framework::wait_on_permit`] | the code that assumes the pod | whether the pod may be bound now |
@@ -49,7 +49,7 @@
 //! | `Handle.ClientSet`, `KubeConfig` | [`Handle::client`], a client of any type |
 //! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot and its listers are [`Cycle::cluster`], and outside a cycle [`Handle::snapshot`] |
 //! | `SharedInformerFactory` | [`Handle::follow`]; state that follows pods is a [`Store`](crate::snapshot::Store) |
-//! | `MinNodeScore`, `MaxNodeScore`, `MaxTotalScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], [`MAX_TOTAL_SCORE`], [`ScoredNodes`] with the scores |
+//! | `MinNodeScore`, `MaxNodeScore`, `MaxTotalScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], `MAX_TOTAL_SCORE`, [`ScoredNodes`] with the scores |
 //! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::Cluster::nodes), [`Cluster::objects`](crate::Cluster::objects) |
 //! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
 //! | `PodInPreBind` | [`PodInPreBind`] |

@@ -105,7 +105,7 @@ pub enum FrameworkError {
         /// The weight.
         weight: i64,
     },
-    /// The weighted sum of a node's scores may exceed [`MAX_TOTAL_SCORE`](super::MAX_TOTAL_SCORE).
+    /// The weighted sum of a node's scores may exceed `MAX_TOTAL_SCORE`.
     #[error("total score of Score plugins could overflow: lower the weight of plugin {0:?}")]
     TotalScore(String),
     /// The plugin is listed twice at the same point.

@@ -4,7 +4,7 @@
 //! the same in every process and on every platform, so schedulers that know nothing of each other agree on them. A
 //! [`ShardSet`] is the set of shards that one scheduler holds. Its clones share the set, which the caller changes; the
 //! scheduling cycle reads it once for each pod ([`Partition::Shards`](super::Partition::Shards)), and the queue parks
-//! the pods of other shards ([`SchedulingQueue::with_shards`](crate::scheduler::queue::SchedulingQueue::with_shards)).
+//! the pods of other shards (`SchedulingQueue::with_shards`).
 
 use std::fmt::{self, Write};
 use std::num::NonZeroU32;

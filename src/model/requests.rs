@@ -83,7 +83,7 @@ impl ResourceList {
 
     /// Converts the quantities to integers of each resource's unit, rounded up. Every name other than cpu, memory,
     /// ephemeral-storage and pods becomes a scalar resource, whatever its form: kube-scheduler's rule about names is
-    /// applied where Kubernetes objects are read. The "pods" quantity is left out; [`ResourceList::pods`] returns it.
+    /// applied where Kubernetes objects are read. The "pods" quantity is left out; `ResourceList::pods` returns it.
     #[must_use]
     pub fn to_resources(&self) -> Resources {
         let amount = |name| self.get(name).map_or(0, Quantity::value);

@@ -348,7 +348,12 @@ impl BindingCycle {
         framework.post_bind(Cycle::new(self.reader.refresh(), pod, state), placement.node());
     }
 
-    /// Like [`BindingCycle::withdraw`], and calls `claimed` when no cycle and no other withdrawal can begin.
+    /// Withdraws a placement before its binding cycle: releases the pod's reservations and forgets the pod. Calls
+    /// `claimed` when no cycle and no other withdrawal can begin.
+    ///
+    /// # Errors
+    ///
+    /// The engine is unavailable, or the placement's binding cycle has begun or ended.
     pub(super) fn withdraw_after(
         &mut self,
         placement: &Placement,

@@ -60,7 +60,7 @@ pub(crate) type ZoneId = u32;
 /// 64 nodes of one zone in order of arrival, with holes where nodes were removed.
 ///
 /// A column's value is meaningful only in the lanes set in [`Chunk::live`]. The allocatable and requested columns of
-/// this type are those of guaranteed pods, which without Gödel semantics is every pod. [`Chunk::account`] has the
+/// this type are those of guaranteed pods, which without Gödel semantics is every pod. An internal view has the
 /// columns of each class.
 #[derive(Clone)]
 pub struct Chunk {

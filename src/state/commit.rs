@@ -29,7 +29,7 @@ pub trait CommitCheck: Send + Sync {
 #[derive(Default)]
 #[non_exhaustive]
 pub enum CommitPolicy {
-    /// The node exists and has enough free resources, a free pod slot and all of the pod's host ports ([`RoomCheck`]).
+    /// The node exists and has enough free resources, a free pod slot and all of the pod's host ports.
     /// O(resources + host ports of the node).
     #[default]
     Room,

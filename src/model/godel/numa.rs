@@ -78,7 +78,7 @@ impl MicroTopology {
     }
 
     /// Returns an iterator over the NUMA nodes and the amounts allocated on each.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &[(Name, Quantity)])> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &[(Name, Quantity)])> {
         self.0.iter().map(|(numa, amounts)| (*numa, &**amounts))
     }
 

@@ -155,7 +155,7 @@ impl QueueFront {
         self.wait_for(deadline, clock, SchedulingQueue::pop)
     }
 
-    /// Pops a pod together with the siblings that must be tried with it: see [`SchedulingQueue::pop_together`].
+    /// Pops a pod together with the siblings that must be tried with it: see `SchedulingQueue::pop_together`.
     ///
     /// # Errors
     ///

@@ -260,7 +260,7 @@ impl SchedulingQueue {
 
     /// Pops the pod to be tried next and, as long as its group lacks pods on nodes, all pods of the group that can be
     /// tried. All of them are in flight afterwards and must be returned like other popped pods. If the group as a whole
-    /// failed, they must be returned at once by [`SchedulingQueue::return_group`]. O((1 + siblings) log n).
+    /// failed, they must be returned at once by `SchedulingQueue::return_group`. O((1 + siblings) log n).
     pub(crate) fn pop_together(&mut self, now: Timestamp) -> Option<Popped> {
         self.update_groups(now);
         loop {

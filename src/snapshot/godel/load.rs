@@ -31,7 +31,7 @@ impl NodeLoad {
 }
 
 impl NodeInfo<'_> {
-    /// Returns the measured usage of a class's pods, which is [`NodeLoad::profiled`]. O(1).
+    /// Returns the measured usage of a class's pods, which is `NodeLoad::profiled`. O(1).
     #[must_use]
     pub(crate) fn profiled(self, class: PodClass) -> Usage {
         let metrics = self.custom_node_resource().and_then(|custom| custom.metrics.as_deref());
