@@ -16,9 +16,6 @@ use std::sync::{Arc, Barrier, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use portolan_publish::arc_swap::ArcSwapCell;
-use portolan_publish::cell::Cell;
-use portolan_publish::rcu::RcuCell;
 use portolan_publish::{Publisher, Subscription, Versioned};
 use portolan_testkit::measure::{Sorted, ratios, rotate};
 
@@ -59,12 +56,12 @@ trait Rival: Send + 'static {
     fn pin(reader: &Self::Reader) -> u64;
 }
 
-/// Either of our cells behind a publisher; `RCU` selects its name.
-struct Ours<C: Cell<Version>, const RCU: bool>(Publisher<Version, C>);
+/// Our own cell behind a publisher.
+struct Rcu(Publisher<Version>);
 
-impl<C: Cell<Version> + 'static, const RCU: bool> Rival for Ours<C, RCU> {
-    type Reader = Subscription<Version, C>;
-    const NAME: &'static str = if RCU { "rcu" } else { "arc-swap" };
+impl Rival for Rcu {
+    type Reader = Subscription<Version>;
+    const NAME: &'static str = "rcu";
 
     fn new() -> Self {
         Self(Publisher::new(Version::new(0)))
@@ -85,8 +82,29 @@ impl<C: Cell<Version> + 'static, const RCU: bool> Rival for Ours<C, RCU> {
     }
 }
 
-type Rcu = Ours<RcuCell<Version>, true>;
-type ArcSwap = Ours<ArcSwapCell<Version>, false>;
+struct ArcSwap(Arc<arc_swap::ArcSwap<Version>>);
+
+impl Rival for ArcSwap {
+    type Reader = Arc<arc_swap::ArcSwap<Version>>;
+    const NAME: &'static str = "arc-swap";
+
+    fn new() -> Self {
+        Self(Arc::new(arc_swap::ArcSwap::new(Version::new(0))))
+    }
+
+    fn reader(&self) -> Self::Reader {
+        self.0.clone()
+    }
+
+    fn publish(&mut self, number: u64) {
+        self.0.store(Version::new(number));
+    }
+
+    #[inline]
+    fn pin(reader: &Self::Reader) -> u64 {
+        reader.load().number
+    }
+}
 
 struct Locked(Arc<RwLock<Arc<Version>>>);
 
@@ -259,23 +277,22 @@ fn ns_each(count: usize, mut work: impl FnMut()) -> f64 {
     started.elapsed().as_nanos() as f64 / count as f64
 }
 
-fn ways<C: Cell<Version> + 'static>(name: &str) {
-    let publisher = Publisher::<Version, C>::new(Version::new(0));
+/// Measures the ways to obtain a version from our cell.
+fn ways() {
+    let publisher: Publisher<Version> = Publisher::new(Version::new(0));
     let mut reader = publisher.subscribe();
     println!();
-    row(&format!("{name}: pin of the same version as before"), "ns", || {
+    row("pin of the same version as before", "ns", || {
         ns_each(1_000, || drop(black_box(reader.pin())))
     });
-    row(&format!("{name}: pin after release"), "ns", || {
+    row("pin after release", "ns", || {
         ns_each(1_000, || {
             reader.release();
             drop(black_box(reader.pin()));
         })
     });
-    row(&format!("{name}: snapshot"), "ns", || {
-        ns_each(1_000, || drop(black_box(reader.snapshot())))
-    });
-    row(&format!("{name}: refresh of an unchanged version"), "ns", || {
+    row("snapshot", "ns", || ns_each(1_000, || drop(black_box(reader.snapshot()))));
+    row("refresh of an unchanged version", "ns", || {
         ns_each(1_000, || {
             black_box(reader.refresh());
         })
@@ -285,7 +302,7 @@ fn ways<C: Cell<Version> + 'static>(name: &str) {
 /// Measures what 64 registered readers add to a publish.
 fn publishes() {
     const EACH: usize = 1_000;
-    fn publish(publisher: &mut Publisher<Version, RcuCell<Version>>) -> f64 {
+    fn publish(publisher: &mut Publisher<Version>) -> f64 {
         let mut number = publisher.published();
         ns_each(EACH, || {
             number += 1;
@@ -294,13 +311,13 @@ fn publishes() {
         }) / 1_000.0
     }
     println!();
-    let mut alone = Publisher::<Version, RcuCell<Version>>::new(Version::new(0));
-    let mut idle = Publisher::<Version, RcuCell<Version>>::new(Version::new(0));
+    let mut alone: Publisher<Version> = Publisher::new(Version::new(0));
+    let mut idle: Publisher<Version> = Publisher::new(Version::new(0));
     let _readers: Vec<_> = (0..64).map(|_| idle.subscribe()).collect();
     row("publish, no reader", "us", || publish(&mut alone));
     row("publish, 64 registered readers", "us", || publish(&mut idle));
     // One thread acts for 64 readers, each of which announces every version that it pins.
-    let mut busy = Publisher::<Version, RcuCell<Version>>::new(Version::new(0));
+    let mut busy: Publisher<Version> = Publisher::new(Version::new(0));
     let readers: Vec<_> = (0..64).map(|_| busy.subscribe()).collect();
     let (stop, pinned) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -326,7 +343,6 @@ fn main() {
         return;
     }
     pins();
-    ways::<RcuCell<Version>>("rcu");
-    ways::<ArcSwapCell<Version>>("arc-swap");
+    ways();
     publishes();
 }

@@ -1,8 +1,7 @@
 """Prints the size of the workspace: lines by crate, words by document, the public surface of the library, long functions.
 
 Lines of a file count as tests if the file is in a folder `tests`, ends with `tests.rs`, or if they are test-only items
-(ci/shipped.py). Public items are those of `src` and `crates/publish/src` that are declared `pub`, whether or not they
-can be reached.
+(ci/shipped.py). Public items are those that rustdoc shows (ci/surface.py).
 """
 
 import collections
@@ -10,13 +9,11 @@ import pathlib
 import re
 
 import shipped
+import surface
 
 LONGEST = 80
 CRATES = ["src", "crates/publish", "crates/k8s", "crates/kube", "cli", "crates/apiserver", "crates/testkit", "bench",
           "tests", "benches", "examples", "loom-tests", "fuzz"]
-LIBRARY = ("src/", "crates/publish/src/")
-TYPE = re.compile(r"\bpub\s+(?:unsafe\s+)?(?:struct|enum|trait|union|type)\s+\w")
-FUNCTION = re.compile(r"\bpub\s+(?:const\s+|async\s+|unsafe\s+)*fn\s+\w")
 ANY_FUNCTION = re.compile(r"\bfn\s+(\w+)")
 
 
@@ -43,7 +40,7 @@ def long_functions(shape):
 
 
 def main():
-    lines, tests, surface, long = collections.Counter(), collections.Counter(), collections.Counter(), []
+    lines, tests, long = collections.Counter(), collections.Counter(), []
     for path in files():
         text = path.read_text()
         crate = next((crate for crate in CRATES if path.as_posix().startswith(crate + "/")), "others")
@@ -57,9 +54,6 @@ def main():
         pairs = zip(text.splitlines(), code.splitlines())
         tests[crate] += sum(1 for before, after in pairs if before.strip() and not after.strip()
                             and not before.strip().startswith("//"))
-        if path.as_posix().startswith(LIBRARY):
-            surface["types"] += len(TYPE.findall(shape))
-            surface["functions"] += len(FUNCTION.findall(shape))
         long += [(count, f"{path}: {name}") for name, count in long_functions(shape)]
     print(f"{'lines of Rust':<24}{'all':>9}{'tests':>9}")
     for crate in sorted(lines, key=lines.get, reverse=True):
@@ -72,7 +66,8 @@ def main():
     for path in sorted(words, key=words.get, reverse=True):
         print(f"{path.as_posix():<24}{words[path]:>9,}")
     print(f"{'sum':<24}{sum(words.values()):>9,}\n")
-    print(f"public in the library: {surface['types']} types, {surface['functions']} functions")
+    types, functions, hidden = surface.counts()
+    print(f"public in the library: {types} types, {functions} functions; {hidden} more items are hidden")
     print(f"functions over {LONGEST} lines in shipped code: {len(long)}")
     for count, name in sorted(long, reverse=True):
         print(f"  {count:>4} {name}")

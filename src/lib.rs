@@ -27,7 +27,6 @@
 //! | [`log`] | events, their order, and the writer token |
 //! | [`snapshot`] | one version of the cluster, and forks |
 //! | [`state`] | applying events: lifecycles, relists, the audit |
-//! | [`publish`] | passing versions from the writer to readers |
 //! | [`framework`], [`plugins`] | filters and scores on a version |
 //! | [`scheduler`] | queue, scheduling and binding cycles, preemption, gangs |
 //! | `metrics` (feature `metrics`) | kube-scheduler's metrics, for Prometheus |
@@ -75,16 +74,16 @@ pub mod state;
 
 use portolan_publish::{freeing, hash, sync};
 
-#[doc(inline)]
-pub use portolan_publish as publish;
-
 pub use engine::{
     Config, Engine, Figures, LivePod, Reached, ReadError, Reader, Rebuilt, SweepObserver,
     WeakEngine, Writer,
 };
-pub use model::Generation;
-pub use snapshot::{Cluster, Fork, GodelConfig, NodeInfo, PodInfo, Snapshot};
-pub use state::CommitPolicy;
+pub use portolan_publish::Pinned;
+pub use snapshot::cluster::{Cluster, Snapshot};
+pub use snapshot::fork::Fork;
+pub use snapshot::godel::GodelConfig;
+pub use snapshot::node_info::{NodeInfo, PodInfo};
+pub use state::commit::CommitPolicy;
 
 /// Items that only the loom models use. Not part of the public API.
 #[cfg(loom)]

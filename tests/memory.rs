@@ -80,7 +80,7 @@ fn pods_removed_after_a_peak_leave_nothing() {
         }
     }
     writer.publish();
-    assert_eq!(writer.pod_count(), PODS);
+    assert_eq!(writer.cluster().pod_count(), PODS);
     for i in 0..PODS {
         writer.remove_pod(&spread(i)).unwrap();
         if i % 32 == 0 {
@@ -367,7 +367,7 @@ fn expired_pods_leave_nothing() {
         writer.expire(Timestamp::from_secs(clock)).unwrap();
         writer.publish();
         writer.reclaim();
-        assert_eq!(writer.pod_count(), 0);
+        assert_eq!(writer.cluster().pod_count(), 0);
     };
     churn(&mut writer, 0, 5_000);
     let before = ALLOCATOR.counts().live;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use portolan::model::{node, pod};
-use portolan::publish::{Publisher, Subscription, Versioned};
 use portolan::{Config, Engine};
+use portolan_publish::{Publisher, Subscription, Versioned};
 use portolan_testkit::alloc::Counting;
 
 #[global_allocator]

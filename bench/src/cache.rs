@@ -15,8 +15,8 @@ use portolan::log::{Applied, Relist};
 use portolan::model::{
     EventError, Labels, Name, Node, NodeBuilder, Pod, PodAffinity, Template, Uid, node, pod,
 };
-use portolan::publish::live::LiveIndex;
 use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
+use portolan_publish::live::LiveIndex;
 use serde_json::{Value, json};
 
 use portolan_cli::Failure;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use portolan::model::{Generation, Name, Pod, Timestamp, Uid};
 use portolan::scheduler::{CycleError, Scheduler};
-use portolan::snapshot::{ChangedSince, Snapshot};
-use portolan::{Engine, NodeInfo};
+use portolan::snapshot::ChangedSince;
+use portolan::{Engine, NodeInfo, Snapshot};
 
 use portolan_cli::Failure;
 use portolan_cli::closed;

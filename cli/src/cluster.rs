@@ -8,8 +8,7 @@ use portolan::framework::{Algorithm, Partition};
 use portolan::model::{
     EventError, Name, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template, Uid,
 };
-use portolan::snapshot::GodelConfig;
-use portolan::{CommitPolicy, Config, Engine, Writer};
+use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 use portolan_k8s::{
     BudgetLimit, ControllerKind, Objects, PodController, PodCounts, PodFacts, Scales, TooManyPods,
 };

@@ -9,8 +9,8 @@ use std::time::Duration;
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::log::Event;
 use portolan::model::{Generation, Name, Node, Pod, Quantity, Timestamp, node, pod};
-use portolan::snapshot::{Dump, Snapshot};
-use portolan::{Engine, Reader};
+use portolan::snapshot::Dump;
+use portolan::{Engine, Reader, Snapshot};
 
 /// The number of nodes, except while some are removed.
 pub(crate) const NODES: usize = 400;

@@ -18,8 +18,8 @@ use portolan::log::Event;
 use portolan::model::{
     Generation, LabelSelector, Name, Node, Pod, PodAffinity, Timestamp, Uid, node, pod,
 };
-use portolan::snapshot::{Dump, Fork, Snapshot};
-use portolan::{Cluster, CommitPolicy, Config, Engine, Reader};
+use portolan::snapshot::Dump;
+use portolan::{Cluster, CommitPolicy, Config, Engine, Fork, Reader, Snapshot};
 use portolan_testkit::random::Random;
 
 const NODES: u64 = 48;

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use portolan_publish::live::LiveReader;
+use portolan_publish::{Pinned, Subscription, WaitError};
+
 use crate::model::{Generation, Uid};
-use crate::publish::live::LiveReader;
-use crate::publish::{self, Pinned, Subscription, WaitError};
 use crate::snapshot::{NodeSlot, Snapshot};
 
 /// The location of a pod in 4 bytes: its node's slot, and whether the pod is assumed.
@@ -61,7 +62,7 @@ impl From<WaitError> for ReadError {
 /// A [`Future`] that is ready when a generation is published: see [`Reader::reached`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is polled"]
-pub struct Reached(publish::Reached);
+pub struct Reached(portolan_publish::Reached);
 
 impl Future for Reached {
     type Output = Result<(), ReadError>;
@@ -269,13 +270,6 @@ impl Reader {
         let pod = version.pod(uid);
         let pod = pod.map(|p| LivePod { slot: p.node().slot(), assumed: p.is_assumed() });
         (version.generation(), pod)
-    }
-
-    /// Returns whether a pod is currently assumed; see [`Reader::get_pod`].
-    #[must_use]
-    pub fn is_assumed_pod(&self, uid: &Uid) -> (Generation, bool) {
-        let (generation, pod) = self.get_pod(uid);
-        (generation, pod.is_some_and(|pod| pod.assumed))
     }
 }
 

@@ -297,6 +297,7 @@ impl Engine {
 
     /// Returns `true` if the calling thread is inside [`Engine::with_writer`] of this engine, where it must not wait
     /// for the outcome of an event.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_within_writer(&self) -> bool {
         self.log.is_held_here()

@@ -3,15 +3,15 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 
+use portolan_publish::live::LiveIndex;
+use portolan_publish::{Publisher, Versioned};
 use rayon::prelude::*;
 
-use crate::log::{Applied, Event, Fact, Follower, Followers, Outcome, Relist};
+use crate::log::{Applied, Event, Follower, Followers, Outcome, Relist};
 use crate::model::{
-    EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp, Uid,
+    EventError, Fact, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid,
 };
-use crate::publish::live::LiveIndex;
-use crate::publish::{self, Publisher, Versioned};
-use crate::snapshot::{Cluster, Dump, NodeInfo, NodeSlot, PodInfo, Snapshot, Store};
+use crate::snapshot::{Cluster, NodeInfo, NodeSlot, Snapshot, Store};
 use crate::state::{Difference, LONGEST_RUN, Observer, State, Threads};
 use crate::sync::mutated;
 
@@ -216,105 +216,6 @@ impl Writer {
         self.generation_of(&Event::assume(pod))
     }
 
-    /// Assumes several pods atomically: all of them or none. Each pod is checked on top of the pods before it.
-    /// O(pods × log n + pods of their nodes).
-    ///
-    /// # Errors
-    ///
-    /// Returns [`EventError::Together`] with the reason for the first pod that cannot be assumed.
-    pub fn assume_all(&mut self, pods: impl Into<Arc<[Pod]>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::assume_all(pods))
-    }
-
-    /// Preempts pods and assumes the preemptor on the node that it names, atomically. With [`Config::godel`], the
-    /// victims remain on the node until their own objects are deleted ([`Event::Preempt`]).
-    /// O((1 + victims) × (log n + pods of the node)).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error for the same reasons as [`Writer::assume_pod`], or if a victim is unknown, listed twice, on
-    /// another node, or a placeholder pod.
-    pub fn preempt(
-        &mut self,
-        pod: impl Into<Arc<Pod>>,
-        victims: impl Into<Arc<[Uid]>>,
-    ) -> Result<Generation, EventError> {
-        self.generation_of(&Event::preempt(pod, victims))
-    }
-
-    /// Assigns a node to the partition of a scheduler instance (Gödel's `SetNodeInPartition`). The assignment lasts
-    /// until the Node and the NMNode are next updated ([`Event::AssignNode`]). O(log n).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the node is unknown or a ghost.
-    pub fn assign_node(
-        &mut self,
-        node: impl Into<Name>,
-        scheduler: impl Into<Name>,
-    ) -> Result<Generation, EventError> {
-        self.generation_of(&Event::assign_node(node, scheduler))
-    }
-
-    /// Removes a node from the partition of a scheduler instance (Gödel's `SetNodeOutOfPartition`). This lasts until
-    /// the Node and the NMNode are next updated ([`Event::UnassignNode`]). O(log n).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the node is unknown or a ghost.
-    pub fn unassign_node(
-        &mut self,
-        node: impl Into<Name>,
-        scheduler: impl Into<Name>,
-    ) -> Result<Generation, EventError> {
-        self.generation_of(&Event::unassign_node(node, scheduler))
-    }
-
-    /// Sets the phase of a pod group until its object is next put (Gödel's `SetUnitSchedulingStatus`). O(log n).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the group is unknown.
-    pub fn set_group_phase(
-        &mut self,
-        namespace: impl Into<Name>,
-        name: impl Into<Name>,
-        phase: PodGroupPhase,
-    ) -> Result<Generation, EventError> {
-        self.generation_of(&Event::set_group_phase(namespace, name, phase))
-    }
-
-    /// Marks a bound pod as about to be deleted by a preemptor, for ten minutes (Gödel's `MarkPodToDelete`). The mark
-    /// replaces that of another preemptor. O(log n).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the victim is unknown, not bound, or a placeholder pod, if a uid is empty, or if
-    /// [`GodelConfig::deletion_marks`](crate::GodelConfig::deletion_marks) is not set.
-    pub fn mark_for_deletion(
-        &mut self,
-        victim: &Uid,
-        preemptor: &Uid,
-        now: Timestamp,
-    ) -> Result<Generation, EventError> {
-        self.generation_of(&Event::mark_for_deletion(victim, preemptor, now))
-    }
-
-    /// Removes the deletion mark that this preemptor has set (Gödel's `RemoveDeletePodMarker`). An unmarked pod is left
-    /// unchanged. O(log n).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if another preemptor has set the mark, if a uid is empty, or if
-    /// [`GodelConfig::deletion_marks`](crate::GodelConfig::deletion_marks) is not set.
-    pub fn unmark_for_deletion(
-        &mut self,
-        victim: &Uid,
-        preemptor: &Uid,
-    ) -> Result<Generation, EventError> {
-        self.generation_of(&Event::unmark_for_deletion(victim, preemptor))
-    }
-
     /// Records that the binding of an assumed pod has finished, which starts its time to live
     /// ([`Config::assumed_ttl`]). A pod that is not assumed is left unchanged. Amortized O(log n).
     ///
@@ -380,18 +281,6 @@ impl Writer {
         self.generation_of(&Event::remove_pod(pod))
     }
 
-    /// Returns the pod with this uid in the writer's current state, or `None` if the pod is unknown. O(log n).
-    #[must_use]
-    pub fn get_pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
-        self.cluster().pod(uid)
-    }
-
-    /// Returns `true` if the pod with this uid is assumed in the writer's current state.
-    #[must_use]
-    pub fn is_assumed_pod(&self, uid: &Uid) -> bool {
-        self.get_pod(uid).is_some_and(|pod| pod.is_assumed())
-    }
-
     /// Notifies followers of a new or changed pod that is not bound to a node, unless the pod is already assumed or
     /// placed. Versions do not contain pending pods ([`Event::PutPending`]).
     ///
@@ -402,15 +291,6 @@ impl Writer {
         self.generation_of(&Event::put_pending(pod))
     }
 
-    /// Notifies followers that a pending pod was deleted. If the pod is assumed, it is removed from its node.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the uid is empty.
-    pub fn remove_pending(&mut self, uid: &Uid) -> Result<Generation, EventError> {
-        self.generation_of(&Event::remove_pending(uid))
-    }
-
     /// Creates a follower, which receives the effects of all events that are folded from now on. Each effect is
     /// delivered after the version that contains it has been published.
     pub fn follow(&mut self) -> Follower {
@@ -418,7 +298,7 @@ impl Writer {
     }
 
     /// Creates a follower with a limit. If this many notes are undelivered, the follower loses all later notes and
-    /// receives [`NoNote::Overflowed`](crate::log::NoNote::Overflowed).
+    /// receives [`NoNote::Overflowed`](crate::model::NoNote::Overflowed).
     pub fn follow_at_most(&mut self, notes: NonZeroUsize) -> Follower {
         self.listeners.followers.follow(Some(notes))
     }
@@ -613,28 +493,10 @@ impl Writer {
         self.apply(&Event::expire(now)).map(|applied| applied.removed)
     }
 
-    /// Returns the number of nodes in the writer's current state, including ghosts.
-    #[must_use]
-    pub fn node_count(&self) -> usize {
-        self.cluster().node_count()
-    }
-
-    /// Returns the number of pods in the writer's current state, including those on ghosts.
-    #[must_use]
-    pub fn pod_count(&self) -> usize {
-        self.cluster().pod_count()
-    }
-
     /// Returns the writer's current state, which includes events that are not published yet.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         self.state.cluster()
-    }
-
-    /// Returns a dump of the writer's current state, for comparison and for people. O(n).
-    #[must_use]
-    pub fn dump(&self) -> Dump {
-        self.cluster().dump()
     }
 
     /// Publishes the current state as a version, and returns its generation. The followers then receive the effects of
@@ -751,7 +613,7 @@ impl Writer {
     /// readers).
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let publish::Figures { published, retired, freed, backlog, oldest_pinned, .. } =
+        let portolan_publish::Figures { published, retired, freed, backlog, oldest_pinned, .. } =
             self.publisher.figures();
         Figures {
             generation: self.cluster().generation(),
@@ -843,13 +705,13 @@ mod tests {
         let mut writer = writer(CommitPolicy::Room);
         let mut pods = gang(4_000);
         for round in 0..3 {
-            writer.assume_all(pods.clone()).unwrap();
+            writer.apply(&Event::assume_all(pods.clone())).unwrap();
             assert_eq!((take_handed_over(), writer.figures().backlog), (0, 0), "round {round}");
             pods.iter().for_each(|pod| drop(writer.forget_pod(pod)));
         }
         // The last pod is rejected after all others have been placed in the trial.
         pods.last_mut().unwrap().node_name = Some("unknown".into());
-        assert!(writer.assume_all(pods).is_err());
+        assert!(writer.apply(&Event::assume_all(pods)).is_err());
         assert_eq!((take_handed_over(), writer.figures().backlog), (0, 0));
     }
 
@@ -889,7 +751,7 @@ mod tests {
         writer.add_node(node("n1").cpu(4_000).build()).unwrap();
         writer.add_pod(pod("a").cpu(10).claim("c").on("n1").build()).unwrap();
         writer.publish();
-        let whole = writer.dump();
+        let whole = writer.cluster().dump();
         let sweep = |writer: &mut Writer| assert!(writer.expire(Timestamp::from_secs(1)).is_ok());
         // Consistent states are not rebuilt.
         (0..6).for_each(|_| sweep(&mut writer));
@@ -897,9 +759,9 @@ mod tests {
         for round in 1..3 {
             writer.state.damage().cluster.counts.pods += 1;
             (0..2).for_each(|_| sweep(&mut writer));
-            assert_eq!(writer.pod_count(), 2);
+            assert_eq!(writer.cluster().pod_count(), 2);
             sweep(&mut writer);
-            assert_eq!((writer.figures().rebuilds, writer.pod_count()), (round, 1));
+            assert_eq!((writer.figures().rebuilds, writer.cluster().pod_count()), (round, 1));
             assert_eq!(reader.snapshot().dump(), whole, "the rebuild is published");
         }
         // By default, only a call audits.

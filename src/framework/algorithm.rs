@@ -97,6 +97,7 @@ impl Algorithm {
     /// same nodes, so that their placements conflict and their caches are of little use. The sections change hands
     /// after one to two events for each node, so that all nodes are used if one scheduler places most of the pods. A
     /// search that examines all nodes is not affected, nor are the nodes of a [`Partition::Share`].
+    #[doc(hidden)]
     pub fn set_section(&mut self, index: u32, of: NonZeroU32) {
         self.section = Section { index: index % of, of };
     }

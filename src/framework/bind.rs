@@ -37,6 +37,7 @@ impl Framework {
     /// # Errors
     ///
     /// Returns the status of that extender or plugin if it rejects the pod or fails.
+    #[doc(hidden)]
     pub fn bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<Bind, Status> {
         if !self.handle().extenders().is_empty()
             && let Some(bound) = extender::bind(self.handle(), cycle.pod, node)
@@ -59,7 +60,7 @@ impl Framework {
     /// Returns the binding of the pod as a future, or `None` if an extender or a plugin may block: call
     /// [`Framework::bind`] then. Sends nothing before the future is polled.
     #[must_use]
-    pub fn request_bind(
+    pub(crate) fn request_bind(
         self: &Arc<Framework>,
         pod: &Arc<Pod>,
         node: &Name,
@@ -84,7 +85,7 @@ impl Framework {
 
 /// The binding of a pod by a plugin, as a future. Panics of the plugin are caught and become its error.
 #[must_use = "nothing is sent before the request is polled"]
-pub struct BindRequest {
+pub(crate) struct BindRequest {
     framework: Arc<Framework>,
     plugin: &'static str,
     future: BindingFuture,
@@ -97,7 +98,7 @@ pub struct BindRequest {
 impl BindRequest {
     /// Returns whether the request was polled, so that the pod may be bound.
     #[must_use]
-    pub fn is_started(&self) -> bool {
+    pub(crate) fn is_started(&self) -> bool {
         self.started.is_some()
     }
 }

@@ -61,7 +61,7 @@ impl Framework {
 impl FrameworkBuilder {
     /// Returns the handle that the plugins of the framework share.
     #[must_use]
-    pub fn handle(&self) -> &Handle {
+    pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 

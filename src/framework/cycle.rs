@@ -130,6 +130,7 @@ impl CycleState {
 
     /// Returns whether the durations of single plugins are recorded for this pod (`ShouldRecordPluginMetrics`): usually
     /// for a sample of the pods, see [`Framework::with_recorder`](super::Framework::with_recorder).
+    #[doc(hidden)]
     #[must_use]
     pub fn records_plugin_metrics(&self) -> bool {
         self.records_plugins.load(Ordering::Relaxed)
@@ -137,6 +138,7 @@ impl CycleState {
 
     /// Sets whether the durations of single plugins are recorded for this pod from now on (`SetRecordPluginMetrics`).
     /// Has no effect on a framework without a recorder.
+    #[doc(hidden)]
     pub fn set_records_plugin_metrics(&self, records: bool) {
         self.records_plugins.store(records, Ordering::Relaxed);
     }
@@ -163,6 +165,7 @@ impl CycleState {
     }
 
     /// Returns the time since the cycle began, or `None` if no recorder is set.
+    #[doc(hidden)]
     #[must_use]
     pub fn elapsed(&self) -> Option<Duration> {
         self.started.map(|started| started.elapsed())

@@ -42,7 +42,7 @@ impl Algorithm {
     }
 
     /// Decides on a node for the pod of a cycle. If the pod is nominated to a node that passes, returns that node. If
-    /// no node is feasible, asks plugins to make one feasible ([`Framework::post_filter`]).
+    /// no node is feasible, asks plugins to make one feasible (`Framework::post_filter`).
     ///
     /// With [`Partition::Shards`], a pod that fits nowhere and cannot preempt others loses its nomination, which may
     /// come from a hand-over. The pod then belongs to its own shard again. In kube-scheduler it keeps the nomination.

@@ -35,6 +35,7 @@ pub struct FitError {
 
 impl FitError {
     /// Creates an error for a cluster of `nodes` nodes, without reasons.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(nodes: usize) -> FitError {
         FitError {
@@ -50,7 +51,7 @@ impl FitError {
 
     /// Creates the error of a pod that Reserve or Permit rejected after a node had been chosen.
     #[must_use]
-    pub fn of_node(status: Status) -> FitError {
+    pub(crate) fn of_node(status: Status) -> FitError {
         let mut error = FitError::new(1);
         error.reasons = status.reasons.iter().map(|reason| (reason.clone(), 1)).collect();
         error.add_plugin(&status);

@@ -13,7 +13,7 @@ pub struct Evaluations(Arc<AtomicU64>);
 
 impl Evaluations {
     /// Adds evaluations, and returns their previous number.
-    pub fn add(&self, count: u64) -> u64 {
+    pub(crate) fn add(&self, count: u64) -> u64 {
         // Relaxed: pairs with nothing, because the number publishes no other data.
         self.0.fetch_add(count, Ordering::Relaxed)
     }

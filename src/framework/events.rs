@@ -149,12 +149,12 @@ impl Actions {
 
     /// Returns whether the set is empty.
     #[must_use]
-    pub const fn is_empty(self) -> bool {
+    pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// Iterates over the actions, each as a set of one.
-    pub fn iter(self) -> impl Iterator<Item = Actions> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = Actions> {
         (0..Actions::COUNT).map(|at| Actions(1 << at)).filter(move |one| self.contains(*one))
     }
 
@@ -297,7 +297,7 @@ impl<'a> ClusterEvent<'a> {
 
     /// Returns the object before and after if the event concerns an object of another kind.
     #[must_use]
-    pub fn object(&self) -> (Option<&'a Object>, Option<&'a Object>) {
+    pub(crate) fn object(&self) -> (Option<&'a Object>, Option<&'a Object>) {
         match self.change {
             Change::Object(diff) => (diff.old.as_ref(), diff.new.as_ref()),
             _ => (None, None),

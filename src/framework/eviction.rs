@@ -52,6 +52,7 @@ impl Eviction {
     ///
     /// A victim counts as terminating from now on, until the log reports that it is terminating or gone, or until the
     /// eviction is dropped without success. A victim that another eviction of this handle deletes is left to that one.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(
         handle: &Handle,
@@ -88,6 +89,7 @@ impl Eviction {
     }
 
     /// Sets the pods that have lost their nomination to the node ([`Eviction::cleared`]).
+    #[doc(hidden)]
     #[must_use]
     pub fn clearing(mut self, pods: Vec<Pod>) -> Eviction {
         self.cleared = pods;
@@ -182,7 +184,7 @@ impl Eviction {
     }
 
     /// Reports that the log knows of a victim's end: it is not evicted, and no longer counts because of this eviction.
-    pub fn report_gone(&self, victim: &Pod) {
+    pub(crate) fn report_gone(&self, victim: &Pod) {
         self.report_deleting(victim);
         self.end(&victim.uid);
     }

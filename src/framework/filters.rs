@@ -281,6 +281,7 @@ impl<'a> Filters<'a> {
     }
 
     /// Returns the only nodes that may be feasible if PreFilter plugins named them (`PreFilterResult`).
+    #[doc(hidden)]
     #[must_use]
     pub fn names(&self) -> Option<&[Name]> {
         self.only.as_ref().map(|only| &*only.names)
@@ -353,7 +354,7 @@ impl<'a> Filters<'a> {
         filters.each.iter().find_map(|judge| judge.filter(node))
     }
 
-    /// Returns a copy that can follow pod changes ([`Filters::add_pod`], [`Filters::remove_pod`]). Filters that need
+    /// Returns a copy that can follow pod changes (`Filters::add_pod`, [`Filters::remove_pod`]). Filters that need
     /// not follow them are shared (`CycleState.Clone`).
     #[must_use]
     pub fn extend(&self) -> Filters<'_> {
@@ -412,7 +413,7 @@ impl<'a> Filters<'a> {
     /// # Errors
     ///
     /// Returns an error if a plugin failed.
-    pub fn add_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
+    pub(crate) fn add_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
         let step = Step::PreFilterExtensionAddPod;
         self.update_each((step, "AddPod"), |filter| filter.add_pod(pod, node))
     }

@@ -86,7 +86,7 @@ pub trait Snapshots: Send + Sync {
 }
 
 /// Lets plugins follow an engine's log (`SharedInformerFactory`).
-pub trait Follow: Send + Sync {
+pub(crate) trait Follow: Send + Sync {
     /// Returns a stream of the effects of all events from now on. If more than `limit` notes are pending, later notes
     /// are dropped and the stream ends with [`NoNote::Overflowed`]. Returns `None` if the engine was dropped, or if the
     /// calling thread is inside its writer.
@@ -172,7 +172,7 @@ impl Handle {
 
     /// Sets the log to follow, for plugins created with the returned handle.
     #[must_use]
-    pub fn with_log(self, log: Arc<dyn Follow>) -> Handle {
+    pub(crate) fn with_log(self, log: Arc<dyn Follow>) -> Handle {
         Handle { log: Some(log), ..self }
     }
 
@@ -202,7 +202,7 @@ impl Handle {
     }
 
     /// Returns a stream of the effects of all events from now on, for state that a plugin derives from the log. Returns
-    /// `None` if the handle has no log ([`Handle::with_log`]), if the engine was dropped, or if the calling thread is
+    /// `None` if the handle has no log, if the engine was dropped, or if the calling thread is
     /// inside its writer, as in a commit check.
     ///
     /// Call this when the plugin is created, then read [`Handle::snapshot`], and skip the notes up to the snapshot's
@@ -229,6 +229,7 @@ impl Handle {
     }
 
     /// Returns the pod with this uid if it is in PreBind.
+    #[doc(hidden)]
     #[must_use]
     pub fn pod_in_pre_bind(&self, uid: &Uid) -> Option<Arc<PodInPreBind>> {
         self.in_pre_bind.get(uid)
@@ -246,6 +247,7 @@ impl Handle {
     }
 
     /// Returns the status of the queue's pod groups.
+    #[doc(hidden)]
     #[must_use]
     pub fn pod_groups(&self) -> &PodGroups {
         &self.pod_groups

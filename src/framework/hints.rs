@@ -20,6 +20,7 @@ const LAST: usize = 63;
 type ByEvent = [[PluginSet; Actions::COUNT]; EventResource::ALL.len()];
 
 /// The events that each plugin of a framework is interested in.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct QueueingHints {
     concerned: ByEvent,
@@ -56,6 +57,7 @@ fn add_interests(to: &mut ByEvent, plugin: PluginSet, events: &[Interest]) {
 
 impl QueueingHints {
     /// Collects the events that a framework's plugins are interested in.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(framework: &Framework) -> QueueingHints {
         let none = [[PluginSet::EMPTY; Actions::COUNT]; EventResource::ALL.len()];
@@ -96,6 +98,7 @@ impl QueueingHints {
     }
 
     /// Returns the plugins that an event concerns.
+    #[doc(hidden)]
     #[must_use]
     pub fn concerned(&self, resource: EventResource, action: Actions) -> PluginSet {
         self.concerned[resource as usize][action.index()]
@@ -108,6 +111,7 @@ impl QueueingHints {
 
     /// Asks one plugin for its hint on an event that concerns it. Returns [`Hint::Queue`] if the plugin panics, or if
     /// its hint is not needed.
+    #[doc(hidden)]
     #[must_use]
     pub fn ask(
         &self,
@@ -192,6 +196,7 @@ impl Framework {
 
     /// Returns the set of the plugins with these names. [`EXTENDER`] stands for all extenders. Unknown names are
     /// ignored.
+    #[doc(hidden)]
     pub fn plugin_set<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> PluginSet {
         names.into_iter().fold(PluginSet::EMPTY, |all, name| {
             let at = match name {
@@ -203,7 +208,8 @@ impl Framework {
     }
 
     /// Returns the names of the plugins in a set.
-    pub fn plugin_names(&self, plugins: PluginSet) -> impl Iterator<Item = &'static str> {
+    #[cfg(feature = "metrics")]
+    pub(crate) fn plugin_names(&self, plugins: PluginSet) -> impl Iterator<Item = &'static str> {
         let plugins_by_set =
             self.plugins().enumerate().map(|(at, plugin)| (set(at), plugin.name()));
         let extenders = (!self.handle().extenders().is_empty()).then_some((set(LAST), EXTENDER));
@@ -216,7 +222,7 @@ impl Framework {
     /// Returns the plugin that keeps the pod out of the queue and its status, or `None` if the pod may be queued. The
     /// plugins in `last`, which gated the pod the last time, are asked first.
     #[must_use]
-    pub fn gate(&self, pod: &Pod, last: PluginSet) -> Option<(PluginSet, Status)> {
+    pub(crate) fn gate(&self, pod: &Pod, last: PluginSet) -> Option<(PluginSet, Status)> {
         let ask = |(at, plugin): (usize, &dyn Plugin)| {
             Some((set(at), self.ask_to_enqueue(plugin, pod).err()?))
         };
@@ -230,7 +236,7 @@ impl Framework {
 
     /// Returns a key that orders pods as [`Framework::compare`] does, if the plugin that sorts the queue supports one.
     #[must_use]
-    pub fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
+    pub(crate) fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
         let (_, plugin) = self.numbered_at(Point::QueueSort).next()?;
         let panics = self.handle().panics();
         panics.guard_or(plugin.name(), Point::QueueSort.as_str(), None, || plugin.sort_key(pod))

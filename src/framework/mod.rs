@@ -9,10 +9,10 @@
 //!
 //! | step | called by | plugins decide |
 //! |---|---|---|
-//! | [`Framework::pre_enqueue`], [`Framework::compare`] | the queue | whether the pod may enter the queue; which pod is tried first |
+//! | [`Framework::pre_enqueue`], `Framework::compare` | the queue | whether the pod may enter the queue; which pod is tried first |
 //! | [`Framework::pre_filter`], [`Filters::filter`] | [`Algorithm::decide`] | which nodes are feasible |
 //! | [`Plugin::after_filter`] | [`Algorithm::decide`], in every cycle | nothing: they observe the feasible nodes |
-//! | [`Framework::post_filter`] | [`Algorithm::decide`], if no node is feasible | how to make a node feasible |
+//! | `Framework::post_filter` | [`Algorithm::decide`], if no node is feasible | how to make a node feasible |
 //! | [`Framework::pre_score`], [`Scores::score`] | [`Algorithm::decide`], if several nodes are feasible | which node is best |
 //! | [`Framework::reserve`], [`Framework::unreserve`] | the code that assumes the pod | what to reserve on the node |
 //! | [`Framework::permit`], [`Framework::wait_on_permit`] | the code that assumes the pod | whether the pod may be bound now |
@@ -49,7 +49,7 @@
 //! | `Handle.ClientSet`, `KubeConfig` | [`Handle::client`], a client of any type |
 //! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot and its listers are [`Cycle::cluster`], and outside a cycle [`Handle::snapshot`] |
 //! | `SharedInformerFactory` | [`Handle::follow`]; state that follows pods is a [`Store`](crate::snapshot::Store) |
-//! | `MinNodeScore`, `MaxNodeScore`, `MaxTotalScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], [`MAX_TOTAL_SCORE`], [`ScoredNodes`] with the scores |
+//! | `MinNodeScore`, `MaxNodeScore`, `MaxTotalScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], `MAX_TOTAL_SCORE`, [`ScoredNodes`] with the scores |
 //! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::Cluster::nodes), [`Cluster::objects`](crate::Cluster::objects) |
 //! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
 //! | `PodInPreBind` | [`PodInPreBind`] |
@@ -199,7 +199,7 @@ mod waiting;
 
 pub(crate) use activations::Activation;
 pub use algorithm::{Algorithm, AlgorithmConfig};
-pub use bind::BindRequest;
+pub(crate) use bind::BindRequest;
 pub use builder::FrameworkBuilder;
 pub(crate) use by_template::ByTemplate;
 pub use cycle::{Cycle, CycleState, StateError, StateLock};
@@ -215,7 +215,8 @@ pub use extender::{
 pub use filters::Filters;
 pub(crate) use filters::{Sums, Without};
 pub use godel::{Partition, SubCluster};
-pub use handle::{Binder, BinderError, BindingFuture, Follow, Handle, Notes, Snapshots};
+pub(crate) use handle::Follow;
+pub use handle::{Binder, BinderError, BindingFuture, Handle, Notes, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use panics::{Panicked, Panics};
@@ -224,7 +225,8 @@ pub use plugin::{
     PreScore, Reads, Score, ScoredNodes,
 };
 pub(crate) use plugin::{each_lane, each_run, each_same, normalize_to_largest};
-pub use pod_groups::{GroupStatus, Hold, PodGroups};
+pub use pod_groups::PodGroups;
+pub(crate) use pod_groups::{GroupStatus, Hold};
 pub use point::Point;
 pub(crate) use pre_bind::InPreBind;
 pub use pre_bind::PodInPreBind;
@@ -233,7 +235,7 @@ pub use recorder::{AttemptResult, Recorder, Step};
 pub use rejections::Diagnosis;
 pub use runtime::{Framework, FrameworkError};
 pub use sampling::num_feasible_nodes_to_find;
-pub use scores::{MAX_NODE_SCORE, MAX_TOTAL_SCORE, MIN_NODE_SCORE, NodeScore, Scores};
+pub use scores::{MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Scores};
 pub(crate) use series::Planned;
 pub use shards::ShardSet;
 pub use status::{Code, Reasons, Status};

@@ -17,6 +17,7 @@ impl Algorithm {
     /// # Errors
     ///
     /// Those of [`Algorithm::decide`].
+    #[doc(hidden)]
     pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
         let cluster = cycle.cluster;
         let is_within =

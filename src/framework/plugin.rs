@@ -426,15 +426,9 @@ impl<'a> Feasible<'a> {
         Feasible { cluster, chunks }
     }
 
-    /// Returns the number of nodes. O(chunks).
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.chunks.iter().map(|(_, mask)| mask.count_ones() as usize).sum()
-    }
-
     /// Returns whether no node passed.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.chunks.iter().all(|(_, mask)| *mask == 0)
     }
 

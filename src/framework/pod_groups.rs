@@ -11,7 +11,7 @@ use crate::snapshot::Cluster;
 
 /// The state of a pod group in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupStatus {
+pub(crate) struct GroupStatus {
     /// The number of its pods that must be placed at once, or `None` if the group does not exist.
     pub wanted: Option<u32>,
     /// The number of its pods, in the queue or on nodes.
@@ -23,13 +23,13 @@ pub struct GroupStatus {
 impl GroupStatus {
     /// Returns whether the group has as many pods as must be placed together.
     #[must_use]
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.wanted.is_some_and(|wanted| self.members >= wanted as usize)
     }
 
     /// Returns whether its pods may queue: the group is complete, and nothing holds it back.
     #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.hold.is_none() && self.is_complete()
     }
 }
@@ -37,7 +37,7 @@ impl GroupStatus {
 /// Why the pods of a group are kept out of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Hold {
+pub(crate) enum Hold {
     /// Other pods of the group are being scheduled, and the result is awaited.
     InFlight,
     /// The group could not be placed within this time.
@@ -45,6 +45,7 @@ pub enum Hold {
 }
 
 /// The pod groups of the pods in a queue. Shared between threads: the queue writes, and plugins read.
+#[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct PodGroups {
     known: RwLock<HashMap<Name, HashMap<Name, GroupStatus>>>,
@@ -54,13 +55,13 @@ pub struct PodGroups {
 impl PodGroups {
     /// Returns the state of a group, or `None` if none of its pods is in the queue.
     #[must_use]
-    pub fn get(&self, namespace: &str, name: &str) -> Option<GroupStatus> {
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<GroupStatus> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.get(namespace)?.get(name).copied()
     }
 
     /// Sets the state of a group.
-    pub fn set(&self, namespace: &Name, name: &Name, status: GroupStatus) {
+    pub(crate) fn set(&self, namespace: &Name, name: &Name, status: GroupStatus) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         match known.get_mut(namespace) {
             Some(groups) => drop(groups.insert(name.clone(), status)),
@@ -70,6 +71,7 @@ impl PodGroups {
 
     /// Sets the status of each group that the `waiting` pods belong to, as a queue with these pods would. For callers
     /// that use plugins without a queue. O(pods).
+    #[doc(hidden)]
     pub fn fill<'a>(&self, cluster: &Cluster, waiting: impl IntoIterator<Item = &'a Pod>) {
         let mut seen = HashSet::new();
         for pod in waiting {
@@ -86,7 +88,7 @@ impl PodGroups {
     }
 
     /// Removes a group when its last pod leaves the queue.
-    pub fn remove(&self, namespace: &str, name: &str) {
+    pub(crate) fn remove(&self, namespace: &str, name: &str) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(groups) = known.get_mut(namespace) {
             groups.remove(name);
@@ -98,7 +100,7 @@ impl PodGroups {
 
     /// Activates a group whose waiting pods need its other pods (kube-scheduler's `Activate`). The queue tries the
     /// other pods when it is next called.
-    pub fn call(&self, namespace: &Name, name: &Name) {
+    pub(crate) fn call(&self, namespace: &Name, name: &Name) {
         let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
         if !called.iter().any(|(of, known)| of == namespace && known == name) {
             called.push((namespace.clone(), name.clone()));

@@ -98,7 +98,7 @@ impl PodInPreBind {
     /// Cancels the pod's binding cycle: the pod will not be bound, and its resources are released as soon as the PreBind
     /// plugins return. Only the first cause is kept. Returns `false` if PreBind has succeeded, so that the pod may be
     /// bound.
-    pub fn cancel(&self, cause: &str) -> bool {
+    pub(crate) fn cancel(&self, cause: &str) -> bool {
         let mut state = self.state();
         if state.is_finished {
             return false;

@@ -6,39 +6,45 @@ use crate::model::{Generation, Pod, Timestamp};
 ///
 /// All plugins from the 64th on share one position. A framework with that many plugins treats each of these as if every
 /// event concerned it.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PluginSet(pub(super) u64);
 
 impl PluginSet {
     /// The empty set.
+    #[doc(hidden)]
     pub const EMPTY: PluginSet = PluginSet(0);
 
     /// Returns whether the set is empty.
+    #[doc(hidden)]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// Returns the number of plugins in the set.
+    #[doc(hidden)]
     #[must_use]
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
     /// Returns the plugins in either set.
+    #[doc(hidden)]
     #[must_use]
     pub const fn union(self, other: PluginSet) -> PluginSet {
         PluginSet(self.0 | other.0)
     }
 
     /// Returns the plugins in both sets.
+    #[doc(hidden)]
     #[must_use]
     pub const fn intersection(self, other: PluginSet) -> PluginSet {
         PluginSet(self.0 & other.0)
     }
 
     /// Iterates over the plugins, each as a set of its own.
-    pub fn iter(self) -> impl Iterator<Item = PluginSet> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = PluginSet> {
         let mut left = self.0;
         std::iter::from_fn(move || {
             let first = left & left.wrapping_neg();
@@ -86,7 +92,7 @@ pub struct QueuedPod {
 impl QueuedPod {
     /// Creates the record of a pod that has not been tried yet.
     #[must_use]
-    pub fn new(pod: Pod, queued: Timestamp, generation: Generation) -> QueuedPod {
+    pub(crate) fn new(pod: Pod, queued: Timestamp, generation: Generation) -> QueuedPod {
         QueuedPod {
             pod,
             queued,
@@ -123,13 +129,13 @@ impl QueuedPod {
     /// Returns the time that ranks the pod in the queue: when it was queued, or for a pod of a group, when the group's
     /// first pod was queued.
     #[must_use]
-    pub fn ranked(&self) -> Timestamp {
+    pub(crate) fn ranked(&self) -> Timestamp {
         self.group_first.unwrap_or(self.queued)
     }
 
     /// Returns all plugins that rejected the pod in the last attempt.
     #[must_use]
-    pub fn rejectors(&self) -> PluginSet {
+    pub(crate) fn rejectors(&self) -> PluginSet {
         self.unschedulable_plugins.union(self.pending_plugins)
     }
 
@@ -140,7 +146,7 @@ impl QueuedPod {
 
     /// Returns whether a plugin keeps the pod out of the queue.
     #[must_use]
-    pub fn is_gated(&self) -> bool {
+    pub(crate) fn is_gated(&self) -> bool {
         !self.gating_plugin.is_empty()
     }
 }

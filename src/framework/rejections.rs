@@ -186,6 +186,7 @@ pub struct Diagnosis<'a> {
 
 impl<'a> Diagnosis<'a> {
     /// Creates the diagnosis of these filters.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(filters: &'a Filters<'a>) -> Diagnosis<'a> {
         Diagnosis { filters, extenders: None, rejections: OnceLock::new() }
@@ -221,6 +222,7 @@ impl<'a> Diagnosis<'a> {
     }
 
     /// Returns the filters. [`Filters::extend`] makes a copy on which pods can be added and removed.
+    #[doc(hidden)]
     #[must_use]
     pub fn filters(&self) -> &'a Filters<'a> {
         self.filters
@@ -234,6 +236,7 @@ impl<'a> Diagnosis<'a> {
     }
 
     /// Iterates over the nodes whose status has this code, in list order (`NodesForStatusCode`).
+    #[doc(hidden)]
     pub fn nodes_with(&self, code: Code) -> impl Iterator<Item = NodeInfo<'a>> {
         let nodes = self.filters.cycle.cluster.nodes();
         nodes.filter(move |node| self.status(*node).is_some_and(|status| status.code == code))
@@ -241,6 +244,7 @@ impl<'a> Diagnosis<'a> {
 
     /// Iterates over the nodes whose status is [`Code::Unschedulable`], which may pass without some of their pods, as
     /// lanes by chunk. Finds the same nodes as [`Diagnosis::nodes_with`], 64 at a time.
+    #[doc(hidden)]
     pub fn resolvable(&self) -> impl Iterator<Item = (&'a Chunk, u64)> {
         let cluster = self.filters.cycle.cluster;
         let mut found = self.rejections().resolvable(self.filters);

@@ -105,7 +105,7 @@ pub enum FrameworkError {
         /// The weight.
         weight: i64,
     },
-    /// The weighted sum of a node's scores may exceed [`MAX_TOTAL_SCORE`](super::MAX_TOTAL_SCORE).
+    /// The weighted sum of a node's scores may exceed `MAX_TOTAL_SCORE`.
     #[error("total score of Score plugins could overflow: lower the weight of plugin {0:?}")]
     TotalScore(String),
     /// The plugin is listed twice at the same point.
@@ -328,7 +328,7 @@ impl Framework {
 
     /// Returns whether a plugin is enabled at a point (`HasFilterPlugins` and similar).
     #[must_use]
-    pub fn has_plugins_at(&self, point: Point) -> bool {
+    pub(crate) fn has_plugins_at(&self, point: Point) -> bool {
         !self.points[point as usize].is_empty()
     }
 
@@ -396,7 +396,7 @@ impl Framework {
 
     /// Compares two pods by the plugin that sorts the queue. Returns `Less` if `one` is tried first.
     #[must_use]
-    pub fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {
+    pub(crate) fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {
         let Some(plugin) = self.at(Point::QueueSort).next() else { return Ordering::Equal };
         let compare = || plugin.compare(one, other);
         self.handle.panics().guard_or(plugin.name(), "QueueSort", Ordering::Equal, compare)
@@ -438,7 +438,7 @@ impl Framework {
     /// Asks plugins to make a node feasible if none is. The first plugin that succeeds, fails, or returns
     /// [`Code::UnschedulableAndUnresolvable`] determines the result. Otherwise the result combines all reasons with the
     /// last nomination other than [`Nomination::Keep`].
-    pub fn post_filter(
+    pub(crate) fn post_filter(
         &self,
         cycle: Cycle<'_>,
         diagnosis: &Diagnosis<'_>,
@@ -502,6 +502,7 @@ impl Framework {
     }
 
     /// Notifies every plugin, in reverse order, that the pod will not be bound to the node.
+    #[doc(hidden)]
     pub fn unreserve(&self, cycle: Cycle<'_>, node: &Name) {
         let watch = self.watch(cycle);
         timed_step(
@@ -524,6 +525,7 @@ impl Framework {
     /// # Errors
     ///
     /// Returns the status of the first plugin that rejects the pod or fails; later plugins are not called.
+    #[doc(hidden)]
     pub fn permit(&self, cycle: Cycle<'_>, node: &Name, now: Timestamp) -> Result<Permit, Status> {
         let watch = self.watch(cycle);
         let outcome = |permit: &Result<Permit, Status>| match permit {
@@ -581,7 +583,7 @@ impl Framework {
     }
 
     /// Notifies the Permit plugins that a pod waits. The cycle's version should be the latest one available.
-    pub fn waits(&self, cycle: Cycle<'_>) {
+    pub(crate) fn waits(&self, cycle: Cycle<'_>) {
         let panics = self.handle.panics();
         for plugin in self.at(Point::Permit) {
             panics.guard_or(plugin.name(), Step::Permit.as_str(), (), || plugin.waits(cycle));
@@ -593,6 +595,7 @@ impl Framework {
     /// # Errors
     ///
     /// Returns a status if a plugin rejected the pod, or if a plugin's timeout expired.
+    #[doc(hidden)]
     pub fn wait_on_permit(&self, pod: &Pod, clock: impl Fn() -> Timestamp) -> Result<(), Status> {
         self.wait_on_permit_while(pod, clock, || true)
     }
@@ -622,6 +625,7 @@ impl Framework {
     /// # Errors
     ///
     /// Returns the status of the first plugin that fails.
+    #[doc(hidden)]
     pub fn pre_bind_pre_flight(&self, cycle: Cycle<'_>, node: &Name) -> Result<PreFlight, Status> {
         let watch = self.watch(cycle);
         let outcome = |found: &Result<PreFlight, Status>| match found {
@@ -663,6 +667,7 @@ impl Framework {
     /// # Errors
     ///
     /// Returns the status of the first plugin that rejects the pod or fails; later plugins are not called.
+    #[doc(hidden)]
     pub fn pre_bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
         let watch = self.watch(cycle);
         let skip = cycle.state.read::<Vec<&'static str>>(SKIP_PRE_BIND).unwrap_or_default();
@@ -679,6 +684,7 @@ impl Framework {
     }
 
     /// Notifies every plugin that the pod is bound.
+    #[doc(hidden)]
     pub fn post_bind(&self, cycle: Cycle<'_>, node: &Name) {
         let watch = self.watch(cycle);
         timed_step(

@@ -18,7 +18,7 @@ pub const MAX_NODE_SCORE: i64 = 100;
 
 /// The greatest sum of a node's weighted scores. A framework whose plugins could exceed it is refused
 /// ([`FrameworkError::TotalScore`](super::FrameworkError::TotalScore)), and the scores of extenders saturate at it.
-pub const MAX_TOTAL_SCORE: i64 = i64::MAX;
+pub(crate) const MAX_TOTAL_SCORE: i64 = i64::MAX;
 
 /// The scores of all plugins for one pod, as [`Framework::pre_score`] returns them.
 pub struct Scores<'a> {

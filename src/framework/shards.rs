@@ -4,7 +4,7 @@
 //! the same in every process and on every platform, so schedulers that know nothing of each other agree on them. A
 //! [`ShardSet`] is the set of shards that one scheduler holds. Its clones share the set, which the caller changes; the
 //! scheduling cycle reads it once for each pod ([`Partition::Shards`](super::Partition::Shards)), and the queue parks
-//! the pods of other shards ([`SchedulingQueue::with_shards`](crate::scheduler::queue::SchedulingQueue::with_shards)).
+//! the pods of other shards (`SchedulingQueue::with_shards`).
 
 use std::fmt::{self, Write};
 use std::num::NonZeroU32;
@@ -50,6 +50,7 @@ impl ShardSet {
     /// A pod that is nominated to a node, or that requires one node by its name, belongs to the shard of that node.
     /// Otherwise the shard follows from the uid of the pod's controller, so that one replica decides on all its pods,
     /// which often have affinity to each other or are spread. Without a controller, it follows from the pod's own uid.
+    #[doc(hidden)]
     #[must_use]
     pub fn of_pod(&self, pod: &Pod) -> u32 {
         if let Some(node) = pod.nominated_node_name.as_deref().filter(|node| !node.is_empty()) {

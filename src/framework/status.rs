@@ -108,7 +108,7 @@ pub struct Reasons(Vec<(Cow<'static, str>, usize)>);
 
 impl Reasons {
     /// Adds `nodes` nodes that gave this reason. Does nothing if `nodes` is 0.
-    pub fn add(&mut self, reason: impl Into<Cow<'static, str>>, nodes: usize) {
+    pub(crate) fn add(&mut self, reason: impl Into<Cow<'static, str>>, nodes: usize) {
         if nodes == 0 {
             return;
         }
@@ -121,6 +121,7 @@ impl Reasons {
     }
 
     /// Returns the number of nodes by reason.
+    #[doc(hidden)]
     #[must_use]
     pub fn into_map(self) -> BTreeMap<String, usize> {
         self.0.into_iter().map(|(reason, nodes)| (reason.into_owned(), nodes)).collect()

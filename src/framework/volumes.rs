@@ -25,13 +25,7 @@ pub struct PodVolumes {
     pub to_provision: Vec<Assumed<PersistentVolumeClaim>>,
 }
 
-impl PodVolumes {
-    /// Returns whether all claims of the pod were already bound.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.bindings.is_empty() && self.to_provision.is_empty()
-    }
-}
+impl PodVolumes {}
 
 /// Reserves volumes for pods and binds them (volumebinding `SchedulerVolumeBinder`).
 pub trait VolumeBinder: Send + Sync {

@@ -131,7 +131,7 @@ impl WaitingPod {
 
     /// Returns the time since when the pod has been waiting.
     #[must_use]
-    pub fn since(&self) -> Timestamp {
+    pub(crate) fn since(&self) -> Timestamp {
         self.since
     }
 
@@ -150,7 +150,7 @@ impl WaitingPod {
     }
 
     /// Allows the pod on behalf of a plugin. Once no plugin is pending, the pod may be bound
-    /// ([`WaitingPod::is_allowed`]). Returns whether the permit counts, also if other plugins are still pending:
+    /// (`WaitingPod::is_allowed`). Returns whether the permit counts, also if other plugins are still pending:
     /// `false` if the pod was already allowed or rejected.
     pub fn allow(&self, plugin: &str) -> bool {
         let mut state = self.state();
@@ -163,7 +163,7 @@ impl WaitingPod {
 
     /// Returns whether all permits were given, so that the pod may already be bound.
     #[must_use]
-    pub fn is_allowed(&self) -> bool {
+    pub(crate) fn is_allowed(&self) -> bool {
         matches!(self.state().outcome, Some(Ok(())))
     }
 
@@ -177,7 +177,7 @@ impl WaitingPod {
     /// Rejects the pod because its resources were given to another pod (`WaitingPod.Preempt`). Unlike a pod that
     /// [`WaitingPod::reject`] rejects, it does not wait for an event before its next attempt, so this is an error and
     /// not a rejection. Returns whether this call decided the outcome.
-    pub fn preempt(&self, plugin: &'static str, why: impl Into<String>) -> bool {
+    pub(crate) fn preempt(&self, plugin: &'static str, why: impl Into<String>) -> bool {
         self.decide(&mut self.state(), Err(Status::error(plugin, why)))
     }
 
@@ -196,6 +196,7 @@ impl WaitingPod {
     }
 
     /// Returns the outcome if it is decided at `now`.
+    #[doc(hidden)]
     pub fn outcome(&self, now: Timestamp) -> Option<Result<(), Status>> {
         let mut state = self.state();
         self.outcome_in(&mut state, now)

@@ -154,7 +154,7 @@ impl Event {
     /// let stale = writer.put_pod(version(5).build());
     /// assert!(matches!(stale, Err(EventError::Stale { known: 7, given: 5, .. })));
     /// writer.put_pod(version(9).on("n1").finished().build())?;
-    /// assert_eq!(writer.pod_count(), 0);
+    /// assert_eq!(writer.cluster().pod_count(), 0);
     /// # Ok::<(), EventError>(())
     /// ```
     #[must_use]

@@ -252,6 +252,7 @@ impl Event {
 /// The state that results from the placements of an [`Event::AssumeEach`], if its sender knows it: a scheduler that
 /// decided on them one after the other has computed it already. It saves work in the writer and never changes an
 /// outcome. It is empty by default and after deserialization.
+#[doc(hidden)]
 #[derive(Clone, Default)]
 pub struct Prepared(Option<Arc<Mutex<AnyState>>>);
 

@@ -17,7 +17,7 @@ use portolan_publish::log::stream::{Nothing, Sender, Stream, stream};
 ///
 /// ```
 /// use std::num::NonZeroUsize;
-/// use portolan::log::NoNote;
+/// use portolan::model::NoNote;
 /// use portolan::model::node;
 /// use portolan::{Config, Engine};
 ///

@@ -1,7 +1,7 @@
 //! The events of a cluster, and the followers of the log.
 //!
 //! The log itself, with its order, its writer token and its tickets, is independent of clusters: it is
-//! [`publish::log`](crate::publish::log), whose types are re-exported here.
+//! [`portolan_publish::log`], whose types are re-exported here.
 //!
 //! | file | contents |
 //! |---|---|
@@ -13,12 +13,10 @@ mod constructors;
 mod event;
 mod follow;
 
-pub use portolan_publish::log::{
-    Attendant, Fold, Log, SpawnError, Ticket, TrySubmitError, TryWaitError, Unavailable,
-};
+pub(crate) use portolan_publish::log::{Attendant, Fold, Log};
+pub use portolan_publish::log::{SpawnError, Ticket, TrySubmitError, TryWaitError, Unavailable};
 
 pub use self::event::{Applied, Event, ObjectKey, Outcome, Prepared, Relist};
 pub use self::follow::Follower;
 pub(crate) use self::follow::Followers;
-pub use crate::model::{Fact, NoNote, Note};
 pub(crate) use portolan_publish::log::stream::Bell;

@@ -18,7 +18,7 @@ pub struct NodeSelectorTerm {
 
 impl NodeSelectorTerm {
     /// Returns `true` if a node with this name and these labels matches. A term without expressions matches nothing.
-    pub fn matches(&self, name: &str, labels: &(impl LabelLookup + ?Sized)) -> bool {
+    pub(crate) fn matches(&self, name: &str, labels: &(impl LabelLookup + ?Sized)) -> bool {
         struct Fields<'a>(&'a str);
         impl LabelLookup for Fields<'_> {
             fn get(&self, key: &str) -> Option<&str> {

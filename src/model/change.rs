@@ -19,13 +19,13 @@ pub struct Diff<T> {
 impl<T> Diff<T> {
     /// Returns the current object, or the last one if it was removed.
     #[must_use]
-    pub fn last(&self) -> Option<&T> {
+    pub(crate) fn last(&self) -> Option<&T> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
     /// Returns both objects if the object existed before the event and still does.
     #[must_use]
-    pub fn both(&self) -> Option<(&T, &T)> {
+    pub(crate) fn both(&self) -> Option<(&T, &T)> {
         Some((self.old.as_ref()?, self.new.as_ref()?))
     }
 }

@@ -48,7 +48,7 @@ impl VolumeSource {
     ///
     /// An Azure file share is identified by its name alone, without its account.
     #[must_use]
-    pub fn migration(&self, zones: &str) -> Option<(InTreePlugin, Name)> {
+    pub(crate) fn migration(&self, zones: &str) -> Option<(InTreePlugin, Name)> {
         let of_field = |field: &str| PLUGINS.iter().find(|plugin| plugin.field == field).copied();
         match self {
             VolumeSource::AwsElasticBlockStore { volume, .. } => {

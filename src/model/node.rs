@@ -38,7 +38,7 @@ impl NodeLabels {
 
     /// Returns the labels that other nodes may have too: all but the hostname.
     #[must_use]
-    pub fn shared(&self) -> &Labels {
+    pub(crate) fn shared(&self) -> &Labels {
         &self.shared
     }
 
@@ -84,7 +84,7 @@ impl ZoneKey {
     /// Returns the zone that the labels specify. A beta label takes precedence over the current one even if its value
     /// is empty.
     #[must_use]
-    pub fn of(labels: &(impl LabelLookup + ?Sized)) -> ZoneKey {
+    pub(crate) fn of(labels: &(impl LabelLookup + ?Sized)) -> ZoneKey {
         let first = |keys: [&str; 2]| {
             keys.iter().find_map(|key| labels.get(key)).map(Name::from).unwrap_or_default()
         };

@@ -76,7 +76,7 @@ impl PodDisruptionBudget {
     /// Returns `true` if disrupting the pod counts against the budget: the pod is in its namespace, matches its
     /// selector and is not already counted.
     #[must_use]
-    pub fn counts(&self, namespace: &str, name: &str, labels: &Labels) -> bool {
+    pub(crate) fn counts(&self, namespace: &str, name: &str, labels: &Labels) -> bool {
         *self.namespace == *namespace && self.selector.matches(labels) && !self.is_disrupted(name)
     }
 

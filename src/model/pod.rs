@@ -106,13 +106,6 @@ impl Pod {
         self.template.group()
     }
 
-    /// Returns the pod as finished, for example because a watch reports that it was deleted.
-    #[must_use]
-    pub fn finished(mut self) -> Pod {
-        self.finished = true;
-        self
-    }
-
     /// Returns the pod with its node set to `node`.
     #[must_use]
     pub fn on(mut self, node: impl Into<Name>) -> Pod {

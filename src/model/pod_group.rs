@@ -57,6 +57,7 @@ impl PodGroup {
     /// group.phase = Some(PodGroupPhase::Running);
     /// assert_eq!(group.wanted(), 0);
     /// ```
+    #[doc(hidden)]
     #[must_use]
     pub fn wanted(&self) -> u32 {
         let was_scheduled = self.phase.is_some_and(PodGroupPhase::is_scheduled);
@@ -65,19 +66,20 @@ impl PodGroup {
 
     /// Returns how many more pods must be placed before any may be bound, if `placed` are placed.
     #[must_use]
-    pub fn lacking(&self, placed: usize) -> usize {
+    pub(crate) fn lacking(&self, placed: usize) -> usize {
         (self.wanted() as usize).saturating_sub(placed)
     }
 
     /// Returns how long a pod waits for the rest of its group: 5 minutes if the group sets no timeout.
     #[must_use]
-    pub fn permit_timeout(&self) -> Duration {
+    pub(crate) fn permit_timeout(&self) -> Duration {
         self.schedule_timeout.unwrap_or(Duration::from_secs(300))
     }
 
     /// Returns the state of the group when `placed` of its pods are placed, without regard to the time (Gödel:
     /// util/unitstatus `ParsePodGroupSchedulingStatus`). If enough pods are placed, the group counts as scheduled even
     /// if its phase is `Timeout` or `Unknown`. O(1).
+    #[doc(hidden)]
     #[must_use]
     pub fn state(&self, placed: usize) -> PodGroupState {
         match self.phase {
@@ -89,6 +91,7 @@ impl PodGroup {
     }
 
     /// Returns `true` if the pod belongs to this group.
+    #[doc(hidden)]
     #[must_use]
     pub fn has(&self, pod: &Pod) -> bool {
         pod.group() == Some((&self.namespace, &self.name))
@@ -121,7 +124,7 @@ pub enum PodGroupPhase {
 impl PodGroupPhase {
     /// Returns `true` if the minimum number of pods has been placed at some time.
     #[must_use]
-    pub fn is_scheduled(self) -> bool {
+    pub(crate) fn is_scheduled(self) -> bool {
         use PodGroupPhase::{Failed, Finished, Running, Scheduled};
         matches!(self, Scheduled | Running | Finished | Failed)
     }
@@ -147,7 +150,7 @@ pub enum PodGroupState {
 impl PodGroupState {
     /// Returns the name used by Gödel.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             PodGroupState::Unknown => "Unknown",
             PodGroupState::Pending => "Pending",

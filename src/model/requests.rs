@@ -46,7 +46,7 @@ impl ResourceList {
 
     /// Returns the number of quantities.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
@@ -83,7 +83,7 @@ impl ResourceList {
 
     /// Converts the quantities to integers of each resource's unit, rounded up. Every name other than cpu, memory,
     /// ephemeral-storage and pods becomes a scalar resource, whatever its form: kube-scheduler's rule about names is
-    /// applied where Kubernetes objects are read. The "pods" quantity is left out; [`ResourceList::pods`] returns it.
+    /// applied where Kubernetes objects are read. The "pods" quantity is left out; `ResourceList::pods` returns it.
     #[must_use]
     pub fn to_resources(&self) -> Resources {
         let amount = |name| self.get(name).map_or(0, Quantity::value);
@@ -106,7 +106,7 @@ impl ResourceList {
 
     /// Returns the quantity of "pods", rounded up, or 0 if it is absent.
     #[must_use]
-    pub fn pods(&self) -> i64 {
+    pub(crate) fn pods(&self) -> i64 {
         self.get("pods").map_or(0, Quantity::value)
     }
 }

@@ -87,6 +87,7 @@ impl fmt::Debug for Scalars {
 
 impl Resources {
     /// Returns `true` if every amount is zero.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.cpu.0 == 0

@@ -113,14 +113,6 @@ impl LabelSelector {
         }
     }
 
-    /// Returns `true` if some requirement refers to this key.
-    pub(crate) fn asks_for(&self, key: &str) -> bool {
-        match self {
-            LabelSelector::Nothing => false,
-            LabelSelector::All(requirements) => requirements.iter().any(|r| *r.key == *key),
-        }
-    }
-
     /// Returns `true` if the selector has no requirements and so matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -52,7 +52,7 @@ pub struct PersistentVolume {
     pub node_affinity: Option<NodeSelector>,
     /// The CSI driver and the volume's handle in the driver.
     pub csi: Option<(Name, Name)>,
-    /// The in-tree source, if a CSI driver has taken over its plugin ([`VolumeSource::migration`]).
+    /// The in-tree source, if a CSI driver has taken over its plugin (`VolumeSource::migration`).
     pub in_tree: Option<VolumeSource>,
     /// Whether the phase is `Available`.
     pub is_available: bool,

@@ -1,7 +1,6 @@
 //! The template that pods share: all the data that plugins read of a pod.
 
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -58,12 +57,6 @@ impl HostPort {
         self.port == other.port
             && self.protocol == other.protocol
             && (self.ip == other.ip || &*self.ip == ANY || &*other.ip == ANY)
-    }
-
-    /// Returns the parsed address, or `None` if `ip` is not an IP address.
-    #[must_use]
-    pub fn address(&self) -> Option<IpAddr> {
-        self.ip.parse().ok()
     }
 }
 
@@ -325,6 +318,7 @@ impl PodSpec {
     }
 
     /// Returns an iterator over the required terms of the pod anti-affinity.
+    #[doc(hidden)]
     pub fn required_anti_affinity(&self) -> impl Iterator<Item = &super::PodAffinityTerm> {
         self.pod_anti_affinity.iter().flat_map(|affinity| affinity.required.iter())
     }

@@ -6,6 +6,7 @@ use crate::framework::{Bind, Binder, BindingFuture, Cycle, Handle, Plugin, Point
 use crate::model::{Name, Pod};
 
 /// Binds pods through the handle's [`Binder`].
+#[doc(hidden)]
 #[derive(Clone)]
 pub struct DefaultBinder(Option<Arc<dyn Binder>>);
 
@@ -13,6 +14,7 @@ const NAME: &str = "DefaultBinder";
 
 impl DefaultBinder {
     /// Creates the plugin with this handle's binder.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(handle: &Handle) -> DefaultBinder {
         DefaultBinder(handle.binder().cloned())

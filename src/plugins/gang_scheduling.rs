@@ -16,6 +16,7 @@ use crate::snapshot::Cluster;
 
 /// Gates the pods of groups until their groups are complete, and permits them to be bound when enough of them are
 /// placed.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct GangScheduling {
     handle: Handle,
@@ -38,6 +39,7 @@ pub(crate) fn unknown(name: &str) -> Status {
 
 impl GangScheduling {
     /// Creates the plugin for a framework with this handle.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(handle: &Handle) -> GangScheduling {
         GangScheduling { handle: handle.clone() }

@@ -8,6 +8,7 @@ use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::never;
 
 /// Rejects nodes that do not declare all features that the pod requires.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct NodeDeclaredFeatures;
 

@@ -6,6 +6,7 @@ use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects all nodes other than the one that the pod names.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct NodeName;
 

@@ -6,6 +6,7 @@ use crate::model::{HostPort, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes on which a host port of the pod is already in use.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct NodePorts;
 

@@ -48,6 +48,7 @@ impl InProgress {
 /// # Errors
 ///
 /// Returns why the pod may not preempt others, in kube-scheduler's words.
+#[doc(hidden)]
 pub fn eligible(
     cycle: Cycle<'_>,
     diagnosis: &Diagnosis<'_>,

@@ -6,6 +6,7 @@ use crate::framework::{Plugin, Point, QueuedPod};
 
 /// Orders pods by descending priority and then by the time at which they were queued. The pods of a group all rank by
 /// its first pod.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct PrioritySort;
 

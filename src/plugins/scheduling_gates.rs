@@ -6,6 +6,7 @@ use crate::model::Pod;
 use crate::snapshot::Cluster;
 
 /// Gates pods in the queue until all their scheduling gates are removed.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulingGates;
 

@@ -9,6 +9,7 @@ use super::volumes::{claim, never, not_found};
 
 /// Rejects nodes on which a disk of the pod is already mounted in a conflicting way. Rejects all nodes while another
 /// pod uses a claim of the pod that only one pod may use.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeRestrictions;
 

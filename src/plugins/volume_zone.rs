@@ -8,6 +8,7 @@ use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::{claim, never, not_found, uses, volume};
 
 /// Rejects nodes outside the zones and regions in the labels of the pod's volumes.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeZone;
 

@@ -26,6 +26,7 @@ impl InMemoryBinder {
     }
 
     /// Makes the binder fail whenever `refuses` returns a reason, to test how callers handle failed bindings.
+    #[doc(hidden)]
     #[must_use]
     pub fn refusing(
         self,
@@ -46,7 +47,7 @@ impl Binder for InMemoryBinder {
             engine.ok_or("the engine is gone: keep a handle to it while pods are being bound")?;
         let confirmed = engine.with_writer(|writer| {
             // An API server refuses to bind a deleted pod in the same way.
-            if !writer.is_assumed_pod(&pod.uid) {
+            if !writer.cluster().pod(&pod.uid).is_some_and(|pod| pod.is_assumed()) {
                 return Err(BinderError::Conflict(format!("pods {:?} not found", pod.name)));
             }
             let added = writer.add_pod(bound).map_err(|error| error.to_string().into());

@@ -122,7 +122,7 @@ pub enum BindError {
 impl BindError {
     /// Returns the attempt's result as kube-scheduler's metrics label it.
     #[must_use]
-    pub fn result(&self) -> AttemptResult {
+    pub(crate) fn result(&self) -> AttemptResult {
         match self {
             BindError::Rejected(_) => AttemptResult::Unschedulable,
             BindError::Failed(_)
@@ -169,6 +169,7 @@ impl BindingCycle {
     /// # Errors
     ///
     /// The engine is unavailable.
+    #[doc(hidden)]
     pub fn new(engine: Engine) -> Result<BindingCycle, Unavailable> {
         let reader = engine.reader()?;
         Ok(BindingCycle { engine, reader })
@@ -229,6 +230,7 @@ impl BindingCycle {
 
     /// Begins the cycle of a pod that waits for nothing but the answer to a request: it needs no permit, PreBind has no
     /// work to do, and its Bind plugin offers a future. Any other pod is returned. Never blocks.
+    #[doc(hidden)]
     pub fn begin(&mut self, mut placement: Placement) -> Begun {
         let Placement { pod, framework, state, waits, .. } = &placement;
         // The blocking cycle of a placement that has ended returns its error.
@@ -253,6 +255,7 @@ impl BindingCycle {
     /// Ends the cycles of these pods, each with the outcome of [`BindingCycle::run`]. Their events are submitted
     /// together. Calls PostBind and Unreserve, and waits for the engine before each, so it may block for a short time. If
     /// no plugin extends PostBind, the time to live of a bound pod may start after the return.
+    #[doc(hidden)]
     pub fn finish(
         &mut self,
         answers: impl IntoIterator<Item = Answered>,
@@ -345,20 +348,12 @@ impl BindingCycle {
         framework.post_bind(Cycle::new(self.reader.refresh(), pod, state), placement.node());
     }
 
-    /// Withdraws a placement before its binding cycle: releases the pod's reservations and forgets the pod.
+    /// Withdraws a placement before its binding cycle: releases the pod's reservations and forgets the pod. Calls
+    /// `claimed` when no cycle and no other withdrawal can begin.
     ///
     /// # Errors
     ///
     /// The engine is unavailable, or the placement's binding cycle has begun or ended.
-    pub fn withdraw(
-        &mut self,
-        placement: &Placement,
-        clock: impl Fn() -> Timestamp,
-    ) -> Result<(), BindError> {
-        self.withdraw_after(placement, clock, || ())
-    }
-
-    /// Like [`BindingCycle::withdraw`], and calls `claimed` when no cycle and no other withdrawal can begin.
     pub(super) fn withdraw_after(
         &mut self,
         placement: &Placement,
@@ -372,7 +367,7 @@ impl BindingCycle {
     }
 
     /// Lets the engine free the version that the last cycle used. Call it before a thread waits for its next pod.
-    pub fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.reader.release();
     }
 

@@ -36,6 +36,7 @@ impl BindingLoop {
     /// # Errors
     ///
     /// The engine is unavailable.
+    #[doc(hidden)]
     pub fn new(engine: Engine, queue: Arc<QueueFront>) -> Result<BindingLoop, Unavailable> {
         Ok(BindingLoop { queue, cycle: BindingCycle::new(engine)? })
     }
@@ -72,6 +73,7 @@ impl BindingLoop {
 
     /// Begins to bind a placed pod, and returns the request if the pod waits for nothing but its answer. The pod may
     /// have been placed by any loop of the same queue. Never blocks. See [`BindingCycle::begin`].
+    #[doc(hidden)]
     pub fn begin(&mut self, placement: Placement) -> Begun {
         if !placement.is_ended() {
             // Events are no longer recorded for a pod that is being bound.

@@ -13,7 +13,7 @@ use crate::framework::{
     Algorithm, AlgorithmConfig, Binder, Evictor, Extender, Framework, FrameworkError, Handle,
     Partition, Point, ShardSet, VolumeBinder,
 };
-use crate::log::{SpawnError, Unavailable};
+use crate::log::Unavailable;
 use crate::model::{DEFAULT_SCHEDULER, Name, Pod};
 use crate::snapshot::{Cluster, NodeSlot};
 use crate::state::{CommitCheck, CommitPolicy, Recheck, RoomCheck};
@@ -32,7 +32,6 @@ type Make<T> = Box<dyn FnOnce(&WeakEngine) -> Arc<T>>;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct SchedulersBuilder {
     config: Config,
-    is_spawned: bool,
     queue: QueueConfig,
     algorithm: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
@@ -84,9 +83,6 @@ pub enum BuildError {
          profile's PostFilter plugins"
     )]
     NoEvictor(Name),
-    /// The engine's thread could not be started.
-    #[error(transparent)]
-    Spawn(#[from] SpawnError),
     /// The engine is unavailable.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
@@ -99,7 +95,6 @@ impl Schedulers {
     pub fn builder() -> SchedulersBuilder {
         SchedulersBuilder {
             config: Config::default(),
-            is_spawned: false,
             queue: QueueConfig::default(),
             algorithm: AlgorithmConfig::default(),
             pool: None,
@@ -164,11 +159,6 @@ impl SchedulersBuilder {
     /// pods' profiles check placements.
     pub fn config(self, config: Config) -> Self {
         SchedulersBuilder { config, ..self }
-    }
-
-    /// Runs the engine's writer, including the expiry of pods, on a thread of its own ([`Engine::spawned`]).
-    pub fn spawned(self) -> Self {
-        SchedulersBuilder { is_spawned: true, ..self }
     }
 
     /// Sets the backoff and the timeouts of the queue.
@@ -276,10 +266,7 @@ impl SchedulersBuilder {
         if matches!(self.config.commit_check, CommitPolicy::Room) {
             self.config.commit_check = check.clone().into();
         }
-        let engine = match self.is_spawned {
-            true => Engine::spawned(self.config)?,
-            false => Engine::shared(self.config),
-        };
+        let engine = Engine::shared(self.config);
         // These must exist before the `make` functions run: the queue must not miss a pod that such a function adds.
         let (follower, reader) = (engine.follow()?, engine.reader()?);
         let weak = engine.downgrade();
@@ -368,7 +355,6 @@ impl fmt::Debug for SchedulersBuilder {
         let profiles: Vec<&Name> = self.profiles.iter().map(|(name, _)| name).collect();
         f.debug_struct("SchedulersBuilder")
             .field("config", &self.config)
-            .field("is_spawned", &self.is_spawned)
             .field("profiles", &profiles)
             .finish_non_exhaustive()
     }

@@ -15,7 +15,7 @@ use super::Profiles;
 ///
 /// The cost is one PreFilter and the filters of one node: well under a microsecond for a pod without affinity. The
 /// writer skips the check if nothing has changed since the decision. A pod without a profile here is checked by
-/// [`RoomCheck`].
+/// `RoomCheck`.
 #[derive(Clone)]
 pub struct FilterCheck(Profiles<Arc<Framework>>);
 

@@ -120,7 +120,7 @@ impl CycleError {
 
     /// Returns the attempt's result as kube-scheduler's metrics label it.
     #[must_use]
-    pub fn result(&self) -> AttemptResult {
+    pub(crate) fn result(&self) -> AttemptResult {
         match self {
             CycleError::Schedule(ScheduleError::Fit(_) | ScheduleError::NoNodes) => {
                 AttemptResult::Unschedulable
@@ -202,6 +202,7 @@ impl Scheduler {
 
     /// Returns the decision that the pod's next cycle would make, found node by node: see
     /// [`Algorithm::decide_by_nodes`]. `None` if no profile serves the pod.
+    #[doc(hidden)]
     #[must_use]
     pub fn decide_by_nodes(&mut self, cycle: Cycle<'_>) -> Option<Result<Decision, ScheduleError>> {
         self.take_section();

@@ -93,16 +93,6 @@ impl Budgets {
         }
         Ok(())
     }
-
-    /// Refunds the charge for an evicted pod, once a replacement with the same labels is ready.
-    pub fn refund(&mut self, pod: &Pod) {
-        let labels = &pod.template.labels;
-        let counts =
-            |budget: &PodDisruptionBudget| budget.counts(pod.namespace(), &pod.name, labels);
-        for (_, left) in self.0.iter_mut().filter(|(budget, _)| counts(budget)) {
-            *left += 1;
-        }
-    }
 }
 
 /// The outcome of draining a node.

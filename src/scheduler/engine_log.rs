@@ -10,29 +10,12 @@ use crate::model::{NoNote, Note};
 
 /// Lets plugins follow an engine's log ([`Handle::follow`](crate::framework::Handle::follow)). Does not keep the engine
 /// alive, so that a plugin that the engine owns through its commit check may have one.
-///
-/// ```
-/// use std::num::NonZeroUsize;
-/// use std::sync::Arc;
-/// use portolan::framework::Handle;
-/// use portolan::log::Event;
-/// use portolan::model::node;
-/// use portolan::scheduler::EngineLog;
-/// use portolan::{Config, Engine};
-///
-/// let engine = Engine::shared(Config::default());
-/// let handle = Handle::default().with_log(Arc::new(EngineLog::new(&engine)));
-/// let notes = handle.follow(NonZeroUsize::MIN).ok_or("the engine is alive")?;
-/// engine.submit(Event::add_node(node("n1").build()))?.wait()??;
-/// assert_eq!(notes.try_next()?.generation.0, 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct EngineLog(WeakEngine);
+pub(crate) struct EngineLog(WeakEngine);
 
 impl EngineLog {
     /// Wraps the log of an engine.
     #[must_use]
-    pub fn new(engine: &Engine) -> EngineLog {
+    pub(crate) fn new(engine: &Engine) -> EngineLog {
         EngineLog(engine.downgrade())
     }
 }

@@ -17,7 +17,7 @@
 //! | how many pods a group requires and lacks, its timeout, its state | [`PodGroup`](crate::model::PodGroup) |
 //! | how many pods of a group are placed | [`Cluster::placed_members`] |
 //! | how many pods of a group exist, whether they are held, their backoff and timeout | the queue, `src/scheduler/queue/groups.rs` |
-//! | whether the pods of a group may enter the queue, as the queue reports to plugins | [`GroupStatus`](crate::framework::GroupStatus) |
+//! | whether the pods of a group may enter the queue, as the queue reports to plugins | `GroupStatus` |
 //! | the reasons of gated pods, and permits | [`GangScheduling`](crate::plugins::GangScheduling) |
 //! | placing the pods that a group lacks together | this file |
 

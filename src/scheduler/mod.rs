@@ -60,7 +60,7 @@ pub use binding_loop::{BindingLoop, Finished};
 pub use builder::{BuildError, Schedulers, SchedulersBuilder};
 pub use commit::FilterCheck;
 pub use cycle::{CycleError, CycleFigures, NewSchedulerError, Scheduler};
-pub use engine_log::EngineLog;
+pub(crate) use engine_log::EngineLog;
 pub use evictor::InMemoryEvictor;
 pub use gang::{GangError, GangPlacement};
 pub use placement::Placement;

@@ -153,11 +153,9 @@ impl WhatIf {
         let cycle = Cycle::new(&self.fork, pod, &state);
         let filters = self.scheduler.framework().pre_filter(cycle);
         let diagnosis = Diagnosis::new(&filters);
-        if let Err(why) = crate::plugins::preemption::eligible(
-            cycle,
-            &diagnosis,
-            self.scheduler.framework().handle(),
-        ) {
+        if let Err(why) =
+            crate::plugins::eligible(cycle, &diagnosis, self.scheduler.framework().handle())
+        {
             return Err(PreemptError::NotEligible(why));
         }
         let fits = |node: NodeInfo<'_>| diagnosis.status(node).is_none();

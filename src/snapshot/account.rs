@@ -43,7 +43,7 @@ static NOTHING: Column<i64> = [0; LANES];
 
 /// A view of the columns of one class of pods in a chunk. Copying it is cheap.
 #[derive(Clone, Copy)]
-pub struct Account<'a> {
+pub(crate) struct Account<'a> {
     chunk: &'a Chunk,
     class: PodClass,
 }
@@ -51,7 +51,7 @@ pub struct Account<'a> {
 impl Chunk {
     /// Returns the allocatable and requested columns of one class of pods.
     #[must_use]
-    pub fn account(&self, class: PodClass) -> Account<'_> {
+    pub(crate) fn account(&self, class: PodClass) -> Account<'_> {
         Account { chunk: self, class }
     }
 }
@@ -59,69 +59,69 @@ impl Chunk {
 impl<'a> Account<'a> {
     /// Returns the allocatable cpu, in milli-cores.
     #[must_use]
-    pub fn allocatable_cpu(&self) -> &'a Column<i64> {
+    pub(crate) fn allocatable_cpu(&self) -> &'a Column<i64> {
         self.allocatable(Chunk::allocatable_cpu, Amount::Cpu)
     }
 
     /// Returns the allocatable memory, in bytes.
     #[must_use]
-    pub fn allocatable_memory(&self) -> &'a Column<i64> {
+    pub(crate) fn allocatable_memory(&self) -> &'a Column<i64> {
         self.allocatable(Chunk::allocatable_memory, Amount::Memory)
     }
 
     /// Returns the allocatable ephemeral storage, in bytes.
     #[must_use]
-    pub fn allocatable_ephemeral_storage(&self) -> &'a Column<i64> {
+    pub(crate) fn allocatable_ephemeral_storage(&self) -> &'a Column<i64> {
         self.allocatable(Chunk::allocatable_ephemeral_storage, Amount::EphemeralStorage)
     }
 
     /// Returns how many pods of all classes each node may run if it is to run one of this class.
     #[must_use]
-    pub fn allowed_pods(&self) -> &'a Column<i64> {
+    pub(crate) fn allowed_pods(&self) -> &'a Column<i64> {
         self.allocatable(Chunk::allowed_pods, Amount::Pods)
     }
 
     /// Returns the requested cpu, in milli-cores.
     #[must_use]
-    pub fn requested_cpu(&self) -> &'a Column<i64> {
+    pub(crate) fn requested_cpu(&self) -> &'a Column<i64> {
         self.requested(Chunk::requested_cpu, Amount::Cpu)
     }
 
     /// Returns the requested memory, in bytes.
     #[must_use]
-    pub fn requested_memory(&self) -> &'a Column<i64> {
+    pub(crate) fn requested_memory(&self) -> &'a Column<i64> {
         self.requested(Chunk::requested_memory, Amount::Memory)
     }
 
     /// Returns the requested ephemeral storage, in bytes.
     #[must_use]
-    pub fn requested_ephemeral_storage(&self) -> &'a Column<i64> {
+    pub(crate) fn requested_ephemeral_storage(&self) -> &'a Column<i64> {
         self.requested(Chunk::requested_ephemeral_storage, Amount::EphemeralStorage)
     }
 
     /// Returns the requested cpu in milli-cores, with Kubernetes' default for containers that request none.
     #[must_use]
-    pub fn non_zero_cpu(&self) -> &'a Column<i64> {
+    pub(crate) fn non_zero_cpu(&self) -> &'a Column<i64> {
         self.requested(Chunk::non_zero_cpu, Amount::NonZeroCpu)
     }
 
     /// Returns the requested memory in bytes, with Kubernetes' default for containers that request none.
     #[must_use]
-    pub fn non_zero_memory(&self) -> &'a Column<i64> {
+    pub(crate) fn non_zero_memory(&self) -> &'a Column<i64> {
         self.requested(Chunk::non_zero_memory, Amount::NonZeroMemory)
     }
 
     /// Returns the allocatable amounts of the scalar resource with this number, see [`Cluster::resource_id`], or `None`
     /// if no node of the chunk has any.
     #[must_use]
-    pub fn allocatable_scalar(&self, resource: u32) -> Option<&'a Column<i64>> {
+    pub(crate) fn allocatable_scalar(&self, resource: u32) -> Option<&'a Column<i64>> {
         self.chunk.allocatable_scalar(self.scalar(resource))
     }
 
     /// Returns the requested amounts of the scalar resource with this number, or `None` if no pod of the chunk requests
     /// any.
     #[must_use]
-    pub fn requested_scalar(&self, resource: u32) -> Option<&'a Column<i64>> {
+    pub(crate) fn requested_scalar(&self, resource: u32) -> Option<&'a Column<i64>> {
         self.chunk.requested_scalar(self.scalar(resource))
     }
 

@@ -104,7 +104,7 @@ impl Cluster {
     /// Returns the disruption budgets that match pods of a namespace with these labels, sorted by name.
     ///
     /// As in kube-scheduler (default_preemption.go `filterPodsWithPDBViolation`), a budget with no selector or an empty
-    /// one matches no pod, and a pod without labels has no budgets. [`PodDisruptionBudget::counts`] decides whether a
+    /// one matches no pod, and a pod without labels has no budgets. `PodDisruptionBudget::counts` decides whether a
     /// budget counts a particular pod: it does not if the pod's disruption is already in progress.
     ///
     /// O(labels × log n + budgets of the namespace that require one of the labels, or no particular label).
@@ -136,7 +136,12 @@ impl Cluster {
     /// Returns the owner of pods with this kind, namespace and name. Gödel's owners are replica sets and daemon sets.
     /// O(log n).
     #[must_use]
-    pub fn owner(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&Arc<Workload>> {
+    pub(crate) fn owner(
+        &self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<&Arc<Workload>> {
         self.objects().workloads(kind)?.get(namespace, name)
     }
 

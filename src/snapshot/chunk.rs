@@ -60,7 +60,7 @@ pub(crate) type ZoneId = u32;
 /// 64 nodes of one zone in order of arrival, with holes where nodes were removed.
 ///
 /// A column's value is meaningful only in the lanes set in [`Chunk::live`]. The allocatable and requested columns of
-/// this type are those of guaranteed pods, which without Gödel semantics is every pod. [`Chunk::account`] has the
+/// this type are those of guaranteed pods, which without Gödel semantics is every pod. An internal view has the
 /// columns of each class.
 #[derive(Clone)]
 pub struct Chunk {
@@ -298,13 +298,13 @@ impl Chunk {
 
     /// Returns the lanes whose node is cordoned.
     #[must_use]
-    pub fn unschedulable(&self) -> u64 {
+    pub(crate) fn unschedulable(&self) -> u64 {
         self.fixed.unschedulable
     }
 
     /// Returns the lanes whose node has a taint.
     #[must_use]
-    pub fn tainted(&self) -> u64 {
+    pub(crate) fn tainted(&self) -> u64 {
         self.fixed.tainted
     }
 
@@ -315,31 +315,31 @@ impl Chunk {
 
     /// Returns the lanes whose node has a pod with pod affinity or anti-affinity.
     #[must_use]
-    pub fn with_affinity(&self) -> u64 {
+    pub(crate) fn with_affinity(&self) -> u64 {
         self.affinity
     }
 
     /// Returns the lanes whose node has a pod with required anti-affinity.
     #[must_use]
-    pub fn with_required_anti_affinity(&self) -> u64 {
+    pub(crate) fn with_required_anti_affinity(&self) -> u64 {
         self.required_anti_affinity
     }
 
     /// Returns the lanes whose node has a host port in use.
     #[must_use]
-    pub fn with_ports(&self) -> u64 {
+    pub(crate) fn with_ports(&self) -> u64 {
         self.ports
     }
 
     /// Returns the lanes whose node has a pod with a persistent volume claim.
     #[must_use]
-    pub fn with_claims(&self) -> u64 {
+    pub(crate) fn with_claims(&self) -> u64 {
         self.claims
     }
 
     /// Returns the slot of each node.
     #[must_use]
-    pub fn slot(&self) -> &Column<NodeSlot> {
+    pub(crate) fn slot(&self) -> &Column<NodeSlot> {
         &self.fixed.slot
     }
 
@@ -381,7 +381,7 @@ impl Chunk {
 
     /// Returns the allocatable ephemeral storage, in bytes.
     #[must_use]
-    pub fn allocatable_ephemeral_storage(&self) -> &Column<i64> {
+    pub(crate) fn allocatable_ephemeral_storage(&self) -> &Column<i64> {
         &self.fixed.ephemeral_storage
     }
 
@@ -394,13 +394,13 @@ impl Chunk {
     /// Returns the number of each node's taint set, see [`Cluster::taint_set`]. Equal taints in equal order have the
     /// same number.
     #[must_use]
-    pub fn taint_set(&self) -> &Column<u32> {
+    pub(crate) fn taint_set(&self) -> &Column<u32> {
         &self.fixed.taints
     }
 
     /// Returns the number of each node's label set, see [`Cluster::label_set`].
     #[must_use]
-    pub fn label_set(&self) -> &Column<u32> {
+    pub(crate) fn label_set(&self) -> &Column<u32> {
         &self.fixed.labels
     }
 
@@ -418,19 +418,19 @@ impl Chunk {
 
     /// Returns the requested ephemeral storage, in bytes.
     #[must_use]
-    pub fn requested_ephemeral_storage(&self) -> &Column<i64> {
+    pub(crate) fn requested_ephemeral_storage(&self) -> &Column<i64> {
         &self.requested.ephemeral_storage
     }
 
     /// Returns the requested cpu in milli-cores, with Kubernetes' default for containers that request none.
     #[must_use]
-    pub fn non_zero_cpu(&self) -> &Column<i64> {
+    pub(crate) fn non_zero_cpu(&self) -> &Column<i64> {
         &self.requested.non_zero_cpu
     }
 
     /// Returns the requested memory in bytes, with Kubernetes' default for containers that request none.
     #[must_use]
-    pub fn non_zero_memory(&self) -> &Column<i64> {
+    pub(crate) fn non_zero_memory(&self) -> &Column<i64> {
         &self.requested.non_zero_memory
     }
 
@@ -442,7 +442,7 @@ impl Chunk {
 
     /// Returns the generation that last touched each node.
     #[must_use]
-    pub fn generation(&self) -> &Column<Generation> {
+    pub(crate) fn generation(&self) -> &Column<Generation> {
         &self.requested.generation
     }
 

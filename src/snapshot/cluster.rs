@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::freeing::{Begin, End};
 use crate::model::{
     Generation, LabelSelector, Labels, Launcher, Name, Node, Pod, PodGroupState, Taint, Template,
-    Uid, ZoneKey, hash_of, key_hash, pod_name_hash,
+    Uid, hash_of, key_hash, pod_name_hash,
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
@@ -217,7 +217,7 @@ pub(crate) fn claim_key(namespace: &str, claim: &str) -> Name {
 
 /// An image as the ImageLocality plugin sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImageState {
+pub(crate) struct ImageState {
     /// Size in bytes, as reported by the first node that has the image.
     pub size: i64,
     /// Exact number of live nodes that have the image.
@@ -232,24 +232,6 @@ pub struct ZoneInfo<'a> {
 }
 
 impl<'a> ZoneInfo<'a> {
-    /// Returns the region and the zone.
-    #[must_use]
-    pub fn key(&self) -> &'a ZoneKey {
-        &self.zone.key
-    }
-
-    /// Returns the number of nodes in the zone.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.zone.nodes
-    }
-
-    /// Returns whether the zone has no nodes. [`Cluster::zones`] omits empty zones.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.zone.nodes == 0
-    }
-
     /// Returns the zone's nodes in order of arrival.
     ///
     /// ```
@@ -446,6 +428,7 @@ impl Cluster {
     }
 
     /// Returns the node with this slot, or `None` if it is unknown or a ghost. O(log n).
+    #[doc(hidden)]
     #[must_use]
     pub fn node_by_slot(&self, slot: NodeSlot) -> Option<NodeInfo<'_>> {
         self.at_slot(slot).filter(|info| !info.is_ghost())
@@ -517,6 +500,7 @@ impl Cluster {
 
     /// Returns the nodes that run pods with required anti-affinity, in list order
     /// (`HavePodsWithRequiredAntiAffinityList`). The cost is that of [`Cluster::nodes_with_affinity`].
+    #[doc(hidden)]
     pub fn nodes_with_required_anti_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
         let zones = self.chunks_with_required_anti_affinity().map(|chunk| chunk.zone);
         zones::in_list_order(self, zones, |chunk| chunk.required_anti_affinity)
@@ -632,7 +616,7 @@ impl Cluster {
 
     /// Returns the taints with this number in [`Chunk::taint_set`].
     #[must_use]
-    pub fn taint_set(&self, set: u32) -> &[Taint] {
+    pub(crate) fn taint_set(&self, set: u32) -> &[Taint] {
         self.rest.taints.get(set).map_or(&[], |set| &set.0)
     }
 
@@ -644,7 +628,7 @@ impl Cluster {
 
     /// Returns the labels with this number in [`Chunk::label_set`].
     #[must_use]
-    pub fn label_set(&self, set: u32) -> &Labels {
+    pub(crate) fn label_set(&self, set: u32) -> &Labels {
         self.rest.labels.get(set).unwrap_or(const { &Labels::EMPTY })
     }
 
@@ -657,19 +641,20 @@ impl Cluster {
 
     /// Returns the name of the scalar resource with this number.
     #[must_use]
-    pub fn resource_name(&self, id: u32) -> Option<&Name> {
+    pub(crate) fn resource_name(&self, id: u32) -> Option<&Name> {
         self.rest.resources.get(id)
     }
 
     /// Returns the image called `name` (a tag or a digest). O(log n).
     #[must_use]
-    pub fn image(&self, name: &str) -> Option<ImageState> {
+    pub(crate) fn image(&self, name: &str) -> Option<ImageState> {
         let images = &self.rest.images;
         let id = images.find(hash_of(name), |image| *image.name == *name)?;
         Some(ImageState { size: images.get(id)?.size, nodes: images.users(id) as usize })
     }
 
     /// Returns whether a pod on a listed node uses the claim (`IsPVCUsedByPods`). O(log n).
+    #[doc(hidden)]
     #[must_use]
     pub fn is_claim_used(&self, namespace: &str, claim: &str) -> bool {
         let key = claim_key(namespace, claim);
@@ -677,7 +662,7 @@ impl Cluster {
     }
 
     /// Returns the claims that pods on listed nodes use, each as `namespace/name`, in no particular order.
-    pub fn used_claims(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn used_claims(&self) -> impl Iterator<Item = &Name> {
         self.rest.claims.iter().map(|(_, key)| key)
     }
 
@@ -694,7 +679,7 @@ impl Cluster {
     /// Returns the state of a pod group in this version, derived from its phase and its placed pods
     /// ([`PodGroup::state`](crate::model::PodGroup::state)). A version has no clock, so a timeout shows only in the
     /// group's phase here; a queue also checks the time, see
-    /// [`SchedulingQueue::group_status`](crate::scheduler::queue::SchedulingQueue::group_status). The state of a group
+    /// `SchedulingQueue::group_status`. The state of a group
     /// that does not exist is `Unknown`. O(log n).
     #[must_use]
     pub fn group_state(&self, namespace: &str, name: &str) -> PodGroupState {

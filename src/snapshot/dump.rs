@@ -17,6 +17,7 @@ use super::node_info::NodeInfo;
 use super::table::{Internable, Interned};
 
 /// The complete contents of a version, in a form that can be compared and printed (`Cache.Dump`, ghosts included).
+#[doc(hidden)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dump {
     /// Nodes and ghosts by name.
@@ -63,6 +64,7 @@ pub struct Dump {
 }
 
 /// The complete contents of a node or ghost.
+#[doc(hidden)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDump {
     /// Whether the node exists; otherwise this is a ghost.
@@ -102,6 +104,7 @@ pub struct NodeDump {
 }
 
 /// The resources allocatable to pods of a class, and their requests.
+#[doc(hidden)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountDump {
     /// The pods' requests.
@@ -119,6 +122,7 @@ pub(crate) type Uses = BTreeMap<u32, u32>;
 
 impl Cluster {
     /// Dumps the whole version. O(n), plus one budget lookup for each pod and each owner.
+    #[doc(hidden)]
     #[must_use]
     pub fn dump(&self) -> Dump {
         let mut dump = Dump {

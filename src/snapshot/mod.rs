@@ -9,19 +9,20 @@ mod account;
 mod budgets;
 mod changes;
 pub(crate) mod chunk;
-mod cluster;
+pub(crate) mod cluster;
+#[doc(hidden)]
 pub mod cost;
 mod custom;
 mod dense;
 mod departures;
 pub(crate) mod draft;
 mod dump;
-mod fork;
+pub(crate) mod fork;
 pub(crate) mod godel;
 mod hash_index;
 mod lane;
 mod leases;
-mod node_info;
+pub(crate) mod node_info;
 mod object_store;
 mod objects;
 mod per_chunk;
@@ -34,23 +35,23 @@ mod tree;
 mod victims;
 mod zones;
 
-pub use account::Account;
+pub(crate) use account::Account;
 pub use changes::{ChangeKind, ChangedSince, FutureGeneration, NodeChange};
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
 pub(crate) use chunk::{balanced, lanes, nth_lane, without_lowest};
-pub(crate) use cluster::Lineage;
-pub use cluster::{Cluster, ImageState, Snapshot, ZoneInfo};
+pub use cluster::ZoneInfo;
+pub(crate) use cluster::{Cluster, Lineage, Snapshot};
 pub use custom::{CustomStores, PlacedPod, Store, StoreError, StoreFailure};
 pub use draft::PartCount;
 pub use dump::{AccountDump, Dump, NodeDump};
-pub use fork::Fork;
+pub(crate) use fork::Fork;
+pub(crate) use godel::GodelConfig;
 pub use godel::{
-    DeletionMark, DeletionMarks, GodelConfig, Movements, NodeLoad, NumaAllocation, NumaResource,
-    NumaStatus, NumaTopology, PreemptionMark, PreemptionMarks, Reservations, ReservedPlace,
-    SuggestedMovement, Suggestion,
+    DeletionMark, DeletionMarks, Movements, NodeLoad, NumaAllocation, NumaResource, NumaStatus,
+    NumaTopology, PreemptionMark, PreemptionMarks, Reservations, ReservedPlace, SuggestedMovement,
+    Suggestion,
 };
-pub(crate) use node_info::PodRef;
-pub use node_info::{NodeInfo, PodInfo};
+pub(crate) use node_info::{NodeInfo, PodInfo, PodRef};
 pub use object_store::{Keyed, ObjectEvent, ObjectStore};
 pub(crate) use per_chunk::{Followed, PerChunk};
 pub(crate) use plan::Plan;

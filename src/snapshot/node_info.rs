@@ -132,7 +132,7 @@ impl<'a> NodeInfo<'a> {
 
     /// Returns the total capacity reported by the Node, or by the NMNode if there is no Node.
     #[must_use]
-    pub fn capacity(&self) -> NodeResources {
+    pub(crate) fn capacity(&self) -> NodeResources {
         self.identity.node.as_ref().map(|node| node.capacity()).unwrap_or_default()
     }
 
@@ -162,11 +162,12 @@ impl<'a> NodeInfo<'a> {
 
     /// Returns the requests of the guaranteed pods, with Kubernetes' defaults for containers that request nothing.
     #[must_use]
-    pub fn non_zero_requested(&self) -> NonZero {
+    pub(crate) fn non_zero_requested(&self) -> NonZero {
         self.non_zero_requested_of(PodClass::Guaranteed)
     }
 
     /// Returns the requests of the pods of a class, with Kubernetes' defaults for containers that request nothing.
+    #[doc(hidden)]
     #[must_use]
     pub fn non_zero_requested_of(&self, class: PodClass) -> NonZero {
         self.chunk.account(class).non_zero_at(self.at)
@@ -228,12 +229,14 @@ impl<'a> NodeInfo<'a> {
     }
 
     /// Returns the node's pods with pod affinity or anti-affinity.
+    #[doc(hidden)]
     pub fn pods_with_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
         let any = self.lane().with_affinity > 0;
         self.pods().filter(move |pod| any && pod.template().traits().affinity)
     }
 
     /// Returns the node's pods with required anti-affinity.
+    #[doc(hidden)]
     pub fn pods_with_required_anti_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
         let any = self.lane().with_required_anti_affinity > 0;
         self.pods().filter(move |pod| any && pod.template().traits().required_anti_affinity)
@@ -246,7 +249,7 @@ impl<'a> NodeInfo<'a> {
 
     /// Returns the claims that the node's pods use, each as `namespace/name` with the number of volumes that name it.
     #[must_use]
-    pub fn claims(&self) -> BTreeMap<Name, u32> {
+    pub(crate) fn claims(&self) -> BTreeMap<Name, u32> {
         let mut claims = BTreeMap::new();
         if self.lane().with_claims > 0 {
             for pod in self.pods() {
@@ -259,7 +262,7 @@ impl<'a> NodeInfo<'a> {
     }
 
     /// Returns the node's images, under each of their names.
-    pub fn images(self) -> impl Iterator<Item = (&'a Name, ImageState)> {
+    pub(crate) fn images(self) -> impl Iterator<Item = (&'a Name, ImageState)> {
         let images = self.identity.node.iter().flat_map(|node| node.images.iter());
         images
             .flat_map(|image| image.names.iter())

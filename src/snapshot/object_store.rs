@@ -160,7 +160,7 @@ impl<T: Keyed> ObjectStore<T> {
 
     /// Returns the generation of the last event that changed the store.
     #[must_use]
-    pub fn generation(&self) -> Generation {
+    pub(crate) fn generation(&self) -> Generation {
         self.generation
     }
 

@@ -468,7 +468,10 @@ mod tests {
         assert_eq!((applied.added, applied.generation.0), (3, since.0 + 3));
         assert!(left.is_none() && id.is_adopted());
         assert!(writer.cluster().chunks.same(&chunks), "the pods were placed again");
-        assert!(pods.iter().all(|pod| writer.is_assumed_pod(&pod.uid)));
+        assert!(
+            pods.iter()
+                .all(|pod| writer.cluster().pod(&pod.uid).is_some_and(|pod| pod.is_assumed()))
+        );
         // Templates are reference-counted as usual: removing the last pod removes the template.
         for pod in &pods {
             writer.forget_pod(pod).unwrap();

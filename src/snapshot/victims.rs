@@ -324,6 +324,7 @@ impl<'a> Victims<'a> {
     /// (`GetOccupiableResources`): the class's allocatable resources less the requests of its other pods. The number of
     /// pods is not part of it; see [`Victims::occupiable_pods`]. An amount is negative if the other pods exceed what is
     /// allocatable. The class is `Guaranteed` unless another was requested. O(scalar resources of the node).
+    #[doc(hidden)]
     #[must_use]
     pub fn occupiable(&self) -> Resources {
         let allocatable = self.node.allocatable_of(self.class);
@@ -356,6 +357,7 @@ impl<'a> Victims<'a> {
 
     /// Returns how many more pods the node could run if these pods were evicted and one of the new pods were of the
     /// class.
+    #[doc(hidden)]
     #[must_use]
     pub fn occupiable_pods(&self) -> i64 {
         let others = self.node.pod_count() - self.len();

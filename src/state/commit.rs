@@ -29,7 +29,7 @@ pub trait CommitCheck: Send + Sync {
 #[derive(Default)]
 #[non_exhaustive]
 pub enum CommitPolicy {
-    /// The node exists and has enough free resources, a free pod slot and all of the pod's host ports ([`RoomCheck`]).
+    /// The node exists and has enough free resources, a free pod slot and all of the pod's host ports.
     /// O(resources + host ports of the node).
     #[default]
     Room,
@@ -92,7 +92,7 @@ impl std::fmt::Debug for CommitPolicy {
 /// The check of [`CommitPolicy::Room`]: the rules of NodeResourcesFit with its default arguments and of NodePorts,
 /// applied to the account of the pod's class.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RoomCheck;
+pub(crate) struct RoomCheck;
 
 impl CommitCheck for RoomCheck {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {

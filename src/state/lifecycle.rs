@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::freeing;
-use crate::log::{Applied, Event, Fact, Outcome};
-use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
+use crate::log::{Applied, Event, Outcome};
+use crate::model::{EventError, Fact, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::{Draft, node_of};
 use crate::snapshot::godel::Leaving;
 use crate::snapshot::{Cluster, CustomStores, GodelConfig, NodeSlot, Plan, PodRef, Snapshot};

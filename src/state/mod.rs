@@ -1,7 +1,7 @@
 //! The state that only the writer accesses: the lifecycle of pods, and the fold of events over a draft.
 
 mod audit;
-mod commit;
+pub(crate) mod commit;
 mod custom;
 mod godel;
 mod lifecycle;
@@ -15,6 +15,7 @@ mod upsert;
 pub(crate) use crate::snapshot::draft::Threads;
 pub use crate::snapshot::plan::Recheck;
 pub use audit::Difference;
-pub use commit::{CommitCheck, CommitPolicy, RoomCheck};
+pub use commit::CommitCheck;
+pub(crate) use commit::{CommitPolicy, RoomCheck};
 pub(crate) use lifecycle::{Observer, State};
 pub(crate) use load::LONGEST_RUN;

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use crate::log::Fact;
 use crate::model::{
-    Change, CustomEvent, Diff, EventError, Generation, Name, Node, Object, ObjectKind, Pod, Uid,
+    Change, CustomEvent, Diff, EventError, Fact, Generation, Name, Node, Object, ObjectKind, Pod,
+    Uid,
 };
 use crate::snapshot::PodRef;
 use crate::snapshot::draft::{Draft, check_amounts};

@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::log::Fact;
-use crate::model::{Change, Diff, PodState};
+use crate::model::{Change, Diff, Fact, PodState};
 use crate::snapshot::draft::Draft;
 
 use super::audit::Difference;

@@ -11,8 +11,7 @@ use portolan::model::{
     MicroTopology, MilliCpu, NmNode, Node, NodeMetrics, NumaZone, Object, ObjectKind, Pod,
     PodClass, Quantity, Requests, Reservation, ResourceList, Resources, Template, Usage, node, pod,
 };
-use portolan::snapshot::Cluster;
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 use proptest::prelude::*;
 
 fn writer(is_godel: bool) -> Writer {
@@ -112,7 +111,7 @@ fn nodes_and_their_parts_need_names() {
     let part = writer.put_object(CustomNodeResource::new("", &ResourceList::default()));
     assert_eq!(part.unwrap_err(), nameless("CustomNodeResource"));
     assert_eq!(writer.cluster().fork().add_node(node("").build()), Err(nameless("Node")));
-    assert_eq!(writer.node_count(), 0);
+    assert_eq!(writer.cluster().node_count(), 0);
 }
 
 /// Generates amounts near every limit, some of them negative.
@@ -370,7 +369,7 @@ proptest! {
         let mut writer = writer(is_godel);
         for (thing, way) in &steps {
             let (event, bad) = event(thing, *way);
-            let before = writer.dump();
+            let before = writer.cluster().dump();
             let mut fork = writer.cluster().fork();
             let outcome = writer.apply(&event);
             let is_refused = match (&event, &outcome) {
@@ -379,7 +378,7 @@ proptest! {
             };
             prop_assert!(is_refused || !bad, "{:?} was accepted", event);
             if is_refused && !matches!(event, Event::Relist(_)) {
-                prop_assert_eq!(before, writer.dump());
+                prop_assert_eq!(before, writer.cluster().dump());
             }
             check(writer.cluster());
             let forked = match thing {

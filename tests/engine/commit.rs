@@ -46,7 +46,7 @@ fn by_default_no_assume_overcommits_a_node() {
     let stale = Generation(here.0 - 1);
     let tiny = |name: &str| pod(name).cpu(1).on("n");
     for decided_on in [None, Some(stale), Some(Generation(here.0 + 7))] {
-        let before = writer.dump();
+        let before = writer.cluster().dump();
         let refused = [
             small("cpu").on("n").build(),
             tiny("memory").memory(2 << 30).build(),
@@ -59,7 +59,7 @@ fn by_default_no_assume_overcommits_a_node() {
             let name = pod.name.clone();
             assert!(is_conflict(&assume(&mut writer, pod, decided_on)), "{name} {decided_on:?}");
         }
-        assert_eq!(writer.dump(), before);
+        assert_eq!(writer.cluster().dump(), before);
     }
     assume(&mut writer, tiny("fits").build(), None).unwrap();
     let full = assume(&mut writer, tiny("one too many").build(), None);
@@ -72,12 +72,12 @@ fn pods_assumed_together_count_against_each_other() {
     let mut writer = writer(CommitPolicy::default());
     writer.add_node(node("m").cpu(1_000).build()).unwrap();
     let gang = |names: [&str; 2]| names.map(|name| small(name).on("m").build());
-    let refused = writer.assume_all(gang(["a", "b"])).unwrap_err();
+    let refused = writer.apply(&Event::assume_all(gang(["a", "b"]))).unwrap_err();
     assert!(
         matches!(&refused, EventError::Together(why) if matches!(**why, EventError::Conflict { .. }))
     );
-    assert_eq!(writer.pod_count(), 1);
-    writer.assume_all([small("a").on("m").build()]).unwrap();
+    assert_eq!(writer.cluster().pod_count(), 1);
+    writer.apply(&Event::assume_all([small("a").on("m").build()])).unwrap();
 }
 
 #[test]
@@ -103,11 +103,11 @@ fn pods_assumed_together_exclude_each_other_from_a_zone() {
     for nodes in [["a", "b", "c"], ["b", "a", "c"], ["b", "c", "a"], ["a", "b", "b"]] {
         let pods = ["p", "q", "r"];
         let pods: Vec<Pod> = (0..3).map(|n| apart(pods[n], nodes[n])).collect();
-        let refused = writer.assume_all(pods).unwrap_err();
+        let refused = writer.apply(&Event::assume_all(pods)).unwrap_err();
         assert!(refused.to_string().contains("anti-affinity"), "{refused}");
-        assert_eq!(writer.pod_count(), 1);
+        assert_eq!(writer.cluster().pod_count(), 1);
     }
-    writer.assume_all([apart("p", "a"), apart("q", "b")]).unwrap();
+    writer.apply(&Event::assume_all([apart("p", "a"), apart("q", "b")])).unwrap();
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn an_unchecked_assume_is_always_accepted() {
     let stale = Some(Generation(1));
     assume(&mut writer, small("a").on("n").build(), None).unwrap();
     assume(&mut writer, small("b").on("nowhere").build(), stale).unwrap();
-    assert_eq!(writer.pod_count(), 3);
+    assert_eq!(writer.cluster().pod_count(), 3);
 }
 
 #[test]
@@ -251,8 +251,8 @@ fn a_refused_object_with_a_key_does_not_keep_unlisted_objects() {
     // Both are refused for their content. One of them is known, and stays as it was because it is listed.
     let list = vec![bad("new"), update];
     assert_eq!(relist(&mut writer, Relist::Pods(list)), (2, 1));
-    assert!(writer.get_pod(&"default/known".into()).is_some());
-    assert!(writer.get_pod(&"default/there".into()).is_none());
+    assert!(writer.cluster().pod(&"default/known".into()).is_some());
+    assert!(writer.cluster().pod(&"default/there".into()).is_none());
     let nodes: Vec<Arc<Node>> = vec![Arc::new(node("m").cpu(-1).build())];
     assert_eq!(relist(&mut writer, Relist::Nodes(nodes)), (1, 1));
 }
@@ -263,5 +263,5 @@ fn a_list_with_an_object_without_a_key_removes_nothing() {
     let nameless = Pod { uid: "".into(), ..pod("a").on("n").build() };
     assert_eq!(relist(&mut writer, Relist::Pods(vec![nameless])), (1, 0));
     assert_eq!(relist(&mut writer, Relist::Nodes(vec![Arc::new(node("").build())])), (1, 0));
-    assert_eq!((writer.pod_count(), writer.node_count()), (1, 1));
+    assert_eq!((writer.cluster().pod_count(), writer.cluster().node_count()), (1, 1));
 }

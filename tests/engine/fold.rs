@@ -5,13 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::Generation;
-use portolan::model::{LabelSelector, Name, Pod, Uid};
-use portolan::snapshot::{
-    ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, NodeChange, Snapshot,
-};
-use portolan::state::CommitPolicy;
-use portolan::{Config, Engine};
+use portolan::model::{Generation, LabelSelector, Name, Pod, Uid};
+use portolan::snapshot::{ChangeKind, ChangedSince, Dump, NodeChange};
+use portolan::{Cluster, CommitPolicy, Config, Engine, GodelConfig, Snapshot};
 use portolan_testkit::events::{GroupSeed, NodeSeed, ObjectSeed, Op, PodSeed, apply_to_fork};
 use portolan_testkit::naive::{Naive, comparable};
 use proptest::prelude::*;

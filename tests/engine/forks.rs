@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use portolan::log::Event;
 use portolan::model::{Node, Pod, Uid, node, pod};
-use portolan::snapshot::{Cluster, Fork, Snapshot};
-use portolan::{Config, Engine, Reader, Writer};
+use portolan::{Cluster, Config, Engine, Fork, Reader, Snapshot, Writer};
 use portolan_testkit::naive::{Naive, comparable};
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;

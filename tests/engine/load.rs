@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use portolan::log::{Applied, Event, Follower, Relist};
 use portolan::model::{Generation, Node, Object, Pod, Quantity, Uid, node, pod};
-use portolan::snapshot::{Cluster, GodelConfig};
-use portolan::{Config, Engine, Reader, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Reader, Writer};
 use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
 
@@ -180,7 +179,7 @@ fn one_by_one(
 fn assert_equal(one: &mut Side, other: &mut Side, at: &str) {
     assert_eq!(one.notes(), other.notes(), "{at}");
     assert_eq!(one.writer.cluster().generation(), other.writer.cluster().generation(), "{at}");
-    assert_eq!(one.writer.dump(), other.writer.dump(), "{at}");
+    assert_eq!(one.writer.cluster().dump(), other.writer.cluster().dump(), "{at}");
     assert_eq!(details(one.writer.cluster()), details(other.writer.cluster()), "{at}");
     assert_eq!(other.writer.cluster().audit(), [], "{at}");
     let since = Generation(one.writer.cluster().generation().0 / 2);
@@ -194,7 +193,7 @@ fn compare(seed: u64, trouble: u64, godel: Option<GodelConfig>) {
     assert_eq!(one.apply(&before), other.apply(&before));
     assert_equal(&mut one, &mut other, "before");
     // A version that is held must not change.
-    let (held, dump) = (other.reader.snapshot(), other.writer.dump());
+    let (held, dump) = (other.reader.snapshot(), other.writer.cluster().dump());
     let pods = pods(seed, trouble);
     let expected = one_by_one(&mut one.writer, objects(seed), nodes(seed), &pods);
     let loaded = other.writer.load(objects(seed), nodes(seed), pods.iter().cloned());
@@ -205,8 +204,8 @@ fn compare(seed: u64, trouble: u64, godel: Option<GodelConfig>) {
         let [found, loaded] =
             [&one, &other].map(|side| format!("{:?}", side.reader.get_pod(&pod.uid)));
         assert_eq!(found, loaded);
-        let known = other.writer.get_pod(&pod.uid).is_some();
-        assert_eq!(known, one.writer.get_pod(&pod.uid).is_some());
+        let known = other.writer.cluster().pod(&pod.uid).is_some();
+        assert_eq!(known, one.writer.cluster().pod(&pod.uid).is_some());
     }
     let after = after(&pods);
     assert_eq!(one.apply(&after), other.apply(&after));
@@ -244,7 +243,7 @@ proptest! {
         prop_assert_eq!(applied.added, added);
         prop_assert_eq!(other.writer.cluster().audit(), []);
         // A relist is one event.
-        prop_assert_eq!(other.writer.dump(), one.writer.dump());
+        prop_assert_eq!(other.writer.cluster().dump(), one.writer.cluster().dump());
         if trouble == 0 {
             let generations: Vec<Generation> =
                 other.writer.cluster().nodes().filter(|node| node.pods().next().is_some())
@@ -252,12 +251,12 @@ proptest! {
             prop_assert!(generations.iter().all(|at| *at == other.writer.cluster().generation()));
         }
         // Relisting the same pods changes nothing.
-        let known = other.writer.pod_count();
-        let listed = pods.iter().filter(|pod| other.writer.get_pod(&pod.uid).is_some());
+        let known = other.writer.cluster().pod_count();
+        let listed = pods.iter().filter(|pod| other.writer.cluster().pod(&pod.uid).is_some());
         let listed: Vec<Pod> = listed.map(|pod| Pod::clone(pod)).collect();
         let again = other.writer.relist(Relist::Pods(listed)).unwrap();
         prop_assert_eq!((again.added, again.removed), (0, 0));
-        prop_assert_eq!(other.writer.pod_count(), known);
+        prop_assert_eq!(other.writer.cluster().pod_count(), known);
     }
 }
 
@@ -352,10 +351,10 @@ fn a_load_of_known_pods_changes_nothing_but_the_generation() {
     let pods = pods(3, 0);
     side.writer.load([], nodes(3), pods.iter().cloned());
     side.notes();
-    let (dump, generation) = (side.writer.dump(), side.writer.cluster().generation());
+    let (dump, generation) = (side.writer.cluster().dump(), side.writer.cluster().generation());
     let again = side.writer.load([], Vec::<Node>::new(), pods);
     assert_eq!((again.added, again.updated, again.rejected.len()), (0, 0, PODS));
     assert_eq!(again.generation, Generation(generation.0 + PODS as u64));
-    let found = side.writer.dump();
+    let found = side.writer.cluster().dump();
     assert_eq!((&found.nodes, &found.order), (&dump.nodes, &dump.order));
 }

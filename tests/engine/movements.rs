@@ -8,8 +8,7 @@ use portolan::model::{
     GodelPod, Movement, MovementOwner, MovementTask, Name, ObjectKind, OwnerKey, OwnerReference,
     Pod, PodBuilder, RecommendedNode, Template, Timestamp, Uid, node, pod,
 };
-use portolan::snapshot::Cluster;
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -404,11 +403,11 @@ fn a_refused_gang_follows_nothing() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 2, &[])]));
     writer.add_pod(follower("b", "m", "n2")).unwrap();
-    let before = writer.dump();
+    let before = writer.cluster().dump();
     let gang = [follower("a", "m", "n1"), follower("b", "m", "n1")].into();
     let refused = portolan::log::Event::AssumeAll { pods: gang, decided_on: None };
     assert!(writer.apply(&refused).is_err());
-    assert_eq!(writer.dump(), before);
+    assert_eq!(writer.cluster().dump(), before);
 }
 
 #[test]
@@ -418,7 +417,7 @@ fn without_the_configuration_only_the_object_is_stored() {
         put(&mut writer, movement("m", [to("n1", 1, &[])]));
         writer.add_pod(follower("a", "m", "n1")).unwrap();
         assert!(writer.cluster().movements().is_none());
-        assert_eq!(writer.dump().suggestions, BTreeMap::new());
+        assert_eq!(writer.cluster().dump().suggestions, BTreeMap::new());
         assert!(writer.cluster().objects().contains(ObjectKind::Movement, "", "m"));
         delete(&mut writer, "m");
         clean(&writer);

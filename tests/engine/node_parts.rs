@@ -6,9 +6,9 @@ use portolan::framework::{
     Algorithm, AlgorithmConfig, ClusterEvent, Cycle, CycleState, Framework, Hint, Partition,
     Plugin, QueueingHints,
 };
-use portolan::log::{Fact, Relist};
+use portolan::log::{Event, Relist};
 use portolan::model::{
-    self, Bytes, Change, CustomNodeResource, EventError, GroupMetric, Labels, Launcher,
+    self, Bytes, Change, CustomNodeResource, EventError, Fact, GroupMetric, Labels, Launcher,
     MicroTopology, MilliCpu, NmNode, NodeMetrics, NodeSelectorTerm, NumaZone, ObjectKind, Operator,
     Pod, PodAffinity, PodClass, PreferredSchedulingTerm, Quantity, Requirement, ResourceList,
     Taint, TaintEffect, Timestamp, Usage, node, pod,
@@ -16,8 +16,8 @@ use portolan::model::{
 use portolan::plugins::{
     NodeAffinity, NodeResourcesFit, NodeUnschedulable, PodLauncher, TaintToleration,
 };
-use portolan::snapshot::{ChangedSince, Cluster};
-use portolan::{Config, Engine, Writer};
+use portolan::snapshot::ChangedSince;
+use portolan::{Cluster, Config, Engine, Writer};
 
 fn writer() -> Writer {
     Engine::inline(Config::default()).0
@@ -58,7 +58,7 @@ fn a_snapshot_lists_only_nodes_with_a_node_or_an_nm_node() {
     writer.put_object(custom("custom", 1)).unwrap();
     writer.add_pod(pod("p").on("pods").build()).unwrap();
     assert_eq!(listed(writer.cluster()), ["kubelet", "yarn"]);
-    assert_eq!((writer.cluster().len(), writer.node_count()), (2, 4));
+    assert_eq!((writer.cluster().len(), writer.cluster().node_count()), (2, 4));
 
     // After the node is removed and before its pods are, the node is in no list.
     writer.add_pod(pod("q").on("kubelet").build()).unwrap();
@@ -82,7 +82,7 @@ fn a_node_stays_listed_while_either_object_exists() {
     delete(&mut writer, ObjectKind::NmNode, "n");
     assert_eq!(cpu(&writer), Some(8_000));
     assert!(writer.delete_object(ObjectKind::NmNode, "", "n").is_err());
-    assert_eq!(writer.node_count(), 1);
+    assert_eq!(writer.cluster().node_count(), 1);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_custom_node_resource_outlives_the_last_pod_of_its_node() {
     let placed = pod("p").on("n").build();
     writer.add_pod(placed.clone()).unwrap();
     writer.remove_pod(&placed).unwrap();
-    assert_eq!(writer.node_count(), 1, "its CustomNodeResource still exists");
+    assert_eq!(writer.cluster().node_count(), 1, "its CustomNodeResource still exists");
 
     writer.add_node(node("n").build()).unwrap();
     let offered = |writer: &Writer| {
@@ -119,7 +119,7 @@ fn a_custom_node_resource_outlives_the_last_pod_of_its_node() {
     delete(&mut writer, ObjectKind::CustomNodeResource, "n");
     assert_eq!(offered(&writer), Some(0), "no resources remain for best-effort pods");
     writer.remove_node("n").unwrap();
-    assert_eq!(writer.node_count(), 0);
+    assert_eq!(writer.cluster().node_count(), 0);
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn a_ghost_is_removed_with_its_last_object_or_pod() {
     let placed = pod("p").on("n").build();
     writer.add_pod(placed.clone()).unwrap();
     delete(&mut writer, ObjectKind::CustomNodeResource, "n");
-    assert_eq!(writer.node_count(), 1);
+    assert_eq!(writer.cluster().node_count(), 1);
     writer.remove_pod(&placed).unwrap();
-    assert_eq!(writer.node_count(), 0);
+    assert_eq!(writer.cluster().node_count(), 0);
 }
 
 #[test]
@@ -615,30 +615,30 @@ fn an_assigned_node_is_in_the_partition_until_its_next_update() {
     let theirs = || node("n").scheduler("theirs").build();
     let (mut writer, _) = Engine::inline(Config::default());
     let not_found = Err(EventError::NodeNotFound { name: "n".into() });
-    assert_eq!(writer.assign_node("n", "mine"), not_found);
+    assert_eq!(writer.apply(&Event::assign_node("n", "mine")), not_found);
     // A ghost cannot be assigned.
     writer.add_pod(pod("p").on("n").build()).unwrap();
-    assert_eq!(writer.assign_node("n", "mine"), not_found);
-    assert_eq!(writer.unassign_node("n", "mine"), not_found);
+    assert_eq!(writer.apply(&Event::assign_node("n", "mine")), not_found);
+    assert_eq!(writer.apply(&Event::unassign_node("n", "mine")), not_found);
 
     writer.add_node(theirs()).unwrap();
-    writer.assign_node("n", "mine").unwrap();
+    writer.apply(&Event::assign_node("n", "mine")).unwrap();
     assert!(is_in(&writer));
     writer.update_node(theirs()).unwrap();
     assert!(!is_in(&writer), "an update names its own scheduler");
 
     let managed = |to: Option<&str>| NmNode { scheduler: to.map(Into::into), ..NmNode::new("n") };
     writer.put_object(managed(None)).unwrap();
-    writer.assign_node("n", "mine").unwrap();
+    writer.apply(&Event::assign_node("n", "mine")).unwrap();
     writer.update_node(theirs()).unwrap();
     assert!(is_in(&writer), "the NMNode was not updated");
-    writer.unassign_node("n", "another").unwrap();
+    writer.apply(&Event::unassign_node("n", "another")).unwrap();
     assert!(is_in(&writer), "the node is not in the partition of another scheduler");
     writer.put_object(managed(None)).unwrap();
     assert!(!is_in(&writer));
 
     writer.put_object(managed(Some("mine"))).unwrap();
-    writer.unassign_node("n", "mine").unwrap();
+    writer.apply(&Event::unassign_node("n", "mine")).unwrap();
     assert!(!is_in(&writer));
     writer.put_object(managed(Some("mine"))).unwrap();
     assert!(is_in(&writer));
@@ -654,10 +654,10 @@ fn assigning_a_node_changes_neither_its_position_nor_older_versions() {
     writer.add_pod(pod("p").cpu(100).on("a").build()).unwrap();
     writer.publish();
     let before = reader.snapshot();
-    writer.assign_node("a", "mine").unwrap();
+    writer.apply(&Event::assign_node("a", "mine")).unwrap();
     let schedulers = |cluster: &Cluster| cluster.node("a").unwrap().schedulers().count();
     assert_eq!((schedulers(&before), schedulers(writer.cluster())), (0, 1));
-    let (mut old, mut new) = (before.dump(), writer.dump());
+    let (mut old, mut new) = (before.dump(), writer.cluster().dump());
     for dump in [&mut old, &mut new] {
         dump.nodes.get_mut("a").unwrap().schedulers.clear();
     }
@@ -672,7 +672,7 @@ fn a_relist_ends_an_assignment() {
     let (mut writer, _) = Engine::inline(Config::default());
     let listed = Arc::new(node("n").build());
     writer.add_node(listed.clone()).unwrap();
-    writer.assign_node("n", "mine").unwrap();
+    writer.apply(&Event::assign_node("n", "mine")).unwrap();
     writer.relist(Relist::Nodes(vec![listed])).unwrap();
     assert_eq!(writer.cluster().node("n").unwrap().schedulers().count(), 0);
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::log::{Event, Fact, Relist};
+use portolan::log::{Event, Relist};
 use portolan::model::{
-    EventError, GodelPod, Launcher, Pod, PodSpec, PodState, Template, Timestamp, Uid, pod,
+    EventError, Fact, GodelPod, Launcher, Pod, PodSpec, PodState, Template, Timestamp, Uid, pod,
 };
 use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 
@@ -30,7 +30,7 @@ fn in_state(state: &str, node: Option<&str>) -> Pod {
 }
 
 fn requested(writer: &Writer, node: &str) -> i64 {
-    let nodes = writer.dump().nodes;
+    let nodes = writer.cluster().dump().nodes;
     nodes.get(node).map_or(0, |node| node.requested.cpu.0)
 }
 
@@ -42,7 +42,7 @@ fn a_pod_assumed_by_another_scheduler_counts_and_never_expires() {
     writer.finish_binding(&assumed.uid, Timestamp::from_secs(0)).unwrap();
     assert_eq!(writer.expire(Timestamp::from_secs(1_000_000)), Ok(0));
     assert_eq!(requested(&writer, "n1"), 100);
-    let known = writer.get_pod(&assumed.uid).unwrap();
+    let known = writer.cluster().pod(&assumed.uid).unwrap();
     assert_eq!((known.state(), known.is_assumed()), (PodState::Assumed, false));
     assert!(matches!(writer.forget_pod(&assumed), Err(EventError::NotAssumed { .. })));
 }
@@ -64,7 +64,7 @@ fn a_pod_of_other_schedulers_or_without_a_state_is_on_no_node() {
     for pod in [other, in_state("pending", Some("n1")), in_state("assumed", None)] {
         assert!(matches!(writer.add_pod(pod), Err(EventError::NoNodeName { .. })));
     }
-    assert_eq!(writer.pod_count(), 0);
+    assert_eq!(writer.cluster().pod_count(), 0);
 }
 
 #[test]
@@ -83,10 +83,10 @@ fn a_pod_with_an_unknown_launcher_or_class_counts_only_once_it_is_bound() {
         assert!(matches!(refused, Err(EventError::NoNodeName { .. })), "{refused:?}");
         writer.add_pod(legal).unwrap();
         writer.update_pod(&illegal.uid, illegal.clone()).unwrap();
-        assert_eq!((writer.pod_count(), requested(&writer, "n1")), (0, 0));
+        assert_eq!((writer.cluster().pod_count(), requested(&writer, "n1")), (0, 0));
         writer.update_pod(&illegal.uid, illegal.clone().on("n2")).unwrap();
         assert_eq!(requested(&writer, "n2"), 100);
-        assert_eq!(writer.get_pod(&illegal.uid).unwrap().state(), PodState::Bound);
+        assert_eq!(writer.cluster().pod(&illegal.uid).unwrap().state(), PodState::Bound);
     }
 }
 
@@ -98,7 +98,7 @@ fn the_binder_may_choose_another_node() {
     let bound = assumed.clone().on("n2");
     writer.update_pod(&assumed.uid, bound.clone()).unwrap();
     assert_eq!((requested(&writer, "n1"), requested(&writer, "n2")), (0, 100));
-    assert_eq!(writer.get_pod(&bound.uid).unwrap().state(), PodState::Bound);
+    assert_eq!(writer.cluster().pod(&bound.uid).unwrap().state(), PodState::Bound);
     // A bound pod cannot change its node.
     let refused = writer.update_pod(&bound.uid, assumed.on("n3"));
     assert!(matches!(refused, Err(EventError::OtherNode { .. })));
@@ -116,7 +116,7 @@ fn a_pod_rejected_by_the_binder_leaves_its_node() {
         } else {
             writer.update_pod(&assumed.uid, rejected).unwrap();
         }
-        assert_eq!((requested(&writer, "n1"), writer.pod_count()), (0, 0));
+        assert_eq!((requested(&writer, "n1"), writer.cluster().pod_count()), (0, 0));
     }
 }
 
@@ -127,7 +127,7 @@ fn an_event_older_than_our_own_assume_is_ignored() {
     writer.assume_pod(ours.clone()).unwrap();
     writer.update_pod(&ours.uid, in_state("dispatched", None)).unwrap();
     writer.put_pending(in_state("dispatched", None)).unwrap();
-    assert!(writer.is_assumed_pod(&ours.uid));
+    assert!(writer.cluster().pod(&ours.uid).is_some_and(|pod| pod.is_assumed()));
     assert_eq!(requested(&writer, "n1"), 100);
 }
 
@@ -139,7 +139,13 @@ fn an_update_confirms_our_own_assume() {
     writer.finish_binding(&ours.uid, Timestamp::from_secs(0)).unwrap();
     writer.update_pod(&ours.uid, in_state("assumed", Some("n1"))).unwrap();
     assert_eq!(writer.expire(Timestamp::from_secs(1_000)), Ok(0));
-    assert_eq!((writer.is_assumed_pod(&ours.uid), requested(&writer, "n1")), (false, 100));
+    assert_eq!(
+        (
+            writer.cluster().pod(&ours.uid).is_some_and(|pod| pod.is_assumed()),
+            requested(&writer, "n1")
+        ),
+        (false, 100)
+    );
 }
 
 #[test]
@@ -157,7 +163,7 @@ fn a_second_add_counts_nothing_twice() {
     writer.add_pod(in_state("assumed", Some("n1"))).unwrap();
     let again = writer.add_pod(in_state("assumed", Some("n1")));
     assert!(matches!(again, Err(EventError::AlreadyAdded { .. })));
-    assert_eq!((requested(&writer, "n1"), writer.pod_count()), (100, 1));
+    assert_eq!((requested(&writer, "n1"), writer.cluster().pod_count()), (100, 1));
 }
 
 #[test]
@@ -165,7 +171,7 @@ fn a_delete_with_a_stale_object_removes_the_assumed_pod() {
     let mut writer = writer();
     writer.add_pod(in_state("assumed", Some("n1"))).unwrap();
     writer.remove_pod(&in_state("dispatched", None)).unwrap();
-    assert_eq!((requested(&writer, "n1"), writer.pod_count()), (0, 0));
+    assert_eq!((requested(&writer, "n1"), writer.cluster().pod_count()), (0, 0));
 }
 
 #[test]
@@ -173,13 +179,13 @@ fn a_refused_gang_leaves_no_pod_assumed() {
     let mut writer = writer();
     let placed = in_state("assumed", Some("n1"));
     writer.add_pod(placed.clone()).unwrap();
-    let before = writer.dump();
+    let before = writer.cluster().dump();
     let member = |name: &str| pod(name).cpu(10).on("n1").build();
     let gang: Arc<[Pod]> = [member("a"), member("b"), placed.on("n1"), member("c")].into();
     let refused = writer.apply(&Event::AssumeAll { pods: gang, decided_on: None });
     assert!(matches!(refused, Err(EventError::Together(_))));
-    assert_eq!(writer.dump(), before);
-    assert!(!writer.is_assumed_pod(&Uid::new("default/a")));
+    assert_eq!(writer.cluster().dump(), before);
+    assert!(!writer.cluster().pod(&Uid::new("default/a")).is_some_and(|pod| pod.is_assumed()));
 }
 
 /// A path by which the object of an unplaced pod enters the engine.
@@ -246,7 +252,7 @@ fn a_list_with_a_rejected_pod_still_removes_unlisted_pods() {
     let applied = writer.relist(Relist::Pods(listed)).unwrap();
     assert_eq!((applied.added, applied.updated, applied.removed), (1, 0, 2));
     assert_eq!(applied.rejected, []);
-    assert_eq!((requested(&writer, "n1"), writer.pod_count()), (7, 1));
+    assert_eq!((requested(&writer, "n1"), writer.cluster().pod_count()), (7, 1));
     assert_eq!(writer.cluster().audit(), []);
     // Queues are notified that the pod is pending again.
     writer.publish();
@@ -274,7 +280,7 @@ fn an_update_with_another_uid_replaces_the_assumed_pod() {
             };
             let follower = writer.follow();
             writer.update_pod(&ours.uid, renewed(object.clone())).unwrap();
-            assert!(writer.get_pod(&ours.uid).is_none(), "{object:?}");
+            assert!(writer.cluster().pod(&ours.uid).is_none(), "{object:?}");
             assert_eq!(["n1", "n2"].map(|node| requested(&writer, node)), cpu, "{object:?}");
             assert_eq!(writer.cluster().audit(), []);
             // A queue that knows the pod by its old uid drops it.
@@ -314,7 +320,10 @@ fn in_the_binder_assumed_pods_expire_from_their_assume() {
     assert_eq!(writer.expire(at(1_401)), Ok(1), "a's binding finished at 1,100");
     assert_eq!(writer.expire(at(1_900)), Ok(0));
     assert_eq!(writer.expire(at(1_901)), Ok(3), "lost, b and g");
-    assert!(writer.is_assumed_pod(&uid("slow")) && writer.get_pod(&uid("bound")).is_some());
+    assert!(
+        writer.cluster().pod(&uid("slow")).is_some_and(|pod| pod.is_assumed())
+            && writer.cluster().pod(&uid("bound")).is_some()
+    );
     assert_eq!(writer.expire(at(2_200)), Ok(1));
 }
 

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use portolan::log::{Event, Fact, Relist};
+use portolan::log::{Event, Relist};
 use portolan::model::{
-    Change, EventError, Generation, GodelPod, NominatedNode, Pod, Template, Timestamp, Uid, Victim,
-    node, pod,
+    Change, EventError, Fact, Generation, GodelPod, NominatedNode, Pod, Template, Timestamp, Uid,
+    Victim, node, pod,
 };
-use portolan::snapshot::Cluster;
 use portolan::state::CommitCheck;
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -246,7 +245,7 @@ fn without_the_configuration_nothing_is_marked() {
         let (mut writer, _) = Engine::inline(Config { godel, ..Config::default() });
         writer.add_pod(preemptor("a", &["v"])).unwrap();
         assert!(writer.cluster().preemption_marks().is_none());
-        assert!(writer.dump().preemption_marks.is_empty());
+        assert!(writer.cluster().dump().preemption_marks.is_empty());
         clean(&writer);
     }
 }
@@ -295,7 +294,10 @@ fn victims_are_removed_in_the_step_that_assumes_their_preemptor() {
     let mut writer = full(false);
     let follower = writer.follow();
     let before = writer.cluster().generation();
-    let generation = writer.preempt(pod("p").cpu(600).on("n1").build(), uids(["v", "w"])).unwrap();
+    let generation = writer
+        .apply(&Event::preempt(pod("p").cpu(600).on("n1").build(), uids(["v", "w"])))
+        .unwrap()
+        .generation;
     assert_eq!(generation, before.next());
     assert_eq!(pods_on(writer.cluster(), "n1"), ["p"]);
     assert!(writer.cluster().pod(&uids(["p"])[0]).unwrap().is_assumed());
@@ -320,7 +322,7 @@ fn victims_are_removed_in_the_step_that_assumes_their_preemptor() {
 fn victims_in_godels_cache_stay_marked_until_their_preemptor_is_removed() {
     let mut writer = full(true);
     let preemptor = pod("p").cpu(600).on("n1").build();
-    writer.preempt(preemptor.clone(), uids(["w", "v"])).unwrap();
+    writer.apply(&Event::preempt(preemptor.clone(), uids(["w", "v"]))).unwrap();
     assert_eq!(pods_on(writer.cluster(), "n1"), ["p", "v", "w"]);
     assert_eq!(writer.cluster().node("n1").unwrap().requested().cpu.0, 1_600);
     let marked = ["default/v: default/p", "default/w: default/p"];
@@ -335,10 +337,10 @@ fn victims_in_godels_cache_stay_marked_until_their_preemptor_is_removed() {
 #[test]
 fn victims_of_the_event_override_the_annotation() {
     let mut writer = full_with(true, 10_000);
-    writer.preempt(preemptor("a", &["x"]), uids(["v"])).unwrap();
+    writer.apply(&Event::preempt(preemptor("a", &["x"]), uids(["v"]))).unwrap();
     assert_eq!(on(writer.cluster(), "n1"), ["default/v: default/a"]);
     // Without victims in the event the annotation counts, as in an assume.
-    writer.preempt(preemptor("b", &["y"]), uids([])).unwrap();
+    writer.apply(&Event::preempt(preemptor("b", &["y"]), uids([]))).unwrap();
     assert_eq!(on(writer.cluster(), "n1"), ["default/v: default/a", "y: default/b"]);
     clean(&writer);
 }
@@ -377,11 +379,11 @@ fn a_refused_preemptor_or_victim_changes_nothing() {
             ),
         ];
         for (pod, victims, why) in cases {
-            let before = writer.dump();
+            let before = writer.cluster().dump();
             let decided_on = Some(Generation::ZERO);
             let event = Event::Preempt { pod: Arc::new(pod), victims: victims.into(), decided_on };
             assert_eq!(writer.apply(&event), Err(why));
-            assert_eq!(writer.dump(), before);
+            assert_eq!(writer.cluster().dump(), before);
         }
         // Without both victims the preemptor fits, so the check passes.
         let victims = Arc::new([v, w]);
@@ -407,18 +409,18 @@ fn deletion(cluster: &Cluster, victim: &Uid) -> Option<(String, Timestamp)> {
 fn only_the_preemptor_that_marked_a_pod_can_unmark_it() {
     let mut writer = full(true);
     let [v, a, b] = uids(["v", "a", "b"]);
-    writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+    writer.apply(&Event::mark_for_deletion(&v, &a, at(0))).unwrap();
     assert!(writer.cluster().deletion_marks().unwrap().is_marked(&v));
     let another = EventError::MarkedByAnother { victim: v.clone(), preemptor: a.clone() };
-    assert_eq!(writer.unmark_for_deletion(&v, &b), Err(another));
+    assert_eq!(writer.apply(&Event::unmark_for_deletion(&v, &b)), Err(another));
     assert_eq!(deletion(writer.cluster(), &v), Some(("default/a".into(), at(600))));
     // The mark belongs to the last preemptor.
-    writer.mark_for_deletion(&v, &b, at(5)).unwrap();
+    writer.apply(&Event::mark_for_deletion(&v, &b, at(5))).unwrap();
     assert_eq!(deletion(writer.cluster(), &v), Some(("default/b".into(), at(605))));
-    assert!(writer.unmark_for_deletion(&v, &a).is_err());
+    assert!(writer.apply(&Event::unmark_for_deletion(&v, &a)).is_err());
     clean(&writer);
     for _ in 0..2 {
-        writer.unmark_for_deletion(&v, &b).unwrap();
+        writer.apply(&Event::unmark_for_deletion(&v, &b)).unwrap();
         assert!(writer.cluster().deletion_marks().unwrap().is_empty());
     }
     clean(&writer);
@@ -428,8 +430,8 @@ fn only_the_preemptor_that_marked_a_pod_can_unmark_it() {
 fn a_mark_for_deletion_expires_after_ten_minutes() {
     let mut writer = full(true);
     let [v, w, a] = uids(["v", "w", "a"]);
-    writer.mark_for_deletion(&v, &a, at(0)).unwrap();
-    writer.mark_for_deletion(&w, &a, at(1)).unwrap();
+    writer.apply(&Event::mark_for_deletion(&v, &a, at(0))).unwrap();
+    writer.apply(&Event::mark_for_deletion(&w, &a, at(1))).unwrap();
     for (now, marked) in [(600, [true, true]), (601, [false, true]), (602, [false, false])] {
         writer.expire(at(now)).unwrap();
         let marks = writer.cluster().deletion_marks().unwrap();
@@ -476,7 +478,7 @@ fn a_mark_for_deletion_is_removed_with_its_pod_on_every_path() {
     for (what, pod, way) in ways {
         let mut writer = full(true);
         let [v, a] = uids(["v", "a"]);
-        writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+        writer.apply(&Event::mark_for_deletion(&v, &a, at(0))).unwrap();
         let held = writer.cluster().fork();
         way(&mut writer, pod);
         assert!(!writer.cluster().deletion_marks().unwrap().is_marked(&v), "{what}");
@@ -489,7 +491,7 @@ fn a_mark_for_deletion_is_removed_with_its_pod_on_every_path() {
 fn an_update_of_a_bound_pod_keeps_its_mark_for_deletion() {
     let mut writer = full(true);
     let [v, a] = uids(["v", "a"]);
-    writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+    writer.apply(&Event::mark_for_deletion(&v, &a, at(0))).unwrap();
     writer.update_pod(&v, pod("v").cpu(400).on("n1").build()).unwrap();
     assert_eq!(deletion(writer.cluster(), &v), Some(("default/a".into(), at(600))));
     let mut fork = writer.cluster().fork();
@@ -508,21 +510,21 @@ fn only_bound_pods_are_marked_for_deletion() {
     writer.assume_pod(pod("mine").on("n1").build()).unwrap();
     writer.add_pod(assumed_elsewhere("theirs", &[])).unwrap();
     for uid in [mine, theirs, unknown] {
-        let before = writer.dump();
+        let before = writer.cluster().dump();
         let why = EventError::NotBound { uid: uid.clone() };
-        assert_eq!(writer.mark_for_deletion(&uid, &a, at(0)), Err(why));
-        assert_eq!(writer.dump(), before);
+        assert_eq!(writer.apply(&Event::mark_for_deletion(&uid, &a, at(0))), Err(why));
+        assert_eq!(writer.cluster().dump(), before);
     }
     let nobody = Uid::new("");
     for (victim, preemptor) in [(&v, &nobody), (&nobody, &a)] {
         let empty = Err(EventError::EmptyUid);
-        assert_eq!(writer.mark_for_deletion(victim, preemptor, at(0)), empty);
-        assert_eq!(writer.unmark_for_deletion(victim, preemptor), empty);
+        assert_eq!(writer.apply(&Event::mark_for_deletion(victim, preemptor, at(0))), empty);
+        assert_eq!(writer.apply(&Event::unmark_for_deletion(victim, preemptor)), empty);
     }
     let off =
         EventError::NotKept { store: "deletion marks".into(), field: "deletion_marks".into() };
     let mut without = full(false);
-    assert_eq!(without.mark_for_deletion(&v, &a, at(0)), Err(off.clone()));
-    assert_eq!(without.unmark_for_deletion(&v, &a), Err(off));
+    assert_eq!(without.apply(&Event::mark_for_deletion(&v, &a, at(0))), Err(off.clone()));
+    assert_eq!(without.apply(&Event::unmark_for_deletion(&v, &a)), Err(off));
     clean(&writer);
 }

@@ -8,9 +8,8 @@ use portolan::model::{
     CustomNodeResource, EventError, GodelPod, MicroTopology, Name, NumaZone, ObjectKind, Pod,
     PodBuilder, Quantity, Reservation, ReservationPhase, ResourceList, Timestamp, Uid, node, pod,
 };
-use portolan::snapshot::Cluster;
 use portolan::state::CommitCheck;
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -100,7 +99,7 @@ fn an_unconfirmed_reservation_expires() {
     assert_eq!(writer.expire(Timestamp::from_secs(1_060)), Ok(0));
     assert_eq!(on_node(writer.cluster()), held());
     assert_eq!(writer.expire(Timestamp::from_secs(1_061)), Ok(1));
-    assert_eq!((on_node(writer.cluster()), writer.pod_count()), ((0, vec![]), 0));
+    assert_eq!((on_node(writer.cluster()), writer.cluster().pod_count()), ((0, vec![]), 0));
     assert!(writer.cluster().reservations().unwrap().is_empty());
     clean(&writer);
 }
@@ -255,7 +254,7 @@ fn forgotten_and_non_reserving_pods_leave_no_reservation() {
     let other = web("b").on("n1").build();
     writer.add_pod(other.clone()).unwrap();
     writer.remove_pod(&other).unwrap();
-    assert_eq!((on_node(writer.cluster()), writer.pod_count()), ((0, vec![]), 0));
+    assert_eq!((on_node(writer.cluster()), writer.cluster().pod_count()), ((0, vec![]), 0));
 }
 
 #[test]
@@ -281,7 +280,7 @@ fn without_the_configuration_nothing_is_reserved() {
         writer.add_pod(gone.clone()).unwrap();
         writer.remove_pod(&gone).unwrap();
         put(&mut writer, Reservation::of(&gone));
-        assert_eq!(writer.pod_count(), 0);
+        assert_eq!(writer.cluster().pod_count(), 0);
         assert!(writer.cluster().reservations().is_none());
         assert!(writer.cluster().objects().contains(ObjectKind::Reservation, "default", "a"));
     }
@@ -334,15 +333,15 @@ fn a_placeholder_does_not_conflict_with_its_successor() {
 #[test]
 fn a_refused_gang_returns_all_reservations() {
     let mut writer = holding();
-    let before = writer.dump();
+    let before = writer.cluster().dump();
     let placed = web("c").on("n2").build();
     writer.add_pod(placed.clone()).unwrap();
-    let dump = writer.dump();
+    let dump = writer.cluster().dump();
     let gang: Arc<[Pod]> = [successor("b", "a"), placed].into();
     let refused = writer.apply(&Event::AssumeAll { pods: gang, decided_on: None });
     assert!(matches!(refused, Err(EventError::Together(_))));
-    assert_eq!(writer.dump(), dump);
-    assert_eq!(writer.dump().reservations, before.reservations);
+    assert_eq!(writer.cluster().dump(), dump);
+    assert_eq!(writer.cluster().dump().reservations, before.reservations);
     clean(&writer);
 }
 

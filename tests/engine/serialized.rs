@@ -5,14 +5,14 @@ use std::time::Duration;
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::log::{Event, Outcome};
 use portolan::model::{
-    AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,
+    AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Generation,
     InTreePlugin, LabelSelector, Labels, MicroTopology, NodeAffinity, NodeSelector,
     NodeSelectorTerm, NumaZone, Object, Operator, PersistentVolume, PersistentVolumeClaim, Pod,
     PodAffinity, PodAffinityTerm, PreferredSchedulingTerm, Quantity, Requirement, ResourceList,
     Service, StorageClass, TopologySpreadConstraint, Uid, UnsatisfiableAction, VolumeAttachment,
     VolumeSource, WeightedPodAffinityTerm, node, pod,
 };
-use portolan::{Config, Engine, Generation, GodelConfig, Writer};
+use portolan::{Config, Engine, GodelConfig, Writer};
 use portolan_testkit::events::Op;
 use portolan_testkit::random::Random;
 use proptest::prelude::*;

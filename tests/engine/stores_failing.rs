@@ -88,9 +88,9 @@ fn a_panic_on_a_pod_fails_the_store_and_not_the_pod() {
         ("untracked", "tracks", "tracks panics"),
     ] {
         let mut writer = brittle();
-        let (pods, placed) = (writer.pod_count(), pod(name).on("n").build());
+        let (pods, placed) = (writer.cluster().pod_count(), pod(name).on("n").build());
         let mut at = writer.add_pod(placed.clone()).unwrap();
-        assert_eq!(writer.pod_count(), pods + 1);
+        assert_eq!(writer.cluster().pod_count(), pods + 1);
         if step == "pod_removed" {
             at = writer.remove_pod(&placed).unwrap();
         }
@@ -180,7 +180,7 @@ fn the_audit_finds_a_store_that_differs_from_its_rebuild() {
     assert_eq!(found[0].to_string(), "store forgetful: found \"3\", expected \"2\"");
     assert_eq!(writer.rebuild().differences, found);
     assert_eq!(writer.cluster().store::<Forgetful>().unwrap().0, 2);
-    assert_eq!(writer.dump().stores, [("forgetful", "2".to_owned())]);
+    assert_eq!(writer.cluster().dump().stores, [("forgetful", "2".to_owned())]);
 }
 
 /// Has the same name as [`Forgetful`], and panics on every pod.
@@ -298,7 +298,7 @@ fn a_panic_whose_payload_panics_when_dropped_does_not_leave_the_store() {
         }));
         // The payload may be a bomb.
         let is_caught = caught.map_err(std::mem::forget).is_ok();
-        assert!(is_caught && writer.pod_count() == 1, "{step}");
+        assert!(is_caught && writer.cluster().pod_count() == 1, "{step}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The upsert of a pod: every path of a pod through a watch.
 
-use portolan::log::{Applied, Event, Fact, Follower};
-use portolan::model::{EventError, Pod, PodBuilder, Timestamp, node, pod};
+use portolan::log::{Applied, Event, Follower};
+use portolan::model::{EventError, Fact, Pod, PodBuilder, Timestamp, node, pod};
 use portolan::{Config, Engine, Writer};
 
 struct World {
@@ -68,7 +68,7 @@ fn a_pod_is_pending_then_bound_then_finished() {
         assert_eq!(world.requested(), [200, 0]);
         assert_eq!(world.counts(web(3).cpu(200).on("n1")), [0, 0, 0], "an equal object");
         assert_eq!(world.counts(web(4).on("n1").finished()), [0, 0, 1]);
-        assert_eq!((world.requested(), world.writer.pod_count()), ([0, 0], 0));
+        assert_eq!((world.requested(), world.writer.cluster().pod_count()), ([0, 0], 0));
         assert_eq!(world.waiting(), [""; 0]);
         assert_eq!(world.writer.cluster().audit(), []);
     }
@@ -78,7 +78,7 @@ fn a_pod_is_pending_then_bound_then_finished() {
 fn an_older_object_is_refused_and_one_without_a_version_is_not() {
     let mut world = World::new(false);
     world.put(web(5).on("n1")).unwrap();
-    let dump = world.writer.dump();
+    let dump = world.writer.cluster().dump();
     for older in [web(4).on("n2"), web(4), web(4).finished(), terminating(web(4))] {
         let refused = world.put(older).unwrap_err();
         let stale = EventError::Stale { uid: "u1".into(), known: 5, given: 4 };
@@ -86,7 +86,7 @@ fn an_older_object_is_refused_and_one_without_a_version_is_not() {
         let why = "pod u1 is refused: its resource version 4 is older than the known 5";
         assert_eq!(refused.to_string(), why);
     }
-    assert_eq!(world.writer.dump(), dump);
+    assert_eq!(world.writer.cluster().dump(), dump);
     assert_eq!(world.counts(web(0).on("n2")), [0, 1, 0]);
     assert_eq!(world.requested(), [0, 100]);
 }
@@ -111,7 +111,7 @@ fn an_assumed_pod_stays_until_it_is_bound_or_terminates() {
         assert_eq!((world.requested(), world.waiting()), ([100, 0], vec!["assumed u1".to_owned()]));
         if bound {
             assert_eq!(world.counts(web(3).on("n2")), [0, 1, 0], "bound by another scheduler");
-            assert!(!world.writer.is_assumed_pod(&"u1".into()));
+            assert!(!world.writer.cluster().pod(&"u1".into()).is_some_and(|pod| pod.is_assumed()));
             assert_eq!(world.requested(), [0, 100]);
         } else {
             assert_eq!(world.counts(terminating(web(3))), [0, 0, 1]);
@@ -158,14 +158,14 @@ fn a_pod_of_another_uid_replaces_its_namesake_if_pods_have_names() {
 fn a_pod_that_cannot_be_placed_leaves_its_namesake() {
     let mut world = World::new(true);
     world.put(web(5).on("n1")).unwrap();
-    let dump = world.writer.dump();
+    let dump = world.writer.cluster().dump();
     let negative = pod("web-0").uid("u2").cpu(-1).resource_version(8);
     for refused in [negative.clone().on("n1"), negative] {
         let why = world.put(refused).unwrap_err();
         assert!(matches!(why, EventError::Negative { .. }), "{why}");
     }
     assert_eq!(world.put(pod("web-0").uid(" ")).map(|applied| applied.removed), Ok(1));
-    assert_ne!(world.writer.dump(), dump);
+    assert_ne!(world.writer.cluster().dump(), dump);
     let unnamed = Pod { uid: "".into(), ..web(9).build() };
     assert_eq!(world.writer.put_pod(unnamed), Err(EventError::EmptyUid));
 }

@@ -4,12 +4,11 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use portolan::model::{
-    CustomNodeResource, GodelPod, MilliCpu, Pod, PodClass, PodState, Quantity, ResourceList,
-    Resources, Scalars, Timestamp, Uid, node, pod,
+    CustomNodeResource, Generation, GodelPod, MilliCpu, Pod, PodClass, PodState, Quantity,
+    ResourceList, Resources, Scalars, Timestamp, Uid, node, pod,
 };
-use portolan::snapshot::{Cluster, GodelConfig, NodeInfo, PodInfo, Snapshot, Victims};
-use portolan::state::CommitPolicy;
-use portolan::{Config, Engine, Generation};
+use portolan::snapshot::Victims;
+use portolan::{Cluster, CommitPolicy, Config, Engine, GodelConfig, NodeInfo, PodInfo, Snapshot};
 use portolan_testkit::events::{Op, apply_to_fork};
 use proptest::prelude::*;
 

@@ -4,9 +4,10 @@
 use std::num::NonZeroU32;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition, SubCluster};
+use portolan::log::Event;
 use portolan::model::{
-    LabelSelector, Name, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, Requirement,
-    Timestamp, node, pod,
+    Name, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, Requirement, Timestamp,
+    node, pod,
 };
 use portolan::{Cluster, Config, Engine};
 use portolan_testkit::checks::{
@@ -48,12 +49,9 @@ pub(super) fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
 
 /// Returns one of several partitions of the nodes, or none.
 fn partition(which: u32) -> Option<Partition> {
-    let zone = || ("topology.kubernetes.io/zone", "z1");
-    let host = || ("kubernetes.io/hostname", "n3");
     match which {
         0..3 => Some(Partition::Share { index: which, of: NonZeroU32::new(2)? }),
-        3 => Some(Partition::Labels(LabelSelector::from_labels([zone()]))),
-        4 => Some(Partition::Labels(LabelSelector::from_labels([zone(), host()]))),
+        3..5 => Some(Partition::Scheduler("own".into())),
         _ => None,
     }
 }
@@ -78,7 +76,11 @@ proptest! {
         part in 0..6_u32,
     ) {
         let mut draw = Draw::from(bits);
-        let writer = cluster(&mut draw, nodes);
+        let mut writer = cluster(&mut draw, nodes);
+        for n in (0..nodes).step_by(3) {
+            // Removed nodes are not assigned.
+            let _ = writer.apply(&Event::assign_node(format!("n{n}"), "own"));
+        }
         let (cluster, framework) = (writer.cluster(), Framework::default_profile());
         let config = AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
         let mut scheduler = Algorithm::new(Framework::default_profile(), config, None);
@@ -228,7 +230,7 @@ fn partitions_and_sub_clusters_are_listed_round_robin_over_their_own_zones() {
     let (mut writer, _) = Engine::inline(Config::default());
     let mut add = |name: String, zone: &str, is_own: bool| {
         let new = node(name).zone(zone).cpu(1_000).memory(1 << 30);
-        let new = if is_own { new.label("own", "1") } else { new };
+        let new = if is_own { new.label("own", "1").scheduler("own") } else { new };
         writer.add_node(new.build()).unwrap();
     };
     for n in 0..200 {
@@ -241,9 +243,8 @@ fn partitions_and_sub_clusters_are_listed_round_robin_over_their_own_zones() {
         let config = AlgorithmConfig { percentage_of_nodes: 1, ..AlgorithmConfig::default() };
         Algorithm::new(Framework::default_profile(), config, None)
     };
-    let labels = LabelSelector::from_labels([("own", "1")]);
     for mut algorithm in [
-        new().with_partition(Partition::Labels(labels)),
+        new().with_partition(Partition::Scheduler("own".into())),
         new().with_sub_cluster(SubCluster::new("own", "1")),
     ] {
         for n in 0..20 {
@@ -261,13 +262,12 @@ fn nodes_outside_a_partition_are_listed_round_robin_over_their_zones() {
     for n in 0..600 {
         let (zone, is_own) = (if n < 350 { "a" } else { "b" }, n % 60 == 0);
         let new = node(format!("n{n}")).zone(zone).cpu(if n % 3 == 0 { 50 } else { 1_000 });
-        let new = if is_own { new.label("own", "1") } else { new };
+        let new = if is_own { new.scheduler("own") } else { new };
         writer.add_node(new.memory(1 << 30).build()).unwrap();
     }
     let config = AlgorithmConfig { percentage_of_nodes: 1, ..AlgorithmConfig::default() };
-    let labels = LabelSelector::from_labels([("own", "1")]);
     let mut algorithm = Algorithm::new(Framework::default_profile(), config, None)
-        .with_partition(Partition::Labels(labels));
+        .with_partition(Partition::Scheduler("own".into()));
     for n in 0..20 {
         let pod = pod(format!("p{n}")).cpu(100).build();
         let decision = decided_by_nodes(&mut algorithm, writer.cluster(), &pod).unwrap();
@@ -339,5 +339,5 @@ proptest! {
 /// Returns one of the placed pods, or a pod that does not exist.
 fn pod_of(writer: &portolan::Writer, n: u64) -> Pod {
     let uid = portolan::model::Uid::new(&format!("default/new-{n}"));
-    writer.get_pod(&uid).map_or_else(|| pod("none").build(), |known| known.to_pod())
+    writer.cluster().pod(&uid).map_or_else(|| pod("none").build(), |known| known.to_pod())
 }

@@ -8,8 +8,8 @@ use portolan::framework::{
 };
 use portolan::model::{Pod, node, pod};
 use portolan::plugins::NodeUnschedulable;
-use portolan::snapshot::{Chunk, Cluster, Column, LANES};
-use portolan::{Config, Engine, NodeInfo, Snapshot};
+use portolan::snapshot::{Chunk, Column, LANES};
+use portolan::{Cluster, Config, Engine, NodeInfo, Snapshot};
 use portolan_testkit::plugin;
 
 const NODES: usize = 200;

@@ -14,9 +14,8 @@ use portolan::model::{
 };
 use portolan::plugins::{NodeResourcesFit, VolumeRestrictions, default_plugins};
 use portolan::scheduler::{CycleError, CycleFigures, FilterCheck, Placement, Profiles, Scheduler};
-use portolan::snapshot::Cluster;
 use portolan::state::CommitCheck;
-use portolan::{Config, Engine};
+use portolan::{Cluster, Config, Engine};
 use portolan_testkit::draw::Draw;
 use portolan_testkit::plugin;
 use proptest::prelude::*;

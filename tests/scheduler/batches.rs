@@ -17,9 +17,9 @@ use portolan::plugins::default_plugins;
 use portolan::scheduler::{
     Attempt, CycleError, FilterCheck, InMemoryEvictor, Placement, Profiles, Scheduler, Schedulers,
 };
-use portolan::snapshot::{Cluster, NodeInfo, NodeSlot};
-use portolan::state::{CommitCheck, CommitPolicy, Recheck};
-use portolan::{Config, Engine};
+use portolan::snapshot::NodeSlot;
+use portolan::state::{CommitCheck, Recheck};
+use portolan::{Cluster, CommitPolicy, Config, Engine, NodeInfo};
 use portolan_testkit::draw::Draw;
 use portolan_testkit::plugin;
 use portolan_testkit::random::Random;

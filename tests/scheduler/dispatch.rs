@@ -127,7 +127,7 @@ fn two_engines_on_one_watch_schedule_each_pod_once() {
         assert_eq!(scheduled.get(name), expected.as_ref(), "{name} {object:?}");
     }
     for instance in &instances {
-        assert_eq!(instance.writer.pod_count(), 40);
+        assert_eq!(instance.writer.cluster().pod_count(), 40);
     }
 }
 

@@ -13,7 +13,7 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{
-    EventError, LabelSelector, Labels, Launcher, Name, Pod, Service, Timestamp,
+    EventError, Generation, LabelSelector, Labels, Launcher, Name, Pod, Service, Timestamp,
     TopologySpreadConstraint, Uid, UnsatisfiableAction, node, pod,
 };
 use portolan::plugins::{PodTopologySpread, default_plugins};
@@ -21,7 +21,7 @@ use portolan::scheduler::queue::Place;
 use portolan::scheduler::{
     Begun, BindError, InMemoryEvictor, Placement, Schedulers, SchedulingLoop,
 };
-use portolan::{Cluster, Config, Engine, Generation, GodelConfig, Writer};
+use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 use portolan_testkit::draw::Draw;
 use portolan_testkit::plugin;
 use proptest::prelude::*;
@@ -239,7 +239,7 @@ fn a_put_pod_is_stale_whatever_its_phase() {
     writer.put_pod(version(7).on("n").build()).unwrap();
     let stale = writer.put_pod(version(5).on("n").finished().build());
     assert!(matches!(stale, Err(EventError::Stale { .. })), "{stale:?}");
-    assert_eq!(writer.pod_count(), 1);
+    assert_eq!(writer.cluster().pod_count(), 1);
     writer.put_pod(version(u64::MAX).on("n").build()).unwrap();
     let other = Pod { uid: Uid::new("other"), ..version(8).on("n").build() };
     let replaced = writer.put_pod(other);

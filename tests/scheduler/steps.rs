@@ -11,8 +11,8 @@ use portolan::log::Event;
 use portolan::model::{Labels, Pod, Timestamp, Uid, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::{Placement, Profiles, Scheduler};
-use portolan::snapshot::{Chunk, Cluster, Column};
-use portolan::{Config, Engine, NodeInfo};
+use portolan::snapshot::{Chunk, Column};
+use portolan::{Cluster, Config, Engine, NodeInfo};
 use portolan_testkit::plugin;
 
 const NODES: usize = 5_000;

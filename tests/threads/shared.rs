@@ -50,7 +50,12 @@ fn each_thread_sees_its_own_writes(engine: &Engine) {
     let (pods, assumed, audit, generation) = engine
         .with_writer(|w| {
             let cluster = w.cluster();
-            (w.pod_count(), cluster.assumed_count(), cluster.audit(), cluster.generation())
+            (
+                w.cluster().pod_count(),
+                cluster.assumed_count(),
+                cluster.audit(),
+                cluster.generation(),
+            )
         })
         .unwrap();
     assert_eq!(pods, THREADS * PODS);
@@ -201,12 +206,12 @@ fn assume_all_is_all_or_nothing() {
     writer.add_node(node("n1").build()).unwrap();
     writer.add_node(node("n2").build()).unwrap();
     writer.assume_pod(pod("known").on("n1").build()).unwrap();
-    let before = writer.dump();
+    let before = writer.cluster().dump();
     let gang = |names: [&str; 3]| -> Arc<[_]> { names.map(|n| pod(n).on("n2").build()).into() };
-    let refused = writer.assume_all(gang(["a", "b", "known"])).unwrap_err();
+    let refused = writer.apply(&Event::assume_all(gang(["a", "b", "known"]))).unwrap_err();
     assert!(matches!(refused, EventError::Together(_)), "{refused}");
-    assert_eq!(writer.dump(), before);
-    writer.assume_all(gang(["a", "b", "c"])).unwrap();
+    assert_eq!(writer.cluster().dump(), before);
+    writer.apply(&Event::assume_all(gang(["a", "b", "c"]))).unwrap();
     assert_eq!(writer.cluster().assumed_count(), 4);
 }
 
@@ -264,7 +269,7 @@ fn waiting_for_the_writer_within_the_writer_is_refused() {
         })
         .unwrap();
     ticket.wait().unwrap().unwrap();
-    assert_eq!(engine.with_writer(|writer| writer.node_count()), Ok(2));
+    assert_eq!(engine.with_writer(|writer| writer.cluster().node_count()), Ok(2));
 }
 
 #[test]

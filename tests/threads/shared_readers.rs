@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use portolan::model::{Generation, Pod, node, pod};
-use portolan::snapshot::Snapshot;
-use portolan::{Config, Engine, Reader, Writer};
+use portolan::{Config, Engine, Reader, Snapshot, Writer};
 
 const NODES: usize = 200;
 const PODS: usize = 400;

@@ -37,8 +37,8 @@ pub(super) fn run(scenario: &Value, strict: bool, tally: &mut Tally) -> Result<(
         if let (Some(expected), Ok(Some(found))) = (op.get("bool"), &answer) {
             compare("bool", expected.clone(), json!(found));
         }
-        compare("podCount", op["podCount"].clone(), json!(writer.pod_count()));
-        compare("nodeCount", op["nodeCount"].clone(), json!(writer.node_count()));
+        compare("podCount", op["podCount"].clone(), json!(writer.cluster().pod_count()));
+        compare("nodeCount", op["nodeCount"].clone(), json!(writer.cluster().node_count()));
         tally.case(&place, &differences);
         if let Some(expected) = op.get("state") {
             let generation = writer.publish();
@@ -78,11 +78,12 @@ fn apply(writer: &mut Writer, op: &Value) -> Result<Result<Option<bool>, EventEr
         "removePod" => writer.remove_pod(&pod("pod")?).map(|_| None),
         "isAssumedPod" => {
             let uid = pod("pod")?.uid;
-            known(&uid).map(|()| Some(writer.is_assumed_pod(&uid)))
+            known(&uid)
+                .map(|()| Some(writer.cluster().pod(&uid).is_some_and(|pod| pod.is_assumed())))
         }
         "getPod" => {
             let uid = pod("pod")?.uid;
-            known(&uid).and_then(|()| match writer.get_pod(&uid) {
+            known(&uid).and_then(|()| match writer.cluster().pod(&uid) {
                 Some(_) => Ok(None),
                 None => Err(EventError::NotFound { uid }),
             })

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use portolan::framework::preemption::{DryRun, pick};
 use portolan::framework::{Code, Cycle, CycleState, Diagnosis};
-use portolan::plugins::preemption::eligible;
+use portolan::plugins::eligible;
 use serde_json::Value;
 
 use super::Tally;

@@ -1,4 +1,4 @@
-//! The publication cell built on the `arc-swap` crate: an alternative, and a cross-check of our own cell.
+//! The publication cell built on the `arc-swap` crate, with which the tests compare our own cell.
 //!
 //! arc-swap is widely used, and its readers need no registration. A pin is a load, a swap on a slot owned by the
 //! thread, and a second load. Dropping the guard is one compare-exchange on the same slot. Neither touches a count that
@@ -12,8 +12,8 @@
 //!
 //! No checker of this crate sees inside arc-swap, and the loom models exclude it.
 //!
-//! With `RwLock<()>` as its strategy (a feature of arc-swap that only the tests enable) this cell is the reference for
-//! the other cells: a lock around a count, whose replacements do wait for readers.
+//! With `RwLock<()>` as its strategy this cell is the reference for the other cells: a lock around a count, whose
+//! replacements do wait for readers.
 
 use std::fmt;
 use std::ops::Deref;
@@ -27,17 +27,17 @@ use super::replaced::{Pins, Replaced};
 
 /// Selects this cell: `Publisher<T, ArcSwapCell<T>>`.
 #[derive(Debug)]
-pub struct ArcSwapCell<T, S: Strategy<Arc<T>> = DefaultStrategy> {
+pub(crate) struct ArcSwapCell<T, S: Strategy<Arc<T>> = DefaultStrategy> {
     current: ArcSwapAny<Arc<T>, S>,
 }
 
 /// The writer's end and the readers' end of an [`ArcSwapCell`].
-pub struct ArcSwapEnd<T, S: Strategy<Arc<T>> = DefaultStrategy> {
+pub(crate) struct ArcSwapEnd<T, S: Strategy<Arc<T>> = DefaultStrategy> {
     cell: Arc<ArcSwapCell<T, S>>,
 }
 
 /// A version pinned in an [`ArcSwapCell`].
-pub struct ArcSwapGuard<T, S: Strategy<Arc<T>> = DefaultStrategy> {
+pub(crate) struct ArcSwapGuard<T, S: Strategy<Arc<T>> = DefaultStrategy> {
     guard: arc_swap::Guard<Arc<T>, S>,
 }
 

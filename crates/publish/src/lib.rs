@@ -31,17 +31,17 @@
 //!
 //! # Which cell
 //!
-//! A publisher is generic over the [cell](cell::Cell) that holds the current version, and one test suite covers every
-//! cell. The default is [`RcuCell`](rcu::RcuCell), for these reasons in this order:
+//! A publisher is generic over the cell that holds the current version, and one test suite covers every cell. Only
+//! `RcuCell` is public; its algorithm is in `src/rcu/protocol.md`. The tests also run over arc-swap and over a lock.
+//! The reasons for our own cell, in this order:
 //!
 //! 1. It can be model-checked: loom runs its source, and a mutant shows that each of its orderings and fences is
-//!    needed. Loom cannot see inside [`ArcSwapCell`](arc_swap::ArcSwapCell), and the arc-swap crate has an open
-//!    unsoundness report (its issue 210).
+//!    needed. Loom cannot see inside arc-swap, which also has an open unsoundness report (its issue 210).
 //! 2. Its contract has no exceptions: no pin allocates, and nested guards cost the same as the first
 //!    (the first pin of arc-swap allocates, and its ninth guard increments the count).
-//! 3. A pin costs about a tenth of an `ArcSwapCell` pin, and a publish costs less (`cargo bench --bench read`).
+//! 3. A pin costs about a tenth of an arc-swap pin, and a publish costs less (`cargo bench --bench read`).
 //!
-//! `ArcSwapCell` has one advantage: an idle reader never holds a version, and does not need to call `release`.
+//! arc-swap has one advantage: an idle reader never holds a version, and does not need to call `release`.
 //!
 //! # Limits
 //!
@@ -73,9 +73,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-#[cfg(all(feature = "arc-swap", not(loom)))]
-pub mod arc_swap;
-pub mod cell;
+#[cfg(all(test, not(loom)))]
+mod arc_swap;
+mod cell;
+#[doc(hidden)]
 pub mod freeing;
 #[doc(hidden)]
 pub mod hash;
@@ -83,7 +84,7 @@ pub mod hash;
 pub mod live;
 pub mod log;
 mod publisher;
-pub mod rcu;
+mod rcu;
 mod reader;
 mod replaced;
 mod retired;
@@ -94,9 +95,6 @@ pub mod sync;
 pub use self::publisher::{Figures, Publisher};
 pub use self::reader::{Pinned, Subscription};
 pub use self::signal::Reached;
-
-/// The cell that publishers use by default.
-pub type DefaultCell<T> = self::rcu::RcuCell<T>;
 
 /// A type that is published version by version.
 pub trait Versioned: Send + Sync + 'static {

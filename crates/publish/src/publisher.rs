@@ -6,10 +6,11 @@ use std::fmt;
 
 use super::cell::Cell;
 use super::cell::sealed::WriteEnd;
+use super::rcu::RcuCell;
 use super::replaced::Pins;
 use super::retired::Retired;
 use super::signal::Signal;
-use super::{DefaultCell, NotNewer, Subscription, Versioned};
+use super::{NotNewer, Subscription, Versioned};
 use crate::freeing::{Backlog, IN_PLACE};
 use crate::sync::{self, mutated};
 
@@ -32,7 +33,7 @@ use crate::sync::{self, mutated};
 /// fn clone<T: Clone>() {}
 /// clone::<Publisher<V>>();
 /// ```
-pub struct Publisher<T: Versioned, C: Cell<T> = DefaultCell<T>> {
+pub struct Publisher<T: Versioned, C: Cell<T> = RcuCell<T>> {
     cell: C::Writer,
     signal: sync::Arc<Signal>,
     retired: Retired<T>,

@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-pub use self::reader::{RcuGuard, RcuReader};
+use self::reader::RcuReader;
 use self::slots::{Announced, LAST, Slots};
 use super::cell::sealed::{Algorithm, WriteEnd};
 use super::replaced::{Pins, Replaced};

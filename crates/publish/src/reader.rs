@@ -11,8 +11,9 @@ use std::time::Instant;
 
 use super::cell::Cell;
 use super::cell::sealed::ReadEnd;
+use super::rcu::RcuCell;
 use super::signal::{Reached, Signal};
-use super::{DefaultCell, Versioned, WaitError};
+use super::{Versioned, WaitError};
 use crate::sync;
 
 /// A registered reader; see the [module](super) for its guarantees.
@@ -36,7 +37,7 @@ use crate::sync;
 /// fn sync<T: Sync>() {}
 /// sync::<Subscription<V>>();
 /// ```
-pub struct Subscription<T: Versioned, C: Cell<T> = DefaultCell<T>> {
+pub struct Subscription<T: Versioned, C: Cell<T> = RcuCell<T>> {
     cell: C::Reader,
     /// The last version that `refresh` returned, and its number. `None` before the first call: pins hold nothing here.
     kept: Option<Arc<T>>,
@@ -67,7 +68,7 @@ type NotSend<T> = (*const (), fn() -> T);
 /// fn send<T: Send>() {}
 /// send::<std::sync::Arc<V>>();
 /// ```
-pub struct Pinned<'a, T: Versioned, C: Cell<T> + 'a = DefaultCell<T>> {
+pub struct Pinned<'a, T: Versioned, C: Cell<T> + 'a = RcuCell<T>> {
     guard: <C::Reader as ReadEnd<T>>::Guard<'a>,
     _thread: PhantomData<NotSend<T>>,
 }

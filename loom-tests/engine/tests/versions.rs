@@ -3,9 +3,9 @@
 
 use loom::thread;
 use loom_tests::{Bound, Canaries, Canary, explore};
-use portolan::model::{Pod, Uid, node, pod};
-use portolan::publish::Publisher;
-use portolan::{Cluster, Config, Engine, Generation, Reader, Writer};
+use portolan::model::{Generation, Pod, Uid, node, pod};
+use portolan::{Cluster, Config, Engine, Reader, Writer};
+use portolan_publish::Publisher;
 
 fn placed(name: &str) -> Pod {
     pod(name.to_owned()).on("n").build()

@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use crate::model::{HOSTNAME, LabelSelector, Name};
+use crate::model::Name;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use crate::framework::{ShardSet, each_lane, each_same};
+use crate::framework::{ShardSet, each_lane};
 
 /// A scheduler's own part of the nodes.
 ///
@@ -25,8 +25,6 @@ pub enum Partition {
         /// The number of shares.
         of: NonZeroU32,
     },
-    /// The nodes whose labels match the selector.
-    Labels(LabelSelector),
     /// The nodes whose Node or NMNode names this scheduler ([`Node::scheduler`](crate::model::Node::scheduler)).
     /// Gödel's schedulers partition a cluster in this way.
     Scheduler(Name),
@@ -37,6 +35,7 @@ pub enum Partition {
 
 impl Partition {
     /// Returns whether the node belongs to this partition.
+    #[doc(hidden)]
     #[must_use]
     pub fn includes(&self, node: NodeInfo<'_>) -> bool {
         let (chunk, lane) = node.place();
@@ -75,14 +74,6 @@ impl Partition {
                 let node = cluster.node_in(chunk, lane);
                 node.is_some_and(|node| node.schedulers().any(|scheduler| scheduler == name))
             }),
-            Partition::Labels(selector) if selector.asks_for(HOSTNAME) => each_lane(mask, |lane| {
-                let node = cluster.node_in(chunk, lane).and_then(|node| node.node());
-                node.is_some_and(|node| selector.matches(&node.labels))
-            }),
-            Partition::Labels(selector) => each_same(chunk.label_set(), mask, |lane, all| {
-                let labels = cluster.label_set(chunk.label_set()[lane]);
-                if selector.matches(labels) { all } else { 0 }
-            }),
         }
     }
 }
@@ -97,10 +88,10 @@ mod tests {
     #[test]
     fn own_nodes_come_first_and_others_only_if_none_is_feasible() {
         let (mut writer, _) = Engine::inline(Config::default());
-        writer.add_node(node("mine").label("team", "red").cpu(1000).build()).unwrap();
+        writer.add_node(node("mine").scheduler("red").cpu(1000).build()).unwrap();
         // This node is emptier, and would get a higher score.
-        writer.add_node(node("theirs").label("team", "blue").cpu(64_000).build()).unwrap();
-        let own = Partition::Labels(LabelSelector::from_labels([("team", "red")]));
+        writer.add_node(node("theirs").scheduler("blue").cpu(64_000).build()).unwrap();
+        let own = Partition::Scheduler("red".into());
         let scheduler =
             || Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
         let (mut free, mut parted) = (scheduler(), scheduler().with_partition(own));

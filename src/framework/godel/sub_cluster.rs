@@ -29,6 +29,7 @@ impl SubCluster {
     }
 
     /// Returns whether the node belongs to the sub-cluster, by the labels of its Node or of its NMNode.
+    #[doc(hidden)]
     #[must_use]
     pub fn includes(&self, node: NodeInfo<'_>) -> bool {
         let by = |launcher| {
@@ -56,6 +57,7 @@ impl SubCluster {
     /// assert_eq!(names, ["n1", "n3"]);
     /// # Ok::<(), portolan::model::EventError>(())
     /// ```
+    #[doc(hidden)]
     pub fn nodes<'a>(&self, cluster: &'a Cluster) -> impl Iterator<Item = NodeInfo<'a>> {
         cluster.nodes().filter(|node| self.includes(*node))
     }
@@ -132,9 +134,11 @@ impl Admission {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
     use crate::framework::{Algorithm, AlgorithmConfig, Framework, Partition, ScheduleError};
-    use crate::model::{LabelSelector, NmNode, node, pod};
+    use crate::model::{NmNode, node, pod};
     use crate::{Config, Engine, Writer};
 
     const KEY: &str = "region";
@@ -212,7 +216,7 @@ mod tests {
     fn sub_cluster_that_is_set_after_a_cycle_applies_to_the_next_one() {
         let (writer, pod) = (cluster(), pod("p").build());
         let new = || Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
-        let partition = Partition::Labels(LabelSelector::from_labels([(KEY, "red")]));
+        let partition = Partition::Share { index: 0, of: NonZeroU32::MIN };
         for mut scheduler in [new(), new().with_partition(partition)] {
             assert!(scheduler.schedule(writer.cluster(), &pod).is_ok());
             let mut restricted = scheduler.with_sub_cluster(SubCluster::new(KEY, "black"));

@@ -53,6 +53,7 @@ fn key_of(candidate: &Candidate) -> Key {
 /// Returns the indices of the best candidates. The criteria are, in this order: the fewest violations, the lowest
 /// highest priority of a victim, the lowest sum of priorities, the fewest victims, and the latest start time of the
 /// earliest victim with the highest priority.
+#[doc(hidden)]
 #[must_use]
 pub fn pick(candidates: &[Candidate]) -> Vec<usize> {
     let best = candidates.iter().map(key_of).min();

@@ -69,16 +69,6 @@ impl Launcher {
             Some(_) => Launcher::Unknown,
         }
     }
-
-    /// Returns the value used in Gödel's annotation, or an empty string for an unknown launcher.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Launcher::Kubelet => "kubelet",
-            Launcher::NodeManager => "node-manager",
-            Launcher::Unknown => "",
-        }
-    }
 }
 
 #[cfg(test)]
@@ -110,6 +100,6 @@ mod tests {
         assert_eq!(PodClass::of(Some("x"), Some("y")), PodClass::Guaranteed);
         assert_eq!(Launcher::of(Some("docker")), Launcher::Unknown);
         assert_eq!(Launcher::of(None), Launcher::Kubelet);
-        assert_eq!(Launcher::of(Some("node-manager")).as_str(), "node-manager");
+        assert_eq!(Launcher::of(Some("node-manager")), Launcher::NodeManager);
     }
 }

@@ -16,7 +16,7 @@ pub struct Usage {
 impl Usage {
     /// Adds both usages, saturating.
     #[must_use]
-    pub fn plus(self, other: Usage) -> Usage {
+    pub(crate) fn plus(self, other: Usage) -> Usage {
         Usage {
             cpu: MilliCpu(self.cpu.0.saturating_add(other.cpu.0)),
             memory: Bytes(self.memory.0.saturating_add(other.memory.0)),
@@ -50,12 +50,14 @@ pub struct Profile {
 
 impl Profile {
     /// Returns the measured pods, as `namespace/name`.
+    #[doc(hidden)]
     #[must_use]
     pub fn pods(&self) -> &[Name] {
         &self.pods
     }
 
     /// Returns `true` if the pod was measured. O(log pods); allocates nothing.
+    #[doc(hidden)]
     #[must_use]
     pub fn has(&self, namespace: &str, name: &str) -> bool {
         let wanted = || namespace.bytes().chain([b'/']).chain(name.bytes());
@@ -103,6 +105,7 @@ impl NodeMetrics {
     }
 
     /// Returns the measurements for the pods of `class`.
+    #[doc(hidden)]
     #[must_use]
     pub fn of(&self, class: PodClass) -> &Profile {
         match class {

@@ -139,6 +139,7 @@ impl GodelPod {
     /// let written: Vec<_> = godel.annotations().collect();
     /// assert_eq!(written, [("godel.bytedance.com/movement-name", "m")]);
     /// ```
+    #[doc(hidden)]
     pub fn annotations(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let placeholder = self.matched_placeholder.as_deref();
         let placeholder =
@@ -219,6 +220,7 @@ impl PodSpec {
     /// Returns the placeholder whose reservations pods of this template create and use: the reservation index,
     /// otherwise the name of a controlling StatefulSetExtension, otherwise the name of the deployment from the label
     /// `name` (`GetReservationPlaceholder`).
+    #[doc(hidden)]
     #[must_use]
     pub fn reservation_placeholder(&self) -> Option<&str> {
         let index = self.godel.as_ref().and_then(|godel| godel.reservation_index.as_deref());
@@ -247,6 +249,7 @@ impl PodSpec {
 
     /// Returns the owner of the pods: a ReplicaSet, StatefulSet or StatefulSetExtension, otherwise a request template,
     /// otherwise a pod group (`GetPodOwner`).
+    #[doc(hidden)]
     #[must_use]
     pub fn owner_key(&self) -> Option<OwnerKey> {
         const KINDS: [&str; 3] = ["ReplicaSet", "StatefulSet", "StatefulSetExtension"];
@@ -297,6 +300,7 @@ impl Pod {
 
     /// Returns the placeholder that takes this pod's place when it is deleted (`CreateReservationFakePod`). It has the
     /// same requests, ports and labels, but no pod group, no movement and no NUMA allocation.
+    #[doc(hidden)]
     #[must_use]
     pub fn to_placeholder(&self) -> Pod {
         let reservation_index = self.template.reservation_placeholder().map(Into::into);

@@ -67,18 +67,21 @@ impl Reservation {
 
     /// Returns the placeholder key of the pods that may use the reservation. If it is empty, no pod may use the
     /// reservation.
+    #[doc(hidden)]
     #[must_use]
     pub fn placeholder(&self) -> &str {
         self.pod.template.reservation_placeholder().unwrap_or_default()
     }
 
     /// Returns the node of the reservation, or `None` if the reservation has not been scheduled yet.
+    #[doc(hidden)]
     #[must_use]
     pub fn node(&self) -> Option<&Name> {
         self.pod.node_name.as_ref().filter(|node| !node.is_empty())
     }
 
     /// Returns `true` if the placeholder occupies resources of its node (`ShouldOccupyResources`).
+    #[doc(hidden)]
     #[must_use]
     pub fn occupies(&self) -> bool {
         let is_over = matches!(self.phase, ReservationPhase::Matched | ReservationPhase::TimeOut);

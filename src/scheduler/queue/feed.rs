@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::framework::{Actions, ClusterEvent, EventResource, WaitingPods};
-use crate::log::{Fact, Note};
-use crate::model::{Change, Diff, Object, Pod, Timestamp, Uid};
+use crate::model::{Change, Diff, Fact, Note, Object, Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
 use super::figures::Cause;
@@ -18,6 +17,7 @@ impl SchedulingQueue {
     /// # Errors
     ///
     /// The pod is refused. A pod of another scheduler or scheduler instance is ignored.
+    #[doc(hidden)]
     pub fn take(
         &mut self,
         note: &Note,

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Reader;
 use crate::framework::QueuedPod;
-use crate::log::{Bell, Follower, NoNote};
-use crate::model::{Pod, Timestamp};
+use crate::log::{Bell, Follower};
+use crate::model::{NoNote, Pod, Timestamp};
 use crate::snapshot::Snapshot;
 use crate::sync::{Mutex, MutexGuard, lock, mutated};
 
@@ -155,11 +155,12 @@ impl QueueFront {
         self.wait_for(deadline, clock, SchedulingQueue::pop)
     }
 
-    /// Pops a pod together with the siblings that must be tried with it: see [`SchedulingQueue::pop_together`].
+    /// Pops a pod together with the siblings that must be tried with it: see `SchedulingQueue::pop_together`.
     ///
     /// # Errors
     ///
     /// Those of [`QueueFront::pop`].
+    #[doc(hidden)]
     pub fn pop_together(
         &self,
         deadline: Option<Instant>,
@@ -331,6 +332,7 @@ impl QueueFront {
     }
 
     /// Returns the status of a pod group in the newest version. Does not process waiting events first.
+    #[doc(hidden)]
     #[must_use]
     pub fn group_status(&self, namespace: &str, name: &str, now: Timestamp) -> PodGroupStatus {
         self.with(|queue, version| queue.group_status(namespace, name, version, now))
@@ -344,6 +346,7 @@ impl QueueFront {
     /// # Errors
     ///
     /// Those of [`SchedulingQueue::add`].
+    #[doc(hidden)]
     pub fn add(&self, pod: Pod, now: Timestamp) -> Result<Place, QueueError> {
         self.with(|queue, version| queue.add(pod, version.generation(), version, now))
     }

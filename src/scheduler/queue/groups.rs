@@ -22,6 +22,7 @@ use super::pods::Membership;
 use super::{Place, SchedulingQueue};
 
 /// A popped pod with the siblings of its group that were popped with it.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Popped {
     /// The pod that was first in the queue.
@@ -34,6 +35,7 @@ pub struct Popped {
 impl Popped {
     /// Returns all pods in the order in which they must be tried: by priority, and then by the time of their first
     /// attempt (1.36).
+    #[doc(hidden)]
     pub fn into_members(self) -> Vec<QueuedPod> {
         let mut members = self.siblings;
         members.insert(0, self.first);
@@ -46,7 +48,7 @@ impl Popped {
 
 /// A pod that returns with its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Returned {
+pub(crate) struct Returned {
     /// The pod.
     pub uid: Uid,
     /// The plugins that rejected the pod; empty if only its group failed.
@@ -56,6 +58,7 @@ pub struct Returned {
 }
 
 /// The status of a pod group in a queue.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodGroupStatus {
     /// The group's state.
@@ -226,7 +229,7 @@ const POD_CHANGED: Cause = Cause::Event(EventResource::UnscheduledPod, Actions::
 impl SchedulingQueue {
     /// Returns the status of a pod group in the version `cluster`. O(pods of the group).
     #[must_use]
-    pub fn group_status(
+    pub(crate) fn group_status(
         &self,
         namespace: &str,
         name: &str,
@@ -257,8 +260,8 @@ impl SchedulingQueue {
 
     /// Pops the pod to be tried next and, as long as its group lacks pods on nodes, all pods of the group that can be
     /// tried. All of them are in flight afterwards and must be returned like other popped pods. If the group as a whole
-    /// failed, they must be returned at once by [`SchedulingQueue::return_group`]. O((1 + siblings) log n).
-    pub fn pop_together(&mut self, now: Timestamp) -> Option<Popped> {
+    /// failed, they must be returned at once by `SchedulingQueue::return_group`. O((1 + siblings) log n).
+    pub(crate) fn pop_together(&mut self, now: Timestamp) -> Option<Popped> {
         self.update_groups(now);
         loop {
             let slot = self.take_first()?;
@@ -306,7 +309,7 @@ impl SchedulingQueue {
     /// until something about the group changes or [`QueueConfig::group_retry`](super::QueueConfig::group_retry) has
     /// passed. Returns the place of each pod, or `None` for a pod that was deleted meanwhile or is not in flight.
     /// O(pods of the group × log n).
-    pub fn return_group(
+    pub(crate) fn return_group(
         &mut self,
         returned: &[Returned],
         cluster: &Cluster,

@@ -119,6 +119,7 @@ impl InFlight {
     }
 
     /// Iterates over all events that are kept.
+    #[cfg(feature = "metrics")]
     pub(super) fn all(&self) -> impl Iterator<Item = &QueueEvent> {
         self.events.iter().map(|(_, event)| event)
     }

@@ -28,13 +28,13 @@
 //! | `activeQ`, `podBackoffQ`, `podErrorBackoffQ`, `unschedulablePods`, gated pods | [`Place`] |
 //! | `Add`, `Update`, `Delete` | [`add`](SchedulingQueue::add), [`update`](SchedulingQueue::update), [`delete`](SchedulingQueue::delete) |
 //! | `Pop`, `Done` | [`pop`](SchedulingQueue::pop), [`done`](SchedulingQueue::done); [`release`](SchedulingQueue::release) if `Done` is called before PreBind |
-//! | `PopSpecificPod` for the pods of a group | [`pop_together`](SchedulingQueue::pop_together); [`return_group`](SchedulingQueue::return_group) if the group failed |
+//! | `PopSpecificPod` for the pods of a group | `pop_together`; `return_group` if the group failed |
 //! | `AddUnschedulableIfNotPresent` | [`add_unschedulable_if_not_present`](SchedulingQueue::add_unschedulable_if_not_present) |
 //! | `Activate`, `AddNominatedPod` | [`activate`](SchedulingQueue::activate), [`nominate`](SchedulingQueue::nominate) |
 //! | `MoveAllToActiveOrBackoffQueue` | [`move_all`](SchedulingQueue::move_all) at once; [`take`](SchedulingQueue::take) and [`step`](SchedulingQueue::step) incrementally |
 //! | `flushBackoffQCompleted`, `flushUnschedulablePodsLeftover` | [`flush_backoff_completed`](SchedulingQueue::flush_backoff_completed), [`flush_unschedulable_leftover`](SchedulingQueue::flush_unschedulable_leftover); [`tick`](SchedulingQueue::tick) performs both when they are due |
 //! | `pending_pods`, `queue_incoming_pods_total` | [`figures`](SchedulingQueue::figures), [`incoming`](SchedulingQueue::incoming) |
-//! | `unschedulable_pods`, `inflight_events` | [`rejections`](SchedulingQueue::rejections), [`events_in_flight`](SchedulingQueue::events_in_flight) |
+//! | `unschedulable_pods`, `inflight_events` | `rejections`, `events_in_flight` |
 //!
 //! The clock is an argument of every operation, and so is the version that queueing hints read. No operation waits or
 //! looks anything up by itself.
@@ -81,6 +81,7 @@ mod groups;
 mod heap;
 mod in_flight;
 mod moves;
+#[cfg(feature = "metrics")]
 mod observed;
 mod operations;
 mod pods;
@@ -90,7 +91,8 @@ mod shards;
 pub use backoff::QueueConfig;
 pub use figures::{Cause, QueueFigures};
 pub use front::{PopError, QueueFront};
-pub use groups::{PodGroupStatus, Popped, Returned};
+pub(crate) use groups::Returned;
+pub use groups::{PodGroupStatus, Popped};
 pub use moves::PreCheck;
 pub use pods::Place;
 pub use scheduling_queue::{QueueError, SchedulingQueue};

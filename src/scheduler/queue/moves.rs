@@ -117,6 +117,7 @@ impl SchedulingQueue {
 
     /// Processes the events that were taken in, checking at most `limit` pods but at least one, and returns whether more
     /// is left. O(limit).
+    #[doc(hidden)]
     pub fn step(&mut self, limit: usize, cluster: &Cluster, now: Timestamp) -> bool {
         let mut left = limit.max(1);
         while let Some(mut event) = self.backlog.pop_front() {
@@ -397,6 +398,7 @@ impl SchedulingQueue {
     }
 
     /// Activates at most `limit` pods whose backoff is over, and returns how many. O(moved × log n).
+    #[doc(hidden)]
     pub fn flush_backoff_completed(&mut self, limit: usize, now: Timestamp) -> usize {
         let mut moved = 0;
         while moved < limit
@@ -410,6 +412,7 @@ impl SchedulingQueue {
     }
 
     /// Requeues the pods that waited for an event for too long.
+    #[doc(hidden)]
     pub fn flush_unschedulable_leftover(&mut self, cluster: &Cluster, now: Timestamp) {
         self.backlog.push_back(Move {
             kind: MoveKind::TooLong,
@@ -423,6 +426,7 @@ impl SchedulingQueue {
     /// Does what is due at `now`: activates at most `limit` pods whose backoff is over and, once per period, plans the
     /// retry of pods that waited for too long, which later [`step`](SchedulingQueue::step)s perform. O(1) if nothing is
     /// due.
+    #[doc(hidden)]
     pub fn tick(&mut self, limit: usize, now: Timestamp) {
         self.update_groups(now);
         for Activation { uid, backs_off } in
@@ -469,6 +473,7 @@ impl SchedulingQueue {
     }
 
     /// Returns when [`SchedulingQueue::tick`] has work next if no event arrives before.
+    #[doc(hidden)]
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         let groups = self.groups.next_retry();

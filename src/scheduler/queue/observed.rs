@@ -12,7 +12,7 @@ impl SchedulingQueue {
     /// Counts the waiting pods that each plugin last rejected or gates, by scheduler name and plugin. A pod counts once
     /// for each of its plugins. O(largest number of pods ever queued).
     #[must_use]
-    pub fn rejections(&self) -> BTreeMap<(Name, &'static str), usize> {
+    pub(crate) fn rejections(&self) -> BTreeMap<(Name, &'static str), usize> {
         let mut found = BTreeMap::new();
         for entry in (0..self.pods.slot_bound()).filter_map(|slot| self.pods.get(slot)) {
             if !Place::QUEUES.contains(&entry.place) {
@@ -29,7 +29,7 @@ impl SchedulingQueue {
 
     /// Counts the events kept for pods in flight, by their label. O(events).
     #[must_use]
-    pub fn events_in_flight(&self) -> BTreeMap<String, usize> {
+    pub(crate) fn events_in_flight(&self) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
         for recorded in self.in_flight.all() {
             *found.entry(QueueEvent::cause(recorded).to_string()).or_insert(0) += 1;

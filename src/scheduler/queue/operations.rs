@@ -20,6 +20,7 @@ impl SchedulingQueue {
     /// # Errors
     ///
     /// The pod has no uid, or belongs to another scheduler or scheduler instance.
+    #[doc(hidden)]
     pub fn add(
         &mut self,
         pod: Pod,
@@ -37,6 +38,7 @@ impl SchedulingQueue {
     /// # Errors
     ///
     /// The pod has no uid, or belongs to another scheduler or scheduler instance.
+    #[doc(hidden)]
     pub fn update(
         &mut self,
         pod: Pod,
@@ -171,6 +173,7 @@ impl SchedulingQueue {
 
     /// Removes a pod that was deleted or is on a node. A pod in flight is removed when it returns. Returns the pod's
     /// last object. O(log n).
+    #[doc(hidden)]
     pub fn delete(&mut self, uid: &Uid) -> Option<Pod> {
         self.end(uid, false)
     }
@@ -193,6 +196,7 @@ impl SchedulingQueue {
     /// Pops the pod to be tried next and marks it as in flight, or returns `None` if no pod is ready. The caller must
     /// return the pod by [`SchedulingQueue::done`] or [`SchedulingQueue::add_unschedulable_if_not_present`], and must
     /// decide on a version that contains the pod's [`generation`](QueuedPod::generation). O(log n), without allocation.
+    #[doc(hidden)]
     pub fn pop(&mut self, now: Timestamp) -> Option<QueuedPod> {
         self.update_groups(now);
         let slot = self.take_first()?;
@@ -212,6 +216,7 @@ impl SchedulingQueue {
 
     /// Marks a popped pod as binding: events are no longer recorded for it (kube-scheduler's `Done` before PreBind).
     /// The pod must still be returned, and backs off if its binding fails.
+    #[doc(hidden)]
     pub fn release(&mut self, uid: &Uid) {
         if let Some(slot) = self.pods.find(uid)
             && self.pods.get(slot).is_some_and(|entry| entry.place == Place::InFlight)
@@ -222,6 +227,7 @@ impl SchedulingQueue {
     }
 
     /// Removes a popped pod that needs no retry. Does nothing for any other pod.
+    #[doc(hidden)]
     pub fn done(&mut self, uid: &Uid) {
         if let Some(slot) = self.pods.find(uid)
             && let Some(entry) = self.pods.get(slot)
@@ -243,6 +249,7 @@ impl SchedulingQueue {
     /// # Errors
     ///
     /// The pod was not popped, or is not known.
+    #[doc(hidden)]
     pub fn add_unschedulable_if_not_present(
         &mut self,
         uid: &Uid,
@@ -279,6 +286,7 @@ impl SchedulingQueue {
     /// Requests an attempt for a pod. An unschedulable pod or one in backoff becomes active unless a PreEnqueue plugin
     /// gates it. A pod in flight is treated on its return as if an event had helped. Returns whether the pod became
     /// active.
+    #[doc(hidden)]
     pub fn activate(&mut self, uid: &Uid, now: Timestamp) -> bool {
         let Some(slot) = self.pods.find(uid) else { return false };
         match self.pods.get(slot).map(|entry| entry.place) {
@@ -296,6 +304,7 @@ impl SchedulingQueue {
 
     /// Nominates a pod to a node, or clears its nomination (`AddNominatedPod`). The nominated node reserves resources
     /// for the pod. Does nothing for a deleted pod.
+    #[doc(hidden)]
     pub fn nominate(&mut self, uid: &Uid, nomination: &Nomination) {
         let Some(slot) = self.pods.find(uid) else { return };
         let Some(entry) = self.pods.get(slot).filter(|entry| !entry.deleted) else { return };

@@ -38,7 +38,7 @@ impl Place {
 
     /// Returns the label that kube-scheduler's metrics use.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Place::Active => "active",
             Place::Backoff | Place::ErrorBackoff => "backoff",

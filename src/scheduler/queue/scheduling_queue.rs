@@ -243,6 +243,7 @@ impl SchedulingQueue {
 
     /// Restricts an empty queue to the pods of the named scheduler instance. By default the queue serves
     /// [`GodelConfig::component`](crate::GodelConfig::component).
+    #[doc(hidden)]
     #[must_use]
     pub fn with_component(mut self, component: impl Into<Name>) -> SchedulingQueue {
         self.component = Some(component.into());
@@ -278,6 +279,7 @@ impl SchedulingQueue {
     }
 
     /// Returns how many pods have entered each queue since the start, by the cause that brought them there.
+    #[doc(hidden)]
     pub fn incoming(&self) -> impl Iterator<Item = (Cause, Place, u64)> {
         self.incoming.iter()
     }
@@ -301,6 +303,7 @@ impl SchedulingQueue {
     }
 
     /// Iterates over the pods in one place, in no particular order. O(largest number of pods ever queued).
+    #[doc(hidden)]
     pub fn pods_in(&self, place: Place) -> impl Iterator<Item = &Pod> {
         let slots: Box<dyn Iterator<Item = Slot> + '_> = match place {
             Place::Active => Box::new(self.active.slots()),

@@ -25,12 +25,13 @@ impl SchedulingQueue {
     /// Restricts an empty queue to the pods of the shards in this set. Pods of other shards are parked. Call
     /// [`SchedulingQueue::reassign`] after each change of the set.
     #[must_use]
-    pub fn with_shards(mut self, shards: ShardSet) -> SchedulingQueue {
+    pub(crate) fn with_shards(mut self, shards: ShardSet) -> SchedulingQueue {
         self.parked = Some(Parked { shards, pods: HashMap::new() });
         self
     }
 
     /// Returns the number of parked pods.
+    #[doc(hidden)]
     #[must_use]
     pub fn parked(&self) -> usize {
         self.parked.as_ref().map_or(0, |parked| parked.pods.len())

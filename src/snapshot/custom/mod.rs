@@ -204,7 +204,7 @@ impl<'a> PlacedPod<'a> {
     /// Creates a placed pod from a pod that names its node, for tests of stores. Returns `None` if the pod names no
     /// node.
     #[must_use]
-    pub fn of(pod: &'a Pod) -> Option<PlacedPod<'a>> {
+    pub(crate) fn of(pod: &'a Pod) -> Option<PlacedPod<'a>> {
         Some(PlacedPod::on(pod, pod.node_name.as_ref()?))
     }
 

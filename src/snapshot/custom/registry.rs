@@ -165,7 +165,7 @@ pub(in crate::snapshot) struct Changed {
 impl CustomStores {
     /// Adds a store, which replaces a store of the same type.
     #[must_use]
-    pub fn with<S: Store>(mut self, store: S) -> CustomStores {
+    pub(crate) fn with<S: Store>(mut self, store: S) -> CustomStores {
         let id = TypeId::of::<S>();
         self.0.retain(|entry| entry.id != id);
         let store = Arc::new(Kept(store));
@@ -175,13 +175,13 @@ impl CustomStores {
 
     /// Returns `true` if there are no stores.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns the number of stores.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
@@ -343,6 +343,7 @@ impl Cluster {
     /// Returns the generation of the last event that changed a store, by its own event or by a pod, or `None` if the
     /// store is not registered. A plugin can cache values that it derives from the store until the generation changes.
     /// Generations are comparable within one [`Cluster::branch`] only. O(stores).
+    #[doc(hidden)]
     #[must_use]
     pub fn store_generation<S: Store>(&self) -> Option<Generation> {
         let (_, entry) = self.custom.as_ref()?.find(TypeId::of::<S>())?;

@@ -198,6 +198,7 @@ impl Draft {
 
 /// The number of objects of one kind that nodes have, and the generation in which that kind last changed. The objects
 /// themselves are stored with their nodes.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartCount {
     len: usize,
@@ -206,18 +207,21 @@ pub struct PartCount {
 
 impl PartCount {
     /// Returns the number of objects.
+    #[doc(hidden)]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Returns whether there are no objects.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Returns the generation of the last event that was applied.
+    #[doc(hidden)]
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation

@@ -50,23 +50,25 @@ impl DeletionMarks {
     }
 
     /// Returns all marks, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &DeletionMark> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &DeletionMark> {
         self.marks.iter().map(|(_, mark)| mark)
     }
 
     /// Returns the number of marks.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
     /// Returns whether there are no marks.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Returns the generation in which a mark was last added, removed or replaced.
+    #[doc(hidden)]
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation

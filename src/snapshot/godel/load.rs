@@ -23,6 +23,7 @@ pub struct NodeLoad {
 
 impl NodeLoad {
     /// Returns the sum of the measured usage and the requests of unmeasured pods.
+    #[doc(hidden)]
     #[must_use]
     pub fn total(&self) -> Usage {
         self.profiled.plus(self.requested)
@@ -30,9 +31,9 @@ impl NodeLoad {
 }
 
 impl NodeInfo<'_> {
-    /// Returns the measured usage of a class's pods, which is [`NodeLoad::profiled`]. O(1).
+    /// Returns the measured usage of a class's pods, which is `NodeLoad::profiled`. O(1).
     #[must_use]
-    pub fn profiled(self, class: PodClass) -> Usage {
+    pub(crate) fn profiled(self, class: PodClass) -> Usage {
         let metrics = self.custom_node_resource().and_then(|custom| custom.metrics.as_deref());
         metrics.map(|metrics| metrics.of(class).usage).unwrap_or_default()
     }

@@ -77,6 +77,7 @@ impl PreemptionMarks {
     pub(crate) const COUNTS: usize = 3;
 
     /// Returns the pods that preempt a victim on a node, sorted by uid (`GetPreemptorsByVictim`). O(log n).
+    #[doc(hidden)]
     #[must_use]
     pub fn preemptors(&self, node: &str, victim: &Uid) -> &[Uid] {
         let marks = self.on(node);
@@ -85,6 +86,7 @@ impl PreemptionMarks {
     }
 
     /// Returns the marks on a node, sorted by the victims' uids. O(log n).
+    #[doc(hidden)]
     #[must_use]
     pub fn on(&self, node: &str) -> &[PreemptionMark] {
         let marked = self.number(node).and_then(|number| self.nodes.get(number));
@@ -105,7 +107,7 @@ impl PreemptionMarks {
     }
 
     /// Returns the marked pods, sorted by uid. O(marks × log n).
-    pub fn victims(&self) -> impl Iterator<Item = &Uid> {
+    pub(crate) fn victims(&self) -> impl Iterator<Item = &Uid> {
         let victims: BTreeSet<&Uid> = self.iter().map(|(_, mark)| &mark.victim).collect();
         victims.into_iter()
     }
@@ -117,6 +119,7 @@ impl PreemptionMarks {
     }
 
     /// Returns whether there are no marks.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

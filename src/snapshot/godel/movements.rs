@@ -191,6 +191,7 @@ impl Movements {
     }
 
     /// Returns a movement's suggestion of a node to an owner. O(log n).
+    #[doc(hidden)]
     #[must_use]
     pub fn get(&self, movement: &str, owner: &OwnerKey, node: &str) -> Option<&Arc<Suggestion>> {
         let (movement, node) = (&movement.into(), &node.into());
@@ -204,6 +205,7 @@ impl Movements {
     }
 
     /// Returns the owners that have suggestions with available places, in sorted order. O(n × log n).
+    #[doc(hidden)]
     pub fn owners(&self) -> impl Iterator<Item = &OwnerKey> {
         let available = self.iter().filter(|suggestion| suggestion.available() > 0);
         let owners: BTreeSet<&OwnerKey> = available.map(|suggestion| &suggestion.owner).collect();
@@ -217,6 +219,7 @@ impl Movements {
     }
 
     /// Returns whether there are no suggestions.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -55,6 +55,7 @@ pub struct NumaAllocation {
 impl NumaTopology {
     /// Returns the total amount of a resource on the NUMA nodes where no pod has an allocation of it. Pods that are not
     /// bound to a NUMA node may share this amount.
+    #[doc(hidden)]
     #[must_use]
     pub fn unused(&self, resource: &str) -> Quantity {
         let all = self.numas.values().filter_map(|numa| numa.resources.get(resource));
@@ -63,6 +64,7 @@ impl NumaTopology {
     }
 
     /// Returns the NUMA nodes of a socket on which no pod has cpu or memory.
+    #[doc(hidden)]
     pub fn free_numas(&self, socket: u32) -> impl Iterator<Item = u32> {
         let is_free = |numa: &NumaStatus| {
             let is_unused =

@@ -103,7 +103,7 @@ impl Reservations {
     /// Returns the reservation that the pod of this namespace and name holds for a placeholder name on a node.
     /// O(log n).
     #[must_use]
-    pub fn get(
+    pub(crate) fn get(
         &self,
         placeholder: &str,
         (namespace, name): (&str, &str),
@@ -124,6 +124,7 @@ impl Reservations {
     }
 
     /// Returns whether there are no reservations.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

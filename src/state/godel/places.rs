@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::log::Fact;
-use crate::model::{Change, Diff, Timestamp};
+use crate::model::{Change, Diff, Fact, Timestamp};
 use crate::snapshot::Reservations;
 use crate::snapshot::draft::Effect;
 

@@ -570,7 +570,7 @@ fn a_group_with_enough_bound_pods_stays_scheduled_until_it_is_updated() {
         writer.add_node(node("n").cpu(4_000).memory(16 << 30).build()).unwrap();
         writer.put_object(in_phase(2, PodGroupPhase::PreScheduling)).unwrap();
         let members = [0, 1, 2].map(|n| member("g", n, 100).on("n").build());
-        writer.assume_all(members.clone()).unwrap();
+        writer.apply(&Event::assume_all(members.clone())).unwrap();
         let phase = |writer: &Writer| {
             let group = writer.cluster().objects().pod_groups.get("default", "g").unwrap();
             group.phase

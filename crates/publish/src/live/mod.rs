@@ -133,11 +133,6 @@ impl<K: Key, V: Value> LiveIndex<K, V> {
         !self.behind
     }
 
-    /// Whether there are changes that readers cannot see yet.
-    pub fn is_behind(&self) -> bool {
-        self.behind
-    }
-
     /// Creates a reader. Briefly takes a lock that publishes also take, so create readers rarely and keep them.
     pub fn reader(&self) -> LiveReader<K, V> {
         LiveReader { copy: self.copies.reader(), _one_thread_at_a_time: PhantomData }
@@ -155,13 +150,8 @@ impl<K: Key, V: Value> LiveReader<K, V> {
     }
 
     /// Returns the number of keys.
-    pub fn len(&self) -> Result<Live<usize>, Gone> {
+    pub(crate) fn len(&self) -> Result<Live<usize>, Gone> {
         self.copy.look(|shards| Live { version: shards.version(), value: shards.len() }).ok_or(Gone)
-    }
-
-    /// Whether the index has no keys.
-    pub fn is_empty(&self) -> Result<Live<bool>, Gone> {
-        self.len().map(|len| Live { version: len.version, value: len.value == 0 })
     }
 }
 

@@ -40,7 +40,7 @@ fn changes_are_invisible_until_published() {
     let mut index = LiveIndex::<u64, u32>::new();
     let reader = index.reader();
     index.insert(1, 10);
-    assert!(index.is_behind());
+    assert!(index.behind);
     assert_eq!(reader.get(&1), Ok(Live { version: 0, value: None }));
     assert!(index.publish(3));
     assert_eq!(reader.get(&1), Ok(Live { version: 3, value: Some(10) }));

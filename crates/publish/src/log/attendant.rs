@@ -51,11 +51,6 @@ where
         let _ = log.attendant.set(thread.thread().clone());
         Ok(Self { log, thread: Some(thread) })
     }
-
-    /// The log that this attendant folds.
-    pub fn log(&self) -> &Arc<Log<F>> {
-        &self.log
-    }
 }
 
 impl<F: Fold + Send + 'static> Drop for Attendant<F>

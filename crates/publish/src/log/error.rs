@@ -51,23 +51,9 @@ pub enum TryWaitError<O> {
     OwnThread(Ticket<O>),
 }
 
-impl<E> Unavailable<E> {
-    /// The event that was not accepted.
-    pub fn into_inner(self) -> E {
-        match self {
-            Self::Closed(event) | Self::OwnThread(event) => event,
-        }
-    }
-}
+impl<E> Unavailable<E> {}
 
 impl<E> TrySubmitError<E> {
-    /// The event that was not accepted.
-    pub fn into_inner(self) -> E {
-        match self {
-            Self::Full(event) | Self::Closed(event) => event,
-        }
-    }
-
     pub(super) fn map<T>(self, give_back: impl FnOnce(E) -> T) -> TrySubmitError<T> {
         match self {
             Self::Full(event) => TrySubmitError::Full(give_back(event)),

@@ -254,7 +254,7 @@ fn an_attendant_folds_for_all_and_ends_with_its_log() {
     let (log, published) = journal(64);
     let attendant =
         Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
-    submit_from(2, 2_000, attendant.log(), &published);
+    submit_from(2, 2_000, &log, &published);
     let events = log.with(|journal| journal.events.clone()).expect("no panic");
     assert_complete(&events, 2, 2_000);
     drop(attendant);
@@ -515,8 +515,10 @@ fn a_payload_that_panics_when_dropped_does_not_leave_the_drop_of_a_log_or_attend
     assert!(returns(|| drop(attendant::ClosesLog(&left))));
     assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
     // The attendant's own thread folds the event.
-    let attendant = Attendant::spawn(log(), Duration::MAX).expect("a thread");
-    let ticket = attendant.log().submit(()).expect("open");
+    let left = log();
+    let attendant = Attendant::spawn(Arc::clone(&left), Duration::MAX).expect("a thread");
+    let ticket = left.submit(()).expect("open");
+    drop(left);
     assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
     assert!(returns(|| drop(attendant)));
 }

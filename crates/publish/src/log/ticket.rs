@@ -172,7 +172,7 @@ impl<O> Ticket<O> {
     }
 
     /// Returns whether the outcome is available. If so, no method waits.
-    pub fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         // Relaxed: see `Shared::answer`.
         self.shared.answered.load(Ordering::Relaxed)
     }

@@ -10,9 +10,9 @@ mod seeds;
 
 use std::sync::Arc;
 
+use portolan::Fork;
 use portolan::log::{Event, ObjectKey, Relist};
 use portolan::model::{Generation, Node, Object, ObjectKind, Pod, Timestamp};
-use portolan::snapshot::Fork;
 #[cfg(feature = "proptest")]
 use proptest::prelude::*;
 

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use portolan::log::{Event, Outcome};
 use portolan::model::EventError;
-use portolan::snapshot::{Dump, Fork, Snapshot};
-use portolan::state::CommitPolicy;
-use portolan::{Config, Engine, GodelConfig, Reader, Writer};
+use portolan::snapshot::Dump;
+use portolan::{CommitPolicy, Config, Engine, Fork, GodelConfig, Reader, Snapshot, Writer};
 #[cfg(feature = "proptest")]
 use proptest::prelude::*;
 
@@ -163,7 +162,7 @@ impl Machine {
                     assert_eq!(outcome.is_ok(), self.naive.apply(&event), "{event:?}");
                 }
                 if self.should_compare() {
-                    let dump = comparable(self.writer.dump());
+                    let dump = comparable(self.writer.cluster().dump());
                     assert_eq!(dump, self.naive.dump(), "after {event:?}");
                     assert_eq!(self.writer.cluster().generation(), self.naive.generation());
                 }
@@ -173,7 +172,7 @@ impl Machine {
             }
             Step::Hold => {
                 self.publish();
-                self.held.push((self.reader.snapshot(), self.writer.dump()));
+                self.held.push((self.reader.snapshot(), self.writer.cluster().dump()));
             }
             Step::Drop if !self.held.is_empty() => {
                 drop(self.held.remove(0));
@@ -219,7 +218,7 @@ impl Machine {
         if !self.compare.is_due(self.step, 16) {
             return;
         }
-        assert_eq!(version.dump(), self.writer.dump());
+        assert_eq!(version.dump(), self.writer.cluster().dump());
         for uid in (0..16).map(uid) {
             let (known, live) = self.reader.get_pod(&uid);
             assert_eq!(known, generation, "no reader blocks the live index");
@@ -235,7 +234,7 @@ impl Machine {
     ///
     /// Panics if an invariant does not hold.
     pub fn finish(mut self) {
-        assert_eq!(comparable(self.writer.dump()), self.naive.dump());
+        assert_eq!(comparable(self.writer.cluster().dump()), self.naive.dump());
         assert_eq!(self.writer.cluster().audit(), vec![]);
         for (snapshot, dump) in self.held.drain(..) {
             assert_eq!(snapshot.dump(), dump, "a held snapshot changed");

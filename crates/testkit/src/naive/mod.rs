@@ -11,13 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan::GodelConfig;
 use portolan::log::{Event, ObjectKey, Relist};
 use portolan::model::{
     CustomNodeResource, Generation, Movement, Name, NmNode, Node, NominatedNode, Object,
     ObjectKind, Pod, PodClass, PodDisruptionBudget, PodGroup, PodGroupPhase, PodState, Reservation,
     Resources, Template, Timestamp, Uid, Victim, Workload, ZoneKey,
 };
-use portolan::snapshot::{GodelConfig, NodeDump};
+use portolan::snapshot::NodeDump;
 
 pub use dump::comparable;
 

@@ -1,7 +1,7 @@
 //! The mirror as a whole: several kinds, pods, refreshing, comparing and stopping.
 
-use portolan::log::{Event, Fact};
-use portolan::model::{Uid, node as build_node, pod as build_pod};
+use portolan::log::Event;
+use portolan::model::{Fact, Uid, node as build_node, pod as build_pod};
 use portolan::{Config, Engine};
 
 use super::server::*;
