@@ -11,8 +11,6 @@ mod consolidate;
 mod corpus;
 mod dropped;
 mod errors;
-mod explain;
-mod explain_answers;
 mod explain_property;
 mod failures;
 mod inputs;
