@@ -156,6 +156,12 @@ fn wrong_arguments_end_with_status_2_and_a_suggestion() {
         (&["explain", "-f", CLUSTER], "--pod"),
         (&["completions", "tcsh"], "bash"),
         (&[], "Usage: portolan"),
+        (&["demo", "--nodes", "0"], "'0' for '--nodes <COUNT>': pass a whole number of at least 1"),
+        (
+            &["demo", "--nodes", "-1"],
+            "'-1' for '--nodes <COUNT>': pass a whole number of at least 1",
+        ),
+        (&["demo", "--nodes", "some"], "'some' for '--nodes <COUNT>': pass a whole number of"),
     ];
     for (arguments, says) in cases {
         let run = portolan(arguments);
