@@ -3,14 +3,11 @@
 //! One binary, because each binary links the whole library. `hostile` has one of its own: it replaces the allocator by
 //! one that counts.
 
-mod claims;
 mod common;
 mod compare;
 mod configurations;
-mod consolidate;
 mod corpus;
 mod explain_property;
-mod failures;
 mod inputs;
 mod inspect;
 mod live;
