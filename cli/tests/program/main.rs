@@ -5,11 +5,9 @@
 
 mod common;
 mod compare;
-mod configurations;
 mod corpus;
 mod explain_property;
 mod inputs;
-mod inspect;
 mod live;
 mod manners;
 mod messages;
