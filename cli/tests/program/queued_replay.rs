@@ -1,5 +1,4 @@
-//! With the scheduling queue, pods wait, are preempted and run for their durations; metrics
-//! and charts agree with the result.
+//! With the scheduling queue, metrics and charts agree with the result.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Placements of a replay as CSV, Kubernetes traces with times, and pods that wait for others.
+//! Pages of replays, and replays with the queue and without it.
 
 use crate::common::{file, portolan};
 use serde_json::Value;
@@ -18,36 +18,27 @@ fn pod(name: &str, metadata: &str, spec: &str) -> String {
     )
 }
 
-fn replay(test: &str, pods: &[String], more: &[&str]) -> (Value, Vec<Vec<String>>) {
+/// The page of a replay of these pods.
+fn page(test: &str, pods: &[String], more: &[&str]) -> String {
     let nodes = file(test, "nodes.yaml", NODE);
     let pods = file(test, "pods.yaml", pods.concat().as_bytes());
-    let rows = file(test, "placements.csv", b"");
-    let arguments = ["replay", "--nodes", &nodes, "--pods", &pods, "--output", "json"];
-    let run = portolan(&[&arguments[..], &["--placements", &rows], more].concat());
+    let chart = file(test, "chart.html", b"");
+    let arguments = ["replay", "--nodes", &nodes, "--pods", &pods, "--chart", &chart];
+    let run = portolan(&[&arguments[..], more].concat());
     assert_eq!(run.code, 0, "{}", run.err);
-    let text = std::fs::read_to_string(rows).expect("placements");
-    let split = |line: &str| line.split(',').map(str::to_owned).collect();
-    (serde_json::from_str(&run.out).expect("one JSON object"), text.lines().map(split).collect())
+    std::fs::read_to_string(chart).expect("a chart")
 }
 
 #[test]
-fn utilization_is_that_of_the_whole_replay() {
-    let time = |second: u32| format!("'1970-01-01T00:00:{second:02}Z'");
-    let times =
-        |from, to| format!("creationTimestamp: {}, deletionTimestamp: {}", time(from), time(to));
+fn pages_have_the_utilization_of_the_whole_replay() {
+    let times = |from: u32, to: u32| {
+        let time = |second: u32| format!("'1970-01-01T00:00:{second:02}Z'");
+        format!("creationTimestamp: {}, deletionTimestamp: {}", time(from), time(to))
+    };
     // Pod b waits for the end of a, and runs from 10 to 15; c runs from 20 to 40.
     let pods =
         [pod("a", &times(0, 10), ""), pod("b", &times(4, 9), ""), pod("c", &times(20, 40), "")];
-    let chart = file("utilization", "chart.html", b"");
-    let (result, _) = replay("utilization", &pods, &["--mode", "timed", "--chart", &chart]);
-    let cpu = &result["utilization"]["cpu"];
-    assert_eq!((&cpu["requested"], &cpu["peak"]), (&0.into(), &600.into()), "{result}");
-    // Until the last pod is placed at 20: 15 of 20 seconds.
-    assert_eq!(cpu["mean"], 450.0, "{result}");
-    assert_eq!(result["duration_s"], 40.0, "{result}");
-    assert_eq!(result["wait_seconds"]["max"], 6, "{result}");
-    assert_eq!(result["run"], "default configuration, profile default-scheduler, seed 1");
-    let page = std::fs::read_to_string(chart).expect("a chart");
+    let page = page("utilization", &pods, &["--mode", "timed"]);
     for part in [
         "(cut: no pod arrives or waits; the last one ends at 40)",
         "default configuration, profile default-scheduler, seed 1",
@@ -60,10 +51,7 @@ fn utilization_is_that_of_the_whole_replay() {
 
 #[test]
 fn pages_have_the_reasons_of_failed_pods() {
-    let chart = file("reasons", "chart.html", b"");
-    let (_, rows) = replay("reasons", &[pod("a", "", ""), pod("b", "", "")], &["--chart", &chart]);
-    assert!(rows[2].join(",").contains("Insufficient cpu"), "{rows:?}");
-    let page = std::fs::read_to_string(chart).expect("a chart");
+    let page = page("reasons", &[pod("a", "", ""), pod("b", "", "")], &[]);
     assert!(page.contains("<tr><td>Insufficient cpu</td><td>1</td></tr>"), "{page}");
 }
 
