@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{file, portolan};
+use crate::common::portolan;
 use serde_json::Value;
 
 fn replay(arguments: &[&str]) -> Value {
@@ -35,73 +35,6 @@ fn every_pod_is_placed_or_failed_with_reasons() {
     for key in ["p50", "p99", "max"] {
         assert!(result["cycle_us"][key].as_f64() > Some(0.0), "{key}");
     }
-}
-
-#[test]
-fn the_report_is_in_cores_and_gib() {
-    let nodes = b"sn,cpu_milli,memory_mib,gpu,model\nn1,1500,3072,0,\n";
-    let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,250,1536,0,0\nb,9000,1,0,0\n";
-    let (nodes, pods) = (file("report", "nodes.csv", nodes), file("report", "pods.csv", pods));
-    let run = portolan(&["replay", "--nodes", &nodes, "--pods", &pods, "--threads", "1"]);
-    assert_eq!(run.code, 0, "{}", run.err);
-    let rows: Vec<String> = run
-        .out
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .filter(|line| !line.starts_with(['\u{2500}', '\u{2550}']))
-        .collect();
-    let has = |row: &str| assert!(rows.iter().any(|found| found == row), "no {row:?} in {rows:#?}");
-    has("pods.csv on nodes.csv");
-    has("placed 1 (50.0 %)");
-    has("resource requested allocatable used");
-    has("cpu (cores) 0.25 1.5 16.7 %");
-    has("memory (GiB) 1.5 3 50.0 %");
-    has("Failed pods by reason (a pod can have several):");
-    has("1 Insufficient cpu");
-    let wall_time = |row: &&String| row.starts_with("wall time ");
-    assert!(rows.iter().find(wall_time).is_some_and(|row| row.ends_with(" s on 1 thread")));
-}
-
-const NODES: &[u8] = b"sn,cpu_milli,memory_mib,gpu,model\nn1,1200,1000,0,\nn2,1000,1000,1,T4\n";
-
-#[test]
-fn a_full_cluster_rejects_pods_that_do_not_fit() {
-    let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n\
-        a,800,100,0,0,\nb,800,100,1,500,T4|V100\nc,800,100,0,0,\nd,100,100,1,600,\ne,1,1,1,1,A10\n";
-    let (nodes, pods) = (file("full", "nodes.csv", NODES), file("full", "pods.csv", pods));
-    let result = replay(&["--nodes", &nodes, "--pods", &pods, "--threads", "1"]);
-    assert_eq!((&result["placed"], &result["failed"]), (&2.into(), &3.into()), "{result}");
-    let reasons = &result["reasons"];
-    assert_eq!(reasons["Insufficient cpu"], 1, "{reasons}");
-    assert_eq!(reasons["Insufficient alibabacloud.com/gpu-milli"], 1, "{reasons}");
-    assert_eq!(reasons["node(s) didn't match Pod's node affinity/selector"], 1, "{reasons}");
-}
-
-#[test]
-fn in_timed_mode_a_pod_frees_its_node_when_it_ends() {
-    let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\n\
-        a,800,100,0,0,0,10\nb,800,100,0,0,0,10\nc,800,100,0,0,5,20\nd,800,100,0,0,10,30\n";
-    let (nodes, pods) = (file("timed", "nodes.csv", NODES), file("timed", "pods.csv", pods));
-    let files = ["--nodes", &*nodes, "--pods", &*pods, "--threads", "1"];
-    let fill = replay(&files);
-    assert_eq!((&fill["placed"], &fill["failed"]), (&2.into(), &2.into()), "{fill}");
-    let timed = replay(&[&files[..], &["--mode", "timed"]].concat());
-    assert_eq!((&timed["placed"], &timed["failed"]), (&4.into(), &0.into()), "{timed}");
-    assert_eq!(timed["utilization"]["cpu"]["requested"], 0, "all pods have ended: {timed}");
-}
-
-#[test]
-fn kubernetes_lists_are_read() {
-    let nodes = b"apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n\
-        status: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n";
-    let pods = br#"{"apiVersion":"v1","kind":"PodList","items":[
-        {"metadata":{"name":"a","namespace":"d"},"spec":{"containers":[
-            {"name":"c","resources":{"requests":{"cpu":"600m"}}}]}},
-        {"metadata":{"name":"b","namespace":"d"},"spec":{"containers":[
-            {"name":"c","resources":{"requests":{"cpu":"600m"}}}]}}]}"#;
-    let (nodes, pods) = (file("k8s", "nodes.yaml", nodes), file("k8s", "pods.json", pods));
-    let result = replay(&["--nodes", &nodes, "--pods", &pods, "--threads", "1"]);
-    assert_eq!((&result["placed"], &result["failed"]), (&1.into(), &1.into()), "{result}");
 }
 
 #[test]
