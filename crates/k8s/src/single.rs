@@ -8,6 +8,8 @@ use super::controllers;
 use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::pod_group::{self, GroupKind};
+use super::tree::Spot;
+use super::typed::{Origin, Typed};
 use super::wire::Metadata;
 use super::workloads::{ControllerKind, PodController};
 use super::{movement, objects, reservation, storage};
@@ -21,8 +23,12 @@ use portolan::model::{Node, NodeAffinity, Object, Pod};
 ///
 /// A field has the wrong type or an invalid value, or the kind is not Pod.
 pub fn pod(value: &Value) -> Result<Pod, ReadError> {
-    expect_kind(value, "Pod")?;
-    pod_of(value)
+    pod_in(&value.into())
+}
+
+pub(super) fn pod_in(spot: &Spot<'_>) -> Result<Pod, ReadError> {
+    expect_kind(spot, "Pod")?;
+    pod_of(spot)
 }
 
 pub(super) fn pod_of<'v>(source: impl Source<'v>) -> Result<Pod, ReadError> {
@@ -36,8 +42,12 @@ pub(super) fn pod_of<'v>(source: impl Source<'v>) -> Result<Pod, ReadError> {
 ///
 /// See [`pod`].
 pub fn node(value: &Value) -> Result<Node, ReadError> {
-    expect_kind(value, "Node")?;
-    node_of(value)
+    node_in(&value.into())
+}
+
+pub(super) fn node_in(spot: &Spot<'_>) -> Result<Node, ReadError> {
+    expect_kind(spot, "Node")?;
+    node_of(spot)
 }
 
 pub(super) fn node_of<'v>(source: impl Source<'v>) -> Result<Node, ReadError> {
@@ -51,7 +61,8 @@ pub(super) fn node_of<'v>(source: impl Source<'v>) -> Result<Node, ReadError> {
 ///
 /// See [`pod`].
 pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
-    let wire: wire_pod::NodeAffinity<'_> = value.read()?;
+    let spot = Spot::from(value);
+    let wire: wire_pod::NodeAffinity<'_> = spot.read()?;
     Ok(super::affinity::node_affinity(&wire))
 }
 
@@ -62,9 +73,13 @@ pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
 ///
 /// See [`pod`]. It is also an error if the engine does not store objects of the kind.
 pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
-    let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
-    let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    object_of(kind, api_version, value)
+    object_in(kind, &value.into())
+}
+
+pub(super) fn object_in(kind: &str, spot: &Spot<'_>) -> Result<Object, ReadError> {
+    let kind = spot.get("kind").and_then(Spot::text).unwrap_or(kind);
+    let api_version = spot.get("apiVersion").and_then(Spot::text).unwrap_or_default();
+    object_of(kind, api_version, spot)
 }
 
 /// Reads an object of the given kind. The API version distinguishes the kinds of pod groups.
@@ -125,8 +140,8 @@ pub(super) fn object_of<'v>(
     }
 }
 
-fn expect_kind(value: &Value, expected: &'static str) -> Result<(), ReadError> {
-    match value.get("kind").and_then(Value::as_str) {
+fn expect_kind(spot: &Spot<'_>, expected: &'static str) -> Result<(), ReadError> {
+    match spot.get("kind").and_then(Spot::text) {
         Some(found) if found != expected => {
             let cause = Cause::Kind { found: found.to_owned(), expected };
             Err(ReadError::new(&Path::Root, cause))
@@ -141,12 +156,8 @@ pub(super) trait Source<'v> {
     fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError>;
 }
 
-impl<'v> Source<'v> for &'v Value {
+impl<'v> Source<'v> for &'v Spot<'v> {
     fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError> {
-        // A pass without the path would be faster, and would compile all structs once more.
-        serde_path_to_error::deserialize(self).map_err(|error| {
-            let path = error.path().to_string();
-            ReadError::at(path, None, Cause::Syntax(error.into_inner().to_string()))
-        })
+        T::deserialize(Typed::new(self, Path::Root, Origin::default()))
     }
 }

@@ -2,18 +2,18 @@
 //!
 //! The functions fill the same structs as [`pod`](crate::pod), [`node`](crate::node) and [`object`](crate::object), but
 //! without an intermediate tree: fields that scheduling does not read are skipped, and strings are borrowed from the
-//! bytes. A [`Value`] is built only for unusual input: an error, a repeated field, or an unexpected kind. The function
-//! for values then decides, so both ways give the same result, and an error costs a second pass but names its field.
+//! bytes. A [`Spot`] is built only for unusual input: an error, a repeated field, or an unexpected kind. The function
+//! for trees then decides, so both ways give the same result, and an error costs a second pass but names its field.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::{CowStrDeserializer, MapAccessDeserializer};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
-use serde_json::Value;
 
 use super::error::{Cause, Path, ReadError};
 use super::single::{self, Source};
+use super::tree::{self, Spot};
 use super::wire::{Key, Text};
 use portolan::model::{Node, Object, Pod};
 
@@ -42,7 +42,7 @@ use portolan::model::{Node, Object, Pod};
 /// The bytes are not JSON, the object is of another kind, or a field has the wrong type or an invalid value.
 pub fn pod_from_slice(bytes: &[u8]) -> Result<Pod, ReadError> {
     let read = single::pod_of(Direct { bytes, kind: "Pod", api_version: None });
-    read.or_else(|_| single::pod(&value(bytes)?))
+    read.or_else(|_| single::pod_in(&value(bytes)?))
 }
 
 /// Reads a node from its JSON. The result is the same as that of [`node`](crate::node) for the parsed bytes. See
@@ -53,7 +53,7 @@ pub fn pod_from_slice(bytes: &[u8]) -> Result<Pod, ReadError> {
 /// As for [`pod_from_slice`].
 pub fn node_from_slice(bytes: &[u8]) -> Result<Node, ReadError> {
     let read = single::node_of(Direct { bytes, kind: "Node", api_version: None });
-    read.or_else(|_| single::node(&value(bytes)?))
+    read.or_else(|_| single::node_in(&value(bytes)?))
 }
 
 /// Reads an object of one of the other kinds that an engine stores from its JSON. The result is the same as that of
@@ -71,21 +71,16 @@ pub fn object_from_slice(kind: &str, bytes: &[u8]) -> Result<Object, ReadError> 
     let api_version = found.api_version.as_deref().unwrap_or_default();
     let direct = Direct { bytes, kind: own, api_version: Some(api_version) };
     let read = single::object_of(own, api_version, direct);
-    read.or_else(|_| single::object(kind, &value(bytes)?))
+    read.or_else(|_| single::object_in(kind, &value(bytes)?))
 }
 
 /// Parses all bytes as a tree, for input that could not be read directly.
-pub(super) fn value(bytes: &[u8]) -> Result<Value, ReadError> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        let mut track = serde_path_to_error::Track::new();
-        let mut json = serde_json::Deserializer::from_slice(bytes);
-        let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
-        let path = match Value::deserialize(tracked) {
-            Ok(_) => String::new(),
-            Err(_) => track.path().to_string(),
-        };
-        ReadError::json(path, &error)
-    })
+pub(super) fn value(bytes: &[u8]) -> Result<Spot<'static>, ReadError> {
+    let mut values = tree::json(bytes)?;
+    match values.pop() {
+        Some(value) if values.is_empty() => Ok(value),
+        _ => Err(ReadError::new(&Path::Root, Cause::Syntax("trailing characters".to_owned()))),
+    }
 }
 
 /// Bytes from which a struct is read directly. Reading fails if the input is unusual.

@@ -84,7 +84,7 @@ pub(super) fn metadata(meta: &api_meta::ObjectMeta) -> Result<Metadata<'_>, Read
 /// Deserializes the annotations, because the attributes of [`Annotations`] alone name their keys.
 fn annotations(found: &BTreeMap<String, String>) -> Result<Annotations<'_>, ReadError> {
     let entries = found.iter().map(|(key, value)| (Lent(key), Lent(value)));
-    Annotations::deserialize(MapDeserializer::new(entries)).map_err(|error: de::value::Error| {
+    Deserialize::deserialize(MapDeserializer::new(entries)).map_err(|error: de::value::Error| {
         let path = Path::Root;
         ReadError::new(&path.key("metadata").key("annotations"), Cause::Syntax(error.to_string()))
     })
