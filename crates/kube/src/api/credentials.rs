@@ -12,6 +12,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
+use portolan_k8s::yaml::from_str;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
@@ -285,8 +286,9 @@ impl Plugin {
         if !status.success() {
             return Err(failed(format!("it failed ({status})")));
         }
-        let printed: Printed = serde_saphyr::from_slice(&output)
-            .map_err(|_| failed("it printed no ExecCredential".to_owned()))?;
+        let printed = str::from_utf8(&output).ok();
+        let printed: Option<Printed> = printed.and_then(|text| from_str(text).ok());
+        let printed = printed.ok_or_else(|| failed("it printed no ExecCredential".to_owned()))?;
         let mut found =
             printed.status.ok_or_else(|| failed("its ExecCredential has no status".to_owned()))?;
         if found.token.is_none() && found.client_key_data.is_none() {
