@@ -116,25 +116,25 @@ def output(command):
 
 
 class Runner:
-    """Runs the program."""
+    """Runs the program and its measurements."""
 
-    def __init__(self, program, quick):
-        self.program, self.quick = program, quick
+    def __init__(self, program, bench, quick):
+        self.program, self.bench, self.quick = program, bench, quick
         self.repeat = 3 if quick else 7
         self.size = ["--nodes", "300", "--init", "100", "--pods", "150"] if quick else []
 
     def run(self, arguments):
-        print("  portolan", *arguments, file=sys.stderr, flush=True)
-        return [json.loads(line) for line in output([self.program, *arguments, "--output", "json"]).splitlines()]
+        print("  portolan-bench", *arguments, file=sys.stderr, flush=True)
+        return [json.loads(line) for line in output([self.bench, *arguments, "--output", "json"]).splitlines()]
 
     def sched(self, *arguments):
-        """Returns one result per row of perf sched, and the command as people type it."""
-        command = ["perf", "sched", *self.size, "--repeat", str(self.repeat), *arguments]
-        return self.run(command), "portolan " + " ".join(command)
+        """Returns one result per row of sched, and the command as people type it."""
+        command = ["sched", *self.size, "--repeat", str(self.repeat), *arguments]
+        return self.run(command), "portolan-bench " + " ".join(command)
 
 
 def rates(results, options):
-    """Returns rows with the rates and times of perf sched."""
+    """Returns rows with the rates and times of sched."""
     rows = []
     for of in results:
         name = of["workload"].split(",")[0]
@@ -148,7 +148,7 @@ def rates(results, options):
 
 
 def scheduling(runner):
-    """Returns the table of perf sched, and the rates of its workloads."""
+    """Returns the table of sched, and the rates of its workloads."""
     rows, measured = [], {}
     for workloads, options in [
         (f"{SHAPES},{NOWHERE}", ""),
@@ -162,7 +162,7 @@ def scheduling(runner):
         rows += rates(results, options)
         measured = measured or {of["workload"]: of["cycles_per_second"] for of in results}
     header = ["workload", "cycles/s", "min to max", "p50 µs", "p99 µs"]
-    command = f"`portolan perf sched --repeat {runner.repeat} --workload NAME` with the options of the row"
+    command = f"`portolan-bench sched --repeat {runner.repeat} --workload NAME` with the options of the row"
     return f"{table(header, rows)}\n\nCommand: {command}.", measured
 
 
@@ -254,19 +254,19 @@ WHOLE = [("bytes_per_pod", "memory per pod, bytes"), ("bytes_per_node", "memory 
 
 
 def cache(runner):
-    """Returns the table of perf cache."""
-    arguments = ["perf", "cache", "--nodes", "300" if runner.quick else "5000"]
+    """Returns the table of cache."""
+    arguments = ["cache", "--nodes", "300" if runner.quick else "5000"]
     result = runner.run(arguments)[0]
     rows = [[label, digits(result[key]["p50"]), digits(result[key]["p99"])] for key, label in CACHED.items()]
     rows += [[label, digits(result[key]), ""] for key, label in WHOLE]
-    return f"{table(['figure', 'p50', 'p99'], rows)}\n\nCommand: `portolan {' '.join(arguments)}`."
+    return f"{table(['figure', 'p50', 'p99'], rows)}\n\nCommand: `portolan-bench {' '.join(arguments)}`."
 
 
 def noise(runner):
     """Returns the table of the program compared with itself, in alternating runs."""
     turns = 3 if runner.quick else 9
-    sched = ["perf", "sched", *runner.size]
-    cached = ["perf", "cache", "--nodes", "300" if runner.quick else "5000"]
+    sched = ["sched", *runner.size]
+    cached = ["cache", "--nodes", "300" if runner.quick else "5000"]
     kinds = [
         ("cycles/s, basic", sched, lambda of: of["cycles_per_second"]),
         ("assume a pod and publish, p50", cached, lambda of: of["assume_publish_us"]["p50"]),
@@ -277,7 +277,7 @@ def noise(runner):
         for turn in range(turns):
             first, second = (figure(runner.run(command)[0]) for _ in range(2))
             pairs.append(first / second if turn % 2 == 0 else second / first)
-        command = "portolan " + " ".join(command)
+        command = "portolan-bench " + " ".join(command)
         rows.append([name, f"{median(pairs):.2f}", f"{min(pairs):.2f}–{max(pairs):.2f}", f"`{command}`"])
     return table(["the program relative to itself", "median", "min to max", "command"], rows)
 
@@ -387,6 +387,7 @@ def main():
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("--executable", metavar="NAME")
     parser.add_argument("--program")
+    parser.add_argument("--bench")
     parser.add_argument("--rivals")
     arguments = parser.parse_args()
     if arguments.executable:
@@ -398,7 +399,7 @@ def main():
     revision = output(["git", "describe", "--always", "--dirty"]).strip()
     # Before anything is measured, because it states how busy the machine is.
     found = {"machine": machine(arguments.quick, revision)}
-    runner = Runner(arguments.program, arguments.quick)
+    runner = Runner(arguments.program, arguments.bench, arguments.quick)
     found["noise"] = noise(runner)
     found["scheduling"], measured = scheduling(runner)
     found["sharing"] = sharing(runner)

@@ -20,5 +20,6 @@ build() {
     cargo build --release "${@:2}" --message-format json-render-diagnostics | python3 ci/benchmarks.py --executable "$1"
 }
 program=$(build portolan -p portolan-cli)
+bench=$(build portolan-bench -p portolan-bench)
 rivals=$(build rivals -p portolan --bench rivals)
-python3 ci/benchmarks.py "$@" --program "$program" --rivals "$rivals"
+python3 ci/benchmarks.py "$@" --program "$program" --bench "$bench" --rivals "$rivals"

@@ -3,6 +3,7 @@
 # order. A failing step does not prevent the others from running; the exit status is 1 if any step failed.
 #
 #   deps       licences, advisories, bans and sources of all dependencies; installs cargo-deny
+#   count      the size of the workspace
 #   real       a scheduler on a real kube-apiserver and etcd, if KUBEBUILDER_ASSETS names their folder
 #   release    the README's first command, the golden vectors and all their objects, with a release build
 #   features   clippy, documentation and the program with all features
@@ -16,15 +17,17 @@
 #   live       2,000 random schedules of faults of an API server
 #   fuzz       each target for PORTOLAN_FUZZ_SECONDS (900)
 #   soak       hostile readers, memory and progress for PORTOLAN_SOAK_MINUTES (20)
+#   demo       the scheduler on an API server that fails, for PORTOLAN_DEMO_MINUTES (60): no pod lost, flat memory and queues
 #   mutants    mutants made by cargo-mutants, for PORTOLAN_MUTANT_MINUTES (90): see docs/verification.md
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(deps real release features targets cost benchmarks loom miri thread floods live fuzz soak mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(count deps real release features targets cost benchmarks loom miri thread floods live fuzz soak demo mutants); fi
 
 run_step() {
     case $1 in
+    count) bash ci/count.sh ;;
     deps) bash ci/deps.sh all ;;
     real) cargo test -p portolan-kube --test real -- --nocapture ;;
     release)
@@ -33,11 +36,11 @@ run_step() {
         ;;
     features)
         bash ci/clippy.sh all && bash ci/docs.sh all &&
-            cargo test -p portolan-cli --features parquet --bin portolan
+            cargo test -p portolan-cli
         ;;
     targets) bash ci/msrv.sh && bash ci/targets.sh ;;
     cost)
-        bash ci/cost.sh && cargo run --release -p portolan-cli -- perf cache --nodes 1000000
+        bash ci/cost.sh && cargo run --release -p portolan-bench -- cache --nodes 1000000
         ;;
     benchmarks) bash ci/benchmarks.sh --quick ;;
     loom) PORTOLAN_EXHAUSTIVE=1 bash ci/loom.sh ;;
@@ -47,9 +50,12 @@ run_step() {
     live) PORTOLAN_SCHEDULES=2000 cargo test --release -p portolan-kube --test live schedules:: ;;
     fuzz) bash ci/fuzz.sh --seconds "${PORTOLAN_FUZZ_SECONDS:-900}" ;;
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
+    demo)
+        cargo run --release -p portolan-cli --features cluster -- demo --faults --for "${PORTOLAN_DEMO_MINUTES:-60}m"
+        ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of deps, real, release, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, mutants"
+        echo "unknown step $1: use one of count, deps, real, release, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, demo, mutants"
         return 1
         ;;
     esac

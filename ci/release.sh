@@ -49,7 +49,7 @@ sbom() {
     mkdir -p "$dist"
     for target in "$@"; do
         # Writes a document beside the manifest of each crate of the workspace.
-        cargo cyclonedx --manifest-path cli/Cargo.toml --format json --spec-version 1.5 --no-build-deps \
+        cargo cyclonedx --manifest-path cli/Cargo.toml --features cluster --format json --spec-version 1.5 --no-build-deps \
             --target "$target" --override-filename "portolan-$target.cdx"
         mv "cli/portolan-$target.cdx.json" "$dist/portolan-$target.cdx.json"
         find . -name "portolan-$target.cdx.json" -not -path "./$dist/*" -not -path './target/*' -delete

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Compares portolan's answers with golden vectors, which contain kube-scheduler's answers. `ci/vectors.sh DIR` compares
 # the vectors in DIR; by default those in tests/vectors, and the recorded ones in ../shared/vectors if that directory
-# exists. The program is built in release mode, unless PORTOLAN is the path of another build.
+# exists. portolan-bench is built in release mode, unless PORTOLAN_BENCH is the path of another build.
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "$0")/.."
 shopt -s nullglob
-if [ -n "${PORTOLAN:-}" ]; then portolan=("$PORTOLAN"); else portolan=(cargo run --release --quiet --); fi
+if [ -n "${PORTOLAN_BENCH:-}" ]; then bench=("$PORTOLAN_BENCH"); else bench=(cargo run --release --quiet -p portolan-bench --); fi
 
 # Compares every file of a directory. Recordings of writes (live.*) run a scheduler against an API server in memory.
 # Answers about resource claims (dra*) are left out, since pods with claims are refused.
@@ -22,7 +22,7 @@ compare() {
         echo "$1: no vectors found (*.jsonl, *.jsonl.gz)"
         return 1
     fi
-    "${portolan[@]}" conformance "${files[@]}"
+    "${bench[@]}" conformance "${files[@]}"
 }
 
 case $# in

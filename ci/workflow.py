@@ -174,6 +174,17 @@ def image_problems(name, text):
     return problems, excepted
 
 
+def copy_problems(root, name, text):
+    """Returns the members of the workspace that a Containerfile does not copy although it copies the workspace."""
+    manifest = root / "Cargo.toml"
+    if not manifest.is_file() or not re.search(r"^COPY .*\bCargo\.toml\b", text, re.MULTILINE):
+        return []
+    members = re.search(r"^members = \[(.*?)\]", manifest.read_text(), re.MULTILINE | re.DOTALL)
+    folders = {member.split("/")[0] for member in re.findall(r'"([^"]+)"', members[1] if members else "")}
+    copied = set(re.findall(r"^COPY (\S+) \1$", text, re.MULTILINE))
+    return [f"{name}: the folder {folder} of the workspace is not copied" for folder in sorted(folders - copied)]
+
+
 def checks_all(root, text, seen=()):
     """Returns whether a workflow runs .ci/run, itself or by another workflow."""
     if re.search(r"\bbash \.ci/run$", steps(text), re.MULTILINE):
@@ -196,8 +207,9 @@ def check(root):
             problems.append(f"{name}: it does not run .ci/run")
     excepted = set()
     for path in sorted([*root.glob("deploy/**/*Containerfile*"), *root.glob("deploy/**/*Dockerfile*")]):
-        found, exceptions = image_problems(path.relative_to(root).as_posix(), path.read_text())
-        problems += found
+        name, text = path.relative_to(root).as_posix(), path.read_text()
+        found, exceptions = image_problems(name, text)
+        problems += found + copy_problems(root, name, text)
         excepted |= exceptions
     problems += [f"{image} is not used: remove it from ci/workflow.py" for image in sorted(set(UNPINNED) - excepted)]
     todo += [("the repository", script) for script in ROOTS]

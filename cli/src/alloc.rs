@@ -42,8 +42,17 @@ fn count(bytes: i64) {
 }
 
 /// Bytes allocated and not freed by the process, up to 64 KiB for each other thread.
-pub(crate) fn live_bytes() -> i64 {
+pub fn live_bytes() -> i64 {
     COUNTED.load(Ordering::Relaxed) + LIVE.with(Cell::get)
+}
+
+/// Bytes of the process in memory, or 0 if the system does not report them.
+#[cfg(feature = "cluster")]
+pub(crate) fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = resident.and_then(|amount| amount.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
 }
 
 /// The alignment of every block, because the sizes of blocks are multiples of a pointer's size.
@@ -105,7 +114,7 @@ unsafe extern "C" {
 /// # Safety
 ///
 /// The process must have no other thread: mimalloc reads its options without synchronization.
-pub(crate) unsafe fn keep_freed_memory() {
+pub unsafe fn keep_freed_memory() {
     // SAFETY: the option exists, and the caller ensures that no thread reads it meanwhile.
     unsafe { mi_option_set_default(PURGE_DELAY, -1) }
 }

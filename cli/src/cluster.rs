@@ -17,7 +17,7 @@ use portolan_k8s::{
 use crate::error::{Failure, Quotes};
 use crate::input;
 use crate::intake::Intake;
-use crate::live::fetch::{self, Fetched, Server};
+use crate::server::{Fetched, Server};
 use crate::text::{count, shortened};
 
 /// The option that enables Gödel semantics.
@@ -140,7 +140,7 @@ impl Godel {
 /// The source of a cluster's objects.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct From {
-    /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml), instead of a running cluster.
+    /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml), instead of the cluster of the current context.
     ///
     /// docs/cli.md has the kubectl command that saves every kind the program reads. Several files are read together.
     ///
@@ -151,8 +151,11 @@ pub(crate) struct From {
         long,
         num_args = 1..,
         value_name = "FILE",
-        required_unless_present_any = ["kubeconfig", "context", "master"],
         conflicts_with_all = ["kubeconfig", "context", "master"]
+    )]
+    #[cfg_attr(
+        not(feature = "cluster"),
+        arg(required_unless_present_any = ["kubeconfig", "context", "master"])
     )]
     cluster: Vec<PathBuf>,
     #[command(flatten)]
@@ -166,7 +169,7 @@ pub(crate) struct From {
 impl From {
     /// Whether the objects come from a running cluster.
     pub(crate) fn is_live(&self) -> bool {
-        self.server.is_given()
+        self.cluster.is_empty()
     }
 }
 
@@ -408,7 +411,7 @@ fn read_from(
     if !from.is_live() {
         return Ok((reader(&from.cluster, from.strict, intake)?, Vec::new()));
     }
-    let Fetched { lists, notes } = fetch::fetch(&from.server)?;
+    let Fetched { lists, notes } = from.server.fetch()?;
     let mut reader = portolan_k8s::Reader::new();
     for (path, list) in lists {
         reader.read(&list).map_err(|error| not_read(Path::new(&path), &error))?;

@@ -7,7 +7,7 @@ use crate::text::{shortened, without_long_values};
 
 /// An error that ends the program with exit status 2.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// A file that cannot be read.
     #[error("{}: {error}: check the path and its permissions", name(file))]
     Open { file: PathBuf, error: std::io::Error },
@@ -91,7 +91,7 @@ impl Failure {
     }
 
     /// Adds the file name to invalid content.
-    pub(crate) fn wrong(file: &Path, Wrong { line, what }: Wrong) -> Failure {
+    pub fn wrong(file: &Path, Wrong { line, what }: Wrong) -> Failure {
         let file = file.to_owned();
         match line {
             Some(line) => Failure::Line { file, line, what },

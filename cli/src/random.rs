@@ -7,17 +7,17 @@
 use portolan::model::Uid;
 
 /// A sequence of random numbers determined by its seed.
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// Creates the sequence of a seed.
-    pub(crate) fn new(seed: u64) -> Random {
+    pub fn new(seed: u64) -> Random {
         // Small seeds must not give similar sequences, and the state 0 would repeat forever.
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// Returns the next number.
-    pub(crate) fn next(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -25,12 +25,12 @@ impl Random {
     }
 
     /// Returns the next number modulo `n`, which must not be 0.
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
     /// Returns a random uid, from the next two numbers.
-    pub(crate) fn uid(&mut self) -> Uid {
+    pub fn uid(&mut self) -> Uid {
         let mut uid = [0; 16];
         uid[..8].copy_from_slice(&self.next().to_le_bytes());
         uid[8..].copy_from_slice(&self.next().to_le_bytes());

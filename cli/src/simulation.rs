@@ -168,7 +168,7 @@ impl Stage {
     }
 }
 
-pub(crate) fn closed(error: impl std::fmt::Display) -> Failure {
+pub fn closed(error: impl std::fmt::Display) -> Failure {
     Failure::Engine(error.to_string())
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn refused(pod: &Pod, error: EventError) -> Failure {
 }
 
 /// Applies an event and waits for its outcome.
-pub(crate) fn event(engine: &Engine, event: Event) -> Result<portolan::log::Outcome, Failure> {
+pub fn event(engine: &Engine, event: Event) -> Result<portolan::log::Outcome, Failure> {
     engine.submit(event).map_err(|_| closed("the log is closed"))?.wait().map_err(closed)
 }
 

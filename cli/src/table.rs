@@ -6,7 +6,7 @@ use crate::terminal;
 use crate::text::line;
 
 /// An empty table with a header and no rules. On a terminal, long cells are wrapped to its width.
-pub(crate) fn plain(header: impl IntoIterator<Item = impl Into<Cell>>) -> Table {
+pub fn plain(header: impl IntoIterator<Item = impl Into<Cell>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     fit(&mut table);
@@ -32,7 +32,7 @@ fn wrap(table: &mut Table) {
 }
 
 /// Aligns these columns to the right.
-pub(crate) fn right(mut table: Table, columns: &[usize]) -> Table {
+pub fn right(mut table: Table, columns: &[usize]) -> Table {
     for at in columns {
         if let Some(column) = table.column_mut(*at) {
             column.set_cell_alignment(CellAlignment::Right);

@@ -1,24 +1,26 @@
 //! Counts and amounts as a person reads them.
 
 use std::borrow::Cow;
+use std::fmt::Write;
 
 use portolan::model::{LabelSelector, Operator, Requirement};
 
 /// The text with control characters escaped, except line breaks and tabs: names from inputs
-/// must not control the terminal. Also escapes characters that change the direction of text.
+/// must not control the terminal. Also escapes characters that change the direction of text. JSON stays JSON of the same
+/// value.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_unsafe(c) && c != '\n' && c != '\t')
 }
 
 /// The text in one line, with all control characters escaped: a name from an input must not add
-/// lines to a result.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
+/// lines to a result or to a log.
+pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_unsafe)
 }
 
 fn is_unsafe(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -27,10 +29,13 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_escaped(c) {
-            escaped.extend(c.escape_default());
-        } else {
-            escaped.push(c);
+        match c {
+            c if !is_escaped(c) => escaped.push(c),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            // As in JSON: no such character needs more than four digits. Writing to a string does not fail.
+            c => drop(write!(escaped, "\\u{:04x}", u32::from(c))),
         }
     }
     Cow::Owned(escaped)
@@ -124,7 +129,7 @@ fn is_between(c: char) -> bool {
 }
 
 /// A count with its noun, whose plural ends in s: `1 pod`, `2 pods`.
-pub(crate) fn count(number: usize, noun: &str) -> String {
+pub fn count(number: usize, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
         _ => format!("{number} {noun}s"),
@@ -264,10 +269,10 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(printable("a\n\tb"), "a\n\tb");
-        assert_eq!(printable("\u{1b}[31mred\u{7}\r"), "\\u{1b}[31mred\\u{7}\\r");
-        assert_eq!(printable("\u{9b}2J\u{202e}x\u{7f}"), "\\u{9b}2J\\u{202e}x\\u{7f}");
+        assert_eq!(printable("\u{1b}[31mred\u{7}\r"), "\\u001b[31mred\\u0007\\r");
+        assert_eq!(printable("\u{9b}2J\u{202e}x\u{7f}"), "\\u009b2J\\u202ex\\u007f");
         assert_eq!(printable("größe → 3"), "größe → 3");
-        assert_eq!(line("a\n\tb\u{2028}"), "a\\n\\tb\\u{2028}");
+        assert_eq!(line("a\n\tb\u{2028}\u{61c}"), "a\\n\\tb\\u2028\\u061c");
         assert_eq!(line("größe → 3"), "größe → 3");
     }
 

@@ -2,6 +2,8 @@
 //!
 //! The allocator counts a thread's peak memory and its total allocations; the total stands
 //! in for the time.
+// Mounted sources are public for other crates.
+#![allow(unreachable_pub)]
 
 use std::io::Write;
 

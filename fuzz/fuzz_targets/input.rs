@@ -5,7 +5,9 @@
 mod files;
 #[path = "../targets/input.rs"]
 mod target;
-#[path = "../../cli/src/vectors/mod.rs"]
+#[path = "../../bench/src/vectors/mod.rs"]
 mod vectors;
+
+use files::Wrong;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| target::run(data));

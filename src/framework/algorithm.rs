@@ -343,14 +343,12 @@ fn lane_of(node: NodeInfo<'_>) -> Vec<(&Chunk, u64)> {
 }
 
 /// Returns whether the pod is nominated to a node on which no victims are terminating.
-fn is_nominated_without_terminating_victims(
-    Cycle { cluster, pod, .. }: Cycle<'_>,
-    handle: &Handle,
-) -> bool {
+fn is_nominated_without_terminating_victims(cycle: Cycle<'_>, handle: &Handle) -> bool {
+    let Cycle { cluster, pod, .. } = cycle;
     let Some(name) = pod.nominated_node_name.as_ref().filter(|name| !name.is_empty()) else {
         return false;
     };
-    !cluster.node(name).is_some_and(|node| has_terminating_victim(pod, node, handle))
+    !cluster.node(name).is_some_and(|node| has_terminating_victim(cycle, node, handle))
 }
 
 /// Runs PostFilter and returns the error of a pod for which no node is feasible.

@@ -314,4 +314,115 @@ mod tests {
         assert!(!is_retried(|_| {}), "the victim's end queues it");
         assert!(is_retried(|in_pre_bind| in_pre_bind.begin_forget()));
     }
+
+    /// Takes the requested attempts: each pod, and whether it backs off first.
+    fn requested(handle: &Handle) -> Vec<(String, bool)> {
+        let requests = handle.activations().take().into_iter();
+        requests.map(|request| (request.uid.to_string(), request.backs_off)).collect()
+    }
+
+    fn eviction(handle: &Handle, preemptor: &str, victims: &[&str]) -> Eviction {
+        let victims = victims.iter().map(|name| pod(*name).build()).collect();
+        Eviction::new(handle, pod(preemptor).build(), "n".into(), victims, || {})
+    }
+
+    #[test]
+    fn a_victim_of_two_preemptors_is_evicted_once_and_both_learn_of_a_failure() {
+        let handle = Handle::default();
+        let first = eviction(&handle, "first", &["low"]);
+        let second = eviction(&handle, "second", &["low"]);
+        assert_eq!(second.run(|_| panic!("the other eviction deletes it")), Ok(()));
+        drop(second);
+        assert_eq!(requested(&handle), []);
+        drop(first);
+        let expected = [("default/second".to_owned(), false), ("default/first".to_owned(), true)];
+        assert_eq!(requested(&handle), expected);
+    }
+
+    #[test]
+    fn a_preemptor_that_may_have_missed_the_end_of_another_evictions_victim_is_retried() {
+        let handle = Handle::default();
+        let first = eviction(&handle, "first", &["low"]);
+        let second = eviction(&handle, "second", &["low"]);
+        assert_eq!(first.run(|_| Ok(())), Ok(()));
+        drop(first);
+        second.finish(Ok(()));
+        // The log reports the end while the second preemptor is gated.
+        drop(handle.being_evicted().end(&pod("low").build().uid));
+        assert_eq!(requested(&handle), []);
+        drop(second);
+        assert_eq!(requested(&handle), [("default/second".to_owned(), false)]);
+    }
+
+    #[test]
+    fn an_evictor_that_panics_ends_the_eviction_of_the_victims_that_are_left() {
+        let handle = Handle::default();
+        let run = || {
+            eviction(&handle, "high", &["a", "b", "c"]).run(|victim| {
+                assert!(&*victim.name != "b", "expected");
+                Ok(())
+            })
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+        let counts = |name| handle.being_evicted().contains(&pod(name).build().uid);
+        assert_eq!(["a", "b", "c"].map(counts), [true, false, false]);
+        assert_eq!(requested(&handle), [("default/high".to_owned(), true)]);
+    }
+
+    #[test]
+    fn a_victim_that_was_withdrawn_keeps_no_preemptor_waiting() {
+        let handle = Handle::default();
+        let low = pod("low").build();
+        let _in_pre_bind = handle.enter_pre_bind(&low.uid);
+        let eviction = eviction(&handle, "high", &["low"]);
+        assert!(handle.being_evicted().awaits(&low.uid, &Uid::new("default/other")));
+        assert!(eviction.withdraw(&low));
+        assert!(!handle.being_evicted().contains(&low.uid));
+        assert_eq!(requested(&handle), [("default/other".to_owned(), false)]);
+        // A later eviction of the same pod is not ended by this one.
+        let _later = self::eviction(&handle, "later", &["low"]);
+        drop(eviction);
+        assert!(handle.being_evicted().contains(&low.uid));
+    }
+
+    #[test]
+    fn a_victim_counts_until_its_end_if_the_eviction_succeeded() {
+        let handle = Handle::default();
+        let low = pod("low").build();
+        let eviction = eviction(&handle, "high", &["low"]);
+        eviction.finish(Ok(()));
+        drop(eviction);
+        assert!(handle.being_evicted().contains(&low.uid));
+        // Its end is reported by the log, or by the evictor.
+        self::eviction(&handle, "other", &["low"]).report_gone(&low);
+        assert!(!handle.being_evicted().contains(&low.uid));
+    }
+
+    #[test]
+    fn a_preemptor_is_ungated_right_before_the_last_victim_is_evicted() {
+        let handle = Handle::default();
+        let is_ungated = Arc::new(AtomicBool::new(false));
+        let end = is_ungated.clone();
+        let victims = ["a", "b"].map(|name| pod(name).build()).to_vec();
+        let preemptor = pod("high").build();
+        let end = move || end.store(true, Ordering::Relaxed);
+        let eviction = Eviction::new(&handle, preemptor, "n".into(), victims, end);
+        let mut seen = Vec::new();
+        let evicted = eviction.run(|victim| {
+            seen.push((victim.name.to_string(), is_ungated.load(Ordering::Relaxed)));
+            Ok(())
+        });
+        assert_eq!(evicted, Ok(()));
+        assert_eq!(seen, [("a".to_owned(), false), ("b".to_owned(), true)]);
+    }
+
+    #[test]
+    fn a_victim_that_terminates_already_is_not_evicted_and_does_not_count() {
+        let handle = Handle::default();
+        let deletion_time = Some(crate::model::Timestamp::from_secs(1));
+        let low = Pod { deletion_time, ..pod("low").build() };
+        let uid = low.uid.clone();
+        let eviction = Eviction::new(&handle, pod("high").build(), "n".into(), vec![low], || {});
+        assert!(eviction.begin().is_none() && !handle.being_evicted().contains(&uid));
+    }
 }

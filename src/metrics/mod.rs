@@ -55,6 +55,7 @@
 //! - Metrics without samples are omitted from the text, as in Go's client.
 //! - Waiting times of pods are measured by the clock that callers pass in.
 
+mod classic;
 mod families;
 mod recorder;
 
@@ -69,6 +70,7 @@ use crate::scheduler::CycleFigures;
 use crate::scheduler::queue::SchedulingQueue;
 use crate::snapshot::Cluster;
 
+pub use classic::encode_classic;
 use families::Families;
 use recorder::ProfileRecorder;
 
@@ -159,6 +161,12 @@ impl Metrics {
         // Writing to a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
+    }
+
+    /// Returns all metrics in the classic text format ([`encode_classic`]).
+    #[must_use]
+    pub fn encode_classic(&self) -> String {
+        encode_classic(&self.registry)
     }
 }
 

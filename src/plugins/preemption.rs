@@ -63,7 +63,7 @@ pub fn eligible(
     if diagnosis.status(node).is_some_and(never) {
         return Ok(());
     }
-    match has_terminating_victim(pod, node, handle) {
+    match has_terminating_victim(cycle, node, handle) {
         true => Err("not eligible due to a terminating pod on the nominated node."),
         false => Ok(()),
     }

@@ -3,9 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use portolan::framework::{AlgorithmConfig, Eviction, Evictor, Framework};
+use portolan::framework::{
+    AlgorithmConfig, Code, Cycle, Diagnosis, Eviction, Evictor, Framework, Handle, Nomination,
+    Plugin, Point, Status,
+};
 use portolan::log::Event;
 use portolan::model::{LabelSelector, Pod, PodDisruptionBudget, PodSpec, Timestamp, Uid, node};
+use portolan::plugins::default_plugins;
 use portolan::scheduler::{PreemptError, Schedulers, WhatIf};
 
 use super::cycles::{cpu, engine, now, scheduler, snapshot};
@@ -267,4 +271,144 @@ fn a_pod_that_waits_for_another_preemptors_victim_is_retried_if_the_eviction_fai
     held.0.lock().unwrap().clear();
     assert_eq!(attempt().expect("an attempt").0, "second");
     assert_eq!(held.0.lock().unwrap().len(), 1, "it preempts the victim itself");
+}
+
+type Act = Box<dyn FnOnce() + Send>;
+
+/// Does something between the filters of an attempt and its preemption.
+#[derive(Clone, Default)]
+struct Between(Arc<Mutex<Option<Act>>>);
+
+impl Between {
+    fn schedulers(&self, evictor: impl Evictor + 'static) -> Schedulers {
+        let plugin = self.clone();
+        let profile = move |handle: &Handle| {
+            let mut plugins = default_plugins(handle);
+            plugins.insert(0, (Box::new(plugin), 0));
+            Framework::new(plugins)
+        };
+        let builder = Schedulers::builder().profile("default-scheduler", profile);
+        builder.evictor(move |_| evictor).build().unwrap()
+    }
+}
+
+impl Plugin for Between {
+    fn name(&self) -> &'static str {
+        "Between"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PostFilter]
+    }
+
+    fn post_filter(&self, _: Cycle<'_>, _: &Diagnosis<'_>) -> (Nomination, Option<Status>) {
+        self.0.lock().unwrap().take().into_iter().for_each(|act| act());
+        (Nomination::Keep, Some(Status::new(Code::Unschedulable, "Between", "no")))
+    }
+}
+
+#[test]
+fn a_victim_that_ends_during_the_decision_is_not_evicted_and_the_preemptor_is_retried() {
+    for is_gone in [true, false] {
+        let (held, between) = (Held::default(), Between::default());
+        let schedulers = between.schedulers(held.clone());
+        let mut scheduling = schedulers.scheduling_loop().unwrap();
+        let engine = schedulers.engine().clone();
+        let submit = move |event| drop(engine.submit(event).unwrap().wait().unwrap().unwrap());
+        let mut attempt = || {
+            let now = Timestamp::from_secs(1);
+            schedulers.queue().tend(|| now);
+            scheduling.schedule_one(Some(Instant::now()), || now).is_ok()
+        };
+        submit(Event::add_node(node("n").cpu(1_000).memory(1 << 30).build()));
+        let low = cpu("low", 800).priority(1).on("n").build();
+        submit(Event::add_pod(low.clone()));
+        submit(Event::put_pending(cpu("high", 800).priority(9).build()));
+        let terminating = Pod { deletion_time: Some(now()), ..low.clone() };
+        let end = match is_gone {
+            true => Event::remove_pod(&low),
+            false => Event::update_pod(&low.uid, terminating),
+        };
+        *between.0.lock().unwrap() = Some(Box::new(move || submit(end)));
+        assert!(attempt());
+        let eviction = held.0.lock().unwrap().pop().expect("an eviction");
+        assert!(eviction.begin().is_none(), "gone: {is_gone}");
+        assert!(!attempt(), "the preemptor is gated");
+        eviction.finish(Ok(()));
+        drop(eviction);
+        assert!(attempt(), "gone: {is_gone}");
+    }
+}
+
+#[test]
+fn a_pod_that_is_being_evicted_is_no_reason_to_evict_another_one() {
+    let deletions = Deletions::default();
+    let evictor = deletions.clone();
+    let schedulers = Schedulers::builder().evictor(move |_| evictor).build().unwrap();
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let submit = |event| drop(schedulers.engine().submit(event).unwrap().wait().unwrap().unwrap());
+    let mut attempt = |name: &str, millis| {
+        let pod = cpu(name, millis).priority(9).build();
+        submit(Event::put_pending(pod.clone()));
+        let now = Timestamp::from_secs(1);
+        schedulers.queue().tend(|| now);
+        assert!(scheduling.schedule_one(Some(Instant::now()), || now).is_ok());
+        submit(Event::remove_pending(&pod.uid));
+        schedulers.queue().tend(|| now);
+        deletions.accepted.lock().unwrap().len()
+    };
+    submit(Event::add_node(node("n").cpu(1_000).memory(8 << 30).build()));
+    submit(Event::add_pod(cpu("leaving", 400).priority(2).on("n").build()));
+    assert_eq!(attempt("first", 800), 1);
+    submit(Event::add_pod(cpu("lower", 400).priority(1).on("n").build()));
+    // It fits once the first victim has ended.
+    assert_eq!(attempt("second", 400), 1);
+}
+
+#[test]
+fn a_victim_that_ends_during_the_next_attempt_is_no_reason_to_preempt_on_another_node() {
+    for is_gone in [true, false] {
+        let (deletions, between) = (Deletions::default(), Between::default());
+        let schedulers = between.schedulers(deletions.clone());
+        let mut scheduling = schedulers.scheduling_loop().unwrap();
+        let engine = schedulers.engine().clone();
+        let submit = Arc::new(move |event| {
+            engine.submit(event).unwrap().wait().unwrap().unwrap();
+        });
+        let mut seconds = 0;
+        let mut attempt = || {
+            seconds += 1_000;
+            let now = Timestamp::from_secs(seconds);
+            schedulers.queue().tend(|| now);
+            schedulers.queue().with(|queue, _| queue.activate(&cpu("high", 800).build().uid, now));
+            assert!(scheduling.schedule_one(Some(Instant::now()), || now).is_ok());
+            deletions.accepted.lock().unwrap().len()
+        };
+        let add = |on: &'static str, low: &Pod| {
+            submit(Event::add_node(node(on).cpu(1_000).memory(1 << 30).build()));
+            submit(Event::add_pod(low.clone()));
+        };
+        let victim = || cpu("victim", 800).priority(1).on("n0");
+        add("n0", &victim().build());
+        submit(Event::put_pending(cpu("high", 800).priority(9).build()));
+        assert_eq!(attempt(), 1);
+        // A better victim.
+        add("n1", &cpu("spared", 800).on("n1").build());
+        let end = match is_gone {
+            true => Event::remove_pod(&victim().build()),
+            false => {
+                let preempted = |spec: &mut PodSpec| spec.is_preempted = true;
+                let terminating =
+                    Pod { deletion_time: Some(now()), ..victim().spec(preempted).build() };
+                Event::update_pod(&terminating.uid.clone(), terminating)
+            }
+        };
+        let (queue, submit) = (schedulers.queue().clone(), submit.clone());
+        let end = move || {
+            submit(end);
+            queue.tend(|| Timestamp::from_secs(2_000));
+        };
+        *between.0.lock().unwrap() = Some(Box::new(end));
+        assert_eq!(attempt(), 1, "gone: {is_gone}");
+    }
 }

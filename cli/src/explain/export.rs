@@ -6,6 +6,7 @@ use super::changes::Change;
 use super::report::{Group, LISTED, Shortfall, by_reason, fits_on, headline, message, shortfall};
 use super::{Explained, Preemption};
 use crate::error::Failure;
+use crate::output::cell;
 
 /// The version of the JSON output: it increases when a field changes its meaning or is removed.
 pub(super) const VERSION: u32 = 1;
@@ -127,14 +128,14 @@ pub(super) fn csv(explained: &Explained<'_>) -> Result<String, Failure> {
     for (name, verdict) in &explained.evaluation.nodes {
         let none = String::new;
         for status in verdict.status.iter().chain(&verdict.further) {
-            let reasons = status.reasons.join("; ");
+            let reasons = cell(&status.reasons.join("; ")).into_owned();
             let (plugin, code) = (status.plugin.to_owned(), status.code.as_str().to_owned());
-            let of = vec![name.to_string(), plugin, code, reasons];
+            let of = vec![cell(name).into_owned(), plugin, code, reasons];
             all.push([of, vec![none(); 4]].concat());
         }
         for score in &verdict.scores {
             all.push(vec![
-                name.to_string(),
+                cell(name).into_owned(),
                 score.plugin.to_owned(),
                 "Success".to_owned(),
                 none(),
@@ -148,7 +149,7 @@ pub(super) fn csv(explained: &Explained<'_>) -> Result<String, Failure> {
     rows(all)
 }
 
-/// Rows as CSV.
+/// Rows as CSV. Texts of inputs are passed as [`cell`]s.
 pub(super) fn rows(rows: impl IntoIterator<Item = Vec<String>>) -> Result<String, Failure> {
     let broken = |error: String| Failure::Output(std::io::Error::other(error));
     let mut writer = csv::Writer::from_writer(Vec::new());

@@ -14,6 +14,7 @@ use super::{Arguments, Form, export};
 use crate::cluster::Loaded;
 use crate::error::Failure;
 use crate::intake::Intake;
+use crate::output::cell;
 use crate::print;
 use crate::table::{plain, row};
 use crate::text::{count, first_names, line};
@@ -190,8 +191,9 @@ fn json(groups: &[Group], notes: &[String], intake: &Intake) -> Value {
 fn csv(groups: &[Group]) -> Result<String, Failure> {
     let header = ["pods", "of", "fits_on", "message"].map(str::to_owned).to_vec();
     let rows = groups.iter().map(|group| {
-        let message = group.message().unwrap_or_default().to_owned();
-        vec![group.pods.len().to_string(), group.of.clone(), group.fits_on().to_string(), message]
+        let message = cell(group.message().unwrap_or_default()).into_owned();
+        let (pods, of) = (group.pods.len().to_string(), cell(&group.of).into_owned());
+        vec![pods, of, group.fits_on().to_string(), message]
     });
     export::rows(std::iter::once(header).chain(rows))
 }

@@ -9,13 +9,13 @@ mod unique;
 
 /// Invalid content of a file, with the line if it is known.
 #[derive(Debug)]
-pub(crate) struct Wrong {
-    pub(crate) line: Option<u64>,
-    pub(crate) what: String,
+pub struct Wrong {
+    pub line: Option<u64>,
+    pub what: String,
 }
 
 impl Wrong {
-    pub(crate) fn at(line: u64, what: impl Into<String>) -> Wrong {
+    pub fn at(line: u64, what: impl Into<String>) -> Wrong {
         Wrong { line: Some(line), what: what.into() }
     }
 

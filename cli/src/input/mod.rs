@@ -35,7 +35,7 @@ pub(crate) fn is_csv(file: &Path) -> bool {
 }
 
 /// The content of a file or of standard input (`-`); gzip and zstd are detected by their magic bytes.
-pub(crate) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+pub fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     content(file, &progress(file), &mut { files::MOST })
 }
 

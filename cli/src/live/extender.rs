@@ -11,9 +11,10 @@ use portolan_kube::write::Fence;
 
 use crate::error::Failure;
 
-use super::fetch::Server;
-use super::run::{GRACE, Signals, configuration, host, log_to_stderr};
+use super::log::log_to_stderr;
+use super::run::{GRACE, Signals, configuration, host};
 use super::{live, runtime, use_small_pages};
+use crate::server::Server;
 
 /// Answer a scheduler's questions about pods and nodes, as its extender.
 ///

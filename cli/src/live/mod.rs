@@ -1,18 +1,18 @@
 //! Commands that use an API server: `portolan run`, `portolan shadow` and `portolan extender` beside another scheduler, and
 //! `portolan demo` with a server in memory.
 
-pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod extender;
 pub(crate) mod fetch;
 mod gates;
+mod log;
 pub(crate) mod run;
 mod serving;
 mod settings;
 pub(crate) mod shadow;
 
-pub(crate) use gates::unimplemented;
-pub(crate) use run::{configuration, duration};
+pub use gates::unimplemented;
+pub use run::{configuration, duration};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -22,14 +22,14 @@ use crate::error::Failure;
 /// thread would cost a quarter more processor time for the same bindings, because the two wake each other.
 const THREADS: usize = 1;
 
-pub(crate) fn runtime() -> Result<Runtime, Failure> {
+pub fn runtime() -> Result<Runtime, Failure> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(THREADS).thread_name("connections").enable_all();
     builder.build().map_err(|error| Failure::Threads(error.to_string()))
 }
 
 /// Converts an error of the live scheduler.
-pub(crate) fn live(error: impl std::fmt::Display) -> Failure {
+pub fn live(error: impl std::fmt::Display) -> Failure {
     Failure::Live(error.to_string())
 }
 

@@ -12,17 +12,15 @@ use portolan_kube::api::Limits;
 use portolan_kube::process::{Election, LiveConfig, LiveScheduler, ShardHolder};
 use portolan_kube::write::Fence;
 use tokio::time::sleep;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::error::Failure;
-use crate::input;
+use crate::{input, terminal};
 
-use super::fetch::Server;
+use super::log::log_to_stderr;
 use super::serving::Serving;
 use super::settings::{Compatible, Leading};
 use super::{live, runtime, settings, use_small_pages};
+use crate::server::Server;
 
 /// Schedule the pods of a Kubernetes cluster.
 ///
@@ -55,7 +53,7 @@ pub(crate) struct Arguments {
 }
 
 /// Reads a duration as Go writes it, such as `15s` or `1m30s`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text}: write a duration such as 15s or 1m30s");
     let read: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
     Duration::try_from(read).map_err(|_| wrong())
@@ -69,13 +67,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let file = arguments.config.as_ref().zip(configuration.as_deref());
     let resolved = settings::resolve(file, &arguments.leading, &arguments.compatible)?;
     for note in &resolved.notes {
-        eprintln!("portolan: {note}");
+        terminal::note(note);
     }
     let settings = resolved.settings;
     if let Some(to) = &arguments.write_config_to {
         if resolved.shards.is_some() {
-            eprintln!(
-                "portolan: --shards cannot be written to a configuration file: pass it together with --config"
+            terminal::note(
+                "--shards cannot be written to a configuration file: pass it together with --config",
             );
         }
         let text = configuration.as_deref().unwrap_or(Configuration::DEFAULT);
@@ -96,23 +94,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// Reads the file of a configuration.
-pub(crate) fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, Failure> {
+pub fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, Failure> {
     let Some(file) = file else { return Ok(None) };
     let text = String::from_utf8(input::read(file)?);
     let invalid =
         |error: FromUtf8Error| Failure::File { file: file.into(), what: error.to_string() };
     Ok(Some(text.map_err(invalid)?.into()))
-}
-
-pub(super) fn log_to_stderr(least: tracing::Level) {
-    let mut shown = Targets::new().with_default(least);
-    if least < tracing::Level::DEBUG {
-        // It logs each failed request, and our messages already name the request.
-        shown = shown.with_target("kube_client", LevelFilter::OFF);
-    }
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    // Only a subscriber that is already set is an error.
-    let _ = tracing_subscriber::registry().with(shown).with(lines).try_init();
 }
 
 fn write_configuration(
@@ -154,6 +141,7 @@ async fn schedule(
         connection.kubeconfig = named.map(PathBuf::from);
     }
     let api = connection.open(limits(settings)).await.map_err(live)?;
+    let server = api.server().to_owned();
     // Each has a limit of its own, as in kube-scheduler, so that neither bindings nor renewals wait behind events.
     config.writes.events = Some(api.with_limits(limits(settings)));
     let fence = Fence::closed();
@@ -175,6 +163,7 @@ async fn schedule(
     };
     let mut signals = Signals::new()?;
     let _served = arguments.serving.start(&scheduler).await?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), %server, "started");
     let elected = async {
         if !is_delayed {
             scheduler.mirror().synced().await.map_err(live)?;

@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     chart: Option<chart::Target>,
     /// Output file with a row for each pod: its times, its last node, and why it has none.
     ///
-    /// The file is in CSV, or in Parquet if its name ends in .parquet (requires a build with the feature parquet).
+    /// The file is in CSV.
     #[arg(long, value_name = "FILE")]
     placements: Option<PathBuf>,
     #[command(flatten)]

@@ -753,9 +753,12 @@ fn names_are_escaped_before_they_are_printed() {
         let run = portolan(&[&["dump", "--cluster", &cluster], arguments].concat());
         assert!(!unsafe_in(&run.out) && !unsafe_in(&run.err), "{:?} {:?}", run.out, run.err);
     }
+    let run = portolan(&["dump", "--cluster", &cluster, "--store", "nodes", "--output", "json"]);
+    let nodes: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    assert!(nodes.to_string().contains("\u{9b}2J"), "{nodes}");
     let run = portolan(&["dump", "--cluster", &cluster, "--store", "nodes"]);
-    assert!(run.out.contains(r"n\u{1b}[31m\u{9b}2J"), "{}", run.out);
-    assert!(run.err.contains(r"1 Fo\u{1b}]0;x\u{7} (kind not used)"), "{}", run.err);
+    assert!(run.out.contains(r"n\u001b[31m\u009b2J"), "{}", run.out);
+    assert!(run.err.contains(r"1 Fo\u001b]0;x\u0007 (kind not used)"), "{}", run.err);
 }
 
 #[test]

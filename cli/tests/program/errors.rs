@@ -96,16 +96,6 @@ fn a_file_without_content_is_refused() {
     nodes_refused("empty", "", "nodes: ", &["the file is empty"]);
     let says = ["no nodes found: pass a file with nodes"];
     nodes_refused("header", "sn,cpu_milli,memory_mib,gpu,model\n", "nodes: ", &says);
-    let run = portolan(&["conformance", &file("empty", "empty.jsonl", b"")]);
-    assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
-}
-
-#[test]
-fn a_missing_file_is_refused() {
-    let run = portolan(&["conformance", "/nowhere/at-all.jsonl.gz"]);
-    assert_eq!((run.code, &*run.out), (2, ""));
-    assert!(run.err.contains("/nowhere/at-all.jsonl.gz: "), "{}", run.err);
-    assert!(run.err.ends_with(": check the path and its permissions\n"), "{}", run.err);
 }
 
 #[test]
@@ -140,38 +130,9 @@ fn an_invalid_quantity_is_named_with_its_field() {
 }
 
 #[test]
-fn a_truncated_gzip_stream_is_refused() {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    for n in 0..2000 {
-        writeln!(encoder, "{{\"id\":\"{n}\",\"ttlMs\":0,\"ops\":[]}}")
-            .expect("writing to memory succeeds");
-    }
-    let whole = encoder.finish().expect("writing to memory succeeds");
-    let cut = file("gzip", "cut.jsonl.gz", &whole[..whole.len() / 2]);
-    let run = portolan(&["conformance", &cut]);
-    assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
-    assert!(run.err.contains(&cut) && run.err.contains("download the file again"), "{}", run.err);
-}
-
-#[test]
-fn vectors_of_an_unknown_kind_are_refused() {
-    let other = file("other", "other.jsonl", b"{\"id\":\"a\",\"things\":[]}\n");
-    let run = portolan(&["conformance", &other]);
-    assert_eq!(run.code, 2);
-    assert!(
-        run.err.contains(&format!("{other}:1: unknown kind of vector: pass cache vectors")),
-        "{}",
-        run.err
-    );
-}
-
-#[test]
 fn arguments_out_of_range_are_refused() {
     for arguments in [
-        &["perf", "cache", "--nodes", "0"][..],
-        &["perf", "cache", "--nodes", "18446744073709551615"],
-        &["perf", "cache", "--nodes", "10", "--pods-per-node", "18446744073709551615"],
-        &["replay", "--threads", "0"],
+        &["replay", "--threads", "0"][..],
         &["replay", "--percentage-of-nodes", "101"],
         &["replay", "--mode", "timed"],
         &["replay", "--nodes", "nodes.csv"],
@@ -236,4 +197,26 @@ fn openb_files_are_refused_where_objects_are_expected() {
         let says = format!("portolan: {bad}: openb CSV is read by replay and compare only: pass ");
         assert!(run.code == 2 && run.err.starts_with(&says), "{}", run.err);
     }
+}
+
+#[test]
+fn a_missing_file_is_refused() {
+    let run = portolan(&["audit", "-f", "/nowhere/at-all.yaml.gz"]);
+    assert_eq!((run.code, &*run.out), (2, ""));
+    assert!(run.err.contains("/nowhere/at-all.yaml.gz: "), "{}", run.err);
+    assert!(run.err.ends_with(": check the path and its permissions\n"), "{}", run.err);
+}
+
+#[test]
+fn a_truncated_gzip_stream_is_refused() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    for n in 0..2000 {
+        writeln!(encoder, "{{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"n\": {n}}}")
+            .expect("writing to memory succeeds");
+    }
+    let whole = encoder.finish().expect("writing to memory succeeds");
+    let cut = file("gzip", "cut.json.gz", &whole[..whole.len() / 2]);
+    let run = portolan(&["audit", "-f", &cut]);
+    assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
+    assert!(run.err.contains(&cut) && run.err.contains("download the file again"), "{}", run.err);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use portolan_apiserver::{ApiServer, Effect, Fault, Options};
 use serde_json::{Value, json};
 
-use crate::common::{file, portolan};
+use crate::common::{file, portolan, portolan_with};
 
 const SHORT: [&str; 3] = [
     "--leader-elect-lease-duration=2s",
@@ -15,7 +15,7 @@ const SHORT: [&str; 3] = [
 ];
 
 /// A scheduler. It is killed when the test ends early.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -25,7 +25,7 @@ impl Drop for Running {
     }
 }
 
-fn start(server: &ApiServer) -> Running {
+pub(crate) fn start(server: &ApiServer) -> Running {
     let child = Command::new(env!("CARGO_BIN_EXE_portolan"))
         .args(["run", "--serve", "none", "--log", "error", "--master", &server.url()])
         .args(SHORT)
@@ -35,7 +35,7 @@ fn start(server: &ApiServer) -> Running {
     Running(child)
 }
 
-fn until(what: &str, mut is_done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_done() {
         assert!(Instant::now() < deadline, "{what}: not within a minute");
@@ -326,8 +326,8 @@ fn the_commands_for_files_read_a_running_cluster_too() {
 
     let both = portolan(&["dump", "--master", &url, "--cluster", "cluster.yaml"]);
     assert!(both.code == 2 && both.err.contains("cannot be used with"), "{}", both.err);
-    let neither = portolan(&["dump"]);
-    assert!(neither.code == 2 && neither.err.contains("--cluster"), "{}", neither.err);
+    let neither = portolan_with(&["dump"], &[("KUBECONFIG", "missing.yaml")]);
+    assert!(neither.code == 2 && neither.err.contains("read files with -f"), "{}", neither.err);
     server.stop();
     let unreachable = portolan(&["dump", "--master", &url]);
     assert!(
@@ -338,54 +338,6 @@ fn the_commands_for_files_read_a_running_cluster_too() {
 }
 
 /// Sends a request, and returns the answer.
-#[test]
-fn explain_and_what_if_give_the_message_that_the_scheduler_writes() {
-    let server = cluster();
-    let _running = start(&server);
-    let pod = |name: &str, cpu: &str, more: Value| {
-        let mut pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
-            "spec": {"containers": [
-                {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}},
-            ]},
-        });
-        for (key, value) in more.as_object().expect("fields") {
-            pod["spec"][key] = value.clone();
-        }
-        server.create(&pod).expect("a pod");
-    };
-    let claim = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "none"}}]);
-    pod("large", "9", json!({}));
-    pod("elsewhere", "1", json!({"nodeSelector": {"zone": "z"}}));
-    pod("claim", "1", json!({"volumes": claim}));
-    let message = |name: &str| {
-        let pod = server.get("Pod", "default", name).expect("the pod");
-        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let scheduled = conditions.into_iter().find(|it| it["type"] == "PodScheduled");
-        scheduled.and_then(|it| it["message"].as_str().map(str::to_owned))
-    };
-    for name in ["large", "elsewhere", "claim"] {
-        until(name, || message(name).is_some());
-        let written = message(name).expect("a message");
-        let url = server.url();
-        let json = |arguments: &[&str]| -> Value {
-            let run = portolan(&[arguments, &["--master", &url, "-o", "json"]].concat());
-            serde_json::from_str(&run.out).unwrap_or_else(|_| panic!("{}", run.err))
-        };
-        let explained = json(&["explain", "--pod", name]);
-        assert_eq!(explained["message"], *written, "{explained}");
-        let answer = json(&["what-if"]);
-        let pending = answer["pending"].as_array().expect("pods");
-        let key = format!("default/{name}");
-        let of = pending.iter().find(|it| it["pod"] == *key).expect("the pod is pending");
-        assert_eq!(of["why"], *written, "{answer}");
-        let groups = json(&["explain", "--pending"]);
-        let groups = groups["groups"].as_array().expect("groups");
-        let of = groups.iter().find(|it| it["pods"] == json!([key])).expect("the pod's group");
-        assert_eq!(of["message"], *written);
-    }
-}
-
 fn ask(address: &str, request: &str) -> Option<String> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).ok()?;
@@ -393,6 +345,79 @@ fn ask(address: &str, request: &str) -> Option<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer)
+}
+
+/// An API server's message that would forge a line of a log, and control a terminal.
+const FORGED: &str =
+    "no\n2026-01-01T00:00:00Z  INFO forged\r\u{1b}[2J\u{9b}31m\u{2028}\u{202e}\u{7f}";
+
+/// A refusal with this message.
+fn forged(code: u16) -> Effect {
+    let mut refused = cluster().get("Pod", "default", "none").expect_err("no pod");
+    (refused.code, refused.reason, refused.message) = (code, "Forbidden", FORGED.to_owned());
+    Effect::Answer(refused)
+}
+
+fn is_unsafe(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{202e}')
+}
+
+#[test]
+fn a_message_of_the_api_server_forges_no_line_of_the_log() {
+    let server = cluster();
+    server.set_faults(0, vec![Fault::new(forged(403)).resource("pods/binding")]);
+    create(&server, "a");
+    let child = Command::new(env!("CARGO_BIN_EXE_portolan"))
+        .args(["run", "--serve", "none", "--leader-elect=false", "--master", &server.url()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut running = Running(child);
+    until("refused", || server.faults_fired()[0] > 0);
+    std::thread::sleep(Duration::from_millis(500));
+    running.0.kill().expect("killed");
+    let mut log = String::new();
+    let mut stderr = running.0.stderr.take().expect("piped");
+    std::io::Read::read_to_string(&mut stderr, &mut log).expect("text");
+    assert!(log.contains(r"no\n2026-01-01T00:00:00Z  INFO forged\r"), "{log}");
+    assert!(log.lines().all(|line| !line.contains(is_unsafe)), "{log:?}");
+    assert!(log.lines().all(|line| !line.starts_with("2026-01-01T00:00:00Z")), "{log}");
+}
+
+#[test]
+fn a_message_of_the_api_server_forges_no_line_of_an_error_or_a_note() {
+    let server = cluster();
+    for (code, resource, status) in [(403, "poddisruptionbudgets", 0), (400, "nodes", 2)] {
+        let fault = Fault::new(forged(code)).verb("list").resource(resource);
+        server.set_faults(0, vec![fault]);
+        let run = portolan(&["audit", "--master", &server.url()]);
+        assert_eq!(run.code, status, "{}", run.err);
+        let all = run.err + &run.out;
+        assert!(all.contains(r"no\n2026-01-01T00:00:00Z  INFO forged\r"), "{all}");
+        assert!(all.lines().all(|line| !line.contains(is_unsafe)), "{all:?}");
+    }
+}
+
+#[test]
+fn a_soak_with_faults_loses_no_pod_and_is_flat() {
+    let run = portolan(&[
+        "demo",
+        "--nodes=20",
+        "--pods=200",
+        "--rate=80",
+        "--write-delay=1",
+        "--for=20s",
+        "--faults",
+        "-ojson",
+    ]);
+    assert_eq!(run.code, 0, "{}{}", run.out, run.err);
+    let found: Value = serde_json::from_str(&run.out).expect("JSON");
+    assert_eq!((&found["lost"], &found["bound_twice"]), (&json!(0), &json!(0)), "{found}");
+    // 200 pods, and nine tenths of 1,600.
+    assert_eq!(found["bound"], 1_640, "{found}");
+    assert!(found["soak"]["faults"].as_u64() > Some(50), "{found}");
+    let short = portolan(&["demo", "--for", "7s"]);
+    assert!(short.code == 2 && short.err.contains("use 8s or more"), "{}", short.err);
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn completions_name_all_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let run = portolan(&["completions", shell]);
         assert_eq!(run.code, 0, "{}", run.err);
-        for command in ["replay", "explain", "what-if", "conformance", "completions"] {
+        for command in ["replay", "explain", "what-if", "completions"] {
             assert!(run.out.contains(command), "{shell}: {command}");
         }
         // Escaping of control characters must leave the script as it is.
@@ -187,7 +187,7 @@ fn man_pages_are_written_for_each_command() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("man/man1");
     let run = portolan(&["man", folder.to_str().expect("UTF-8")]);
     assert_eq!((run.code, &*run.out), (0, ""), "{}", run.err);
-    for page in ["portolan", "portolan-what-if", "portolan-perf-sched", "portolan-man"] {
+    for page in ["portolan", "portolan-what-if", "portolan-man"] {
         let text = std::fs::read_to_string(folder.join(format!("{page}.1"))).expect(page);
         assert!(text.contains(".TH"), "{page}");
     }
@@ -413,23 +413,22 @@ fn examples_of_the_documents_are_up_to_date() {
     }
 }
 
-/// The commands that the help of the program, or of one of its commands, lists.
-fn commands(of: &[&str]) -> Vec<String> {
-    let run = portolan(&[of, &["--help"]].concat());
+/// The commands that the help of the program lists.
+fn commands() -> Vec<String> {
+    let run = portolan(&["--help"]);
     assert_eq!(run.code, 0, "{}", run.err);
     let listed = run.out.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| !line.is_empty());
     let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    names.filter(|name| !matches!(*name, "" | "help" | "perf")).map(str::to_owned).collect()
+    names.filter(|name| !matches!(*name, "" | "help")).map(str::to_owned).collect()
 }
 
 #[test]
 fn every_command_has_an_example() {
     let page =
         std::fs::read_to_string(repository().join("docs/cli.md")).expect("docs/cli.md exists");
-    let measures = commands(&["perf"]).into_iter().map(|name| format!("perf {name}"));
-    let commands: Vec<String> = commands(&[]).into_iter().chain(measures).collect();
-    assert!(commands.len() >= 16, "{commands:?}");
+    let commands = commands();
+    assert!(commands.len() >= 12, "{commands:?}");
     for command in commands {
         assert!(page.contains(&format!("$ portolan {command} ")), "{command} has no example");
     }

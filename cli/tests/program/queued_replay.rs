@@ -330,14 +330,6 @@ fn metrics_of_a_replay_agree_with_its_result() {
 #[test]
 fn every_command_that_runs_a_scheduler_writes_metrics() {
     let out = path("commands", "m.prom");
-    let sched = ["perf", "sched", "--nodes", "50", "--init", "10", "--pods", "20"];
-    for queue in [&[][..], &["--queue"]] {
-        let run = portolan(&[&sched, queue, &["--metrics-file", &out]].concat());
-        assert_eq!(run.code, 0, "{}", run.err);
-        let text = std::fs::read_to_string(&out).expect("metrics");
-        assert_eq!(metric(&text, SCHEDULED), 20.0, "{text}");
-        assert_eq!(metric(&text, "scheduler_cache_size{type=\"nodes\"}"), 50.0);
-    }
     let compare = ["compare", "--config", "default", "default", "--first", "50"];
     let run = portolan(&[&compare[..], &["--metrics-file", &out]].concat());
     assert_eq!(run.code, 0, "{}", run.err);

@@ -80,17 +80,19 @@ fn a_pod_that_needs_a_later_pod_is_placed_after_it() {
     assert_eq!((&*rows[1][5], &*rows[2][5]), ("n", "n"), "{rows:?}");
 }
 
-#[cfg(not(feature = "parquet"))]
 #[test]
-fn parquet_needs_its_feature() {
-    let nodes = file("parquet", "nodes.yaml", NODE);
-    let pods = file("parquet", "pods.yaml", pod("a", "", "").as_bytes());
+fn formulas_in_names_are_text_in_csv() {
+    let nodes = b"sn,cpu_milli,memory_mib,gpu,model\n+node,4000,8192,0,\n";
+    let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n\
+        =HYPERLINK(1),100,100,0,0,,LS,Running,0,9,0\n@a,9000,100,0,0,,LS,Running,0,9,0\n";
+    let (nodes, pods) = (file("formulas", "nodes.csv", nodes), file("formulas", "pods.csv", pods));
+    let rows = file("formulas", "placements.csv", b"");
     let run =
-        portolan(&["replay", "--nodes", &nodes, "--pods", &pods, "--placements", "out.PARQUET"]);
-    assert_eq!((run.code, &*run.out), (2, ""));
-    let says = "portolan: out.PARQUET: this program was built without the feature parquet: pass a \
-                .csv file, or build it with --features parquet\n";
-    assert_eq!(run.err, says);
+        portolan(&["replay", "--nodes", &nodes, "--pods", &pods, "--placements", &rows, "-ojson"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let text = std::fs::read_to_string(rows).expect("placements");
+    assert!(text.contains(",'=HYPERLINK(1),") && text.contains(",'+node,"), "{text}");
+    assert!(text.contains(",'@a,"), "{text}");
 }
 
 #[test]

@@ -67,8 +67,11 @@ impl Audit {
         entries.push((self.start.elapsed(), entry));
     }
 
-    pub(crate) fn clear(&self) {
-        self.lock().clear();
+    /// Removes the writes so far.
+    pub(crate) fn take(&self) -> Vec<Write> {
+        let taken = std::mem::take(&mut *self.lock());
+        // The bodies are parsed without the lock.
+        taken.iter().map(write).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

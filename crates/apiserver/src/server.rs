@@ -274,13 +274,13 @@ impl ApiServer {
 
     /// The writes of clients so far, including refused writes. Writes of the server's controllers and of kubelets are
     /// not recorded. Two concurrent writes may appear in either order. The record grows until
-    /// [`ApiServer::clear_writes`].
+    /// [`ApiServer::take_writes`].
     pub fn writes(&self) -> Vec<Write> {
         self.shared.audit.writes()
     }
 
     /// The writes after the first `seen` whose resource is one of `resources`, such as `pods/binding`, and the number of
-    /// all writes so far, to be passed as `seen` next time. O(writes since then). [`ApiServer::clear_writes`] resets the
+    /// all writes so far, to be passed as `seen` next time. O(writes since then). [`ApiServer::take_writes`] resets the
     /// number.
     pub fn writes_since(&self, seen: usize, resources: &[&str]) -> (Vec<Write>, usize) {
         self.shared.audit.writes_since(seen, resources)
@@ -291,9 +291,9 @@ impl ApiServer {
         self.shared.audit.len()
     }
 
-    /// Clears the record of writes.
-    pub fn clear_writes(&self) {
-        self.shared.audit.clear();
+    /// Returns the writes of clients so far and clears the record, so that each write is returned once.
+    pub fn take_writes(&self) -> Vec<Write> {
+        self.shared.audit.take()
     }
 
     /// The TokenReviews and SubjectAccessReviews so far, as they were answered. The record grows with each review.

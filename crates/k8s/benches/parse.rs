@@ -1,15 +1,10 @@
 //! The cost of reading one pod of an API server: directly from its bytes, and through a `serde_json::Value`.
 //!
-//! `k8s-openapi` converts a pod that a client such as kube-rs has parsed; `k8s-openapi-json` serializes it first, as
-//! the conversions of kinds other than pods and nodes do.
-//!
 //! `digest` is what a watch does first: it recognizes an update that changes nothing that is read.
 //!
 //! `skip` is the lower bound of the JSON parser: it checks the same bytes and builds nothing.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use k8s_openapi::api::core::v1::Pod;
-use portolan_k8s::ToModel;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -27,8 +22,6 @@ fn parse(c: &mut Criterion) {
     let value: Value = serde_json::from_slice(bytes).expect("the pod is JSON");
     let through_value = portolan_k8s::pod(&value).expect("a pod");
     assert_eq!(portolan_k8s::pod_from_slice(bytes).expect("a pod"), through_value);
-    let pod: Pod = serde_json::from_slice(bytes).expect("a pod");
-    assert_eq!(pod.to_model().expect("a pod"), through_value);
     let mut group = c.benchmark_group("pod");
     group.throughput(Throughput::Bytes(bytes.len() as u64));
     group.bench_function("slice", |b| b.iter(|| portolan_k8s::pod_from_slice(black_box(bytes))));
@@ -42,13 +35,6 @@ fn parse(c: &mut Criterion) {
     });
     group.bench_function("skip", |b| {
         b.iter(|| serde_json::from_slice::<IgnoredAny>(black_box(bytes)));
-    });
-    group.bench_function("k8s-openapi", |b| b.iter(|| black_box(&pod).to_model()));
-    group.bench_function("k8s-openapi-json", |b| {
-        b.iter(|| {
-            let bytes = serde_json::to_vec(black_box(&pod)).expect("the pod is serialized");
-            portolan_k8s::pod_from_slice(&bytes)
-        });
     });
     group.finish();
 }

@@ -17,7 +17,7 @@ pub(crate) struct Checks {
 }
 
 /// A problem.
-#[cfg_attr(not(feature = "k8s-openapi"), expect(dead_code, reason = "only `check` returns them"))]
+#[cfg_attr(not(feature = "strict"), expect(dead_code, reason = "only `check` returns them"))]
 pub(crate) struct Found {
     pub(crate) line: u64,
     pub(crate) path: String,

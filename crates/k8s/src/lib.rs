@@ -10,7 +10,7 @@
 //!   in. [`Objects::defaulted`] lists those defaults, and [`Objects::skipped`] counts the objects of other kinds.
 //! - Configurations of kube-scheduler are read as frameworks, see [`config`].
 //!
-//! With the feature `k8s-openapi`, `ToModel` converts the objects of that crate.
+//! With the feature `strict`, [`check`] finds what an API server would reject.
 //!
 //! ```
 //! let objects = portolan_k8s::read(b"
@@ -57,8 +57,6 @@ mod limit_range;
 mod movement;
 mod node;
 mod objects;
-#[cfg(feature = "k8s-openapi")]
-mod openapi;
 mod own_labels;
 mod pod;
 mod pod_group;
@@ -78,7 +76,7 @@ mod sets;
 mod single;
 mod slice;
 mod storage;
-#[cfg(feature = "k8s-openapi")]
+#[cfg(feature = "strict")]
 mod strict;
 mod time;
 mod tree;
@@ -102,15 +100,13 @@ pub use digest::{Digest, node_digest, pod_digest};
 pub use error::{Cause, ReadError};
 pub use expand::TooManyPods;
 pub use objects::{PriorityClass, RuntimeClass};
-#[cfg(feature = "k8s-openapi")]
-pub use openapi::ToModel;
 pub use prerequisite::Prerequisite;
 pub use read::{Reader, is_json, read, read_json, read_yaml};
 pub use resolve::{Missing, Objects};
 pub use rollout::{Job, UpdateStrategy};
 pub use single::{node, node_affinity, object, pod};
 pub use slice::{node_from_slice, object_from_slice, pod_from_slice};
-#[cfg(feature = "k8s-openapi")]
+#[cfg(feature = "strict")]
 pub use strict::{Problem, check, is_read, line_of, lines_of_object};
 pub use workloads::{ControllerKind, PodController};
 

@@ -46,7 +46,7 @@ impl<'t, 'p> Typed<'t, 'p> {
     }
 
     /// Reads a whole tree as an API server does, and reports what it would reject.
-    #[cfg(feature = "k8s-openapi")]
+    #[cfg(feature = "strict")]
     pub(crate) fn checked(spot: &'t Spot<'t>, checks: &'t Checks) -> Typed<'t, 'static> {
         Typed { checks: Some(checks), ..Typed::new(spot, Path::Root, Origin::default()) }
     }

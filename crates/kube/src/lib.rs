@@ -3,14 +3,13 @@
 //! [`mirror`] keeps an engine equal to an API server, and [`mod@write`] writes a scheduler's decisions: bindings,
 //! conditions, nominations, events, evictions and volumes. [`process`] runs a scheduler with both, [`shadow`] compares
 //! the decisions of a running scheduler with portolan's and writes nothing, and [`api`] is the client that they share.
-//! [`extender`] calls scheduler extenders, and serves as one. [`component_metrics`] exports the figures of the process,
-//! and [`feature_gates`] lists the gates of kube-scheduler.
+//! [`extender`] calls scheduler extenders, and serves as one. [`feature_gates`] lists the gates of kube-scheduler.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod api;
-pub mod component_metrics;
+mod component_metrics;
 pub mod extender;
 pub mod feature_gates;
 pub mod mirror;

@@ -11,9 +11,10 @@ mod dry_run;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use crate::model::{Pod, stable_hash_of};
-use crate::snapshot::{NodeInfo, lanes};
+use crate::model::{Uid, stable_hash_of};
+use crate::snapshot::{NodeInfo, PodInfo, Snapshot, lanes};
 
 use super::extender::{self, no_victim};
 use super::{Cycle, Diagnosis, Handle, PREEMPTION, Reasons, Status};
@@ -97,15 +98,31 @@ impl Search {
     }
 }
 
-/// Returns whether a victim of lower priority than the pod is terminating on the node, or is being evicted from it. In
-/// the latter case the pod is tried again if that eviction fails.
-pub(crate) fn has_terminating_victim(pod: &Pod, node: NodeInfo<'_>, handle: &Handle) -> bool {
-    node.pods().any(|other| {
-        let template = other.template();
-        let is_terminating = || template.is_preempted && other.deletion_time().is_some();
-        template.priority < pod.template.priority
-            && (is_terminating() || handle.being_evicted().awaits(&other.uid(), &pod.uid))
-    })
+/// Returns whether a victim of lower priority than the pod is terminating on the node, is being evicted from it, or has
+/// ended since the cycle's version. If it is being evicted, the pod is tried again if that eviction fails.
+pub(crate) fn has_terminating_victim(
+    Cycle { cluster, pod, .. }: Cycle<'_>,
+    node: NodeInfo<'_>,
+    handle: &Handle,
+) -> bool {
+    let mut running = Vec::new();
+    let is_lower = |other: &PodInfo<'_>| other.template().priority < pod.template.priority;
+    for other in node.pods().filter(is_lower) {
+        let is_terminating = other.template().is_preempted && other.deletion_time().is_some();
+        if is_terminating || handle.being_evicted().awaits(&other.uid(), &pod.uid) {
+            return true;
+        }
+        running.extend(other.deletion_time().is_none().then(|| other.uid()));
+    }
+    // After the question above: an eviction ends once the log's newest version has the victim's end. The event of that
+    // end, which is newer than this attempt, queues the pod.
+    let newer = |now: &Arc<Snapshot>| now.generation() > cluster.generation();
+    let Some(now) = handle.snapshot().filter(newer) else { return false };
+    let has_ended = |uid: &Uid| {
+        now.pod(uid)
+            .is_none_or(|victim| victim.template().is_preempted && victim.deletion_time().is_some())
+    };
+    running.iter().any(has_ended)
 }
 
 /// Joins error messages as apimachinery's `NewAggregate` does.

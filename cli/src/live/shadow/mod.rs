@@ -18,10 +18,11 @@ use portolan_kube::shadow::{Judgement, Shadow, ShadowConfig};
 use crate::error::Failure;
 use crate::{Output, arguments, print};
 
-use super::fetch::Server;
-use super::run::{Signals, configuration, duration, log_to_stderr};
+use super::log::log_to_stderr;
+use super::run::{Signals, configuration, duration};
 use super::serving::address;
 use super::{live, runtime, use_small_pages};
+use crate::server::Server;
 
 use report::Report;
 

@@ -1,4 +1,4 @@
-//! Runs the program, and writes its input files.
+//! Runs the program of the package, and writes its input files.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,6 +11,15 @@ pub(crate) struct Run {
     pub(crate) err: String,
 }
 
+/// The program of the package.
+const PROGRAM: &str = match option_env!("CARGO_BIN_EXE_portolan") {
+    Some(portolan) => portolan,
+    None => match option_env!("CARGO_BIN_EXE_portolan-bench") {
+        Some(bench) => bench,
+        None => panic!("tests of a package with a program"),
+    },
+};
+
 /// Runs the program with these arguments until it exits.
 pub(crate) fn portolan(arguments: &[&str]) -> Run {
     portolan_with(arguments, &[])
@@ -18,7 +27,7 @@ pub(crate) fn portolan(arguments: &[&str]) -> Run {
 
 /// Like [`portolan`], with these environment variables.
 pub(crate) fn portolan_with(arguments: &[&str], variables: &[(&str, &str)]) -> Run {
-    let done = Command::new(env!("CARGO_BIN_EXE_portolan"))
+    let done = Command::new(PROGRAM)
         .args(arguments)
         .envs(variables.iter().copied())
         .stdin(Stdio::null())

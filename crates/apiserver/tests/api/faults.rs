@@ -15,7 +15,7 @@ const PATH: &str = "/api/v1/namespaces/default/pods/a/binding";
 fn with_fault(fault: Fault) -> ApiServer {
     let server = server();
     server.create(&pod("a")).unwrap();
-    server.clear_writes();
+    drop(server.take_writes());
     server.set_faults(0, vec![fault]);
     server
 }

@@ -441,7 +441,7 @@ fn every_write_of_a_client_is_recorded() {
     assert_eq!((writes[0].user_agent.as_str(), writes[2].user_agent.as_str()), ("direct", "test"));
     assert!(writes[0].at <= writes[1].at && writes[2].namespace == "default" && writes[2].answered);
     assert_eq!(server.write_count(), 3);
-    server.clear_writes();
+    assert_eq!(server.take_writes().len(), 3);
     assert!(server.writes().is_empty());
 }
 

@@ -4,8 +4,6 @@ mod admission;
 mod controllers;
 mod created_pods;
 mod digest;
-#[cfg(feature = "k8s-openapi")]
-mod openapi;
 mod slice;
 mod strict;
 mod vectors;

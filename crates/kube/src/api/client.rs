@@ -161,6 +161,12 @@ impl Api {
         Api { client, server, meter, limits, in_flight, pace, permission: None }
     }
 
+    /// Returns the address of the server.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Returns a client with the same credentials, and with limits of its own.
     #[must_use]
     pub fn with_limits(&self, limits: Limits) -> Api {

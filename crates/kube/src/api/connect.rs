@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use super::{Api, ConnectError, Limits};
 
@@ -88,10 +88,11 @@ impl Connection {
         let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
         let mut config = match (&self.kubeconfig, &server) {
             (Some(path), _) => {
-                let read = Kubeconfig::read_from(path).map_err(|error| failed(&error))?;
+                let read =
+                    Kubeconfig::read_from(path).map_err(|error| unread(Some(path), &error))?;
                 kube::Config::from_custom_kubeconfig(read, &options)
                     .await
-                    .map_err(|error| failed(&error))?
+                    .map_err(|error| unread(Some(path), &error))?
             }
             (None, Some(server)) if self.context.is_none() => {
                 return Ok(kube::Config::new(server.clone()));
@@ -99,13 +100,48 @@ impl Connection {
             (None, None) if self.context.is_none() && Connection::is_in_cluster() => {
                 kube::Config::incluster().map_err(|error| failed(&error))?
             }
-            (None, _) => {
-                kube::Config::from_kubeconfig(&options).await.map_err(|error| failed(&error))?
-            }
+            (None, _) => kube::Config::from_kubeconfig(&options)
+                .await
+                .map_err(|error| unread(None, &error))?,
         };
         if let Some(server) = server {
             config.cluster_url = server;
         }
         Ok(config)
+    }
+}
+
+/// Returns the error of a kubeconfig without its lines, which contain secrets.
+fn unread(path: Option<&Path>, error: &KubeconfigError) -> ConnectError {
+    let file = path.map_or(String::new(), |path| format!("{}: ", path.display()));
+    let why = match error {
+        KubeconfigError::ReadConfig(error, path) => format!("{}: {error}", path.display()),
+        KubeconfigError::Parse(_) => {
+            let text = error.to_string();
+            let place = text.find("line ").map(|at| &text[at..]);
+            let place = place.and_then(|place| place.split([':', '\n']).next());
+            let place = place.map_or(String::new(), |place| format!(", {place}"));
+            format!("{file}not a valid kubeconfig{place}")
+        }
+        error => format!("{file}{error}"),
+    };
+    ConnectError::new(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_invalid_kubeconfig_is_not_quoted() {
+        let name = format!("portolan-kubeconfig-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let text = "users:\n- name: a\n  user:\n    token: s3cret\n    username: [oops]\n";
+        std::fs::write(&path, text).expect("written");
+        let connection = Connection { kubeconfig: Some(path.clone()), ..Connection::default() };
+        let error = connection.open(Limits::default()).await.expect_err("invalid").to_string();
+        let _ = std::fs::remove_file(&path);
+        assert!(error.contains("not a valid kubeconfig, line 5 column "), "{error}");
+        assert!(!error.contains("s3cret") && !error.contains("oops"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Credentials that change while a client runs: certificate files that are replaced, and exec plugins.
+//! Credentials that change while a client runs: files of certificates and tokens that are replaced, and exec plugins.
 //!
 //! A client is built from its credentials, so new credentials make a new client. Requests that have begun, and watches,
 //! end on the old one.
@@ -10,9 +10,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use futures_util::FutureExt;
+use http::HeaderValue;
 use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use portolan_k8s::yaml::from_str;
+use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
@@ -93,13 +95,25 @@ impl Client {
 
 fn build(base: &kube::Config, found: Option<&Credential>) -> Result<kube::Client, String> {
     let mut config = base.clone();
+    // Read here: the client would send a line break at the end of the file.
+    if let Some(file) = config.auth_info.token_file.take() {
+        let text = std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
+        config.auth_info.token = Some(text.trim().to_owned().into());
+    }
     if let Some(found) = found {
         found.apply(&mut config.auth_info);
+    }
+    let token = config.auth_info.token.as_ref().map(ExposeSecret::expose_secret);
+    // The client would panic on such a token.
+    if token.is_some_and(|token| HeaderValue::from_str(token).is_err()) {
+        return Err(
+            "the token has a line break or another character that no header may have".to_owned()
+        );
     }
     kube::Client::try_from(config).map_err(|error| error.to_string())
 }
 
-/// The files of a client's certificate and its key.
+/// The files of a client's certificate and its key, and of its token.
 struct Files(Vec<String>);
 
 impl Files {
@@ -107,7 +121,7 @@ impl Files {
         let certificate =
             auth.client_certificate.iter().filter(|_| auth.client_certificate_data.is_none());
         let key = auth.client_key.iter().filter(|_| auth.client_key_data.is_none());
-        Files(certificate.chain(key).cloned().collect())
+        Files(certificate.chain(key).chain(&auth.token_file).cloned().collect())
     }
 
     fn read(&self) -> Vec<Option<Vec<u8>>> {
@@ -291,7 +305,11 @@ impl Plugin {
         let printed = printed.ok_or_else(|| failed("it printed no ExecCredential".to_owned()))?;
         let mut found =
             printed.status.ok_or_else(|| failed("its ExecCredential has no status".to_owned()))?;
-        if found.token.is_none() && found.client_key_data.is_none() {
+        let has_certificate = found.client_certificate_data.is_some();
+        if has_certificate != found.client_key_data.is_some() {
+            return Err(failed("its ExecCredential has a certificate or a key alone".to_owned()));
+        }
+        if found.token.as_deref().unwrap_or_default().is_empty() && !has_certificate {
             return Err(failed(
                 "its ExecCredential has neither a token nor a certificate".to_owned(),
             ));

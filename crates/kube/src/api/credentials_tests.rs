@@ -177,11 +177,19 @@ async fn a_plugin_that_fails_is_named_and_its_output_is_not() {
         ("echo s3cret; exit 3", "exec plugin sh: it failed (exit status: 3): install it"),
         ("echo '{s3cret: ['", "exec plugin sh: it printed no ExecCredential: install it"),
         ("echo '{\"status\": {}}'", "neither a token nor a certificate"),
+        ("echo '{\"status\": {\"token\": \"\"}}'", "neither a token nor a certificate"),
+        ("echo '{\"status\": {\"clientKeyData\": \"s3cret\"}}'", "a certificate or a key alone"),
+        ("echo '{\"status\": {\"token\": \"s3cret\\u000ax\"}}'", "the token has a line break"),
         (
             "echo '{\"status\": {\"token\": \"s3cret\", \"expirationTimestamp\": \"s3cret\"}}'",
             "not a time",
         ),
         ("yes s3cret", "exec plugin sh: it "),
+        // Only the beginning of the output is read.
+        (
+            "head -c 2000000 /dev/zero | tr '\\0' ' '; echo '{\"status\": {\"token\": \"s3cret\"}}'",
+            "exec plugin sh: it ",
+        ),
         ("test \"$GREETING\" = hello && echo s3cret >&2 && exit 4", "exit status: 4"),
         (
             "echo \"$KUBERNETES_EXEC_INFO\" | grep -q '\"interactive\":false' && exit 5",
@@ -200,6 +208,28 @@ async fn a_plugin_that_hangs_is_ended() {
     let plugin = Plugin { exec: exec.expect("valid"), timeouts: [Duration::from_millis(50); 2] };
     let error = plugin.run().await.err().expect("an error");
     assert_eq!(error, "exec plugin sleep: it did not end within 0.05 s");
+}
+
+#[tokio::test]
+async fn a_token_file_may_end_with_a_line_break_and_is_read_again() {
+    let (folder, accepted) = (Folder::new(), Arc::new(Mutex::new(vec!["t1".to_owned()])));
+    let server = token_server(accepted.clone()).await;
+    let file = folder.path("token");
+    fs::write(&file, "t1\n").expect("written");
+    let mut config = kube::Config::new(server.parse().expect("a URL"));
+    config.auth_info.token_file = Some(file.display().to_string());
+    let client = Client::with(config.clone(), None, Duration::from_millis(10)).expect("a client");
+    let is_accepted = async || {
+        let request = http::Request::get("/api").body(kube::client::Body::empty()).expect("valid");
+        client.get().send(request).await.is_ok_and(|answer| answer.status() == 200)
+    };
+    assert!(is_accepted().await);
+    *accepted.lock().expect("no panic") = vec!["t2".to_owned()];
+    fs::write(&file, "t2\n").expect("written");
+    until(is_accepted).await;
+    fs::write(&file, "t\n2").expect("written");
+    let error = Client::with(config, None, CHECK_PERIOD).err().expect("an error").to_string();
+    assert!(error.contains("the token has a line break"), "{error}");
 }
 
 /// Writes a certificate with this serial number, and its key.
@@ -293,4 +323,106 @@ async fn an_answer_that_is_too_large_is_an_error() {
     let error =
         Api::new(with_token, limits).expect("a client").get("/api").await.expect_err("too large");
     assert!(error.to_string().contains("more than 1 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_hangs_does_not_run_on() {
+    let folder = Folder::new();
+    let pid = folder.path("pid");
+    let script = format!("echo $$ > '{}'; exec sleep 1000", pid.display());
+    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
+    let exec = serde_json::from_value(exec).expect("valid");
+    let plugin = Plugin { exec, timeouts: [Duration::from_secs(2); 2] };
+    assert!(plugin.run().await.is_err());
+    let pid = fs::read_to_string(pid).expect("begun").trim().to_owned();
+    let is_running = || {
+        // A zombie has ended.
+        let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !status.is_empty() && !status.contains(") Z ")
+    };
+    until(async || !is_running()).await;
+}
+
+#[tokio::test]
+async fn a_plugin_gets_the_cluster_and_the_environment_that_the_kubeconfig_names() {
+    let plugin = |fields: serde_json::Value, script: &str| {
+        let mut exec = serde_json::json!({
+            "command": "sh", "args": ["-c", script],
+            "env": [{"name": "KEPT", "value": "a"}, {"name": "DROPPED", "value": "b"}],
+        });
+        exec.as_object_mut().expect("an object").extend(fields.as_object().cloned().expect("one"));
+        let mut exec: ExecConfig = serde_json::from_value(exec).expect("valid");
+        exec.drop_env = Some(vec!["DROPPED".to_owned()]);
+        exec.cluster = Some(kube::config::ExecAuthCluster {
+            server: Some("https://s3rver".to_owned()),
+            ..Default::default()
+        });
+        Plugin { exec, timeouts: [PATIENCE_OF_TESTS; 2] }
+    };
+    let grep = "echo \"$KUBERNETES_EXEC_INFO\" | grep -q s3rver";
+    let credential = "echo '{\"status\": {\"token\": \"t\"}}'";
+    let given = serde_json::json!({"provideClusterInfo": true});
+    let none = serde_json::json!({});
+    assert!(plugin(given, &format!("{grep} && {credential}")).run().await.is_ok());
+    assert!(plugin(none.clone(), &format!("{grep} || {credential}")).run().await.is_ok());
+    let script = format!("[ \"$KEPT$DROPPED\" = a ] && {credential}");
+    assert!(plugin(none, &script).run().await.is_ok());
+}
+
+#[test]
+fn a_certificate_of_a_plugin_is_used_with_its_key() {
+    let apply = |text: &str, auth: &mut AuthInfo| {
+        serde_json::from_str::<Credential>(text).expect("valid").apply(auth);
+    };
+    let mut auth = AuthInfo::default();
+    apply(r#"{"token": "t", "clientCertificateData": "one"}"#, &mut auth);
+    assert!(auth.token.is_some() && auth.client_certificate_data.is_none());
+    apply(r#"{"clientCertificateData": "one", "clientKeyData": "two"}"#, &mut auth);
+    assert_eq!(auth.client_certificate_data, Some(BASE64_STANDARD.encode("one")));
+    assert!(auth.client_key_data.is_some());
+}
+
+#[tokio::test]
+async fn a_refusal_of_credentials_that_were_renewed_meanwhile_is_ignored() {
+    let new = || {
+        let config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+        kube::Client::try_from(config).expect("a client")
+    };
+    let client =
+        Client { current: Arc::new(ArcSwap::from_pointee(new())), refused: Arc::default() };
+    let old = client.get();
+    client.current.store(Arc::new(new()));
+    client.refused(&old);
+    assert!(client.refused.notified().now_or_never().is_none());
+    client.refused(&client.get());
+    assert!(client.refused.notified().now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn credentials_are_renewed_a_tenth_of_their_time_early() {
+    let expires = Timestamp::now() + Duration::from_secs(1_000);
+    let status = format!(r#"{{"token": "t", "expirationTimestamp": "{expires}"}}"#);
+    let script = format!("echo '{{\"status\": {status}}}'");
+    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
+    let exec = serde_json::from_value(exec).expect("valid");
+    let plugin = Plugin { exec, timeouts: [PATIENCE_OF_TESTS; 2] };
+    let found = plugin.run().await.expect("credentials");
+    let left = found.lasts(Timestamp::now()).expect("they expire").as_secs();
+    assert!((800..=900).contains(&left), "{left} s");
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_is_not_run_again_without_a_pause() {
+    let folder = Folder::new();
+    let script = format!("echo run >> '{}'; exit 1", folder.path("runs").display());
+    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
+    let exec = serde_json::from_value(exec).expect("valid");
+    let plugin = Plugin { exec, timeouts: [PATIENCE_OF_TESTS; 2] };
+    let (token, renew_at) = (Some("t".to_owned()), Some(Timestamp::now()));
+    let found = Credential { token, renew_at, ..Credential::default() };
+    let config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+    let every = Duration::from_millis(200);
+    let _client = Client::with(config, Some((plugin, found)), every).expect("a client");
+    sleep(5 * every).await;
+    assert!((1..=6).contains(&runs(&folder)), "{} runs", runs(&folder));
 }

@@ -143,6 +143,16 @@ impl ApiError {
             ApiError::Unreachable(_) | ApiError::NotPermitted | ApiError::Invalid(_) => false,
         }
     }
+
+    /// Returns whether the same read may succeed soon: the server was not reached, did not answer, failed (5xx) or asks
+    /// to wait (429).
+    pub(crate) fn may_be_temporary(&self) -> bool {
+        match self {
+            ApiError::Refused(refusal) => refusal.code == 429 || refusal.code >= 500,
+            ApiError::NoAnswer(_) | ApiError::Unreachable(_) => true,
+            ApiError::Malformed(_) | ApiError::NotPermitted | ApiError::Invalid(_) => false,
+        }
+    }
 }
 
 impl From<Refusal> for ApiError {

@@ -90,12 +90,12 @@ pub(super) struct Meter {
 }
 
 /// A request whose duration is recorded when this is dropped, even if the request is abandoned.
-pub(super) struct Timed {
+pub(super) struct RequestTimer {
     started: Instant,
     labels: ByHost,
 }
 
-impl Drop for Timed {
+impl Drop for RequestTimer {
     fn drop(&mut self) {
         observe(&REQUESTS.duration, &self.labels, self.started.elapsed().as_secs_f64());
     }
@@ -119,11 +119,11 @@ impl Meter {
     }
 
     /// Begins to measure a request other than a watch.
-    pub(super) fn time(&self, method: &Method) -> Timed {
-        Timed { started: Instant::now(), labels: self.labels(method) }
+    pub(super) fn time(&self, method: &Method) -> RequestTimer {
+        RequestTimer { started: Instant::now(), labels: self.labels(method) }
     }
 
-    /// Counts a request that was sent, by the status of its answer, or as an error if there is none.
+    /// Counts a sent request by the status of its answer, and as an error if it has none.
     pub(super) fn answered(&self, method: &Method, status: Option<StatusCode>) {
         let code = status.map_or_else(|| "<error>".to_owned(), |status| status.as_str().to_owned());
         let labels =

@@ -67,12 +67,13 @@ pub(super) fn register_features(registry: &mut Registry) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portolan::metrics::encode_classic;
 
     #[test]
     fn the_build_names_the_release_of_kubernetes_and_portolans_version() {
         let mut registry = Registry::default();
         register_build(&mut registry);
-        let text = super::super::text(&registry);
+        let text = encode_classic(&registry);
         let version = concat!("git_version=\"v1.36.2+portolan.", env!("CARGO_PKG_VERSION"), "\"");
         assert!(
             text.contains("\n# TYPE kubernetes_build_info gauge\n")
@@ -87,7 +88,7 @@ mod tests {
     fn each_feature_gate_has_its_stage_and_the_value_that_is_implemented() {
         let mut registry = Registry::default();
         register_features(&mut registry);
-        let text = super::super::text(&registry);
+        let text = encode_classic(&registry);
         for line in [
             "{name=\"AllAlpha\",stage=\"ALPHA\"} 0\n",
             "{name=\"SchedulerQueueingHints\",stage=\"\"} 1\n",

@@ -5,28 +5,15 @@
 //! places. The other figures are read or computed when they are scraped.
 
 mod build;
-mod classic;
 #[cfg(target_os = "linux")]
 mod process;
 
 use std::fmt;
 
-use portolan::metrics::Metrics;
-use prometheus_client::encoding::text::encode;
+use portolan::metrics::encode_classic;
 use prometheus_client::registry::Registry;
 
 use crate::{api, process as scheduler};
-
-/// Returns the metrics of a run in Prometheus' classic text format (0.0.4): those of its schedulers, of the process and
-/// of the build. Nothing else of this module applies to a run without a cluster.
-#[must_use]
-pub fn of_run(metrics: &Metrics) -> String {
-    let mut registry = Registry::default();
-    metrics.register(&mut registry);
-    build::register_build(&mut registry);
-    register_process(&mut registry);
-    text(&registry)
-}
 
 /// The answer to `/metrics`.
 pub(crate) struct Scrape {
@@ -56,7 +43,7 @@ impl Scrape {
     /// writer.
     pub(crate) fn text(&self) -> String {
         (self.refresh)();
-        text(&self.registry)
+        encode_classic(&self.registry)
     }
 }
 
@@ -66,35 +53,9 @@ impl fmt::Debug for Scrape {
     }
 }
 
-fn text(registry: &Registry) -> String {
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = encode(&mut text, registry);
-    classic::classic(&text)
-}
-
 fn register_process(registry: &mut Registry) {
     #[cfg(target_os = "linux")]
     registry.register_collector(Box::new(process::Process));
     #[cfg(not(target_os = "linux"))]
     let _ = registry;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_has_the_metrics_of_its_schedulers_and_of_the_process() {
-        let metrics = Metrics::new();
-        let _ = metrics.recorder("p");
-        let text = of_run(&metrics);
-        for part in
-            ["\n# TYPE scheduler_preemption_attempts_total counter\n", "\nkubernetes_build_info{"]
-        {
-            assert!(text.contains(part), "{part} in {text}");
-        }
-        assert_eq!(text.contains("\nprocess_open_fds "), cfg!(target_os = "linux"), "{text}");
-        assert!(!text.contains("kubernetes_feature_enabled"), "{text}");
-    }
 }

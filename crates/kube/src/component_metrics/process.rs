@@ -111,7 +111,7 @@ impl Collector for Process {
             "Number of bytes sent by the process over the network.",
             octets(&netstat, "OutOctets"),
         )?;
-        // One is that of the directory itself.
+        // The directory that is being read is open, too.
         let open = read_dir("/proc/self/fd").ok().map(|fds| fds.count().saturating_sub(1) as f64);
         writer.gauge("process_open_fds", "Number of open file descriptors.", open)?;
         let kibibytes = number(&read("/proc/self/status"), "VmRSS:");
@@ -139,6 +139,7 @@ impl Collector for Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portolan::metrics::encode_classic;
     use prometheus_client::registry::Registry;
     use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -146,7 +147,7 @@ mod tests {
     fn the_process_has_the_metrics_of_client_golang() {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Process));
-        let text = super::super::text(&registry);
+        let text = encode_classic(&registry);
         let value = |name: &str, kind: &str| {
             assert!(text.contains(&format!("# TYPE {name} {kind}\n")), "{name} in {text}");
             number(&text, &format!("{name} ")).unwrap_or_else(|| panic!("{name} in {text}"))

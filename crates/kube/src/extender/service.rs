@@ -712,6 +712,23 @@ mod tests {
         assert_eq!(capacity(limits.read(Body::from(vec![b'x'; 101])).await), Err(413));
         assert_eq!(capacity(limits.read(chunks(&[60, 10, 20])).await), Ok((90, 100)));
         assert_eq!(capacity(limits.read(chunks(&[60, 41])).await), Err(413));
+        // All that it takes counts until it is evaluated.
+        let limits = RequestLimits::new(1, 8 << 10);
+        let received = limits.read(chunks(&[1 << 10, 2 << 10, 4 << 10])).await;
+        assert_eq!(limits.bodies.available_permits(), 16 - 7);
+        drop(received);
+        assert_eq!(limits.bodies.available_permits(), 16);
+    }
+
+    #[test]
+    fn a_name_cannot_change_the_path_that_it_is_part_of() {
+        for name in ["a", "a.b-c", "0", &"a".repeat(253)] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", "..", "a..b", ".a", "a.", "-a", "a/b", "a%2fb", "A", "a b", "é", "a\0"] {
+            assert!(!is_name(name), "{name}");
+        }
+        assert!(!is_name(&"a".repeat(254)));
     }
 
     #[tokio::test]

@@ -28,6 +28,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{debug, info, warn};
 
 use crate::api::{Api, ApiError, Lines, Refusal};
+use crate::seldom::warn_seldom;
 
 use super::backoff::{Backoff, Pauses};
 use super::figures::{KindState, KindStatus};
@@ -176,7 +177,7 @@ impl<S: Sink> Reflector<S> {
                 warn!(kind, %error, "reading this kind is forbidden");
                 self.kind.set_status(KindStatus::Forbidden);
             }
-            Some(401 | 408 | 429 | 500..) => warn!(kind, %error, "a list or watch failed"),
+            Some(401 | 408 | 429 | 500..) => self.warn(error),
             Some(_) => {
                 // The request itself is refused, so it must not be repeated as it is.
                 warn!(kind, %error, "listing again, since a request was refused");
@@ -187,7 +188,7 @@ impl<S: Sink> Reflector<S> {
                 info!(kind, %error, "resuming a watch");
             }
             None => {
-                warn!(kind, %error, "a list or watch failed");
+                self.warn(error);
                 if matches!(error, ApiError::Malformed(_)) {
                     // An event may have been lost.
                     self.next = Next::List;
@@ -195,6 +196,11 @@ impl<S: Sink> Reflector<S> {
             }
         }
         error.wait(pause, LONGEST_WAIT)
+    }
+
+    /// All kinds fail at once if the server cannot be reached.
+    fn warn(&self, error: &ApiError) {
+        warn_seldom!(kind = self.kind.name(), %error, "a list or watch failed");
     }
 
     fn list_from(&mut self, version: &str) {

@@ -141,6 +141,7 @@ impl Election {
 
     /// Waits until this candidate is the leader. Failed requests are tried again.
     pub async fn acquire(&mut self) {
+        let mut known = String::new();
         loop {
             let started = Instant::now();
             match self.lock.try_turn().await {
@@ -151,11 +152,10 @@ impl Election {
                     return;
                 }
                 Ok(Turn::Other(holder)) => {
-                    tracing::debug!(
-                        lease = self.lock.path(),
-                        holder,
-                        "another candidate is the leader"
-                    );
+                    if holder != known {
+                        tracing::info!(lease = self.lock.path(), holder, "waiting for the lease");
+                        known = holder;
+                    }
                 }
                 Err(error) => {
                     warn_seldom!(lease = self.lock.path(), %error, "could not get the lease")

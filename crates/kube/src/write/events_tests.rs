@@ -51,6 +51,7 @@ fn a_repeated_event_becomes_a_series_and_is_then_counted_silently() {
     assert_eq!(seen[2].body["reason"], "Scheduled");
     let figures = world.writes.events().figures();
     assert_eq!((figures.counted, figures.dropped, figures.failed), (3, 0, 0));
+    until(|| world.writes.events().open() == 0);
 }
 
 #[test]
@@ -85,6 +86,7 @@ fn an_event_that_does_not_arrive_is_sent_again_and_a_refused_one_is_dropped() {
     let seen = world.wait(2);
     assert_eq!(seen[1].body["reason"], "Scheduled");
     until(|| world.writes.events().figures().failed == 1);
+    assert_eq!(world.seen().len(), 2);
 }
 
 #[test]
@@ -122,4 +124,55 @@ fn a_full_queue_drops_occurrences() {
     assert!(matches!(dropped, 2 | 3), "{dropped}");
     permits.add_permits(9);
     world.wait(3);
+    until(|| events.open() == 0);
+}
+
+#[test]
+fn a_series_is_patched_if_its_event_was_created_after_the_patch_had_not_found_it() {
+    let world = world(|seen, n| match (&*seen.method, n) {
+        ("PATCH", 0) => refused(404, "not found"),
+        ("POST", 1) => refused(409, "already exists"),
+        _ => ok(),
+    });
+    world.writes.events().record(failed());
+    world.writes.events().record(failed());
+    let seen = world.wait(4);
+    let methods: Vec<&str> = seen.iter().map(|seen| &*seen.method).collect();
+    assert_eq!(methods, ["POST", "PATCH", "POST", "PATCH"]);
+    until(|| world.writes.events().figures().sent == 2);
+}
+
+#[test]
+fn an_event_that_finds_no_place_among_the_retries_is_dropped() {
+    let mut options = one_worker();
+    options.event_limits.retries = 0;
+    let world = World::with(|_, _| Answer::Broken, options, Duration::from_secs(20));
+    world.writes.events().record(failed());
+    until(|| world.writes.events().figures().failed == 1);
+    assert_eq!(world.seen().len(), 1);
+    assert_eq!(world.writes.events().open(), 0);
+}
+
+#[test]
+fn an_event_is_not_sent_while_the_fence_is_closed() {
+    let world = world(|_, _| ok());
+    world.fence.open_until(std::time::Instant::now());
+    world.writes.events().record(failed());
+    until(|| world.writes.events().figures().failed == 1);
+    assert_eq!(world.lines(), [""; 0]);
+}
+
+#[test]
+fn flushing_ends_the_pause_before_the_next_try() {
+    let mut options = one_worker();
+    options.event_limits.retry = Duration::from_secs(600);
+    let script = |_: &Seen, n| if n == 0 { Answer::Broken } else { ok() };
+    let world = World::with(script, options, Duration::from_secs(20));
+    world.writes.events().record(failed());
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().expect("a runtime");
+    // The first calls may come before the pause.
+    let flush = || runtime.block_on(world.writes.flush(Duration::from_millis(50)));
+    until(|| flush().is_ok());
+    assert_eq!(world.writes.events().figures().sent, 1);
 }

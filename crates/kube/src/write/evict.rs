@@ -291,7 +291,8 @@ impl Shared {
         let found = loop {
             match self.find(path, uid).await {
                 Ok(found) => break found,
-                Err(again) if self.fence.pause(waits.after(&again)).await => {}
+                Err(again)
+                    if again.may_be_temporary() && self.fence.pause(waits.after(&again)).await => {}
                 Err(_) => return Err(error.to_string()),
             }
         };

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portolan::framework::{Eviction, Evictor, Handle, ShardSet};
 use portolan::log::Event;
-use portolan::model::{Pod, Timestamp, pod};
+use portolan::model::{Pod, PodBuilder, Timestamp, node, pod};
 use portolan::scheduler::Schedulers;
 use serde_json::{Value, json};
 
@@ -246,6 +246,17 @@ fn an_error_spares_the_last_victim_and_ends_the_eviction() {
 }
 
 #[test]
+fn a_victim_that_cannot_be_read_after_its_deletion_ends_the_eviction() {
+    let world = World::new(|seen, n| match () {
+        () if seen.is("DELETE", "/a") => refused(500, "etcd"),
+        () if seen.is("GET", "/a") && n > 0 => refused(403, "forbidden"),
+        () => answers(seen),
+    });
+    evict(&world, &["a"], &[]);
+    assert_eq!(steps(&world), ["GET a", "PATCH a/status", "DELETE a", "GET a"]);
+}
+
+#[test]
 fn a_victim_is_read_until_the_outcome_of_its_deletion_is_known() {
     let terminating = |seen: &Seen| {
         let Answer::Json(code, mut pod) = victim(seen) else { unreachable!("an object") };
@@ -346,4 +357,105 @@ fn nothing_is_deleted_while_the_fence_is_closed() {
     world.fence.close();
     evict(&world, &["a"], &[]);
     assert_eq!(steps(&world), ["GET a"]);
+}
+
+#[test]
+fn a_victim_counts_as_terminating_once_its_deletion_was_accepted() {
+    let gone = refused(404, "not found");
+    for (answer, counts) in [(ok(), true), (gone, true), (refused(403, "no"), false)] {
+        // The deletion of b fails, and with it the eviction.
+        let world = World::new(move |seen, _| match () {
+            () if seen.is("DELETE", "/a") => answer.clone(),
+            () if seen.is("DELETE", "/b") => refused(403, "no"),
+            () => answers(seen),
+        });
+        let (handle, evictor) = (Handle::default(), world.writes.evictor());
+        let eviction = |victims: &[&str]| {
+            let victims = victims.iter().map(|name| web(name).on("n1")).collect();
+            Eviction::new(&handle, web("high"), "n1".into(), victims, || {})
+        };
+        evictor.evict(eviction(&["a", "b", "c"]));
+        until(|| evictor.is_idle());
+        let is_left_alone = |name: &str| eviction(&[name]).begin().is_none();
+        assert_eq!(["a", "b", "c"].map(is_left_alone), [counts, false, false]);
+    }
+}
+
+#[test]
+fn evictions_beyond_the_limit_wait() {
+    let permits = Arc::new(tokio::sync::Semaphore::new(0));
+    let held = permits.clone();
+    let world = World::new(move |seen, _| match &*seen.method {
+        "GET" => Answer::Held(held.clone()),
+        _ => ok(),
+    });
+    let evictor = world.writes.evictor();
+    let names: Vec<String> = (0..=ApiEvictor::AT_ONCE).map(|n| format!("v{n}")).collect();
+    let ends: Vec<_> = names.iter().map(|name| begin(&evictor, &[name])).collect();
+    world.wait(ApiEvictor::AT_ONCE);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(world.seen().len(), ApiEvictor::AT_ONCE);
+    permits.add_permits(names.len());
+    until(|| evictor.is_idle());
+    drop(ends);
+}
+
+#[test]
+fn the_victims_of_an_eviction_are_evicted_at_once() {
+    let permits = Arc::new(tokio::sync::Semaphore::new(0));
+    let held = permits.clone();
+    let script = move |seen: &Seen, _| match &*seen.method {
+        "GET" => Answer::Held(held.clone()),
+        _ => ok(),
+    };
+    let world = World::with(script, WriteOptions::default(), Duration::from_secs(60));
+    let evictor = world.writes.evictor();
+    let end = begin(&evictor, &["a", "b", "c"]);
+    // The last one waits for the others.
+    let mut steps: Vec<String> = world.wait(2).iter().map(Seen::line).collect();
+    steps.sort();
+    assert!(steps[0].ends_with("/a") && steps[1].ends_with("/b"), "{steps:?}");
+    permits.add_permits(9);
+    until(|| evictor.is_idle());
+    drop(end);
+}
+
+#[test]
+fn the_last_victim_is_not_deleted_if_it_is_gone() {
+    let world = World::new(|_, _| refused(404, "not found"));
+    evict(&world, &["a"], &[]);
+    assert_eq!(steps(&world), ["GET a"]);
+}
+
+#[test]
+fn a_preemptor_is_retried_if_a_victim_was_gone_and_waits_for_its_deletion_otherwise() {
+    for is_gone in [false, true] {
+        let world = World::new(move |seen, _| match () {
+            () if is_gone && seen.is("GET", "/low") => refused(404, "not found"),
+            () => answers(seen),
+        });
+        let (evictor, own) = (world.writes.evictor(), world.writes.evictor());
+        let schedulers = Schedulers::builder().evictor(move |_| own).build().expect("valid");
+        let mut scheduling = schedulers.scheduling_loop().expect("a loop");
+        let submit = |event| {
+            let ticket = schedulers.engine().submit(event).expect("open");
+            drop(ticket.wait().expect("open").expect("valid"));
+        };
+        let web = |name: &str| -> PodBuilder {
+            pod(name).namespace("shop").uid(format!("uid-{name}")).cpu(800)
+        };
+        submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()));
+        submit(Event::add_pod(web("low").priority(1).on("n1").build()));
+        submit(Event::put_pending(web("high").priority(9).build()));
+        let mut attempt = |seconds| {
+            let now = Timestamp::from_secs(seconds);
+            schedulers.queue().tend(|| now);
+            scheduling.schedule_one(Some(Instant::now()), || now).is_ok()
+        };
+        assert!(attempt(1));
+        until(|| evictor.is_idle());
+        // The eviction is dropped a moment later.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(attempt(60), is_gone);
+    }
 }

@@ -37,6 +37,8 @@ use crate::process::serve::refusals::{Reason, Refusals};
 
 /// The longest time of a probe. It is a second on an idle machine; tests share one.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest time until all places are taken.
+const FILLING: Duration = Duration::from_secs(120);
 /// Hostile clients that connect at the same time.
 const AT_ONCE: usize = 64;
 /// The address of probes and clients.
@@ -362,8 +364,12 @@ async fn flood(kind: Kind) -> String {
     }
     let mut times = Vec::new();
     let mut last = 0;
-    // Some probes follow the last connection.
-    while times.len() < PROBES || last < PROBES / 2 {
+    // Some probes follow the last connection. On a busy machine, it is accepted later.
+    let start = Instant::now();
+    let is_full =
+        |world: &World| !kind.stays_connected() || world.refusals.of(Reason::Displaced) > 0;
+    while times.len() < PROBES || last < PROBES / 2 || !is_full(&world) {
+        assert!(start.elapsed() < FILLING, "{kind}: no connection made way");
         let start = Instant::now();
         assert!(world.is_answered("/livez", "").await, "{kind}: probe {}", times.len());
         times.push(start.elapsed());
@@ -376,7 +382,6 @@ async fn flood(kind: Kind) -> String {
     assert!(world.is_answered("/metrics", USER).await, "{kind}: a user who is known");
     let known = start.elapsed();
     let (after, displaced) = (resident(), world.refusals.of(Reason::Displaced));
-    assert!(displaced > 0 || !kind.stays_connected(), "{kind}: no connection made way");
     hostile.shutdown().await;
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e3;

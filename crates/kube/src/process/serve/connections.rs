@@ -4,7 +4,7 @@
 //! is closed for a new one: the oldest of the client with the most such connections. Accepted requests protect
 //! their connections, except for a reserve. A client that is not authenticated therefore delays no probe, whatever it sends or does not read.
 
-use std::io::{Error, ErrorKind};
+use std::io::ErrorKind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -109,9 +109,8 @@ pub(in crate::process) async fn serve(
             warn_seldom!("too many connections: one without an accepted request was closed");
         }
         // Also if all addresses are served: a page in a browser of this machine reaches the loopback address.
-        let is_local =
-            |stream: &TcpStream| Ok(stream.local_addr()?.ip().to_canonical().is_loopback());
-        let is_checked = tls.is_none() && is_local(&stream).unwrap_or_else(|_: Error| true);
+        let here = stream.local_addr().map(|here| here.ip().to_canonical());
+        let is_checked = tls.is_none() && here.is_ok_and(|here| here.is_loopback());
         let state = connections.state();
         let server = Server {
             tls: tls.clone(),
@@ -349,6 +348,7 @@ mod tests {
             assert!(closed(stream).await);
         }
         // The answer may take longer than the head.
+        sleep(Duration::from_millis(400)).await;
         world.go.notify_one();
         assert!(read(&mut slow, "slow").await);
     }
@@ -502,5 +502,53 @@ mod tests {
         assert!(closed(&mut second).await);
         world.go.notify_waiters();
         assert!(read(&mut first, "slow").await);
+    }
+
+    #[tokio::test]
+    async fn a_server_of_all_addresses_checks_the_host_of_requests_to_the_local_one() {
+        let Ok(listener) = TcpListener::bind("[::]:0").await else { return };
+        let port = listener.local_addr().expect("an address").port();
+        let router = Router::new().route("/", get(|| async { "ok" }));
+        tokio::spawn(serve(listener, None, router, Bounds::default(), Refusals::default()));
+        for address in ["127.0.0.1", "::1"] {
+            let address: std::net::IpAddr = address.parse().expect("an address");
+            // A machine may lack one of the families.
+            let Ok(mut stream) = TcpStream::connect((address, port)).await else { continue };
+            let request = b"GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+            stream.write_all(request).await.expect("sent");
+            let mut text = String::new();
+            timeout(LONG, stream.read_to_string(&mut text)).await.expect("in time").expect("text");
+            assert!(text.starts_with("HTTP/1.1 403"), "{address}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_chunked_body_protects_its_connection_when_its_end_has_arrived() {
+        let world = World::start(1, LONG * 2, None).await;
+        let mut whole = world.connect().await;
+        let head = "POST /slow HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+        whole.write_all(format!("{head}4\r\nbody\r\n0\r\n\r\n").as_bytes()).await.expect("sent");
+        world.arrived.notified().await;
+        let mut refused = world.connect().await;
+        assert!(closed(&mut refused).await);
+        world.go.notify_one();
+        assert!(read(&mut whole, "slow").await);
+        assert_eq!(world.refusals.of(Reason::Full), 1);
+    }
+
+    #[tokio::test]
+    async fn connections_that_have_ended_are_no_reason_to_close_others() {
+        let world = World::start(2, LONG * 2, None).await;
+        let mut kept = world.ask("/").await;
+        assert!(read(&mut kept, "ok").await);
+        for _ in 0..4 {
+            let mut short = world.ask("/").await;
+            assert!(read(&mut short, "ok").await);
+            short.shutdown().await.expect("ended");
+            assert!(closed(&mut short).await);
+        }
+        ask(&mut kept, "/").await;
+        assert!(read(&mut kept, "ok").await);
+        assert_eq!(world.refusals.of(Reason::Displaced), 0);
     }
 }

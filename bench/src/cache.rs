@@ -1,0 +1,704 @@
+//! `portolan-bench cache`: the cost of cache operations on `Pod` and `Node` values.
+//!
+//! Pods have five labels, and thirty pods share a template. Every twentieth pod has a claim
+//! and its own template. Pods are built in batches outside the timed spans.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use comfy_table::Table;
+use hdrhistogram::Histogram;
+use portolan::log::{Applied, Relist};
+use portolan::model::{
+    EventError, Labels, Name, Node, NodeBuilder, Pod, PodAffinity, Template, Uid, node, pod,
+};
+use portolan::publish::live::LiveIndex;
+use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
+use serde_json::{Value, json};
+
+use portolan_cli::Failure;
+use portolan_cli::Random;
+use portolan_cli::live_bytes;
+use portolan_cli::{Output, histogram, print};
+use portolan_cli::{plain, right};
+
+use super::rivals;
+
+/// Measure adding, assuming, publishing and reading with one writer.
+///
+/// docs/benchmarks.md defines the rows.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Number of nodes, each with 4 cpu, 32 Gi and 110 pods, in three zones.
+    #[arg(long, value_name = "COUNT", default_value_t = 5000)]
+    nodes: usize,
+    /// Number of pods placed on each node before the measurements.
+    #[arg(long, value_name = "COUNT", default_value_t = 30)]
+    pods_per_node: usize,
+    /// Seed for uids and for the choice of nodes.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Load one object per event and publish after every hundred, instead of in bulk.
+    #[arg(long)]
+    one_by_one: bool,
+    /// Enable the live pod index.
+    #[arg(long)]
+    live_index: bool,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+const BATCH: usize = 10_000;
+const PUBLISH_EACH: usize = 100;
+const SAMPLES: usize = 20_000;
+const MOST_NODES: usize = 10_000_000;
+const MOST_PODS: usize = 500_000_000;
+
+/// Creates pods: number `i` is on node `i % nodes`.
+struct Pods<'a> {
+    names: &'a [Name],
+    random: Random,
+    template: Option<Arc<Template>>,
+}
+
+impl Pods<'_> {
+    fn make(&mut self, i: usize) -> Arc<Pod> {
+        let deployment = i / 30;
+        if i.is_multiple_of(30) {
+            self.template = None;
+        }
+        let template = if i.is_multiple_of(20) {
+            template(deployment, Some(i))
+        } else {
+            self.template.get_or_insert_with(|| template(deployment, None)).clone()
+        };
+        let name = format!("app-{deployment}-7d4b9c6f5d-{:05x}", i & 0xf_ffff);
+        self.with(template, &name, i % self.names.len())
+    }
+
+    fn uid(&mut self) -> Uid {
+        self.random.uid()
+    }
+
+    fn with(&mut self, template: Arc<Template>, name: &str, node: usize) -> Arc<Pod> {
+        Arc::new(Pod {
+            uid: self.uid(),
+            name: name.into(),
+            template,
+            resource_version: 1,
+            node_name: Some(self.names[node].clone()),
+            nominated_node_name: None,
+            creation_time: None,
+            start_time: None,
+            deletion_time: None,
+            finished: false,
+        })
+    }
+
+    fn somewhere(&mut self, template: &Arc<Template>, name: &str) -> Arc<Pod> {
+        let node = self.random.below(self.names.len().max(1) as u64) as usize;
+        self.with(template.clone(), name, node)
+    }
+}
+
+fn template(deployment: usize, claim: Option<usize>) -> Arc<Template> {
+    let pod = pod("template").cpu(100).memory(500 << 20).labels(Labels::new([
+        ("app", format!("app-{deployment}")),
+        ("app.kubernetes.io/component", "web".to_owned()),
+        ("pod-template-hash", format!("{:010x}", deployment * 2_654_435_761)),
+        ("team", format!("team-{}", deployment % 50)),
+        ("version", "v1".to_owned()),
+    ]));
+    match claim {
+        Some(claim) => pod.claim(format!("data-{claim}")),
+        None => pod,
+    }
+    .build()
+    .template
+}
+
+pub(super) fn node_builder(name: &str, n: usize) -> NodeBuilder {
+    node(name).hostname().zone(format!("zone-{}", n % 3)).cpu(4000).memory(32 << 30)
+}
+
+pub(super) fn make_node(name: &str, n: usize) -> Node {
+    node_builder(name, n).build()
+}
+
+fn refused(error: EventError) -> Failure {
+    Failure::Refused { object: "a benchmark pod or node".to_owned(), error }
+}
+
+/// The durations of single steps, in nanoseconds.
+struct Steps(Histogram<u64>);
+
+impl Steps {
+    fn new() -> Result<Steps, Failure> {
+        histogram().map(Steps)
+    }
+
+    fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let started = Instant::now();
+        let result = work();
+        self.0.saturating_record(started.elapsed().as_nanos() as u64);
+        result
+    }
+
+    fn micros(&self) -> Value {
+        let at = |q| self.0.value_at_quantile(q) as f64 / 1000.0;
+        json!({ "p50": at(0.5), "p99": at(0.99), "max": self.0.max() as f64 / 1000.0 })
+    }
+}
+
+fn per_second(count: usize, spent: Duration) -> Value {
+    json!((count as f64 / spent.as_secs_f64().max(1e-9)).round())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let (nodes, per_node) = (arguments.nodes, arguments.pods_per_node);
+    if !(1..=MOST_NODES).contains(&nodes) {
+        return Err(Failure::Usage(format!("--nodes must be 1 to {MOST_NODES}")));
+    }
+    if per_node > MOST_PODS / nodes {
+        let most = MOST_PODS / nodes;
+        return Err(Failure::Usage(format!(
+            "--pods-per-node must be 0 to {most} for {nodes} nodes"
+        )));
+    }
+    let mut result = json!({ "nodes": nodes, "pods_per_node": per_node });
+    let names: Vec<Name> = (0..nodes).map(|n| format!("node-{n:07}").into()).collect();
+    let mut pods = Pods { names: &names, random: Random::new(arguments.seed), template: None };
+    // As in kube-scheduler's cache, to which this is compared, assumes are unchecked.
+    let (mut writer, reader) = Engine::inline(Config {
+        live_index: arguments.live_index,
+        commit_check: CommitPolicy::Unchecked,
+        ..Config::default()
+    });
+    fill(arguments, &mut writer, &mut pods, &mut result)?;
+    result["assume_publish_us"] = assume(&mut writer, &mut pods)?;
+    update_and_remove(&mut writer, &mut pods, &mut result)?;
+    result["node_add_publish_us"] = add_and_remove_node(&mut writer)?;
+    node_changes(&mut writer, &mut result)?;
+    flip(&mut writer, &reader, &mut pods, &mut result)?;
+    result["fork_us"] = fork(&reader, &mut pods)?;
+    result["pin_ns"] = pin(&reader);
+    let (busy, rate) = pin_busy(&mut writer, &reader, &mut pods)?;
+    result["pin_busy_ns"] = busy;
+    result["pin_busy_versions_per_s"] = rate;
+    result["refresh_ns"] = refresh(reader);
+    if nodes <= 100_000 {
+        result["rivals"] = rivals::run(&mut writer, nodes, per_node, arguments.seed)?;
+    }
+    result["peak_rss_bytes"] = json!(peak_rss());
+    print(&match arguments.output {
+        Output::Json => result.to_string(),
+        Output::Table => table(&result),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Loads the nodes and pods, and measures their size and the time to add them.
+fn fill(
+    arguments: &Arguments,
+    writer: &mut Writer,
+    pods: &mut Pods<'_>,
+    result: &mut Value,
+) -> Result<(), Failure> {
+    let (names, nodes) = (pods.names, pods.names.len());
+    let started = Instant::now();
+    // Histograms are large, and not part of the cluster.
+    let (mut node_steps, mut pod_steps) = (Steps::new()?, Steps::new()?);
+    let before = live_bytes();
+    let mut spent = [Duration::ZERO; 2];
+    if arguments.one_by_one {
+        spent[0] = add_nodes(writer, names, &mut node_steps)?;
+    } else {
+        let nodes = names.iter().enumerate().map(|(i, name)| make_node(name, i));
+        loaded(writer.load([], nodes, NO_PODS))?;
+    }
+    writer.publish();
+    let with_nodes = live_bytes();
+    result["bytes_per_node"] = json!((with_nodes - before) / nodes as i64);
+
+    let total = nodes * arguments.pods_per_node;
+    if arguments.one_by_one {
+        spent[1] = add_pods(writer, pods, total, &mut pod_steps)?;
+    } else {
+        loaded(writer.load([], NO_NODES, (0..total).map(|i| pods.make(i))))?;
+    }
+    writer.publish();
+    pods.template = None;
+    result["load_s"] = json!(started.elapsed().as_secs_f64());
+    result["load_peak_rss_bytes"] = json!(peak_rss());
+    writer.reclaim();
+    if total > 0 {
+        result["bytes_per_pod"] = json!((live_bytes() - with_nodes) / total as i64);
+        result["bytes_per_pod_of_live_index"] = json!(live_index_bytes_per_pod(pods, total));
+    }
+    if !arguments.one_by_one {
+        spent = add_some(writer, pods, &mut node_steps, &mut pod_steps)?;
+    }
+    let [added_nodes, added_pods] = [&node_steps, &pod_steps].map(|steps| steps.0.len() as usize);
+    result["add_node_per_s"] = per_second(added_nodes, spent[0]);
+    result["add_node_us"] = node_steps.micros();
+    result["add_pod_per_s"] = per_second(added_pods, spent[1]);
+    result["add_pod_us"] = pod_steps.micros();
+    result["longest_step_ms"] = json!(node_steps.0.max().max(pod_steps.0.max()) as f64 / 1e6);
+    Ok(())
+}
+
+/// Bytes per pod of a live index with this number of pods, at most a million. [`Config::live_index`] adds them.
+fn live_index_bytes_per_pod(pods: &mut Pods<'_>, total: usize) -> i64 {
+    let total = total.min(1_000_000);
+    let before = live_bytes();
+    let mut index = LiveIndex::new();
+    for i in 1..=total {
+        index.insert(pods.uid(), i as u32);
+        if i % PUBLISH_EACH == 0 {
+            index.publish(i as u64);
+        }
+    }
+    (live_bytes() - before) / total as i64
+}
+
+/// Applies change number `i`, and publishes after every hundredth one.
+fn some_published<T>(
+    writer: &mut Writer,
+    i: usize,
+    change: impl FnOnce(&mut Writer) -> Result<T, EventError>,
+) -> Result<(), Failure> {
+    let changed = change(writer);
+    if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
+        writer.publish();
+    }
+    changed.map(drop).map_err(refused)
+}
+
+const NO_NODES: [Node; 0] = [];
+const NO_PODS: [Pod; 0] = [];
+
+/// Returns the first object that a load rejected as an error.
+fn loaded(applied: Applied) -> Result<(), Failure> {
+    match applied.rejected.into_iter().next() {
+        None => Ok(()),
+        Some((object, error)) => Err(Failure::Refused { object, error }),
+    }
+}
+
+/// Adds nodes and pods to a loaded cluster, one by one, and removes them again.
+fn add_some(
+    writer: &mut Writer,
+    pods: &mut Pods<'_>,
+    node_steps: &mut Steps,
+    pod_steps: &mut Steps,
+) -> Result<[Duration; 2], Failure> {
+    let names: Vec<Name> = (0..SAMPLES / 4).map(|n| format!("added-{n}").into()).collect();
+    let for_nodes = add_nodes(writer, &names, node_steps)?;
+    for name in names {
+        writer.remove_node(name).map_err(refused)?;
+    }
+    writer.publish();
+    let template = template(3, None);
+    let some: Vec<Arc<Pod>> =
+        (0..SAMPLES).map(|i| pods.somewhere(&template, &format!("added-{i}"))).collect();
+    let started = Instant::now();
+    for (i, pod) in some.iter().enumerate() {
+        pod_steps.time(|| some_published(writer, i, |writer| writer.add_pod(pod.clone())))?;
+    }
+    let for_pods = started.elapsed();
+    for pod in &some {
+        writer.remove_pod(pod).map_err(refused)?;
+    }
+    writer.publish();
+    Ok([for_nodes, for_pods])
+}
+
+fn add_nodes(writer: &mut Writer, names: &[Name], steps: &mut Steps) -> Result<Duration, Failure> {
+    let mut spent = Duration::ZERO;
+    for (batch, names) in names.chunks(BATCH).enumerate() {
+        let nodes: Vec<Arc<Node>> = names
+            .iter()
+            .enumerate()
+            .map(|(i, name)| Arc::new(make_node(name, batch * BATCH + i)))
+            .collect();
+        let started = Instant::now();
+        for (i, node) in nodes.into_iter().enumerate() {
+            steps.time(|| some_published(writer, i, |writer| writer.add_node(node).map(|_| ())))?;
+        }
+        spent += started.elapsed();
+    }
+    writer.publish();
+    writer.reclaim();
+    Ok(spent)
+}
+
+fn add_pods(
+    writer: &mut Writer,
+    pods: &mut Pods<'_>,
+    total: usize,
+    steps: &mut Steps,
+) -> Result<Duration, Failure> {
+    let mut spent = Duration::ZERO;
+    let mut done = 0;
+    while done < total {
+        let end = (done + BATCH).min(total);
+        let batch: Vec<Arc<Pod>> = (done..end).map(|i| pods.make(i)).collect();
+        let started = Instant::now();
+        for (i, pod) in batch.into_iter().enumerate() {
+            steps.time(|| some_published(writer, i, |writer| writer.add_pod(pod)))?;
+        }
+        spent += started.elapsed();
+        done = end;
+    }
+    writer.publish();
+    Ok(spent)
+}
+
+/// Assumes one pod and publishes, timed as one span. Pods are removed in between, so that
+/// nodes do not fill up.
+fn assume(writer: &mut Writer, pods: &mut Pods<'_>) -> Result<Value, Failure> {
+    let template = template(0, None);
+    let mut steps = Steps::new()?;
+    for i in 0..SAMPLES + SAMPLES / 4 {
+        let pod = pods.somewhere(&template, &format!("assumed-{i}"));
+        if i < SAMPLES / 4 {
+            writer.assume_pod(pod.clone()).map_err(refused)?;
+            writer.publish();
+        } else {
+            let pod = pod.clone();
+            steps
+                .time(|| {
+                    let assumed = writer.assume_pod(pod);
+                    writer.publish();
+                    assumed
+                })
+                .map_err(refused)?;
+        }
+        writer.forget_pod(&pod).map_err(refused)?;
+        writer.publish();
+    }
+    Ok(steps.micros())
+}
+
+fn update_and_remove(
+    writer: &mut Writer,
+    pods: &mut Pods<'_>,
+    result: &mut Value,
+) -> Result<(), Failure> {
+    let template = template(1, None);
+    let some: Vec<Arc<Pod>> =
+        (0..SAMPLES).map(|i| pods.somewhere(&template, &format!("changing-{i}"))).collect();
+    for pod in &some {
+        writer.add_pod(pod.clone()).map_err(refused)?;
+    }
+    writer.publish();
+    let updated: Vec<Arc<Pod>> =
+        some.iter().map(|pod| Arc::new(Pod { resource_version: 2, ..Pod::clone(pod) })).collect();
+    let (mut updates, mut removals) = (Steps::new()?, Steps::new()?);
+    let started = Instant::now();
+    for (i, pod) in updated.into_iter().enumerate() {
+        let uid = pod.uid.clone();
+        updates.time(|| some_published(writer, i, |writer| writer.update_pod(&uid, pod)))?;
+    }
+    result["update_pod_per_s"] = per_second(SAMPLES, started.elapsed());
+    result["update_pod_us"] = updates.micros();
+    let started = Instant::now();
+    for (i, pod) in some.iter().enumerate() {
+        removals.time(|| some_published(writer, i, |writer| writer.remove_pod(pod)))?;
+    }
+    result["remove_pod_per_s"] = per_second(SAMPLES, started.elapsed());
+    result["remove_pod_us"] = removals.micros();
+    writer.publish();
+    Ok(())
+}
+
+/// Adds a node and publishes; removes it outside the timed span.
+fn add_and_remove_node(writer: &mut Writer) -> Result<Value, Failure> {
+    let mut steps = Steps::new()?;
+    for i in 0..SAMPLES / 4 {
+        let name = format!("extra-{i}");
+        let node = Arc::new(make_node(&name, i));
+        steps
+            .time(|| {
+                let added = writer.add_node(node).map(|_| ());
+                writer.publish();
+                added
+            })
+            .map_err(refused)?;
+        writer.remove_node(name).map_err(refused)?;
+        writer.publish();
+    }
+    Ok(steps.micros())
+}
+
+/// A burst of node updates, one by one and in batches as the log folds them, and relists of all nodes. Each step ends
+/// with a publish.
+fn node_changes(writer: &mut Writer, result: &mut Value) -> Result<(), Failure> {
+    const BURST: usize = 1000;
+    const LOG_BATCH: usize = 256;
+    let nodes = |writer: &Writer| -> Vec<Arc<Node>> {
+        writer.cluster().nodes().filter_map(|node| node.node().cloned()).collect()
+    };
+    let changed = |node: &Arc<Node>, pods: i64| {
+        let mut node = Node::clone(node);
+        node.allowed_pods = pods;
+        Arc::new(node)
+    };
+    let all = nodes(writer);
+    let stride = (all.len() / BURST).max(1);
+    let burst = |pods: i64| -> Vec<Arc<Node>> {
+        all.iter().step_by(stride).take(BURST).map(|node| changed(node, pods)).collect()
+    };
+    let (mut single, mut batches) = (Steps::new()?, Steps::new()?);
+    for node in burst(111) {
+        let updated = single.time(|| {
+            let updated = writer.update_node(node).map(|_| ());
+            writer.publish();
+            updated
+        });
+        updated.map_err(refused)?;
+    }
+    for batch in burst(112).chunks(LOG_BATCH) {
+        let updated = batches.time(|| {
+            let updated =
+                batch.iter().try_for_each(|node| writer.update_node(node.clone()).map(|_| ()));
+            writer.publish();
+            updated
+        });
+        updated.map_err(refused)?;
+    }
+    result["node_update_publish_us"] = single.micros();
+    result["node_update_batch_us"] = batches.micros();
+    let (mut same, mut different) = (Steps::new()?, Steps::new()?);
+    for round in 0..5 {
+        let mut list = nodes(writer);
+        let steps = if round % 2 == 0 { &mut same } else { &mut different };
+        if round % 2 == 1 {
+            let stride = (list.len() / 5000).max(1);
+            list.iter_mut().step_by(stride).for_each(|node| *node = changed(node, 120 + round));
+        }
+        steps
+            .time(|| {
+                let relisted = writer.relist(Relist::Nodes(list));
+                writer.publish();
+                relisted
+            })
+            .map_err(refused)?;
+    }
+    result["node_relist_us"] = same.micros();
+    result["node_relist_5000_changed_us"] = different.micros();
+    Ok(())
+}
+
+/// Adds the first pod with affinity, reads the list of nodes with such pods, and removes
+/// the pod.
+fn flip(
+    writer: &mut Writer,
+    reader: &Reader,
+    pods: &mut Pods<'_>,
+    result: &mut Value,
+) -> Result<(), Failure> {
+    let template = pod("template").pod_affinity(PodAffinity::default()).build().template;
+    let (mut publish, mut list) = (Steps::new()?, Steps::new()?);
+    for i in 0..SAMPLES / 4 {
+        let pod = pods.somewhere(&template, &format!("affine-{i}"));
+        let added = pod.clone();
+        publish
+            .time(|| {
+                let added = writer.add_pod(added);
+                writer.publish();
+                added
+            })
+            .map_err(refused)?;
+        list.time(|| black_box(reader.pin().nodes_with_affinity().count()));
+        writer.remove_pod(&pod).map_err(refused)?;
+        writer.publish();
+    }
+    result["affinity_flip_publish_us"] = publish.micros();
+    result["affinity_list_us"] = list.micros();
+    Ok(())
+}
+
+/// Forks the version, adds one pod, and drops the fork.
+fn fork(reader: &Reader, pods: &mut Pods<'_>) -> Result<Value, Failure> {
+    let template = template(0, None);
+    let snapshot = reader.snapshot();
+    let mut steps = Steps::new()?;
+    for i in 0..SAMPLES {
+        let pod = pods.somewhere(&template, &format!("forked-{i}"));
+        steps
+            .time(|| {
+                let mut fork = snapshot.fork();
+                fork.add_pod(&pod)
+            })
+            .map_err(refused)?;
+    }
+    Ok(steps.micros())
+}
+
+/// Nanoseconds per call, measured in batches of 100 calls.
+fn batches(mut work: impl FnMut()) -> Value {
+    let mut times: Vec<f64> = (0..SAMPLES)
+        .map(|_| {
+            let started = Instant::now();
+            for _ in 0..100 {
+                work();
+            }
+            started.elapsed().as_nanos() as f64 / 100.0
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize];
+    json!({ "p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "max": at(1.0) })
+}
+
+fn pin(reader: &Reader) -> Value {
+    batches(|| {
+        black_box(reader.pin().generation());
+    })
+}
+
+/// Pins while the writer publishes about 100,000 versions per second.
+fn pin_busy(
+    writer: &mut Writer,
+    reader: &Reader,
+    pods: &mut Pods<'_>,
+) -> Result<(Value, Value), Failure> {
+    let template = template(2, None);
+    let pod = pods.somewhere(&template, "busy");
+    let stop = AtomicBool::new(false);
+    let reader = reader.clone();
+    let mut versions = 0_u64;
+    let mut failed = None;
+    let started = Instant::now();
+    let times = std::thread::scope(|scope| {
+        let stop = &stop;
+        let pins = scope.spawn(move || {
+            let times = pin(&reader);
+            // Relaxed: the flag orders no other memory.
+            stop.store(true, Ordering::Relaxed);
+            times
+        });
+        let mut next = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let done = if versions.is_multiple_of(2) {
+                writer.add_pod(pod.clone())
+            } else {
+                writer.remove_pod(&pod)
+            };
+            if let Err(error) = done {
+                failed = Some(error);
+            }
+            writer.publish();
+            versions += 1;
+            next += Duration::from_micros(10);
+            while Instant::now() < next && !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        }
+        pins.join()
+    });
+    let rate = json!((versions as f64 / started.elapsed().as_secs_f64()).round());
+    match (failed, times) {
+        (Some(error), _) => Err(refused(error)),
+        (None, Ok(times)) => Ok((times, rate)),
+        (None, Err(_)) => Err(Failure::Panicked("the pinning thread")),
+    }
+}
+
+fn refresh(mut reader: Reader) -> Value {
+    batches(|| {
+        black_box(reader.refresh());
+    })
+}
+
+/// The peak memory of the process in bytes; 0 if the system does not report it.
+fn peak_rss() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_else(|_| String::new());
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+/// The name of a figure for people: `assume_publish_us.p50` is `assume publish, p50 (µs)`.
+fn label(path: &str) -> String {
+    let units =
+        [("_per_s", "per second"), ("_us", "µs"), ("_ns", "ns"), ("_ms", "ms"), ("_s", "s")];
+    let mut unit = None;
+    let names = path.split('.').map(|name| {
+        match units.iter().find_map(|(suffix, text)| Some((name.strip_suffix(suffix)?, *text))) {
+            Some((name, text)) => {
+                unit = Some(text);
+                name.replace('_', " ")
+            }
+            None => name.replace('_', " "),
+        }
+    });
+    let name = names.collect::<Vec<_>>().join(", ");
+    unit.map_or_else(|| name.clone(), |unit| format!("{name} ({unit})"))
+}
+
+fn number(value: &Value) -> String {
+    match value.as_f64() {
+        Some(number) if number.fract() == 0.0 => format!("{number:.0}"),
+        Some(number) => format!("{number:.2}"),
+        None => value.to_string(),
+    }
+}
+
+/// Two tables: measurements with their distribution, and single figures.
+fn table(result: &Value) -> String {
+    const COLUMNS: [&str; 3] = ["p50", "p99", "max"];
+    let mut times = plain(std::iter::once("figure").chain(COLUMNS));
+    let mut figures = plain(["figure", "value"]);
+    fn rows(times: &mut Table, figures: &mut Table, prefix: &str, value: &Value) {
+        match value {
+            Value::Object(map) if COLUMNS.iter().all(|column| map.contains_key(*column)) => {
+                let values = COLUMNS.map(|column| number(&map[column]));
+                times.add_row(std::iter::once(label(prefix)).chain(values));
+            }
+            Value::Object(map) => {
+                for (key, value) in map {
+                    let dot = if prefix.is_empty() { "" } else { "." };
+                    rows(times, figures, &format!("{prefix}{dot}{key}"), value);
+                }
+            }
+            other => {
+                figures.add_row([label(prefix), number(other)]);
+            }
+        }
+    }
+    rows(&mut times, &mut figures, "", result);
+    format!("{}\n\n{}", right(times, &[1, 2, 3]).trim_fmt(), right(figures, &[1]).trim_fmt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_words_and_units() {
+        assert_eq!(label("nodes"), "nodes");
+        assert_eq!(label("add_node_per_s"), "add node (per second)");
+        assert_eq!(label("assume_publish_us.p50"), "assume publish, p50 (µs)");
+        assert_eq!(label("rivals.flat_vec_of_arcs_us"), "rivals, flat vec of arcs (µs)");
+    }
+
+    #[test]
+    fn distributions_have_a_row_and_single_figures_follow() {
+        let steps = json!({ "p50": 1.25, "p99": 3.0, "p999": 4.0, "max": 5.125 });
+        let ratio = json!({ "p10": 0.5, "p50": 1.0, "p90": 2.0 });
+        let found = table(&json!({ "nodes": 3, "a": { "pin_ns": steps, "b_ratio": ratio } }));
+        let lines: Vec<Vec<&str>> =
+            found.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["figure", "p50", "p99", "max"]);
+        assert_eq!(lines[1], ["a,", "pin", "(ns)", "1.25", "3", "5.12"]);
+        assert_eq!(lines[3], ["figure", "value"]);
+        assert!(lines.contains(&vec!["a,", "b", "ratio,", "p90", "2"]), "{found}");
+        assert!(lines.contains(&vec!["nodes", "3"]), "{found}");
+    }
+}

@@ -1,0 +1,279 @@
+//! The workloads of Kubernetes' scheduler_perf (test/integration/scheduler_perf), read from its files.
+//!
+//! A file is a list of test cases. A case has operations, such as `createNodes` and `createPods`, and workloads, which
+//! give the operations their parameters. The operations run on a [`Target`](target::Target): an engine in this process,
+//! or an API server with a live scheduler.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `tree.rs`, `cases.rs`, `steps.rs`, `parameters.rs` | the reader |
+//! | `sources.rs`, `template.rs`, `objects.rs` | templates, and the objects made of them |
+//! | `plan.rs` | finds workloads that cannot run |
+//! | `execute.rs`, `churn.rs`, `stop.rs` | the operations |
+//! | `board.rs`, `throughput.rs` | the stages of pods, and the rate of scheduling |
+//! | `in_process.rs`, `cluster.rs`; `api_server.rs` | the two targets |
+//! | `report.rs` | the results |
+
+mod api_server;
+mod board;
+mod cases;
+mod churn;
+mod cluster;
+mod execute;
+mod in_process;
+mod objects;
+mod parameters;
+mod plan;
+mod report;
+mod sources;
+mod steps;
+mod stop;
+mod target;
+mod template;
+#[cfg(test)]
+mod tests;
+mod throughput;
+mod tree;
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use portolan_cli::{Failure, Output, at_least_one, line, print, read};
+
+use cases::Workload;
+use execute::{Settings, execute};
+use in_process::InProcess;
+use report::{Outcome, Row};
+use sources::Sources;
+
+pub(super) use api_server::LiveSettings;
+
+/// Which workloads of files run, and how.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Workloads of scheduler_perf")]
+pub(super) struct Selection {
+    /// Run only this test case, or this workload of it. Repeatable.
+    #[arg(long, requires = "scheduler_perf", value_name = "CASE[/WORKLOAD]")]
+    case: Vec<String>,
+    /// Run only workloads with these labels, separated by commas; a workload must not have a label that follows `-`
+    /// (default: performance, as in scheduler_perf; with --case: any).
+    #[arg(
+        long,
+        requires = "scheduler_perf",
+        value_name = "LABELS",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    label: Option<Vec<String>>,
+    /// Also run workloads with feature gates whose values portolan does not implement, as if the gates were not set.
+    #[arg(long, requires = "scheduler_perf")]
+    any_feature_gates: bool,
+    /// Time limit of each operation that waits for pods, in seconds [default: 600]. The workload fails if it runs out.
+    #[arg(
+        long,
+        alias = "patience",
+        requires = "scheduler_perf",
+        value_name = "SECONDS",
+        value_parser = at_least_one::<NonZeroU64>,
+    )]
+    time_limit: Option<NonZeroU64>,
+    /// Milliseconds between two samples of the throughput [default: 1000].
+    #[arg(
+        long,
+        requires = "scheduler_perf",
+        value_name = "MILLISECONDS",
+        value_parser = at_least_one::<NonZeroU64>,
+    )]
+    sample_interval: Option<NonZeroU64>,
+}
+
+impl Selection {
+    /// Whether an option is given. Clap skips `requires` if another option is given that conflicts with the required
+    /// one, as --nodes does with --scheduler-perf.
+    pub(super) fn is_given(&self) -> bool {
+        let Selection { case, label, any_feature_gates, time_limit, sample_interval } = self;
+        !case.is_empty()
+            || label.is_some()
+            || *any_feature_gates
+            || time_limit.is_some()
+            || sample_interval.is_some()
+    }
+}
+
+/// Where the workloads run.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// On an engine, with this number of scheduling threads and a seed.
+    InProcess { schedulers: u16, seed: u64 },
+    /// On an API server in memory, with a live scheduler.
+    ApiServer(LiveSettings),
+}
+
+/// The name of the files of scheduler_perf.
+const NAME: &str = "performance-config.yaml";
+
+/// Runs the selected workloads of files, or of all files of folders. The exit status is 1 if one failed or missed its
+/// threshold, or if all were skipped.
+pub(super) fn run(
+    paths: &[PathBuf],
+    selection: &Selection,
+    place: &Place,
+    output: Output,
+) -> Result<ExitCode, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        find(path, &mut files)?;
+    }
+    let mut read = Vec::new();
+    for file in files {
+        let workloads = read_file(&file)?;
+        read.push((file, workloads));
+    }
+    selection.check(read.iter().flat_map(|(_, workloads)| workloads))?;
+    let mut rows = Vec::new();
+    for (file, workloads) in &read {
+        let mut sources = Sources::of(file);
+        for workload in workloads.iter().filter(|workload| selection.selects(workload)) {
+            let outcome = run_workload(workload, &mut sources, selection, place)?;
+            let name = workload.full_name();
+            let end = match &outcome {
+                Outcome::Ran(_) => format!("{name} ran"),
+                Outcome::Skipped(why) => format!("{name} is skipped: {why}"),
+                Outcome::Failed(why) => format!("{name} failed: {why}"),
+            };
+            eprintln!("portolan: {}", line(&end));
+            rows.push(Row {
+                file: file.display().to_string(),
+                topic: topic(file),
+                workload,
+                ignored_gates: plan::unimplemented_gates(workload),
+                outcome,
+            });
+        }
+    }
+    let target = match place {
+        Place::InProcess { .. } => "in process",
+        Place::ApiServer(_) => "api server",
+    };
+    print(&match output {
+        Output::Json => report::json(target, &rows).to_string(),
+        Output::Table => report::text(&rows),
+    })?;
+    let has_run = rows.iter().any(|row| !matches!(row.outcome, Outcome::Skipped(_)));
+    let is_good = has_run && rows.iter().all(Row::is_good);
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+impl Selection {
+    fn selects(&self, workload: &Workload) -> bool {
+        let full = workload.full_name();
+        let named = |name: &String| *name == workload.case || *name == full;
+        let default = if self.case.is_empty() { &["performance".to_owned()][..] } else { &[] };
+        let labels = self.label.as_deref().unwrap_or(default);
+        (self.case.is_empty() || self.case.iter().any(named))
+            && workload.has_labels(labels.iter().map(|label| &**label))
+    }
+
+    /// Checks that each name exists, and that a workload is selected.
+    fn check<'w>(
+        &self,
+        workloads: impl Iterator<Item = &'w Workload> + Clone,
+    ) -> Result<(), Failure> {
+        let of = |what: BTreeSet<&str>| what.into_iter().collect::<Vec<_>>().join(", ");
+        if workloads.clone().next().is_none() {
+            return Err(Failure::Usage(format!("--scheduler-perf: no {NAME} with workloads")));
+        }
+        let exists = |name: &&String| {
+            let mut all = workloads.clone();
+            all.any(|workload| workload.case == **name || workload.full_name() == **name)
+        };
+        if let Some(name) = self.case.iter().find(|name| !exists(name)) {
+            let cases = of(workloads.map(|workload| &*workload.case).collect());
+            return Err(Failure::Usage(format!("--case {name}: the test cases are {cases}")));
+        }
+        if !workloads.clone().any(|workload| self.selects(workload)) {
+            let labels = of(workloads.flat_map(|one| &one.labels).map(|label| &**label).collect());
+            let why = format!("no workload has these labels: the labels are {labels}");
+            return Err(Failure::Usage(format!("{why}; --label '' selects all workloads")));
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            time_limit: Duration::from_secs(self.time_limit.map_or(600, NonZeroU64::get)),
+            sample_every: Duration::from_millis(self.sample_interval.map_or(1000, NonZeroU64::get)),
+        }
+    }
+}
+
+/// Adds a file, or all files of a folder and the folders in it, in order.
+fn find(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let open = |error| Failure::Open { file: path.to_owned(), error };
+    if !path.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let entries: Result<Vec<_>, _> = std::fs::read_dir(path).map_err(open)?.collect();
+    let mut entries: Vec<PathBuf> =
+        entries.map_err(open)?.into_iter().map(|entry| entry.path()).collect();
+    entries.sort_unstable();
+    for entry in entries {
+        let is_file = entry.file_name().is_some_and(|name| name == NAME);
+        if is_file || (entry.is_dir() && !entry.is_symlink()) {
+            find(&entry, files)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_file(file: &Path) -> Result<Vec<Workload>, Failure> {
+    let wrong = |what: String| Failure::File { file: file.to_owned(), what };
+    let text = String::from_utf8(read(file)?);
+    let text = text.map_err(|_| wrong("the text is not valid UTF-8".to_owned()))?;
+    cases::read(&text).map_err(|invalid| match invalid.line {
+        0 => wrong(invalid.to_string()),
+        line => Failure::Line { file: file.to_owned(), line, what: invalid.to_string() },
+    })
+}
+
+/// The name of the folder of a file, which is a topic in scheduler_perf.
+fn topic(file: &Path) -> String {
+    let folder = file.parent().and_then(Path::file_name);
+    folder.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn run_workload(
+    workload: &Workload,
+    sources: &mut Sources,
+    selection: &Selection,
+    place: &Place,
+) -> Result<Outcome, Failure> {
+    if let Some(why) = plan::plan(workload, sources, selection.any_feature_gates)? {
+        return Ok(Outcome::Skipped(why));
+    }
+    let configuration = workload.scheduler_config.as_deref();
+    let configuration =
+        configuration.map(|path| portolan_cli::configuration(Some(&sources.file(path))));
+    let configuration = configuration.transpose()?.flatten();
+    let (configuration, settings) = (configuration.as_deref(), selection.settings());
+    let ran = match place {
+        Place::InProcess { schedulers, seed } => {
+            let target = InProcess::start(configuration, *schedulers, *seed)?;
+            execute(&target, workload, sources, settings)
+        }
+        Place::ApiServer(live) => {
+            let sources = &*sources;
+            api_server::with_api_server(live, configuration, |target| {
+                execute(target, workload, sources, settings)
+            })?
+        }
+    };
+    Ok(match ran {
+        Ok(measured) => Outcome::Ran(measured),
+        Err(trouble) => Outcome::Failed(trouble.to_string()),
+    })
+}

@@ -1,0 +1,310 @@
+//! `sched --scheduler-perf` and `live` run files of workloads.
+
+use serde_json::Value;
+
+use crate::common::{file, portolan};
+
+const FILE: &str = r"
+- name: Basic
+  defaultPodTemplatePath: ../templates/pod.yaml
+  workloadTemplate:
+  - opcode: createNodes
+    countParam: $nodes
+    nodeTemplatePath: ../templates/node.yaml
+  - opcode: createPods
+    countParam: $pods
+  - opcode: createPods
+    countParam: $pods
+    collectMetrics: true
+  workloads:
+  - name: tiny
+    labels: [performance, short]
+    threshold: 0.001
+    params: {nodes: 3, pods: 5}
+  - name: unreachable
+    labels: [short]
+    threshold: {topic: 1000000000000}
+    params: {nodes: 3, pods: 1}
+  - name: gated
+    labels: [short]
+    featureGates: {SchedulerQueueingHints: false}
+    params: {nodes: 3, pods: 1}
+  - name: full
+    params: {nodes: 1, pods: 30}
+- name: Preempting
+  workloadTemplate:
+  - opcode: createNodes
+    count: 2
+  - opcode: createPods
+    namespace: low
+    count: 8
+    podTemplatePath: ../templates/low.yaml
+  - opcode: createPods
+    namespace: high
+    count: 2
+    podTemplatePath: ../templates/high.yaml
+    collectMetrics: true
+  workloads:
+  - {name: tiny, labels: [short]}
+- name: Gates
+  workloadTemplate:
+  - opcode: createNodes
+    count: 1
+    nodeTemplatePath: ../templates/node.yaml
+  - opcode: startCollectingMetrics
+    name: opened
+    namespaces: [gated]
+  - opcode: createPods
+    namespace: gated
+    count: 3
+    podTemplatePath: ../templates/gated.yaml
+    skipWaitToCompletion: true
+  - opcode: barrier
+    stageRequirement: Attempted
+  - opcode: updateAny
+    namespace: gated
+    count: 3
+    templatePath: ../templates/opened.yaml
+  - opcode: barrier
+    namespaces: [gated]
+  - opcode: stopCollectingMetrics
+  - opcode: deletePods
+    namespace: gated
+  - opcode: createPods
+    namespace: gated
+    count: 2
+    podTemplatePath: ../templates/pod.yaml
+  workloads:
+  - {name: tiny, labels: [short]}
+- name: Volumes
+  workloadTemplate:
+  - opcode: createNodes
+    count: 2
+    nodeAllocatableStrategy:
+      csiNodeAllocatable: {csi.example.com: {count: 3}}
+  - opcode: churn
+    mode: recreate
+    number: 1
+    intervalMilliseconds: 1
+    templatePaths: [../templates/node.yaml]
+  - opcode: createPods
+    count: 6
+    podTemplatePath: ../templates/pod.yaml
+    persistentVolumeTemplatePath: ../templates/volume.yaml
+    persistentVolumeClaimTemplatePath: ../templates/claim.yaml
+    collectMetrics: true
+  workloads:
+  - {name: tiny, labels: [short]}
+- name: Steady
+  workloadTemplate:
+  - opcode: createNodes
+    count: 3
+    labelNodePrepareStrategy: {labelKey: zone, labelValues: [a, b]}
+  - opcode: createPods
+    count: 2
+    podTemplatePath: ../templates/pod.yaml
+    steadyState: true
+    durationParam: $time
+    collectMetrics: true
+  - opcode: sleep
+    duration: 1ms
+  - opcode: createAny
+    templatePath: ../templates/pod.yaml
+    namespace: any
+    count: 2
+  - opcode: barrier
+  workloads:
+  - {name: tiny, params: {time: 2s}}
+- name: Claims
+  workloadTemplate:
+  - opcode: createResourceDriver
+    driverName: gpu.example.com
+  workloads:
+  - {name: tiny, labels: [short]}
+";
+
+const TEMPLATES: [(&str, &str); 7] = [
+    (
+        "node.yaml",
+        "apiVersion: v1\nkind: Node\nmetadata: {generateName: node-}\n\
+         status: {capacity: {cpu: 2, memory: 8Gi, pods: 50}}\n",
+    ),
+    (
+        "pod.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {generateName: pod-, labels: {n: 'p{{ Mod .Index 2 }}'}}\n\
+         spec:\n  terminationGracePeriodSeconds: 0\n  containers:\n  \
+         - {name: main, image: pause, resources: {requests: {cpu: 100m}}}\n",
+    ),
+    ("low.yaml", LOW),
+    ("high.yaml", HIGH),
+    (
+        "gated.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: 'gated-{{.Index}}'}\n\
+         spec: {terminationGracePeriodSeconds: 0, schedulingGates: [{name: hold}], containers: [{name: main, image: pause}]}\n",
+    ),
+    (
+        "opened.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: 'gated-{{.Index}}'}\n\
+         spec: {terminationGracePeriodSeconds: 0, containers: [{name: main, image: pause}]}\n",
+    ),
+    (
+        "volume.yaml",
+        "apiVersion: v1\nkind: PersistentVolume\nspec:\n  accessModes: [ReadOnlyMany]\n  capacity: {storage: 1Gi}\n  \
+         csi: {driver: csi.example.com}\n",
+    ),
+];
+
+const LOW: &str = "apiVersion: v1\nkind: Pod\nmetadata: {generateName: low-}\n\
+    spec: {terminationGracePeriodSeconds: 0, containers: [{name: main, image: pause, resources: {requests: {cpu: 900m}}}]}\n";
+const HIGH: &str = "apiVersion: v1\nkind: Pod\nmetadata: {generateName: high-}\n\
+    spec: {priority: 10, containers: [{name: main, image: pause, resources: {requests: {cpu: 3}}}]}\n";
+const CLAIM: &str = "apiVersion: v1\nkind: PersistentVolumeClaim\n\
+    metadata: {annotations: {pv.kubernetes.io/bind-completed: 'true'}}\n\
+    spec: {accessModes: [ReadOnlyMany], resources: {requests: {storage: 1Gi}}}\n";
+
+/// Writes the file and its templates into folders of the test, and returns the file's path.
+fn written(test: &str) -> String {
+    for (name, text) in TEMPLATES {
+        file(&format!("{test}/templates"), name, text.as_bytes());
+    }
+    file(&format!("{test}/templates"), "claim.yaml", CLAIM.as_bytes());
+    file(&format!("{test}/topic"), "performance-config.yaml", FILE.as_bytes())
+}
+
+/// Runs a command on the file, and returns its exit status and its result.
+fn run(test: &str, command: &[&str], arguments: &[&str]) -> (i32, Value) {
+    let path = written(test);
+    let common = ["--scheduler-perf", &path, "--output", "json"];
+    let run = portolan(&[command, &common, arguments].concat());
+    let result = serde_json::from_str(&run.out).unwrap_or_else(|_| panic!("{}", run.err));
+    (run.code, result)
+}
+
+const SCHED: &[&str] = &["sched"];
+const LIVE: &[&str] = &["live", "--write-delay", "0"];
+
+/// The outcomes by the names of the workloads.
+fn outcomes(result: &Value) -> Vec<(String, &str)> {
+    let workloads = result["workloads"].as_array().expect("workloads");
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let outcome = |of: &'_ Value| format!("{}/{}", text(&of["case"]), text(&of["workload"]));
+    workloads.iter().map(|of| (outcome(of), of["outcome"].as_str().expect("a text"))).collect()
+}
+
+fn every_operation(test: &str, command: &[&str]) {
+    let (code, result) = run(test, command, &["--label", "short"]);
+    let expected = [
+        ("Basic/tiny", "ran"),
+        ("Basic/unreachable", "ran"),
+        ("Basic/gated", "skipped"),
+        ("Preempting/tiny", "ran"),
+        ("Gates/tiny", "ran"),
+        ("Volumes/tiny", "ran"),
+        ("Claims/tiny", "skipped"),
+    ];
+    assert_eq!(outcomes(&result), expected.map(|(name, how)| (name.to_owned(), how)), "{result}");
+    let pods = |index: usize| result["workloads"][index]["measured"][0]["pods"].as_u64();
+    assert_eq!([0, 1, 3, 4, 5].map(pods), [5, 1, 2, 3, 6].map(Some), "{result}");
+    let verdict = |index: usize| &result["workloads"][index]["measured"][0]["threshold"];
+    assert_eq!(
+        (verdict(0)["reached"].as_bool(), verdict(1)["reached"].as_bool()),
+        (Some(true), Some(false))
+    );
+    assert_eq!(
+        (verdict(0)["bucket"].as_str(), code),
+        (Some("Average"), 1),
+        "a threshold is missed"
+    );
+    let reason = |index: usize| result["workloads"][index]["reason"].as_str().expect("a reason");
+    assert_eq!(reason(2), "portolan supports only SchedulerQueueingHints=true");
+    assert!(reason(6).contains("createResourceDriver"), "{}", reason(6));
+}
+
+#[test]
+fn every_operation_runs_in_process() {
+    every_operation("perf_files_sched", SCHED);
+}
+
+#[test]
+fn every_operation_runs_through_an_api_server() {
+    every_operation("perf_files_live", LIVE);
+}
+
+#[test]
+fn the_default_is_the_label_performance_and_a_name_selects_regardless_of_labels() {
+    let (code, result) = run("perf_files_default", SCHED, &[]);
+    assert_eq!((outcomes(&result), code), (vec![("Basic/tiny".to_owned(), "ran")], 0));
+    let named = ["--case", "Basic/gated", "--case", "Claims", "--any-feature-gates"];
+    let (code, result) = run("perf_files_named", SCHED, &named);
+    let expected = vec![("Basic/gated".to_owned(), "ran"), ("Claims/tiny".to_owned(), "skipped")];
+    assert_eq!((outcomes(&result), code), (expected, 0));
+    assert_eq!(result["workloads"][0]["ignored_feature_gates"].as_array().map(Vec::len), Some(1));
+    // A folder stands for the files in it.
+    let folder = written("perf_files_folder");
+    let folder = folder.rsplit_once("/topic/").expect("a path").0;
+    let run = portolan(&["sched", "--scheduler-perf", folder]);
+    assert!(run.out.contains("Basic/tiny") && run.out.contains("1 workload ran"), "{}", run.out);
+}
+
+#[test]
+fn a_steady_state_recreates_its_pods_until_the_time_is_over() {
+    for (test, command) in [("perf_files_steady_sched", SCHED), ("perf_files_steady_live", LIVE)] {
+        let (code, result) = run(test, command, &["--case", "Steady"]);
+        assert_eq!((outcomes(&result)[0].1, code), ("ran", 0), "{result}");
+        let pods = result["workloads"][0]["measured"][0]["pods"].as_u64();
+        assert!(pods >= Some(2), "{result}");
+    }
+}
+
+#[test]
+fn a_workload_that_cannot_finish_fails_and_names_a_pod() {
+    // The second name is an earlier one.
+    for option in ["--time-limit", "--patience"] {
+        let few = ["--case", "Basic/full", option, "1"];
+        let (code, result) = run("perf_files_full", SCHED, &few);
+        let reason = result["workloads"][0]["reason"].as_str().expect("a reason");
+        assert_eq!((outcomes(&result)[0].1, code), ("failed", 1));
+        // 2 cores hold 20 of the 30 pods.
+        assert!(
+            reason.starts_with("20 of 30 pods were scheduled after 1 s; namespace-1/pod-"),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn errors_name_the_file_the_line_and_the_remedy() {
+    let sched = |path: &str, more: &[&str]| {
+        let run = portolan(&[&["sched", "--scheduler-perf", path], more].concat());
+        assert_eq!(run.code, 2, "{}", run.err);
+        run.err
+    };
+    let broken = FILE.replacen("countParam: $pods", "countParam: $many", 1);
+    let path = file("perf_files_errors", "broken.yaml", broken.as_bytes());
+    let says = format!(
+        "portolan: {path}:9: [0].workloadTemplate[1].countParam: the parameter \"many\" is undefined in workload \"tiny\"\n"
+    );
+    assert_eq!(sched(&path, &[]), says);
+    let several = file("perf_files_errors", "several.yaml", b"- name: A\n---\n- name: B\n");
+    let says = "the file has several YAML documents: write one file for each\n";
+    assert_eq!(sched(&several, &[]), format!("portolan: {several}:3: {says}"));
+    let path = written("perf_files_errors");
+    let says = sched(&path, &["--label", "nonesuch"]);
+    assert!(says.contains("the labels are ") && says.contains("performance"), "{says}");
+    let says = sched(&path, &["--case", "Basic", "--case", "Nonesuch"]);
+    assert!(
+        says.contains("--case Nonesuch: the test cases are ") && says.contains("Basic"),
+        "{says}"
+    );
+    let pod = file("perf_files_errors/templates", "pod.yaml", b"kind: Pod\n{{ range .Index }}\n");
+    let folder = pod.trim_end_matches("templates/pod.yaml");
+    let says = sched(&path, &[]);
+    let place = format!(
+        "{folder}topic/../templates/pod.yaml:2: the template expression {{{{range .Index}}}}"
+    );
+    assert!(says.contains(&place), "{says}");
+    let alone = portolan(&["sched", "--case", "Basic"]);
+    assert!(alone.code == 2 && alone.err.contains("--scheduler-perf"), "{}", alone.err);
+    let conflict = portolan(&["sched", "--scheduler-perf", &path, "--nodes", "5"]);
+    assert!(conflict.code == 2 && conflict.err.contains("cannot be used with"), "{}", conflict.err);
+}
