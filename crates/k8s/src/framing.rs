@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 
 use serde::de::{DeserializeSeed, IgnoredAny};
-use serde_json::value::RawValue;
 
 use super::error::{Cause, Path, ReadError};
 use super::read::{Document, Item, json_path};
@@ -27,7 +26,7 @@ pub(super) fn values(text: &str, mut document: Document) -> Result<Option<Docume
         let rest = &text[at..];
         let mut parser = serde_json::Deserializer::from_str(rest);
         if let Err(error) = Item::root(&mut document).deserialize(&mut parser) {
-            let error = ReadError::json(json_path(first(rest)), &error);
+            let error = ReadError::json(json_path(rest), &error);
             return Err(error.behind(&text[..at]));
         }
         let end = at + parser.into_iter::<IgnoredAny>().byte_offset();
@@ -159,15 +158,6 @@ fn cut_logs(before: &str) -> ReadError {
     let cause =
         Cause::Syntax("these logs have no end: the dump is cut off, write it again".to_owned());
     ReadError::at(String::new(), Some((1, 1)), cause).behind(before)
-}
-
-/// Returns the first value of a text, or all of the text if that value is invalid.
-fn first(text: &str) -> &[u8] {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
-    match values.next() {
-        Some(Ok(value)) => value.get().as_bytes(),
-        _ => text.as_bytes(),
-    }
 }
 
 /// Returns the text of an input, or the error for bytes that are not UTF-8, with the encoding if it is recognized.

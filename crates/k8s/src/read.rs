@@ -1,9 +1,9 @@
 //! Reads whole inputs: files of objects, lists and documents.
 //!
-//! Objects of JSON are dispatched on their kind while the parser runs, without an intermediate tree. As soon as
-//! `apiVersion` and `kind` are known (kubectl writes them first), the remaining fields are read directly into the structs
-//! of that kind, and unused fields are skipped. Only objects whose kind comes late are buffered as a tree. Objects of YAML
-//! are always read through a tree, one at a time. An input that contains an error is discarded as a whole.
+//! Pods and nodes of JSON are read while the parser runs, without an intermediate tree: if `apiVersion` and `kind` are
+//! known (kubectl writes them first), the remaining fields are read directly into the structs of that kind, and unused
+//! fields are skipped. Other objects are read through a tree, one at a time, so that the structs of all other kinds are
+//! compiled once. An input that contains an error is discarded as a whole.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -185,11 +185,11 @@ fn read_documents(input: &str, mut all: Document) -> Result<Collected, ReadError
     Ok(all.collected)
 }
 
-/// Returns the path at which an input is rejected, or no path for a repeated field. Parses the input a second time, as a
-/// tree, since the parser of the text does not know the path.
-pub(super) fn json_path(input: &[u8]) -> String {
-    let mut document = Document::default();
-    let read = super::slice::value(input).and_then(|value| Item::root(&mut document).spot(&value));
+/// Returns the path at which the first value of a text is rejected, or no path for a repeated field. Parses it a second
+/// time, as a tree, since the parser of the text does not know the path.
+pub(super) fn json_path(text: &str) -> String {
+    let value = Progress::default().next(&mut serde_json::Deserializer::from_str(text));
+    let read = value.and_then(|value| Item::root(&mut Document::default()).spot(&value));
     read.err().map(|error| error.path().to_owned()).unwrap_or_default()
 }
 
@@ -214,15 +214,6 @@ impl Document {
             let kind = kind.strip_suffix("List").unwrap_or(kind);
             self.take(|_| super::versions::check(api_version, kind, path));
         }
-    }
-
-    /// Keeps the error of an object, and stops a parser that cannot pass it on.
-    fn keep<E: de::Error>(&mut self, read: Result<(), ReadError>) -> Result<(), E> {
-        read.map_err(|error| {
-            let stop = E::custom(error.cause());
-            self.failed.get_or_insert(error);
-            stop
-        })
     }
 
     /// Adds an object unless the document already has an error.
@@ -300,27 +291,27 @@ impl<'de> Item<'_, 'de> {
     }
 
     /// Reads a tree that a parser has built, unless its kind may be that of a list which is not known yet.
-    fn built<E: de::Error>(self, spot: Spot<'de>) -> Result<(), E> {
+    fn built(self, spot: Spot<'de>) {
         let Item { document, path, default, late, origin } = self;
         let is_named = || spot.get("apiVersion").or(spot.get("kind")).is_some();
         if let (None, Some((index, late)), false) = (&default, late, is_named()) {
-            late.push((index, spot));
-            return Ok(());
+            return late.push((index, spot));
         }
         let read = Item { document: &mut *document, path, default, late: None, origin }.spot(&spot);
-        document.keep(read)
+        // The parser cannot pass the error on, with its path and position.
+        document.take(|_| read);
     }
 
     /// Reads the items of a list whose kind is known at its end.
-    fn late<E: de::Error>(self, named: Option<(&str, &str)>, unnamed: Late<'de>) -> Result<(), E> {
+    fn late(self, named: Option<(&str, &str)>, unnamed: Late<'de>) {
         let Item { document, path, origin, .. } = self;
         document.check_version(named, path);
         let default = named.and_then(|(of, kind)| Kind::of_items(of, kind));
         let items = path.key("items");
-        unnamed.into_iter().try_for_each(|(index, spot)| {
+        for (index, spot) in unnamed {
             let (path, default) = (&items.index(index), default.clone());
-            Item { document: &mut *document, path, default, late: None, origin }.built(spot)
-        })
+            Item { document: &mut *document, path, default, late: None, origin }.built(spot);
+        }
     }
 }
 
@@ -403,14 +394,14 @@ impl<'de> Visitor<'de> for Item<'_, 'de> {
                         (Some(api_version), Some(kind)) => Some(Kind::of(api_version, kind)),
                         _ => default.clone(),
                     };
-                    if let (Some(known), true) = (known, fields.is_empty()) {
+                    if let Some(known) = known.filter(|kind| fields.is_empty() && is_direct(kind)) {
                         document.check_version(named(&api_version, &kind), path);
                         if known.is_list() {
                             map.next_value::<de::IgnoredAny>()?;
                             continue;
                         }
                         let rest = Resume { key: Some(key), map };
-                        return body(document, path, &known, MapAccessDeserializer::new(rest));
+                        return direct(document, path, &known, MapAccessDeserializer::new(rest));
                     }
                     let value = map.next_value_seed(tree::Json(&Progress::default()))?;
                     fields.push(Entry::new(key.0, value));
@@ -419,85 +410,113 @@ impl<'de> Visitor<'de> for Item<'_, 'de> {
         }
         let item = Item { document, path, default, late, origin };
         if listed {
-            return item.late(named(&api_version, &kind), unnamed);
+            item.late(named(&api_version, &kind), unnamed);
+            return Ok(());
         }
         for (key, value) in [("apiVersion", api_version), ("kind", kind)] {
             fields.extend(value.map(|Text(text)| Entry::new(key.into(), Tree::Text(text))));
         }
-        item.built(Tree::Map(fields).into())
+        item.built(Tree::Map(fields).into());
+        Ok(())
     }
 }
 
+/// Returns whether objects of a kind are read directly: they are the most of a cluster, or skipped.
+fn is_direct(kind: &Kind) -> bool {
+    matches!(kind, Kind::Pod | Kind::Node | Kind::List | Kind::Other(_))
+}
+
 /// Reads the remaining fields directly into the struct of the kind.
-fn body<'de, D: Deserializer<'de>>(
+fn direct<'de, D: Deserializer<'de>>(
     document: &mut Document,
     path: &Path<'_>,
     kind: &Kind,
     deserializer: D,
 ) -> Result<(), D::Error> {
+    match kind {
+        Kind::Pod => {
+            let wire: super::wire_pod::Pod<'de> = Deserialize::deserialize(deserializer)?;
+            document.take(|collected| collected.pod(&wire, path));
+        }
+        Kind::Node => {
+            let wire: super::wire_objects::Node<'de> = Deserialize::deserialize(deserializer)?;
+            document.take(|collected| collected.node(&wire, path));
+        }
+        // A list without items is empty.
+        _ => {
+            de::IgnoredAny::deserialize(deserializer)?;
+        }
+    }
+    if let Kind::Other(name) = kind {
+        document.take(|collected| {
+            collected.skip(name);
+            Ok(())
+        });
+    }
+    document.collected.count(kind);
+    Ok(())
+}
+
+/// Reads an object of a kind from a tree.
+fn body(
+    document: &mut Document,
+    path: &Path<'_>,
+    kind: &Kind,
+    object: Typed<'_, '_>,
+) -> Result<(), ReadError> {
     macro_rules! read {
         ($wire:ty, $add:ident $(, $argument:expr)?) => {{
-            let wire: $wire = Deserialize::deserialize(deserializer)?;
+            let wire: $wire = Deserialize::deserialize(object)?;
             document.take(|collected| collected.$add($($argument,)? &wire, path));
         }};
     }
     macro_rules! store {
         ($wire:ident, $read:ident) => {{
-            let wire: super::wire_storage::$wire<'de> = Deserialize::deserialize(deserializer)?;
+            let wire: super::wire_storage::$wire<'_> = Deserialize::deserialize(object)?;
             document.take(|collected| collected.object(super::storage::$read(&wire, path)));
         }};
     }
     macro_rules! part {
         ($wire:ident, $read:ident) => {{
-            let wire: wire::$wire<'de> = Deserialize::deserialize(deserializer)?;
+            let wire: wire::$wire<'_> = Deserialize::deserialize(object)?;
             document.take(|collected| collected.object(super::node::$read(&wire, path)));
         }};
     }
-    use super::{wire_objects as wire, wire_pod};
+    use super::wire_objects as wire;
     match kind {
-        Kind::Pod => read!(wire_pod::Pod<'de>, pod),
-        Kind::Node => read!(wire::Node<'de>, node),
-        Kind::Namespace => read!(wire::Bare<'de>, namespace),
-        Kind::Service => read!(wire::Service<'de>, service),
-        Kind::PriorityClass => read!(wire::PriorityClass<'de>, priority_class),
+        Kind::Namespace => read!(wire::Bare<'_>, namespace),
+        Kind::Service => read!(wire::Service<'_>, service),
+        Kind::PriorityClass => read!(wire::PriorityClass<'_>, priority_class),
         Kind::PersistentVolume => store!(PersistentVolume, persistent_volume),
         Kind::PersistentVolumeClaim => {
-            read!(super::wire_storage::PersistentVolumeClaim<'de>, claim)
+            read!(super::wire_storage::PersistentVolumeClaim<'_>, claim)
         }
-        Kind::StorageClass => read!(super::wire_storage::StorageClass<'de>, storage_class),
+        Kind::StorageClass => read!(super::wire_storage::StorageClass<'_>, storage_class),
         Kind::CsiNode => store!(CsiNode, csi_node),
         Kind::VolumeAttachment => store!(VolumeAttachment, volume_attachment),
         Kind::CsiDriver => store!(CsiDriver, csi_driver),
         Kind::CsiStorageCapacity => store!(CsiStorageCapacity, csi_storage_capacity),
-        Kind::PodDisruptionBudget => read!(wire::PodDisruptionBudget<'de>, budget),
-        Kind::PodGroup(kind) => read!(wire::PodGroup<'de>, pod_group, *kind),
+        Kind::PodDisruptionBudget => read!(wire::PodDisruptionBudget<'_>, budget),
+        Kind::PodGroup(kind) => read!(wire::PodGroup<'_>, pod_group, *kind),
         Kind::NmNode => part!(NmNode, nm_node),
         Kind::CustomNodeResource => part!(CustomNodeResource, custom_node_resource),
-        Kind::Reservation => read!(wire::Reservation<'de>, reservation),
+        Kind::Reservation => read!(wire::Reservation<'_>, reservation),
         Kind::Movement => {
-            let wire: wire::Movement<'de> = Deserialize::deserialize(deserializer)?;
+            let wire: wire::Movement<'_> = Deserialize::deserialize(object)?;
             document.take(|collected| collected.object(super::movement::read(&wire, path)));
         }
-        Kind::LimitRange => read!(wire::LimitRange<'de>, limit_range),
-        Kind::ResourceQuota => read!(wire::ResourceQuota<'de>, quota),
-        Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
+        Kind::LimitRange => read!(wire::LimitRange<'_>, limit_range),
+        Kind::ResourceQuota => read!(wire::ResourceQuota<'_>, quota),
+        Kind::RuntimeClass => read!(wire::RuntimeClass<'_>, runtime_class),
         Kind::ReplicationController => {
-            read!(wire::ReplicationController<'de>, replication_controller);
+            read!(wire::ReplicationController<'_>, replication_controller);
         }
-        Kind::Controller(kind) => read!(wire::Controller<'de>, controller, *kind),
-        Kind::CronJob => read!(wire::CronJob<'de>, cron_job),
-        Kind::JobSet => read!(wire::JobSet<'de>, job_set),
-        Kind::LeaderWorkerSet => read!(wire::LeaderWorkerSet<'de>, leader_worker_set),
-        // A list without items is empty.
-        Kind::List => {
-            de::IgnoredAny::deserialize(deserializer)?;
-        }
-        Kind::Other(name) => {
-            de::IgnoredAny::deserialize(deserializer)?;
-            document.take(|collected| {
-                collected.skip(name);
-                Ok(())
-            });
+        Kind::Controller(kind) => read!(wire::Controller<'_>, controller, *kind),
+        Kind::CronJob => read!(wire::CronJob<'_>, cron_job),
+        Kind::JobSet => read!(wire::JobSet<'_>, job_set),
+        Kind::LeaderWorkerSet => read!(wire::LeaderWorkerSet<'_>, leader_worker_set),
+        Kind::Pod | Kind::Node | Kind::List | Kind::Other(_) => {
+            return direct(document, path, kind, object);
         }
     }
     document.collected.count(kind);
@@ -596,7 +615,7 @@ impl<'de> Visitor<'de> for Streamed<'_, 'de> {
             let (path, default) = (&self.path.index(index), self.default.clone());
             let late = self.late.as_mut().map(|late| (index, &mut **late));
             let document = &mut *self.document;
-            Item { document, path, default, late, origin: self.origin }.built(spot)?;
+            Item { document, path, default, late, origin: self.origin }.built(spot);
             index += 1;
         }
         Ok(())
@@ -627,6 +646,7 @@ impl<'de> Visitor<'de> for Streamed<'_, 'de> {
             Some(unnamed) => item.late(of("apiVersion").zip(of("kind")), unnamed),
             None => item.built(object),
         }
+        Ok(())
     }
 }
 

@@ -243,8 +243,7 @@ pub(crate) fn json(input: &[u8]) -> Result<Vec<Spot<'static>>, ReadError> {
     let mut parser = serde_json::Deserializer::from_reader(Lines { input, line: &progress.line });
     let mut values = Vec::new();
     loop {
-        let value = Json(&progress).deserialize(&mut parser);
-        values.push(value.map_err(|error| ReadError::json(progress.path(), &error))?);
+        values.push(progress.next(&mut parser)?);
         if parser.end().is_ok() {
             return Ok(values);
         }
@@ -259,6 +258,15 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Returns the next value of a parser.
+    pub(crate) fn next<'i>(
+        &self,
+        parser: &mut serde_json::Deserializer<impl serde_json::de::Read<'i>>,
+    ) -> Result<Spot<'i>, ReadError> {
+        let value = Json(self).deserialize(parser);
+        value.map_err(|error| ReadError::json(self.path(), &error))
+    }
+
     fn path(&self) -> String {
         let path: String = self.failed.borrow().iter().rev().map(String::as_str).collect();
         path.strip_prefix('.').unwrap_or(&path).to_owned()
