@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::parameters::Parameters;
 use super::steps::{self, Labels, Step};
-use super::tree::{Fields, Invalid, Part, Tree, Why};
+use super::tree::{Fields, Invalid, Part, Why, parse};
 
 /// One workload of a test case, with all settings of its case.
 #[derive(Debug)]
@@ -81,8 +81,8 @@ impl Workload {
 
 /// Reads all workloads of a file, in their order.
 pub(super) fn read(text: &str) -> Result<Vec<Workload>, Invalid> {
-    let tree = Tree::parse(text)?;
-    let root = tree.root();
+    let tree = parse(text)?;
+    let root = Part::root(&tree);
     let (mut workloads, mut names) = (Vec::new(), BTreeSet::new());
     for case in root.list()? {
         let name = read_case(&case, &mut workloads)?;

@@ -9,7 +9,6 @@ use portolan_cli::Failure;
 use portolan_cli::read;
 
 use super::template::{Place, Template};
-use super::tree::syntax;
 
 /// A template of an object, and its file.
 #[derive(Debug)]
@@ -96,10 +95,10 @@ impl Document {
             line: error.line,
             what: error.to_string(),
         })?;
-        let object: Map<String, Value> = serde_saphyr::from_str(&text).map_err(|error| {
-            let (file, what) = (self.file.clone(), syntax(&error));
-            match error.location() {
-                Some(at) => Failure::Line { file, line: at.line(), what },
+        let object: Map<String, Value> = portolan_k8s::yaml::from_str(&text).map_err(|error| {
+            let (file, what) = (self.file.clone(), error.cause().to_string());
+            match error.line() {
+                Some(line) => Failure::Line { file, line, what },
                 None => Failure::File { file, what },
             }
         })?;

@@ -1,36 +1,11 @@
-//! A YAML document with the line of each value, and checked access to the fields of a map.
+//! Checked access to the fields of a map in a YAML document.
 //!
 //! Operations have different fields, chosen by their `opcode`. Serde would buffer such a map and lose its lines, so the
 //! document is parsed as a tree and the types are read from the tree. As in Go, the case of field names is ignored.
 
 use std::fmt;
 
-use serde::de::{MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_saphyr::Spanned;
-
-/// A value and the line on which it begins.
-#[derive(Debug)]
-pub(super) struct Tree {
-    line: u64,
-    value: Yaml,
-}
-
-#[derive(Debug)]
-enum Yaml {
-    Null,
-    Flag(bool),
-    Number(f64),
-    Text(String),
-    List(Vec<Tree>),
-    Map(Vec<(Key, Tree)>),
-}
-
-#[derive(Debug)]
-struct Key {
-    line: u64,
-    name: String,
-}
+use portolan_k8s::yaml::{Entry, Spot, Tree};
 
 /// Why a file of workloads is invalid.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -76,69 +51,53 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// An error of the parser without its line.
-pub(super) fn syntax(error: &serde_saphyr::Error) -> String {
-    if let serde_saphyr::Error::MultipleDocuments { .. } = error.without_snippet() {
-        return "the file has several YAML documents: write one file for each".to_owned();
-    }
-    let what = error.without_snippet().to_string();
-    what.split(" at line ").next().unwrap_or_default().to_owned()
-}
-
-impl Tree {
-    /// Parses a text with one document.
-    pub(super) fn parse(text: &str) -> Result<Tree, Invalid> {
-        serde_saphyr::from_str(text).map_err(|error| {
-            let line = error.location().map_or(0, |at| at.line());
-            Invalid { line, path: String::new(), why: Why::Syntax(syntax(&error)) }
-        })
-    }
-
-    /// The whole document.
-    pub(super) fn root(&self) -> Part<'_> {
-        Part { path: String::new(), tree: self }
-    }
+/// Parses a text with one document.
+pub(super) fn parse(text: &str) -> Result<Spot<'_>, Invalid> {
+    portolan_k8s::yaml::tree(text).map_err(|error| Invalid {
+        line: error.line().unwrap_or(0),
+        path: String::new(),
+        why: Why::Syntax(error.cause().to_string()),
+    })
 }
 
 /// A value and its path.
 #[derive(Clone, Debug)]
 pub(super) struct Part<'t> {
     path: String,
-    tree: &'t Tree,
+    spot: &'t Spot<'t>,
 }
 
 impl<'t> Part<'t> {
+    /// The whole document.
+    pub(super) fn root(spot: &'t Spot<'t>) -> Part<'t> {
+        Part { path: String::new(), spot }
+    }
+
     pub(super) fn invalid(&self, why: Why) -> Invalid {
-        Invalid { line: self.tree.line, path: self.path.clone(), why }
+        Invalid { line: self.spot.line, path: self.path.clone(), why }
     }
 
     pub(super) fn line(&self) -> u64 {
-        self.tree.line
+        self.spot.line
     }
 
     pub(super) fn is_null(&self) -> bool {
-        matches!(self.tree.value, Yaml::Null)
+        matches!(self.spot.tree, Tree::Null)
     }
 
     pub(super) fn text(&self) -> Result<&'t str, Invalid> {
-        match &self.tree.value {
-            Yaml::Text(text) => Ok(text),
+        match &self.spot.tree {
+            Tree::Text(text) => Ok(text),
             _ => Err(self.invalid(Why::Type("a text"))),
         }
     }
 
     pub(super) fn flag(&self) -> Result<bool, Invalid> {
-        match self.tree.value {
-            Yaml::Flag(flag) => Ok(flag),
-            _ => Err(self.invalid(Why::Type("true or false"))),
-        }
+        self.spot.truth().ok_or_else(|| self.invalid(Why::Type("true or false")))
     }
 
     pub(super) fn number(&self) -> Result<f64, Invalid> {
-        match self.tree.value {
-            Yaml::Number(number) => Ok(number),
-            _ => Err(self.invalid(Why::Type("a number"))),
-        }
+        self.spot.number().ok_or_else(|| self.invalid(Why::Type("a number")))
     }
 
     /// A whole number that is not negative.
@@ -147,9 +106,9 @@ impl<'t> Part<'t> {
     }
 
     pub(super) fn list(&self) -> Result<Vec<Part<'t>>, Invalid> {
-        match &self.tree.value {
-            Yaml::List(items) => {
-                let item = |(at, tree)| Part { path: format!("{}[{at}]", self.path), tree };
+        match &self.spot.tree {
+            Tree::List(items) => {
+                let item = |(at, spot)| Part { path: format!("{}[{at}]", self.path), spot };
                 Ok(items.iter().enumerate().map(item).collect())
             }
             _ => Err(self.invalid(Why::Type("a list"))),
@@ -162,25 +121,24 @@ impl<'t> Part<'t> {
 
     /// The entries of a map whose keys are names.
     pub(super) fn entries(&self) -> Result<Vec<(&'t str, Part<'t>)>, Invalid> {
-        let Yaml::Map(entries) = &self.tree.value else {
-            return Err(self.invalid(Why::Type("a map")));
-        };
-        let entry = |(key, tree): &'t (Key, Tree)| {
-            let dot = if self.path.is_empty() { "" } else { "." };
-            (&*key.name, Part { path: format!("{}{dot}{}", self.path, key.name), tree })
-        };
-        Ok(entries.iter().map(entry).collect())
+        Ok(self.lines()?.into_iter().map(|(name, _, part)| (name, part)).collect())
     }
 
     /// The fields of a type. Call [`Fields::finish`] when all known fields were taken.
     pub(super) fn fields(&self) -> Result<Fields<'t>, Invalid> {
-        let Yaml::Map(entries) = &self.tree.value else {
+        Ok(Fields { owner: self.clone(), left: self.lines()? })
+    }
+
+    /// The entries of a map with the lines of their keys.
+    fn lines(&self) -> Result<Vec<(&'t str, u64, Part<'t>)>, Invalid> {
+        let Tree::Map(entries) = &self.spot.tree else {
             return Err(self.invalid(Why::Type("a map")));
         };
-        let parts = self.entries()?;
-        let lines = entries.iter().map(|(key, _)| key.line);
-        let left = parts.into_iter().zip(lines).map(|((name, part), line)| (name, line, part));
-        Ok(Fields { owner: self.clone(), left: left.collect() })
+        let dot = if self.path.is_empty() { "" } else { "." };
+        let entry = |Entry { key, line, value, .. }: &'t Entry<'t>| {
+            (&**key, *line, Part { path: format!("{}{dot}{key}", self.path), spot: value })
+        };
+        Ok(entries.iter().map(entry).collect())
     }
 }
 
@@ -246,77 +204,5 @@ impl<'t> Fields<'t> {
                 Err(Invalid { line, path: self.owner.path, why })
             }
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for Tree {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tree, D::Error> {
-        let spanned = Spanned::<Yaml>::deserialize(deserializer)?;
-        Ok(Tree { line: spanned.referenced.line(), value: spanned.value })
-    }
-}
-
-impl<'de> Deserialize<'de> for Yaml {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Yaml, D::Error> {
-        deserializer.deserialize_any(AnyYaml)
-    }
-}
-
-struct AnyYaml;
-
-impl<'de> Visitor<'de> for AnyYaml {
-    type Value = Yaml;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Yaml, E> {
-        Ok(Yaml::Null)
-    }
-
-    fn visit_none<E>(self) -> Result<Yaml, E> {
-        Ok(Yaml::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Yaml, D::Error> {
-        Yaml::deserialize(deserializer)
-    }
-
-    fn visit_bool<E>(self, flag: bool) -> Result<Yaml, E> {
-        Ok(Yaml::Flag(flag))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Yaml, E> {
-        Ok(Yaml::Number(number as f64))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Yaml, E> {
-        Ok(Yaml::Number(number as f64))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Yaml, E> {
-        Ok(Yaml::Number(number))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Yaml, E> {
-        Ok(Yaml::Text(text.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Yaml, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Yaml::List(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Yaml, A::Error> {
-        let mut map = Vec::new();
-        while let Some(key) = entries.next_key::<Spanned<String>>()? {
-            let key = Key { line: key.referenced.line(), name: key.value };
-            map.push((key, entries.next_value()?));
-        }
-        Ok(Yaml::Map(map))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use portolan::model::{Name, Node};
-use serde_saphyr::Spanned;
+use portolan_k8s::yaml::{At, from_str};
 
 use crate::error::Failure;
 use crate::input;
@@ -115,20 +115,13 @@ fn of_csv(bytes: &[u8]) -> Result<HashMap<String, f64>, Wrong> {
 fn of_yaml(bytes: &[u8]) -> Result<HashMap<String, f64>, Wrong> {
     let text =
         std::str::from_utf8(bytes).map_err(|error| (0, format!("not UTF-8 text ({error})")))?;
-    let read: HashMap<String, Spanned<f64>> = serde_saphyr::from_str(text).map_err(|error| {
-        let what = error.without_snippet().to_string();
-        let what = what.split(" at line ").next().unwrap_or_default().to_owned();
-        (
-            error.location().map_or(0, |at| at.line()),
-            format!("{what}: write a mapping of names to prices"),
-        )
+    let read: HashMap<String, At<f64>> = from_str(text).map_err(|error| {
+        let what = format!("{}: write a mapping of names to prices", error.cause());
+        (error.line().unwrap_or(0), what)
     })?;
-    let price = |(name, price): (String, Spanned<f64>)| match is_price(price.value) {
-        true => Ok((name, price.value)),
-        false => Err((
-            price.referenced.line(),
-            format!("price of {name:?} is {}: {EXPECTED}", price.value),
-        )),
+    let price = |(name, At { line, value }): (String, At<f64>)| match is_price(value) {
+        true => Ok((name, value)),
+        false => Err((line, format!("price of {name:?} is {value}: {EXPECTED}"))),
     };
     read.into_iter().map(price).collect()
 }

@@ -170,6 +170,8 @@ pub(super) struct Collected {
     pub(super) pods: Vec<Entry>,
     pub(super) objects: Vec<Object>,
     pub(super) controllers: Vec<PodController>,
+    /// The number of jobs and groups of job sets and leader-worker sets, of earlier inputs, too.
+    pub(super) parts: usize,
     pub(super) priority_classes: Vec<PriorityClass>,
     pub(super) runtime_classes: Vec<RuntimeClass>,
     /// The default storage classes: creation times and names.
@@ -384,7 +386,7 @@ impl Collected {
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
-        self.controllers.extend(sets::job_set(wire, path, rules)?);
+        self.controllers.extend(sets::job_set(wire, path, rules, &mut self.parts)?);
         Ok(())
     }
 
@@ -394,7 +396,7 @@ impl Collected {
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
-        self.controllers.extend(sets::leader_worker_set(wire, path, rules)?);
+        self.controllers.extend(sets::leader_worker_set(wire, path, rules, &mut self.parts)?);
         Ok(())
     }
 
@@ -449,6 +451,7 @@ impl Collected {
         self.classless.extend(other.classless.iter().map(|at| before + at));
         self.default_classes.extend(other.default_classes);
         self.controllers.extend(other.controllers);
+        self.parts = other.parts;
         self.priority_classes.extend(other.priority_classes);
         self.runtime_classes.extend(other.runtime_classes);
         for (kind, count) in other.read {

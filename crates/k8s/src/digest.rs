@@ -19,12 +19,12 @@ use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
 
-use serde::de::{self, Deserialize, Deserializer, Visitor, value};
+use serde::de::{self, Deserializer, Visitor, value};
 use serde_json::value::RawValue;
 
 use super::pod::{READ_CONDITIONS, has_ended};
 use super::scan::Scan;
-use super::wire::{Annotations, Metadata};
+use super::wire::{Annotations, Metadata, Wire};
 use super::{wire_objects, wire_pod};
 
 /// A hash of the fields of an object that are read, except for its resource version. Comparable within a process only.
@@ -147,10 +147,10 @@ impl Part {
 }
 
 /// Returns the names of the fields of a struct.
-fn fields<T: Deserialize<'static>>() -> &'static [&'static str] {
+fn fields<T: Wire<'static>>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
     // Always an error, since there is no struct to read.
-    let _ = T::deserialize(Names(&mut fields));
+    let _ = T::derived(Names(&mut fields));
     fields
 }
 

@@ -92,6 +92,16 @@ impl ReadError {
         ReadError(Box::new(Inner { path, position, cause }))
     }
 
+    /// Returns whether the error has a path or a position.
+    pub(super) fn is_located(&self) -> bool {
+        self.0.position.is_some() || !self.0.path.is_empty()
+    }
+
+    /// Returns the error with a location.
+    pub(super) fn at_path(self, path: &Path<'_>, position: Option<(u64, u64)>) -> ReadError {
+        ReadError::at(path.to_string(), position, self.0.cause)
+    }
+
     /// Creates the error from an error of the JSON parser, with the position split off the message.
     pub(super) fn json(path: String, error: &serde_json::Error) -> ReadError {
         let position = (error.line() > 0).then(|| (error.line() as u64, error.column() as u64));
@@ -187,6 +197,13 @@ fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(head + "…" + &text.chars().skip(skipped).collect::<String>())
 }
 
+/// Creates the error of a type that is read, which has no location yet.
+impl serde::de::Error for ReadError {
+    fn custom<T: fmt::Display>(what: T) -> ReadError {
+        ReadError::at(String::new(), None, Cause::Syntax(what.to_string()))
+    }
+}
+
 impl std::error::Error for ReadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.0.cause)
@@ -197,7 +214,10 @@ impl std::error::Error for ReadError {
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
     Root,
+    /// A field.
     Key(&'a Path<'a>, &'a str),
+    /// A key of a map.
+    Entry(&'a Path<'a>, &'a str),
     Index(&'a Path<'a>, usize),
 }
 
@@ -215,8 +235,8 @@ impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Path::Root => Ok(()),
-            Path::Key(Path::Root, key) => f.write_str(key),
-            Path::Key(parent, key) => write!(f, "{parent}.{key}"),
+            Path::Key(Path::Root, key) | Path::Entry(Path::Root, key) => f.write_str(key),
+            Path::Key(parent, key) | Path::Entry(parent, key) => write!(f, "{parent}.{key}"),
             Path::Index(parent, index) => write!(f, "{parent}[{index}]"),
         }
     }

@@ -7,26 +7,26 @@
 use std::borrow::Cow;
 
 use serde::de::{DeserializeSeed, IgnoredAny};
-use serde_json::value::RawValue;
 
 use super::error::{Cause, Path, ReadError};
 use super::read::{Document, Item, json_path};
+use super::tree::{Spot, Tree};
+use super::typed::Origin;
 
 /// The line that starts the logs of a container, up to the container's name.
 const LOGS_START: &str = "==== START logs for container ";
 /// The line that ends them.
 const LOGS_END: &str = "==== END logs for container ";
 
-/// Reads the objects of the JSON values of a text. Returns `None` if the text continues with another YAML document.
+/// Adds the objects of the JSON values of a text to a document. Returns `None` if the text continues with another YAML document.
 /// O(length).
-pub(super) fn values(text: &str) -> Result<Option<Document>, ReadError> {
-    let mut document = Document::default();
+pub(super) fn values(text: &str, mut document: Document) -> Result<Option<Document>, ReadError> {
     let (mut at, mut index) = (0, 0);
     loop {
         let rest = &text[at..];
         let mut parser = serde_json::Deserializer::from_str(rest);
         if let Err(error) = Item::root(&mut document).deserialize(&mut parser) {
-            let error = ReadError::json(json_path(first(rest)), &error);
+            let error = ReadError::json(json_path(rest), &error);
             return Err(error.behind(&text[..at]));
         }
         let end = at + parser.into_iter::<IgnoredAny>().byte_offset();
@@ -102,6 +102,43 @@ pub(super) fn without_logs(text: &str) -> Result<Cow<'_, str>, ReadError> {
     Ok(Cow::Owned(kept))
 }
 
+/// Returns the documents of a text that are not empty. Each starts with its marker.
+pub(super) fn documents(text: &str) -> Vec<Origin<'_>> {
+    let is_marker = |line: &str| {
+        line.strip_prefix("---")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+    };
+    let mut documents = Vec::new();
+    let (mut start, mut before, mut at) = (0, 0, 0);
+    // A document begins with its directives, which precede the marker.
+    let mut is_open = false;
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        if is_marker(line) && is_open {
+            documents.push(Origin { text: &text[start..at], before });
+            (start, before) = (at, number as u64);
+        }
+        is_open |= is_marker(line) || is_content(line);
+        at += line.len();
+    }
+    documents.push(Origin { text: &text[start..], before });
+    documents.retain(|document| document.text.lines().any(is_content));
+    documents
+}
+
+/// Returns whether a line has more than a comment, a directive, or the marker of a document.
+fn is_content(line: &str) -> bool {
+    let line = line.strip_prefix("---").unwrap_or(line).trim();
+    !line.is_empty() && !line.starts_with(['#', '%']) && line != "..."
+}
+
+impl Origin<'_> {
+    /// Returns the line on which the content of the document starts.
+    pub(super) fn start(self) -> u64 {
+        let at = self.text.lines().position(is_content);
+        self.before + at.map_or(1, |at| at as u64 + 1)
+    }
+}
+
 /// Finds logs at the start of a line.
 fn find_logs(text: &str, from: usize) -> Option<usize> {
     let is_line = |at: &usize| *at == 0 || text.as_bytes()[at - 1] == b'\n';
@@ -121,15 +158,6 @@ fn cut_logs(before: &str) -> ReadError {
     let cause =
         Cause::Syntax("these logs have no end: the dump is cut off, write it again".to_owned());
     ReadError::at(String::new(), Some((1, 1)), cause).behind(before)
-}
-
-/// Returns the first value of a text, or all of the text if that value is invalid.
-fn first(text: &str) -> &[u8] {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
-    match values.next() {
-        Some(Ok(value)) => value.get().as_bytes(),
-        _ => text.as_bytes(),
-    }
 }
 
 /// Returns the text of an input, or the error for bytes that are not UTF-8, with the encoding if it is recognized.
@@ -182,12 +210,13 @@ pub(super) const EXPORT: [(&str, &str, &str); 7] = [
 
 /// Returns whether fields without `apiVersion` and `kind` are such an export: at least one of the lists, and no field
 /// that the simulator does not write.
-pub(super) fn is_export(fields: &serde_json::Map<String, serde_json::Value>) -> bool {
+pub(super) fn is_export(object: &Spot<'_>) -> bool {
+    let Tree::Map(fields) = &object.tree else { return false };
     let is_list = |name: &str| EXPORT.iter().any(|(list, ..)| *list == name);
-    fields.iter().any(|(name, value)| is_list(name) && value.is_array())
-        && fields.iter().all(|(name, value)| match &**name {
+    fields.iter().any(|field| is_list(&field.key) && matches!(field.value.tree, Tree::List(_)))
+        && fields.iter().all(|field| match &*field.key {
             "schedulerConfig" => true,
-            name => is_list(name) && (value.is_array() || value.is_null()),
+            name => is_list(name) && matches!(field.value.tree, Tree::List(_) | Tree::Null),
         })
 }
 

@@ -59,7 +59,8 @@ fn nominated_node(text: &str, path: &Path<'_>) -> Result<Option<NominatedNode>, 
     let path = path.key("annotations");
     let path = path.key("godel.bytedance.com/nominated-node");
     let mut json = serde_json::Deserializer::from_str(text);
-    let wire = Nominated::deserialize(&mut json)
+    let wire: Result<Nominated<'_>, _> = Deserialize::deserialize(&mut json);
+    let wire = wire
         .and_then(|wire| json.end().map(|()| wire))
         .map_err(|error| ReadError::new(&path, Cause::Syntax(error.to_string())))?;
     if wire.node.is_empty() {

@@ -40,6 +40,7 @@
 mod admission;
 mod affinity;
 mod budgets;
+mod checks;
 mod collect;
 pub mod config;
 mod controllers;
@@ -78,6 +79,8 @@ mod storage;
 #[cfg(feature = "strict")]
 mod strict;
 mod time;
+mod tree;
+mod typed;
 #[cfg(test)]
 mod vector_tests;
 mod versions;
@@ -87,7 +90,7 @@ mod wire_objects;
 mod wire_pod;
 mod wire_storage;
 mod workloads;
-mod yaml;
+pub mod yaml;
 
 pub use admission::Admission;
 pub use budgets::{BudgetLimit, Health, IntOrPercent, Limit, PodCounts, PodFacts, Scaled, Scales};

@@ -1,9 +1,9 @@
 //! Reads whole inputs: files of objects, lists and documents.
 //!
-//! Objects are dispatched on their kind while the parser runs, without an intermediate tree. As soon as `apiVersion`
-//! and `kind` are known (kubectl writes them first), the remaining fields are read directly into the structs of that
-//! kind, and unused fields are skipped. Only objects whose kind comes late are buffered. An input that contains an
-//! error is discarded as a whole.
+//! Pods and nodes of JSON are read while the parser runs, without an intermediate tree: if `apiVersion` and `kind` are
+//! known (kubectl writes them first), the remaining fields are read directly into the structs of that kind, and unused
+//! fields are skipped. Other objects are read through a tree, one at a time, so that the structs of all other kinds are
+//! compiled once. An input that contains an error is discarded as a whole.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,13 +11,13 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::value::{CowStrDeserializer, MapAccessDeserializer};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
-use serde_path_to_error::{Deserializer as Tracked, Track};
 
 use super::collect::{Collected, Kind};
 use super::error::{Cause, Path, ReadError};
 use super::framing;
 use super::resolve::{Objects, resolve};
+use super::tree::{self, Entry, Progress, Spot, Tree};
+use super::typed::{Origin, Typed};
 use super::wire::{Key, Text};
 
 /// Reads several inputs and resolves references between their objects at the end: a priority class may be in another
@@ -25,8 +25,6 @@ use super::wire::{Key, Text};
 #[derive(Debug, Default)]
 pub struct Reader {
     pub(super) collected: Collected,
-    /// The number of jobs and groups of job sets and leader-worker sets.
-    pub(super) sets: usize,
 }
 
 impl Reader {
@@ -69,14 +67,17 @@ impl Reader {
     pub fn read_json(&mut self, input: &[u8]) -> Result<(), ReadError> {
         let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
         let text = framing::text(input)?;
-        let read = super::sets::counted(&mut self.sets, || {
-            framing::values(text)?.map(Document::into_result).transpose()
-        });
-        match read? {
-            Some(document) => self.collected.merge(document),
+        match framing::values(text, self.document())? {
+            Some(document) => self.collected.merge(document.into_result()?),
             None => self.read_yaml(text)?,
         }
         Ok(())
+    }
+
+    /// Starts an input, whose objects are kept only if all of them are valid.
+    fn document(&self) -> Document {
+        let collected = Collected { parts: self.collected.parts, ..Collected::default() };
+        Document { collected, failed: None }
     }
 
     /// Reads the documents of a YAML text and skips empty documents. The logs in the output of
@@ -86,14 +87,13 @@ impl Reader {
     ///
     /// As for [`Reader::read`].
     pub fn read_yaml(&mut self, input: &str) -> Result<(), ReadError> {
-        let read = super::sets::counted(&mut self.sets, || read_documents(input));
-        let documents = read.map_err(|error| match framing::template(input) {
+        let document = self.document();
+        let read = super::yaml::with_stack(|| read_documents(input, document));
+        let collected = read.map_err(|error| match framing::template(input) {
             Some(position) => ReadError::at(String::new(), Some(position), Cause::Template),
             None => error,
         })?;
-        for document in documents {
-            self.collected.merge(document);
-        }
+        self.collected.merge(collected);
         Ok(())
     }
 
@@ -168,34 +168,32 @@ pub fn read(input: &[u8]) -> Result<Objects, ReadError> {
 /// Inputs up to this length that are not JSON although they start like it are read as YAML in flow style.
 const FLOW: usize = 1 << 20;
 
-/// Reads the documents of a YAML text, or returns the first error in them.
-fn read_documents(input: &str) -> Result<Vec<Collected>, ReadError> {
-    let documents: Vec<Document> = super::yaml::documents(&framing::without_logs(input)?)?;
+/// Adds the objects of the documents of a YAML text, or returns the first error in them.
+fn read_documents(input: &str, mut all: Document) -> Result<Collected, ReadError> {
+    let text = framing::without_logs(input)?;
+    let documents = framing::documents(&text);
     let several = documents.len() > 1;
-    let mut all = Vec::with_capacity(documents.len());
     for (i, document) in documents.into_iter().enumerate() {
-        let read = document.into_result();
-        all.push(if several {
-            read.map_err(|e| e.within(&format!("documents[{i}]")))?
+        let read = super::yaml::objects(document, &mut all);
+        let read = read.and_then(|()| all.failed.take().map_or(Ok(()), Err));
+        if several {
+            read.map_err(|error| error.within(&format!("documents[{i}]")))?;
         } else {
-            read?
-        });
+            read?;
+        }
     }
-    Ok(all)
+    Ok(all.collected)
 }
 
-/// Returns the path at which an input is rejected, or no path for a repeated field. Parses the input a second time, as a
-/// tree, since a tracked parser of the text would compile all structs once more.
-pub(super) fn json_path(input: &[u8]) -> String {
-    let value = match super::slice::value(input) {
-        Ok(value) => value,
-        Err(error) => return error.path().to_owned(),
-    };
-    let read: Result<Document, _> = serde_path_to_error::deserialize(&value);
-    read.err().map(|error| error.path().to_string()).unwrap_or_default()
+/// Returns the path at which the first value of a text is rejected, or no path for a repeated field. Parses it a second
+/// time, as a tree, since the parser of the text does not know the path.
+pub(super) fn json_path(text: &str) -> String {
+    let value = Progress::default().next(&mut serde_json::Deserializer::from_str(text));
+    let read = value.and_then(|value| Item::root(&mut Document::default()).spot(&value));
+    read.err().map(|error| error.path().to_owned()).unwrap_or_default()
 }
 
-/// The objects of one JSON text or YAML document, or the first error in it.
+/// The objects of an input, or the first error in it.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     collected: Collected,
@@ -211,13 +209,8 @@ impl Document {
     }
 
     /// Refuses a kind, or a list of it, in a version that is no longer served.
-    fn check_version(
-        &mut self,
-        api_version: &Option<Text<'_>>,
-        kind: &Option<Text<'_>>,
-        path: &Path<'_>,
-    ) {
-        if let (Some(api_version), Some(kind)) = (api_version, kind) {
+    fn check_version(&mut self, named: Option<(&str, &str)>, path: &Path<'_>) {
+        if let Some((api_version, kind)) = named {
             let kind = kind.strip_suffix("List").unwrap_or(kind);
             self.take(|_| super::versions::check(api_version, kind, path));
         }
@@ -231,35 +224,114 @@ impl Document {
     }
 }
 
-impl<'de> Deserialize<'de> for Document {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Document, D::Error> {
-        let mut document = Document::default();
-        Item::root(&mut document).deserialize(deserializer)?;
-        Ok(document)
-    }
-}
-
 /// The objects without a kind in a list whose own kind is not known yet, with their indices.
-type Late = Vec<(usize, Value)>;
+type Late<'de> = Vec<(usize, Spot<'de>)>;
 
 /// Reads one object, or a list of objects, into a document.
-pub(super) struct Item<'c> {
+pub(super) struct Item<'c, 'de> {
     document: &'c mut Document,
     path: &'c Path<'c>,
     /// The kind that a typed list implies for its items.
     default: Option<Kind>,
     /// The index of the item, and the buffer for items without a kind whose list may still turn out to be typed.
-    late: Option<(usize, &'c mut Late)>,
+    late: Option<(usize, &'c mut Late<'de>)>,
+    origin: Origin<'de>,
 }
 
-impl Item<'_> {
-    /// Reads a whole text or YAML document.
-    pub(super) fn root(document: &mut Document) -> Item<'_> {
-        Item { document, path: &Path::Root, default: None, late: None }
+impl<'de> Item<'_, 'de> {
+    /// Reads a whole JSON text.
+    pub(super) fn root(document: &mut Document) -> Item<'_, 'de> {
+        let origin = Origin::default();
+        Item { document, path: &Path::Root, default: None, late: None, origin }
+    }
+
+    /// Reads an object, or a list of objects, from a tree.
+    fn spot(self, spot: &Spot<'_>) -> Result<(), ReadError> {
+        let Item { document, path, default, origin, .. } = self;
+        let typed = Typed::new(spot, *path, origin);
+        let is_root = matches!(path, Path::Root);
+        let mut each = |list: &Spot<'_>, path: &Path<'_>, default: Option<Kind>| match &list.tree {
+            Tree::Null => Ok(()),
+            Tree::List(items) => items.iter().enumerate().try_for_each(|(index, spot)| {
+                let (path, default) = (&path.index(index), default.clone());
+                Item { document: &mut *document, path, default, late: None, origin }.spot(spot)
+            }),
+            _ => Err(Typed::new(list, *path, origin).mismatch(EXPECTED_LIST, "")),
+        };
+        match &spot.tree {
+            Tree::Null | Tree::List(_) if is_root => return each(spot, path, None),
+            Tree::Map(_) => {}
+            _ => return Err(typed.mismatch(EXPECTED, "")),
+        }
+        let of = |key| {
+            let (value, path) = (spot.get(key), &path.key(key));
+            value.map(|spot| Text::deserialize(Typed::new(spot, *path, origin))).transpose()
+        };
+        let (api_version, kind) = (of("apiVersion")?, of("kind")?);
+        let named = named(&api_version, &kind);
+        if let Some(items) = spot.get("items").filter(|_| may_be_list(&kind)) {
+            each(items, &path.key("items"), named.and_then(|(of, kind)| Kind::of_items(of, kind)))?;
+            document.check_version(named, path);
+            return Ok(());
+        }
+        if let Some(known) = named.map(|(of, kind)| Kind::of(of, kind)).or(default) {
+            document.check_version(named, path);
+            return body(document, path, &known, typed);
+        }
+        if is_root && framing::is_export(spot) {
+            // The items of these lists need not name their kind.
+            return framing::EXPORT.into_iter().try_for_each(|(name, of, kind)| {
+                let list = spot.get(name).map(|list| (list, Kind::of(of, kind)));
+                list.map_or(Ok(()), |(list, kind)| each(list, &path.key(name), Some(kind)))
+            });
+        }
+        let unnamed = framing::unnamed(path, api_version.is_some(), kind.is_some());
+        document.take(|_| Err(unnamed));
+        Ok(())
+    }
+
+    /// Reads a tree that a parser has built, unless its kind may be that of a list which is not known yet.
+    fn built(self, spot: Spot<'de>) {
+        let Item { document, path, default, late, origin } = self;
+        let is_named = || spot.get("apiVersion").or(spot.get("kind")).is_some();
+        if let (None, Some((index, late)), false) = (&default, late, is_named()) {
+            return late.push((index, spot));
+        }
+        let read = Item { document: &mut *document, path, default, late: None, origin }.spot(&spot);
+        // The parser cannot pass the error on, with its path and position.
+        document.take(|_| read);
+    }
+
+    /// Reads the items of a list whose kind is known at its end.
+    fn late(self, named: Option<(&str, &str)>, unnamed: Late<'de>) {
+        let Item { document, path, origin, .. } = self;
+        document.check_version(named, path);
+        let default = named.and_then(|(of, kind)| Kind::of_items(of, kind));
+        let items = path.key("items");
+        for (index, spot) in unnamed {
+            let (path, default) = (&items.index(index), default.clone());
+            Item { document: &mut *document, path, default, late: None, origin }.built(spot);
+        }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Item<'_> {
+/// Returns the version and the kind of an object that names both.
+fn named<'k>(
+    api_version: &'k Option<Text<'_>>,
+    kind: &'k Option<Text<'_>>,
+) -> Option<(&'k str, &'k str)> {
+    api_version.as_deref().zip(kind.as_deref())
+}
+
+/// Returns whether an object with this kind, or without one yet, may be a list.
+fn may_be_list(kind: &Option<Text<'_>>) -> bool {
+    kind.as_ref().is_none_or(|kind| kind.ends_with("List"))
+}
+
+const EXPECTED: &str = "a Kubernetes object";
+const EXPECTED_LIST: &str = "a list of Kubernetes objects";
+
+impl<'de> DeserializeSeed<'de> for Item<'_, 'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -267,11 +339,11 @@ impl<'de> DeserializeSeed<'de> for Item<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Item<'_> {
+impl<'de> Visitor<'de> for Item<'_, 'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a Kubernetes object")
+        f.write_str(EXPECTED)
     }
 
     /// Accepts an empty document.
@@ -286,23 +358,22 @@ impl<'de> Visitor<'de> for Item<'_> {
         if !matches!(self.path, Path::Root) {
             return Err(de::Error::invalid_type(de::Unexpected::Seq, &self));
         }
-        let mut items =
-            Items { document: self.document, path: self.path, default: None, late: None };
-        items.read(list)
+        let Item { document, path, .. } = self;
+        Items { document, path, default: None, late: None }.read(list)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Item { document, path, default, late } = self;
+        let Item { document, path, default, late, origin } = self;
         let mut api_version: Option<Text<'de>> = None;
         let mut kind: Option<Text<'de>> = None;
-        let mut fields = serde_json::Map::new();
-        let mut unnamed: Late = Vec::new();
+        let mut fields = Vec::new();
+        let mut unnamed: Late<'de> = Vec::new();
         let mut listed = false;
         while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
             match &*key {
                 "apiVersion" => api_version = Some(map.next_value()?),
                 "kind" => kind = Some(map.next_value()?),
-                "items" if kind.as_ref().is_none_or(|kind| kind.ends_with("List")) => {
+                "items" if may_be_list(&kind) => {
                     let typed = match (&api_version, &kind) {
                         (Some(api_version), Some(kind)) => Kind::of_items(api_version, kind),
                         _ => None,
@@ -323,164 +394,129 @@ impl<'de> Visitor<'de> for Item<'_> {
                         (Some(api_version), Some(kind)) => Some(Kind::of(api_version, kind)),
                         _ => default.clone(),
                     };
-                    if let (Some(known), true) = (known, fields.is_empty()) {
-                        document.check_version(&api_version, &kind, path);
+                    if let Some(known) = known.filter(|kind| fields.is_empty() && is_direct(kind)) {
+                        document.check_version(named(&api_version, &kind), path);
                         if known.is_list() {
                             map.next_value::<de::IgnoredAny>()?;
                             continue;
                         }
                         let rest = Resume { key: Some(key), map };
-                        return body(document, path, &known, MapAccessDeserializer::new(rest));
+                        return direct(document, path, &known, MapAccessDeserializer::new(rest));
                     }
-                    let value = map.next_value::<Value>()?;
-                    fields.insert(key.to_string(), value);
+                    let value = map.next_value_seed(tree::Json(&Progress::default()))?;
+                    fields.push(Entry::new(key.0, value));
                 }
             }
         }
-        let named = match (&api_version, &kind) {
-            (Some(api_version), Some(kind)) => Some((&**api_version, &**kind)),
-            _ => None,
-        };
-        document.check_version(&api_version, &kind, path);
+        let item = Item { document, path, default, late, origin };
         if listed {
-            let default = named.and_then(|(a, k)| Kind::of_items(a, k));
-            let items = path.key("items");
-            for (index, value) in unnamed {
-                let path = items.index(index);
-                match &default {
-                    Some(kind) => {
-                        buffered(document, &path, kind, &value).map_err(de::Error::custom)?
-                    }
-                    None => document.take(|_| Err(ReadError::new(&path, Cause::NoKind))),
-                }
-            }
+            item.late(named(&api_version, &kind), unnamed);
             return Ok(());
         }
-        match (named, default, late) {
-            (Some((api_version, kind)), ..) => {
-                let kind = Kind::of(api_version, kind);
-                let value = Value::Object(fields);
-                buffered(document, path, &kind, &value).map_err(de::Error::custom)
-            }
-            (None, Some(kind), _) => {
-                let value = Value::Object(fields);
-                buffered(document, path, &kind, &value).map_err(de::Error::custom)
-            }
-            (None, None, Some((index, late))) if kind.is_none() && api_version.is_none() => {
-                late.push((index, Value::Object(fields)));
-                Ok(())
-            }
-            _ if matches!(path, Path::Root) && framing::is_export(&fields) => {
-                export(document, &fields).map_err(de::Error::custom)
-            }
-            _ => {
-                let unnamed = framing::unnamed(path, api_version.is_some(), kind.is_some());
-                document.take(|_| Err(unnamed));
-                Ok(())
-            }
+        for (key, value) in [("apiVersion", api_version), ("kind", kind)] {
+            fields.extend(value.map(|Text(text)| Entry::new(key.into(), Tree::Text(text))));
         }
+        item.built(Tree::Map(fields).into());
+        Ok(())
     }
 }
 
-/// Reads the lists of an export of kube-scheduler-simulator, whose items need not name their kind.
-fn export(
-    document: &mut Document,
-    fields: &serde_json::Map<String, Value>,
-) -> Result<(), serde_json::Error> {
-    for (name, api_version, kind) in framing::EXPORT {
-        let Some(list) = fields.get(name) else { continue };
-        let default = Some(Kind::of(api_version, kind));
-        let path = Path::Root.key(name);
-        // Tracked only so that the structs are not compiled once more, see `json_path`.
-        let mut track = Track::new();
-        let items = Items { document: &mut *document, path: &path, default, late: None };
-        items.deserialize(Tracked::new(list, &mut track))?;
-    }
-    Ok(())
-}
-
-/// Reads fields that were buffered because the kind came late.
-fn buffered(
-    document: &mut Document,
-    path: &Path<'_>,
-    kind: &Kind,
-    fields: &Value,
-) -> Result<(), serde_json::Error> {
-    // Tracked only so that the structs are not compiled once more, see `json_path`.
-    let mut track = Track::new();
-    body(document, path, kind, Tracked::new(fields, &mut track))
+/// Returns whether objects of a kind are read directly: they are the most of a cluster, or skipped.
+fn is_direct(kind: &Kind) -> bool {
+    matches!(kind, Kind::Pod | Kind::Node | Kind::List | Kind::Other(_))
 }
 
 /// Reads the remaining fields directly into the struct of the kind.
-fn body<'de, D: Deserializer<'de>>(
+fn direct<'de, D: Deserializer<'de>>(
     document: &mut Document,
     path: &Path<'_>,
     kind: &Kind,
     deserializer: D,
 ) -> Result<(), D::Error> {
+    match kind {
+        Kind::Pod => {
+            let wire: super::wire_pod::Pod<'de> = Deserialize::deserialize(deserializer)?;
+            document.take(|collected| collected.pod(&wire, path));
+        }
+        Kind::Node => {
+            let wire: super::wire_objects::Node<'de> = Deserialize::deserialize(deserializer)?;
+            document.take(|collected| collected.node(&wire, path));
+        }
+        // A list without items is empty.
+        _ => {
+            de::IgnoredAny::deserialize(deserializer)?;
+        }
+    }
+    if let Kind::Other(name) = kind {
+        document.take(|collected| {
+            collected.skip(name);
+            Ok(())
+        });
+    }
+    document.collected.count(kind);
+    Ok(())
+}
+
+/// Reads an object of a kind from a tree.
+fn body(
+    document: &mut Document,
+    path: &Path<'_>,
+    kind: &Kind,
+    object: Typed<'_, '_>,
+) -> Result<(), ReadError> {
     macro_rules! read {
         ($wire:ty, $add:ident $(, $argument:expr)?) => {{
-            let wire = <$wire>::deserialize(deserializer)?;
+            let wire: $wire = Deserialize::deserialize(object)?;
             document.take(|collected| collected.$add($($argument,)? &wire, path));
         }};
     }
     macro_rules! store {
         ($wire:ident, $read:ident) => {{
-            let wire = super::wire_storage::$wire::<'de>::deserialize(deserializer)?;
+            let wire: super::wire_storage::$wire<'_> = Deserialize::deserialize(object)?;
             document.take(|collected| collected.object(super::storage::$read(&wire, path)));
         }};
     }
     macro_rules! part {
         ($wire:ident, $read:ident) => {{
-            let wire = wire::$wire::<'de>::deserialize(deserializer)?;
+            let wire: wire::$wire<'_> = Deserialize::deserialize(object)?;
             document.take(|collected| collected.object(super::node::$read(&wire, path)));
         }};
     }
-    use super::{wire_objects as wire, wire_pod};
+    use super::wire_objects as wire;
     match kind {
-        Kind::Pod => read!(wire_pod::Pod<'de>, pod),
-        Kind::Node => read!(wire::Node<'de>, node),
-        Kind::Namespace => read!(wire::Bare<'de>, namespace),
-        Kind::Service => read!(wire::Service<'de>, service),
-        Kind::PriorityClass => read!(wire::PriorityClass<'de>, priority_class),
+        Kind::Namespace => read!(wire::Bare<'_>, namespace),
+        Kind::Service => read!(wire::Service<'_>, service),
+        Kind::PriorityClass => read!(wire::PriorityClass<'_>, priority_class),
         Kind::PersistentVolume => store!(PersistentVolume, persistent_volume),
         Kind::PersistentVolumeClaim => {
-            read!(super::wire_storage::PersistentVolumeClaim<'de>, claim)
+            read!(super::wire_storage::PersistentVolumeClaim<'_>, claim)
         }
-        Kind::StorageClass => read!(super::wire_storage::StorageClass<'de>, storage_class),
+        Kind::StorageClass => read!(super::wire_storage::StorageClass<'_>, storage_class),
         Kind::CsiNode => store!(CsiNode, csi_node),
         Kind::VolumeAttachment => store!(VolumeAttachment, volume_attachment),
         Kind::CsiDriver => store!(CsiDriver, csi_driver),
         Kind::CsiStorageCapacity => store!(CsiStorageCapacity, csi_storage_capacity),
-        Kind::PodDisruptionBudget => read!(wire::PodDisruptionBudget<'de>, budget),
-        Kind::PodGroup(kind) => read!(wire::PodGroup<'de>, pod_group, *kind),
+        Kind::PodDisruptionBudget => read!(wire::PodDisruptionBudget<'_>, budget),
+        Kind::PodGroup(kind) => read!(wire::PodGroup<'_>, pod_group, *kind),
         Kind::NmNode => part!(NmNode, nm_node),
         Kind::CustomNodeResource => part!(CustomNodeResource, custom_node_resource),
-        Kind::Reservation => read!(wire::Reservation<'de>, reservation),
+        Kind::Reservation => read!(wire::Reservation<'_>, reservation),
         Kind::Movement => {
-            let wire = wire::Movement::<'de>::deserialize(deserializer)?;
+            let wire: wire::Movement<'_> = Deserialize::deserialize(object)?;
             document.take(|collected| collected.object(super::movement::read(&wire, path)));
         }
-        Kind::LimitRange => read!(wire::LimitRange<'de>, limit_range),
-        Kind::ResourceQuota => read!(wire::ResourceQuota<'de>, quota),
-        Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
+        Kind::LimitRange => read!(wire::LimitRange<'_>, limit_range),
+        Kind::ResourceQuota => read!(wire::ResourceQuota<'_>, quota),
+        Kind::RuntimeClass => read!(wire::RuntimeClass<'_>, runtime_class),
         Kind::ReplicationController => {
-            read!(wire::ReplicationController<'de>, replication_controller);
+            read!(wire::ReplicationController<'_>, replication_controller);
         }
-        Kind::Controller(kind) => read!(wire::Controller<'de>, controller, *kind),
-        Kind::CronJob => read!(wire::CronJob<'de>, cron_job),
-        Kind::JobSet => read!(wire::JobSet<'de>, job_set),
-        Kind::LeaderWorkerSet => read!(wire::LeaderWorkerSet<'de>, leader_worker_set),
-        // A list without items is empty.
-        Kind::List => {
-            de::IgnoredAny::deserialize(deserializer)?;
-        }
-        Kind::Other(name) => {
-            de::IgnoredAny::deserialize(deserializer)?;
-            document.take(|collected| {
-                collected.skip(name);
-                Ok(())
-            });
+        Kind::Controller(kind) => read!(wire::Controller<'_>, controller, *kind),
+        Kind::CronJob => read!(wire::CronJob<'_>, cron_job),
+        Kind::JobSet => read!(wire::JobSet<'_>, job_set),
+        Kind::LeaderWorkerSet => read!(wire::LeaderWorkerSet<'_>, leader_worker_set),
+        Kind::Pod | Kind::Node | Kind::List | Kind::Other(_) => {
+            return direct(document, path, kind, object);
         }
     }
     document.collected.count(kind);
@@ -488,15 +524,15 @@ fn body<'de, D: Deserializer<'de>>(
 }
 
 /// Reads the items of a list. `null` is an empty list.
-struct Items<'c> {
+struct Items<'c, 'de> {
     document: &'c mut Document,
     path: &'c Path<'c>,
     default: Option<Kind>,
-    late: Option<&'c mut Late>,
+    late: Option<&'c mut Late<'de>>,
 }
 
-impl Items<'_> {
-    fn read<'de, A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+impl<'de> Items<'_, 'de> {
+    fn read<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
         let mut index = 0;
         loop {
             let item = Item {
@@ -504,6 +540,7 @@ impl Items<'_> {
                 path: &self.path.index(index),
                 default: self.default.clone(),
                 late: self.late.as_mut().map(|late| (index, &mut **late)),
+                origin: Origin::default(),
             };
             if list.next_element_seed(item)?.is_none() {
                 return Ok(());
@@ -513,7 +550,7 @@ impl Items<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Items<'_> {
+impl<'de> DeserializeSeed<'de> for Items<'_, 'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -521,19 +558,95 @@ impl<'de> DeserializeSeed<'de> for Items<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_> {
+impl<'de> Visitor<'de> for Items<'_, 'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of Kubernetes objects")
+        f.write_str(EXPECTED_LIST)
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, list: A) -> Result<(), A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
         self.read(list)
+    }
+}
+
+/// Reads a document of YAML, or the items of a list in it, of which each is a tree at a time.
+pub(super) struct Streamed<'c, 'de> {
+    document: &'c mut Document,
+    path: Path<'c>,
+    default: Option<Kind>,
+    late: Option<&'c mut Late<'de>>,
+    origin: Origin<'de>,
+}
+
+impl<'c, 'de> Streamed<'c, 'de> {
+    /// Reads a whole document.
+    pub(super) fn root(document: &'c mut Document, origin: Origin<'de>) -> Streamed<'c, 'de> {
+        Streamed { document, path: Path::Root, default: None, late: None, origin }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Streamed<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Streamed<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if matches!(self.path, Path::Root) { EXPECTED } else { EXPECTED_LIST })
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        let mut index = 0;
+        while let Some(spot) = list.next_element()? {
+            let (path, default) = (&self.path.index(index), self.default.clone());
+            let late = self.late.as_mut().map(|late| (index, &mut **late));
+            let document = &mut *self.document;
+            Item { document, path, default, late, origin: self.origin }.built(spot);
+            index += 1;
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Streamed { document, path: path @ Path::Root, origin, .. } = self else {
+            return Err(de::Error::invalid_type(de::Unexpected::Map, &self));
+        };
+        let mut fields: Vec<Entry<'de>> = Vec::new();
+        let mut listed = None;
+        while let Some(Key(Text(key))) = map.next_key()? {
+            let of = |name| fields.iter().find(|field| field.key == name)?.value.text();
+            if key == "items" && of("kind").is_none_or(|kind| kind.ends_with("List")) {
+                let named = of("apiVersion").zip(of("kind"));
+                let default = named.and_then(|(of, kind)| Kind::of_items(of, kind));
+                let (document, path) = (&mut *document, path.key("items"));
+                let late = Some(listed.insert(Late::new()));
+                map.next_value_seed(Streamed { document, path, default, late, origin })?;
+            } else {
+                fields.push(Entry::new(key, map.next_value::<Spot<'de>>()?));
+            }
+        }
+        let object = Spot::from(Tree::Map(fields));
+        let item = Item { document, path: &path, default: None, late: None, origin };
+        let of = |name| object.get(name).and_then(Spot::text);
+        match listed {
+            Some(unnamed) => item.late(of("apiVersion").zip(of("kind")), unnamed),
+            None => item.built(object),
+        }
+        Ok(())
     }
 }
 

@@ -182,8 +182,8 @@ fn invalid_utf8_is_refused_with_its_position() {
 fn a_lone_scalar_is_refused_with_its_line() {
     let error = read_yaml("# a comment\n\nhello\n").expect_err("an error");
     assert_eq!((error.line(), error.path()), (Some(3), ""), "{error}");
-    let error = read_yaml("kind: a\n---\nhello\n").expect_err("an error");
-    assert_eq!((error.line(), error.path()), (None, "documents"), "{error}");
+    let error = read_yaml("apiVersion: v1\nkind: Foo\n---\nhello\n").expect_err("an error");
+    assert_eq!((error.line(), error.path()), (Some(4), "documents[1]"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Reads job sets and leader-worker sets as the jobs and stateful sets that their controllers create.
 
-use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
 use super::controllers::{MAX_REPLICAS, Parts, build};
@@ -30,36 +29,21 @@ const ALL_PARTS: usize = 250_000;
 /// The number of names of pods that take as much memory as a part.
 const NAMES: usize = 50;
 
-thread_local! {
-    /// The number of parts that the input may still have. It is not passed along, because the parser of YAML reads each
-    /// document without the state of the others.
-    static LEFT: Cell<usize> = const { Cell::new(ALL_PARTS) };
-}
-
-/// Reads an input of a reader whose other inputs have `parts` jobs and groups, and adds those of this one.
-pub(super) fn counted<T, E>(
-    parts: &mut usize,
-    read: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
-    LEFT.set(ALL_PARTS.saturating_sub(*parts));
-    let read = read()?;
-    *parts = ALL_PARTS - LEFT.get();
-    Ok(read)
-}
-
 /// The description of valid numbers of parts and of names.
 const PARTS: &str = "a number with which the sets of the input have up to 250000 jobs and groups";
 const DEPENDENCIES: &str = "a number of pods on which the jobs of an input may depend";
 
-/// Refuses a number that is not as `expected`, because the input has too many parts with these.
+/// Adds parts to those of an input, or refuses the number with which there are too many.
 fn charge(
+    all: &mut usize,
     parts: usize,
     found: i64,
-    expected: &'static str,
-    path: &Path<'_>,
+    (expected, path): (&'static str, &Path<'_>),
 ) -> Result<(), ReadError> {
-    let left = LEFT.get().checked_sub(parts);
-    LEFT.set(left.ok_or_else(|| ReadError::value(path, &found.to_string(), expected))?);
+    if parts > ALL_PARTS.saturating_sub(*all) {
+        return Err(ReadError::value(path, &found.to_string(), expected));
+    }
+    *all += parts;
     Ok(())
 }
 
@@ -173,21 +157,22 @@ fn named_part(
 }
 
 /// Returns the number of jobs or groups of an object.
-fn parts(number: Option<i64>, path: &Path<'_>) -> Result<i64, ReadError> {
+fn parts(all: &mut usize, number: Option<i64>, path: &Path<'_>) -> Result<i64, ReadError> {
     let number = number.unwrap_or(1);
     if number > MAX_PARTS {
         let expected = "a number up to 100000";
         return Err(ReadError::value(path, &number.to_string(), expected));
     }
-    charge(usize::try_from(number).unwrap_or(0), number, PARTS, path)?;
+    charge(all, usize::try_from(number).unwrap_or(0), number, (PARTS, path))?;
     Ok(number.max(0))
 }
 
-/// Returns the jobs of a job set, named `<set>-<replicated job>-<index>`.
+/// Returns the jobs of a job set, named `<set>-<replicated job>-<index>`, and adds their number to that of `all` parts.
 pub(super) fn job_set(
     wire: &wire::JobSet<'_>,
     path: &Path<'_>,
     rules: &mut Rules<'_>,
+    all: &mut usize,
 ) -> Result<Vec<PodController>, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     let set = Set::new(&meta, "jobset.x-k8s.io/v1alpha2", "JobSet", path)?;
@@ -211,9 +196,9 @@ pub(super) fn job_set(
         let of_job = (&path.key("template"), &mut *rules);
         let mut job = set.part(pod_template, Some(job), pods, &JOBSET_KEYS, of_job)?;
         job.unsimulated = (!spec.volume_claim_policies.is_empty()).then_some("volumeClaimPolicies");
-        let replicas = parts(*replicated.replicas, &path.key("replicas"))?;
+        let replicas = parts(all, *replicated.replicas, &path.key("replicas"))?;
         too_many(replicas, pods, &path.key("replicas"))?;
-        let start = start_of(wire, replicated, (&firsts, &jobs), &path)?;
+        let start = start_of(wire, replicated, (&firsts, &jobs), all, &path)?;
         firsts.push((&*replicated.name, jobs.len()));
         for index in 0..replicas {
             let mut of_set = SetPart::new(Role::Job, job_labels(wire, &set, replicated, index));
@@ -277,14 +262,15 @@ fn start_of(
     wire: &wire::JobSet<'_>,
     replicated: &wire::ReplicatedJob<'_>,
     (firsts, jobs): (&[(&str, usize)], &[PodController]),
+    all: &mut usize,
     path: &Path<'_>,
 ) -> Result<Option<Prerequisite>, ReadError> {
-    let pods_from = |at: usize| {
+    let mut pods_from = |at: usize| {
         let end = firsts.get(at + 1).map_or(jobs.len(), |(_, first)| *first);
         let jobs = jobs.get(firsts[at].1..end).unwrap_or_default().iter();
         let number: usize = jobs.clone().map(|job| job.replicas).sum();
         let found = i64::try_from(number).unwrap_or(i64::MAX);
-        charge(number / NAMES, found, DEPENDENCIES, path)?;
+        charge(all, number / NAMES, found, (DEPENDENCIES, path))?;
         let names = jobs.flat_map(|job| {
             job.numbers().take(job.replicas).map(|n| Name::from(format!("{}-{n}", job.name)))
         });
@@ -321,11 +307,12 @@ fn start_of(
 }
 
 /// Returns the stateful sets of a leader-worker set: one of the leaders, named like the set, and one of the workers of
-/// each group, named like the group's leader.
+/// each group, named like the group's leader. Adds the number of groups to that of `all` parts.
 pub(super) fn leader_worker_set(
     wire: &wire::LeaderWorkerSet<'_>,
     path: &Path<'_>,
     rules: &mut Rules<'_>,
+    all: &mut usize,
 ) -> Result<Vec<PodController>, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     let set = Set::new(&meta, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", path)?;
@@ -335,7 +322,7 @@ pub(super) fn leader_worker_set(
     let group = spec.leader_worker_template.as_ref().unwrap_or(&no_template);
     let spec_path = path.key("spec");
     let template_path = spec_path.key("leaderWorkerTemplate");
-    let replicas = parts(*spec.replicas, &spec_path.key("replicas"))?;
+    let replicas = parts(all, *spec.replicas, &spec_path.key("replicas"))?;
     let workers = group.size.unwrap_or(1).saturating_sub(1).max(0);
     too_many(replicas, workers, &template_path.key("size"))?;
     let annotations = meta.annotations.clone().unwrap_or_default();
@@ -405,12 +392,12 @@ mod tests {
         let set = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {name: a}\n\
                    spec: {replicas: 2}\n";
         let mut reader = crate::Reader::new();
-        reader.sets = ALL_PARTS - 5;
+        reader.collected.parts = ALL_PARTS - 5;
         reader.read(set.as_bytes()).expect("2 of 5");
         let three = [set; 3].join("---\n");
         let error = reader.read(three.as_bytes()).expect_err("6 of 3");
         assert!(error.to_string().contains("up to 250000 jobs and groups"), "{error}");
-        assert_eq!(reader.sets, ALL_PARTS - 3);
+        assert_eq!(reader.collected.parts, ALL_PARTS - 3);
         // Others are not affected.
         assert!(crate::read(three.as_bytes()).is_ok());
         assert!(reader.read(set.as_bytes()).is_ok());

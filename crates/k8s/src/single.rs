@@ -8,6 +8,8 @@ use super::controllers;
 use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::pod_group::{self, GroupKind};
+use super::tree::Spot;
+use super::typed::{Origin, Typed};
 use super::wire::Metadata;
 use super::workloads::{ControllerKind, PodController};
 use super::{movement, objects, reservation, storage};
@@ -21,12 +23,15 @@ use portolan::model::{Node, NodeAffinity, Object, Pod};
 ///
 /// A field has the wrong type or an invalid value, or the kind is not Pod.
 pub fn pod(value: &Value) -> Result<Pod, ReadError> {
-    expect_kind(value, "Pod")?;
-    pod_of(value)
+    pod_in(&value.into())
 }
 
-pub(super) fn pod_of<'v>(source: impl Source<'v>) -> Result<Pod, ReadError> {
-    let wire: wire_pod::Pod<'v> = source.read()?;
+pub(super) fn pod_in(spot: &Spot<'_>) -> Result<Pod, ReadError> {
+    expect_kind(spot, "Pod")?;
+    pod_of(read(spot)?)
+}
+
+pub(super) fn pod_of(wire: wire_pod::Pod<'_>) -> Result<Pod, ReadError> {
     Ok(super::pod::read(&wire, &Path::Root, &mut Rules::stored())?.finish())
 }
 
@@ -36,12 +41,15 @@ pub(super) fn pod_of<'v>(source: impl Source<'v>) -> Result<Pod, ReadError> {
 ///
 /// See [`pod`].
 pub fn node(value: &Value) -> Result<Node, ReadError> {
-    expect_kind(value, "Node")?;
-    node_of(value)
+    node_in(&value.into())
 }
 
-pub(super) fn node_of<'v>(source: impl Source<'v>) -> Result<Node, ReadError> {
-    let wire: wire_objects::Node<'v> = source.read()?;
+pub(super) fn node_in(spot: &Spot<'_>) -> Result<Node, ReadError> {
+    expect_kind(spot, "Node")?;
+    node_of(read(spot)?)
+}
+
+pub(super) fn node_of(wire: wire_objects::Node<'_>) -> Result<Node, ReadError> {
     super::node::read(&wire, &Path::Root, &mut Rules::stored())
 }
 
@@ -51,7 +59,8 @@ pub(super) fn node_of<'v>(source: impl Source<'v>) -> Result<Node, ReadError> {
 ///
 /// See [`pod`].
 pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
-    let wire: wire_pod::NodeAffinity<'_> = value.read()?;
+    let spot = Spot::from(value);
+    let wire: wire_pod::NodeAffinity<'_> = read(&spot)?;
     Ok(super::affinity::node_affinity(&wire))
 }
 
@@ -62,21 +71,16 @@ pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
 ///
 /// See [`pod`]. It is also an error if the engine does not store objects of the kind.
 pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
-    let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
-    let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    object_of(kind, api_version, value)
+    object_in(kind, &value.into())
 }
 
-/// Reads an object of the given kind. The API version distinguishes the kinds of pod groups.
-pub(super) fn object_of<'v>(
-    kind: &str,
-    api_version: &str,
-    source: impl Source<'v>,
-) -> Result<Object, ReadError> {
+pub(super) fn object_in(kind: &str, spot: &Spot<'_>) -> Result<Object, ReadError> {
     const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, \
         StatefulSet, DaemonSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
         VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget, PodGroup, \
         NMNode, CustomNodeResource, Reservation, Movement";
+    let of = |key| spot.get(key).and_then(Spot::text);
+    let kind = of("kind").unwrap_or(kind);
     let root = &Path::Root;
     let rules = &mut Rules::stored();
     let namespace = |meta: &Metadata<'_>| (&*meta.namespace).into();
@@ -85,48 +89,48 @@ pub(super) fn object_of<'v>(
     let workload =
         |controller: PodController| controller.workload().map(Object::from).ok_or_else(unsupported);
     match kind {
-        "Namespace" => objects::namespace(&source.read()?, root).map(Object::from),
-        "Service" => objects::service(&source.read()?, root, namespace).map(Object::from),
-        "PodDisruptionBudget" => {
-            objects::budget(&source.read()?, root, namespace).map(Object::from)
-        }
+        "Namespace" => objects::namespace(&read(spot)?, root).map(Object::from),
+        "Service" => objects::service(&read(spot)?, root, namespace).map(Object::from),
+        "PodDisruptionBudget" => objects::budget(&read(spot)?, root, namespace).map(Object::from),
         "PodGroup" => {
-            let group = api_version.split_once('/').map_or("", |(group, _)| group);
+            // The API version distinguishes the kinds of pod groups.
+            let version = of("apiVersion").unwrap_or_default();
+            let group = version.split_once('/').map_or("", |(group, _)| group);
             let kind = GroupKind::of(group).unwrap_or(GroupKind::Kubernetes);
-            pod_group::read(kind, &source.read()?, root, namespace).map(Object::from)
+            pod_group::read(kind, &read(spot)?, root, namespace).map(Object::from)
         }
-        "Reservation" => reservation::read(&source.read()?, root, rules).map(Object::from),
-        "Movement" => movement::read(&source.read()?, root),
-        "PersistentVolume" => storage::persistent_volume(&source.read()?, root),
-        "PersistentVolumeClaim" => storage::persistent_volume_claim(&source.read()?, root),
-        "StorageClass" => storage::storage_class(&source.read()?, root),
-        "CSINode" => storage::csi_node(&source.read()?, root),
-        "VolumeAttachment" => storage::volume_attachment(&source.read()?, root),
-        "CSIDriver" => storage::csi_driver(&source.read()?, root),
-        "CSIStorageCapacity" => storage::csi_storage_capacity(&source.read()?, root),
-        "NMNode" => super::node::nm_node(&source.read()?, root),
-        "CustomNodeResource" => super::node::custom_node_resource(&source.read()?, root),
+        "Reservation" => reservation::read(&read(spot)?, root, rules).map(Object::from),
+        "Movement" => movement::read(&read(spot)?, root),
+        "PersistentVolume" => storage::persistent_volume(&read(spot)?, root),
+        "PersistentVolumeClaim" => storage::persistent_volume_claim(&read(spot)?, root),
+        "StorageClass" => storage::storage_class(&read(spot)?, root),
+        "CSINode" => storage::csi_node(&read(spot)?, root),
+        "VolumeAttachment" => storage::volume_attachment(&read(spot)?, root),
+        "CSIDriver" => storage::csi_driver(&read(spot)?, root),
+        "CSIStorageCapacity" => storage::csi_storage_capacity(&read(spot)?, root),
+        "NMNode" => super::node::nm_node(&read(spot)?, root),
+        "CustomNodeResource" => super::node::custom_node_resource(&read(spot)?, root),
         "ReplicationController" => {
-            workload(controllers::replication_controller(&source.read()?, root, rules)?)
+            workload(controllers::replication_controller(&read(spot)?, root, rules)?)
         }
         "ReplicaSet" => {
             let kind = ControllerKind::ReplicaSet;
-            workload(controllers::controller(kind, &source.read()?, root, rules)?)
+            workload(controllers::controller(kind, &read(spot)?, root, rules)?)
         }
         "StatefulSet" => {
             let kind = ControllerKind::StatefulSet;
-            workload(controllers::controller(kind, &source.read()?, root, rules)?)
+            workload(controllers::controller(kind, &read(spot)?, root, rules)?)
         }
         "DaemonSet" => {
             let kind = ControllerKind::DaemonSet;
-            workload(controllers::controller(kind, &source.read()?, root, rules)?)
+            workload(controllers::controller(kind, &read(spot)?, root, rules)?)
         }
         _ => Err(unsupported()),
     }
 }
 
-fn expect_kind(value: &Value, expected: &'static str) -> Result<(), ReadError> {
-    match value.get("kind").and_then(Value::as_str) {
+fn expect_kind(spot: &Spot<'_>, expected: &'static str) -> Result<(), ReadError> {
+    match spot.get("kind").and_then(Spot::text) {
         Some(found) if found != expected => {
             let cause = Cause::Kind { found: found.to_owned(), expected };
             Err(ReadError::new(&Path::Root, cause))
@@ -135,18 +139,7 @@ fn expect_kind(value: &Value, expected: &'static str) -> Result<(), ReadError> {
     }
 }
 
-/// A source from which one object is read.
-pub(super) trait Source<'v> {
-    /// Reads the fields of a kind into its wire struct.
-    fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError>;
-}
-
-impl<'v> Source<'v> for &'v Value {
-    fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError> {
-        // A pass without the path would be faster, and would compile all structs once more.
-        serde_path_to_error::deserialize(self).map_err(|error| {
-            let path = error.path().to_string();
-            ReadError::at(path, None, Cause::Syntax(error.into_inner().to_string()))
-        })
-    }
+/// Reads the fields of a kind into its wire struct.
+fn read<'v, T: Deserialize<'v>>(spot: &'v Spot<'v>) -> Result<T, ReadError> {
+    T::deserialize(Typed::new(spot, Path::Root, Origin::default()))
 }

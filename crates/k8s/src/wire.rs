@@ -10,6 +10,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// A string, borrowed where possible. `null` is empty.
@@ -43,25 +44,17 @@ impl<'de> Visitor<'de> for TextVisitor {
         Ok(Text(Cow::Owned(text.to_owned())))
     }
 
-    fn visit_string<E>(self, text: String) -> Result<Text<'de>, E> {
-        Ok(Text(Cow::Owned(text)))
-    }
-
-    fn visit_none<E: de::Error>(self) -> Result<Text<'de>, E> {
-        self.visit_unit()
-    }
-
-    /// In Go, `null` leaves the zero value: an empty string or the quantity 0.
-    fn visit_unit<E>(self) -> Result<Text<'de>, E> {
-        Ok(Text(Cow::Borrowed(if self.numbers { "0" } else { "" })))
+    fn visit_none<E>(self) -> Result<Text<'de>, E> {
+        Ok(Text::default())
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Text<'de>, D::Error> {
-        if self.numbers {
-            deserializer.deserialize_any(self)
-        } else {
-            deserializer.deserialize_str(self)
-        }
+        deserializer.deserialize_str(self)
+    }
+
+    /// In Go, `null` leaves the zero value, which is the quantity 0.
+    fn visit_unit<E>(self) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Borrowed("0")))
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<Text<'de>, E> {
@@ -163,16 +156,8 @@ impl<'de, T: TryFrom<i128>> Visitor<'de> for WholeVisitor<T> {
         write!(f, "a whole number{least} of at most {} bits", 8 * size_of::<T>())
     }
 
-    fn visit_none<E>(self) -> Result<Whole<T>, E> {
-        Ok(Whole(None))
-    }
-
     fn visit_unit<E>(self) -> Result<Whole<T>, E> {
         Ok(Whole(None))
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Whole<T>, D::Error> {
-        deserializer.deserialize_any(self)
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<Whole<T>, E> {
@@ -229,10 +214,6 @@ impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for Elements<T> {
         Ok(List::default())
     }
 
-    fn visit_unit<E>(self) -> Result<List<T>, E> {
-        Ok(List::default())
-    }
-
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<List<T>, D::Error> {
         deserializer.deserialize_seq(self)
     }
@@ -277,10 +258,6 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
             }
 
             fn visit_none<E>(self) -> Result<Self::Value, E> {
-                Ok(Map::default())
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
                 Ok(Map::default())
             }
 
@@ -332,11 +309,44 @@ macro_rules! wire {
     ($(#[$doc:meta])* struct $name:ident<$a:lifetime> { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, serde::Deserialize)]
-        #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
+        #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"), remote = "Self")]
         pub(super) struct $name<$a> {
             $($(#[$attribute])* pub(super) $field: $type,)*
         }
+
+        impl<'de: $a, $a> serde::Deserialize<'de> for $name<$a> {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_map($crate::wire::Fields(std::marker::PhantomData))
+            }
+        }
+
+        impl<'de: $a, $a> $crate::wire::Wire<'de> for $name<$a> {
+            fn derived<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $name::deserialize(deserializer)
+            }
+        }
     };
+}
+
+/// A struct that is read from an object only.
+pub(super) trait Wire<'de>: Sized {
+    /// Reads it as serde derives it, which accepts a list of the values of its fields, too.
+    fn derived<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error>;
+}
+
+/// Reads the fields of a struct.
+pub(super) struct Fields<T>(pub(super) PhantomData<T>);
+
+impl<'de, T: Wire<'de>> Visitor<'de> for Fields<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::derived(MapAccessDeserializer::new(fields))
+    }
 }
 
 pub(super) use wire;

@@ -7,22 +7,34 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_saphyr::Spanned;
 
 use super::{BETAS, ConfigError, KIND, V1, syntax};
+use crate::error::Path;
+use crate::framing::documents;
+use crate::yaml::{self, At, Origin, Spot, Tree, Typed};
 
 /// The text of one configuration.
 pub(super) struct Found<'a> {
-    /// Its lines have the same numbers as in the whole text.
-    pub(super) text: Cow<'a, str>,
+    text: Cow<'a, str>,
+    /// The number of lines before it in the whole text.
+    before: u64,
     /// What the reader should know: the documents that were left out.
     pub(super) note: Option<String>,
 }
 
+impl Found<'_> {
+    /// Returns the configuration as a document.
+    pub(super) fn origin(&self) -> Origin<'_> {
+        Origin { text: &self.text, before: self.before }
+    }
+}
+
 /// A configuration within the text.
 struct Candidate<'a> {
+    /// The line on which it starts.
+    start: u64,
     /// The number of lines before it.
-    before: usize,
+    before: u64,
     text: Cow<'a, str>,
     /// The ConfigMap and its key.
     within: Option<String>,
@@ -38,69 +50,40 @@ struct Contents<'a> {
 
 /// Returns the only configuration in a text. A text without documents is returned as it is.
 pub(super) fn find(text: &str) -> Result<Found<'_>, ConfigError> {
-    let documents = split(text);
+    let documents = documents(text);
     let mut contents = Contents::default();
-    for (before, document) in &documents {
-        contents.take(*before, document)?;
+    for document in &documents {
+        contents.take(*document, &yaml::parse(*document).map_err(syntax)?)?;
     }
     let Contents { mut candidates, others } = contents;
     let others: Vec<String> =
         others.iter().map(|(kind, number)| format!("{number} {kind}")).collect();
-    match candidates.len() {
-        1 => {
-            let Candidate { before, text, within } = candidates.remove(0);
+    match (candidates.len(), documents.first()) {
+        (1, _) => {
+            let Candidate { before, text, within, .. } = candidates.remove(0);
             let mut notes = Vec::new();
             notes.extend(within.map(|within| format!("the configuration is that of {within}")));
             if !others.is_empty() {
                 notes.push(format!("other documents are ignored: {}", others.join(", ")));
             }
-            let text = match before {
-                0 => text,
-                before => Cow::Owned("\n".repeat(before) + &text),
-            };
-            Ok(Found { text, note: (!notes.is_empty()).then(|| notes.join("; ")) })
+            Ok(Found { text, before, note: (!notes.is_empty()).then(|| notes.join("; ")) })
         }
-        0 if documents.is_empty() => Ok(Found { text: Cow::Borrowed(text), note: None }),
-        0 => Err(ConfigError::new(
-            documents[0].0 as u64 + 1,
+        (0, None) => Ok(Found { text: Cow::Borrowed(text), before: 0, note: None }),
+        (0, Some(first)) => Err(ConfigError::new(
+            first.start(),
             format!("no {KIND} found, only {}: {}", others.join(", "), unsupported()),
         )),
         _ => {
             let lines: Vec<String> =
-                candidates.iter().map(|found| (found.before + 1).to_string()).collect();
+                candidates.iter().map(|found| found.start.to_string()).collect();
             let what = format!(
                 "{} configurations, at lines {}: keep one",
                 candidates.len(),
                 lines.join(", ")
             );
-            Err(ConfigError::new(candidates[1].before as u64 + 1, what))
+            Err(ConfigError::new(candidates[1].start, what))
         }
     }
-}
-
-/// Returns the documents that are not empty, each with the number of lines before it.
-fn split(text: &str) -> Vec<(usize, &str)> {
-    let is_marker = |line: &str| {
-        line.strip_prefix("---")
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
-    };
-    let mut documents = Vec::new();
-    let (mut start, mut first, mut at) = (0, 0, 0);
-    for (number, line) in text.split_inclusive('\n').enumerate() {
-        if is_marker(line) {
-            documents.push((first, &text[start..at]));
-            (start, first) = (at + line.len(), number + 1);
-        }
-        at += line.len();
-    }
-    documents.push((first, &text[start..]));
-    documents.retain(|(_, document)| document.lines().any(is_content));
-    documents
-}
-
-fn is_content(line: &str) -> bool {
-    let line = line.trim();
-    !line.is_empty() && !line.starts_with('#') && !line.starts_with('%') && line != "..."
 }
 
 const CONFIG_MAP: &str = "ConfigMap";
@@ -109,18 +92,18 @@ const CONFIG_MAP: &str = "ConfigMap";
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Probe {
-    api_version: Option<Spanned<String>>,
+    api_version: Option<At<String>>,
     kind: Option<String>,
 }
 
 impl Probe {
-    /// Checks the version of a configuration that begins after `before` lines. A missing one is an error of the reader.
-    fn check(&self, before: usize) -> Result<(), ConfigError> {
+    /// Checks the version of a configuration. A missing one is an error of the reader.
+    fn check(&self) -> Result<(), ConfigError> {
         let Some(version) = &self.api_version else { return Ok(()) };
         if version.value == V1 || BETAS.contains(&&*version.value) {
             return Ok(());
         }
-        Err(ConfigError::new(before as u64 + version.referenced.line(), unsupported()))
+        Err(ConfigError::new(version.line, unsupported()))
     }
 }
 
@@ -132,7 +115,7 @@ pub(super) fn unsupported() -> String {
 #[serde(default)]
 struct ConfigMap {
     metadata: Metadata,
-    data: BTreeMap<String, Spanned<String>>,
+    data: BTreeMap<String, At<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -141,35 +124,28 @@ struct Metadata {
     name: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct List {
-    items: Vec<serde_json::Value>,
-}
-
 impl<'a> Contents<'a> {
-    fn take(&mut self, before: usize, document: &'a str) -> Result<(), ConfigError> {
-        let probe: Probe = parse(before, document)?;
+    fn take(&mut self, document: Origin<'a>, spot: &Spot<'_>) -> Result<(), ConfigError> {
+        let probe: Probe = read(document, spot)?;
         let version = probe.api_version.as_ref().map(|version| &*version.value);
         let kind = probe.kind.as_deref().filter(|kind| !kind.is_empty());
         let kind = kind.unwrap_or("document without a kind");
         match (version, kind) {
             (_, KIND) => {
-                probe.check(before)?;
-                let text = Cow::Borrowed(document);
-                self.candidates.push(Candidate { before, text, within: None });
+                probe.check()?;
+                let Origin { text, before } = document;
+                let (text, start) = (Cow::Borrowed(text), document.start());
+                self.candidates.push(Candidate { start, before, text, within: None });
                 return Ok(());
             }
-            (Some("v1"), CONFIG_MAP) if self.take_map(before, parse(before, document)?)? => {
-                return Ok(());
-            }
+            (Some("v1"), CONFIG_MAP) if self.take_map(read(document, spot)?)? => return Ok(()),
             (Some("v1"), "List" | "ConfigMapList") => {
-                for item in parse::<List>(before, document)?.items {
-                    // The lines of an item are not known.
-                    let text = item.to_string();
-                    let Probe { kind, .. } = parse(before, &text)?;
+                let items = spot.get("items").map(|items| &items.tree);
+                let Some(Tree::List(items)) = items else { return Ok(()) };
+                for item in items {
+                    let Probe { kind, .. } = read(document, item)?;
                     let kind = kind.unwrap_or_else(|| CONFIG_MAP.to_owned());
-                    if kind != CONFIG_MAP || !self.take_map(before, parse(before, &text)?)? {
+                    if kind != CONFIG_MAP || !self.take_map(read(document, item)?)? {
                         *self.others.entry(kind).or_default() += 1;
                     }
                 }
@@ -178,7 +154,7 @@ impl<'a> Contents<'a> {
             (Some("v1"), "Policy") => {
                 let what =
                     format!("Kubernetes 1.23 removed the kind Policy: write a {KIND} of {V1}");
-                return Err(ConfigError::new(before as u64 + 1, what));
+                return Err(ConfigError::new(document.start(), what));
             }
             _ => {}
         }
@@ -187,24 +163,26 @@ impl<'a> Contents<'a> {
     }
 
     /// Takes the configurations of a ConfigMap; returns whether there are any.
-    fn take_map(&mut self, before: usize, map: ConfigMap) -> Result<bool, ConfigError> {
+    fn take_map(&mut self, map: ConfigMap) -> Result<bool, ConfigError> {
         let mut has_any = false;
-        for (key, value) in map.data {
-            if !value.value.contains(KIND) {
+        for (key, At { line, value }) in map.data {
+            if !value.contains(KIND) {
                 continue;
             }
-            // The scalar begins in this line.
-            let line = before + (value.referenced.line() as usize).saturating_sub(1);
-            for (inner, document) in split(&value.value) {
-                let probe: Probe = parse(line + inner, document)?;
+            for document in documents(&value) {
+                // The text begins in the line of its value.
+                let before = (line + document.before).saturating_sub(1);
+                let document = Origin { before, ..document };
+                let probe: Probe = yaml::read(document).map_err(syntax)?;
                 if probe.kind.as_deref() != Some(KIND) {
                     continue;
                 }
-                probe.check(line + inner)?;
+                probe.check()?;
                 has_any = true;
                 self.candidates.push(Candidate {
-                    before: line + inner,
-                    text: Cow::Owned(document.to_owned()),
+                    start: document.start(),
+                    before,
+                    text: Cow::Owned(document.text.to_owned()),
                     within: Some(format!("ConfigMap {:?}, key {key:?}", map.metadata.name)),
                 });
             }
@@ -213,13 +191,12 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Parses a document that begins after `before` lines.
-fn parse<T: for<'de> Deserialize<'de>>(before: usize, document: &str) -> Result<T, ConfigError> {
-    let options = crate::yaml::options(document.len());
-    serde_saphyr::from_str_with_options(document, options).map_err(|error| {
-        let error = syntax(&error);
-        ConfigError { line: error.line + before as u64, ..error }
-    })
+/// Reads a part of a document.
+fn read<T: for<'de> Deserialize<'de>>(
+    origin: Origin<'_>,
+    spot: &Spot<'_>,
+) -> Result<T, ConfigError> {
+    T::deserialize(Typed::new(spot, Path::Root, origin)).map_err(syntax)
 }
 
 #[cfg(test)]
@@ -232,7 +209,7 @@ mod tests {
     fn found(text: &str) -> (usize, Option<String>) {
         let found = find(text).unwrap_or_else(|error| panic!("{error}: {text}"));
         let at = found.text.lines().position(|line| line.starts_with("apiVersion"));
-        (at.expect("a configuration"), found.note)
+        (found.before as usize + at.expect("a configuration"), found.note)
     }
 
     fn error(text: &str) -> (u64, String) {

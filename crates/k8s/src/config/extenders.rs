@@ -11,10 +11,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use serde_saphyr::Spanned;
 
 use super::duration::go_duration;
 use super::{ConfigError, at};
+use crate::yaml::At;
 
 /// The timeout of a call if the configuration sets none (`DefaultExtenderTimeout`).
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -91,12 +91,12 @@ pub(super) struct WireExtender {
     filter_verb: Option<String>,
     preempt_verb: Option<String>,
     prioritize_verb: Option<String>,
-    weight: Option<Spanned<i64>>,
+    weight: Option<At<i64>>,
     bind_verb: Option<String>,
     #[serde(rename = "enableHTTPS")]
     enable_https: Option<bool>,
     tls_config: Option<WireTls>,
-    http_timeout: Option<Spanned<String>>,
+    http_timeout: Option<At<String>>,
     node_cache_capable: Option<bool>,
     managed_resources: Option<Vec<WireResource>>,
     ignorable: Option<bool>,
@@ -110,15 +110,15 @@ struct WireTls {
     cert_file: Option<String>,
     key_file: Option<String>,
     ca_file: Option<String>,
-    cert_data: Option<Spanned<String>>,
-    key_data: Option<Spanned<String>>,
-    ca_data: Option<Spanned<String>>,
+    cert_data: Option<At<String>>,
+    key_data: Option<At<String>>,
+    ca_data: Option<At<String>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WireResource {
-    name: Spanned<String>,
+    name: At<String>,
     #[serde(default)]
     ignored_by_scheduler: Option<bool>,
 }
@@ -132,7 +132,7 @@ pub(super) struct Extenders {
 
 impl Extenders {
     /// Checks the extenders of a configuration.
-    pub(super) fn read(given: &[Spanned<WireExtender>]) -> Result<Extenders, ConfigError> {
+    pub(super) fn read(given: &[At<WireExtender>]) -> Result<Extenders, ConfigError> {
         let mut extenders = Extenders::default();
         let mut names = BTreeSet::new();
         for (index, spanned) in given.iter().enumerate() {
@@ -213,7 +213,7 @@ impl WireExtender {
 impl WireTls {
     fn tls(&self) -> Result<ExtenderTls, ConfigError> {
         let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        let data = |given: &Option<Spanned<String>>| {
+        let data = |given: &Option<At<String>>| {
             let Some(given) = given.as_ref().filter(|given| !given.value.is_empty()) else {
                 return Ok(None);
             };

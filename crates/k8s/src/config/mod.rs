@@ -9,7 +9,6 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_saphyr::Spanned;
 
 use portolan::framework::{Framework, Handle, Point};
 use portolan::scheduler::queue::QueueConfig;
@@ -26,7 +25,8 @@ use extenders::{Extenders, WireExtender};
 use process::{WireClientConnection, WireLeaderElection};
 use profile::WireProfile;
 
-use crate::error::Cause;
+use crate::error::{Cause, ReadError};
+use crate::yaml::At;
 
 pub use extenders::{ExtenderConfig, ExtenderTls};
 pub use process::{ClientConnection, LeaderElection, ProcessSettings};
@@ -166,15 +166,15 @@ impl Configuration {
         let extenders = Extenders::read(wire.extenders.as_deref().unwrap_or_default())?;
         let mut names = BTreeSet::new();
         let mut profiles = Vec::new();
-        for Spanned { value: profile, .. } in &mut wire.profiles {
+        for At { value: profile, .. } in &mut wire.profiles {
             notes.extend(profile.replace_plugins(registry));
         }
         let default = WireProfile::default();
-        let given = wire.profiles.iter().map(|given| (&given.value, given.referenced.line()));
+        let given = wire.profiles.iter().map(|given| (&given.value, given.line));
         let one = wire.profiles.is_empty().then_some((&default, 0));
         for (profile, start) in given.chain(one) {
             let (name, line) = match &profile.scheduler_name {
-                Some(name) => (&*name.value, name.referenced.line()),
+                Some(name) => (&*name.value, name.line),
                 None => ("default-scheduler", start),
             };
             if !names.insert(name.to_owned()) {
@@ -233,10 +233,9 @@ const BETAS: [&str; 3] = [
 
 /// Parses the configuration in a text; returns it with a note about its surroundings.
 fn parse(text: &str) -> Result<(WireConfiguration, Option<String>), ConfigError> {
-    let parsed = document::find(text).and_then(|document::Found { text, note }| {
-        let options = crate::yaml::options(text.len());
-        let wire = serde_saphyr::from_str_with_options(&text, options);
-        Ok((wire.map_err(|error| syntax(&error))?, note))
+    let parsed = document::find(text).and_then(|found| {
+        let wire = crate::yaml::read(found.origin()).map_err(syntax)?;
+        Ok((wire, found.note))
     });
     parsed.map_err(|error| match crate::framing::template(text) {
         Some((line, _)) => ConfigError::new(line, Cause::Template.to_string()),
@@ -244,10 +243,9 @@ fn parse(text: &str) -> Result<(WireConfiguration, Option<String>), ConfigError>
     })
 }
 
-fn syntax(error: &serde_saphyr::Error) -> ConfigError {
-    let line = error.location().map_or(1, |at| at.line());
-    let message = crate::yaml::message(error);
-    let message = message.split(" at line ").next().unwrap_or_default();
+fn syntax(error: ReadError) -> ConfigError {
+    let line = error.line().unwrap_or(1);
+    let message = error.cause().to_string();
     // A list of all fields would hide the one that is wrong.
     match message.split_once(", expected one of ") {
         Some((what, expected)) if expected.len() > 100 => {
@@ -259,9 +257,9 @@ fn syntax(error: &serde_saphyr::Error) -> ConfigError {
 
 /// The fields of the process.
 struct Settings<'a> {
-    client_connection: Option<&'a Spanned<WireClientConnection>>,
-    leader_election: Option<&'a Spanned<WireLeaderElection>>,
-    parallelism: Option<&'a Spanned<i64>>,
+    client_connection: Option<&'a At<WireClientConnection>>,
+    leader_election: Option<&'a At<WireLeaderElection>>,
+    parallelism: Option<&'a At<i64>>,
     delay_cache_until_active: bool,
     enable_profiling: Option<bool>,
     notes: Vec<String>,
@@ -308,7 +306,7 @@ impl WireConfiguration {
 /// Returns the settings of the queue, checked as kube-scheduler checks them.
 fn queue(wire: &WireConfiguration) -> Result<QueueConfig, ConfigError> {
     let (initial, max) = (&wire.pod_initial_backoff_seconds, &wire.pod_max_backoff_seconds);
-    let seconds = |given: &Spanned<i64>| u64::try_from(given.value).map(Duration::from_secs).ok();
+    let seconds = |given: &At<i64>| u64::try_from(given.value).map(Duration::from_secs).ok();
     let mut queue = QueueConfig::default();
     if let Some(given) = initial {
         queue.initial_backoff = seconds(given)
@@ -329,11 +327,11 @@ fn queue(wire: &WireConfiguration) -> Result<QueueConfig, ConfigError> {
     }
 }
 
-fn at<T>(value: &Spanned<T>, what: impl Into<String>) -> ConfigError {
-    ConfigError::new(value.referenced.line(), what)
+fn at<T>(value: &At<T>, what: impl Into<String>) -> ConfigError {
+    ConfigError::new(value.line, what)
 }
 
-fn percentage(given: Option<&Spanned<i64>>) -> Result<Option<u8>, ConfigError> {
+fn percentage(given: Option<&At<i64>>) -> Result<Option<u8>, ConfigError> {
     let Some(given) = given else { return Ok(None) };
     match u8::try_from(given.value) {
         Ok(percentage @ 0..=100) => Ok(Some(percentage)),
@@ -344,25 +342,25 @@ fn percentage(given: Option<&Spanned<i64>>) -> Result<Option<u8>, ConfigError> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WireConfiguration {
-    api_version: Spanned<String>,
-    kind: Spanned<String>,
-    parallelism: Option<Spanned<i64>>,
-    percentage_of_nodes_to_score: Option<Spanned<i64>>,
+    api_version: At<String>,
+    kind: At<String>,
+    parallelism: Option<At<i64>>,
+    percentage_of_nodes_to_score: Option<At<i64>>,
     #[serde(default)]
-    profiles: Vec<Spanned<WireProfile>>,
-    leader_election: Option<Spanned<WireLeaderElection>>,
-    client_connection: Option<Spanned<WireClientConnection>>,
+    profiles: Vec<At<WireProfile>>,
+    leader_election: Option<At<WireLeaderElection>>,
+    client_connection: Option<At<WireClientConnection>>,
     enable_profiling: Option<bool>,
     /// There is no profiling.
     #[serde(rename = "enableContentionProfiling")]
     _enable_contention_profiling: Option<bool>,
-    pod_initial_backoff_seconds: Option<Spanned<i64>>,
-    pod_max_backoff_seconds: Option<Spanned<i64>>,
-    extenders: Option<Vec<Spanned<WireExtender>>>,
+    pod_initial_backoff_seconds: Option<At<i64>>,
+    pod_max_backoff_seconds: Option<At<i64>>,
+    extenders: Option<Vec<At<WireExtender>>>,
     delay_cache_until_active: Option<bool>,
     /// Only versions before v1 have these two.
-    healthz_bind_address: Option<Spanned<String>>,
-    metrics_bind_address: Option<Spanned<String>>,
+    healthz_bind_address: Option<At<String>>,
+    metrics_bind_address: Option<At<String>>,
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use serde_saphyr::Spanned;
 
 use super::duration::go_duration;
 use super::{ConfigError, Settings, V1, at, document, parse};
+use crate::yaml::At;
 
 /// The settings of a scheduler's process.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -139,10 +139,7 @@ impl ProcessSettings {
     pub fn completed(&self, text: &str) -> Result<Value, ConfigError> {
         // Reports the line if the text is not a configuration.
         parse(text)?;
-        let document::Found { text, .. } = document::find(text)?;
-        let options = crate::yaml::options(text.len());
-        let read: Result<Map<String, Value>, _> =
-            serde_saphyr::from_str_with_options(&text, options);
+        let read: Result<Map<String, Value>, _> = crate::yaml::read(document::find(text)?.origin());
         let mut all = read.map_err(|error| ConfigError::new(0, error.to_string()))?;
         let ClientConnection { kubeconfig, qps, burst, .. } = &self.client_connection;
         let leader = &self.leader_election;
@@ -209,9 +206,9 @@ fn text(given: Option<&String>) -> Option<String> {
     given.filter(|text| !text.is_empty()).cloned()
 }
 
-fn elect(given: &Spanned<WireLeaderElection>) -> Result<LeaderElection, ConfigError> {
+fn elect(given: &At<WireLeaderElection>) -> Result<LeaderElection, ConfigError> {
     let wire = &given.value;
-    let read = |name: &str, field: &Option<Spanned<String>>| match field {
+    let read = |name: &str, field: &Option<At<String>>| match field {
         None => Ok(None),
         Some(field) => match go_duration(&field.value).map(u64::try_from) {
             Ok(Ok(nanos)) => Ok((nanos > 0).then_some(Duration::from_nanos(nanos))),
@@ -249,16 +246,16 @@ pub(super) struct WireClientConnection {
     _accept_content_types: Option<serde::de::IgnoredAny>,
     content_type: Option<String>,
     qps: Option<f64>,
-    burst: Option<Spanned<i64>>,
+    burst: Option<At<i64>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct WireLeaderElection {
     leader_elect: Option<bool>,
-    lease_duration: Option<Spanned<String>>,
-    renew_deadline: Option<Spanned<String>>,
-    retry_period: Option<Spanned<String>>,
+    lease_duration: Option<At<String>>,
+    renew_deadline: Option<At<String>>,
+    retry_period: Option<At<String>>,
     resource_lock: Option<String>,
     resource_name: Option<String>,
     resource_namespace: Option<String>,

@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use serde_saphyr::Spanned;
 
 use portolan::framework::{Framework, FrameworkError, Handle, Plugin, Point};
 
 use super::registry::{PluginArgs, Registry};
 use super::{ConfigError, at};
+use crate::yaml::At;
 
 /// A plugin that is enabled.
 #[derive(Clone, Copy)]
@@ -133,7 +133,7 @@ impl<'a> Plugins<'a> {
                 continue;
             }
             let given = args.get(name);
-            let line = given.map_or(line, |given| given.name.referenced.line());
+            let line = given.map_or(line, |given| given.name.line);
             let mut value = given.and_then(|given| given.args.as_ref()).map(Cow::Borrowed);
             if name == FIT && !ignored.is_empty() {
                 value = ignoring(value, ignored);
@@ -260,7 +260,7 @@ fn check_counts(points: &[(Point, Vec<&str>)], profile: &str) -> Result<(), Stri
     Ok(())
 }
 
-fn unknown(name: &Spanned<String>) -> ConfigError {
+fn unknown(name: &At<String>) -> ConfigError {
     let what =
         format!("plugin {:?} does not exist: register it, or check the spelling", name.value);
     ConfigError { unknown_plugin: Some(name.value.as_str().into()), ..at(name, what) }
@@ -269,8 +269,8 @@ fn unknown(name: &Spanned<String>) -> ConfigError {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct WireProfile {
-    pub(super) scheduler_name: Option<Spanned<String>>,
-    pub(super) percentage_of_nodes_to_score: Option<Spanned<i64>>,
+    pub(super) scheduler_name: Option<At<String>>,
+    pub(super) percentage_of_nodes_to_score: Option<At<i64>>,
     plugins: WirePlugins,
     plugin_config: Vec<WireArgs>,
 }
@@ -278,7 +278,7 @@ pub(super) struct WireProfile {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WireArgs {
-    name: Spanned<String>,
+    name: At<String>,
     args: Option<Value>,
 }
 
@@ -310,7 +310,7 @@ struct WireSet {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WirePlugin {
-    name: Spanned<String>,
+    name: At<String>,
     #[serde(default)]
     weight: i64,
     /// Whether it stands for a plugin of another project, which may extend other points.
@@ -414,7 +414,7 @@ impl WireSet {
         self.enabled.iter().map(|plugin| Enabled {
             name: &plugin.name.value,
             weight: plugin.weight,
-            line: plugin.name.referenced.line(),
+            line: plugin.name.line,
         })
     }
 

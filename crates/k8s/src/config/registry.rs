@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -11,6 +10,8 @@ use portolan::framework::{Handle, Plugin};
 use portolan::plugins::{DynamicResources, default_plugin, default_plugins};
 
 use super::args;
+use crate::error::Path;
+use crate::yaml::{Origin, Typed};
 
 /// Creates a plugin from its arguments.
 pub(super) type Factory =
@@ -53,22 +54,19 @@ impl<'a> PluginArgs<'a> {
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ArgsError> {
         let empty = Value::Object(Map::new());
         let value = self.value.unwrap_or(&empty);
-        // Tracking the path is slow, so it is only done after an error.
-        T::deserialize(value).or_else(|_| {
-            serde_path_to_error::deserialize(value).map_err(|error| {
-                let field = error.path().to_string();
-                self.invalid(field, error.into_inner().to_string())
-            })
-        })
+        T::deserialize(Typed::new(&value.into(), Path::Root, Origin::default()))
+            .map_err(|error| self.invalid(error.path(), error.cause().to_string()))
     }
 
     /// Like [`PluginArgs::parse`], but accepts the fields `apiVersion` and `kind`, which in-tree plugins allow.
     pub(super) fn parse_versioned<T: DeserializeOwned>(&self) -> Result<T, ArgsError> {
-        self.parse::<TypeMeta>()?;
         let mut value = self.value.cloned();
-        if let Some(Value::Object(fields)) = &mut value {
-            fields.remove("apiVersion");
-            fields.remove("kind");
+        for field in ["apiVersion", "kind"] {
+            let removed =
+                value.as_mut().and_then(Value::as_object_mut).and_then(|all| all.remove(field));
+            if removed.is_some_and(|value| !value.is_string() && !value.is_null()) {
+                return Err(self.invalid(field, "expected a text"));
+            }
         }
         PluginArgs { value: value.as_ref(), ..*self }.parse()
     }
@@ -89,18 +87,8 @@ impl<'a> PluginArgs<'a> {
     /// whole.
     #[must_use]
     pub fn invalid(&self, field: impl Into<String>, reason: impl Into<String>) -> ArgsError {
-        let field = field.into();
-        let field = if field == "." { String::new() } else { field };
-        ArgsError { plugin: self.plugin.to_owned(), field, reason: reason.into() }
+        ArgsError { plugin: self.plugin.to_owned(), field: field.into(), reason: reason.into() }
     }
-}
-
-/// The fields that the arguments of every in-tree plugin may have. Only their types are checked.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct TypeMeta {
-    api_version: Option<String>,
-    kind: Option<String>,
 }
 
 /// A plugin rejects its arguments.
@@ -364,6 +352,7 @@ impl Registry {
 mod tests {
     use super::*;
     use portolan::plugins::NodeName;
+    use serde::Deserialize;
 
     #[test]
     fn a_name_is_registered_once() {

@@ -9,17 +9,20 @@
 
 mod kinds;
 mod rules;
-mod tree;
-mod typed;
 
 pub use kinds::is_read;
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
+
 use k8s_openapi::api::{apps, batch, core, node, policy, scheduling, storage};
 
-use tree::{Spot, Tree};
-use typed::read;
+use crate::checks::{Checks, Found};
+use crate::framing;
+use crate::tree::{self, Spot, Tree};
+use crate::typed::Typed;
+use crate::{ReadError, yaml};
 
 /// The greatest number of problems that are returned for one input.
 const MAX_PROBLEMS: usize = 1000;
@@ -71,34 +74,75 @@ fn text(place: &[Step]) -> String {
     text
 }
 
+impl<'i> Spot<'i> {
+    /// Returns a part of the value, and the line on which its key, or itself in a list, starts.
+    fn step(&self, step: &Step) -> Option<(u64, &Spot<'i>)> {
+        match (step, &self.tree) {
+            (Step::Key(key), Tree::Map(entries)) => {
+                let entry = entries.iter().rev().find(|entry| entry.key == **key)?;
+                Some((entry.line, &entry.value))
+            }
+            (Step::Index(index), Tree::List(items)) => {
+                items.get(*index).map(|item| (item.line, item))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the value at a place.
+    fn at(&self, place: &[Step]) -> Option<&Spot<'i>> {
+        place.iter().try_fold(self, |spot, step| spot.step(step).map(|(_, spot)| spot))
+    }
+
+    /// Returns the line of the longest part of the path that exists.
+    fn line_of(&self, place: &[Step]) -> u64 {
+        let (mut line, mut spot) = (self.line, self);
+        for step in place {
+            match spot.step(step) {
+                Some(next) => (line, spot) = next,
+                None => break,
+            }
+        }
+        line
+    }
+}
+
 /// The problems of one object.
 pub(super) struct Sink<'t> {
     object: String,
-    root: &'t Spot,
+    root: &'t Spot<'t>,
+    /// The number of lines before the document of the object.
+    before: u64,
     problems: Vec<Problem>,
 }
 
 impl Sink<'_> {
     /// Adds a problem unless its place already has one.
     pub(super) fn add(&mut self, place: &[Step], what: impl Into<String>) {
-        self.push(place, what.into(), false);
-    }
-
-    /// Adds a value of the wrong type.
-    pub(super) fn add_wrong_type(&mut self, place: &[Step], what: String) {
-        self.push(place, what, true);
-    }
-
-    fn push(&mut self, place: &[Step], what: String, is_wrong_type: bool) {
-        if self.problems.len() >= MAX_PROBLEMS {
-            return;
-        }
         let (line, path) = (self.root.line_of(place), text(place));
-        if self.problems.iter().any(|known| known.path == path) {
-            return;
+        self.push(Found { line, path, what: what.into(), is_wrong_type: false });
+    }
+
+    fn push(&mut self, found: Found) {
+        let Found { line, path, what, is_wrong_type } = found;
+        let is_full = self.problems.len() >= MAX_PROBLEMS;
+        if !is_full && self.problems.iter().all(|known| known.path != path) {
+            let (object, line) = (self.object.clone(), self.before + line);
+            self.problems.push(Problem { line, object, path, what, is_wrong_type });
         }
-        let object = self.object.clone();
-        self.problems.push(Problem { line, object, path, what, is_wrong_type });
+    }
+
+    /// Reads the value at a place of the object. Returns nothing if a field has the wrong type. All problems of the value
+    /// are added.
+    pub(super) fn read<T: DeserializeOwned>(&mut self, place: &[Step]) -> Option<T> {
+        let checks = Checks::default();
+        let read = T::deserialize(Typed::checked(self.root.at(place)?, &checks));
+        let at = text(place);
+        for found in checks.found.into_inner() {
+            let dot = if at.is_empty() || found.path.is_empty() { "" } else { "." };
+            self.push(Found { path: format!("{at}{dot}{}", found.path), ..found });
+        }
+        read.ok()
     }
 }
 
@@ -120,11 +164,13 @@ impl Sink<'_> {
 #[must_use]
 pub fn check(input: &[u8]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for document in tree::documents(input) {
-        each(&document, None, &mut |api_version, kind, spot| {
-            check_object(api_version, kind, spot, &mut problems);
-        });
-    }
+    with_documents(input, |documents| {
+        for (before, document) in documents {
+            each(document, None, &mut |api_version, kind, spot| {
+                check_object((api_version, kind), (*before, spot), &mut problems);
+            });
+        }
+    });
     problems.truncate(MAX_PROBLEMS);
     problems
 }
@@ -144,14 +190,15 @@ pub fn line_of(input: &[u8], path: &str) -> Option<u64> {
             rest = after.strip_prefix('[').unwrap_or("");
         }
     }
-    let documents = tree::documents(input);
-    let (document, place) = match &*place {
-        [Step::Key(key), Step::Index(index), rest @ ..] if key == "documents" => {
-            (documents.get(*index)?, rest)
-        }
-        place => (documents.first()?, place),
-    };
-    Some(document.line_of(place))
+    with_documents(input, |documents| {
+        let ((before, document), place) = match &*place {
+            [Step::Key(key), Step::Index(index), rest @ ..] if key == "documents" => {
+                (documents.get(*index)?, rest)
+            }
+            place => (documents.first()?, place),
+        };
+        Some(before + document.line_of(place))
+    })
 }
 
 /// Returns the lines on which the objects of a kind and name start. An object without a namespace is in `default`, if
@@ -159,20 +206,43 @@ pub fn line_of(input: &[u8], path: &str) -> Option<u64> {
 #[must_use]
 pub fn lines_of_object(input: &[u8], kind: &str, namespace: Option<&str>, name: &str) -> Vec<u64> {
     let mut lines = Vec::new();
-    for document in tree::documents(input) {
-        each(&document, None, &mut |_, of, spot| {
-            let (in_namespace, named) = key(spot);
-            let in_namespace = if in_namespace.is_empty() { "default" } else { in_namespace };
-            if of == kind && named == name && namespace.is_none_or(|it| it == in_namespace) {
-                lines.push(spot.line);
-            }
-        });
-    }
+    with_documents(input, |documents| {
+        for (before, document) in documents {
+            each(document, None, &mut |_, of, spot| {
+                let (in_namespace, named) = key(spot);
+                let in_namespace = if in_namespace.is_empty() { "default" } else { in_namespace };
+                if of == kind && named == name && namespace.is_none_or(|it| it == in_namespace) {
+                    lines.push(before + spot.line);
+                }
+            });
+        }
+    });
     lines
 }
 
+/// Calls a function with the values of a text and the number of lines before each. There are none if the text cannot be
+/// parsed.
+fn with_documents<R>(input: &[u8], found: impl FnOnce(&[(u64, Spot<'_>)]) -> R) -> R {
+    let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
+    // The logs in a dump are replaced by empty lines.
+    let text = str::from_utf8(input).ok().and_then(|text| framing::without_logs(text).ok());
+    let text = text.unwrap_or_default();
+    let read = match crate::is_json(text.as_bytes()) {
+        true => tree::json(text.as_bytes()).map(|all| all.into_iter().map(|of| (0, of)).collect()),
+        false => (framing::documents(&text).into_iter())
+            .map(|document| Ok((document.before, yaml::parse(document)?)))
+            .collect(),
+    };
+    let read: Result<Vec<_>, ReadError> = read;
+    found(&read.unwrap_or_default())
+}
+
 /// Calls a function with the version, the kind and the value of an object, or of the objects of a list.
-fn each(spot: &Spot, implied: Option<(&str, &str)>, found: &mut impl FnMut(&str, &str, &Spot)) {
+fn each(
+    spot: &Spot<'_>,
+    implied: Option<(&str, &str)>,
+    found: &mut impl FnMut(&str, &str, &Spot<'_>),
+) {
     if let Tree::List(items) = &spot.tree {
         items.iter().for_each(|item| each(item, None, found));
         return;
@@ -191,14 +261,18 @@ fn each(spot: &Spot, implied: Option<(&str, &str)>, found: &mut impl FnMut(&str,
 }
 
 /// The namespace and the name of an object. Both may be empty.
-fn key(spot: &Spot) -> (&str, &str) {
+fn key<'s>(spot: &'s Spot<'_>) -> (&'s str, &'s str) {
     let meta = spot.get("metadata");
     let meta = |key| meta.and_then(|meta| meta.get(key)).and_then(Spot::text).unwrap_or("");
     (meta("namespace"), meta("name"))
 }
 
-/// Checks an object.
-fn check_object(api_version: &str, kind: &str, spot: &Spot, problems: &mut Vec<Problem>) {
+/// Checks an object of a version and kind, whose document begins after `before` lines.
+fn check_object(
+    (api_version, kind): (&str, &str),
+    (before, spot): (u64, &Spot<'_>),
+    problems: &mut Vec<Problem>,
+) {
     if problems.len() >= MAX_PROBLEMS {
         return;
     }
@@ -208,19 +282,18 @@ fn check_object(api_version: &str, kind: &str, spot: &Spot, problems: &mut Vec<P
         name = meta.and_then(|it| it.get("generateName")).and_then(Spot::text).unwrap_or("");
     }
     let object = super::defaults::object(kind, namespace, name);
-    let mut sink = Sink { object, root: spot, problems: Vec::new() };
+    let mut sink = Sink { object, root: spot, before, problems: Vec::new() };
     object_of(api_version, kind, spot, &mut sink);
     sink.problems.sort_by_key(|problem| problem.line);
     problems.append(&mut sink.problems);
 }
 
-fn object_of(api_version: &str, kind: &str, spot: &Spot, sink: &mut Sink<'_>) {
-    let root = Place::new();
+fn object_of(api_version: &str, kind: &str, spot: &Spot<'_>, sink: &mut Sink<'_>) {
     macro_rules! kinds {
         ($($version:literal: $($type:path => $name:literal $rule:expr,)*)*) => {
             match (api_version, kind) {
                 $($(($version, $name) => {
-                    if let Some(found) = read::<$type>(spot, root, sink) {
+                    if let Some(found) = sink.read::<$type>(&[]) {
                         let rule: fn(&$type, &mut Sink<'_>) = $rule;
                         rule(&found, sink);
                     }

@@ -6,9 +6,8 @@ use k8s_openapi::api::{apps, batch, core, policy};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use portolan::model::{Quantity, is_label_key, is_label_value};
 
-use super::tree::{Spot, Tree};
-use super::typed::part;
 use super::{Place, Sink, Step};
+use crate::tree::{Spot, Tree};
 
 const REQUIRED: &str = "Required value";
 
@@ -499,13 +498,13 @@ pub(super) fn budget(found: &policy::v1::PodDisruptionBudget, sink: &mut Sink<'_
 }
 
 /// A field of a custom resource that must not be negative.
-fn not_negative_at(root: &Spot, at: &[Step], sink: &mut Sink<'_>) {
+fn not_negative_at(root: &Spot<'_>, at: &[Step], sink: &mut Sink<'_>) {
     if let Some(Tree::Integer(number @ ..0)) = root.at(at).map(|spot| &spot.tree) {
         sink.add(at, invalid(&number.to_string(), "must be greater than or equal to 0"));
     }
 }
 
-pub(super) fn job_set(root: &Spot, sink: &mut Sink<'_>) {
+pub(super) fn job_set(root: &Spot<'_>, sink: &mut Sink<'_>) {
     let list = root.get("spec").and_then(|spec| spec.get("replicatedJobs"));
     let Some(Tree::List(jobs)) = list.map(|list| &list.tree) else {
         sink.add(&place(&["spec", "replicatedJobs"]), REQUIRED);
@@ -515,7 +514,7 @@ pub(super) fn job_set(root: &Spot, sink: &mut Sink<'_>) {
         let at = index(&place(&["spec"]), "replicatedJobs", i);
         not_negative_at(root, &key(&at, &["replicas"]), sink);
         let at = key(&at, &["template"]);
-        let read: Option<batch::v1::JobTemplateSpec> = part(root, &at, sink);
+        let read: Option<batch::v1::JobTemplateSpec> = sink.read(&at);
         if let Some(spec) = read.and_then(|template| template.spec) {
             // The set's webhook sets OnFailure.
             job_spec(&spec, true, &key(&at, &["spec"]), sink);
@@ -523,13 +522,13 @@ pub(super) fn job_set(root: &Spot, sink: &mut Sink<'_>) {
     }
 }
 
-pub(super) fn leader_worker_set(root: &Spot, sink: &mut Sink<'_>) {
+pub(super) fn leader_worker_set(root: &Spot<'_>, sink: &mut Sink<'_>) {
     not_negative_at(root, &place(&["spec", "replicas"]), sink);
     let of_group = place(&["spec", "leaderWorkerTemplate"]);
     not_negative_at(root, &key(&of_group, &["size"]), sink);
     for field in ["leaderTemplate", "workerTemplate"] {
         let at = key(&of_group, &[field]);
-        let read: Option<core::v1::PodTemplateSpec> = part(root, &at, sink);
+        let read: Option<core::v1::PodTemplateSpec> = sink.read(&at);
         if let Some(read) = read {
             template(Some(&read), None, &at, sink);
         }

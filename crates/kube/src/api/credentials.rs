@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use http::HeaderValue;
 use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
+use portolan_k8s::yaml::from_str;
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
@@ -299,8 +300,9 @@ impl Plugin {
         if !status.success() {
             return Err(failed(format!("it failed ({status})")));
         }
-        let printed: Printed = serde_saphyr::from_slice(&output)
-            .map_err(|_| failed("it printed no ExecCredential".to_owned()))?;
+        let printed = str::from_utf8(&output).ok();
+        let printed: Option<Printed> = printed.and_then(|text| from_str(text).ok());
+        let printed = printed.ok_or_else(|| failed("it printed no ExecCredential".to_owned()))?;
         let mut found =
             printed.status.ok_or_else(|| failed("its ExecCredential has no status".to_owned()))?;
         let has_certificate = found.client_certificate_data.is_some();
