@@ -75,6 +75,9 @@ const STEADY: Duration = Duration::from_secs(10);
 /// The longest time without a binding, or without an event, before the demonstration gives up. A request without an answer
 /// takes 30 seconds, and a pod backs off for up to 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The time after which a pod that waits is lost. After a fault, a watch waits for up to a minute (client-go), and then
+/// lists all objects.
+const RECOVERY: Duration = Duration::from_secs(180);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(time) = arguments.time.filter(|time| *time < soak::SHORTEST) {
@@ -171,6 +174,9 @@ async fn measure(
             .map_err(live)?;
         }
     }
+    if soak.is_some() {
+        server.set_faults(0, Vec::new());
+    }
     wait_for_rest(server, &mut tally).await;
     scheduler.stop(PATIENCE).await;
     tally.add(server.take_writes());
@@ -186,7 +192,7 @@ async fn wait_for_rest(server: &ApiServer, tally: &mut Tally) {
         if tally.waiting() != last {
             (last, since) = (tally.waiting(), Instant::now());
         }
-        if last == 0 || since.elapsed() > PATIENCE {
+        if last == 0 || since.elapsed() > RECOVERY {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
