@@ -75,6 +75,13 @@ impl Bench {
         Bench { engine, handle, queue, now: Arc::new(AtomicI64::new(1_000)), fails, silent }
     }
 
+    /// A bench with the node `n`.
+    fn with_node(cpu: i64) -> Bench {
+        let bench = Bench::new();
+        bench.node("n", cpu);
+        bench
+    }
+
     fn decider(&self, seed: u64) -> Profiles<Algorithm> {
         let framework = Framework::default_profile_with(&self.handle);
         let config = AlgorithmConfig { percentage_of_nodes: 100, seed };
@@ -111,6 +118,19 @@ impl Bench {
 
     fn gang(&self, name: &str, min_members: u32) {
         self.group(PodGroup::new("default", name, min_members));
+    }
+
+    fn delete_group(&self, name: &str) {
+        let (namespace, name) = ("default".to_owned(), name.to_owned());
+        let key = ObjectKey { kind: ObjectKind::PodGroup, namespace, name };
+        assert!(self.submit(Event::DeleteObject(Arc::new(key))));
+    }
+
+    /// Why a member of a group is gated, or nothing.
+    fn gated(&self, group: &str, n: usize) -> String {
+        let framework = Framework::default_profile_with(&self.handle);
+        let gated = framework.pre_enqueue(&member(group, n, 100).build());
+        gated.map_or_else(|status| status.message(), |()| String::new())
     }
 
     fn pending(&self, pod: PodBuilder) -> Uid {
@@ -194,10 +214,6 @@ impl Bench {
 
 fn member(group: &str, n: usize, size: i64) -> PodBuilder {
     pod(format!("{group}-{n}")).group(group).cpu(size).memory(GI)
-}
-
-fn reason(status: Result<(), portolan::framework::Status>) -> String {
-    status.map_or_else(|status| status.message(), |()| String::new())
 }
 
 /// The pods of these tests belong to their group.

@@ -4,11 +4,9 @@ use super::*;
 
 #[test]
 fn pods_are_gated_until_their_group_exists_and_is_complete() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     let mut scheduling = bench.scheduling(1);
-    let framework = Framework::default_profile_with(&bench.handle);
-    let asked = || reason(framework.pre_enqueue(&member("g", 0, 100).build()));
+    let asked = || bench.gated("g", 0);
 
     let mut uids = bench.members("g", 2, 100);
     let unknown = "waiting for pods's pod group \"g\" to appear in scheduling queue";
@@ -33,8 +31,7 @@ fn pods_are_gated_until_their_group_exists_and_is_complete() {
 
 #[test]
 fn a_group_that_appears_last_releases_its_pods() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     let uids = bench.members("g", 3, 100);
     assert_eq!(bench.places(&uids), [Some(Place::Gated); 3]);
     bench.gang("g", 3);
@@ -53,8 +50,7 @@ fn a_group_may_become_complete_when_its_minimum_decreases() {
 
 #[test]
 fn pods_on_nodes_count_for_their_group() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 3);
     assert!(bench.submit(Event::AddPod(Arc::new(member("g", 7, 100).on("n").build()))));
     let uids = bench.members("g", 1, 100);
@@ -68,8 +64,7 @@ fn pods_on_nodes_count_for_their_group() {
 
 #[test]
 fn pods_without_a_gang_are_scheduled_individually() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("basic", 0);
     bench.members("basic", 2, 100);
     bench.pending(pod("single").cpu(100));
@@ -83,8 +78,7 @@ fn pods_without_a_gang_are_scheduled_individually() {
 
 #[test]
 fn a_gang_that_does_not_fit_backs_off_together() {
-    let bench = Bench::new();
-    bench.node("n", 1_000);
+    let bench = Bench::with_node(1_000);
     bench.gang("g", 3);
     let uids = bench.members("g", 3, 400);
     let mut scheduling = bench.scheduling(1);
@@ -115,8 +109,7 @@ fn a_gang_that_does_not_fit_backs_off_together() {
 
 #[test]
 fn members_beyond_the_minimum_fail_alone() {
-    let bench = Bench::new();
-    bench.node("n", 1_000);
+    let bench = Bench::with_node(1_000);
     bench.gang("g", 2);
     let uids = bench.members("g", 3, 400);
     let mut scheduling = bench.scheduling(1);
@@ -164,17 +157,17 @@ fn members_do_not_preempt_while_their_gang_is_incomplete() {
 
 #[test]
 fn a_pod_added_during_an_attempt_of_its_gang_waits_for_it() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 2);
     bench.members("g", 2, 100);
     let popped = bench.queue.pop_together(None, bench.clock()).unwrap();
     assert_eq!(popped.siblings.len(), 1);
     let late = bench.pending(member("g", 2, 100));
     assert_eq!(bench.place(&late), Some(Place::Gated));
-    let framework = Framework::default_profile_with(&bench.handle);
-    let why = reason(framework.pre_enqueue(&member("g", 2, 100).build()));
-    assert_eq!(why, "waiting for other pods of the pod group that are being scheduled");
+    assert_eq!(
+        bench.gated("g", 2),
+        "waiting for other pods of the pod group that are being scheduled"
+    );
     assert_eq!(bench.status("g").in_flight, 2);
     for popped in popped.into_members() {
         bench.queue.with(|queue, _| queue.release(&popped.pod.uid));
@@ -185,8 +178,7 @@ fn a_pod_added_during_an_attempt_of_its_gang_waits_for_it() {
 
 #[test]
 fn the_rank_of_a_gang_is_that_of_its_first_pod() {
-    let bench = Bench::new();
-    bench.node("n", 1_000);
+    let bench = Bench::with_node(1_000);
     bench.gang("g", 2);
     bench.members("g", 1, 600);
     bench.passes(5);
@@ -207,8 +199,7 @@ fn the_rank_of_a_gang_is_that_of_its_first_pod() {
 
 #[test]
 fn a_pod_of_higher_priority_precedes_a_gang() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 2);
     bench.members("g", 2, 100);
     bench.passes(5);
@@ -219,8 +210,7 @@ fn a_pod_of_higher_priority_precedes_a_gang() {
 
 #[test]
 fn a_timed_out_group_waits_for_its_own_change_or_the_retry_period() {
-    let bench = Bench::new();
-    bench.node("n", 1_000);
+    let bench = Bench::with_node(1_000);
     let timeout = Some(Duration::from_secs(60));
     bench.group(PodGroup { schedule_timeout: timeout, ..PodGroup::new("default", "g", 2) });
     let uids = bench.members("g", 2, 600);
@@ -233,9 +223,7 @@ fn a_timed_out_group_waits_for_its_own_change_or_the_retry_period() {
     bench.gang_attempt(&mut scheduling);
     assert_eq!(bench.places(&uids), [Some(Place::Gated); 2]);
     assert!(bench.status("g").held_until.is_some());
-    let framework = Framework::default_profile_with(&bench.handle);
-    let why = reason(framework.pre_enqueue(&member("g", 0, 600).build()));
-    assert_eq!(why, "pod group \"g\" was not scheduled within 1m0s");
+    assert_eq!(bench.gated("g", 0), "pod group \"g\" was not scheduled within 1m0s");
     bench.passes(20);
     bench.node("more", 1_000);
     assert!(bench.attempt(&mut scheduling).is_none());
@@ -247,8 +235,7 @@ fn a_timed_out_group_waits_for_its_own_change_or_the_retry_period() {
 
 #[test]
 fn a_timed_out_group_is_retried_when_it_gets_a_pod() {
-    let bench = Bench::new();
-    bench.node("n", 1_000);
+    let bench = Bench::with_node(1_000);
     let timeout = Some(Duration::from_secs(60));
     bench.group(PodGroup { schedule_timeout: timeout, ..PodGroup::new("default", "g", 2) });
     let uids = bench.members("g", 2, 600);
@@ -288,8 +275,7 @@ fn each_phase_maps_to_a_state() {
 
 #[test]
 fn a_group_that_was_scheduled_once_admits_single_pods() {
-    let bench = Bench::new();
-    bench.node("n", 1_000);
+    let bench = Bench::with_node(1_000);
     bench.group(in_phase(3, PodGroupPhase::PreScheduling));
     let uids = bench.members("g", 1, 600);
     assert_eq!(bench.places(&uids), [Some(Place::Gated)]);
@@ -309,14 +295,11 @@ fn a_group_that_was_scheduled_once_admits_single_pods() {
 
 #[test]
 fn a_group_whose_phase_is_timeout_is_held() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.group(in_phase(2, PodGroupPhase::Timeout));
     let uids = bench.members("g", 3, 100);
     assert_eq!(bench.places(&uids), [Some(Place::Gated); 3]);
-    let framework = Framework::default_profile_with(&bench.handle);
-    let why = reason(framework.pre_enqueue(&member("g", 0, 600).build()));
-    assert_eq!(why, "pod group \"g\" was not scheduled within 5m0s");
+    assert_eq!(bench.gated("g", 0), "pod group \"g\" was not scheduled within 5m0s");
     bench.group(in_phase(2, PodGroupPhase::Pending));
     assert_eq!(bench.settle(&mut bench.scheduling(1)), 3);
 }
@@ -324,16 +307,10 @@ fn a_group_whose_phase_is_timeout_is_held() {
 /// Gödel's binder keeps the state, so that a later group of the same name counts as scheduled.
 #[test]
 fn the_state_of_a_group_is_removed_with_it() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.group(in_phase(2, PodGroupPhase::Running));
     assert_eq!(bench.state("g"), PodGroupState::Scheduled);
-    let key = ObjectKey {
-        kind: ObjectKind::PodGroup,
-        namespace: "default".to_owned(),
-        name: "g".to_owned(),
-    };
-    assert!(bench.submit(Event::DeleteObject(Arc::new(key))));
+    bench.delete_group("g");
     assert_eq!(bench.state("g"), PodGroupState::Unknown);
     bench.gang("g", 2);
     assert_eq!(bench.state("g"), PodGroupState::Pending);
@@ -343,8 +320,7 @@ fn the_state_of_a_group_is_removed_with_it() {
 
 #[test]
 fn a_gang_of_several_schedulers_is_an_error() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 2);
     bench.pending(member("g", 0, 100));
     let other = member("g", 1, 100).scheduler_name("other");
@@ -363,17 +339,11 @@ fn a_gang_of_several_schedulers_is_an_error() {
 
 #[test]
 fn pods_of_a_deleted_group_wait_for_it() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 2);
     let uids = bench.members("g", 2, 100);
     assert_eq!(bench.places(&uids), [Some(Place::Active); 2]);
-    let key = ObjectKey {
-        kind: ObjectKind::PodGroup,
-        namespace: "default".to_owned(),
-        name: "g".to_owned(),
-    };
-    assert!(bench.submit(Event::DeleteObject(Arc::new(key))));
+    bench.delete_group("g");
     let mut scheduling = bench.scheduling(1);
     assert!(bench.attempt(&mut scheduling).is_none());
     assert_eq!(bench.places(&uids), [Some(Place::Gated); 2]);
@@ -390,8 +360,7 @@ fn pods_of_a_deleted_group_wait_for_it() {
 
 #[test]
 fn a_gang_that_loses_a_pod_is_gated_again() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 2);
     let uids = bench.members("g", 2, 100);
     assert!(bench.submit(Event::RemovePending(uids[0].clone())));
@@ -404,8 +373,7 @@ fn a_gang_that_loses_a_pod_is_gated_again() {
 
 #[test]
 fn a_terminating_member_does_not_delay_the_others() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 2);
     bench.members("g", 2, 100);
     let going = bench.pending(member("g", 2, 100).deleted(Timestamp(1)));
@@ -416,8 +384,7 @@ fn a_terminating_member_does_not_delay_the_others() {
 
 #[test]
 fn a_member_that_cannot_be_bound_is_retried_alone() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 2);
     let uids = bench.members("g", 2, 100);
     let mut scheduling = bench.scheduling(1);
@@ -434,8 +401,7 @@ fn a_member_that_cannot_be_bound_is_retried_alone() {
 
 #[test]
 fn an_already_assumed_member_does_not_stop_the_others() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 3);
     let uids = bench.members("g", 3, 100);
     // Another scheduler assumes one member, of which the queue is not notified.
@@ -456,8 +422,7 @@ fn an_already_assumed_member_does_not_stop_the_others() {
 
 #[test]
 fn members_placed_one_by_one_wait_for_each_other() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 3);
     let mut scheduler = Scheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
     let mut place = |n: usize| {
@@ -479,8 +444,7 @@ fn members_placed_one_by_one_wait_for_each_other() {
 
 #[test]
 fn a_waiting_member_activates_its_siblings() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     bench.gang("g", 2);
     bench.gang("h", 2);
     let uids = bench.members("g", 2, 100);
@@ -552,8 +516,7 @@ fn loops_of_several_threads_never_split_a_gang() {
 /// Gödel stores no status for units of a single pod, and returns `UnknownStatus`.
 #[test]
 fn the_unit_state_of_a_pod_is_that_of_its_group_or_unknown() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     let (single, grouped) = (pod("single").cpu(1), member("g", 0, 100));
     let unit = |pod: &PodBuilder| bench.snapshot().unit_state(&pod.clone().build());
     assert_eq!((unit(&single), unit(&grouped)), (PodGroupState::Unknown, PodGroupState::Unknown));
@@ -568,8 +531,7 @@ fn the_unit_state_of_a_pod_is_that_of_its_group_or_unknown() {
 /// An update of the group's object replaces the status (unit_status_store.go `UpdatePodGroup`).
 #[test]
 fn a_status_set_by_the_binder_holds_until_the_group_is_updated() {
-    let bench = Bench::new();
-    bench.node("n", 4_000);
+    let bench = Bench::with_node(4_000);
     let set = |name: &str| {
         bench.submit(Event::SetGroupPhase {
             namespace: "default".into(),
@@ -634,6 +596,15 @@ fn a_group_with_enough_bound_pods_stays_scheduled_until_it_is_updated() {
     }
 }
 
+/// A writer that stores the statuses of units, with the pending group `g` of two pods.
+fn godel_writer() -> Writer {
+    let godel = Some(GodelConfig { unit_status: true, ..GodelConfig::new("godel") });
+    let commit_check = CommitPolicy::Unchecked;
+    let mut writer = Engine::inline(Config { godel, commit_check, ..Config::default() }).0;
+    writer.put_object(in_phase(2, PodGroupPhase::Pending)).unwrap();
+    writer
+}
+
 /// A member of `g` that another scheduler has assumed on `n`.
 fn assumed_elsewhere(n: usize) -> Pod {
     let annotated = GodelPod {
@@ -649,10 +620,7 @@ fn assumed_elsewhere(n: usize) -> Pod {
 #[test]
 fn an_assumed_member_does_not_count_as_bound() {
     for here in [false, true] {
-        let godel = Some(GodelConfig { unit_status: true, ..GodelConfig::new("godel") });
-        let commit_check = CommitPolicy::Unchecked;
-        let mut writer = Engine::inline(Config { godel, commit_check, ..Config::default() }).0;
-        writer.put_object(in_phase(2, PodGroupPhase::Pending)).unwrap();
+        let mut writer = godel_writer();
         let [bound, late] = [0, 1].map(|n| member("g", n, 100).on("n").build());
         let assumed = assumed_elsewhere(1);
         if here {
@@ -672,10 +640,7 @@ fn an_assumed_member_does_not_count_as_bound() {
 
 #[test]
 fn a_member_that_another_scheduler_assumed_is_still_unbound_after_a_rebuild() {
-    let godel = Some(GodelConfig { unit_status: true, ..GodelConfig::new("godel") });
-    let commit_check = CommitPolicy::Unchecked;
-    let mut writer = Engine::inline(Config { godel, commit_check, ..Config::default() }).0;
-    writer.put_object(in_phase(2, PodGroupPhase::Pending)).unwrap();
+    let mut writer = godel_writer();
     writer.add_pod(assumed_elsewhere(0)).unwrap();
     let here = member("g", 1, 100).on("n").build();
     writer.assume_pod(here.clone()).unwrap();
