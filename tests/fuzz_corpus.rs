@@ -1,6 +1,6 @@
 //! Replays the committed fuzz corpus on the stable toolchain.
 
-use std::path::{Path, PathBuf};
+use portolan_testkit::corpus::replay;
 
 #[path = "../fuzz/targets/quantity.rs"]
 mod quantity;
@@ -8,26 +8,6 @@ mod quantity;
 mod scheduler;
 #[path = "../fuzz/targets/state.rs"]
 mod state;
-
-fn replay(target: &str, run: fn(&[u8]), closely: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
-    let mut files: Vec<_> =
-        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    assert!(files.len() >= 20, "the corpus of {target} is missing");
-    let fails = |file: &&PathBuf| {
-        let bytes = std::fs::read(file).unwrap();
-        let failed = std::panic::catch_unwind(|| run(&bytes)).is_err();
-        if failed {
-            // Run it again for the message of the first failing event.
-            drop(std::panic::catch_unwind(|| closely(&bytes)));
-        }
-        failed
-    };
-    let failed: Vec<_> = files.iter().filter(fails).collect();
-    assert!(failed.is_empty(), "{} inputs fail: {failed:#?}", failed.len());
-    println!("{target}: {} inputs", files.len());
-}
 
 #[test]
 fn state_corpus_finds_nothing() {

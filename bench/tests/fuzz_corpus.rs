@@ -2,8 +2,6 @@
 // Mounted sources are public for other crates.
 #![allow(unreachable_pub)]
 
-use std::path::{Path, PathBuf};
-
 #[path = "../../cli/src/files/mod.rs"]
 mod files;
 #[path = "../../fuzz/targets/input.rs"]
@@ -15,16 +13,5 @@ use files::Wrong;
 
 #[test]
 fn input_corpus_finds_nothing() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/input");
-    let mut files: Vec<_> =
-        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    assert!(files.len() >= 20, "the corpus of input is missing");
-    let fails = |file: &&PathBuf| {
-        let bytes = std::fs::read(file).unwrap();
-        std::panic::catch_unwind(|| input::run_closely(&bytes)).is_err()
-    };
-    let failed: Vec<_> = files.iter().filter(fails).collect();
-    assert!(failed.is_empty(), "{} inputs fail: {failed:#?}", failed.len());
-    println!("input: {} inputs", files.len());
+    portolan_testkit::corpus::replay("input", input::run_closely, input::run_closely);
 }

@@ -214,11 +214,7 @@ fn compare(seed: u64, trouble: u64, godel: Option<GodelConfig>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: CASES,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_load_equals_adding_one_by_one(

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Binder, BinderError, Eviction, Evictor, Framework, Handle, Plugin,
-    PodInPreBind, PodVolumes, Point, VolumeBinder,
+    PodInPreBind, PodVolumes, VolumeBinder,
 };
 use portolan::log::Event;
 use portolan::model::{Name, Pod, PodDisruptionBudget, Timestamp, node, pod};
@@ -17,6 +17,7 @@ use portolan::scheduler::{
     SchedulingLoop,
 };
 use portolan::{Config, Engine};
+use portolan_testkit::plugin;
 
 /// A plugin that lives as long as the framework.
 struct Flag {
@@ -24,13 +25,7 @@ struct Flag {
 }
 
 impl Plugin for Flag {
-    fn name(&self) -> &'static str {
-        "Flag"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[]
-    }
+    plugin!("Flag");
 }
 
 /// A binder that gets its engine after the framework was created, which is the only way for an engine and its commit

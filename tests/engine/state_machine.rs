@@ -9,11 +9,7 @@ const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
 const STEPS: usize = if cfg!(miri) { 12 } else { 120 };
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: CASES,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn an_engine_does_what_the_naive_fold_does(

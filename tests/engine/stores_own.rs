@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use portolan::framework::{
     Actions, Algorithm, AlgorithmConfig, ClusterEvent, Code, Cycle, EventResource, Filter,
-    Framework, Hint, Interest, Notes, Plugin, Point, PreFilter, Status,
+    Framework, Hint, Interest, Notes, Plugin, PreFilter, Status,
 };
 use portolan::log::{Event, Fact, NoNote, Relist};
 use portolan::model::{
@@ -22,6 +22,7 @@ use portolan::snapshot::{
 };
 use portolan::{Cluster, Config, Engine, GodelConfig, NodeInfo, Writer};
 use portolan_testkit::events;
+use portolan_testkit::plugin;
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
 
@@ -253,11 +254,7 @@ fn run(steps: &[Step], config: Config) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: CASES,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn custom_stores_equal_the_fold_of_their_events_and_of_the_placed_pods(
@@ -340,13 +337,7 @@ impl Filter for BySeats {
 }
 
 impl Plugin for Licences {
-    fn name(&self) -> &'static str {
-        "Licences"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
-    }
+    plugin!("Licences", Filter);
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         match wants(cycle.pod) {
@@ -587,13 +578,7 @@ fn a_store_that_tracks_no_pods_is_not_copied_for_pods() {
 struct Listens(Mutex<Vec<Generation>>, Option<Box<dyn Notes>>);
 
 impl Plugin for Listens {
-    fn name(&self) -> &'static str {
-        "Listens"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter]
-    }
+    plugin!("Listens", PreFilter);
 
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         let mut seen = self.0.lock().unwrap();

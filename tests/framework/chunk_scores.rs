@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, Feasible, Framework, Plugin, Point, PreScore, Score, Status,
+    Algorithm, AlgorithmConfig, Cycle, Feasible, Framework, Plugin, PreScore, Score, Status,
 };
 use portolan::model::{Pod, node, pod};
 use portolan::plugins::NodeUnschedulable;
 use portolan::snapshot::{Chunk, Cluster, Column, LANES};
 use portolan::{Config, Engine, NodeInfo, Snapshot};
+use portolan_testkit::plugin;
 
 const NODES: usize = 200;
 
@@ -22,13 +23,7 @@ struct Constant {
 }
 
 impl Plugin for Constant {
-    fn name(&self) -> &'static str {
-        "Constant"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreScore, Point::Score]
-    }
+    plugin!("Constant", PreScore, Score);
 
     fn is_local(&self) -> bool {
         self.is_local

@@ -21,6 +21,7 @@ use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQu
 use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor, Profiles, SchedulingLoop};
 use portolan::snapshot::{Chunk, Freed};
 use portolan::{Cluster, Config, Engine, NodeInfo};
+use portolan_testkit::plugin;
 
 const GI: i64 = 1 << 30;
 
@@ -674,13 +675,7 @@ impl Once {
 }
 
 impl Plugin for Once {
-    fn name(&self) -> &'static str {
-        "Once"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
-    }
+    plugin!("Once", PreFilter, Filter);
 
     fn is_local(&self) -> bool {
         self.pass("is_local");
@@ -815,13 +810,7 @@ fn a_plugin_that_panics_before_its_first_call_is_named() {
 struct DropsBadly(&'static str);
 
 impl Plugin for DropsBadly {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter, Point::Score]
-    }
+    plugin!(self => self.0, Filter, Score);
 
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok(PreFilter::Filter(Box::new(Fragile)))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, CycleState, Decision, Framework, Nomination, Plugin, Point,
+    Algorithm, AlgorithmConfig, Cycle, CycleState, Decision, Framework, Nomination, Plugin,
     PreFilter, Preferred, ScheduleError, Status,
 };
 use portolan::log::Event;
@@ -15,6 +15,7 @@ use portolan::model::{
 use portolan::plugins::NodeResourcesFit;
 use portolan::scheduler::{FilterCheck, Profiles, Scheduler, WhatIf};
 use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan_testkit::plugin;
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -286,13 +287,7 @@ fn a_new_decision_replaces_the_previous_preference() {
 struct Counts;
 
 impl Plugin for Counts {
-    fn name(&self) -> &'static str {
-        "Counts"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
-    }
+    plugin!("Counts", Filter);
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         cycle.state.write("pods", cycle.cluster.pod_count());

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use portolan::framework::{
-    Actions, ClusterEvent, EventResource, Framework, Hint, Interest, Plugin, Point, QueueingHints,
-    Status,
+    Actions, ClusterEvent, EventResource, Framework, Hint, Interest, Plugin, QueueingHints, Status,
 };
 use portolan::model::{
     AccessMode, Change, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Diff, LabelSelector,
@@ -15,6 +14,7 @@ use portolan::model::{
     VolumeBindingMode, node, pod,
 };
 use portolan::{Cluster, Config, Engine};
+use portolan_testkit::plugin;
 
 /// Returns whether a change requeues a pod that the plugin rejected.
 fn helps(plugin: &str, pod: &Pod, change: &Change) -> bool {
@@ -569,13 +569,7 @@ fn gang_scheduling_waits_for_the_group_and_its_pods() {
 struct Skips(&'static str);
 
 impl Plugin for Skips {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
-    }
+    plugin!(self => self.0, Filter);
 
     fn events(&self) -> &'static [Interest] {
         &[Interest { resources: &[EventResource::Node], actions: Actions::ADD }]

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex};
 use portolan::framework::preemption::DryRun;
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Filter, FitError, Framework, Nomination,
-    Plugin, Point, PreFilter, ScheduleError, Status,
+    Plugin, PreFilter, ScheduleError, Status,
 };
 use portolan::model::{Name, Pod, Uid};
 use portolan::{NodeInfo, Writer};
 use portolan_testkit::checks::decided_by_nodes;
 use portolan_testkit::draw::Draw;
+use portolan_testkit::plugin;
 use proptest::prelude::*;
 
 use super::chunk_paths::cluster;
@@ -39,13 +40,7 @@ struct OwnFilter {
 }
 
 impl Plugin for Own {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
-    }
+    plugin!(self => self.name, PreFilter, Filter);
 
     fn is_local(&self) -> bool {
         self.is_local
@@ -104,13 +99,7 @@ struct ByNodes {
 struct Watch(Arc<Mutex<Option<ByNodes>>>);
 
 impl Plugin for Watch {
-    fn name(&self) -> &'static str {
-        "Watch"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PostFilter]
-    }
+    plugin!("Watch", PostFilter);
 
     fn post_filter(
         &self,

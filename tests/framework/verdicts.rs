@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Filter, Framework, Handle, Plugin, Point, PreFilter,
+    Algorithm, AlgorithmConfig, Code, Cycle, Filter, Framework, Handle, Plugin, PreFilter,
     ScheduleError, Status,
 };
 use portolan::model::{Labels, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::snapshot::{Chunk, LANES};
 use portolan::{Cluster, Config, Engine, NodeInfo, Writer};
+use portolan_testkit::plugin;
 
 fn algorithm(plugin: impl Plugin + 'static) -> Algorithm {
     let mut plugins = default_plugins(&Default::default());
@@ -23,12 +24,7 @@ fn algorithm(plugin: impl Plugin + 'static) -> Algorithm {
 struct WholeChunk;
 
 impl Plugin for WholeChunk {
-    fn name(&self) -> &'static str {
-        "WholeChunk"
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
-    }
+    plugin!("WholeChunk", PreFilter, Filter);
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok(PreFilter::Filter(Box::new(WholeChunk)))
     }
@@ -71,12 +67,7 @@ impl Filter for Pass {
 }
 
 impl Plugin for Names {
-    fn name(&self) -> &'static str {
-        "Names"
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
-    }
+    plugin!("Names", PreFilter, Filter);
     fn is_local(&self) -> bool {
         true
     }
@@ -141,12 +132,7 @@ struct Versioned {
 }
 
 impl Plugin for Versioned {
-    fn name(&self) -> &'static str {
-        "Versioned"
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
-    }
+    plugin!("Versioned", PreFilter, Filter);
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok(PreFilter::Filter(Box::new(self.clone())))
     }
@@ -212,12 +198,7 @@ fn a_filter_is_asked_again_about_changed_nodes_and_if_its_version_changes() {
 struct Filtering<F>(&'static str, F);
 
 impl<F: Fn() -> Option<Box<dyn Filter>> + Send + Sync> Plugin for Filtering<F> {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
-    }
+    plugin!(self => self.0, PreFilter, Filter);
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok((self.1)().map_or(PreFilter::Skip, PreFilter::Filter))
     }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Plugin, Point, PreFilter, Status,
+    Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Plugin, PreFilter, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -18,6 +18,7 @@ use portolan::snapshot::Cluster;
 use portolan::state::CommitCheck;
 use portolan::{Config, Engine};
 use portolan_testkit::draw::Draw;
+use portolan_testkit::plugin;
 use proptest::prelude::*;
 
 const NOW: Timestamp = Timestamp(0);
@@ -30,13 +31,7 @@ fn submit(engine: &Engine, event: Event) -> Result<(), EventError> {
 struct Meddler(Box<dyn Fn() + Send + Sync>);
 
 impl Plugin for Meddler {
-    fn name(&self) -> &'static str {
-        "Meddler"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter]
-    }
+    plugin!("Meddler", PreFilter);
 
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         (self.0)();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Feasible, Filter, Framework, Handle,
-    Partition, Plugin, Point, PreFilter, PreScore, Status,
+    Partition, Plugin, PreFilter, PreScore, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -21,6 +21,7 @@ use portolan::snapshot::{Cluster, NodeInfo, NodeSlot};
 use portolan::state::{CommitCheck, CommitPolicy, Recheck};
 use portolan::{Config, Engine};
 use portolan_testkit::draw::Draw;
+use portolan_testkit::plugin;
 use portolan_testkit::random::Random;
 use proptest::prelude::*;
 
@@ -153,13 +154,7 @@ proptest! {
 struct Meddler(Arc<dyn Fn() + Send + Sync>);
 
 impl Plugin for Meddler {
-    fn name(&self) -> &'static str {
-        "Meddler"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter]
-    }
+    plugin!("Meddler", PreFilter);
 
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         (self.0)();
@@ -446,13 +441,7 @@ enum Fault {
 }
 
 impl Plugin for Fault {
-    fn name(&self) -> &'static str {
-        "Fault"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
-    }
+    plugin!("Fault", PreFilter, Filter);
 
     fn is_by_template(&self, _: &Pod) -> bool {
         true
@@ -643,13 +632,7 @@ fn large_and_small() -> [portolan::model::Node; 3] {
 struct Units(Mutex<Vec<String>>);
 
 impl Plugin for Units {
-    fn name(&self) -> &'static str {
-        "Units"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter, Point::Reserve]
-    }
+    plugin!("Units", Filter, Reserve);
 
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok(PreFilter::Filter(Box::new(Free(self))))
@@ -714,13 +697,7 @@ fn no_pod_of_a_batch_gets_the_resources_of_a_nominated_pod() {
 struct Faulty;
 
 impl Plugin for Faulty {
-    fn name(&self) -> &'static str {
-        "Faulty"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreScore]
-    }
+    plugin!("Faulty", PreScore);
 
     fn pre_score<'a>(
         &'a self,
@@ -881,13 +858,7 @@ struct Observing {
 }
 
 impl Plugin for Observing {
-    fn name(&self) -> &'static str {
-        "Observing"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Reserve]
-    }
+    plugin!("Observing", Reserve);
 
     fn has_after_filter(&self) -> bool {
         self.observes

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Binder, BinderError, Code, Cycle, Framework, Handle, Permit,
-    Plugin, Point, PreFilter, ScheduleError, Status,
+    Plugin, PreFilter, ScheduleError, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -20,6 +20,7 @@ use portolan::scheduler::{
     InMemoryEvictor, Placement, PreemptError, Profiles, Scheduler, SchedulingLoop, Stop, WhatIf,
 };
 use portolan::{Config, Engine, Snapshot};
+use portolan_testkit::plugin;
 use proptest::prelude::*;
 
 const GI: i64 = 1 << 30;
@@ -177,13 +178,7 @@ struct Slow {
 }
 
 impl Plugin for Slow {
-    fn name(&self) -> &'static str {
-        "Slow"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Reserve, Point::Permit]
-    }
+    plugin!("Slow", Reserve, Permit);
 
     fn reserve(&self, _: Cycle<'_>, _: &Name) -> Result<(), Status> {
         match self.reserves {
@@ -335,13 +330,7 @@ fn a_gang_is_placed_completely_or_not_at_all() {
 struct Picky;
 
 impl Plugin for Picky {
-    fn name(&self) -> &'static str {
-        "Picky"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Reserve]
-    }
+    plugin!("Picky", Reserve);
 
     fn reserve(&self, cycle: Cycle<'_>, _: &Name) -> Result<(), Status> {
         match &*cycle.pod.name == "member-2" {
@@ -457,13 +446,7 @@ fn simulations_do_not_change_the_engine() {
 struct Meddles(Engine);
 
 impl Plugin for Meddles {
-    fn name(&self) -> &'static str {
-        "Meddles"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter]
-    }
+    plugin!("Meddles", PreFilter);
 
     fn pre_filter<'a>(
         &'a self,
@@ -693,13 +676,7 @@ fn closing_the_queue_or_the_engine_ends_the_wait_for_a_permit() {
 struct Closes(Arc<OnceLock<Arc<QueueFront>>>);
 
 impl Plugin for Closes {
-    fn name(&self) -> &'static str {
-        "Closes"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Permit]
-    }
+    plugin!("Closes", Permit);
 
     fn permit(&self, _: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
         self.0.get().expect("set").close();
@@ -737,13 +714,7 @@ fn a_pod_deleted_in_flight_frees_its_resources_and_is_woken() {
 struct Deletes(Engine);
 
 impl Plugin for Deletes {
-    fn name(&self) -> &'static str {
-        "Deletes"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Permit]
-    }
+    plugin!("Deletes", Permit);
 
     fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
         self.0.submit(Event::remove_pending(&cycle.pod.uid)).unwrap().wait().unwrap().unwrap();
@@ -807,13 +778,7 @@ fn a_pod_that_was_bound_before_the_engine_closed_is_reported_as_bound() {
 struct Names(Arc<Mutex<Vec<Name>>>);
 
 impl Plugin for Names {
-    fn name(&self) -> &'static str {
-        "Names"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter]
-    }
+    plugin!("Names", PreFilter);
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         self.0.lock().unwrap().push(cycle.pod.name.clone());
@@ -870,13 +835,7 @@ fn an_unsupported_member_is_named_in_the_error_of_its_gang() {
 struct Undoes(Arc<Mutex<Vec<Name>>>);
 
 impl Plugin for Undoes {
-    fn name(&self) -> &'static str {
-        "Undoes"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Reserve, Point::Permit]
-    }
+    plugin!("Undoes", Reserve, Permit);
 
     fn unreserve(&self, cycle: Cycle<'_>, _: &Name) {
         self.0.lock().unwrap().push(cycle.pod.name.clone());

@@ -8,8 +8,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Binder, BinderError, Cycle, CycleState, Framework, Handle, Permit, Plugin, Point, StateError,
-    Status, SubCluster,
+    Binder, BinderError, Cycle, CycleState, Framework, Handle, Permit, Plugin, StateError, Status,
+    SubCluster,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -23,6 +23,7 @@ use portolan::scheduler::{
 };
 use portolan::{Cluster, Config, Engine, Generation, GodelConfig, Writer};
 use portolan_testkit::draw::Draw;
+use portolan_testkit::plugin;
 use proptest::prelude::*;
 
 /// Counts its calls, panics for pods whose name begins with `panic`, and binds those whose name begins with `slow` when
@@ -52,13 +53,7 @@ impl Binder for Hostile {
 struct Waits;
 
 impl Plugin for Waits {
-    fn name(&self) -> &'static str {
-        "Waits"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Permit]
-    }
+    plugin!("Waits", Permit);
 
     fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
         match cycle.pod.name.contains("wait") {

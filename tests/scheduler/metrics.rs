@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Framework, Handle, Permit, Plugin, Point, PreFilter,
-    Status,
+    Algorithm, AlgorithmConfig, Code, Cycle, Framework, Handle, Permit, Plugin, PreFilter, Status,
 };
 use portolan::log::Event;
 use portolan::metrics::Metrics;
@@ -19,6 +18,7 @@ use portolan::scheduler::{
     SchedulingLoop,
 };
 use portolan::{CommitPolicy, Config, Engine};
+use portolan_testkit::plugin;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -244,13 +244,7 @@ fn victims_are_counted_per_preemption() {
 struct Waits;
 
 impl Plugin for Waits {
-    fn name(&self) -> &'static str {
-        "Waits"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Permit]
-    }
+    plugin!("Waits", Permit);
 
     fn permit(&self, _: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
         Ok(Permit::Wait(Duration::from_secs(7)))
@@ -309,13 +303,7 @@ fn evaluations_are_counted_by_node_at_filter_and_score_and_by_pod_elsewhere() {
 struct Opens(Arc<AtomicBool>);
 
 impl Plugin for Opens {
-    fn name(&self) -> &'static str {
-        "Opens"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter]
-    }
+    plugin!("Opens", PreFilter);
 
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         match self.0.load(Ordering::Relaxed) {

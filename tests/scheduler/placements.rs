@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Binder, BinderError, BindingFuture, Cycle, Framework, Handle, Permit, Plugin, Point, Status,
+    Binder, BinderError, BindingFuture, Cycle, Framework, Handle, Permit, Plugin, Status,
 };
 use portolan::log::Event;
 use portolan::model::{Name, Object, Pod, PodGroup, Timestamp, Uid, node, pod};
@@ -18,19 +18,14 @@ use portolan::scheduler::queue::Place;
 use portolan::scheduler::{
     Attempt, Begun, BindError, InMemoryEvictor, Placement, Schedulers, SchedulingLoop,
 };
+use portolan_testkit::plugin;
 
 /// Counts reservations, and lets the pods whose names begin with `wait` wait for a permit.
 #[derive(Clone, Default)]
 struct Counts(Arc<AtomicUsize>);
 
 impl Plugin for Counts {
-    fn name(&self) -> &'static str {
-        "Counts"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Reserve, Point::Permit]
-    }
+    plugin!("Counts", Reserve, Permit);
 
     fn reserve(&self, _: Cycle<'_>, _: &Name) -> Result<(), Status> {
         self.0.fetch_add(1, Ordering::Relaxed);

@@ -17,6 +17,7 @@ use portolan::scheduler::{
     BindError, BindingLoop, InMemoryBinder, Placement, Profiles, SchedulingLoop,
 };
 use portolan::{Config, Engine};
+use portolan_testkit::plugin;
 
 /// Delays pods whose name starts with `low`.
 struct Delays {
@@ -28,13 +29,7 @@ struct Delays {
 }
 
 impl Plugin for Delays {
-    fn name(&self) -> &'static str {
-        "Delays"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Reserve, Point::Permit, Point::PreBind]
-    }
+    plugin!("Delays", Reserve, Permit, PreBind);
 
     fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
         Ok(match self.point == Point::Permit && cycle.pod.name.starts_with("low") {

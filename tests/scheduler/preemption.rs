@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use portolan::framework::{
     AlgorithmConfig, Code, Cycle, Diagnosis, Eviction, Evictor, Framework, Handle, Nomination,
-    Plugin, Point, Status,
+    Plugin, Status,
 };
 use portolan::log::Event;
 use portolan::model::{LabelSelector, Pod, PodDisruptionBudget, PodSpec, Timestamp, Uid, node};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::{PreemptError, Schedulers, WhatIf};
+use portolan_testkit::plugin;
 
 use super::cycles::{cpu, engine, now, scheduler, snapshot};
 
@@ -293,13 +294,7 @@ impl Between {
 }
 
 impl Plugin for Between {
-    fn name(&self) -> &'static str {
-        "Between"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PostFilter]
-    }
+    plugin!("Between", PostFilter);
 
     fn post_filter(&self, _: Cycle<'_>, _: &Diagnosis<'_>) -> (Nomination, Option<Status>) {
         self.0.lock().unwrap().take().into_iter().for_each(|act| act());

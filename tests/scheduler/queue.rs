@@ -5,24 +5,20 @@ use std::sync::Arc;
 
 use portolan::framework::{
     Actions, ClusterEvent, Code, EventResource, Framework, FrameworkError, Handle, Hint, Interest,
-    Nomination, Plugin, PluginSet, Point, Status,
+    Nomination, Plugin, PluginSet, Status,
 };
 use portolan::model::{Change, Diff, Generation, Name, Pod, Timestamp, Uid, node, pod};
 use portolan::plugins::{PrioritySort, SchedulingGates};
 use portolan::scheduler::queue::{Cause, Place, QueueConfig, QueueError, SchedulingQueue};
 use portolan::{Cluster, Config, Engine, Snapshot};
+use portolan_testkit::plugin;
 
 /// A plugin that rejects pods. Added nodes help, but only the node named by the pod's label `want` if it has that
 /// label.
 struct Fit;
 
 impl Plugin for Fit {
-    fn name(&self) -> &'static str {
-        "Fit"
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
-    }
+    plugin!("Fit", Filter);
     fn events(&self) -> &'static [Interest] {
         const EVENTS: &[Interest] = &[
             Interest { resources: &[EventResource::Node], actions: Actions::ADD },
@@ -516,12 +512,7 @@ fn a_pod_uses_the_profile_that_it_names() {
 struct Sorts(&'static str);
 
 impl Plugin for Sorts {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::QueueSort]
-    }
+    plugin!(self => self.0, QueueSort);
 }
 
 #[test]
@@ -549,12 +540,7 @@ fn exactly_one_plugin_sorts_a_queue() {
 struct Silent;
 
 impl Plugin for Silent {
-    fn name(&self) -> &'static str {
-        "Silent"
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreEnqueue, Point::Filter]
-    }
+    plugin!("Silent", PreEnqueue, Filter);
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
         match pod.template.labels.get("hold") {
             Some(_) => Err(Status::new(Code::Error, "Silent", "the gate fails")),

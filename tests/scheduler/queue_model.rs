@@ -14,6 +14,7 @@ use portolan::model::{
 use portolan::plugins::PrioritySort;
 use portolan::scheduler::queue::{Place, QueueConfig, SchedulingQueue};
 use portolan::{Cluster, Config, Engine, Snapshot};
+use portolan_testkit::plugin;
 use proptest::prelude::*;
 
 const PODS: usize = 8;
@@ -27,12 +28,7 @@ struct Rejects;
 struct Waits;
 
 impl Plugin for Gate {
-    fn name(&self) -> &'static str {
-        "Gate"
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreEnqueue]
-    }
+    plugin!("Gate", PreEnqueue);
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
         match is_gated(pod) {
             true => Err(Status::new(Code::UnschedulableAndUnresolvable, "Gate", "gated")),
@@ -56,12 +52,7 @@ impl Plugin for Gate {
 }
 
 impl Plugin for Rejects {
-    fn name(&self) -> &'static str {
-        "Rejects"
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
-    }
+    plugin!("Rejects", Filter);
     fn events(&self) -> &'static [Interest] {
         const EVENTS: &[Interest] =
             &[Interest { resources: &[EventResource::Node], actions: Actions::ADD }];
@@ -83,12 +74,7 @@ impl Plugin for Rejects {
 }
 
 impl Plugin for Waits {
-    fn name(&self) -> &'static str {
-        "Waits"
-    }
-    fn points(&self) -> &'static [Point] {
-        &[Point::Reserve]
-    }
+    plugin!("Waits", Reserve);
     fn events(&self) -> &'static [Interest] {
         const EVENTS: &[Interest] = &[
             Interest { resources: &[EventResource::Node], actions: Actions::UPDATE_NODE_TAINT },

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, AttemptResult, Bind, Binder, BinderError, BindingFuture, Code,
-    Cycle, Extender, Framework, Handle, Permit, Plugin, Point, PreFlight, Recorder, Status, Step,
+    Cycle, Extender, Framework, Handle, Permit, Plugin, PreFlight, Recorder, Status, Step,
 };
 use portolan::log::Event;
 use portolan::model::{Name, Pod, Timestamp, Uid, node, pod};
@@ -19,6 +19,7 @@ use portolan::scheduler::{
     Scheduler, Schedulers,
 };
 use portolan::{Config, Engine};
+use portolan_testkit::plugin;
 
 fn now() -> Timestamp {
     Timestamp::from_secs(1)
@@ -88,13 +89,7 @@ struct Delays {
 }
 
 impl Plugin for Delays {
-    fn name(&self) -> &'static str {
-        "Delays"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Permit, Point::PreBind, Point::Bind]
-    }
+    plugin!("Delays", Permit, PreBind, Bind);
 
     fn permit(&self, _: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
         Ok(match self.before {

@@ -19,6 +19,7 @@ use portolan::scheduler::{
 };
 use portolan::snapshot::{Chunk, Cluster};
 use portolan::{CommitPolicy, Config, Engine, NodeInfo};
+use portolan_testkit::plugin;
 
 fn clock() -> Timestamp {
     Timestamp::from_secs(1)
@@ -118,13 +119,7 @@ fn each_loop_begins_in_a_section_of_its_own_and_the_last_one_has_all_nodes() {
 struct Flag(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
 
 impl Plugin for Flag {
-    fn name(&self) -> &'static str {
-        "Flag"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[]
-    }
+    plugin!("Flag");
 }
 
 fn with_flag(handle: &Handle, flag: Arc<()>) -> Result<Framework, FrameworkError> {
@@ -313,13 +308,7 @@ struct CountsChecks {
 }
 
 impl Plugin for CountsChecks {
-    fn name(&self) -> &'static str {
-        "CountsChecks"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
-    }
+    plugin!("CountsChecks", PreFilter, Filter);
 
     fn is_local(&self) -> bool {
         true

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Feasible, Filter, Framework, Handle, Plugin, Point,
+    Algorithm, AlgorithmConfig, Code, Cycle, Feasible, Filter, Framework, Handle, Plugin,
     PreFilter, PreScore, Score, Status,
 };
 use portolan::log::Event;
@@ -13,6 +13,7 @@ use portolan::plugins::default_plugins;
 use portolan::scheduler::{Placement, Profiles, Scheduler};
 use portolan::snapshot::{Chunk, Cluster, Column};
 use portolan::{Config, Engine, NodeInfo};
+use portolan_testkit::plugin;
 
 const NODES: usize = 5_000;
 /// 1,667 nodes in each of three zones, 64 in a chunk.
@@ -50,13 +51,7 @@ impl Counter {
 }
 
 impl Plugin for Counter {
-    fn name(&self) -> &'static str {
-        "Counter"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
-    }
+    plugin!("Counter", PreFilter, Filter, PreScore, Score);
 
     fn is_local(&self) -> bool {
         true

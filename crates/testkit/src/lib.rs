@@ -1,6 +1,7 @@
 //! Test support that the tests, benches, examples and fuzz targets of this repository share. It is not published.
 //!
 //! - [`alloc`]: a counting global allocator.
+//! - [`corpus`]: the committed inputs of the fuzz targets.
 //! - [`measure`]: alternating measurements, and quantiles.
 //! - [`random`]: a seeded source of random numbers.
 //! - [`sample`]: a selection of expensive checks that an input determines.
@@ -12,6 +13,7 @@
 //! - [`machine`]: an engine next to the oracle, and the fuzzer's format of its steps.
 //! - [`draw`]: random clusters and pods with all fields that plugins read.
 //! - [`checks`]: invariants of plugins and of the scheduling cycle on such clusters.
+//! - [`plugin`]: the name and the extension points of a plugin.
 //!
 //! The feature `proptest` adds strategies to the random events. Without features the crate depends only on the standard
 //! library, so that every crate of the workspace can use it as a dev-dependency, `portolan-publish` included.
@@ -19,6 +21,7 @@
 pub mod alloc;
 #[cfg(feature = "cluster")]
 pub mod checks;
+pub mod corpus;
 #[cfg(feature = "cluster")]
 pub mod draw;
 #[cfg(feature = "cluster")]
@@ -30,3 +33,21 @@ pub mod measure;
 pub mod naive;
 pub mod random;
 pub mod sample;
+
+/// Implements `Plugin::name` and `Plugin::points`, in an `impl` of a plugin: `plugin!("Name", Filter, Score)`. A name that
+/// is a field is written `self => self.name`.
+#[cfg(feature = "cluster")]
+#[macro_export]
+macro_rules! plugin {
+    ($self:ident => $name:expr $(, $point:ident)*) => {
+        fn name(&$self) -> &'static str {
+            $name
+        }
+        fn points(&self) -> &'static [::portolan::framework::Point] {
+            &[$(::portolan::framework::Point::$point),*]
+        }
+    };
+    ($name:expr $(, $point:ident)*) => {
+        $crate::plugin!(self => $name $(, $point)*);
+    };
+}

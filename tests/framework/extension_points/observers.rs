@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Feasible, Framework, Plugin, Point,
-    PreFilter, Recorder, ScheduleError, Status, Step,
+    Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Feasible, Framework, Plugin, PreFilter,
+    Recorder, ScheduleError, Status, Step,
 };
 use portolan::model::{Pod, node, pod};
 use portolan::{Config, Engine};
+use portolan_testkit::plugin;
 
 use super::probe::{Log, Probe, cluster, failure, framework};
 
@@ -60,13 +61,7 @@ impl Recorder for Notes {
 struct Switch;
 
 impl Plugin for Switch {
-    fn name(&self) -> &'static str {
-        "Switch"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter]
-    }
+    plugin!("Switch", PreFilter);
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         let was_recorded = cycle.state.records_plugin_metrics();
@@ -128,13 +123,7 @@ struct Observer {
 }
 
 impl Plugin for Observer {
-    fn name(&self) -> &'static str {
-        "Observer"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[]
-    }
+    plugin!("Observer");
 
     fn has_after_filter(&self) -> bool {
         true

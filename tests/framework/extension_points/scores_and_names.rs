@@ -7,18 +7,13 @@ use portolan::framework::{
 use portolan::model::{Pod, node, pod};
 use portolan::plugins::NodeResourcesFit;
 use portolan::{Config, Engine, NodeInfo};
+use portolan_testkit::plugin;
 
 /// Scores a node by its name in `normalize`.
 struct ByName;
 
 impl Plugin for ByName {
-    fn name(&self) -> &'static str {
-        "ByName"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Score]
-    }
+    plugin!("ByName", Score);
 
     fn pre_score<'a>(&'a self, _: Cycle<'a>, _: &'a Feasible<'a>) -> Result<PreScore<'a>, Status> {
         Ok(PreScore::Score(Box::new(ByName)))
@@ -71,13 +66,7 @@ fn scores_are_normalized_with_the_names_of_their_nodes() {
 struct FailsOnEachNode;
 
 impl Plugin for FailsOnEachNode {
-    fn name(&self) -> &'static str {
-        "FailsOnEachNode"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
-    }
+    plugin!("FailsOnEachNode", Filter);
 
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok(PreFilter::Filter(Box::new(FailsOnEachNode)))
@@ -108,13 +97,7 @@ fn the_first_of_several_failures_in_list_order_is_reported() {
 struct NamesBoth;
 
 impl Plugin for NamesBoth {
-    fn name(&self) -> &'static str {
-        "NamesBoth"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
-    }
+    plugin!("NamesBoth", Filter);
 
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok(PreFilter::Only(vec!["blue".into(), "red".into()], Box::new(Anywhere)))
