@@ -223,12 +223,15 @@ fn a_listed_pod_without_a_node_is_treated_like_its_update() {
             let mut rejected = writer();
             rejected.add_pod(in_state("assumed", Some("n1"))).unwrap();
             put(&mut rejected, object.clone());
-            assert_eq!(rejected.pod_count(), 0, "{way} {object:?}");
+            assert_eq!(rejected.cluster().pod_count(), 0, "{way} {object:?}");
             // The object is older than our own decision, or than the binding.
             let mut assumed = writer();
             assumed.assume_pod(ours.clone()).unwrap();
             put(&mut assumed, object.clone());
-            assert!(assumed.is_assumed_pod(&ours.uid), "{way} {object:?}");
+            assert!(
+                assumed.cluster().pod(&ours.uid).is_some_and(|pod| pod.is_assumed()),
+                "{way} {object:?}"
+            );
             let mut bound = writer();
             bound.add_pod(ours.clone()).unwrap();
             put(&mut bound, object.clone());
@@ -236,7 +239,7 @@ fn a_listed_pod_without_a_node_is_treated_like_its_update() {
             // The pod is unknown.
             let mut empty = writer();
             put(&mut empty, object.clone());
-            assert_eq!(empty.pod_count(), 0, "{way} {object:?}");
+            assert_eq!(empty.cluster().pod_count(), 0, "{way} {object:?}");
         }
     }
 }

@@ -192,7 +192,7 @@ fn a_reservation_survives_a_restart_in_any_list_order() {
     let mut last = writer();
     last.add_pod(successor("b", "a")).unwrap();
     last.put_object(reservation()).unwrap();
-    assert_eq!(first.dump(), last.dump());
+    assert_eq!(first.cluster().dump(), last.cluster().dump());
     assert_eq!(on_node(last.cluster()), (700, vec!["default/b".into()]));
     clean(&last);
 }
