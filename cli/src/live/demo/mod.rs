@@ -174,14 +174,12 @@ async fn measure(
             .map_err(live)?;
         }
     }
-    if soak.is_some() {
-        server.set_faults(0, Vec::new());
-    }
+    let soaked = soak.map(Soak::end);
     wait_for_rest(server, &mut tally).await;
     scheduler.stop(PATIENCE).await;
     tally.add(server.take_writes());
     let lost = lost(server);
-    Ok(Report { synced, backlog, reported, tally, lost, soaked: soak.map(Soak::end) })
+    Ok(Report { synced, backlog, reported, tally, lost, soaked })
 }
 
 /// Waits until no pod that fits waits, or none was bound for a while.

@@ -142,8 +142,10 @@ impl<'s> Soak<'s> {
         Ok(())
     }
 
+    /// Ends the measurements and the faults.
     pub(super) fn end(self) -> Soaked {
         let faults = self.server.faults_fired().iter().sum::<u64>();
+        self.server.set_faults(0, Vec::new());
         Soaked { faults: faults + self.disruptions as u64, growths: growths(&self.samples) }
     }
 }
