@@ -8,8 +8,9 @@ cd "$(dirname "$0")/.."
 shopt -s nullglob
 if [ -n "${PORTOLAN_BENCH:-}" ]; then bench=("$PORTOLAN_BENCH"); else bench=(cargo run --release --quiet -p portolan-bench --); fi
 
-# Compares every file of a directory, with the options that follow it. Recordings of writes (live.*) run a scheduler against an API server in memory.
-# Answers about resource claims (dra*) are left out, since pods with claims are refused.
+# Compares every file of a directory; further arguments are options of `conformance`. Recordings of writes (live.*) run
+# a scheduler against an API server in memory. Answers about resource claims (dra*) are left out, since pods with claims
+# are refused.
 compare() {
     local files=() file
     for file in "$1"/*.jsonl "$1"/*.jsonl.gz; do

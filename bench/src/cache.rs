@@ -165,7 +165,7 @@ impl Steps {
         json!({ "p50": p50, "p99": p99, "max": max })
     }
 
-    /// Returns a quantile in a unit of so many nanoseconds.
+    /// Returns a quantile. `unit` is in nanoseconds.
     fn at(&self, quantile: f64, unit: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / unit
     }

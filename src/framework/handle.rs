@@ -202,8 +202,8 @@ impl Handle {
     }
 
     /// Returns a stream of the effects of all events from now on, for state that a plugin derives from the log. Returns
-    /// `None` if the handle has no log, if the engine was dropped, or if the calling thread is
-    /// inside its writer, as in a commit check.
+    /// `None` if the handle has no log, if the engine was dropped, or if the calling thread is inside its writer, as in
+    /// a commit check.
     ///
     /// Call this when the plugin is created, then read [`Handle::snapshot`], and skip the notes up to the snapshot's
     /// generation. Process the pending notes before reading the derived state, for example in PreFilter. A plugin that

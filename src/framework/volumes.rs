@@ -25,8 +25,6 @@ pub struct PodVolumes {
     pub to_provision: Vec<Assumed<PersistentVolumeClaim>>,
 }
 
-impl PodVolumes {}
-
 /// Reserves volumes for pods and binds them (volumebinding `SchedulerVolumeBinder`).
 pub trait VolumeBinder: Send + Sync {
     /// Reserves the volumes for their claims, and selects the node for the claims to be provisioned, in all later

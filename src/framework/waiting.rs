@@ -149,9 +149,9 @@ impl WaitingPod {
         first.filter(|_| state.outcome.is_none())
     }
 
-    /// Allows the pod on behalf of a plugin. Once no plugin is pending, the pod may be bound
-    /// (`WaitingPod::is_allowed`). Returns whether the permit counts, also if other plugins are still pending:
-    /// `false` if the pod was already allowed or rejected.
+    /// Allows the pod on behalf of a plugin. Once no plugin is pending, the pod may be bound. Returns
+    /// whether the permit counts, also if other plugins are still pending: `false` if the pod was already allowed or
+    /// rejected.
     pub fn allow(&self, plugin: &str) -> bool {
         let mut state = self.state();
         state.pending.retain(|(known, _, _)| *known != plugin);

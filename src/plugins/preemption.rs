@@ -173,7 +173,9 @@ impl DefaultPreemption {
         cleared.retain(lower);
         cleared.iter().for_each(|pod| drop(nominator.remove(&pod.uid)));
         let eviction = self.eviction(preemptor, candidate, cleared);
-        let newer = |now: &Arc<Snapshot>| now.generation() > cluster.generation();
+        let newer = |now: &Arc<Snapshot>| {
+            now.branch() == cluster.branch() && now.generation() > cluster.generation()
+        };
         if let Some(now) = self.handle.snapshot().filter(newer) {
             let is_running = |pod: PodInfo<'_>| pod.deletion_time().is_none();
             let ended = |victim: &&Pod| !now.pod(&victim.uid).is_some_and(is_running);

@@ -14,8 +14,8 @@ use super::Profiles;
 /// and claims, anywhere in the cluster.
 ///
 /// The cost is one PreFilter and the filters of one node: well under a microsecond for a pod without affinity. The
-/// writer skips the check if nothing has changed since the decision. A pod without a profile here is checked by
-/// `RoomCheck`.
+/// writer skips the check if nothing has changed since the decision. A pod without a profile here is checked as
+/// by [`CommitPolicy`](crate::CommitPolicy)'s default.
 #[derive(Clone)]
 pub struct FilterCheck(Profiles<Arc<Framework>>);
 

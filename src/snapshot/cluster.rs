@@ -678,9 +678,8 @@ impl Cluster {
 
     /// Returns the state of a pod group in this version, derived from its phase and its placed pods
     /// ([`PodGroup::state`](crate::model::PodGroup::state)). A version has no clock, so a timeout shows only in the
-    /// group's phase here; a queue also checks the time, see
-    /// `SchedulingQueue::group_status`. The state of a group
-    /// that does not exist is `Unknown`. O(log n).
+    /// group's phase here; a queue also checks the time. The state of a group that does not exist is
+    /// `Unknown`. O(log n).
     #[must_use]
     pub fn group_state(&self, namespace: &str, name: &str) -> PodGroupState {
         match self.objects().pod_groups.get(namespace, name) {

@@ -10,7 +10,7 @@ use portolan::framework::{
 use portolan::log::Event;
 use portolan::model::{LabelSelector, Pod, PodDisruptionBudget, PodSpec, Timestamp, Uid, node};
 use portolan::plugins::default_plugins;
-use portolan::scheduler::{PreemptError, Schedulers, WhatIf};
+use portolan::scheduler::{PreemptError, Schedulers, SharedReader, WhatIf};
 use portolan_testkit::plugin;
 
 use super::cycles::{cpu, engine, now, scheduler, snapshot};
@@ -406,4 +406,21 @@ fn a_victim_that_ends_during_the_next_attempt_is_no_reason_to_preempt_on_another
         *between.0.lock().unwrap() = Some(Box::new(end));
         assert_eq!(attempt(), 1, "gone: {is_gone}");
     }
+}
+
+/// A pod that exists in the fork alone has not ended because the engine does not know it.
+#[test]
+fn a_simulated_preemption_compares_no_versions_of_the_engine() {
+    let (engine, handle) = engine(1, 1_000);
+    let handle = handle.with_snapshots(Arc::new(SharedReader::new(engine.reader().unwrap())));
+    let framework = Arc::new(Framework::default_profile_with(&handle));
+    let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
+    what_if.fork().add_pod(&cpu("low", 800).on("n0").build()).unwrap();
+    for n in 1..9 {
+        let node = node(format!("n{n}")).cpu(100).memory(1 << 30).build();
+        engine.submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();
+    }
+    let high = cpu("high", 800).priority(9).build();
+    let high = Pod { nominated_node_name: Some("n0".into()), ..high };
+    assert_eq!(what_if.preempt(&high).unwrap().victims.len(), 1);
 }

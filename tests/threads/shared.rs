@@ -50,12 +50,7 @@ fn each_thread_sees_its_own_writes(engine: &Engine) {
     let (pods, assumed, audit, generation) = engine
         .with_writer(|w| {
             let cluster = w.cluster();
-            (
-                w.cluster().pod_count(),
-                cluster.assumed_count(),
-                cluster.audit(),
-                cluster.generation(),
-            )
+            (cluster.pod_count(), cluster.assumed_count(), cluster.audit(), cluster.generation())
         })
         .unwrap();
     assert_eq!(pods, THREADS * PODS);

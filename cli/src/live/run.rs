@@ -204,11 +204,10 @@ async fn schedule(
     end(scheduler, role).await
 }
 
-/// Waits until the mirror is current.
+/// Resumes the mirror, and waits until it is current. With shards, the holder refreshes the pods of each shard.
 async fn current(scheduler: &LiveScheduler, has_shards: bool) -> Result<(), Failure> {
     scheduler.mirror().resume();
     scheduler.mirror().synced().await.map_err(live)?;
-    // The holder of shards does this for each shard.
     if has_shards {
         return Ok(());
     }

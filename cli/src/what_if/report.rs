@@ -61,10 +61,11 @@ fn consolidation(text: &mut String, found: &Consolidation) {
     list(text, "can be removed, drained in this order", &found.emptied, |it| {
         format!("{} ({})", it.name, count(it.pods, "pod"))
     });
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for it in &found.remaining {
-        // The text before the first colon names the pod.
-        let why = it.why.split_once(": ").map_or(&*it.why, |(_, why)| why);
+        // Nodes whose pods have the same reason share a row.
+        let of_pod = it.why.strip_prefix("pod ").and_then(|why| why.split_once(' '));
+        let why = of_pod.map_or_else(|| it.why.clone(), |(_, why)| format!("a pod {why}"));
         *reasons.entry(why).or_default() += 1;
     }
     let reasons: Vec<_> = reasons.into_iter().collect();

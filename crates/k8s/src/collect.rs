@@ -170,7 +170,7 @@ pub(super) struct Collected {
     pub(super) pods: Vec<Entry>,
     pub(super) objects: Vec<Object>,
     pub(super) controllers: Vec<PodController>,
-    /// The number of jobs and groups of job sets and leader-worker sets, of earlier inputs, too.
+    /// The number of jobs and groups of job sets and leader-worker sets in this input and all earlier ones.
     pub(super) parts: usize,
     pub(super) priority_classes: Vec<PriorityClass>,
     pub(super) runtime_classes: Vec<RuntimeClass>,

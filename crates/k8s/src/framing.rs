@@ -18,8 +18,8 @@ const LOGS_START: &str = "==== START logs for container ";
 /// The line that ends them.
 const LOGS_END: &str = "==== END logs for container ";
 
-/// Adds the objects of the JSON values of a text to a document. Returns `None` if the text continues with another YAML document.
-/// O(length).
+/// Adds the objects of the JSON values of a text to a document. Returns `None` if the text continues with another YAML
+/// document. O(length).
 pub(super) fn values(text: &str, mut document: Document) -> Result<Option<Document>, ReadError> {
     let (mut at, mut index) = (0, 0);
     loop {
@@ -119,6 +119,11 @@ pub(super) fn documents(text: &str) -> Vec<Origin<'_>> {
         }
         is_open |= is_marker(line) || is_content(line);
         at += line.len();
+        // Another document may follow without a marker.
+        if line.trim_end() == "..." {
+            documents.push(Origin { text: &text[start..at], before });
+            (start, before, is_open) = (at, number as u64 + 1, false);
+        }
     }
     documents.push(Origin { text: &text[start..], before });
     documents.retain(|document| document.text.lines().any(is_content));

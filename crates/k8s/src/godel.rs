@@ -1,7 +1,5 @@
 //! Reads Gödel's annotations of pods (util/pod/podstate.go).
 
-use serde::Deserialize;
-
 use super::error::{Cause, Path, ReadError};
 use super::node::{name, optional};
 use super::wire::{Annotations, List, Metadata, Text, wire};
@@ -58,10 +56,7 @@ fn nominated_node(text: &str, path: &Path<'_>) -> Result<Option<NominatedNode>, 
     let path = path.key("metadata");
     let path = path.key("annotations");
     let path = path.key("godel.bytedance.com/nominated-node");
-    let mut json = serde_json::Deserializer::from_str(text);
-    let wire: Result<Nominated<'_>, _> = Deserialize::deserialize(&mut json);
-    let wire = wire
-        .and_then(|wire| json.end().map(|()| wire))
+    let wire: Nominated<'_> = serde_json::from_str(text)
         .map_err(|error| ReadError::new(&path, Cause::Syntax(error.to_string())))?;
     if wire.node.is_empty() {
         return Err(ReadError::new(&path.key("node"), Cause::Missing));

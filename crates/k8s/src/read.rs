@@ -265,7 +265,7 @@ impl<'de> Item<'_, 'de> {
         }
         let of = |key| {
             let (value, path) = (spot.get(key), &path.key(key));
-            value.map(|spot| Text::deserialize(Typed::new(spot, *path, origin))).transpose()
+            value.map(|spot| Typed::new(spot, *path, origin).read()).transpose()
         };
         let (api_version, kind) = (of("apiVersion")?, of("kind")?);
         let named = named(&api_version, &kind);
@@ -374,10 +374,8 @@ impl<'de> Visitor<'de> for Item<'_, 'de> {
                 "apiVersion" => api_version = Some(map.next_value()?),
                 "kind" => kind = Some(map.next_value()?),
                 "items" if may_be_list(&kind) => {
-                    let typed = match (&api_version, &kind) {
-                        (Some(api_version), Some(kind)) => Kind::of_items(api_version, kind),
-                        _ => None,
-                    };
+                    let typed = named(&api_version, &kind);
+                    let typed = typed.and_then(|(version, kind)| Kind::of_items(version, kind));
                     listed = true;
                     map.next_value_seed(Items {
                         document,
@@ -390,11 +388,11 @@ impl<'de> Visitor<'de> for Item<'_, 'de> {
                     map.next_value::<de::IgnoredAny>()?;
                 }
                 _ => {
-                    let known = match (&api_version, &kind) {
-                        (Some(api_version), Some(kind)) => Some(Kind::of(api_version, kind)),
-                        _ => default.clone(),
-                    };
-                    if let Some(known) = known.filter(|kind| fields.is_empty() && is_direct(kind)) {
+                    let known = fields.is_empty().then(|| match named(&api_version, &kind) {
+                        Some((version, kind)) => Some(Kind::of(version, kind)),
+                        None => default.clone(),
+                    });
+                    if let Some(known) = known.flatten().filter(is_direct) {
                         document.check_version(named(&api_version, &kind), path);
                         if known.is_list() {
                             map.next_value::<de::IgnoredAny>()?;
@@ -421,7 +419,7 @@ impl<'de> Visitor<'de> for Item<'_, 'de> {
     }
 }
 
-/// Returns whether objects of a kind are read directly: they are the most of a cluster, or skipped.
+/// Returns whether objects of a kind are read directly: pods and nodes, which are most of a cluster, and skipped ones.
 fn is_direct(kind: &Kind) -> bool {
     matches!(kind, Kind::Pod | Kind::Node | Kind::List | Kind::Other(_))
 }
@@ -466,7 +464,7 @@ fn body(
 ) -> Result<(), ReadError> {
     macro_rules! read {
         ($wire:ty, $add:ident $(, $argument:expr)?) => {{
-            let wire: $wire = Deserialize::deserialize(object)?;
+            let wire: $wire = object.read()?;
             document.take(|collected| collected.$add($($argument,)? &wire, path));
         }};
     }
@@ -574,7 +572,7 @@ impl<'de> Visitor<'de> for Items<'_, 'de> {
     }
 }
 
-/// Reads a document of YAML, or the items of a list in it, of which each is a tree at a time.
+/// Reads a YAML document, or the items of a list in it. Only the tree of one item is in memory at a time.
 pub(super) struct Streamed<'c, 'de> {
     document: &'c mut Document,
     path: Path<'c>,

@@ -74,7 +74,7 @@ spec:
       requests:
         cpu: 0.5
         memory: 1e3
----
+...
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: x}

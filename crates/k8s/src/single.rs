@@ -141,5 +141,5 @@ fn expect_kind(spot: &Spot<'_>, expected: &'static str) -> Result<(), ReadError>
 
 /// Reads the fields of a kind into its wire struct.
 fn read<'v, T: Deserialize<'v>>(spot: &'v Spot<'v>) -> Result<T, ReadError> {
-    T::deserialize(Typed::new(spot, Path::Root, Origin::default()))
+    Typed::new(spot, Path::Root, Origin::default()).read()
 }

@@ -1,9 +1,10 @@
 //! Reads one object directly from the bytes that an API server sends.
 //!
 //! Pods and nodes fill the same structs as [`pod`](crate::pod) and [`node`](crate::node), but without an intermediate
-//! tree: fields that scheduling does not read are skipped, and strings are borrowed from the bytes. A [`Spot`] is built
-//! only for objects of other kinds, which are fewer and change less often, and for unusual input: an error, a repeated
-//! field, or an unexpected kind. Both ways give the same result, and an error costs a second pass but names its field.
+//! tree: fields that scheduling does not read are skipped, and strings are borrowed from the bytes. Objects of other
+//! kinds are read through a [`Spot`], so that their structs are compiled once, which makes reading them slower. So is
+//! unusual input: an error, a repeated field, or an unexpected kind. Both ways give the same result, and an error costs a
+//! second pass but names its field.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -121,7 +122,7 @@ impl<'b, A: MapAccess<'b>> MapAccess<'b> for WithoutKind<'_, 'b, A> {
             if &*key != "kind" {
                 return seed.deserialize(CowStrDeserializer::new(key.0)).map(Some);
             }
-            // The last value of a repeated key counts, which the tree knows.
+            // The last value of a repeated key counts: the caller reads the tree instead.
             if self.kind.replace(self.map.next_value()?).is_some() {
                 return Err(de::Error::custom("the kind is repeated"));
             }

@@ -1,16 +1,19 @@
-//! Reads types from a tree: the only deserializer besides that of JSON, for which the structs of all kinds are compiled.
+//! Reads types from a tree. Apart from pods and nodes, which are also read directly from JSON, every struct is compiled
+//! for this deserializer only.
 //!
 //! An error has the path and the position of its value. YAML does not say whether `1.10` or `true` is meant as a text,
 //! so a scalar without quotes is read as a text, as it is written, if the type asks for one.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
+use std::iter::Enumerate;
+use std::{slice, vec};
 
 use serde::Deserialize;
-use serde::de::value::{
-    BorrowedStrDeserializer, MapAccessDeserializer, MapDeserializer, SeqDeserializer,
-};
+use serde::de::value::{BorrowedStrDeserializer, MapAccessDeserializer};
 use serde::de::{
-    self, DeserializeSeed, Deserializer, IntoDeserializer, SeqAccess, Unexpected, Visitor,
+    self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+    Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -45,14 +48,19 @@ impl<'t, 'p> Typed<'t, 'p> {
         Typed { spot, path, line: spot.line, origin, of: "", checks: None }
     }
 
+    /// Reads the value as a type. An error that names no part of the value has the location of the value.
+    pub(crate) fn read<T: Deserialize<'t>>(self) -> Result<T, ReadError> {
+        T::deserialize(self).map_err(|error| self.locate(error))
+    }
+
     /// Reads a whole tree as an API server does, and reports what it would reject.
     #[cfg(feature = "strict")]
     pub(crate) fn checked(spot: &'t Spot<'t>, checks: &'t Checks) -> Typed<'t, 'static> {
         Typed { checks: Some(checks), ..Typed::new(spot, Path::Root, Origin::default()) }
     }
 
-    /// Creates the error for a value that is not as expected by people. An API server expects a type of Go, which is not
-    /// known for a list or map.
+    /// Creates the error for a value of another type than `expected`. With checks, it is the error of an API server, which
+    /// names a type of Go; that of a list or map is not known.
     pub(crate) fn mismatch(self, expected: &str, go_type: &str) -> ReadError {
         if self.checks.is_some() {
             return self.locate(de::Error::custom(self.unmarshal(go_type)));
@@ -106,48 +114,113 @@ impl<'t, 'p> Typed<'t, 'p> {
 
     /// Returns the entries of a map, or the fields of a struct. The last value of a repeated key counts, in the place of the
     /// first. A field that is `null` is absent for an API server.
-    fn entries(
-        &self,
-        entries: &'t [Entry<'t>],
-        are_fields: bool,
-    ) -> Entries<'t, impl Iterator<Item = (Name<'t, '_>, Typed<'t, '_>)>> {
+    fn entries(self, entries: &'t [Entry<'t>], are_fields: bool) -> Entries<'t, 'p> {
         let mut kept: Vec<&Entry<'_>> = Vec::with_capacity(entries.len());
-        let mut places = HashMap::with_capacity(entries.len());
+        let mut places = HashMap::new();
         for entry in entries {
-            match *places.entry(&*entry.key).or_insert(kept.len()) {
-                place if place < kept.len() => kept[place] = entry,
-                _ => kept.push(entry),
+            let known = match entries.len() <= FEW {
+                true => kept.iter().position(|known| known.key == entry.key),
+                false => match places.entry(&*entry.key) {
+                    Occupied(place) => Some(*place.get()),
+                    Vacant(place) => {
+                        place.insert(kept.len());
+                        None
+                    }
+                },
+            };
+            match known {
+                Some(place) => kept[place] = entry,
+                None => kept.push(entry),
             }
         }
         if are_fields && self.checks.is_some() {
             kept.retain(|entry| !matches!(entry.value.tree, Tree::Null));
         }
-        Entries::new(kept.into_iter().map(move |entry| {
-            let Entry { key, line, value, .. } = entry;
-            let path = match are_fields {
-                true => self.path.key(key),
-                false => Path::Entry(&self.path, key),
-            };
-            let typed = Typed { spot: value, path, line: *line, ..*self };
-            (Name { entry, of: typed }, typed)
-        }))
+        Entries { of: self, are_fields, left: kept.into_iter(), next: None }
     }
 
-    fn items(
-        &self,
+    /// Reads the items of a list. Each one must be part of the type.
+    fn visit_items<V: Visitor<'t>>(
+        self,
         items: &'t [Spot<'t>],
-    ) -> SeqDeserializer<impl Iterator<Item = Typed<'t, '_>>, ReadError> {
-        SeqDeserializer::new(items.iter().enumerate().map(|(index, spot)| Typed {
-            spot,
-            path: self.path.index(index),
-            line: spot.line,
-            ..*self
-        }))
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        let mut access = Items { of: self, left: items.iter().enumerate() };
+        let read = visitor.visit_seq(&mut access)?;
+        match access.left.len() {
+            0 => Ok(read),
+            _ => Err(de::Error::invalid_length(items.len(), &"fewer items")),
+        }
     }
 }
 
-/// The entries of a map.
-type Entries<'t, I> = MapDeserializer<'t, I, ReadError>;
+/// The number of entries up to which comparing keys takes less time than hashing them.
+const FEW: usize = 16;
+
+/// The entries of a map, or the fields of a struct.
+struct Entries<'t, 'p> {
+    of: Typed<'t, 'p>,
+    are_fields: bool,
+    left: vec::IntoIter<&'t Entry<'t>>,
+    /// The entry whose value is read next.
+    next: Option<&'t Entry<'t>>,
+}
+
+impl<'t> Entries<'t, '_> {
+    fn value(&self, entry: &'t Entry<'t>) -> Typed<'t, '_> {
+        let path = match self.are_fields {
+            true => self.of.path.key(&entry.key),
+            false => Path::Entry(&self.of.path, &entry.key),
+        };
+        Typed { spot: &entry.value, path, line: entry.line, ..self.of }
+    }
+}
+
+impl<'de> MapAccess<'de> for Entries<'de, '_> {
+    type Error = ReadError;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, ReadError> {
+        self.next = self.left.next();
+        let Some(entry) = self.next else { return Ok(None) };
+        seed.deserialize(Name { entry, of: self.value(entry) }).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ReadError> {
+        let entry = self.next.take().ok_or_else(|| de::Error::custom("a value without a key"))?;
+        let value = self.value(entry);
+        seed.deserialize(value).map_err(|error| value.locate(error))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.left.len())
+    }
+}
+
+/// The items of a list.
+struct Items<'t, 'p> {
+    of: Typed<'t, 'p>,
+    left: Enumerate<slice::Iter<'t, Spot<'t>>>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'de, '_> {
+    type Error = ReadError;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, ReadError> {
+        let Some((index, spot)) = self.left.next() else { return Ok(None) };
+        let item = Typed { spot, path: self.of.path.index(index), line: spot.line, ..self.of };
+        seed.deserialize(item).map(Some).map_err(|error| item.locate(error))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.left.len())
+    }
+}
 
 impl Origin<'_> {
     /// Returns the position in the input of a position in the document, if that is known.
@@ -156,7 +229,7 @@ impl Origin<'_> {
     }
 }
 
-/// Reads whole numbers, which are `$expected` for people and a `$go` for an API server.
+/// Reads whole numbers. `$expected` describes them in our errors, and `$go` is their type in those of an API server.
 macro_rules! whole {
     ($($method:ident $visit:ident $number:ty, $go:literal: $expected:literal,)*) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
@@ -181,10 +254,9 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
             },
             Tree::Float(_) => Err(self.mismatch("a number of JSON", "float64")),
             Tree::Text(text) => visitor.visit_borrowed_str(text),
-            Tree::List(items) => visitor.visit_seq(self.items(items)),
+            Tree::List(items) => self.visit_items(items, visitor),
             Tree::Map(entries) => visitor.visit_map(self.entries(entries, false)),
         }
-        .map_err(|error| self.locate(error))
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
@@ -216,7 +288,7 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
             _ => self.written(),
         };
         let text = text.ok_or_else(|| self.mismatch("a text", "string"))?;
-        visitor.visit_borrowed_str(text).map_err(|error| self.locate(error))
+        visitor.visit_borrowed_str(text)
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
@@ -232,11 +304,10 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.spot.tree {
-            Tree::List(items) => visitor.visit_seq(self.items(items)),
-            _ if self.is_zero() => visitor.visit_seq(self.items(&[])),
+            Tree::List(items) => self.visit_items(items, visitor),
+            _ if self.is_zero() => self.visit_items(&[], visitor),
             _ => Err(self.mismatch("a list", "")),
         }
-        .map_err(|error| self.locate(error))
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
@@ -250,7 +321,6 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
             _ if self.is_zero() => visitor.visit_map(self.entries(&[], false)),
             _ => Err(self.mismatch("an object", "")),
         }
-        .map_err(|error| self.locate(error))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -269,7 +339,7 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
         if let Some(checks) = self.checks {
             checks.fields(of, entries, fields);
         }
-        visitor.visit_map(of.entries(entries, true)).map_err(|error| self.locate(error))
+        visitor.visit_map(of.entries(entries, true))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -279,8 +349,7 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
     ) -> Result<V::Value, ReadError> {
         match self.checks {
             Some(_) if name == "Quantity" => {
-                let text = self.quantity().map_err(|error| self.locate(error))?;
-                visitor.visit_newtype_struct(text.into_deserializer())
+                visitor.visit_newtype_struct(self.quantity()?.into_deserializer())
             }
             _ => visitor.visit_newtype_struct(self),
         }
@@ -302,7 +371,6 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
                 visitor.visit_enum(BorrowedStrDeserializer::new(text))
             }
         }
-        .map_err(|error| self.locate(error))
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
@@ -314,27 +382,11 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
     }
 }
 
-impl<'t> IntoDeserializer<'t, ReadError> for Typed<'t, '_> {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self
-    }
-}
-
 /// The key of an entry.
 struct Name<'t, 'p> {
     entry: &'t Entry<'t>,
     /// Its value.
     of: Typed<'t, 'p>,
-}
-
-impl<'t> IntoDeserializer<'t, ReadError> for Name<'t, '_> {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self
-    }
 }
 
 impl<'de> Deserializer<'de> for Name<'de, '_> {

@@ -23,8 +23,8 @@ pub(crate) use super::typed::{Origin, Typed};
 /// The memory that aliases and merge keys may add to a document. Charts repeat blocks of a few lines thousands of times;
 /// a text that exceeds this amount is meant to exhaust memory.
 const EXPANSION: usize = 64 << 20;
-/// The amount in words.
-const EXPANSION_TEXT: &str = "64 MiB";
+/// The limits in words.
+const EXPANSION_TEXT: &str = "64 MiB, or 32 values for each byte of the text";
 /// The memory of a value that an alias or a merge key repeats, besides the bytes of its text.
 const NODE: usize = 256;
 /// The number of values that a byte of a document may add, so that the time for many documents is linear as well.
@@ -96,7 +96,7 @@ pub fn tree(text: &str) -> Result<Spot<'_>, ReadError> {
 
 /// Reads a document as a type.
 pub(crate) fn read<T: DeserializeOwned>(document: Origin<'_>) -> Result<T, ReadError> {
-    T::deserialize(Typed::new(&parse(document)?, Path::Root, document))
+    Typed::new(&parse(document)?, Path::Root, document).read()
 }
 
 /// Parses a document. The lines of the tree are counted from the start of the document.
@@ -108,7 +108,7 @@ pub(crate) fn parse(document: Origin<'_>) -> Result<Spot<'_>, ReadError> {
     with_stack(parse)
 }
 
-/// Runs a parser. A thread has 2 MB, which is enough for an optimized one.
+/// Runs a parser, in a debug build on a stack of [`STACK`] bytes. An optimized parser needs less than the 2 MB of a thread.
 pub(super) fn with_stack<R: Send>(parse: impl FnOnce() -> R + Send) -> R {
     if !cfg!(debug_assertions) {
         return parse();

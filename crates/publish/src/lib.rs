@@ -39,7 +39,7 @@
 //!    needed. Loom cannot see inside arc-swap, which also has an open unsoundness report (its issue 210).
 //! 2. Its contract has no exceptions: no pin allocates, and nested guards cost the same as the first
 //!    (the first pin of arc-swap allocates, and its ninth guard increments the count).
-//! 3. A pin costs about a tenth of an arc-swap pin, and a publish costs less (`cargo bench --bench read`).
+//! 3. A pin costs less than one of arc-swap (`cargo bench --bench read`).
 //!
 //! arc-swap has one advantage: an idle reader never holds a version, and does not need to call `release`.
 //!

@@ -13,7 +13,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::{Uid, stable_hash_of};
+use crate::model::stable_hash_of;
 use crate::snapshot::{NodeInfo, PodInfo, Snapshot, lanes};
 
 use super::extender::{self, no_victim};
@@ -98,31 +98,29 @@ impl Search {
     }
 }
 
-/// Returns whether a victim of lower priority than the pod is terminating on the node, is being evicted from it, or has
-/// ended since the cycle's version. If it is being evicted, the pod is tried again if that eviction fails.
+/// Returns whether a victim of lower priority than the pod is terminating on the node or is being evicted from it, or
+/// whether a pod of lower priority has ended since the cycle's version. If a victim is being evicted, the pod is tried
+/// again if that eviction fails.
 pub(crate) fn has_terminating_victim(
     Cycle { cluster, pod, .. }: Cycle<'_>,
     node: NodeInfo<'_>,
     handle: &Handle,
 ) -> bool {
-    let mut running = Vec::new();
-    let is_lower = |other: &PodInfo<'_>| other.template().priority < pod.template.priority;
-    for other in node.pods().filter(is_lower) {
-        let is_terminating = other.template().is_preempted && other.deletion_time().is_some();
-        if is_terminating || handle.being_evicted().awaits(&other.uid(), &pod.uid) {
-            return true;
-        }
-        running.extend(other.deletion_time().is_none().then(|| other.uid()));
+    let lower = || node.pods().filter(|it| it.template().priority < pod.template.priority);
+    let is_terminating =
+        |it: PodInfo<'_>| it.template().is_preempted && it.deletion_time().is_some();
+    let awaits = |it: PodInfo<'_>| handle.being_evicted().awaits(&it.uid(), &pod.uid);
+    if lower().any(|it| is_terminating(it) || awaits(it)) {
+        return true;
     }
     // After the question above: an eviction ends once the log's newest version has the victim's end. The event of that
     // end, which is newer than this attempt, queues the pod.
-    let newer = |now: &Arc<Snapshot>| now.generation() > cluster.generation();
-    let Some(now) = handle.snapshot().filter(newer) else { return false };
-    let has_ended = |uid: &Uid| {
-        now.pod(uid)
-            .is_none_or(|victim| victim.template().is_preempted && victim.deletion_time().is_some())
+    let newer = |now: &Arc<Snapshot>| {
+        now.branch() == cluster.branch() && now.generation() > cluster.generation()
     };
-    running.iter().any(has_ended)
+    let Some(now) = handle.snapshot().filter(newer) else { return false };
+    let has_ended = |it: PodInfo<'_>| now.pod(&it.uid()).is_none_or(is_terminating);
+    lower().any(|it| it.deletion_time().is_none() && has_ended(it))
 }
 
 /// Joins error messages as apimachinery's `NewAggregate` does.

@@ -155,7 +155,7 @@ pub(super) fn run(
     let remaining = remaining.map(|(at, node)| {
         let why = node.fixed.clone().or_else(|| last.why[at].clone());
         let why = why.or_else(|| found.why[at].clone());
-        let why = why.unwrap_or_else(|| "the pods of other nodes need it".to_owned());
+        let why = why.unwrap_or_else(|| "needed for its pods or those of other nodes".to_owned());
         Kept { name: node.node.name.clone(), why }
     });
     Consolidation {

@@ -140,8 +140,11 @@ impl<'a> Contents<'a> {
             }
             (Some("v1"), CONFIG_MAP) if self.take_map(read(document, spot)?)? => return Ok(()),
             (Some("v1"), "List" | "ConfigMapList") => {
-                let items = spot.get("items").map(|items| &items.tree);
-                let Some(Tree::List(items)) = items else { return Ok(()) };
+                let Some(items) = spot.get("items") else { return Ok(()) };
+                let Tree::List(items) = &items.tree else {
+                    let typed = Typed::new(items, Path::Root, document);
+                    return Err(syntax(typed.mismatch("a list", "")));
+                };
                 for item in items {
                     let Probe { kind, .. } = read(document, item)?;
                     let kind = kind.unwrap_or_else(|| CONFIG_MAP.to_owned());
@@ -196,7 +199,7 @@ fn read<T: for<'de> Deserialize<'de>>(
     origin: Origin<'_>,
     spot: &Spot<'_>,
 ) -> Result<T, ConfigError> {
-    T::deserialize(Typed::new(spot, Path::Root, origin)).map_err(syntax)
+    Typed::new(spot, Path::Root, origin).read().map_err(syntax)
 }
 
 #[cfg(test)]
@@ -221,6 +224,7 @@ mod tests {
     fn a_configuration_is_found_among_other_documents() {
         assert_eq!(found(CONFIGURATION), (0, None));
         assert_eq!(found(&format!("# a comment\n---\n{CONFIGURATION}---\n")), (2, None));
+        assert_eq!(found(&format!("# a comment\n...\n{CONFIGURATION}...\n")), (2, None));
         let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n";
         let note = "other documents are ignored: 1 ServiceAccount".to_owned();
         assert_eq!(found(&format!("{account}--- # next\r\n{CONFIGURATION}")), (4, Some(note)));
@@ -253,5 +257,7 @@ mod tests {
         assert!(note.contains("1 Secret") && note.contains("key \"k\""), "{note}");
         let (_, what) = error("apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n");
         assert!(what.contains("only 1 ConfigMap"), "{what}");
+        let (line, what) = error("apiVersion: v1\nkind: List\nitems: {}\n");
+        assert!(line == 3 && what.contains("expected a list"), "{line}: {what}");
     }
 }

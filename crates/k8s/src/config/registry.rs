@@ -54,7 +54,8 @@ impl<'a> PluginArgs<'a> {
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ArgsError> {
         let empty = Value::Object(Map::new());
         let value = self.value.unwrap_or(&empty);
-        T::deserialize(Typed::new(&value.into(), Path::Root, Origin::default()))
+        Typed::new(&value.into(), Path::Root, Origin::default())
+            .read()
             .map_err(|error| self.invalid(error.path(), error.cause().to_string()))
     }
 
@@ -400,5 +401,30 @@ mod tests {
         let error = none.parse::<Required>().unwrap_err();
         assert_eq!((error.plugin(), error.field()), ("P", ""));
         assert!(error.reason().contains("missing field `a`"), "{error}");
+    }
+
+    #[test]
+    fn an_error_names_the_field_that_its_type_refuses() {
+        #[derive(Debug, Deserialize)]
+        struct Args {
+            #[expect(dead_code, reason = "only its type matters")]
+            count: std::num::NonZeroU32,
+        }
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "only the types matter")]
+        struct Outer {
+            inner: Args,
+            pair: [u32; 2],
+        }
+        let error = |value: Value| {
+            let args = PluginArgs::new("P", Some(&value));
+            let error = args.parse::<Outer>().expect_err("an error");
+            (error.field().to_owned(), error.reason().to_owned())
+        };
+        let (field, reason) = error(serde_json::json!({ "inner": { "count": 0 }, "pair": [1, 2] }));
+        assert!(field == "inner.count" && reason.contains("a nonzero u32"), "{field}: {reason}");
+        let (field, reason) =
+            error(serde_json::json!({ "inner": { "count": 1 }, "pair": [1, 2, 3] }));
+        assert!(field == "pair" && reason.contains("invalid length 3"), "{field}: {reason}");
     }
 }

@@ -136,7 +136,7 @@ impl Sink<'_> {
     /// are added.
     pub(super) fn read<T: DeserializeOwned>(&mut self, place: &[Step]) -> Option<T> {
         let checks = Checks::default();
-        let read = T::deserialize(Typed::checked(self.root.at(place)?, &checks));
+        let read = Typed::checked(self.root.at(place)?, &checks).read::<T>();
         let at = text(place);
         for found in checks.found.into_inner() {
             let dot = if at.is_empty() || found.path.is_empty() { "" } else { "." };

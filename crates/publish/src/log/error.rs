@@ -51,8 +51,6 @@ pub enum TryWaitError<O> {
     OwnThread(Ticket<O>),
 }
 
-impl<E> Unavailable<E> {}
-
 impl<E> TrySubmitError<E> {
     pub(super) fn map<T>(self, give_back: impl FnOnce(E) -> T) -> TrySubmitError<T> {
         match self {

@@ -37,7 +37,7 @@ use crate::process::serve::refusals::{Reason, Refusals};
 
 /// The longest time of a probe. It is a second on an idle machine; tests share one.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest time until all places are taken.
+/// The longest time until the server is full.
 const FILLING: Duration = Duration::from_secs(120);
 /// Hostile clients that connect at the same time.
 const AT_ONCE: usize = 64;
@@ -369,7 +369,7 @@ async fn flood(kind: Kind) -> String {
     let is_full =
         |world: &World| !kind.stays_connected() || world.refusals.of(Reason::Displaced) > 0;
     while times.len() < PROBES || last < PROBES / 2 || !is_full(&world) {
-        assert!(start.elapsed() < FILLING, "{kind}: no connection made way");
+        assert!(start.elapsed() < FILLING, "{kind}: no connection was displaced");
         let start = Instant::now();
         assert!(world.is_answered("/livez", "").await, "{kind}: probe {}", times.len());
         times.push(start.elapsed());

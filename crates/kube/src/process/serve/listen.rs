@@ -1,8 +1,8 @@
 //! Where a server listens: a TCP address or a Unix socket.
 //!
 //! The file of a Unix socket has the mode 0600 before the socket listens, so other users can never connect. A file that
-//! is not a socket is never replaced, and a socket only if no process listens on it. A lock is not taken: of two
-//! processes that replace a socket at the same moment, one may end up without clients.
+//! is not a socket is never replaced, and a socket only if no process listens on it. Replacing takes no lock: if two
+//! processes replace a socket at the same moment, one of them may get no clients.
 
 use std::fmt;
 use std::io;
@@ -187,7 +187,7 @@ mod unix {
 
     use super::ListenError;
 
-    /// That of tokio's listeners.
+    /// The backlog of tokio's listeners.
     const BACKLOG: u32 = 1_024;
 
     /// The file of a listening socket. It is removed when this is dropped, unless another process has replaced it.
