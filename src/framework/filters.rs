@@ -518,7 +518,7 @@ impl<'a> Filters<'a> {
 
     /// Returns for each of these nodes whether it still passes. Each passed all filters when a placement on it was
     /// decided, and nothing has happened to it since, so local filters are not called. `None` if a filter does not
-    /// promise [`Filter::keeps_passing`](super::Filter::keeps_passing), if PreFilter rejected the pod or named nodes,
+    /// promise [`Filter::stays_feasible`](super::Filter::stays_feasible), if PreFilter rejected the pod or named nodes,
     /// if pods are nominated, or if a plugin failed.
     pub(crate) fn still_pass(&self, nodes: &[NodeSlot]) -> Option<Vec<bool>> {
         if self.rejected.is_some() || self.only.is_some() || self.nominated.is_some() {
@@ -528,7 +528,7 @@ impl<'a> Filters<'a> {
             let global = || self.each.iter().filter(|judge| judge.scope == Scope::Global);
             for judge in global() {
                 plugin.set(judge.plugin);
-                if !judge.filter.get().keeps_passing() {
+                if !judge.filter.get().stays_feasible() {
                     return Ok(None);
                 }
             }

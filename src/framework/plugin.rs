@@ -330,7 +330,7 @@ pub trait Plugin: Send + Sync {
     /// nothing may be decided in a [batch](crate::scheduler::Scheduler::schedule_batch), that is, before they are
     /// called for the pods before it. The default is `true`. Only plugins at [`Point::Reserve`] or [`Point::Permit`]
     /// are asked.
-    fn reserves(&self, _pod: &Pod) -> bool {
+    fn acts_at_reserve(&self, _pod: &Pod) -> bool {
         true
     }
 
@@ -342,7 +342,7 @@ pub trait Plugin: Send + Sync {
     /// more pods of the template were placed, and for other feasible nodes. If all plugins do, a
     /// [batch](crate::scheduler::Scheduler::schedule_batch) prepares them once for pods of one template in a row. The
     /// default is `false`. The answer depends on the pod's template alone.
-    fn is_by_template(&self, _pod: &Pod) -> bool {
+    fn treats_template_alike(&self, _pod: &Pod) -> bool {
         false
     }
 
@@ -600,7 +600,7 @@ pub trait Filter: Send + Sync {
     ///
     /// The writer then need not check the placements of a batch one by one
     /// ([`FilterCheck`](crate::scheduler::FilterCheck)). Kube-scheduler has no counterpart.
-    fn keeps_passing(&self) -> bool {
+    fn stays_feasible(&self) -> bool {
         false
     }
 

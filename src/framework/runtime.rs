@@ -556,23 +556,26 @@ impl Framework {
         })
     }
 
-    /// Returns whether a plugin has something to do for this pod at Reserve or Permit ([`Plugin::reserves`]). A plugin
+    /// Returns whether a plugin has something to do for this pod at Reserve or Permit ([`Plugin::acts_at_reserve`]). A plugin
     /// that panics has.
-    pub(crate) fn reserves(&self, pod: &Pod) -> bool {
+    pub(crate) fn acts_at_reserve(&self, pod: &Pod) -> bool {
         let panics = self.handle.panics();
         let mut plugins = self.at(Point::Reserve).chain(self.at(Point::Permit));
-        plugins
-            .any(|plugin| panics.guard_or(plugin.name(), "Reserves", true, || plugin.reserves(pod)))
+        plugins.any(|plugin| {
+            panics.guard_or(plugin.name(), "Reserves", true, || plugin.acts_at_reserve(pod))
+        })
     }
 
     /// Returns whether all plugins that take part in decisions treat the pods of this pod's template alike
-    /// ([`Plugin::is_by_template`]).
-    pub(crate) fn is_by_template(&self, pod: &Pod) -> bool {
+    /// ([`Plugin::treats_template_alike`]).
+    pub(crate) fn treats_template_alike(&self, pod: &Pod) -> bool {
         let filters = self.pre_filter_order().map(|(plugin, ..)| plugin);
         let scores = self.pre_score_order().map(|(plugin, ..)| plugin);
         let panics = self.handle.panics();
         filters.chain(scores).all(|plugin| {
-            panics.guard_or(plugin.name(), "IsByTemplate", false, || plugin.is_by_template(pod))
+            panics.guard_or(plugin.name(), "IsByTemplate", false, || {
+                plugin.treats_template_alike(pod)
+            })
         })
     }
 

@@ -87,7 +87,7 @@ impl Algorithm {
         let framework = &*self.framework().clone();
         if pods.len() < 2
             || self.sub_cluster().is_some()
-            || !framework.is_by_template(&pods[0])
+            || !framework.treats_template_alike(&pods[0])
             || framework.recorder().is_some()
         {
             return Vec::new();

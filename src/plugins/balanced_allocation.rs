@@ -35,7 +35,7 @@ impl Plugin for NodeResourcesBalancedAllocation {
         &[Point::PreScore, Point::Score]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

@@ -23,7 +23,7 @@ impl Plugin for DynamicResources {
         &[Point::Filter, Point::PostFilter]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

@@ -67,7 +67,7 @@ impl Plugin for GangScheduling {
         true
     }
 
-    fn reserves(&self, pod: &Pod) -> bool {
+    fn acts_at_reserve(&self, pod: &Pod) -> bool {
         pod.group().is_some()
     }
 

@@ -39,7 +39,7 @@ impl Plugin for ImageLocality {
         &[Point::Score]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

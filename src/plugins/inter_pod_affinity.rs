@@ -270,7 +270,7 @@ impl Plugin for InterPodAffinity {
 
     /// Scores may be skipped because no pod matches the pod's preferred terms. The first pods of its template may
     /// match.
-    fn is_by_template(&self, pod: &Pod) -> bool {
+    fn treats_template_alike(&self, pod: &Pod) -> bool {
         preferred(near(&pod.template)).is_empty() && preferred(apart(&pod.template)).is_empty()
     }
 
@@ -498,7 +498,7 @@ impl Filter for Rules<'_> {
     /// A pod without anti-affinity excludes no node, and a placed pod can only add to the pods that satisfy the
     /// affinity. The exception is the first of them: before it, every node may pass; after it, only the nodes of its
     /// domains.
-    fn keeps_passing(&self) -> bool {
+    fn stays_feasible(&self) -> bool {
         self.apart.terms.is_empty() && (self.near.terms.is_empty() || self.companions > 0)
     }
 

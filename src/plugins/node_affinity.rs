@@ -64,7 +64,7 @@ impl Plugin for NodeAffinity {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

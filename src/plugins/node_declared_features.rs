@@ -26,7 +26,7 @@ impl Plugin for NodeDeclaredFeatures {
         &[Point::PreFilter, Point::Filter]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

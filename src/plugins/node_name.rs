@@ -24,7 +24,7 @@ impl Plugin for NodeName {
         &[Point::Filter]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

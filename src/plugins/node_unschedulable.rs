@@ -32,7 +32,7 @@ impl Plugin for NodeUnschedulable {
         &[Point::Filter]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

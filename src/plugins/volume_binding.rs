@@ -80,7 +80,7 @@ impl Plugin for VolumeBinding {
         &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 
@@ -97,7 +97,7 @@ impl Plugin for VolumeBinding {
         Ok(hints::volumes::binding(pod, event))
     }
 
-    fn reserves(&self, pod: &Pod) -> bool {
+    fn acts_at_reserve(&self, pod: &Pod) -> bool {
         pod.template.claims().next().is_some()
     }
 

@@ -88,7 +88,7 @@ impl Plugin for NodeVolumeLimits {
         &[Point::PreFilter, Point::Filter]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

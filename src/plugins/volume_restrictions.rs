@@ -77,7 +77,7 @@ impl Plugin for VolumeRestrictions {
     }
 
     /// A claim that only one pod may use is free for the first of several pods only.
-    fn is_by_template(&self, pod: &Pod) -> bool {
+    fn treats_template_alike(&self, pod: &Pod) -> bool {
         pod.template.claims().next().is_none()
     }
 

@@ -39,7 +39,7 @@ impl Plugin for VolumeZone {
     }
 
     /// The claim of a generic ephemeral volume is named after the pod.
-    fn is_by_template(&self, pod: &Pod) -> bool {
+    fn treats_template_alike(&self, pod: &Pod) -> bool {
         let volumes = &pod.template.volumes;
         !volumes.iter().any(|volume| matches!(volume, VolumeSource::Ephemeral { .. }))
     }

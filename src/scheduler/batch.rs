@@ -10,7 +10,7 @@
 //! A scheduler that is alone on its engine makes the same decisions in a batch as one by one. Therefore a batch ends
 //! before a pod whose cycle could affect the next decision by more than its placement: a pod that fits nowhere, because
 //! PostFilter may then nominate it; a nominated pod; and a pod for which a plugin has something to do at Reserve or
-//! Permit ([`Plugin::reserves`](crate::framework::Plugin::reserves)). A profile has no batches if it has extenders, or
+//! Permit ([`Plugin::acts_at_reserve`](crate::framework::Plugin::acts_at_reserve)). A profile has no batches if it has extenders, or
 //! a plugin that observes each cycle ([`Plugin::after_filter`](crate::framework::Plugin::after_filter)).
 
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl Scheduler {
             && handle.extenders().is_empty()
             && !framework.has_after_filter()
             && handle.nominator().node_of(&pod.uid).is_none()
-            && !framework.reserves(pod)
+            && !framework.acts_at_reserve(pod)
             && !self.engine.is_within_writer()
     }
 

@@ -47,7 +47,7 @@ impl CommitCheck for FilterCheck {
             return RoomCheck.check_unchanged(cluster, pod, nodes);
         };
         let pod = Pod { node_name: None, ..pod.clone() };
-        if !framework.is_by_template(&pod) {
+        if !framework.treats_template_alike(&pod) {
             return Recheck::OneByOne;
         }
         let state = CycleState::default();

@@ -29,7 +29,7 @@ impl Plugin for Constant {
         self.is_local
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

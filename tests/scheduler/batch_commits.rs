@@ -37,7 +37,7 @@ impl Plugin for Meddler {
         Ok(PreFilter::Skip)
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 }

@@ -443,7 +443,7 @@ enum Fault {
 impl Plugin for Fault {
     plugin!("Fault", PreFilter, Filter);
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 
@@ -465,7 +465,7 @@ impl Filter for Fault {
         }
     }
 
-    fn keeps_passing(&self) -> bool {
+    fn stays_feasible(&self) -> bool {
         !matches!(self, Fault::MayReject)
     }
 }
@@ -874,7 +874,7 @@ impl Plugin for Observing {
         Ok(())
     }
 
-    fn reserves(&self, _: &Pod) -> bool {
+    fn acts_at_reserve(&self, _: &Pod) -> bool {
         self.asked.fetch_add(1, Ordering::Relaxed);
         false
     }

@@ -309,7 +309,7 @@ impl Plugin for CountsChecks {
         true
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

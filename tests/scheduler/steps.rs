@@ -57,7 +57,7 @@ impl Plugin for Counter {
         true
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 

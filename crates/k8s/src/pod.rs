@@ -18,8 +18,8 @@ use super::wire::{Annotations, Metadata};
 use super::wire_pod as wire;
 use portolan::model::{
     Container, ContainerKind, ContainerStatus, HostPort, Launcher, MicroTopology, Name,
-    OwnerReference, Pod, PodClass, PodSpec, PreemptionPolicy, Protocol, Requests, Template,
-    Timestamp, Uid,
+    OwnerReference, Pod, PodAffinity, PodClass, PodSpec, PreemptionPolicy, Protocol, Requests,
+    Template, Timestamp, Toleration, Uid,
 };
 
 const MICRO_TOPOLOGY: &str = "godel.bytedance.com/micro-topology";
@@ -122,6 +122,51 @@ pub(super) fn read(
     Ok(draft)
 }
 
+/// Returns the affinity and the anti-affinity to other pods.
+fn between_pods(
+    affinity: &wire::Affinity<'_>,
+    own: &Own<'_>,
+    path: &Path<'_>,
+) -> Result<[Option<Box<PodAffinity>>; 2], ReadError> {
+    let path = path.key("affinity");
+    let read = |found: &Option<wire::PodAffinity<'_>>, field: &str| {
+        let read = |found| pod_affinity(found, own, &path.key(field)).map(Box::new);
+        found.as_ref().map(read).transpose()
+    };
+    Ok([
+        read(&affinity.pod_affinity, "podAffinity")?,
+        read(&affinity.pod_anti_affinity, "podAntiAffinity")?,
+    ])
+}
+
+fn tolerations(
+    spec: &wire::PodSpec<'_>,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<Vec<Toleration>, ReadError> {
+    let path = path.key("tolerations");
+    let mut tolerations = (spec.tolerations.iter().enumerate())
+        .map(|(i, t)| toleration(t, &path.index(i)))
+        .collect::<Result<Vec<_>, _>>()?;
+    defaults::tolerations(&mut tolerations, rules);
+    Ok(tolerations)
+}
+
+/// Returns the claims of ephemeral volumes, unless their controller has created them.
+fn claims(
+    spec: &wire::PodSpec<'_>,
+    path: &Path<'_>,
+    rules: &Rules<'_>,
+) -> Result<Vec<ClaimTemplate>, ReadError> {
+    if !rules.applies() {
+        return Ok(Vec::new());
+    }
+    let path = path.key("volumes");
+    (spec.volumes.iter().enumerate())
+        .filter_map(|(i, volume)| ClaimTemplate::of_volume(volume, &path.index(i)))
+        .collect()
+}
+
 /// Creates a pod of a template, without uid, resource version and status.
 pub(super) fn template(
     meta: &Metadata<'_>,
@@ -133,33 +178,16 @@ pub(super) fn template(
     let spec_path = path.key("spec");
     let labels = labels(&meta.labels);
     let (requests, limits) = resources(spec, &spec_path, rules)?;
-    let affinity_path = spec_path.key("affinity");
     let no_affinity = wire::Affinity::default();
     let affinity = spec.affinity.as_ref().unwrap_or(&no_affinity);
     let own = Own { namespace: &namespace, labels: &labels };
-    let between = |affinity: &Option<wire::PodAffinity<'_>>, field: &str| {
-        let read = |found| pod_affinity(found, &own, &affinity_path.key(field)).map(Box::new);
-        affinity.as_ref().map(read).transpose()
-    };
-    let pod_affinity = between(&affinity.pod_affinity, "podAffinity")?;
-    let pod_anti_affinity = between(&affinity.pod_anti_affinity, "podAntiAffinity")?;
-    let tolerations_path = spec_path.key("tolerations");
-    let mut tolerations = (spec.tolerations.iter().enumerate())
-        .map(|(i, t)| toleration(t, &tolerations_path.index(i)))
-        .collect::<Result<Vec<_>, _>>()?;
-    defaults::tolerations(&mut tolerations, rules);
+    let [pod_affinity, pod_anti_affinity] = between_pods(affinity, &own, &spec_path)?;
+    let tolerations = tolerations(spec, &spec_path, rules)?;
     let spread_path = spec_path.key("topologySpreadConstraints");
     let topology_spread = (spec.topology_spread_constraints.iter().enumerate())
         .map(|(i, c)| topology_spread(c, &spread_path.index(i)))
         .collect::<Result<_, _>>()?;
-    let volumes_path = spec_path.key("volumes");
-    let claims = match rules.applies() {
-        true => (spec.volumes.iter().enumerate())
-            .filter_map(|(i, volume)| ClaimTemplate::of_volume(volume, &volumes_path.index(i)))
-            .collect::<Result<Vec<_>, _>>()?,
-        // Their controller has created them.
-        false => Vec::new(),
-    };
+    let claims = claims(spec, &spec_path, rules)?;
     let mut model = PodSpec {
         host_ports: requests.host_ports().cloned().collect(),
         node_selector: super::node::labels(&spec.node_selector),

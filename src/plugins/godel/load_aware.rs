@@ -78,7 +78,7 @@ impl Plugin for LoadAware {
         &[Point::Filter, Point::Score]
     }
 
-    fn is_by_template(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod) -> bool {
         true
     }
 
