@@ -19,7 +19,7 @@ use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
 use portolan_publish::live::LiveIndex;
 use serde_json::{Value, json};
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::Random;
 use portolan_cli::live_bytes;
 use portolan_cli::{Output, histogram, print};
@@ -127,15 +127,15 @@ pub(super) fn make_node(name: &str, n: usize) -> Node {
     node_builder(name, n).build()
 }
 
-fn refused(error: EventError) -> Failure {
-    Failure::Refused { object: "a benchmark pod or node".to_owned(), error }
+fn refused(error: EventError) -> CommandError {
+    CommandError::Refused { object: "a benchmark pod or node".to_owned(), error }
 }
 
 /// The durations of single steps, in nanoseconds.
 struct Steps(Histogram<u64>);
 
 impl Steps {
-    fn new() -> Result<Steps, Failure> {
+    fn new() -> Result<Steps, CommandError> {
         histogram().map(Steps)
     }
 
@@ -151,7 +151,7 @@ impl Steps {
         &mut self,
         writer: &mut Writer,
         change: impl FnOnce(&mut Writer) -> Result<T, EventError>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let changed = self.time(|| {
             let changed = change(writer);
             writer.publish();
@@ -175,14 +175,14 @@ fn per_second(count: usize, spent: Duration) -> Value {
     json!((count as f64 / spent.as_secs_f64().max(1e-9)).round())
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let (nodes, per_node) = (arguments.nodes, arguments.pods_per_node);
     if !(1..=MOST_NODES).contains(&nodes) {
-        return Err(Failure::Usage(format!("--nodes must be 1 to {MOST_NODES}")));
+        return Err(CommandError::Usage(format!("--nodes must be 1 to {MOST_NODES}")));
     }
     if per_node > MOST_PODS / nodes {
         let most = MOST_PODS / nodes;
-        return Err(Failure::Usage(format!(
+        return Err(CommandError::Usage(format!(
             "--pods-per-node must be 0 to {most} for {nodes} nodes"
         )));
     }
@@ -221,7 +221,7 @@ fn fill(
     writer: &mut Writer,
     pods: &mut Pods<'_>,
     result: &mut Value,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let (names, nodes) = (pods.names, pods.names.len());
     let started = Instant::now();
     // Histograms are large, and not part of the cluster.
@@ -284,7 +284,7 @@ fn some_published<T>(
     writer: &mut Writer,
     i: usize,
     change: impl FnOnce(&mut Writer) -> Result<T, EventError>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let changed = change(writer);
     if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
         writer.publish();
@@ -296,10 +296,10 @@ const NO_NODES: [Node; 0] = [];
 const NO_PODS: [Pod; 0] = [];
 
 /// Returns the first object that a load rejected as an error.
-fn loaded(applied: Applied) -> Result<(), Failure> {
+fn loaded(applied: Applied) -> Result<(), CommandError> {
     match applied.rejected.into_iter().next() {
         None => Ok(()),
-        Some((object, error)) => Err(Failure::Refused { object, error }),
+        Some((object, error)) => Err(CommandError::Refused { object, error }),
     }
 }
 
@@ -309,7 +309,7 @@ fn add_some(
     pods: &mut Pods<'_>,
     node_steps: &mut Steps,
     pod_steps: &mut Steps,
-) -> Result<[Duration; 2], Failure> {
+) -> Result<[Duration; 2], CommandError> {
     let names: Vec<Name> = (0..SAMPLES / 4).map(|n| format!("added-{n}").into()).collect();
     let for_nodes = add_nodes(writer, &names, node_steps)?;
     for name in names {
@@ -331,7 +331,7 @@ fn add_some(
     Ok([for_nodes, for_pods])
 }
 
-fn add_nodes(writer: &mut Writer, names: &[Name], steps: &mut Steps) -> Result<Duration, Failure> {
+fn add_nodes(writer: &mut Writer, names: &[Name], steps: &mut Steps) -> Result<Duration, CommandError> {
     let mut spent = Duration::ZERO;
     for (batch, names) in names.chunks(BATCH).enumerate() {
         let nodes: Vec<Arc<Node>> = names
@@ -355,7 +355,7 @@ fn add_pods(
     pods: &mut Pods<'_>,
     total: usize,
     steps: &mut Steps,
-) -> Result<Duration, Failure> {
+) -> Result<Duration, CommandError> {
     let mut spent = Duration::ZERO;
     let mut done = 0;
     while done < total {
@@ -374,7 +374,7 @@ fn add_pods(
 
 /// Assumes one pod and publishes, timed as one span. Pods are removed in between, so that
 /// nodes do not fill up.
-fn assume(writer: &mut Writer, pods: &mut Pods<'_>) -> Result<Value, Failure> {
+fn assume(writer: &mut Writer, pods: &mut Pods<'_>) -> Result<Value, CommandError> {
     let template = template(0, None);
     let mut steps = Steps::new()?;
     for i in 0..SAMPLES + SAMPLES / 4 {
@@ -396,7 +396,7 @@ fn update_and_remove(
     writer: &mut Writer,
     pods: &mut Pods<'_>,
     result: &mut Value,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let template = template(1, None);
     let some: Vec<Arc<Pod>> =
         (0..SAMPLES).map(|i| pods.somewhere(&template, &format!("changing-{i}"))).collect();
@@ -425,7 +425,7 @@ fn update_and_remove(
 }
 
 /// Adds a node and publishes; removes it outside the timed span.
-fn add_and_remove_node(writer: &mut Writer) -> Result<Value, Failure> {
+fn add_and_remove_node(writer: &mut Writer) -> Result<Value, CommandError> {
     let mut steps = Steps::new()?;
     for i in 0..SAMPLES / 4 {
         let name = format!("extra-{i}");
@@ -439,7 +439,7 @@ fn add_and_remove_node(writer: &mut Writer) -> Result<Value, Failure> {
 
 /// A burst of node updates, one by one and in batches as the log folds them, and relists of all nodes. Each step ends
 /// with a publish.
-fn node_changes(writer: &mut Writer, result: &mut Value) -> Result<(), Failure> {
+fn node_changes(writer: &mut Writer, result: &mut Value) -> Result<(), CommandError> {
     const BURST: usize = 1000;
     const LOG_BATCH: usize = 256;
     let nodes = |writer: &Writer| -> Vec<Arc<Node>> {
@@ -488,7 +488,7 @@ fn flip(
     reader: &Reader,
     pods: &mut Pods<'_>,
     result: &mut Value,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let template = pod("template").pod_affinity(PodAffinity::default()).build().template;
     let (mut publish, mut list) = (Steps::new()?, Steps::new()?);
     for i in 0..SAMPLES / 4 {
@@ -505,7 +505,7 @@ fn flip(
 }
 
 /// Forks the version, adds one pod, and drops the fork.
-fn fork(reader: &Reader, pods: &mut Pods<'_>) -> Result<Value, Failure> {
+fn fork(reader: &Reader, pods: &mut Pods<'_>) -> Result<Value, CommandError> {
     let template = template(0, None);
     let snapshot = reader.snapshot();
     let mut steps = Steps::new()?;
@@ -517,7 +517,7 @@ fn fork(reader: &Reader, pods: &mut Pods<'_>) -> Result<Value, Failure> {
 }
 
 /// Nanoseconds per call, measured in batches of 100 calls.
-fn batches(mut work: impl FnMut()) -> Result<Value, Failure> {
+fn batches(mut work: impl FnMut()) -> Result<Value, CommandError> {
     let mut steps = Steps::new()?;
     for _ in 0..SAMPLES {
         steps.time(|| (0..100).for_each(|_| work()));
@@ -526,7 +526,7 @@ fn batches(mut work: impl FnMut()) -> Result<Value, Failure> {
     Ok(json!({ "p50": p50, "p99": p99, "p999": p999, "max": max }))
 }
 
-fn pin(reader: &Reader) -> Result<Value, Failure> {
+fn pin(reader: &Reader) -> Result<Value, CommandError> {
     batches(|| {
         black_box(reader.pin().generation());
     })
@@ -537,7 +537,7 @@ fn pin_busy(
     writer: &mut Writer,
     reader: &Reader,
     pods: &mut Pods<'_>,
-) -> Result<(Value, Value), Failure> {
+) -> Result<(Value, Value), CommandError> {
     let template = template(2, None);
     let pod = pods.somewhere(&template, "busy");
     let stop = AtomicBool::new(false);
@@ -576,11 +576,11 @@ fn pin_busy(
     match (failed, times) {
         (Some(error), _) => Err(refused(error)),
         (None, Ok(times)) => Ok((times?, rate)),
-        (None, Err(_)) => Err(Failure::Panicked("the pinning thread")),
+        (None, Err(_)) => Err(CommandError::Panicked("the pinning thread")),
     }
 }
 
-fn refresh(mut reader: Reader) -> Result<Value, Failure> {
+fn refresh(mut reader: Reader) -> Result<Value, CommandError> {
     batches(|| {
         black_box(reader.refresh());
     })

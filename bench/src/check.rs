@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use portolan::model::{Generation, Name, Pod, Timestamp, Uid};
-use portolan::scheduler::{CycleError, Scheduler};
+use portolan::scheduler::{Failure, Scheduler};
 use portolan::snapshot::ChangedSince;
 use portolan::{Engine, NodeInfo, Snapshot};
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::closed;
 
 use super::cycles::{Outcome, kept, retry};
@@ -62,7 +62,7 @@ pub(super) struct Before {
 }
 
 impl Before {
-    pub(super) fn of(engine: &Engine) -> Result<Before, Failure> {
+    pub(super) fn of(engine: &Engine) -> Result<Before, CommandError> {
         let snapshot = engine.reader().map_err(closed)?.snapshot();
         Ok(Before { generation: snapshot.generation(), places: places(&snapshot) })
     }
@@ -87,7 +87,7 @@ pub(super) fn state(
     engine: &Engine,
     before: &Before,
     report: &Report<'_>,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, CommandError> {
     let mut wrong = Vec::new();
     let figures = engine.figures().map_err(closed)?;
     let snapshot = engine.reader().map_err(closed)?.snapshot();
@@ -185,7 +185,7 @@ fn events(
 ) {
     let Report { outcomes, conflicts, alone, .. } = *report;
     let events = now.0.saturating_sub(before.generation.0);
-    let decided = |outcome: &Outcome| !matches!(outcome.1, Err(CycleError::Assume(_)));
+    let decided = |outcome: &Outcome| !matches!(outcome.1, Err(Failure::Refused(_)));
     let expected = placed as u64 + conflicts;
     if alone && outcomes.iter().all(decided) && events != expected {
         wrong.push(format!(
@@ -225,7 +225,7 @@ pub(super) fn one_by_one(
     batch: usize,
     outcomes: &[Outcome],
     engine: &Engine,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, CommandError> {
     let mut wrong = Vec::new();
     for outcomes in outcomes.chunks(batch) {
         if let Some(changes) = &mut reference.changes {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::Wrong;
 use crate::vectors::{self, Tally};
 use crate::writes::{self, Recorded};
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::count;
 use portolan_cli::{print, read};
 
@@ -30,11 +30,11 @@ pub(crate) struct Arguments {
     strict: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let mut failed = false;
     for file in &arguments.files {
         let text = read(file)?;
-        let wrong = |wrong| Failure::wrong(file, wrong);
+        let wrong = |wrong| CommandError::wrong(file, wrong);
         let scenarios = vectors::scenarios(&text).map_err(wrong)?;
         let mut tally = Tally::default();
         let mut recorded = Vec::new();

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use portolan::framework::{AttemptResult, Cycle, CycleState, Decision};
 use portolan::model::{Pod, Timestamp};
-use portolan::scheduler::{CycleError, Placement, Scheduler};
+use portolan::scheduler::{Failure, Placement, Scheduler};
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::histogram;
 
 use super::nofit::Changes;
@@ -49,7 +49,7 @@ impl<'p> Supply<'p> {
 }
 
 /// A pod with the outcome of its cycle.
-pub(super) type Outcome = (Arc<Pod>, Result<Decision, CycleError>);
+pub(super) type Outcome = (Arc<Pod>, Result<Decision, Failure>);
 
 /// The measurements of one scheduler.
 pub(super) struct Measured {
@@ -80,7 +80,7 @@ pub(super) fn work(
     scheduler: &mut Scheduler,
     pods: &Supply<'_>,
     work: &mut Work,
-) -> Result<Measured, Failure> {
+) -> Result<Measured, CommandError> {
     let mut measured = Measured {
         cycles: histogram()?,
         failed: 0,
@@ -106,7 +106,7 @@ fn place_singles(
     pods: &Supply<'_>,
     work: &mut Work,
     measured: &mut Measured,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     while let Some([pod]) = pods.take(1) {
         if let Some(changes) = &mut work.changes {
             changes.next()?;
@@ -152,7 +152,7 @@ fn place_singles(
 }
 
 /// Leaves a placed pod assumed, because pods are not bound here, and returns the decision.
-pub(super) fn kept(placed: Result<Placement, CycleError>) -> Result<Decision, CycleError> {
+pub(super) fn kept(placed: Result<Placement, Failure>) -> Result<Decision, Failure> {
     placed.map(|placed| {
         let decision = placed.decision.clone();
         placed.keep_assumed();
@@ -168,8 +168,8 @@ const MAX_PREEMPTIONS: usize = 64;
 fn schedule_after_preemption(
     scheduler: &mut Scheduler,
     pod: &Arc<Pod>,
-    mut placed: Result<Placement, CycleError>,
-) -> Result<Placement, CycleError> {
+    mut placed: Result<Placement, Failure>,
+) -> Result<Placement, Failure> {
     for _ in 0..MAX_PREEMPTIONS {
         let Some(again) = after_preemption(scheduler, pod, &placed) else { break };
         placed = scheduler.schedule(&again, Timestamp(0));
@@ -181,7 +181,7 @@ fn schedule_after_preemption(
 fn after_preemption(
     scheduler: &Scheduler,
     pod: &Arc<Pod>,
-    placed: &Result<Placement, CycleError>,
+    placed: &Result<Placement, Failure>,
 ) -> Option<Arc<Pod>> {
     placed.as_ref().err()?.fit().filter(|fit| fit.post_filter.is_none())?;
     let node = scheduler.framework(pod)?.handle().nominator().node_of(&pod.uid)?;
@@ -204,7 +204,7 @@ fn place_batches(
     pods: &Supply<'_>,
     work: &mut Work,
     measured: &mut Measured,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     while let Some(batch) = pods.take(work.batch) {
         if let Some(changes) = &mut work.changes {
             changes.next()?;
@@ -228,8 +228,8 @@ fn place_batches(
 pub(super) fn retry(
     scheduler: &mut Scheduler,
     batch: &[Arc<Pod>],
-    placed: Vec<Result<Placement, CycleError>>,
-) -> Vec<Result<Placement, CycleError>> {
+    placed: Vec<Result<Placement, Failure>>,
+) -> Vec<Result<Placement, Failure>> {
     let pods = batch.iter().zip(placed);
     pods.map(|(pod, placed)| schedule_after_preemption(scheduler, pod, placed)).collect()
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::{Output, at_least_one};
 
 use super::workload_files::{self, LiveSettings, Place, Selection};
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     selection: Selection,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let place = Place::ApiServer(LiveSettings {
         write_delay: Duration::from_millis(arguments.write_delay),
         bindings: arguments.bindings,

@@ -13,7 +13,7 @@ use portolan::scheduler::{
 use portolan::{Config, Engine};
 use serde_json::{Value, json};
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::closed;
 use portolan_cli::record;
 
@@ -35,7 +35,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(arguments: &Arguments, metrics: Option<&'a Metrics>) -> Result<Bench<'a>, Failure> {
+    fn new(arguments: &Arguments, metrics: Option<&'a Metrics>) -> Result<Bench<'a>, CommandError> {
         // The check has no evictor: otherwise engine and check would own each other.
         let shared = Handle::default();
         let framework = Arc::new(Framework::default_profile_with(&shared));
@@ -66,12 +66,12 @@ impl<'a> Bench<'a> {
         Algorithm::new(self.framework(), self.config.clone(), None)
     }
 
-    fn scheduler(&self) -> Result<Scheduler, Failure> {
+    fn scheduler(&self) -> Result<Scheduler, CommandError> {
         Scheduler::new(self.engine.clone(), Profiles::one(self.decider())).map_err(closed)
     }
 
     /// Records the engine's state in the metrics.
-    pub(super) fn record_engine(&self) -> Result<(), Failure> {
+    pub(super) fn record_engine(&self) -> Result<(), CommandError> {
         if let Some(metrics) = self.metrics {
             let cluster = self.engine.reader().map_err(closed)?.snapshot();
             metrics.engine(&self.engine.figures().map_err(closed)?, &cluster);
@@ -80,7 +80,7 @@ impl<'a> Bench<'a> {
     }
 
     /// A queue that receives events from now on.
-    pub(super) fn queue(&self) -> Result<Arc<QueueFront>, Failure> {
+    pub(super) fn queue(&self) -> Result<Arc<QueueFront>, CommandError> {
         let queue = SchedulingQueue::new(self.framework(), QueueConfig::default());
         let (follower, reader) = (self.engine.follow(), self.engine.reader());
         Ok(Arc::new(QueueFront::new(queue, follower.map_err(closed)?, reader.map_err(closed)?)))
@@ -89,7 +89,7 @@ impl<'a> Bench<'a> {
     pub(super) fn scheduling_loop(
         &self,
         queue: &Arc<QueueFront>,
-    ) -> Result<SchedulingLoop, Failure> {
+    ) -> Result<SchedulingLoop, CommandError> {
         let profiles = Profiles::one(self.decider());
         SchedulingLoop::new(self.engine.clone(), queue.clone(), profiles).map_err(closed)
     }
@@ -110,7 +110,7 @@ impl<'a> Start<'a> {
         shape: Shape,
         arguments: &Arguments,
         metrics: Option<&'a Metrics>,
-    ) -> Result<Start<'a>, Failure> {
+    ) -> Result<Start<'a>, CommandError> {
         let bench = Bench::new(arguments, metrics)?;
         let (engine, nodes) = (&bench.engine, arguments.nodes);
         let mut pods = Pods::new(arguments.seed, arguments.gang());
@@ -124,7 +124,7 @@ impl<'a> Start<'a> {
             let is_placed = kept(first.schedule(&pods.make(Shape::Basic), Timestamp(0))).is_ok();
             // Where the measured pods fit nowhere, these may not fit either.
             if !is_placed && shape.fits() {
-                return Err(Failure::Usage(format!(
+                return Err(CommandError::Usage(format!(
                     "--init {init}: only {placed} of these pods fit on {nodes} nodes"
                 )));
             }
@@ -149,7 +149,7 @@ pub(super) fn measure(
     (shape, schedulers): (Shape, u16),
     arguments: &Arguments,
     metrics: Option<&Metrics>,
-) -> Result<(Value, Vec<String>), Failure> {
+) -> Result<(Value, Vec<String>), CommandError> {
     let Start { bench, first, measured: pods, pods: mut source } =
         Start::new(shape, arguments, metrics)?;
     if arguments.queue {
@@ -158,7 +158,7 @@ pub(super) fn measure(
         let result = queued::measure(&bench, (shape, schedulers), arguments, pods)?;
         return Ok((result, Vec::new()));
     }
-    let others: Result<Vec<Scheduler>, Failure> =
+    let others: Result<Vec<Scheduler>, CommandError> =
         (1..schedulers).map(|_| bench.scheduler()).collect();
     let mut workers = vec![first];
     workers.extend(others?);
@@ -237,9 +237,9 @@ fn place(
     workers: &mut [Scheduler],
     tasks: &mut [Work],
     supply: &Supply<'_>,
-) -> Result<Measured, Failure> {
+) -> Result<Measured, CommandError> {
     let barrier = Barrier::new(workers.len());
-    let measured: Vec<Result<Measured, Failure>> = match (workers, tasks) {
+    let measured: Vec<Result<Measured, CommandError>> = match (workers, tasks) {
         ([one], [of]) => vec![work(one, supply, of)],
         (workers, tasks) => std::thread::scope(|scope| {
             let barrier = &barrier;
@@ -250,7 +250,7 @@ fn place(
                 })
             };
             let threads: Vec<_> = workers.iter_mut().zip(tasks).map(run).collect();
-            let broke = || Failure::Panicked("a scheduler thread");
+            let broke = || CommandError::Panicked("a scheduler thread");
             threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
         }),
     };
@@ -267,7 +267,7 @@ fn one_by_one(
     shape: Shape,
     arguments: &Arguments,
     (engine, outcomes): (&Engine, &[Outcome]),
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, CommandError> {
     let Start { bench, first: scheduler, mut pods, .. } = Start::new(shape, arguments, None)?;
     let other = bench.engine;
     let changes = Changes::new(&other, shape, arguments.nodes, (0, 1), &mut pods);
@@ -284,14 +284,14 @@ pub(super) fn is_overcommitted(node: &portolan::NodeInfo<'_>) -> bool {
 }
 
 /// The number of nodes on which more is requested than allocatable.
-pub(super) fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
+pub(super) fn overcommitted(engine: &Engine) -> Result<usize, CommandError> {
     let snapshot = engine.reader().map_err(closed)?.snapshot();
     Ok(snapshot.nodes().filter(is_overcommitted).count())
 }
 
 /// Submits an event and waits until it is applied.
-pub(super) fn submit(engine: &Engine, event: Event) -> Result<(), Failure> {
+pub(super) fn submit(engine: &Engine, event: Event) -> Result<(), CommandError> {
     let refused =
-        |error| Failure::Refused { object: "an object of the benchmark".to_owned(), error };
+        |error| CommandError::Refused { object: "an object of the benchmark".to_owned(), error };
     portolan_cli::event(engine, event)?.map(drop).map_err(refused)
 }

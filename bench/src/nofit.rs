@@ -5,7 +5,7 @@ use portolan::Engine;
 use portolan::log::Event;
 use portolan::model::{Node, Pod, Taint, TaintEffect};
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 
 use super::cache::node_builder;
 use super::measure::submit;
@@ -20,7 +20,7 @@ pub(super) fn fill(
     shape: Shape,
     nodes: usize,
     pods: &mut Pods,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     for n in 0..nodes {
         let pod = match shape {
             Shape::Preemption | Shape::NoFitResources => pods.filling(),
@@ -33,7 +33,7 @@ pub(super) fn fill(
 }
 
 /// Taints all nodes, if the shape needs taints. Call it after other pods are placed.
-pub(super) fn taint(engine: &Engine, shape: Shape, nodes: usize) -> Result<(), Failure> {
+pub(super) fn taint(engine: &Engine, shape: Shape, nodes: usize) -> Result<(), CommandError> {
     for n in (0..nodes).filter(|_| shape == Shape::NoFitTaints) {
         submit(engine, Event::update_node(changed(shape, n, 0)))?;
     }
@@ -84,7 +84,7 @@ impl Changes {
     }
 
     /// Changes the next node, which helps no pod.
-    pub(super) fn next(&mut self) -> Result<(), Failure> {
+    pub(super) fn next(&mut self) -> Result<(), CommandError> {
         let made = self.made;
         self.made += 1;
         // Schedulers begin at different nodes.

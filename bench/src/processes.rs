@@ -10,25 +10,25 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::print;
 
 use super::results::rate;
 
 const READY: &str = "ready";
 
-fn failed(what: impl std::fmt::Display) -> Failure {
-    Failure::Process(what.to_string())
+fn failed(what: impl std::fmt::Display) -> CommandError {
+    CommandError::Process(what.to_string())
 }
 
 /// Reports that the measurement can start, and waits for the line that starts it.
-pub(super) fn wait() -> Result<(), Failure> {
+pub(super) fn wait() -> Result<(), CommandError> {
     print(READY)?;
     let mut line = String::new();
     match std::io::stdin().lock().read_line(&mut line) {
         Ok(1..) => Ok(()),
-        Ok(0) => Err(Failure::Usage("--wait: the standard input ended without a line".into())),
-        Err(error) => Err(Failure::Usage(format!("--wait: {error}"))),
+        Ok(0) => Err(CommandError::Usage("--wait: the standard input ended without a line".into())),
+        Err(error) => Err(CommandError::Usage(format!("--wait: {error}"))),
     }
 }
 
@@ -46,7 +46,7 @@ impl Drop for Copies {
 }
 
 /// Runs `count` copies with these arguments at once; returns the sum of their results.
-pub(super) fn measure(count: u16, arguments: &[OsString]) -> Result<Value, Failure> {
+pub(super) fn measure(count: u16, arguments: &[OsString]) -> Result<Value, CommandError> {
     let program = std::env::current_exe().map_err(|error| failed(format!("not found: {error}")))?;
     let mut copies = Copies(Vec::new());
     for _ in 0..count {

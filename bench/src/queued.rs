@@ -13,7 +13,7 @@ use portolan::scheduler::queue::PopError;
 use portolan::scheduler::{CycleFigures, SchedulingLoop};
 use serde_json::{Value, json};
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::closed;
 use portolan_cli::histogram;
 
@@ -28,7 +28,7 @@ pub(super) fn measure(
     (shape, schedulers): (Shape, u16),
     arguments: &Arguments,
     pods: Vec<Arc<Pod>>,
-) -> Result<Value, Failure> {
+) -> Result<Value, CommandError> {
     let (count, queue) = (pods.len(), bench.queue()?);
     let loops: Result<Vec<_>, _> = (0..schedulers).map(|_| bench.scheduling_loop(&queue)).collect();
     let started = Instant::now();
@@ -56,7 +56,7 @@ pub(super) fn measure(
         1 => drives.next().map(|mut drive| drive()).into_iter().collect::<Result<_, _>>()?,
         _ => std::thread::scope(|scope| {
             let threads: Vec<_> = drives.map(|drive| scope.spawn(drive)).collect();
-            let broke = || Failure::Panicked("a scheduler thread");
+            let broke = || CommandError::Panicked("a scheduler thread");
             let ended = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke())));
             ended.collect::<Result<_, _>>()
         })?,
@@ -118,7 +118,7 @@ fn drive(
     left: &AtomicUsize,
     batch: NonZeroUsize,
     clock: impl Fn() -> Timestamp + Copy,
-) -> Result<Driven, Failure> {
+) -> Result<Driven, CommandError> {
     let mut cycles = histogram()?;
     let mut failed = 0;
     let mut ended = Instant::now();

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use portolan::metrics::Metrics;
 use serde_json::Value;
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::{MetricsFile, Sink};
 use portolan_cli::{Output, print};
 
@@ -213,7 +213,7 @@ impl Arguments {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     if !arguments.scheduler_perf.is_empty() {
         return run_files(arguments);
     }
@@ -243,42 +243,42 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// Runs the workloads of scheduler_perf's files.
-fn run_files(arguments: &Arguments) -> Result<ExitCode, Failure> {
+fn run_files(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let Arguments { scheduler_perf, selection, seed, output, .. } = arguments;
     let [schedulers] = arguments.schedulers[..] else {
         let why = "--scheduler-perf runs with one number of schedulers: give --schedulers one";
-        return Err(Failure::Usage(why.to_owned()));
+        return Err(CommandError::Usage(why.to_owned()));
     };
     let place = Place::InProcess { schedulers, seed: *seed };
     workload_files::run(scheduler_perf, selection, &place, *output)
 }
 
 /// Refuses numbers out of range, and options that contradict each other.
-fn refuse_contradictions(arguments: &Arguments) -> Result<(), Failure> {
+fn refuse_contradictions(arguments: &Arguments) -> Result<(), CommandError> {
     let (init, pods) = (arguments.init(), arguments.pods.unwrap_or(1));
     for (name, count) in [("nodes", arguments.nodes), ("init", init), ("pods", pods)] {
         let least = usize::from(name != "init");
         if !(least..=MOST).contains(&count) {
-            return Err(Failure::Usage(format!("--{name} must be {least} to {MOST}")));
+            return Err(CommandError::Usage(format!("--{name} must be {least} to {MOST}")));
         }
     }
     if arguments.selection.is_given() {
         let why = "--case, --label, --any-feature-gates, --time-limit and --sample-interval apply to the workloads of \
                    --scheduler-perf only: add it, or omit them";
-        return Err(Failure::Usage(why.to_owned()));
+        return Err(CommandError::Usage(why.to_owned()));
     }
     if arguments.check && arguments.workload.contains(&Shape::Gang) {
         let why = "--check does not support the workload gang: remove one of them";
-        return Err(Failure::Usage(why.to_owned()));
+        return Err(CommandError::Usage(why.to_owned()));
     }
     if arguments.gang.is_some() && !arguments.workload.contains(&Shape::Gang) {
         let why = "--gang applies to the workload gang only: add --workload gang, or omit --gang";
-        return Err(Failure::Usage(why.to_owned()));
+        return Err(CommandError::Usage(why.to_owned()));
     }
     if arguments.queue && arguments.workload.iter().any(|shape| !shape.fits()) {
         let why =
             "--queue does not retry pods that fit nowhere: remove it, or the workloads nofit-*";
-        return Err(Failure::Usage(why.to_owned()));
+        return Err(CommandError::Usage(why.to_owned()));
     }
     Ok(())
 }
@@ -288,7 +288,7 @@ fn measure_shape(
     shape: Shape,
     arguments: &Arguments,
     metrics: Option<&Metrics>,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, CommandError> {
     let counts = &arguments.schedulers;
     let mut engines: Vec<Vec<Value>> = vec![Vec::new(); counts.len()];
     let mut processes = Vec::new();

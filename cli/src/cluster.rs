@@ -13,7 +13,7 @@ use portolan_k8s::{
     BudgetLimit, ControllerKind, Objects, PodController, PodCounts, PodFacts, Scales, TooManyPods,
 };
 
-use crate::error::{Failure, Quotes};
+use crate::error::{CommandError, Quotes};
 use crate::input;
 use crate::intake::Intake;
 use crate::server::{Fetched, Server};
@@ -194,11 +194,11 @@ impl PodLimit {
         created: usize,
         objects: &mut Objects,
         cluster: &Objects,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, CommandError> {
         let left = self.max_pods.saturating_sub(created);
         let expanded = objects.expand_up_to(left, cluster).map_err(|error| {
             let TooManyPods { controller, pods, objects, .. } = error;
-            Failure::Usage(format!(
+            CommandError::Usage(format!(
                 "{} has {}: controllers would create more than {} {objects}: correct the number, or raise --max-pods",
                 shortened(&controller, 120),
                 count(pods, "pod"),
@@ -230,7 +230,7 @@ impl Strict {
         bytes: &[u8],
         quotes: Quotes,
         intake: &mut Intake,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         if self.strict || bytes.len() <= CHECKED {
             for problem in portolan_k8s::check(bytes) {
                 if problem.is_wrong_type {
@@ -245,7 +245,7 @@ impl Strict {
     }
 
     /// Refuses inputs with warnings if the option is set.
-    pub(crate) fn check(self, intake: &Intake) -> Result<(), Failure> {
+    pub(crate) fn check(self, intake: &Intake) -> Result<(), CommandError> {
         if self.strict { intake.refuse() } else { Ok(()) }
     }
 }
@@ -265,7 +265,7 @@ pub(crate) struct Loaded {
 }
 
 /// Reads all objects of the files and directories, as printed by `kubectl get … -o json|yaml`.
-pub(crate) fn read(files: &[PathBuf]) -> Result<Objects, Failure> {
+pub(crate) fn read(files: &[PathBuf]) -> Result<Objects, CommandError> {
     reader(files, Strict::default(), &mut Intake::default()).map(portolan_k8s::Reader::finish)
 }
 
@@ -274,7 +274,7 @@ pub(crate) fn reader(
     files: &[PathBuf],
     strict: Strict,
     intake: &mut Intake,
-) -> Result<portolan_k8s::Reader, Failure> {
+) -> Result<portolan_k8s::Reader, CommandError> {
     let mut reader = portolan_k8s::Reader::new();
     input::objects(files, strict, &mut reader, intake)?;
     Ok(reader)
@@ -282,7 +282,7 @@ pub(crate) fn reader(
 
 /// A read error with its file, and with the line of its field if the parser does not know it. A value of the wrong type
 /// is described as the API server describes it.
-pub(crate) fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadError) -> Failure {
+pub(crate) fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadError) -> CommandError {
     let found = || portolan_k8s::line_of(bytes, error.path()).filter(|_| !error.path().is_empty());
     let Some(line) = error.line().or_else(found) else { return not_read(file, error) };
     let mismatch = portolan_k8s::check(bytes)
@@ -292,12 +292,12 @@ pub(crate) fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadE
     match mismatch {
         Some(problem) => wrong_type(file, &problem),
         None if error.line().is_some() => not_read(file, error),
-        None => Failure::Line { file: file.to_owned(), line, what: error.to_string() },
+        None => CommandError::Line { file: file.to_owned(), line, what: error.to_string() },
     }
 }
 
-fn wrong_type(file: &Path, problem: &portolan_k8s::Problem) -> Failure {
-    Failure::Line { file: file.to_owned(), line: problem.line, what: text_of(problem) }
+fn wrong_type(file: &Path, problem: &portolan_k8s::Problem) -> CommandError {
+    CommandError::Line { file: file.to_owned(), line: problem.line, what: text_of(problem) }
 }
 
 fn text_of(problem: &portolan_k8s::Problem) -> String {
@@ -306,14 +306,14 @@ fn text_of(problem: &portolan_k8s::Problem) -> String {
 }
 
 /// A read error with its file; the line number appears once, after the file name.
-pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> Failure {
+pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> CommandError {
     let (file, text) = (file.to_owned(), error.to_string());
     match error.line() {
         Some(line) => {
             let what = text.strip_prefix(&format!("line {line}, ")).unwrap_or(&text);
-            Failure::Line { file, line, what: what.to_owned() }
+            CommandError::Line { file, line, what: what.to_owned() }
         }
-        None => Failure::File { file, what: text },
+        None => CommandError::File { file, what: text },
     }
 }
 
@@ -344,7 +344,7 @@ pub(crate) struct Added {
 }
 
 /// Loads a cluster from files, or from its API server.
-pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
+pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, CommandError> {
     let (contents, added) = contents_with(from, godel, &[])?;
     contents.into_engine(godel, added.objects)
 }
@@ -355,7 +355,7 @@ pub(crate) fn contents_with(
     from: &From,
     godel: &Godel,
     more: &[PathBuf],
-) -> Result<(Contents, Added), Failure> {
+) -> Result<(Contents, Added), CommandError> {
     let mut intake = Intake::default();
     let (of_cluster, mut notes) = read_from(from, &mut intake)?;
     let added = reader(more, from.strict, &mut intake)?;
@@ -391,7 +391,7 @@ pub(crate) fn contents_with(
 }
 
 /// Reads a cluster as it is, without the pods that its controllers lack.
-pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, Failure> {
+pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, CommandError> {
     let mut intake = Intake::default();
     let (reader, mut notes) = read_from(from, &mut intake)?;
     let objects = reader.finish();
@@ -406,7 +406,7 @@ pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, Failure> 
 fn read_from(
     from: &From,
     intake: &mut Intake,
-) -> Result<(portolan_k8s::Reader, Vec<String>), Failure> {
+) -> Result<(portolan_k8s::Reader, Vec<String>), CommandError> {
     if !from.is_live() {
         return Ok((reader(&from.cluster, from.strict, intake)?, Vec::new()));
     }
@@ -419,7 +419,7 @@ fn read_from(
 }
 
 /// Refuses a cluster without nodes.
-fn check_nodes(objects: &Objects, from: &From, intake: &Intake) -> Result<(), Failure> {
+fn check_nodes(objects: &Objects, from: &From, intake: &Intake) -> Result<(), CommandError> {
     let is_nm_node = |object: &Object| object.kind() == ObjectKind::NmNode;
     if !objects.nodes.is_empty() || objects.objects.iter().any(is_nm_node) {
         return Ok(());
@@ -427,8 +427,8 @@ fn check_nodes(objects: &Objects, from: &From, intake: &Intake) -> Result<(), Fa
     intake.print_warnings();
     let what = "no nodes found: pass the output of `kubectl get nodes,pods -A -o json`";
     Err(match from.cluster.first() {
-        Some(file) => Failure::File { file: file.clone(), what: what.to_owned() },
-        None => Failure::Usage("the cluster has no nodes that may be read".to_owned()),
+        Some(file) => CommandError::File { file: file.clone(), what: what.to_owned() },
+        None => CommandError::Usage("the cluster has no nodes that may be read".to_owned()),
     })
 }
 
@@ -520,13 +520,13 @@ impl Contents {
         mut self,
         godel: &Godel,
         added: Vec<Object>,
-    ) -> Result<Loaded, Failure> {
+    ) -> Result<Loaded, CommandError> {
         let (mut writer, _) = Engine::inline(godel.config());
         let pending = self.put(&mut writer, godel)?;
         for object in added {
             let name = format!("{} {}", object.kind().as_str(), object.name());
             let put = writer.put_object(object);
-            put.map_err(|error| Failure::Refused { object: name, error })?;
+            put.map_err(|error| CommandError::Refused { object: name, error })?;
         }
         writer.publish();
         self.allow_disruptions(&mut writer, &pending)?;
@@ -568,7 +568,7 @@ impl Contents {
         file: &PathBuf,
         strict: Strict,
         intake: &mut Intake,
-    ) -> Result<Vec<Pod>, Failure> {
+    ) -> Result<Vec<Pod>, CommandError> {
         let reader = reader(std::slice::from_ref(file), strict, intake)?;
         let mut objects = reader.finish_beside(&self.objects);
         objects.missing.clear();
@@ -590,7 +590,7 @@ impl Contents {
 
     /// Computes the disruptions that budgets without a status allow, as the disruption
     /// controller would.
-    fn allow_disruptions(&self, writer: &mut Writer, pending: &[Pod]) -> Result<(), Failure> {
+    fn allow_disruptions(&self, writer: &mut Writer, pending: &[Pod]) -> Result<(), CommandError> {
         let limits = self.budget_limits().iter().filter(|limit| !limit.has_status);
         let limits: Vec<&BudgetLimit> = limits.collect();
         if limits.is_empty() {
@@ -619,14 +619,14 @@ impl Contents {
         for budget in budgets {
             let object = format!("budget {}", budget.name);
             let put = writer.put_object(Object::from(budget));
-            put.map_err(|error| Failure::Refused { object, error })?;
+            put.map_err(|error| CommandError::Refused { object, error })?;
         }
         writer.publish();
         Ok(())
     }
 
     /// Adds everything to an empty engine; returns the pending pods.
-    pub(crate) fn put(&mut self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, Failure> {
+    pub(crate) fn put(&mut self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, CommandError> {
         let Objects { nodes, pods, .. } = &self.objects;
         let mut names = HashSet::new();
         if let Some(node) = nodes.iter().find(|node| !names.insert(&node.name)) {
@@ -646,10 +646,10 @@ impl Contents {
         let applied = writer.load(objects, nodes, placed);
         if let Some((object, error)) = applied.rejected.into_iter().next() {
             return Err(match error {
-                EventError::AlreadyAdded { uid } => Failure::Usage(format!(
+                EventError::AlreadyAdded { uid } => CommandError::Usage(format!(
                     "{object} has the uid {uid} of another pod: pass each pod once"
                 )),
-                error => Failure::Refused { object, error },
+                error => CommandError::Refused { object, error },
             });
         }
         writer.publish();
@@ -658,13 +658,13 @@ impl Contents {
 }
 
 /// The error for a node that occurs twice in the files.
-pub(crate) fn duplicate_node(files: &[&Path], name: &str) -> Failure {
+pub(crate) fn duplicate_node(files: &[&Path], name: &str) -> CommandError {
     let places = input::places(files, "Node", None, name);
     duplicate(format!("node {name}"), places)
 }
 
 /// The error for a pod that occurs twice in the files.
-pub(crate) fn duplicate_pod(files: &[&Path], pod: &Pod) -> Failure {
+pub(crate) fn duplicate_pod(files: &[&Path], pod: &Pod) -> CommandError {
     let (namespace, name) = (pod.namespace(), &pod.name);
     let places = input::places(files, "Pod", Some(namespace), name);
     duplicate(format!("pod {namespace}/{name}"), places)
@@ -672,14 +672,14 @@ pub(crate) fn duplicate_pod(files: &[&Path], pod: &Pod) -> Failure {
 
 /// The error for an object that occurs twice, with its places if they are known: those of a pod that a controller
 /// creates are not.
-fn duplicate(object: String, places: Vec<(PathBuf, u64)>) -> Failure {
+fn duplicate(object: String, places: Vec<(PathBuf, u64)>) -> CommandError {
     let remedy = "pass each object once";
     match &*places {
         [(first, at), (file, line), ..] => {
             let first = shortened(&first.display().to_string(), 80);
             let what = format!("{object} occurs twice, first at {first}:{at}: {remedy}");
-            Failure::Line { file: file.clone(), line: *line, what }
+            CommandError::Line { file: file.clone(), line: *line, what }
         }
-        _ => Failure::Usage(format!("{object} occurs twice: {remedy}")),
+        _ => CommandError::Usage(format!("{object} occurs twice: {remedy}")),
     }
 }

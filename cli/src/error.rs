@@ -7,7 +7,7 @@ use crate::text::{shortened, without_long_values};
 
 /// An error that ends the program with exit status 2.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CommandError {
     /// A file that cannot be read.
     #[error("{}: {error}: check the path and its permissions", name(file))]
     Open { file: PathBuf, error: std::io::Error },
@@ -76,26 +76,26 @@ fn name(file: &Path) -> String {
     }
 }
 
-impl Failure {
+impl CommandError {
     /// The error as it is printed, which quotes long input in part.
     pub(crate) fn text(&self) -> String {
         shortened(&self.to_string(), MOST)
     }
 
     /// The error of an invalid file with the quotes that are allowed.
-    pub(crate) fn quoting(mut self, quotes: Quotes) -> Failure {
-        if let Failure::Line { what, .. } | Failure::File { what, .. } = &mut self {
+    pub(crate) fn quoting(mut self, quotes: Quotes) -> CommandError {
+        if let CommandError::Line { what, .. } | CommandError::File { what, .. } = &mut self {
             *what = quotes.of(std::mem::take(what));
         }
         self
     }
 
     /// Adds the file name to invalid content.
-    pub fn wrong(file: &Path, Wrong { line, what }: Wrong) -> Failure {
+    pub fn wrong(file: &Path, Wrong { line, what }: Wrong) -> CommandError {
         let file = file.to_owned();
         match line {
-            Some(line) => Failure::Line { file, line, what },
-            None => Failure::File { file, what },
+            Some(line) => CommandError::Line { file, line, what },
+            None => CommandError::File { file, what },
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use portolan_k8s::Objects;
 use serde_json::{Value, json};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::terminal;
 use crate::text::{count, shortened};
 
@@ -117,14 +117,14 @@ impl Intake {
     }
 
     /// The first warning as an error, if there is one.
-    pub(crate) fn refuse(&self) -> Result<(), Failure> {
+    pub(crate) fn refuse(&self) -> Result<(), CommandError> {
         let Some((first, _)) = self.warnings.first() else { return Ok(()) };
         let others = self.warnings.len() - 1 + self.further;
         let more = match others {
             0 => String::new(),
             _ => format!(" ({})", count(others, "more problem")),
         };
-        Err(Failure::Usage(format!("{first}{more}: correct the input, or omit --strict")))
+        Err(CommandError::Usage(format!("{first}{more}: correct the input, or omit --strict")))
     }
 
     /// The objects that were read and ignored, as one line; empty if there were no objects.

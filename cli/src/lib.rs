@@ -44,7 +44,7 @@ pub use alloc::{keep_freed_memory, live_bytes};
 #[doc(hidden)]
 pub use arguments::{at_least_one, complete};
 #[doc(hidden)]
-pub use error::Failure;
+pub use error::CommandError;
 #[doc(hidden)]
 pub use files::Wrong;
 #[doc(hidden)]
@@ -164,11 +164,11 @@ pub fn main() -> ExitCode {
 /// Prints an error, and returns the exit status of the process.
 #[doc(hidden)]
 #[must_use]
-pub fn exit_code(result: Result<ExitCode, Failure>) -> ExitCode {
+pub fn exit_code(result: Result<ExitCode, CommandError>) -> ExitCode {
     match result {
         Ok(code) => code,
         // The reader closed the pipe early, as `head` does.
-        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+        Err(CommandError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
         Err(failure) => {
@@ -180,15 +180,15 @@ pub fn exit_code(result: Result<ExitCode, Failure>) -> ExitCode {
 
 /// A histogram of nanoseconds, or of seconds of waiting time.
 #[doc(hidden)]
-pub fn histogram() -> Result<hdrhistogram::Histogram<u64>, Failure> {
+pub fn histogram() -> Result<hdrhistogram::Histogram<u64>, CommandError> {
     let histogram = hdrhistogram::Histogram::new_with_bounds(1, 60_000_000_000, 3);
-    histogram.map_err(|error| Failure::Usage(error.to_string()))
+    histogram.map_err(|error| CommandError::Usage(error.to_string()))
 }
 
 /// Prints a result and a line break, whether or not `--quiet` is set.
 #[doc(hidden)]
-pub fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
     let text = text::printable(text);
-    out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).map_err(Failure::Output)
+    out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).map_err(CommandError::Output)
 }

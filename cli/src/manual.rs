@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::{arguments, print};
 
 /// Print the completions of a shell.
@@ -32,27 +32,27 @@ fn command() -> Command {
 }
 
 /// The commands of a script or of the pages must be text, which they are unless the generators are broken.
-fn text(bytes: Vec<u8>) -> Result<String, Failure> {
-    String::from_utf8(bytes).map_err(|error| Failure::Usage(error.to_string()))
+fn text(bytes: Vec<u8>) -> Result<String, CommandError> {
+    String::from_utf8(bytes).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-pub(crate) fn completions(arguments: &Completions) -> Result<ExitCode, Failure> {
+pub(crate) fn completions(arguments: &Completions) -> Result<ExitCode, CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command(), "portolan", &mut script);
     print(text(script)?.trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn man(arguments: &Man) -> Result<ExitCode, Failure> {
+pub(crate) fn man(arguments: &Man) -> Result<ExitCode, CommandError> {
     match &arguments.folder {
         Some(folder) => {
-            let failed = |error| Failure::Write { file: folder.clone(), error };
+            let failed = |error| CommandError::Write { file: folder.clone(), error };
             std::fs::create_dir_all(folder).map_err(failed)?;
             clap_mangen::generate_to(command(), folder).map_err(failed)?;
         }
         None => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(command()).render(&mut page).map_err(Failure::Output)?;
+            clap_mangen::Man::new(command()).render(&mut page).map_err(CommandError::Output)?;
             print(text(page)?.trim_end())?;
         }
     }

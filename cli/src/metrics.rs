@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use portolan::framework::Framework;
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::output;
 
 /// The file for the metrics of a run.
@@ -24,13 +24,13 @@ pub struct Sink {
 
 impl MetricsFile {
     /// Opens the file, if one is given; fails before the run if it cannot be written.
-    pub fn open(&self) -> Result<Option<Sink>, Failure> {
+    pub fn open(&self) -> Result<Option<Sink>, CommandError> {
         self.metrics_file.as_deref().map(Sink::create).transpose()
     }
 
     /// Opens one file per run, with a number from 1 before the extension; a single run
     /// uses the file name as it is.
-    pub fn open_all(&self, runs: usize) -> Result<Vec<Option<Sink>>, Failure> {
+    pub fn open_all(&self, runs: usize) -> Result<Vec<Option<Sink>>, CommandError> {
         let Some(path) = &self.metrics_file else { return Ok((0..runs).map(|_| None).collect()) };
         let numbered = |run: usize| match runs {
             1 => path.clone(),
@@ -45,13 +45,13 @@ impl MetricsFile {
 }
 
 impl Sink {
-    fn create(path: &Path) -> Result<Sink, Failure> {
+    fn create(path: &Path) -> Result<Sink, CommandError> {
         output::check(path)?;
         Ok(Sink { metrics: Metrics::new(), path: path.to_owned() })
     }
 
     /// Writes all metrics.
-    pub fn write(self) -> Result<(), Failure> {
+    pub fn write(self) -> Result<(), CommandError> {
         output::write(&self.path, self.metrics.encode_classic())
     }
 }
@@ -70,6 +70,6 @@ pub(crate) fn of(sink: &Option<Sink>) -> Option<&Metrics> {
 }
 
 /// Writes the sink, if there is one.
-pub(crate) fn write(sink: Option<Sink>) -> Result<(), Failure> {
+pub(crate) fn write(sink: Option<Sink>) -> Result<(), CommandError> {
     sink.map_or(Ok(()), Sink::write)
 }

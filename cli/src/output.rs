@@ -4,20 +4,20 @@ use std::borrow::Cow;
 use std::fs::OpenOptions;
 use std::path::Path;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 
-fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure {
-    move |error| Failure::Write { file: path.to_owned(), error }
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> CommandError {
+    move |error| CommandError::Write { file: path.to_owned(), error }
 }
 
 /// Checks before a run that a file can be written. Its content does not change.
-pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check(path: &Path) -> Result<(), CommandError> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     file.map(drop).map_err(failed(path))
 }
 
 /// Writes a file, replacing its content.
-pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), CommandError> {
     std::fs::write(path, content).map_err(failed(path))
 }
 

@@ -8,7 +8,7 @@ use portolan::scheduler::queue::QueueConfig;
 use portolan_k8s::config::{Configuration, Registry};
 
 use crate::cluster::Godel;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::input;
 use crate::text::count;
 
@@ -84,21 +84,21 @@ pub(crate) struct Profile {
 
 impl Source<'_> {
     /// Reads the file and makes its policies once.
-    pub(crate) fn policies(self, handle: &Handle) -> Result<Policies, Failure> {
+    pub(crate) fn policies(self, handle: &Handle) -> Result<Policies, CommandError> {
         self.read()?.policies(handle)
     }
 
-    fn refuses(self, what: String) -> Failure {
+    fn refuses(self, what: String) -> CommandError {
         match self.file {
-            Some(file) => Failure::File { file: file.to_owned(), what },
-            None => Failure::Usage(what),
+            Some(file) => CommandError::File { file: file.to_owned(), what },
+            None => CommandError::Usage(what),
         }
     }
 }
 
 impl<'a> Source<'a> {
     /// Reads the file, for any number of policies.
-    pub(crate) fn read(self) -> Result<Text<'a>, Failure> {
+    pub(crate) fn read(self) -> Result<Text<'a>, CommandError> {
         let text = match self.file {
             None => Configuration::DEFAULT.to_owned(),
             Some(file) => String::from_utf8(input::read(file)?).map_err(|error| {
@@ -112,7 +112,7 @@ impl<'a> Source<'a> {
 impl Text<'_> {
     /// All profiles of the configuration, or the one that `--profile` names; the default
     /// profile if there is no configuration. The profiles' plugins share the handle.
-    pub(crate) fn policies(&self, handle: &Handle) -> Result<Policies, Failure> {
+    pub(crate) fn policies(&self, handle: &Handle) -> Result<Policies, CommandError> {
         let mut policies = self.parse(handle)?;
         if let Some(name) = &self.source.reading.profile {
             let profiles = &mut policies.profiles;
@@ -127,7 +127,7 @@ impl Text<'_> {
         Ok(policies)
     }
 
-    fn parse(&self, handle: &Handle) -> Result<Policies, Failure> {
+    fn parse(&self, handle: &Handle) -> Result<Policies, CommandError> {
         let Source { file, reading } = self.source;
         let mut registry = Registry::of_cluster();
         if reading.ignore_unknown_plugins {
@@ -144,7 +144,7 @@ impl Text<'_> {
                 };
                 match (file, error.line()) {
                     (Some(file), line) if line > 0 => {
-                        Failure::Line { file: file.to_owned(), line, what }
+                        CommandError::Line { file: file.to_owned(), line, what }
                     }
                     _ => self.source.refuses(what),
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portolan::Cluster;
 use portolan::model::{LabelLookup, Name, Node, NodeSelectorTerm, Operator, Requirement};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::names::did_you_mean;
 
 use crate::targets;
@@ -38,7 +38,7 @@ impl Nodes {
     }
 
     /// The names of the nodes. A name is not looked up. O(nodes).
-    pub(crate) fn names(&self, cluster: &Cluster) -> Result<Vec<String>, Failure> {
+    pub(crate) fn names(&self, cluster: &Cluster) -> Result<Vec<String>, CommandError> {
         let name = |node: &Arc<Node>| node.name.to_string();
         match self {
             Nodes::Named(name) => Ok(vec![name.clone()]),
@@ -53,7 +53,7 @@ impl Nodes {
                 if names.is_empty() {
                     let near = did_you_mean(zone, nodes.iter().flat_map(|node| zones(node)));
                     let what = format!("--fail-zone {zone}: no node is in this zone: {near}");
-                    return Err(Failure::Usage(what));
+                    return Err(CommandError::Usage(what));
                 }
                 Ok(names)
             }
@@ -94,11 +94,11 @@ impl Selection {
     }
 
     /// The selected nodes in the order of the cluster, at least one.
-    pub(crate) fn nodes(&self, cluster: &Cluster, option: &str) -> Result<Vec<Arc<Node>>, Failure> {
+    pub(crate) fn nodes(&self, cluster: &Cluster, option: &str) -> Result<Vec<Arc<Node>>, CommandError> {
         let nodes = cluster.nodes().filter_map(|info| info.node().cloned());
         let nodes: Vec<_> = nodes.filter(|node| self.selects(node)).collect();
         if nodes.is_empty() {
-            return Err(Failure::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "{option} {}: no node has these labels: check the selector",
                 self.text
             )));

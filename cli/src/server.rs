@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 
 /// How to reach an API server.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,13 +21,13 @@ pub(crate) struct Server {
 impl Server {
     /// Lists all objects of the cluster.
     #[cfg(feature = "cluster")]
-    pub(crate) fn fetch(&self) -> Result<Fetched, Failure> {
+    pub(crate) fn fetch(&self) -> Result<Fetched, CommandError> {
         crate::live::fetch::fetch(self)
     }
 
     /// Refuses to read a cluster.
     #[cfg(not(feature = "cluster"))]
-    pub(crate) fn fetch(&self) -> Result<Fetched, Failure> {
+    pub(crate) fn fetch(&self) -> Result<Fetched, CommandError> {
         Err(Absent::failure("a running cluster"))
     }
 }
@@ -51,13 +51,13 @@ pub(crate) struct Absent {
 
 #[cfg(not(feature = "cluster"))]
 impl Absent {
-    pub(crate) fn run(&self, name: &str) -> Result<std::process::ExitCode, Failure> {
+    pub(crate) fn run(&self, name: &str) -> Result<std::process::ExitCode, CommandError> {
         let Absent { arguments: _ } = self;
         Err(Absent::failure(name))
     }
 
-    fn failure(what: &str) -> Failure {
-        Failure::Usage(format!(
+    fn failure(what: &str) -> CommandError {
+        CommandError::Usage(format!(
             "{what} needs a build with the feature cluster: \
              cargo install --locked --path cli --features cluster"
         ))

@@ -17,12 +17,12 @@ use portolan::metrics::Metrics;
 use portolan::model::{EventError, Name, Pod, Timestamp, Uid};
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
-    Attempt, BindError, BindingCycle, CycleError, InMemoryBinder, InMemoryVolumeBinder, Placement,
+    Attempt, BindError, BindingCycle, Failure, InMemoryBinder, InMemoryVolumeBinder, Placement,
     Profiles, SchedulingLoop, Unplaced,
 };
 use portolan::{Config, Engine};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::replacement::{Replacement, recreated};
 
 /// A cluster without schedulers.
@@ -133,7 +133,7 @@ impl Stage {
         self,
         schedulers: Vec<(Name, Algorithm)>,
         queue: QueueConfig,
-    ) -> Result<Simulation, Failure> {
+    ) -> Result<Simulation, CommandError> {
         let Stage { engine, handle, victims } = self;
         let config = QueueConfig {
             unschedulable_timeout: Duration::MAX,
@@ -145,7 +145,7 @@ impl Stage {
         let queue = match &frameworks[..] {
             [(name, all)] if name.is_empty() => SchedulingQueue::new(all.clone(), config),
             _ => SchedulingQueue::with_profiles(frameworks, config)
-                .map_err(|error| Failure::Usage(error.to_string()))?,
+                .map_err(|error| CommandError::Usage(error.to_string()))?,
         };
         let follower = engine.follow().map_err(closed)?;
         let reader = engine.reader().map_err(closed)?;
@@ -168,29 +168,29 @@ impl Stage {
     }
 }
 
-pub fn closed(error: impl std::fmt::Display) -> Failure {
-    Failure::Engine(error.to_string())
+pub fn closed(error: impl std::fmt::Display) -> CommandError {
+    CommandError::Engine(error.to_string())
 }
 
-pub(crate) fn refused(pod: &Pod, error: EventError) -> Failure {
-    Failure::Refused { object: format!("pod {}", pod.key()), error }
+pub(crate) fn refused(pod: &Pod, error: EventError) -> CommandError {
+    CommandError::Refused { object: format!("pod {}", pod.key()), error }
 }
 
 /// Applies an event and waits for its outcome.
-pub fn event(engine: &Engine, event: Event) -> Result<portolan::log::Outcome, Failure> {
+pub fn event(engine: &Engine, event: Event) -> Result<portolan::log::Outcome, CommandError> {
     engine.submit(event).map_err(|_| closed("the log is closed"))?.wait().map_err(closed)
 }
 
 impl Simulation {
     /// Adds a pod to the queue, as its controller creates it.
-    pub(crate) fn arrive(&self, pod: &Pod) -> Result<(), Failure> {
+    pub(crate) fn arrive(&self, pod: &Pod) -> Result<(), CommandError> {
         let new = Pod { node_name: None, ..pod.clone() };
         let put = event(&self.engine, Event::PutPending(Arc::new(new)))?;
         put.map(drop).map_err(|error| refused(pod, error))
     }
 
     /// Schedules and binds pods until nothing is left to do at this moment.
-    pub(crate) fn settle(&mut self, observer: &mut impl Observer) -> Result<(), Failure> {
+    pub(crate) fn settle(&mut self, observer: &mut impl Observer) -> Result<(), CommandError> {
         self.preempted.clear();
         for pod in std::mem::take(&mut self.set_aside) {
             self.arrive(&pod)?;
@@ -219,7 +219,7 @@ impl Simulation {
         attempt: Attempt,
         started: Instant,
         observer: &mut impl Observer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let (placed, failed) = attempt.into_parts();
         let pods = (placed.len() + failed.len()).max(1);
         let is_tried = |by: &Uid| {
@@ -244,7 +244,7 @@ impl Simulation {
         for Unplaced { pod, error, .. } in failed {
             observer.decided(&pod, None, share(started));
             // A pod that only lacks group members can succeed later.
-            let is_final = error.fit().is_none() && !matches!(error, CycleError::PodGroup(_));
+            let is_final = error.fit().is_none() && !matches!(error, Failure::PodGroup(_));
             let message = error.to_string();
             let reasons = match error.fit() {
                 Some(fit) => fit.reasons.keys().cloned().collect(),
@@ -262,7 +262,7 @@ impl Simulation {
         placement: &Placement,
         bound: Result<(), BindError>,
         observer: &mut impl Observer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let error = match bound {
             Ok(()) => {
                 observer.placed(&placement.pod, placement.node(), self.now);
@@ -285,7 +285,7 @@ impl Simulation {
         why: Rejection,
         is_final: bool,
         observer: &mut impl Observer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         observer.rejected(pod, why);
         if is_final {
             event(&self.engine, Event::RemovePending(pod.uid.clone()))?
@@ -308,7 +308,7 @@ impl Simulation {
         &mut self,
         victims: Vec<(Uid, Pod)>,
         observer: &mut impl Observer,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, CommandError> {
         let is_any = !victims.is_empty();
         for (_, pod) in victims {
             let times = self.preempted.entry(pod.uid.clone()).or_default();
@@ -325,7 +325,7 @@ impl Simulation {
     }
 
     /// Binds the placements whose permit is decided; returns whether there were any.
-    fn bind_permitted(&mut self, observer: &mut impl Observer) -> Result<bool, Failure> {
+    fn bind_permitted(&mut self, observer: &mut impl Observer) -> Result<bool, CommandError> {
         let is_decided =
             |placement: &mut Placement| BindingCycle::is_permitted(placement, self.now).is_some();
         let decided: Vec<Placement> = self.permits.extract_if(.., is_decided).collect();
@@ -350,7 +350,7 @@ impl Simulation {
 
     /// Advances the clock until the current permits expire. Pods that wait for a permit again
     /// after that would wait forever.
-    pub(crate) fn expire_permits(&mut self, observer: &mut impl Observer) -> Result<(), Failure> {
+    pub(crate) fn expire_permits(&mut self, observer: &mut impl Observer) -> Result<(), CommandError> {
         let last = self.permit_deadlines().max();
         while let Some(next) = self.next_permit().filter(|next| Some(*next) <= last) {
             self.now = self.now.max(next);

@@ -6,7 +6,7 @@ use portolan::PodInfo;
 use portolan::model::{Name, Pod, Template};
 use portolan_k8s::{PodController, Scales};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::names::similar;
 
 use crate::selection::{Selection, is_selector};
@@ -210,11 +210,11 @@ fn refuse_several<'n>(
     option: &str,
     text: &str,
     namespaces: impl Iterator<Item = &'n Name>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let namespaces: Vec<&str> = namespaces.map(|it| &**it).collect();
     match namespaces.len() {
         0 | 1 => Ok(()),
-        _ => Err(Failure::Usage(format!(
+        _ => Err(CommandError::Usage(format!(
             "{option} {text}: found in the namespaces {}: pass --namespace",
             namespaces.join(", ")
         ))),
@@ -235,7 +235,7 @@ impl<'c> Finder<'c> {
         option: &str,
         reference: &Reference,
         pods: impl Iterator<Item = Candidate<'p>>,
-    ) -> Result<Target<'c>, Failure> {
+    ) -> Result<Target<'c>, CommandError> {
         let mut found: BTreeMap<Name, Target<'c>> = BTreeMap::new();
         let mut names: BTreeSet<Name> = BTreeSet::new();
         for controller in self.of_kind(reference.kind) {
@@ -268,7 +268,7 @@ impl<'c> Finder<'c> {
         option: &str,
         wanted: &Labeled,
         pods: impl Iterator<Item = Candidate<'p>>,
-    ) -> Result<Vec<Target<'c>>, Failure> {
+    ) -> Result<Vec<Target<'c>>, CommandError> {
         let Labeled { kind, labels, text, resource } = wanted;
         let mut found: BTreeMap<(Name, Name), Target<'c>> = BTreeMap::new();
         for controller in self.of_kind(kind).filter(|it| labels.selects_labels(&it.labels)) {
@@ -291,7 +291,7 @@ impl<'c> Finder<'c> {
         if found.is_empty() {
             let what =
                 format!("{option} {text}: no {resource} have these labels: check the selector");
-            return Err(Failure::Usage(what));
+            return Err(CommandError::Usage(what));
         }
         Ok(found.into_values().collect())
     }
@@ -320,7 +320,7 @@ impl<'c> Finder<'c> {
     }
 
     /// The error for a reference to none of the names.
-    fn not_found(&self, option: &str, reference: &Reference, names: &BTreeSet<Name>) -> Failure {
+    fn not_found(&self, option: &str, reference: &Reference, names: &BTreeSet<Name>) -> CommandError {
         let Reference { kind, resource, name, text } = reference;
         let is_of_kind = |it: &PodController| it.kind.as_str() == *kind;
         let is_kind_missing = *kind != "Pod" && !self.controllers.iter().any(is_of_kind);
@@ -333,7 +333,7 @@ impl<'c> Finder<'c> {
             None => "check the spelling".to_owned(),
         };
         let namespace = self.namespace.map(|it| format!(" in namespace {it}")).unwrap_or_default();
-        Failure::Usage(format!("{option} {text}: not found{namespace}: {advice}"))
+        CommandError::Usage(format!("{option} {text}: not found{namespace}: {advice}"))
     }
 
     /// The name of the object of this kind that a pod is, or belongs to.

@@ -26,7 +26,7 @@ use super::recorder::{Step, timed_step};
 use super::sampling::{Order, num_feasible_nodes_to_find};
 use super::search::{Chosen, FoundChunks, Search};
 use super::status::code;
-use super::{Algorithm, Cycle, Diagnosis, FitError, Framework, Handle, Nomination, Point, Status};
+use super::{Algorithm, Cycle, Diagnosis, Failure, Framework, Handle, Nomination, Point, Status};
 
 impl Algorithm {
     /// Decides on a node for the pod on this version. The cycle's state is dropped when the call returns. If plugins
@@ -36,7 +36,7 @@ impl Algorithm {
     ///
     /// Returns an error if the cluster has no nodes, if no node is feasible (with the number of nodes for each reason),
     /// or if a plugin fails.
-    pub fn schedule(&mut self, cluster: &Cluster, pod: &Pod) -> Result<Decision, ScheduleError> {
+    pub fn schedule(&mut self, cluster: &Cluster, pod: &Pod) -> Result<Decision, Failure> {
         let state = self.state();
         self.decide(Cycle::new(cluster, pod, &state))
     }
@@ -50,9 +50,9 @@ impl Algorithm {
     /// # Errors
     ///
     /// Those of [`Algorithm::schedule`].
-    pub fn decide(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
+    pub fn decide(&mut self, cycle: Cycle<'_>) -> Result<Decision, Failure> {
         let mut decided = self.decide_or(cycle, post_filter);
-        if let (Some(Partition::Shards(_)), Err(ScheduleError::Fit(fit))) =
+        if let (Some(Partition::Shards(_)), Err(Failure::Fit(fit))) =
             (&self.partition, &mut decided)
             && fit.nomination == Nomination::Keep
             // After a failure it is not known whether preemption is possible.
@@ -72,20 +72,20 @@ impl Algorithm {
     pub fn decide_without_preemption(
         &mut self,
         cycle: Cycle<'_>,
-    ) -> Result<Decision, ScheduleError> {
-        self.decide_or(cycle, |_, _, diagnosis| ScheduleError::Fit(Box::new(diagnosis.fit_error())))
+    ) -> Result<Decision, Failure> {
+        self.decide_or(cycle, |_, _, diagnosis| Failure::Fit(Box::new(diagnosis.fit_error())))
     }
 
     fn decide_or(
         &mut self,
         cycle: Cycle<'_>,
-        fits_nowhere: fn(&Framework, Cycle<'_>, &Diagnosis<'_>) -> ScheduleError,
-    ) -> Result<Decision, ScheduleError> {
+        fits_nowhere: fn(&Framework, Cycle<'_>, &Diagnosis<'_>) -> Failure,
+    ) -> Result<Decision, Failure> {
         self.refresh(cycle.cluster);
         if self.orders.iter().all(|order| order.nodes() == 0)
             || self.sub_cluster().is_some_and(|of| of.excludes(cycle.pod))
         {
-            return Err(ScheduleError::NoNodes);
+            return Err(Failure::NoNodes);
         }
         let Algorithm { framework, config, pool, memo, admission, orders, .. } = self;
         let admitted = admission.as_mut().and_then(|admission| admission.admit(cycle.pod));
@@ -295,13 +295,13 @@ fn post_filter(
     framework: &Framework,
     cycle: Cycle<'_>,
     diagnosis: &Diagnosis<'_>,
-) -> ScheduleError {
+) -> Failure {
     let mut error = diagnosis.fit_error();
     if framework.has_plugins_at(Point::PostFilter) {
         let (nomination, status) = framework.post_filter(cycle, diagnosis);
         (error.nomination, error.post_filter) = (nomination, status);
     }
-    ScheduleError::Fit(Box::new(error))
+    Failure::Fit(Box::new(error))
 }
 
 /// The decision to place a pod on a node (schedule_one.go `ScheduleResult`).
@@ -319,21 +319,6 @@ pub struct Decision {
     pub looked_at: usize,
     /// Why the node took precedence over all others, if it did.
     pub preferred: Option<Preferred>,
-}
-
-/// Why a pod cannot be placed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ScheduleError {
-    /// The cluster has no nodes.
-    #[error("no nodes available to schedule pods")]
-    NoNodes,
-    /// No node is feasible.
-    #[error(transparent)]
-    Fit(Box<FitError>),
-    /// A plugin failed, so no decision was made.
-    #[error(transparent)]
-    Plugin(#[from] Status),
 }
 
 /// Why a node took precedence over others (Gödel).

@@ -8,7 +8,7 @@ use super::decision::Stages;
 use super::extender::{self, ExtenderVerdicts};
 use super::rejections::Rejections;
 use super::sampling::Found;
-use super::{Cycle, Decision, Diagnosis, Feasible, Filters, ScheduleError, Status};
+use super::{Cycle, Decision, Diagnosis, Feasible, Filters, Failure, Status};
 
 impl Algorithm {
     /// Returns the next result of [`Algorithm::decide`], computed by calling every plugin on one node after another.
@@ -18,21 +18,21 @@ impl Algorithm {
     ///
     /// Those of [`Algorithm::decide`].
     #[doc(hidden)]
-    pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
+    pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Result<Decision, Failure> {
         let cluster = cycle.cluster;
         let is_within =
             |node: &NodeInfo<'_>| self.sub_cluster().is_none_or(|of| of.includes(*node));
         if self.sub_cluster().is_some_and(|of| of.excludes(cycle.pod))
             || !cluster.nodes().any(|node| is_within(&node))
         {
-            return Err(ScheduleError::NoNodes);
+            return Err(Failure::NoNodes);
         }
         let admitted = self.sub_cluster().and_then(|of| of.admit(cycle.pod));
         let cycle = Cycle { pod: admitted.as_ref().unwrap_or(cycle.pod), ..cycle };
         let filters = self.framework().pre_filter(cycle);
         if let Some(status) = filters.rejected() {
             return Err(match status.code.is_rejection() {
-                true => ScheduleError::Fit(Box::new(Rejections::new(&filters).error)),
+                true => Failure::Fit(Box::new(Rejections::new(&filters).error)),
                 false => status.clone().into(),
             });
         }
@@ -66,7 +66,7 @@ impl Algorithm {
         match feasible[..] {
             [] => {
                 let diagnosis = Diagnosis::with_extenders(&filters, &verdicts);
-                return Err(ScheduleError::Fit(Box::new(diagnosis.fit_error_by_nodes())));
+                return Err(Failure::Fit(Box::new(diagnosis.fit_error_by_nodes())));
             }
             [node] => return Ok(Decision::of(node, 0, 1, looked_at)),
             _ => {}

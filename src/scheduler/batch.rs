@@ -16,15 +16,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::framework::Planned;
+use crate::framework::{Failure, Planned};
 use crate::log::{Event, Prepared};
 use crate::model::{EventError, Pod, Timestamp};
 use crate::snapshot::{Plan, Snapshot};
 
-use super::{CycleError, Placement, Scheduler};
+use super::{Placement, Scheduler};
 
 /// The result of each pod of a batch.
-type Results = Vec<Result<Placement, CycleError>>;
+type Results = Vec<Result<Placement, Failure>>;
 
 /// The largest number of pods in one commit, which bounds the writer's step.
 const LONGEST: usize = 1024;
@@ -131,14 +131,14 @@ impl Scheduler {
         version: &Snapshot,
         planned: &[Planned],
         prepared: Prepared,
-    ) -> Result<Vec<(String, EventError)>, CycleError> {
+    ) -> Result<Vec<(String, EventError)>, Failure> {
         let event = Event::AssumeEach {
             pods: planned.iter().map(|of| of.pod.clone()).collect(),
             decided_on: Some(version.generation()),
             // This thread drops a plan that was not adopted.
             prepared: prepared.clone(),
         };
-        let applied = self.engine.submit(event)?.wait()?.map_err(CycleError::Assume)?;
+        let applied = self.engine.submit(event)?.wait()?.map_err(Failure::Refused)?;
         Ok(applied.rejected)
     }
 
@@ -173,7 +173,7 @@ impl Scheduler {
                     results.push(self.schedule(pod, now));
                     continue;
                 }
-                Err(Some(why)) => Err(CycleError::Assume(why)),
+                Err(Some(why)) => Err(Failure::Refused(why)),
             };
             match &placed {
                 Ok(_) => self.figures.placed += 1,

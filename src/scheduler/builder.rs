@@ -21,7 +21,7 @@ use crate::state::{CommitCheck, CommitPolicy, Recheck, RoomCheck};
 use super::queue::{QueueConfig, QueueError, QueueFront, SchedulingQueue};
 use super::{
     BindingLoop, EngineLog, FilterCheck, InMemoryBinder, InMemoryEvictor, InMemoryVolumeBinder,
-    NewSchedulerError, Profiles, SchedulingLoop, SharedReader,
+    Profiles, SchedulingLoop, SharedReader,
 };
 
 type MakeFramework = Box<dyn FnOnce(&Handle) -> Result<Framework, FrameworkError>>;
@@ -57,7 +57,7 @@ pub struct Schedulers {
     shards: Option<ShardSet>,
 }
 
-/// Why [`SchedulersBuilder::build`] failed.
+/// Why a scheduler could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -86,6 +86,12 @@ pub enum BuildError {
     /// The engine is unavailable.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
+    /// The engine already has a scheduler, and its commit policy is `Unchecked`: the two would overcommit nodes.
+    #[error(
+        "the engine has another scheduler and checks no placements: set `Config::commit_check` to \
+         `Room` or to a check"
+    )]
+    Unchecked,
 }
 
 impl Schedulers {
@@ -132,7 +138,7 @@ impl Schedulers {
     ///
     /// Returns an error if the engine is unavailable, or if its commit policy is [`CommitPolicy::Unchecked`] and it
     /// already has a scheduler.
-    pub fn scheduling_loop(&self) -> Result<SchedulingLoop, NewSchedulerError> {
+    pub fn scheduling_loop(&self) -> Result<SchedulingLoop, BuildError> {
         let scheduler = |framework: &Arc<Framework>| {
             let algorithm =
                 Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone());

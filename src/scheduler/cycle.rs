@@ -11,8 +11,7 @@ use std::time::Instant;
 
 use crate::engine::{Engine, Reader, Registration};
 use crate::framework::{
-    Algorithm, AttemptResult, Cycle, Decision, FitError, Framework, Nomination, Permit,
-    ScheduleError, Status,
+    Algorithm, Cycle, Decision, Failure, Framework, Nomination, Permit,
 };
 use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::{EventError, Pod, Timestamp};
@@ -21,7 +20,7 @@ use crate::sync::mutated;
 
 use super::placement::Home;
 use super::queue::QueueFront;
-use super::{Placement, Profiles};
+use super::{BuildError, Placement, Profiles};
 
 /// How often a pod is scheduled again before the conflict becomes its error. Normally each conflict means that another
 /// pod was placed. The limit matters if the commit check runs other plugins than the cycle does, because the retries
@@ -67,92 +66,21 @@ pub struct CycleFigures {
     pub conflicts: u64,
 }
 
-/// Why a scheduler could not be created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NewSchedulerError {
-    /// The engine is unavailable.
-    #[error(transparent)]
-    Unavailable(#[from] Unavailable),
-    /// The engine already has a scheduler, and its commit policy is `Unchecked`: the two would overcommit nodes.
-    #[error(
-        "the engine has another scheduler and checks no placements: set `Config::commit_check` to \
-         `Room` or to a check"
-    )]
-    Unchecked,
-}
-
-/// Why a pod was not placed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CycleError {
-    /// No feasible node was found, or a plugin failed or rejected the node after the decision.
-    #[error(transparent)]
-    Schedule(#[from] ScheduleError),
-    /// The engine refused the pod on its node, or too many attempts ended in [conflicts](CycleFigures::conflicts).
-    #[error(transparent)]
-    Assume(EventError),
-    /// The pod names a scheduler that has no profile here.
-    #[error("no profile for scheduler {0:?}: add one, or leave the pod to that scheduler")]
-    NoProfile(String),
-    /// The pod itself is feasible, but its pod group was not placed. Carries what the group waits for.
-    #[error("pod group is unschedulable, {0}")]
-    PodGroup(String),
-    /// The engine is closed.
-    #[error("the engine is closed: no more pods can be placed")]
-    Closed,
-    /// The calling thread is inside [`Engine::with_writer`].
-    #[error("this thread holds the writer and would wait for itself: schedule after releasing it")]
-    OwnThread,
-}
-
-impl CycleError {
-    pub(super) fn rejected(status: Status) -> CycleError {
-        match status.code.is_rejection() {
-            true => {
-                // Kube-scheduler clears the nomination of a pod that Reserve or Permit rejects.
-                let fit = FitError { nomination: Nomination::Clear, ..FitError::of_node(status) };
-                ScheduleError::Fit(Box::new(fit)).into()
-            }
-            false => ScheduleError::Plugin(status).into(),
-        }
-    }
-
-    /// Returns the attempt's result as kube-scheduler's metrics label it.
-    #[must_use]
-    pub(crate) fn result(&self) -> AttemptResult {
-        match self {
-            CycleError::Schedule(ScheduleError::Fit(_) | ScheduleError::NoNodes) => {
-                AttemptResult::Unschedulable
-            }
-            _ => AttemptResult::Error,
-        }
-    }
-
-    /// Returns the fit error if the pod was rejected on all nodes.
-    #[must_use]
-    pub fn fit(&self) -> Option<&FitError> {
-        match self {
-            CycleError::Schedule(ScheduleError::Fit(error)) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl<T> From<Unavailable<T>> for CycleError {
-    fn from(why: Unavailable<T>) -> CycleError {
+impl<T> From<Unavailable<T>> for Failure {
+    fn from(why: Unavailable<T>) -> Failure {
         match why {
-            Unavailable::Closed(_) => CycleError::Closed,
-            Unavailable::OwnThread(_) => CycleError::OwnThread,
+            Unavailable::Closed(_) => Failure::Closed,
+            Unavailable::OwnThread(_) => Failure::OwnThread,
         }
     }
 }
 
-impl<O> From<TryWaitError<O>> for CycleError {
-    fn from(why: TryWaitError<O>) -> CycleError {
+impl<O> From<TryWaitError<O>> for Failure {
+    fn from(why: TryWaitError<O>) -> Failure {
         match why {
-            TryWaitError::OwnThread(_) => CycleError::OwnThread,
-            TryWaitError::Closed | TryWaitError::Pending(_) => CycleError::Closed,
+            TryWaitError::OwnThread(_) => Failure::OwnThread,
+            // Without a deadline, an answer is only missing if the engine is closed.
+            TryWaitError::Closed | TryWaitError::Pending(_) => Failure::Closed,
         }
     }
 }
@@ -166,7 +94,7 @@ impl Scheduler {
     pub fn new(
         engine: Engine,
         profiles: Profiles<Algorithm>,
-    ) -> Result<Scheduler, NewSchedulerError> {
+    ) -> Result<Scheduler, BuildError> {
         Scheduler::of_queue(engine, profiles, None)
     }
 
@@ -175,10 +103,10 @@ impl Scheduler {
         engine: Engine,
         profiles: Profiles<Algorithm>,
         queue: Option<&Arc<QueueFront>>,
-    ) -> Result<Scheduler, NewSchedulerError> {
+    ) -> Result<Scheduler, BuildError> {
         let (reader, figures) = (engine.reader()?, CycleFigures::default());
         let home = Home::new(&engine, queue)?;
-        let registration = engine.register_scheduler().ok_or(NewSchedulerError::Unchecked)?;
+        let registration = engine.register_scheduler().ok_or(BuildError::Unchecked)?;
         Ok(Scheduler { engine, registration, reader, profiles, figures, home })
     }
 
@@ -204,7 +132,7 @@ impl Scheduler {
     /// [`Algorithm::decide_by_nodes`]. `None` if no profile serves the pod.
     #[doc(hidden)]
     #[must_use]
-    pub fn decide_by_nodes(&mut self, cycle: Cycle<'_>) -> Option<Result<Decision, ScheduleError>> {
+    pub fn decide_by_nodes(&mut self, cycle: Cycle<'_>) -> Option<Result<Decision, Failure>> {
         self.take_section();
         self.profiles.get(cycle.pod).map(|scheduler| scheduler.decide_by_nodes(cycle))
     }
@@ -229,7 +157,7 @@ impl Scheduler {
     /// # Errors
     ///
     /// The pod is not placed, and only its nomination may remain.
-    pub fn schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, CycleError> {
+    pub fn schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, Failure> {
         let started = self.start_of_attempt(pod);
         trace_span!(span, DEBUG, "scheduling_cycle", pod = %pod.key(), uid = %pod.uid, node = tracing::field::Empty, refusal = tracing::field::Empty);
         let placed = self.try_schedule(pod, now);
@@ -259,7 +187,7 @@ impl Scheduler {
     pub(super) fn count_failure(
         &mut self,
         pod: &Pod,
-        error: &CycleError,
+        error: &Failure,
         started: Option<Instant>,
     ) {
         self.figures.failed += 1;
@@ -269,16 +197,16 @@ impl Scheduler {
         }
     }
 
-    fn try_schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, CycleError> {
+    fn try_schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, Failure> {
         // This check comes before anything is submitted. Otherwise the pod would be assumed and the caller could not
         // learn of it.
         if self.engine.is_within_writer() {
-            return Err(CycleError::OwnThread);
+            return Err(Failure::OwnThread);
         }
         self.take_section();
         let Some(scheduler) = self.profiles.get_mut(pod) else {
             let name = pod.template.scheduler_name.as_deref().unwrap_or_default();
-            return Err(CycleError::NoProfile(name.to_owned()));
+            return Err(Failure::NoProfile(name.to_owned()));
         };
         let mut conflicts = 0;
         loop {
@@ -294,7 +222,7 @@ impl Scheduler {
             let decision = match decided {
                 Ok(decision) => decision,
                 Err(error) => {
-                    if let ScheduleError::Fit(error) = &error {
+                    if let Failure::Fit(error) = &error {
                         nominate(scheduler.framework(), pod, &error.nomination);
                     }
                     return Err(error.into());
@@ -316,7 +244,7 @@ impl Scheduler {
                     trace_event!(DEBUG, node = %decision.node, %decided_on, conflicts, "conflict");
                     continue;
                 }
-                Err(error) => return Err(CycleError::Assume(error)),
+                Err(error) => return Err(Failure::Refused(error)),
             }
             let framework = scheduler.framework().clone();
             let home = self.home.clone();
@@ -332,7 +260,7 @@ impl Scheduler {
         pod: &Pod,
         version: &Cluster,
         now: Timestamp,
-    ) -> Result<Placement, CycleError> {
+    ) -> Result<Placement, Failure> {
         let Placement { decision, state, framework, .. } = &placed;
         framework.handle().nominator().remove(&pod.uid);
         let cycle = Cycle::new(version, pod, state);
@@ -347,7 +275,7 @@ impl Scheduler {
             }
             Err(status) => {
                 placed.undo(version, Some(&self.engine), now)?;
-                return Err(CycleError::rejected(status));
+                return Err(Failure::rejected(status));
             }
         }
         Ok(placed)

@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Algorithm, Cycle, CycleState, Decision, Permit};
+use crate::framework::{Algorithm, Cycle, CycleState, Decision, Failure, Permit};
 use crate::log::Event;
 use crate::model::{EventError, Generation, Pod, Timestamp};
 use crate::plugins::gang_scheduling::{WAITING, unknown};
@@ -31,7 +31,7 @@ use crate::snapshot::Cluster;
 use crate::snapshot::draft::check_supported;
 
 use super::cycle::{MAX_CONFLICTS, notify_waiting};
-use super::{CycleError, Placement, Profiles, Scheduler};
+use super::{Placement, Profiles, Scheduler};
 
 /// The result of placing a gang.
 #[derive(Debug)]
@@ -40,90 +40,39 @@ pub struct GangPlacement {
     /// The members that are assumed on nodes, in the order of the given pods.
     pub placed: Vec<Placement>,
     /// The members that fit on no node and were not required, each with its index among the given pods.
-    pub left_over: Vec<(usize, CycleError)>,
-}
-
-/// Why a gang was not placed. None of its members is assumed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GangError {
-    /// Too few members fit on a node.
-    #[error("{found} of {wanted} members find a node{}", because(.first))]
-    TooFew {
-        /// The number of members that fit on a node.
-        found: usize,
-        /// The number of members required.
-        wanted: usize,
-        /// The error of the first member that does not fit.
-        first: Option<Box<CycleError>>,
-    },
-    /// The gang has fewer members than must be placed.
-    #[error("waiting for minCount pods from a gang to appear in scheduling queue: {0} of {1}")]
-    Incomplete(usize, usize),
-    /// The members name different schedulers.
-    #[error(
-        "members name the schedulers {0:?} and {1:?}: give all pods of a group the same \
-         schedulerName"
-    )]
-    SeveralSchedulers(String, String),
-    /// No decision could be made for a member, or a plugin did not permit it.
-    #[error("pod {name:?}: {error}")]
-    Member {
-        /// The member's index among the given pods.
-        position: usize,
-        /// The member's namespace and name.
-        name: String,
-        /// The member's error.
-        error: CycleError,
-    },
-    /// The engine, the group or the gang as a whole failed.
-    #[error(transparent)]
-    Together(CycleError),
-}
-
-impl GangError {
-    fn member(position: usize, pod: &Pod, error: CycleError) -> GangError {
-        let name = pod.key().to_string();
-        GangError::Member { position, name, error }
-    }
-}
-
-fn because(first: &Option<Box<CycleError>>) -> String {
-    first.as_ref().map(|first| format!(": {first}")).unwrap_or_default()
-}
-
-impl<E: Into<CycleError>> From<E> for GangError {
-    fn from(error: E) -> GangError {
-        GangError::Together(error.into())
-    }
+    pub left_over: Vec<(usize, Failure)>,
 }
 
 /// A gang that was not placed, with the errors of the members that caused it, each with its index among the given pods.
 #[derive(Debug)]
 pub(super) struct Refused {
-    pub(super) why: GangError,
+    pub(super) why: Failure,
     pub(super) members: LeftOver,
 }
 
 impl Refused {
     /// Returns the error of a member that did not cause the failure.
-    pub(super) fn error_of_others(&self) -> CycleError {
-        CycleError::PodGroup(match &self.why {
-            GangError::TooFew { .. } => WAITING.to_owned(),
-            GangError::Member { error, .. } => error.to_string(),
+    pub(super) fn error_of_others(&self) -> Failure {
+        Failure::PodGroup(match &self.why {
+            Failure::TooFew { .. } => WAITING.to_owned(),
+            Failure::Member { failure, .. } => failure.to_string(),
             why => why.to_string(),
         })
     }
 }
 
-impl<E: Into<GangError>> From<E> for Refused {
+impl<E: Into<Failure>> From<E> for Refused {
     fn from(error: E) -> Refused {
         Refused { why: error.into(), members: Vec::new() }
     }
 }
 
+fn member_failed(position: usize, pod: &Pod, failure: Failure) -> Failure {
+    Failure::Member { position, name: pod.key().to_string(), failure: Box::new(failure) }
+}
+
 /// Members that are not placed, each with its index among the given pods.
-type LeftOver = Vec<(usize, CycleError)>;
+type LeftOver = Vec<(usize, Failure)>;
 
 /// A member for which a node was found.
 struct Member {
@@ -138,10 +87,10 @@ struct Member {
 /// # Errors
 ///
 /// Returns an error if the group does not exist.
-fn lacking(cluster: &Cluster, pod: &Pod) -> Result<usize, CycleError> {
+fn lacking(cluster: &Cluster, pod: &Pod) -> Result<usize, Failure> {
     let Some((namespace, name)) = pod.group() else { return Ok(1) };
     let group = cluster.objects().pod_groups.get(namespace, name);
-    let group = group.ok_or_else(|| CycleError::rejected(unknown(name)))?;
+    let group = group.ok_or_else(|| Failure::rejected(unknown(name)))?;
     let placed = cluster.placed_members(namespace, name);
     Ok(group.lacking(placed).max(1))
 }
@@ -158,7 +107,7 @@ impl Scheduler {
         pods: &[Arc<Pod>],
         least: usize,
         now: Timestamp,
-    ) -> Result<GangPlacement, GangError> {
+    ) -> Result<GangPlacement, Failure> {
         self.place_gang(pods, |_| Ok(least), now).map_err(|refused| refused.why)
     }
 
@@ -182,11 +131,11 @@ impl Scheduler {
     fn place_gang(
         &mut self,
         pods: &[Arc<Pod>],
-        least: impl Fn(&Cluster) -> Result<usize, CycleError>,
+        least: impl Fn(&Cluster) -> Result<usize, Failure>,
         now: Timestamp,
     ) -> Result<GangPlacement, Refused> {
         if self.engine().is_within_writer() {
-            return Err(GangError::from(CycleError::OwnThread).into());
+            return Err(Failure::OwnThread.into());
         }
         trace_span!(
             span,
@@ -217,7 +166,7 @@ impl Scheduler {
     fn try_gang(
         &mut self,
         pods: &[Arc<Pod>],
-        least: impl Fn(&Cluster) -> Result<usize, CycleError>,
+        least: impl Fn(&Cluster) -> Result<usize, Failure>,
         now: Timestamp,
     ) -> Result<GangPlacement, Refused> {
         one_scheduler(pods)?;
@@ -228,22 +177,22 @@ impl Scheduler {
             let snapshot = self.reader.refresh().clone();
             let least = least(&snapshot).map_err(|error| {
                 let members = (0..pods.len()).map(|position| (position, error.clone())).collect();
-                Refused { why: GangError::Together(error), members }
+                Refused { why: error, members }
             })?;
             if pods.len() < least {
-                return Err(GangError::Incomplete(pods.len(), least).into());
+                return Err(Failure::Incomplete(pods.len(), least).into());
             }
             let (mut members, mut left_over) = self.decide_all(&snapshot, pods, &order)?;
             left_over.sort_by_key(|(position, _)| *position);
             if members.len() < least {
                 let found = members.len();
                 let first = left_over.first().map(|(_, error)| Box::new(error.clone()));
-                let why = GangError::TooFew { found, wanted: least, first };
+                let why = Failure::TooFew { found, wanted: least, first };
                 return Err(Refused { why, members: left_over });
             }
             if let Some(conflict) = self.assume_all(&members, snapshot.generation())? {
                 if conflicts == MAX_CONFLICTS {
-                    return Err(GangError::from(CycleError::Assume(conflict)).into());
+                    return Err(Failure::Refused(conflict).into());
                 }
                 conflicts += 1;
                 self.figures.conflicts += 1;
@@ -275,7 +224,7 @@ impl Scheduler {
             let placed = decided.and_then(|(decision, state)| {
                 let pod = decision.place(Pod::clone(&pods[position]));
                 let added = check_supported(&pod).and_then(|()| fork.add_pod(&pod));
-                added.map_err(CycleError::Assume)?;
+                added.map_err(Failure::Refused)?;
                 Ok(Member { position, pod: Arc::new(pod), decision, state })
             });
             match placed {
@@ -283,7 +232,7 @@ impl Scheduler {
                 Err(error) if error.fit().is_some() => left_over.push((position, error)),
                 Err(error) => {
                     left_over.push((position, error.clone()));
-                    let why = GangError::member(position, &pods[position], error);
+                    let why = member_failed(position, &pods[position], error);
                     return Err(Refused { why, members: left_over });
                 }
             }
@@ -300,8 +249,8 @@ impl Scheduler {
     ) -> Result<Option<EventError>, Refused> {
         let pods: Arc<[Pod]> = members.iter().map(|member| Pod::clone(&member.pod)).collect();
         let event = Event::AssumeAll { pods, decided_on: Some(generation) };
-        let submitted = self.engine().submit(event).map_err(CycleError::from);
-        let outcome = submitted.and_then(|ticket| Ok(ticket.wait()?)).map_err(GangError::from)?;
+        let submitted = self.engine().submit(event).map_err(Failure::from);
+        let outcome = submitted.and_then(|ticket| Ok(ticket.wait()?)).map_err(Failure::from)?;
         let why = match outcome {
             Ok(_) => return Ok(None),
             Err(EventError::Together(why)) => *why,
@@ -310,15 +259,15 @@ impl Scheduler {
         if let EventError::Conflict { .. } = why {
             return Ok(Some(why));
         }
-        let error = CycleError::Assume(why);
+        let error = Failure::Refused(why);
         let is_known = |member: &&Member| match &error {
-            CycleError::Assume(EventError::AlreadyInCache { uid }) => member.pod.uid == *uid,
+            Failure::Refused(EventError::AlreadyInCache { uid }) => member.pod.uid == *uid,
             _ => false,
         };
         let Some(known) = members.iter().find(is_known) else {
-            return Err(Refused { why: GangError::Together(error), members: Vec::new() });
+            return Err(Refused { why: error, members: Vec::new() });
         };
-        let why = GangError::member(known.position, &known.pod, error.clone());
+        let why = member_failed(known.position, &known.pod, error.clone());
         Err(Refused { why, members: vec![(known.position, error)] })
     }
 
@@ -359,8 +308,8 @@ impl Scheduler {
                     placed.push(placement);
                 }
                 Err(status) => {
-                    let error = CycleError::rejected(status);
-                    why.get_or_insert_with(|| GangError::member(position, pod, error.clone()));
+                    let error = Failure::rejected(status);
+                    why.get_or_insert_with(|| member_failed(position, pod, error.clone()));
                     refused.push((position, error));
                     left -= 1;
                     match left < least {
@@ -392,11 +341,11 @@ impl Scheduler {
 }
 
 /// Returns an error unless all members name the same scheduler.
-fn one_scheduler(pods: &[Arc<Pod>]) -> Result<(), GangError> {
+fn one_scheduler(pods: &[Arc<Pod>]) -> Result<(), Failure> {
     let name = |pod: &Arc<Pod>| pod.template.scheduler_name.clone().unwrap_or_default();
     let Some(first) = pods.first().map(name) else { return Ok(()) };
     match pods.iter().map(name).find(|other| *other != first) {
-        Some(other) => Err(GangError::SeveralSchedulers(first.to_string(), other.to_string())),
+        Some(other) => Err(Failure::SeveralSchedulers(first.to_string(), other.to_string())),
         None => Ok(()),
     }
 }
@@ -405,10 +354,10 @@ fn decide(
     profiles: &mut Profiles<Algorithm>,
     cluster: &Cluster,
     pod: &Arc<Pod>,
-) -> Result<(Decision, CycleState), CycleError> {
+) -> Result<(Decision, CycleState), Failure> {
     let Some(scheduler) = profiles.get_mut(pod) else {
         let name = pod.template.scheduler_name.as_deref().unwrap_or_default();
-        return Err(CycleError::NoProfile(name.to_owned()));
+        return Err(Failure::NoProfile(name.to_owned()));
     };
     let state = scheduler.state();
     let decision = scheduler.decide_without_preemption(Cycle::new(cluster, pod, &state))?;

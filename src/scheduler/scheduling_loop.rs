@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::Engine;
-use crate::framework::{Algorithm, FitError, Framework, Nomination, PluginSet};
+use crate::framework::{Algorithm, Failure, FitError, Framework, Nomination, PluginSet};
 use crate::log::Event;
 use crate::model::{EventError, Pod, Timestamp};
 
@@ -23,7 +23,7 @@ use super::gang::Refused;
 use super::placement::requeue;
 use super::queue::{Place, PopError, Popped, QueueFront, Returned};
 use super::{
-    Begun, BindError, BindingLoop, CycleError, CycleFigures, NewSchedulerError, Placement,
+    Begun, BindError, BindingLoop, BuildError, CycleFigures, Placement,
     Profiles, Scheduler,
 };
 
@@ -68,14 +68,7 @@ pub enum Attempt {
     /// The pod is assumed on a node and is ready for [`SchedulingLoop::bind`].
     Placed(Placement),
     /// The pod is back in the queue, or was removed from it.
-    Failed {
-        /// The pod.
-        pod: Pod,
-        /// Why the pod was not placed.
-        error: CycleError,
-        /// The pod's place in the queue, or `None` if it is not retried.
-        place: Option<Place>,
-    },
+    Failed(Unplaced),
     /// Pods of a group that were tried together.
     Gang {
         /// The pods assumed on nodes, each still to be bound. Either empty, or at least as many pods as the group
@@ -86,13 +79,13 @@ pub enum Attempt {
     },
 }
 
-/// A pod of a group that was not placed.
+/// A pod that was not placed.
 #[derive(Debug)]
 pub struct Unplaced {
     /// The pod.
     pub pod: Pod,
-    /// Why the pod was not placed: its own error, or [`CycleError::PodGroup`] if only its group failed.
-    pub error: CycleError,
+    /// Why the pod was not placed: its own error, or [`Failure::PodGroup`] if only its group failed.
+    pub error: Failure,
     /// The pod's place in the queue, or `None` if it is not retried.
     pub place: Option<Place>,
 }
@@ -103,9 +96,7 @@ impl Attempt {
     pub fn into_parts(self) -> (Vec<Placement>, Vec<Unplaced>) {
         match self {
             Attempt::Placed(placement) => (vec![placement], Vec::new()),
-            Attempt::Failed { pod, error, place } => {
-                (Vec::new(), vec![Unplaced { pod, error, place }])
-            }
+            Attempt::Failed(unplaced) => (Vec::new(), vec![unplaced]),
             Attempt::Gang { placed, failed } => (placed, failed),
         }
     }
@@ -121,7 +112,7 @@ impl SchedulingLoop {
         engine: Engine,
         queue: Arc<QueueFront>,
         profiles: Profiles<Algorithm>,
-    ) -> Result<SchedulingLoop, NewSchedulerError> {
+    ) -> Result<SchedulingLoop, BuildError> {
         let binding = BindingLoop::new(engine.clone(), queue.clone())?;
         let scheduler = Scheduler::of_queue(engine, profiles, Some(&queue))?;
         Ok(SchedulingLoop { queue, scheduler, binding, next_sweep: None })
@@ -258,7 +249,7 @@ impl SchedulingLoop {
     fn ended(
         &self,
         pod: &Arc<Pod>,
-        result: Result<Placement, CycleError>,
+        result: Result<Placement, Failure>,
         now: Timestamp,
     ) -> Attempt {
         match result {
@@ -268,7 +259,7 @@ impl SchedulingLoop {
             }
             Err(error) => {
                 let place = self.return_to_queue(pod, &error, now);
-                Attempt::Failed { pod: Pod::clone(pod), error, place }
+                Attempt::Failed(Unplaced { pod: Pod::clone(pod), error, place })
             }
         }
     }
@@ -310,7 +301,7 @@ impl SchedulingLoop {
         refused: &Refused,
         now: Timestamp,
     ) -> Vec<Unplaced> {
-        let mut errors: Vec<CycleError> = vec![refused.error_of_others(); pods.len()];
+        let mut errors: Vec<Failure> = vec![refused.error_of_others(); pods.len()];
         for (position, error) in &refused.members {
             errors[*position] = error.clone();
         }
@@ -336,7 +327,7 @@ impl SchedulingLoop {
 
     /// Returns a pod to the queue. A pod that the engine already has, or whose scheduler has no profile here, is not
     /// retried.
-    fn return_to_queue(&self, pod: &Pod, error: &CycleError, now: Timestamp) -> Option<Place> {
+    fn return_to_queue(&self, pod: &Pod, error: &Failure, now: Timestamp) -> Option<Place> {
         let uid = &pod.uid;
         if is_over(error) {
             self.queue.with(|queue, _| queue.done(uid));
@@ -446,9 +437,9 @@ impl Drop for Tried {
 
 /// Returns whether a pod that failed with this error is not retried: the engine already has it, its scheduler has no
 /// profile here, or the engine is closed.
-fn is_over(error: &CycleError) -> bool {
-    use CycleError::{Assume, Closed, NoProfile};
-    matches!(error, Assume(EventError::AlreadyInCache { .. }) | NoProfile(_) | Closed)
+fn is_over(error: &Failure) -> bool {
+    use Failure::{Closed, NoProfile, Refused};
+    matches!(error, Refused(EventError::AlreadyInCache { .. }) | NoProfile(_) | Closed)
 }
 
 /// Returns the plugins that rejected the pod and the plugins that wait for something; both sets are empty after an

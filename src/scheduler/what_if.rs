@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::framework::preemption::{Candidate, DryRun, best_found};
 use crate::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Decision, Diagnosis, FitError, Framework,
-    ScheduleError,
+    Failure,
 };
 use crate::model::{EventError, Pod, Uid};
 use crate::snapshot::draft::{check_pod, check_supported};
@@ -62,7 +62,7 @@ pub enum Stop {
 
 /// The outcomes of placing pods, in their order: the decision or why no node was found. Pods after a stop are not
 /// included.
-pub type Placed = Vec<Result<Decision, ScheduleError>>;
+pub type Placed = Vec<Result<Decision, Failure>>;
 
 impl WhatIf {
     /// Forks this version, and decides with this framework.
@@ -81,7 +81,7 @@ impl WhatIf {
     /// # Errors
     ///
     /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod.
-    pub fn can_schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
+    pub fn can_schedule(&mut self, pod: &Pod) -> Result<Decision, Failure> {
         check_supported(pod).and_then(|()| check_pod(pod)).map_err(refused)?;
         let state = self.scheduler.state();
         self.scheduler.decide_without_preemption(Cycle::new(&self.fork, pod, &state))
@@ -92,7 +92,7 @@ impl WhatIf {
     /// # Errors
     ///
     /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod on its node.
-    pub fn schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
+    pub fn schedule(&mut self, pod: &Pod) -> Result<Decision, Failure> {
         let decision = self.can_schedule(pod)?;
         self.fork.add_pod(&decision.place(pod.clone())).map_err(refused)?;
         Ok(decision)
@@ -209,7 +209,7 @@ pub enum PreemptError {
     NoCandidate(Box<FitError>),
     /// A plugin failed.
     #[error(transparent)]
-    Failed(ScheduleError),
+    Failed(Failure),
     /// The fork refused the change.
     #[error(transparent)]
     Refused(EventError),
@@ -225,7 +225,7 @@ fn copy(like: &Pod, n: usize) -> Pod {
     }
 }
 
-fn refused(error: EventError) -> ScheduleError {
+fn refused(error: EventError) -> Failure {
     crate::framework::Status::error("", error.to_string()).into()
 }
 

@@ -17,7 +17,7 @@ use portolan::model::{
 };
 use portolan::plugins::default_plugins;
 use portolan::scheduler::drain::{Budgets, DrainOptions};
-use portolan::scheduler::{Attempt, GangError, Profiles, Scheduler, Schedulers, WhatIf};
+use portolan::scheduler::{Attempt, Failure, Profiles, Scheduler, Schedulers, WhatIf};
 use portolan::snapshot::{Keyed, ObjectEvent, ObjectStore, PlacedPod, Store, StoreError, cost};
 use portolan::{Cluster, Config, Engine, GodelConfig, NodeInfo, Snapshot, Writer};
 use portolan_testkit::events;
@@ -431,7 +431,7 @@ fn a_gang_takes_a_seat_for_each_member_or_no_seat() {
         (0..3).map(|n| Arc::new(licensed(&format!("p{n}")).build())).collect();
     let now = Timestamp::from_secs(1);
     let refused = scheduler.schedule_gang(&gang, 3, now);
-    assert!(matches!(refused, Err(GangError::TooFew { found: 2, wanted: 3, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Failure::TooFew { found: 2, wanted: 3, .. })), "{refused:?}");
     assert_eq!(used(&engine), 0);
     let placed = scheduler.schedule_gang(&gang, 2, now).unwrap().placed;
     assert_eq!((placed.len(), used(&engine)), (2, 2));
@@ -488,7 +488,7 @@ fn a_pod_rejected_for_a_seat_is_retried_when_seats_are_added() {
     let soon = || Some(std::time::Instant::now());
     let mut scheduling = schedulers.scheduling_loop().unwrap();
     let tried = scheduling.schedule_one(None, now).unwrap();
-    assert!(matches!(tried, Attempt::Failed { .. }), "{tried:?}");
+    assert!(matches!(tried, Attempt::Failed(_)), "{tried:?}");
     // The hint reads the event, which adds no seat.
     submit(engine, Event::custom::<Seats>(0)).unwrap();
     assert!(scheduling.schedule_one(soon(), || Timestamp::from_secs(200)).is_err());
@@ -604,7 +604,7 @@ fn a_plugin_follows_the_log_of_its_engine() {
     submit(engine, Event::put_pending(pod("p").build())).unwrap();
     let mut scheduling = schedulers.scheduling_loop().unwrap();
     let tried = scheduling.schedule_one(None, || Timestamp::from_secs(1)).unwrap();
-    let Attempt::Failed { error, .. } = tried else { panic!("{tried:?}") };
+    let Attempt::Failed(Unplaced { error, .. }) = tried else { panic!("{tried:?}") };
     assert!(error.to_string().contains("2 notes"), "{error}");
     // A plugin that falls behind gets an error.
     let handle = schedulers.profiles().iter().next().unwrap().handle().clone();

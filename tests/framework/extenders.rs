@@ -7,7 +7,7 @@ use portolan::framework::preemption::Candidate;
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Cycle, CycleState, Decision, EXTENDER, Eviction, Evictor, Extender,
     ExtenderError, ExtenderFilter, ExtenderVictims, FitError, Framework, Handle, Nomination,
-    ScheduleError,
+    Failure,
 };
 use portolan::model::{Name, Pod, PodBuilder, Uid, node, pod};
 use portolan::{Config, Engine, NodeInfo, Writer};
@@ -156,13 +156,13 @@ fn setup<const N: usize>(nodes: &[(&str, i64)], extenders: [&Arc<Service>; N]) -
 
 impl Setup {
     /// Returns the decision, which is the same by chunks and by nodes.
-    fn decide(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
+    fn decide(&mut self, pod: &Pod) -> Result<Decision, Failure> {
         let state = CycleState::default();
         let cycle = Cycle::new(self.writer.cluster(), pod, &state);
         let by_nodes = self.algorithm.decide_by_nodes(cycle);
         let decided = self.algorithm.decide(cycle);
         match (&decided, &by_nodes) {
-            (Err(ScheduleError::Fit(decided)), Err(ScheduleError::Fit(by_nodes))) => {
+            (Err(Failure::Fit(decided)), Err(Failure::Fit(by_nodes))) => {
                 // Deciding by nodes does not preempt.
                 assert_eq!(decided.reasons, by_nodes.reasons);
                 assert_eq!(decided.unschedulable_plugins, by_nodes.unschedulable_plugins);
@@ -178,7 +178,7 @@ impl Setup {
 
     fn fit(&mut self, pod: &Pod) -> FitError {
         match self.decide(pod).unwrap_err() {
-            ScheduleError::Fit(error) => *error,
+            Failure::Fit(error) => *error,
             error => panic!("{error}"),
         }
     }

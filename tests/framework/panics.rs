@@ -10,7 +10,7 @@ use portolan::framework::{
     Actions, Algorithm, AlgorithmConfig, AttemptResult, Bind, Binder, BinderError, ClusterEvent,
     Code, Cycle, Diagnosis, EventResource, Eviction, Evictor, Feasible, Filter, FitError,
     Framework, Handle, Hint, Incremental, Nomination, Permit, Plugin, Point, PreFilter, PreFlight,
-    PreScore, QueuedPod, Reads, Recorder, ScheduleError, Score, ScoredNodes, Status, Step,
+    PreScore, QueuedPod, Reads, Recorder, Failure, Score, ScoredNodes, Status, Step,
 };
 use portolan::log::Event;
 use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Uid, node, pod};
@@ -726,14 +726,14 @@ impl Incremental for OnceFilter<'_> {
 
 /// The outcome of one decision with full nodes of these names.
 struct Outcome {
-    error: ScheduleError,
+    error: Failure,
     panics: Vec<String>,
     pods: usize,
 }
 
 impl Outcome {
     fn fit(&self) -> &FitError {
-        let ScheduleError::Fit(fit) = &self.error else { panic!("{}", self.error) };
+        let Failure::Fit(fit) = &self.error else { panic!("{}", self.error) };
         fit
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Cycle, CycleState, Decision, Framework, Nomination, Plugin,
-    PreFilter, Preferred, ScheduleError, Status,
+    PreFilter, Preferred, Failure, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -209,7 +209,7 @@ fn pods_that_leave_a_reservation_are_never_victims() {
     writer.expire(Timestamp::from_secs(100)).unwrap();
     writer.add_pod(web("gone").on("n1").build()).unwrap();
     let error = scheduler().schedule(writer.cluster(), &high).unwrap_err();
-    let ScheduleError::Fit(error) = error else { panic!("{error}") };
+    let Failure::Fit(error) = error else { panic!("{error}") };
     assert_eq!(error.nomination, Nomination::Node("n1".into()));
 }
 

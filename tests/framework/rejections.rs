@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use portolan::framework::preemption::DryRun;
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Filter, FitError, Framework, Nomination,
-    Plugin, PreFilter, ScheduleError, Status,
+    Plugin, PreFilter, Failure, Status,
 };
 use portolan::model::{Name, Pod, Uid};
 use portolan::{NodeInfo, Writer};
@@ -170,7 +170,7 @@ impl Profile {
         let cluster = writer.cluster();
         self.watched.lock().unwrap().take();
         let decided = decided_by_nodes(&mut self.algorithm, cluster, pod);
-        let Err(ScheduleError::Fit(error)) = decided else { return };
+        let Err(Failure::Fit(error)) = decided else { return };
         let mut found = self.watched.lock().unwrap().take().unwrap();
         if found.are_named && error.pre_filter.is_none() {
             // The plugins that named nodes rejected the others, whose status has no plugin.

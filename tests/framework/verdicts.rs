@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Filter, Framework, Handle, Plugin, PreFilter,
-    ScheduleError, Status,
+    Failure, Status,
 };
 use portolan::model::{Labels, node, pod};
 use portolan::plugins::default_plugins;
@@ -356,7 +356,7 @@ fn an_error_of_a_filter_fails_the_cycle_even_if_enough_other_nodes_pass() {
     let mut algorithm = Algorithm::new(Framework::new(plugins).unwrap(), config, None);
     let failed = algorithm.schedule(writer.cluster(), &pod("p").cpu(10).build()).unwrap_err();
     assert!(
-        matches!(&failed, ScheduleError::Plugin(status) if status.plugin == "Fails"),
+        matches!(&failed, Failure::Plugin(status) if status.plugin == "Fails"),
         "{failed}"
     );
 }

@@ -13,7 +13,7 @@ use portolan::model::{
     UnsatisfiableAction, node, pod,
 };
 use portolan::plugins::{NodeResourcesFit, VolumeRestrictions, default_plugins};
-use portolan::scheduler::{CycleError, CycleFigures, FilterCheck, Placement, Profiles, Scheduler};
+use portolan::scheduler::{Failure, CycleFigures, FilterCheck, Placement, Profiles, Scheduler};
 use portolan::state::CommitCheck;
 use portolan::{Cluster, Config, Engine};
 use portolan_testkit::draw::Draw;
@@ -93,7 +93,7 @@ impl Meddled {
         pods: &[Arc<Pod>],
         decisions: usize,
         events: Vec<Event>,
-    ) -> Vec<Result<Name, CycleError>> {
+    ) -> Vec<Result<Name, Failure>> {
         *self.events.lock().unwrap() = (decisions, events);
         let placed = self.scheduler.schedule_batch(pods, NOW);
         self.events.lock().unwrap().1.drain(..).for_each(|event| drop(submit(&self.engine, event)));
@@ -183,7 +183,7 @@ fn either_way(
     pods: [PodBuilder; 3],
     decisions: usize,
     events: &[Event],
-) -> Vec<Result<Name, CycleError>> {
+) -> Vec<Result<Name, Failure>> {
     beside_nodes(&[], pods, decisions, events)
 }
 
@@ -192,7 +192,7 @@ fn beside_nodes(
     pods: [PodBuilder; 3],
     decisions: usize,
     events: &[Event],
-) -> Vec<Result<Name, CycleError>> {
+) -> Vec<Result<Name, Failure>> {
     let pods = pods.map(|pod| Arc::new(pod.build()));
     let ways = [true, false].map(|takes_over| {
         let mut meddled = two_racks(takes_over);
@@ -223,7 +223,7 @@ fn a_check_sees_no_later_pod_of_the_batch_that_could_be_taken_over() {
     let events: Vec<Event> =
         std::iter::once(gone()).chain(numbered(|pod| pod.label("app", "x"))).collect();
     let placed = either_way(pods, 2, &events);
-    assert!(matches!(&placed[1], Err(CycleError::Schedule(_))), "{placed:?}");
+    assert!(matches!(&placed[1], Err(Failure::Fit(_))), "{placed:?}");
 
     // A later pod has the number of a template whose anti-affinity excludes the checked pod.
     let plain = only_on("plain", "n2").label("app", "x");
@@ -268,7 +268,7 @@ fn a_pod_is_checked_against_the_anti_affinity_of_pods_before_it_in_the_batch() {
     let labelled = Event::PutObject(Object::from(Namespace { name: "other".into(), labels }));
     let placed = meddled.batch(&pods.map(Arc::new), 1, vec![labelled]);
     assert_eq!(placed[0], Ok("n1".into()));
-    assert!(matches!(&placed[1], Err(CycleError::Schedule(_))), "{placed:?}");
+    assert!(matches!(&placed[1], Err(Failure::Fit(_))), "{placed:?}");
     assert_eq!(meddled.engine.reader().unwrap().snapshot().pod_count(), 1);
 }
 
@@ -349,7 +349,7 @@ fn a_check_counts_the_pods_before_it_in_the_batch() {
     let labelled = Event::PutObject(Object::from(Namespace { name: "other".into(), labels }));
     let placed = meddled.batch(&pods.map(Arc::new), 1, vec![labelled]);
     assert_eq!(placed[0], Ok("n2".into()));
-    assert!(matches!(&placed[1], Err(CycleError::Schedule(_))), "{placed:?}");
+    assert!(matches!(&placed[1], Err(Failure::Fit(_))), "{placed:?}");
     assert_eq!(meddled.engine.reader().unwrap().snapshot().pod_count(), 1);
 }
 

@@ -15,7 +15,7 @@ use portolan::model::{
 };
 use portolan::plugins::default_plugins;
 use portolan::scheduler::{
-    Attempt, CycleError, FilterCheck, InMemoryEvictor, Placement, Profiles, Scheduler, Schedulers,
+    Attempt, Failure, FilterCheck, InMemoryEvictor, Placement, Profiles, Scheduler, Schedulers,
 };
 use portolan::snapshot::NodeSlot;
 use portolan::state::{CommitCheck, Recheck};
@@ -85,9 +85,9 @@ fn kept(placed: Placement) -> Name {
 
 /// What a scheduler decided for each pod.
 fn decisions<'a>(
-    results: impl IntoIterator<Item = &'a Result<Placement, CycleError>>,
-) -> Vec<Result<portolan::framework::Decision, CycleError>> {
-    let decision = |result: &'a Result<Placement, CycleError>| match result {
+    results: impl IntoIterator<Item = &'a Result<Placement, Failure>>,
+) -> Vec<Result<portolan::framework::Decision, Failure>> {
+    let decision = |result: &'a Result<Placement, Failure>| match result {
         Ok(placement) => Ok(placement.decision.clone()),
         Err(error) => Err(error.clone()),
     };
@@ -183,7 +183,7 @@ fn pods(names: impl IntoIterator<Item = usize>, cpu: i64) -> Vec<Arc<Pod>> {
 }
 
 /// Schedules three pods of 600 millicores in a batch while `event` happens during the second decision.
-fn meddle(engine: &Engine, event: Event) -> (Scheduler, Vec<Result<String, CycleError>>) {
+fn meddle(engine: &Engine, event: Event) -> (Scheduler, Vec<Result<String, Failure>>) {
     let (calls, submitter) = (AtomicUsize::new(0), engine.clone());
     let meddler = Meddler(Arc::new(move || {
         if calls.fetch_add(1, Ordering::Relaxed) == 1 {
@@ -214,7 +214,7 @@ fn only_the_pod_whose_placement_no_longer_holds_is_decided_again() {
     let taken = pod("taken").cpu(600).on(undisturbed[1].clone()).build();
     let (scheduler, nodes) = meddle(&engine, Event::add_pod(taken));
     assert_eq!(nodes[0].as_ref(), Ok(&undisturbed[0]));
-    assert!(matches!(&nodes[1], Err(CycleError::Schedule(_))), "{nodes:?}");
+    assert!(matches!(&nodes[1], Err(Failure::Fit(_))), "{nodes:?}");
     assert_eq!(nodes[2].as_ref(), Ok(&undisturbed[2]));
     let figures = scheduler.figures();
     assert_eq!((figures.placed, figures.failed, figures.conflicts), (2, 1, 1));
@@ -273,7 +273,7 @@ fn batches_and_single_cycles_agree_on_pods_that_name_their_nodes() {
         let framework = Framework::default_profile();
         scheduler(&engines[n], framework, AlgorithmConfig::default())
     });
-    let node = |placed: Result<Placement, CycleError>| placed.ok().map(kept);
+    let node = |placed: Result<Placement, Failure>| placed.ok().map(kept);
     let expected: Vec<_> = pods.iter().map(|pod| node(alone.schedule(pod, NOW))).collect();
     let found: Vec<_> = together.schedule_batch(&pods, NOW).into_iter().map(node).collect();
     assert_eq!(found, expected);
@@ -553,7 +553,7 @@ fn a_pod_that_another_scheduler_has_placed_is_refused_alone() {
     let placed = pod("p1").cpu(600).on("n3").build();
     let (scheduler, nodes) = meddle(&engine, Event::assume(placed));
     let known = EventError::AlreadyInCache { uid: Uid::new("default/p1") };
-    assert_eq!(nodes[1], Err(CycleError::Assume(known)));
+    assert_eq!(nodes[1], Err(Failure::Refused(known)));
     assert_eq!(scheduler.figures().failed, 1);
     let end = engine.reader().unwrap().snapshot();
     assert_eq!((end.pod_count(), end.audit()), (3, vec![]));
@@ -567,7 +567,7 @@ fn a_closed_engine_fails_each_pod_of_a_batch() {
     let mut scheduler = scheduler(&engine, framework, AlgorithmConfig::default());
     engine.close();
     let failed = scheduler.schedule_batch(&pods(0..3, 100), NOW);
-    assert_eq!(decisions(&failed), [(); 3].map(|()| Err(CycleError::Closed)));
+    assert_eq!(decisions(&failed), [(); 3].map(|()| Err(Failure::Closed)));
     assert_eq!(scheduler.figures().failed, 3);
 }
 
@@ -578,7 +578,7 @@ fn both_ways(
     framework: impl Fn() -> Framework,
     config: &AlgorithmConfig,
     pods: &[Arc<Pod>],
-) -> Vec<Result<String, CycleError>> {
+) -> Vec<Result<String, Failure>> {
     let run = |in_batch: bool| -> Vec<_> {
         let engine = Engine::shared(Config::default());
         for node in nodes {
@@ -800,7 +800,7 @@ fn a_loop_takes_what_is_ready_and_waits_only_for_the_first_pod() {
         for attempt in attempts {
             seen.push(match attempt {
                 Attempt::Placed(placement) => (placement.keep_assumed().name.to_string(), true),
-                Attempt::Failed { pod, .. } => (pod.name.to_string(), false),
+                Attempt::Failed(Unplaced { pod, .. }) => (pod.name.to_string(), false),
                 Attempt::Gang { .. } => panic!("there is no gang"),
                 _ => panic!("an unknown attempt"),
             });
@@ -820,7 +820,7 @@ fn a_batch_within_the_writer_places_nothing() {
         scheduler(&engine, Framework::default_profile(), AlgorithmConfig::default());
     let pods = ["a", "b"].map(|name| Arc::new(pod(name).cpu(100).build()));
     let results = engine.with_writer(|_| scheduler.schedule_batch(&pods, NOW)).unwrap();
-    assert!(results.iter().all(|result| matches!(result, Err(CycleError::OwnThread))));
+    assert!(results.iter().all(|result| matches!(result, Err(Failure::OwnThread))));
     assert_eq!(engine.reader().unwrap().snapshot().pod_count(), 0);
 }
 

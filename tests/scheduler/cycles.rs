@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Binder, BinderError, Code, Cycle, Framework, Handle, Permit,
-    Plugin, PreFilter, ScheduleError, Status,
+    Plugin, PreFilter, Failure, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -16,7 +16,7 @@ use portolan::model::{
 };
 use portolan::scheduler::queue::{Place, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
-    Attempt, BindError, BindingCycle, CycleError, FilterCheck, GangError, InMemoryBinder,
+    Attempt, BindError, BindingCycle, Failure, FilterCheck, Failure, InMemoryBinder,
     InMemoryEvictor, Placement, PreemptError, Profiles, Scheduler, SchedulingLoop, Stop, WhatIf,
 };
 use portolan::{Config, Engine, Snapshot};
@@ -84,7 +84,7 @@ fn a_pod_is_assumed_then_bound_then_confirmed() {
     assert_eq!((after.assumed_count(), after.pod_count()), (0, 1));
     assert_eq!(after.pod(&pod.uid).unwrap().node().name(), placement.node());
     let again = scheduler.schedule(&pod, now()).unwrap_err();
-    assert!(matches!(again, CycleError::Assume(_)), "{again}");
+    assert!(matches!(again, Failure::Refused(_)), "{again}");
 }
 
 #[test]
@@ -316,10 +316,10 @@ fn a_gang_is_placed_completely_or_not_at_all() {
     let (engine, handle) = engine(3, 1_000);
     let mut scheduler = scheduler(&engine, &handle, 1);
     let error = scheduler.schedule_gang(&members(4, 800), 4, now()).unwrap_err();
-    assert!(matches!(error, GangError::TooFew { found: 3, wanted: 4, .. }), "{error}");
+    assert!(matches!(error, Failure::TooFew { found: 3, wanted: 4, .. }), "{error}");
     assert_eq!(snapshot(&engine).pod_count(), 0);
     let error = scheduler.schedule_gang(&members(2, 800), 4, now()).unwrap_err();
-    assert_eq!(error, GangError::Incomplete(2, 4));
+    assert_eq!(error, Failure::Incomplete(2, 4));
     let gang = scheduler.schedule_gang(&members(4, 800), 3, now()).unwrap();
     assert_eq!((gang.placed.len(), gang.left_over.len()), (3, 1));
     assert_eq!(snapshot(&engine).assumed_count(), 3);
@@ -354,7 +354,7 @@ fn a_gang_is_placed_without_a_failed_member_if_enough_remain() {
     };
     let mut scheduler = scheduler_of(&engine, framework(), 1);
     let error = scheduler.schedule_gang(&members(8, 800), 8, now()).unwrap_err();
-    let GangError::Member { position: 2, name, .. } = &error else { panic!("{error}") };
+    let Failure::Member { position: 2, name, .. } = &error else { panic!("{error}") };
     assert_eq!((&**name, snapshot(&engine).pod_count()), ("default/member-2", 0));
     assert!(error.to_string().starts_with("pod \"default/member-2\": "), "{error}");
 
@@ -371,7 +371,7 @@ fn a_gang_fails_if_a_required_member_cannot_be_reserved() {
     let (framework, undone) = slow(false, &handle);
     let error =
         scheduler_of(&engine, framework, 1).schedule_gang(&members(3, 800), 3, now()).unwrap_err();
-    assert!(matches!(error, GangError::Member { position: 0, .. }), "{error}");
+    assert!(matches!(error, Failure::Member { position: 0, .. }), "{error}");
     assert_eq!((undone.load(Ordering::Relaxed), snapshot(&engine).pod_count()), (3, 0));
 }
 
@@ -415,7 +415,7 @@ fn simulations_do_not_change_the_engine() {
     assert!(asked.can_schedule(&small[0]).is_ok());
     let negative = cpu("negative", -10).build();
     assert!(
-        matches!(asked.can_schedule(&negative), Err(ScheduleError::Plugin(_))),
+        matches!(asked.can_schedule(&negative), Err(Failure::Plugin(_))),
         "as by the engine"
     );
     let placed = asked.schedule_all(&small, Stop::AtEnd);
@@ -482,7 +482,7 @@ fn a_check_that_always_refuses_ends_in_an_error() {
     ];
     let mut scheduler = scheduler_of(&engine, Framework::new(plugins).unwrap(), 1);
     let error = scheduler.schedule(&Arc::new(cpu("p", 100).build()), now()).unwrap_err();
-    assert!(matches!(error, CycleError::Assume(_)), "{error}");
+    assert!(matches!(error, Failure::Refused(_)), "{error}");
     assert!(error.to_string().contains("never"), "{error}");
     let error = scheduler.schedule_gang(&members(2, 100), 2, now()).unwrap_err();
     assert!(error.to_string().contains("never"), "{error}");
@@ -521,7 +521,7 @@ proptest! {
                     created += 1;
                     match schedulers[with % 2].schedule(&pod, now()) {
                         Ok(placement) => flight.0.push(placement),
-                        Err(CycleError::Schedule(ScheduleError::Fit(_))) => {}
+                        Err(Failure::Fit(_)) => {}
                         Err(error) => prop_assert!(false, "{error}"),
                     }
                 }
@@ -580,7 +580,7 @@ fn scheduling_within_the_writer_is_refused_and_assumes_nothing() {
     let mut scheduler = patient(&engine, &handle);
     let pod = Arc::new(cpu("a", 100).build());
     let placed = engine.with_writer(|_| scheduler.schedule(&pod, now())).unwrap();
-    assert_eq!(placed.unwrap_err(), CycleError::OwnThread);
+    assert_eq!(placed.unwrap_err(), Failure::OwnThread);
     let gang = engine
         .with_writer(|_| scheduler.schedule_gang(std::slice::from_ref(&pod), 1, now()))
         .unwrap();
@@ -827,7 +827,7 @@ fn an_unsupported_member_is_named_in_the_error_of_its_gang() {
     let claims = |spec: &mut PodSpec| spec.resource_claims = ["device".into()].into();
     let gang = [cpu("a", 100), cpu("b", 100).spec(claims)].map(|pod| Arc::new(pod.build()));
     let error = scheduler(&engine, &handle, 1).schedule_gang(&gang, 2, now()).unwrap_err();
-    assert!(matches!(error, GangError::Member { position: 1, .. }), "{error}");
+    assert!(matches!(error, Failure::Member { position: 1, .. }), "{error}");
 }
 
 /// A plugin that lets all pods wait except `member-2`, which it rejects, and records the pods whose reservations it
@@ -863,7 +863,7 @@ fn a_rejected_gang_is_undone_in_reverse_order_without_waiting_for_permits() {
     std::thread::spawn(move || sender.send(scheduler.schedule_gang(&members(3, 800), 3, now())));
     // The clock stands still, so no permit expires.
     let outcome = outcome.recv_timeout(Duration::from_secs(60)).expect("the gang waits");
-    assert!(matches!(outcome, Err(GangError::Member { position: 2, .. })));
+    assert!(matches!(outcome, Err(Failure::Member { position: 2, .. })));
     let undone: Vec<String> = undone.lock().unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(undone, ["member-2", "member-1", "member-0"]);
     assert!(handle.waiting_pods().all().is_empty());

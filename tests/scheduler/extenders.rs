@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use portolan::framework::{
-    Binder, BinderError, EXTENDER, Extender, ExtenderError, ExtenderFilter, ScheduleError,
+    Binder, BinderError, EXTENDER, Extender, ExtenderError, ExtenderFilter, Failure,
 };
 use portolan::log::Event;
 use portolan::model::{Name, Object, Pod, StorageClass, Timestamp, node, pod};
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{Attempt, CycleError, InMemoryBinder, InMemoryEvictor, Schedulers};
+use portolan::scheduler::{Attempt, Failure, InMemoryBinder, InMemoryEvictor, Schedulers};
 use portolan::{Engine, NodeInfo};
 
 fn clock(seconds: i64) -> impl Fn() -> Timestamp {
@@ -59,8 +59,8 @@ fn any_event_retries_a_pod_that_an_extender_rejected() {
     let schedulers = with_one_pod(gate.clone());
     let mut scheduling = schedulers.scheduling_loop().unwrap();
     let mut attempt = |at| scheduling.schedule_one(Some(Instant::now()), clock(at));
-    let Ok(Attempt::Failed { error, .. }) = attempt(1) else { panic!("not tried") };
-    let CycleError::Schedule(ScheduleError::Fit(error)) = &error else { panic!("{error}") };
+    let Ok(Attempt::Failed(Unplaced { error, .. })) = attempt(1) else { panic!("not tried") };
+    let Failure::Fit(error) = &error else { panic!("{error}") };
     assert!(error.unschedulable_plugins.contains(EXTENDER));
     assert!(error.to_string().starts_with("0/1 nodes are available: preemption: "), "{error}");
     assert!(matches!(attempt(60), Err(PopError::Timeout)), "nothing has happened");

@@ -14,7 +14,7 @@ use portolan::model::{Name, PodBuilder, Timestamp, node, pod};
 use portolan::plugins::DefaultBinder;
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
-    Attempt, CycleError, InMemoryBinder, InMemoryEvictor, Placement, Profiles, Scheduler,
+    Attempt, Failure, InMemoryBinder, InMemoryEvictor, Placement, Profiles, Scheduler,
     SchedulingLoop,
 };
 use portolan::{CommitPolicy, Config, Engine};
@@ -417,7 +417,7 @@ fn a_pod_of_a_batch_that_cannot_be_assumed_is_a_failed_attempt() {
     let mut scheduler = Scheduler::new(engine, Profiles::one(algorithm)).unwrap();
     let pods = ["a", "b", "a"].map(|name| Arc::new(pod(name).cpu(10).build()));
     let placed = scheduler.schedule_batch(&pods, Timestamp(0));
-    assert!(matches!(&placed[..], [Ok(_), Ok(_), Err(CycleError::Assume(_))]), "{placed:?}");
+    assert!(matches!(&placed[..], [Ok(_), Ok(_), Err(Failure::Refused(_))]), "{placed:?}");
     let failed = format!("scheduler_schedule_attempts_total{{result=\"error\",{PROFILE}}} 1");
     assert!(metrics.encode().contains(&failed), "{}", metrics.encode());
 }

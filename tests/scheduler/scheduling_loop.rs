@@ -128,7 +128,7 @@ fn a_pod_that_fits_on_no_node_waits_for_a_suitable_node() {
     let mut scheduling = bench.scheduling(1);
     bench.node("small", 1_000);
     let uid = bench.pending(cpu("large", 3_000));
-    let Some(Attempt::Failed { error, place, .. }) = bench.attempt(&mut scheduling) else {
+    let Some(Attempt::Failed(Unplaced { error, place, .. })) = bench.attempt(&mut scheduling) else {
         panic!("the pod fits on no node")
     };
     assert!(error.to_string().starts_with("0/1 nodes are available: 1 Insufficient cpu."));
@@ -188,7 +188,7 @@ fn a_preemptor_returns_and_is_placed() {
     let low = bench.pending(cpu("low", 800).priority(1));
     assert_eq!(bench.settle(&mut scheduling), 1);
     let high = bench.pending(cpu("high", 800).priority(9));
-    let Some(Attempt::Failed { place, .. }) = bench.attempt(&mut scheduling) else {
+    let Some(Attempt::Failed(Unplaced { place, .. })) = bench.attempt(&mut scheduling) else {
         panic!("the victim still exists")
     };
     // The eviction occurred while the preemptor was still in its cycle.
@@ -495,10 +495,10 @@ fn a_preemptor_is_retried_unless_its_eviction_succeeds_without_a_retry_request()
         let mut scheduling = schedulers.scheduling_loop().unwrap();
         let mut attempt =
             |at| scheduling.schedule_one(Some(Instant::now()), || Timestamp::from_secs(at));
-        assert!(matches!(attempt(1), Ok(Attempt::Failed { .. })));
+        assert!(matches!(attempt(1), Ok(Attempt::Failed(_))));
         // After the longest backoff.
         match attempt(60) {
-            Ok(attempt) => assert!(matches!(attempt, Attempt::Failed { .. })),
+            Ok(attempt) => assert!(matches!(attempt, Attempt::Failed(_))),
             Err(error) => {
                 assert_eq!(error, PopError::Timeout);
                 return false;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Partition, ScheduleError,
+    Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Partition, Failure,
 };
 use portolan::log::Event;
 use portolan::model::{Labels, Pod, Timestamp, node, pod};
-use portolan::scheduler::{CycleError, Profiles, Scheduler};
+use portolan::scheduler::{Failure, Profiles, Scheduler};
 use portolan::{Config, Engine};
 use portolan_testkit::random::Random;
 use proptest::prelude::*;
@@ -120,7 +120,7 @@ fn more_schedulers_than_seats_and_nodes_place_all_pods_that_fit() {
             scheduler.schedule(&Arc::new(pod(name).cpu(500).build()), NOW)
         };
         let empty = place(&mut schedulers[69]);
-        assert!(matches!(empty, Err(CycleError::Schedule(ScheduleError::NoNodes))), "{empty:?}");
+        assert!(matches!(empty, Err(Failure::NoNodes)), "{empty:?}");
         (0..nodes).for_each(|n| add_node(&engine, &format!("n{n}"), n % 3));
         for n in 0..2 * nodes as usize {
             // Schedulers with and without a seat end, and others take their places.

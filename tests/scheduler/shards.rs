@@ -81,7 +81,7 @@ impl World {
     /// Tries a pod that fits nowhere, and returns how its nomination changes.
     fn rejected(&mut self) -> Nomination {
         match self.scheduling.schedule_one(Some(std::time::Instant::now()), clock).unwrap() {
-            Attempt::Failed { error, .. } => error.fit().unwrap().nomination.clone(),
+            Attempt::Failed(Unplaced { error, .. }) => error.fit().unwrap().nomination.clone(),
             other => panic!("{other:?}"),
         }
     }

@@ -11,7 +11,7 @@ use portolan_kube::write::Fence;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::{live, runtime};
 
 use super::board::Board;
@@ -45,7 +45,7 @@ pub(super) fn with_api_server<T: Send>(
     settings: &LiveSettings,
     configuration: Option<&str>,
     work: impl FnOnce(&dyn Target) -> T + Send,
-) -> Result<T, Failure> {
+) -> Result<T, CommandError> {
     let options = Options {
         write_delay: settings.write_delay,
         max_in_flight: 2_000,
@@ -68,7 +68,7 @@ pub(super) fn with_api_server<T: Send>(
         let mut scheduler = LiveScheduler::start(api, Fence::opened(), config).map_err(live)?;
         scheduler.mirror().synced().await.map_err(live)?;
         scheduler.begin().map_err(live)?;
-        Ok::<_, Failure>(scheduler)
+        Ok::<_, CommandError>(scheduler)
     })?;
     let stop = Stop::default();
     let (finished, finish) = oneshot::channel::<()>();
@@ -91,7 +91,7 @@ pub(super) fn with_api_server<T: Send>(
         worked
     });
     runtime.block_on(scheduler.stop(GRACE));
-    worked.map_err(|_| Failure::Panicked("a workload"))
+    worked.map_err(|_| CommandError::Panicked("a workload"))
 }
 
 impl Server {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 
 use super::board::{Filter, Missed};
 use super::cases::Workload;
@@ -24,7 +24,7 @@ use super::throughput::{Measured, collect};
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error(transparent)]
-    Template(#[from] Failure),
+    Template(#[from] CommandError),
     #[error(transparent)]
     Refused(#[from] Refused),
     #[error("{have} of {want} pods were {stage} after {seconds} s{pending}")]

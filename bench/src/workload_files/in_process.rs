@@ -15,7 +15,7 @@ use portolan::scheduler::{
 use portolan_k8s::config::{Configuration, Registry};
 use serde_json::Value;
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::live;
 
 use super::board::Board;
@@ -41,7 +41,7 @@ impl InProcess {
         configuration: Option<&str>,
         threads: u16,
         seed: u64,
-    ) -> Result<InProcess, Failure> {
+    ) -> Result<InProcess, CommandError> {
         let cluster = Arc::new(Cluster::default());
         let (binds, evicts) = (cluster.clone(), cluster.clone());
         let mut builder = Schedulers::builder()
@@ -53,7 +53,7 @@ impl InProcess {
             let registry = Arc::new(Registry::in_tree());
             let read = Configuration::read(text, &registry, &Handle::default()).map_err(live)?;
             if !read.extenders.is_empty() {
-                return Err(Failure::Usage("extenders are not called in process".to_owned()));
+                return Err(CommandError::Usage("extenders are not called in process".to_owned()));
             }
             algorithm.percentage_of_nodes = read.percentage_of_nodes;
             builder = builder.queue(read.queue);
@@ -82,7 +82,7 @@ impl InProcess {
     }
 
     /// Starts a scheduling thread, and one that binds the pods that wait for a permit.
-    fn spawn(&mut self) -> Result<(), Failure> {
+    fn spawn(&mut self) -> Result<(), CommandError> {
         let (waiting, received) = mpsc::channel();
         let bound = Arc::new(Waiting { cluster: self.cluster.clone() });
         let mut binding = self.schedulers.binding_loop().map_err(live)?;
@@ -98,13 +98,13 @@ impl InProcess {
         self.thread("schedule", move || worker.run())
     }
 
-    fn thread(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    fn thread(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), CommandError> {
         let ends = Ends { cluster: self.cluster.clone(), stops: self.stops.clone() };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _ends = ends;
             work();
         });
-        self.threads.push(thread.map_err(|error| Failure::Threads(error.to_string()))?);
+        self.threads.push(thread.map_err(|error| CommandError::Threads(error.to_string()))?);
         Ok(())
     }
 }

@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use portolan_cli::{Failure, Output, at_least_one, line, print, read};
+use portolan_cli::{CommandError, Output, at_least_one, line, print, read};
 
 use cases::Workload;
 use execute::{Settings, execute};
@@ -122,7 +122,7 @@ pub(super) fn run(
     selection: &Selection,
     place: &Place,
     output: Output,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let mut files = Vec::new();
     for path in paths {
         find(path, &mut files)?;
@@ -181,10 +181,10 @@ impl Selection {
     fn check<'w>(
         &self,
         workloads: impl Iterator<Item = &'w Workload> + Clone,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let of = |what: BTreeSet<&str>| what.into_iter().collect::<Vec<_>>().join(", ");
         if workloads.clone().next().is_none() {
-            return Err(Failure::Usage(format!("--scheduler-perf: no {NAME} with workloads")));
+            return Err(CommandError::Usage(format!("--scheduler-perf: no {NAME} with workloads")));
         }
         let exists = |name: &&String| {
             let mut all = workloads.clone();
@@ -192,12 +192,12 @@ impl Selection {
         };
         if let Some(name) = self.case.iter().find(|name| !exists(name)) {
             let cases = of(workloads.map(|workload| &*workload.case).collect());
-            return Err(Failure::Usage(format!("--case {name}: the test cases are {cases}")));
+            return Err(CommandError::Usage(format!("--case {name}: the test cases are {cases}")));
         }
         if !workloads.clone().any(|workload| self.selects(workload)) {
             let labels = of(workloads.flat_map(|one| &one.labels).map(|label| &**label).collect());
             let why = format!("no workload has these labels: the labels are {labels}");
-            return Err(Failure::Usage(format!("{why}; --label '' selects all workloads")));
+            return Err(CommandError::Usage(format!("{why}; --label '' selects all workloads")));
         }
         Ok(())
     }
@@ -211,8 +211,8 @@ impl Selection {
 }
 
 /// Adds a file, or all files of a folder and the folders in it, in order.
-fn find(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
-    let open = |error| Failure::Open { file: path.to_owned(), error };
+fn find(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), CommandError> {
+    let open = |error| CommandError::Open { file: path.to_owned(), error };
     if !path.is_dir() {
         files.push(path.to_owned());
         return Ok(());
@@ -230,13 +230,13 @@ fn find(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read_file(file: &Path) -> Result<Vec<Workload>, Failure> {
-    let wrong = |what: String| Failure::File { file: file.to_owned(), what };
+fn read_file(file: &Path) -> Result<Vec<Workload>, CommandError> {
+    let wrong = |what: String| CommandError::File { file: file.to_owned(), what };
     let text = String::from_utf8(read(file)?);
     let text = text.map_err(|_| wrong("the text is not valid UTF-8".to_owned()))?;
     cases::read(&text).map_err(|invalid| match invalid.line {
         0 => wrong(invalid.to_string()),
-        line => Failure::Line { file: file.to_owned(), line, what: invalid.to_string() },
+        line => CommandError::Line { file: file.to_owned(), line, what: invalid.to_string() },
     })
 }
 
@@ -251,7 +251,7 @@ fn run_workload(
     sources: &mut Sources,
     selection: &Selection,
     place: &Place,
-) -> Result<Outcome, Failure> {
+) -> Result<Outcome, CommandError> {
     if let Some(why) = plan::plan(workload, sources, selection.any_feature_gates)? {
         return Ok(Outcome::Skipped(why));
     }

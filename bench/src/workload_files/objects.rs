@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 
 use super::sources::Sources;
 use super::steps::{CreatePods, Preparation};
@@ -51,7 +51,7 @@ pub(super) fn nodes(
     count: usize,
     template: Option<&str>,
     preparation: &Preparation,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, CommandError> {
     let mut made = Vec::with_capacity(count);
     for index in 0..count {
         let mut node = match template {
@@ -132,7 +132,7 @@ pub(super) fn namespace(
     sources: &Sources,
     name: &str,
     template: Option<&str>,
-) -> Result<Value, Failure> {
+) -> Result<Value, CommandError> {
     let mut namespace = match template {
         Some(path) => sources.get(path)?.object(Place { index: 0, count: 1 })?,
         None => json!({}),
@@ -148,7 +148,7 @@ pub(super) fn pods(
     namespace: &str,
     operation: &CreatePods,
     template: Option<&str>,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, CommandError> {
     let count = operation.count;
     let mut made = Vec::with_capacity(count);
     for index in 0..count {
@@ -193,7 +193,7 @@ fn bound_volume(
     index: usize,
     volume: &str,
     claim: &str,
-) -> Result<[Value; 2], Failure> {
+) -> Result<[Value; 2], CommandError> {
     let place = Place { index: 0, count: 1 };
     let mut volume = typed(sources.get(volume)?.object(place)?, "PersistentVolume");
     let mut claim = typed(sources.get(claim)?.object(place)?, "PersistentVolumeClaim");

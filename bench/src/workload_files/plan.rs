@@ -1,6 +1,6 @@
 //! Decides whether a workload can run, and reads all templates that it needs before anything runs.
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 
 use super::cases::Workload;
 use super::sources::Sources;
@@ -13,7 +13,7 @@ pub(super) fn plan(
     workload: &Workload,
     sources: &mut Sources,
     any_feature_gates: bool,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, CommandError> {
     if let Some(why) = unsupported_operation(workload) {
         return Ok(Some(why));
     }
@@ -39,7 +39,7 @@ pub(super) fn plan(
         match object["kind"].as_str() {
             Some(kind) if kind != expected => {
                 let what = format!("expected a {expected}, found a {kind}");
-                return Err(Failure::File { file: sources.file(path), what });
+                return Err(CommandError::File { file: sources.file(path), what });
             }
             _ => {}
         }
@@ -96,7 +96,7 @@ fn paths(workload: &Workload) -> Vec<&str> {
     paths
 }
 
-fn unsupported_object(sources: &Sources, path: &str) -> Result<Option<String>, Failure> {
+fn unsupported_object(sources: &Sources, path: &str) -> Result<Option<String>, CommandError> {
     let object = sources.get(path)?.object(Place { index: 0, count: 1 })?;
     let has_claims = |pod: &serde_json::Value| {
         pod["spec"]["resourceClaims"].as_array().is_some_and(|claims| !claims.is_empty())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use portolan_cli::Failure;
+use portolan_cli::CommandError;
 use portolan_cli::read;
 
 use super::template::{Place, Template};
@@ -47,7 +47,7 @@ impl Sources {
     }
 
     /// Reads a template, unless it is known.
-    pub(super) fn load(&mut self, path: &str) -> Result<(), Failure> {
+    pub(super) fn load(&mut self, path: &str) -> Result<(), CommandError> {
         if !self.documents.contains_key(path) {
             let document = Document::read(self.file(path))?;
             self.documents.insert(path.to_owned(), document);
@@ -56,20 +56,20 @@ impl Sources {
     }
 
     /// A template that was loaded.
-    pub(super) fn get(&self, path: &str) -> Result<&Document, Failure> {
-        let unknown = || Failure::Usage(format!("{path}: the template was not loaded"));
+    pub(super) fn get(&self, path: &str) -> Result<&Document, CommandError> {
+        let unknown = || CommandError::Usage(format!("{path}: the template was not loaded"));
         self.documents.get(path).ok_or_else(unknown)
     }
 }
 
 impl Document {
-    fn read(file: PathBuf) -> Result<Document, Failure> {
+    fn read(file: PathBuf) -> Result<Document, CommandError> {
         let text = String::from_utf8(read(&file)?);
-        let text = text.map_err(|_| Failure::File {
+        let text = text.map_err(|_| CommandError::File {
             file: file.clone(),
             what: "the text is not valid UTF-8".to_owned(),
         })?;
-        let template = Template::parse(&text).map_err(|error| Failure::Line {
+        let template = Template::parse(&text).map_err(|error| CommandError::Line {
             file: file.clone(),
             line: error.line,
             what: error.to_string(),
@@ -82,15 +82,15 @@ impl Document {
     }
 
     /// The object at a place.
-    pub(super) fn object(&self, place: Place) -> Result<Value, Failure> {
+    pub(super) fn object(&self, place: Place) -> Result<Value, CommandError> {
         match &self.constant {
             Some(object) => Ok(object.clone()),
             None => self.render(place),
         }
     }
 
-    fn render(&self, place: Place) -> Result<Value, Failure> {
-        let text = self.template.render(place).map_err(|error| Failure::Line {
+    fn render(&self, place: Place) -> Result<Value, CommandError> {
+        let text = self.template.render(place).map_err(|error| CommandError::Line {
             file: self.file.clone(),
             line: error.line,
             what: error.to_string(),
@@ -98,8 +98,8 @@ impl Document {
         let object: Map<String, Value> = portolan_k8s::yaml::from_str(&text).map_err(|error| {
             let (file, what) = (self.file.clone(), error.cause().to_string());
             match error.line() {
-                Some(line) => Failure::Line { file, line, what },
-                None => Failure::File { file, what },
+                Some(line) => CommandError::Line { file, line, what },
+                None => CommandError::File { file, what },
             }
         })?;
         Ok(Value::Object(object))

@@ -16,7 +16,7 @@ use portolan::metrics::Metrics;
 use portolan::model::{Name, Resources};
 use portolan::{NodeInfo, Snapshot};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::metrics::{self, MetricsFile};
 use crate::policy::{self, Reading};
 use crate::replay::run::Outcome;
@@ -84,7 +84,7 @@ struct Setting<'a> {
     bar: ProgressBar,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let source = &arguments.source;
     let mut workload = replay::workload(source)?;
     let prices = arguments.prices.of(&workload.nodes)?;
@@ -94,13 +94,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let replays = arguments.configs.len() as u64 * u64::from(arguments.seeds);
     let bar = terminal::progress("comparing", replays, terminal::Of::Items("replays"));
     let setting = Setting { arguments, workload: &workload, prices, shapes, bar };
-    let outcomes: Vec<Result<Run, Failure>> = std::thread::scope(|scope| {
+    let outcomes: Vec<Result<Run, CommandError>> = std::thread::scope(|scope| {
         let threads = arguments.configs.iter().zip(&sinks).map(|(config, sink)| {
             let setting = &setting;
             scope.spawn(move || setting.all_seeds(config, metrics::of(sink)))
         });
         let threads: Vec<_> = threads.collect();
-        let broke = || Failure::Panicked("a replay thread");
+        let broke = || CommandError::Panicked("a replay thread");
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
     });
     let runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
@@ -129,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 impl Setting<'_> {
     /// Replays the workload under one configuration, with all seeds.
-    fn all_seeds(&self, config: &Path, metrics: Option<&Metrics>) -> Result<Run, Failure> {
+    fn all_seeds(&self, config: &Path, metrics: Option<&Metrics>) -> Result<Run, CommandError> {
         let seed = self.arguments.source.seed;
         let mut first = self.one(config, metrics, seed)?;
         first.left = Some(self.shapes.left(&first.outcome.end));
@@ -145,7 +145,7 @@ impl Setting<'_> {
     }
 
     /// Replays the workload under one configuration, with one seed.
-    fn one(&self, config: &Path, metrics: Option<&Metrics>, seed: u64) -> Result<Run, Failure> {
+    fn one(&self, config: &Path, metrics: Option<&Metrics>, seed: u64) -> Result<Run, CommandError> {
         let Setting { arguments, workload, prices, .. } = self;
         let file = Some(config).filter(|file| *file != Path::new("default"));
         let settings = Settings {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use portolan::model::{Name, Node};
 use portolan_k8s::yaml::{At, from_str};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::input;
 
 /// The label that names the type of a node.
@@ -29,11 +29,11 @@ pub(crate) struct PriceOptions {
 }
 
 /// Returns the price of a node.
-type PriceOf<'a> = Box<dyn Fn(&Node) -> Result<f64, Failure> + 'a>;
+type PriceOf<'a> = Box<dyn Fn(&Node) -> Result<f64, CommandError> + 'a>;
 
 impl PriceOptions {
     /// The price of each node, or `None` if prices are not asked for.
-    pub(super) fn of(&self, nodes: &[Node]) -> Result<Option<HashMap<Name, f64>>, Failure> {
+    pub(super) fn of(&self, nodes: &[Node]) -> Result<Option<HashMap<Name, f64>>, CommandError> {
         let price: PriceOf<'_> = match (&self.price_label, &self.prices) {
             (Some(key), _) => Box::new(move |node| labelled(node, key)),
             (None, Some(file)) => {
@@ -42,7 +42,7 @@ impl PriceOptions {
                 Box::new(move |node| {
                     let by_label = || prices.get(node.labels.get(label)?);
                     let price = prices.get(&*node.name).or_else(by_label);
-                    price.copied().ok_or_else(|| Failure::File {
+                    price.copied().ok_or_else(|| CommandError::File {
                         file: file.clone(),
                         what: format!(
                             "node {} has no price: add its name, or the value of its label {label}",
@@ -54,12 +54,12 @@ impl PriceOptions {
             (None, None) => return Ok(None),
         };
         let prices = nodes.iter().map(|node| Ok((node.name.clone(), price(node)?)));
-        prices.collect::<Result<_, Failure>>().map(Some)
+        prices.collect::<Result<_, CommandError>>().map(Some)
     }
 }
 
-fn labelled(node: &Node, key: &str) -> Result<f64, Failure> {
-    let refuses = |what: &str| Failure::Usage(format!("node {}: {what}", node.name));
+fn labelled(node: &Node, key: &str) -> Result<f64, CommandError> {
+    let refuses = |what: &str| CommandError::Usage(format!("node {}: {what}", node.name));
     let text = node
         .labels
         .get(key)
@@ -78,12 +78,12 @@ fn is_price(price: f64) -> bool {
 }
 
 /// The prices of a file, by name.
-fn read(file: &Path) -> Result<HashMap<String, f64>, Failure> {
+fn read(file: &Path) -> Result<HashMap<String, f64>, CommandError> {
     let bytes = input::read(file)?;
     let prices = if input::is_csv(file) { of_csv(&bytes) } else { of_yaml(&bytes) };
     prices.map_err(|(line, what)| match line {
-        0 => Failure::File { file: file.to_owned(), what },
-        line => Failure::Line { file: file.to_owned(), line, what },
+        0 => CommandError::File { file: file.to_owned(), what },
+        line => CommandError::Line { file: file.to_owned(), line, what },
     })
 }
 

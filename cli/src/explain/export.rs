@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::changes::Change;
 use super::report::{Group, LISTED, Shortfall, by_reason, fits_on, headline, message, shortfall};
 use super::{Explained, Preemption};
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::output::cell;
 
 /// The version of the JSON output: it increases when a field changes its meaning or is removed.
@@ -123,7 +123,7 @@ pub(super) fn csv_header() -> Vec<String> {
         .to_vec()
 }
 
-pub(super) fn csv(explained: &Explained<'_>) -> Result<String, Failure> {
+pub(super) fn csv(explained: &Explained<'_>) -> Result<String, CommandError> {
     let mut all = vec![csv_header()];
     for (name, verdict) in &explained.evaluation.nodes {
         let none = String::new;
@@ -150,8 +150,8 @@ pub(super) fn csv(explained: &Explained<'_>) -> Result<String, Failure> {
 }
 
 /// Rows as CSV. Texts of inputs are passed as [`cell`]s.
-pub(super) fn rows(rows: impl IntoIterator<Item = Vec<String>>) -> Result<String, Failure> {
-    let broken = |error: String| Failure::Output(std::io::Error::other(error));
+pub(super) fn rows(rows: impl IntoIterator<Item = Vec<String>>) -> Result<String, CommandError> {
+    let broken = |error: String| CommandError::Output(std::io::Error::other(error));
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
         writer.write_record(row).map_err(|error| broken(error.to_string()))?;

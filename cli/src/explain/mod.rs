@@ -28,7 +28,7 @@ use portolan_k8s::Scales;
 use serde_json::json;
 
 use crate::cluster::Contents;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::intake::Intake;
 use crate::names::did_you_mean;
 use crate::policy::ConfigFile;
@@ -129,7 +129,7 @@ struct Preemption {
 /// The prefix of reasons for an insufficient resource.
 const INSUFFICIENT: &str = "Insufficient ";
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let asked = arguments.pod.as_deref().unwrap_or_default();
     let file = Some(PathBuf::from(asked))
         .filter(|file| !arguments.pending && (file.is_file() || input::is_standard_input(file)));
@@ -179,7 +179,7 @@ fn finished(
     pod: &str,
     phase: &Name,
     intake: &Intake,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let why = format!("has finished ({phase}): it is not scheduled again");
     if arguments.output == Form::Json {
         let fields = json!({ "version": export::VERSION, "pod": pod, "state": "finished",
@@ -204,7 +204,7 @@ fn explain(
     requests: Option<&portolan::model::Requests>,
     refused: Option<String>,
     loaded: cluster::Loaded,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let cluster::Loaded { writer, pending, controllers, facts, mut notes, intake } = loaded;
     let mut fork = writer.cluster().fork();
     let names_node = pod.node_name.is_some();
@@ -215,7 +215,7 @@ fn explain(
     let only = arguments.node.as_deref();
     if let Some(name) = only.filter(|name| fork.node(name).is_none()) {
         let near = did_you_mean(name, fork.nodes().map(|node| &**node.name()));
-        return Err(Failure::Usage(format!("node {name} does not exist: {near}")));
+        return Err(CommandError::Usage(format!("node {name} does not exist: {near}")));
     }
     let mut schedulers = Schedulers::new(arguments)?;
     notes.append(&mut schedulers.notes);
@@ -277,10 +277,10 @@ fn take_out(
     fork: &mut Fork,
     pod: &Pod,
     has_started: impl Fn(&portolan::model::Uid) -> bool,
-) -> Result<Option<Placed>, Failure> {
+) -> Result<Option<Placed>, CommandError> {
     let Some(found) = fork.pod(&pod.uid).map(|found| found.to_pod()) else { return Ok(None) };
     let gone = fork.remove_pod(&pod.uid);
-    gone.map_err(|error| Failure::Refused { object: pod.name.to_string(), error })?;
+    gone.map_err(|error| CommandError::Refused { object: pod.name.to_string(), error })?;
     Ok(found.node_name.map(|node| Placed {
         node,
         has_started: has_started(&pod.uid),

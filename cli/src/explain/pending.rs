@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::schedulers::{Schedulers, Why};
 use super::{Arguments, Form, export};
 use crate::cluster::Loaded;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::intake::Intake;
 use crate::output::cell;
 use crate::print;
@@ -39,7 +39,7 @@ pub(super) fn run(
     arguments: &Arguments,
     loaded: Loaded,
     refused: &HashMap<Uid, String>,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let Loaded { writer, mut pending, controllers, mut notes, intake, .. } = loaded;
     let mut schedulers = Schedulers::new(arguments)?;
     notes.append(&mut schedulers.notes);
@@ -188,7 +188,7 @@ fn json(groups: &[Group], notes: &[String], intake: &Intake) -> Value {
     })
 }
 
-fn csv(groups: &[Group]) -> Result<String, Failure> {
+fn csv(groups: &[Group]) -> Result<String, CommandError> {
     let header = ["pods", "of", "fits_on", "message"].map(str::to_owned).to_vec();
     let rows = groups.iter().map(|group| {
         let message = cell(group.message().unwrap_or_default()).into_owned();

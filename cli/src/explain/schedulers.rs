@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use portolan::Cluster;
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Handle, Nomination, ScheduleError,
+    Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Handle, Nomination, Failure,
 };
 use portolan::model::{Name, Pod};
 use portolan::scheduler::Profiles;
 
 use super::Arguments;
 use crate::cluster::Godel;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::policy;
 
 /// Why a pod is not placed now.
@@ -47,7 +47,7 @@ pub(super) struct Schedulers {
 }
 
 impl Schedulers {
-    pub(super) fn new(arguments: &Arguments) -> Result<Schedulers, Failure> {
+    pub(super) fn new(arguments: &Arguments) -> Result<Schedulers, CommandError> {
         let handle = Handle::default();
         let policies = arguments.config.source().policies(&handle)?;
         let is_for_all = policies.are_for_all(&arguments.godel);
@@ -106,11 +106,11 @@ impl Schedulers {
         let error = decided.err()?;
         let message = error.to_string();
         let (cause, nomination) = match error {
-            ScheduleError::Fit(fit) if fit.pre_filter.is_some() => {
+            Failure::Fit(fit) if fit.pre_filter.is_some() => {
                 (Cause::PreFilter, fit.nomination)
             }
-            ScheduleError::Fit(fit) => (Cause::NoNode, fit.nomination),
-            ScheduleError::NoNodes => (Cause::NoNode, Nomination::Keep),
+            Failure::Fit(fit) => (Cause::NoNode, fit.nomination),
+            Failure::NoNodes => (Cause::NoNode, Nomination::Keep),
             _ => (Cause::Failed, Nomination::Keep),
         };
         Some(Why { message, cause, nomination })

@@ -7,7 +7,7 @@ use portolan_k8s::{PodController, Scales};
 
 use super::Arguments;
 use crate::cluster::{Added, Contents};
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::names::did_you_mean;
 use crate::targets::{Candidate, Finder, Reference};
 use crate::text::count;
@@ -33,7 +33,7 @@ pub(super) fn of_file(
     file: &Path,
     contents: &mut Contents,
     added: &mut Added,
-) -> Result<Subject, Failure> {
+) -> Result<Subject, CommandError> {
     if added.pods.is_empty() {
         if let Some(((namespace, name), phase)) = added.facts.finished().next() {
             return Ok(Subject::Finished(format!("{namespace}/{name}"), phase.clone()));
@@ -44,7 +44,7 @@ pub(super) fn of_file(
         Some(pod) => Ok(Subject::of(pod.clone(), contents, added)),
         None => {
             let what = no_pod(contents, &added.controllers);
-            Err(Failure::File { file: file.to_owned(), what })
+            Err(CommandError::File { file: file.to_owned(), what })
         }
     }
 }
@@ -56,7 +56,7 @@ pub(super) fn named(
     arguments: &Arguments,
     contents: &mut Contents,
     added: &mut Added,
-) -> Result<Subject, Failure> {
+) -> Result<Subject, CommandError> {
     // kubectl's name of a pod: pod/web-0.
     let kinds = ["pod/", "pods/", "po/"];
     let bare = kinds.iter().find_map(|kind| asked.strip_prefix(kind)).unwrap_or(asked);
@@ -88,7 +88,7 @@ fn of_controller(
     namespace: Option<&str>,
     contents: &mut Contents,
     added: &mut Added,
-) -> Result<Subject, Failure> {
+) -> Result<Subject, CommandError> {
     let scales = Scales::of(contents.controllers());
     let finder = Finder { controllers: contents.controllers(), scales: &scales, namespace };
     let target = finder.find("--pod", reference, contents.pods().iter().map(Candidate::Waiting))?;
@@ -113,14 +113,14 @@ fn of_controller(
         contents.add_replica(added);
         return match added.pods.first() {
             Some(pod) => Ok(Subject::of(pod.clone(), contents, added)),
-            None => Err(Failure::Usage(no_pod(contents, &added.controllers))),
+            None => Err(CommandError::Usage(no_pod(contents, &added.controllers))),
         };
     }
     // The template of a controller that is not in the input is not known.
     let pod = contents.pods().iter().find(|pod| Some(&pod.uid) == placed.as_ref());
     match pod.cloned() {
         Some(pod) => Ok(Subject::of(pod, contents, added)),
-        None => Err(Failure::Usage(no_pod(contents, &[]))),
+        None => Err(CommandError::Usage(no_pod(contents, &[]))),
     }
 }
 
@@ -140,7 +140,7 @@ fn no_pod(contents: &Contents, controllers: &[PodController]) -> String {
     contents.no_pod(controllers)
 }
 
-fn not_found(asked: &str, (namespace, name): (&str, &str), contents: &Contents) -> Failure {
+fn not_found(asked: &str, (namespace, name): (&str, &str), contents: &Contents) -> CommandError {
     let known: Vec<Name> = contents.pods().iter().map(Pod::key).collect();
     let has_name = |it: &&Name| it.split_once('/').is_some_and(|(_, it)| it == name);
     let near = did_you_mean(&format!("{namespace}/{name}"), known.iter().map(|name| &**name));
@@ -149,7 +149,7 @@ fn not_found(asked: &str, (namespace, name): (&str, &str), contents: &Contents) 
         None if near.starts_with("did") => near,
         None => "pass NAMESPACE/NAME, KIND/NAME or a file".to_owned(),
     };
-    Failure::Usage(format!(
+    CommandError::Usage(format!(
         "pod {asked} does not exist in the cluster, and neither does a file of this name: {near}"
     ))
 }

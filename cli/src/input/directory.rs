@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Failure, Quotes};
+use crate::error::{CommandError, Quotes};
 
 /// The extensions of files that are read, and of compressed files.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
@@ -41,9 +41,9 @@ pub(super) struct Found {
 }
 
 /// Lists a directory and the directories in it.
-pub(super) fn list(root: &Path) -> Result<Listing, Failure> {
+pub(super) fn list(root: &Path) -> Result<Listing, CommandError> {
     let mut listing = Listing::default();
-    let open = |error| Failure::Open { file: root.to_owned(), error };
+    let open = |error| CommandError::Open { file: root.to_owned(), error };
     let real = root.canonicalize().map_err(open)?;
     visit(root, &real, &mut listing, 0)?;
     Ok(listing)
@@ -55,11 +55,11 @@ fn visit(
     real: &Path,
     listing: &mut Listing,
     depth: usize,
-) -> Result<(), Failure> {
-    let open = |error| Failure::Open { file: directory.to_owned(), error };
+) -> Result<(), CommandError> {
+    let open = |error| CommandError::Open { file: directory.to_owned(), error };
     if depth > DEPTH {
         let what = format!("directories are nested more than {DEPTH} deep: pass a lower directory");
-        return Err(Failure::File { file: directory.to_owned(), what });
+        return Err(CommandError::File { file: directory.to_owned(), what });
     }
     let entries = std::fs::read_dir(directory).map_err(open)?;
     let mut paths = Vec::new();

@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use portolan_k8s::Reader;
 
 use crate::cluster::{Strict, not_read_at};
-use crate::error::{Failure, Quotes};
+use crate::error::{CommandError, Quotes};
 use crate::files;
 use crate::intake::Intake;
 use crate::terminal::{self, Of};
@@ -35,13 +35,13 @@ pub(crate) fn is_csv(file: &Path) -> bool {
 }
 
 /// The content of a file or of standard input (`-`); gzip and zstd are detected by their magic bytes.
-pub fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+pub fn read(file: &Path) -> Result<Vec<u8>, CommandError> {
     content(file, &progress(file), &mut { files::MOST })
 }
 
-fn content(file: &Path, bar: &ProgressBar, left: &mut u64) -> Result<Vec<u8>, Failure> {
+fn content(file: &Path, bar: &ProgressBar, left: &mut u64) -> Result<Vec<u8>, CommandError> {
     let stored = bytes(file, bar)?;
-    files::content(left, stored).map_err(|wrong| Failure::wrong(file, wrong))
+    files::content(left, stored).map_err(|wrong| CommandError::wrong(file, wrong))
 }
 
 /// The progress of reading a file, or the files of a directory.
@@ -52,12 +52,12 @@ fn progress(path: &Path) -> ProgressBar {
 }
 
 /// The bytes of a file or of standard input, still compressed.
-fn bytes(file: &Path, bar: &ProgressBar) -> Result<Vec<u8>, Failure> {
-    let open = |error| Failure::Open { file: file.to_owned(), error };
+fn bytes(file: &Path, bar: &ProgressBar) -> Result<Vec<u8>, CommandError> {
+    let open = |error| CommandError::Open { file: file.to_owned(), error };
     if is_standard_input(file) {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         if TAKEN.swap(true, Ordering::Relaxed) {
-            return Err(Failure::Usage(
+            return Err(CommandError::Usage(
                 "standard input (-) is empty after its first use: pass - for one argument only"
                     .to_owned(),
             ));
@@ -67,7 +67,7 @@ fn bytes(file: &Path, bar: &ProgressBar) -> Result<Vec<u8>, Failure> {
     if ["http://", "https://"].iter().any(|scheme| file.to_string_lossy().starts_with(scheme)) {
         let what =
             "addresses are not read: download the file, for example with curl, and pass it or -";
-        return Err(Failure::File { file: file.to_owned(), what: what.to_owned() });
+        return Err(CommandError::File { file: file.to_owned(), what: what.to_owned() });
     }
     let opened = std::fs::File::open(file).map_err(open)?;
     let length = opened.metadata().ok().filter(std::fs::Metadata::is_file);
@@ -75,9 +75,9 @@ fn bytes(file: &Path, bar: &ProgressBar) -> Result<Vec<u8>, Failure> {
 }
 
 /// Reads to the end of a file of this length, which is 0 if it is not known. The file may be endless, as a device is.
-fn all(file: &Path, from: impl Read, length: u64) -> Result<Vec<u8>, Failure> {
+fn all(file: &Path, from: impl Read, length: u64) -> Result<Vec<u8>, CommandError> {
     let most = files::MOST;
-    let refuse = |what| Failure::File { file: file.to_owned(), what };
+    let refuse = |what| CommandError::File { file: file.to_owned(), what };
     let too_large =
         || refuse(format!("larger than {} GiB: split it by kind or namespace", most >> 30));
     if length > most {
@@ -93,7 +93,7 @@ fn all(file: &Path, from: impl Read, length: u64) -> Result<Vec<u8>, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => {
             Err(refuse("not enough memory: split it by kind or namespace".to_owned()))
         }
-        Err(error) => Err(Failure::Open { file: file.to_owned(), error }),
+        Err(error) => Err(CommandError::Open { file: file.to_owned(), error }),
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn objects(
     strict: Strict,
     reader: &mut Reader,
     intake: &mut Intake,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut left = files::MOST;
     for path in paths {
         if path.is_dir() {
@@ -112,7 +112,7 @@ pub(crate) fn objects(
             // Parsing counts as reading.
             let bar = progress(path);
             let bytes = content(path, &bar, &mut left)?;
-            let refuses = |what: &str| Failure::File { file: path.clone(), what: what.to_owned() };
+            let refuses = |what: &str| CommandError::File { file: path.clone(), what: what.to_owned() };
             reader.read(&bytes).map_err(|error| match error.is_foreign() {
                 _ if is_csv(path) => refuses(CSV),
                 true if is_kustomization(path) => refuses(UNRENDERED),
@@ -171,7 +171,7 @@ fn directory(
     strict: Strict,
     reader: &mut Reader,
     intake: &mut Intake,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let listing = directory::list(path)?;
     let before = reader.mark();
     let (mut used, mut foreign) = (0, Vec::new());
@@ -183,7 +183,7 @@ fn directory(
             continue;
         }
         let bytes = files::content(left, stored);
-        let bytes = bytes.map_err(|wrong| Failure::wrong(file, wrong).quoting(*quotes))?;
+        let bytes = bytes.map_err(|wrong| CommandError::wrong(file, wrong).quoting(*quotes))?;
         match reader.read(&bytes) {
             Ok(()) => {
                 used += 1;
@@ -201,7 +201,7 @@ fn directory(
         }
         let what = "no Kubernetes objects in the .json, .yaml and .yml files (.gz, .zst) of this directory: pass the \
                     directory of a dump";
-        return Err(Failure::File { file: path.to_owned(), what: what.to_owned() });
+        return Err(CommandError::File { file: path.to_owned(), what: what.to_owned() });
     }
     let copies = reader.remove_copies(&before);
     if let Some(note) = note(path, used, copies, &listing, &foreign) {

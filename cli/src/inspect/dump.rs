@@ -12,7 +12,7 @@ use portolan::snapshot::{
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{self, Loaded};
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::names::did_you_mean;
 use crate::print;
 use crate::selection::Selection;
@@ -89,11 +89,11 @@ impl Shown<'_> {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let is_selected = arguments.namespace.is_some() || arguments.selector.is_some();
     if arguments.output == Form::Json && is_selected {
         let what = "-o json contains all stores: omit --namespace and --selector";
-        return Err(Failure::Usage(what.to_owned()));
+        return Err(CommandError::Usage(what.to_owned()));
     }
     let mut loaded = cluster::load(&arguments.from, &arguments.godel)?;
     if let Some(namespace) = &arguments.namespace {
@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let text = match (arguments.output, &arguments.store) {
         (Form::Json, _) => json(&loaded).to_string(),
         (Form::Name, None) => {
-            return Err(Failure::Usage("-o name needs --store: pass a store".to_owned()));
+            return Err(CommandError::Usage("-o name needs --store: pass a store".to_owned()));
         }
         (_, None) => stores(&loaded),
         (_, Some(store)) => rows(&loaded, store, &shown)?,
@@ -224,20 +224,20 @@ fn names(text: &str, store: &str) -> bool {
 }
 
 /// The rows of one store.
-fn rows(loaded: &Loaded, text: &str, shown: &Shown<'_>) -> Result<String, Failure> {
+fn rows(loaded: &Loaded, text: &str, shown: &Shown<'_>) -> Result<String, CommandError> {
     let cluster = loaded.writer.cluster();
     let short = SHORT.iter().find(|(short, _)| short.eq_ignore_ascii_case(text));
     let store = short.map_or(text, |(_, store)| store);
     let stores = ["nodes", "pods", "reservations", "movements", "marks"];
     let of_engine = stores.into_iter().find(|of| names(store, of));
     if shown.selector.is_some() && !matches!(of_engine, Some("nodes" | "pods")) {
-        return Err(Failure::Usage("--selector selects nodes and pods: omit it".to_owned()));
+        return Err(CommandError::Usage("--selector selects nodes and pods: omit it".to_owned()));
     }
     let is_of_godel = matches!(of_engine, Some("reservations" | "movements" | "marks"));
     if is_of_godel && (shown.form == Form::Name || shown.namespace.is_some()) {
         let what =
             format!("{store} have neither names nor namespaces: omit -o name and --namespace");
-        return Err(Failure::Usage(what));
+        return Err(CommandError::Usage(what));
     }
     match of_engine {
         Some("nodes") => Ok(nodes(cluster, shown)),
@@ -247,7 +247,7 @@ fn rows(loaded: &Loaded, text: &str, shown: &Shown<'_>) -> Result<String, Failur
         Some(_) => marks(cluster),
         None => match ObjectKind::ALL.into_iter().find(|kind| names(store, kind.as_str())) {
             Some(kind) => Ok(objects(cluster, kind, shown)),
-            None => Err(Failure::Usage(format!(
+            None => Err(CommandError::Usage(format!(
                 "store {:?} does not exist: choose nodes, pods, reservations, movements, marks, or \
                  a kind of objects; without --store, the stores are listed",
                 text.chars().take(60).collect::<String>()
@@ -375,7 +375,7 @@ fn state(pod: &Pod) -> String {
     pod.state().map_or_else(|abnormal| abnormal.to_string(), |state| state.as_str().to_owned())
 }
 
-fn reservations(cluster: &Cluster) -> Result<String, Failure> {
+fn reservations(cluster: &Cluster) -> Result<String, CommandError> {
     let places = cluster.reservations().ok_or_else(needs_godel)?;
     let mut table = plain(["placeholder", "placeholder pod", "node", "matched pod", "confirmed"]);
     for place in places.iter() {
@@ -390,7 +390,7 @@ fn reservations(cluster: &Cluster) -> Result<String, Failure> {
     Ok(table.trim_fmt())
 }
 
-fn movements(cluster: &Cluster) -> Result<String, Failure> {
+fn movements(cluster: &Cluster) -> Result<String, CommandError> {
     let movements = cluster.movements().ok_or_else(needs_godel)?;
     let header = ["movement", "owner", "node", "desired", "actual", "assumed", "available"];
     let mut table = plain(header);
@@ -415,7 +415,7 @@ fn by_place(movements: &Movements) -> Vec<&Suggestion> {
     suggestions
 }
 
-fn marks(cluster: &Cluster) -> Result<String, Failure> {
+fn marks(cluster: &Cluster) -> Result<String, CommandError> {
     let marks = cluster.preemption_marks().ok_or_else(needs_godel)?;
     let mut table = plain(["node", "victim", "preemptors"]);
     for (node, mark) in by_victim(marks) {
@@ -433,8 +433,8 @@ fn by_victim(marks: &PreemptionMarks) -> Vec<(&Name, &PreemptionMark)> {
     marks
 }
 
-pub(super) fn needs_godel() -> Failure {
-    Failure::Usage("this store needs Gödel semantics: pass --godel SCHEDULER_TYPE".to_owned())
+pub(super) fn needs_godel() -> CommandError {
+    CommandError::Usage("this store needs Gödel semantics: pass --godel SCHEDULER_TYPE".to_owned())
 }
 
 fn objects(cluster: &Cluster, kind: ObjectKind, shown: &Shown<'_>) -> String {

@@ -8,7 +8,7 @@ use portolan_kube::extender::{ExtenderOptions, extender_routes};
 use portolan_kube::process::{ListenAddress, LiveConfig, LiveScheduler, Served};
 use portolan_kube::write::Fence;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 
 use super::log::log_to_stderr;
 use super::run::{GRACE, Signals, configuration, host};
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     log: tracing::Level,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     arguments.check()?;
     let mut config = LiveConfig::default();
     config.configuration = configuration(arguments.config.as_deref())?;
@@ -57,13 +57,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 impl Arguments {
     /// Refuses to serve the bind verb to other hosts, unless that is requested.
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), CommandError> {
         if !self.allow_bind || self.insecure_bind || is_local(&self.serve) {
             return Ok(());
         }
         let why = "other hosts could bind pods: serve a Unix socket, or a loopback address behind a proxy that \
                    authenticates its clients, or add --insecure-bind";
-        Err(Failure::Usage(format!("--serve {} --allow-bind: {why}", self.serve)))
+        Err(CommandError::Usage(format!("--serve {} --allow-bind: {why}", self.serve)))
     }
 }
 
@@ -72,7 +72,7 @@ fn is_local(address: &ListenAddress) -> bool {
     address.tcp().is_none_or(|address| address.ip().to_canonical().is_loopback())
 }
 
-async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, Failure> {
+async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, CommandError> {
     let api = arguments.server.connection().open(Limits::default()).await.map_err(live)?;
     // Only requested bindings are written, so no lease is needed.
     let fence = if arguments.allow_bind { Fence::opened() } else { Fence::closed() };

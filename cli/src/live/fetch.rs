@@ -2,7 +2,7 @@
 
 use portolan_kube::api::{Connection, Limits, Resource};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::server::{Fetched, Server};
 
 use super::{live, runtime};
@@ -41,7 +41,7 @@ const KINDS: [Resource; 18] = [
 
 /// Lists all objects of the cluster. The lists are read one after the other, so an object may refer to one that was
 /// created or deleted in between.
-pub(crate) fn fetch(server: &Server) -> Result<Fetched, Failure> {
+pub(crate) fn fetch(server: &Server) -> Result<Fetched, CommandError> {
     runtime()?.block_on(async {
         let opened = server.connection().open(Limits::default()).await;
         let api = opened.map_err(|error| live(format!("{error}: or read files with -f")))?;
@@ -53,7 +53,7 @@ pub(crate) fn fetch(server: &Server) -> Result<Fetched, Failure> {
                 Err(error) if matches!(error.code(), Some(403 | 404)) => {
                     fetched.notes.push(format!("without {}: {error}", kind.plural));
                 }
-                Err(error) => return Err(Failure::Live(format!("{path}: {error}"))),
+                Err(error) => return Err(CommandError::Live(format!("{path}: {error}"))),
             }
         }
         Ok(fetched)

@@ -2,15 +2,15 @@
 
 use portolan_kube::feature_gates::FEATURE_GATES;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 
 /// The gate that changes only how kube-scheduler sends its writes. Both values are accepted.
 const WITHOUT_EFFECT: &str = "SchedulerAsyncAPICalls";
 
 /// Checks gates as `--feature-gates` gives them, such as `SchedulerQueueingHints=true`.
-pub(super) fn check(gates: &[String]) -> Result<(), Failure> {
+pub(super) fn check(gates: &[String]) -> Result<(), CommandError> {
     for gate in gates.iter().map(|gate| gate.trim()).filter(|gate| !gate.is_empty()) {
-        let wrong = |what: String| Err(Failure::Usage(format!("--feature-gates {gate}: {what}")));
+        let wrong = |what: String| Err(CommandError::Usage(format!("--feature-gates {gate}: {what}")));
         let Some((name, value)) = gate.split_once('=') else {
             return wrong("write NAME=true or NAME=false".to_owned());
         };

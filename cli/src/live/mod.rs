@@ -16,21 +16,21 @@ pub use run::{configuration, duration};
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 
 /// The number of threads that run connections, and thus bindings. Threads that block belong to the scheduler. A second
 /// thread would cost a quarter more processor time for the same bindings, because the two wake each other.
 const THREADS: usize = 1;
 
-pub fn runtime() -> Result<Runtime, Failure> {
+pub fn runtime() -> Result<Runtime, CommandError> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(THREADS).thread_name("connections").enable_all();
-    builder.build().map_err(|error| Failure::Threads(error.to_string()))
+    builder.build().map_err(|error| CommandError::Threads(error.to_string()))
 }
 
 /// Converts an error of the live scheduler.
-pub fn live(error: impl std::fmt::Display) -> Failure {
-    Failure::Live(error.to_string())
+pub fn live(error: impl std::fmt::Display) -> CommandError {
+    CommandError::Live(error.to_string())
 }
 
 /// Keeps the heap on small pages: with huge pages, each of the many threads uses its own, which tripled the memory of a

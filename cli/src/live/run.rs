@@ -13,7 +13,7 @@ use portolan_kube::process::{Election, LiveConfig, LiveScheduler, ShardHolder};
 use portolan_kube::write::Fence;
 use tokio::time::sleep;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::{input, terminal};
 
 use super::log::log_to_stderr;
@@ -62,7 +62,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// How long the bindings in flight may take after a signal.
 pub(super) const GRACE: Duration = Duration::from_secs(20);
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let configuration = configuration(arguments.config.as_deref())?;
     let file = arguments.config.as_ref().zip(configuration.as_deref());
     let resolved = settings::resolve(file, &arguments.leading, &arguments.compatible)?;
@@ -94,11 +94,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// Reads the file of a configuration.
-pub fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, Failure> {
+pub fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, CommandError> {
     let Some(file) = file else { return Ok(None) };
     let text = String::from_utf8(input::read(file)?);
     let invalid =
-        |error: FromUtf8Error| Failure::File { file: file.into(), what: error.to_string() };
+        |error: FromUtf8Error| CommandError::File { file: file.into(), what: error.to_string() };
     Ok(Some(text.map_err(invalid)?.into()))
 }
 
@@ -106,11 +106,11 @@ fn write_configuration(
     settings: &ProcessSettings,
     text: &str,
     to: &Path,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let all = settings.completed(text).map_err(live)?;
     // A tree of values can be written.
     let text = format!("{all:#}\n");
-    std::fs::write(to, text).map_err(|error| Failure::Write { file: to.to_owned(), error })?;
+    std::fs::write(to, text).map_err(|error| CommandError::Write { file: to.to_owned(), error })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -134,7 +134,7 @@ async fn schedule(
     arguments: &Arguments,
     settings: &ProcessSettings,
     mut config: LiveConfig,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let mut connection = arguments.server.connection();
     let named = settings.client_connection.kubeconfig.as_ref();
     connection.kubeconfig = connection.kubeconfig.or_else(|| named.map(PathBuf::from));
@@ -205,7 +205,7 @@ async fn schedule(
 }
 
 /// Resumes the mirror, and waits until it is current. With shards, the holder refreshes the pods of each shard.
-async fn current(scheduler: &LiveScheduler, has_shards: bool) -> Result<(), Failure> {
+async fn current(scheduler: &LiveScheduler, has_shards: bool) -> Result<(), CommandError> {
     scheduler.mirror().resume();
     scheduler.mirror().synced().await.map_err(live)?;
     if has_shards {
@@ -262,14 +262,14 @@ fn lost() -> ExitCode {
 }
 
 /// Releases the lease, since this process no longer schedules.
-async fn failed(scheduler: LiveScheduler, role: Role) -> Result<ExitCode, Failure> {
+async fn failed(scheduler: LiveScheduler, role: Role) -> Result<ExitCode, CommandError> {
     tracing::error!("the scheduler has failed");
     end(scheduler, role).await?;
     Ok(ExitCode::FAILURE)
 }
 
 /// Finishes the bindings in flight, and releases the lease. Fails if the lease is lost meanwhile.
-async fn end(scheduler: LiveScheduler, mut role: Role) -> Result<ExitCode, Failure> {
+async fn end(scheduler: LiveScheduler, mut role: Role) -> Result<ExitCode, CommandError> {
     if !scheduler.writes().fence().may_write() {
         // Nothing was written, and the election of a standby would not end.
         scheduler.stop(Duration::ZERO).await;
@@ -317,7 +317,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    pub(super) fn new() -> Result<Signals, Failure> {
+    pub(super) fn new() -> Result<Signals, CommandError> {
         #[cfg(unix)]
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Signals {

@@ -12,7 +12,7 @@ use portolan_kube::process::{
 
 use super::live;
 use super::run::duration;
-use crate::error::Failure;
+use crate::error::CommandError;
 
 /// kube-scheduler's port.
 const PORT: u16 = 10259;
@@ -88,19 +88,19 @@ pub(super) struct Serving {
 }
 
 /// Reads an address to listen on without encryption.
-pub(super) fn address(text: &str) -> Result<Option<ListenAddress>, Failure> {
+pub(super) fn address(text: &str) -> Result<Option<ListenAddress>, CommandError> {
     match text {
         "none" => Ok(None),
         _ => text.parse().map(Some).map_err(|_| {
             let example = "write an address such as 127.0.0.1:10259, unix:PATH, or none";
-            Failure::Usage(format!("--serve {text}: {example}"))
+            CommandError::Usage(format!("--serve {text}: {example}"))
         }),
     }
 }
 
 /// The failure to listen on the address of `--serve`.
-pub(super) fn not_served(address: &ListenAddress, error: &ListenError) -> Failure {
-    Failure::Usage(format!("--serve {address}: {error}: choose another address"))
+pub(super) fn not_served(address: &ListenAddress, error: &ListenError) -> CommandError {
+    CommandError::Usage(format!("--serve {address}: {error}: choose another address"))
 }
 
 /// The addresses to listen on.
@@ -113,7 +113,7 @@ struct Addresses {
 impl Serving {
     /// Returns the addresses to listen on. Without flags, a pod serves HTTPS as kube-scheduler does. Outside a pod,
     /// users cannot be authenticated, so plain HTTP is served to the local host only.
-    fn addresses(&self, is_in_cluster: bool) -> Result<Addresses, Failure> {
+    fn addresses(&self, is_in_cluster: bool) -> Result<Addresses, CommandError> {
         let is_secure = self.secure_port.is_some()
             || self.bind_address.is_some()
             || self.cert_dir.is_some()
@@ -131,7 +131,7 @@ impl Serving {
         let is_secure = is_secure || (is_in_cluster && self.serve.is_none());
         let secure = (is_secure && port > 0).then(|| SocketAddr::from((address, port)));
         if let Some(flag) = self.only_for_https().filter(|_| secure.is_none()) {
-            return Err(Failure::Usage(format!("{flag} needs HTTPS: add --secure-port")));
+            return Err(CommandError::Usage(format!("{flag} needs HTTPS: add --secure-port")));
         }
         Ok(Addresses { plain, secure })
     }
@@ -154,7 +154,7 @@ impl Serving {
     }
 
     /// Starts the servers. They end when the result is dropped.
-    pub(super) async fn start(&self, scheduler: &LiveScheduler) -> Result<Vec<Served>, Failure> {
+    pub(super) async fn start(&self, scheduler: &LiveScheduler) -> Result<Vec<Served>, CommandError> {
         let Addresses { plain, secure } = self.addresses(Connection::is_in_cluster())?;
         let mut served = Vec::new();
         if let Some(address) = plain {
@@ -166,15 +166,15 @@ impl Serving {
             served.push(Served::secure(config, scheduler).await.map_err(|error| match error {
                 ServeError::Listen { .. } => {
                     let remedy = "choose another --secure-port or --bind-address";
-                    Failure::Usage(format!("{error}: {remedy}"))
+                    CommandError::Usage(format!("{error}: {remedy}"))
                 }
-                _ => Failure::Usage(error.to_string()),
+                _ => CommandError::Usage(error.to_string()),
             })?);
         }
         Ok(served)
     }
 
-    async fn config(&self, address: SocketAddr) -> Result<SecureConfig, Failure> {
+    async fn config(&self, address: SocketAddr) -> Result<SecureConfig, CommandError> {
         let mut config = SecureConfig::new(address);
         config.certificate = match (&self.tls_cert_file, &self.tls_private_key_file, &self.cert_dir)
         {

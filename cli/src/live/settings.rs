@@ -10,7 +10,7 @@ use portolan_kube::process::{ElectionConfig, checked_settings};
 
 use super::gates;
 use super::run::duration;
-use crate::error::Failure;
+use crate::error::CommandError;
 
 #[derive(Default, clap::Args)]
 #[command(next_help_heading = "Leader election")]
@@ -93,15 +93,15 @@ pub(super) fn resolve(
     file: Option<(&PathBuf, &str)>,
     leading: &Leading,
     compatible: &Compatible,
-) -> Result<Resolved, Failure> {
+) -> Result<Resolved, CommandError> {
     gates::check(&compatible.feature_gates)?;
     let mut settings = match file {
         // Checks the profiles, too: the scheduler that reads them does not know the file.
         Some((file, text)) => checked_settings(text).map_err(|error| {
             let (file, what) = (file.clone(), error.what().to_owned());
             match error.line() {
-                0 => Failure::File { file, what },
-                line => Failure::Line { file, line, what },
+                0 => CommandError::File { file, what },
+                line => CommandError::Line { file, line, what },
             }
         })?,
         None => ProcessSettings::default(),
@@ -143,7 +143,7 @@ pub(super) fn resolve(
         let count = shards.count();
         if settings.leader_election.leader_elect == Some(false) {
             let remedy = "remove --leader-elect=false, or leaderElect: false in the configuration";
-            return Err(Failure::Usage(format!("--shards {count} needs leases: {remedy}")));
+            return Err(CommandError::Usage(format!("--shards {count} needs leases: {remedy}")));
         }
         if settings.delay_cache_until_active {
             notes.push(

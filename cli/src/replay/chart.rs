@@ -11,7 +11,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::output;
 
 use super::meter::{Sample, Usage};
@@ -85,7 +85,7 @@ impl Target {
     }
 
     /// Checks that the file can be written.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), CommandError> {
         output::check(&self.path)
     }
 
@@ -94,9 +94,9 @@ impl Target {
         workload: &Workload,
         outcome: &Outcome,
         mode: Mode,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let svg = svg(&workload.name, outcome, mode)
-            .map_err(|error| Failure::Usage(format!("cannot draw the chart: {error}")))?;
+            .map_err(|error| CommandError::Usage(format!("cannot draw the chart: {error}")))?;
         match self.form {
             Form::Svg => output::write(&self.path, &svg),
             Form::Html => output::write(&self.path, page(workload, outcome, &svg)),
@@ -118,7 +118,7 @@ impl Overlay {
     }
 
     /// Checks that the file can be written.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), CommandError> {
         self.0.check()
     }
 
@@ -128,7 +128,7 @@ impl Overlay {
         workload: &Workload,
         runs: &[(&str, &Outcome)],
         mode: Mode,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let lines = |axis: &Axis, value: Value| {
             let runs = runs.iter().zip(LINES.into_iter().cycle());
             let line = |((name, outcome), colour): (&(&str, &Outcome), RGBColor)| {
@@ -145,7 +145,7 @@ impl Overlay {
         let header = [workload.name.clone(), names.join(", "), String::new()];
         let panels = [("used nodes", room(&used), used), ("waiting pods", room(&waiting), waiting)];
         let svg = panels_as_svg(&header, &axis, &panels)
-            .map_err(|error| Failure::Usage(format!("cannot draw the chart: {error}")))?;
+            .map_err(|error| CommandError::Usage(format!("cannot draw the chart: {error}")))?;
         output::write(&self.0.path, &svg)
     }
 }

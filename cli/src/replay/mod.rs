@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 
 use crate::cluster::{Godel, PodLimit, Strict};
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::files::openb::Priorities;
 use crate::metrics::{self, MetricsFile};
 use crate::policy::ConfigFile;
@@ -134,10 +134,10 @@ fn factor(text: &str) -> Result<f64, String> {
 }
 
 /// The workload selected by the arguments.
-pub(crate) fn workload(source: &Source) -> Result<Workload, Failure> {
+pub(crate) fn workload(source: &Source) -> Result<Workload, CommandError> {
     if source.load.is_some() && source.mode != Mode::Timed {
         let what = "--load needs arrival times: add --mode timed";
-        return Err(Failure::Usage(what.to_owned()));
+        return Err(CommandError::Usage(what.to_owned()));
     }
     let priorities = if source.qos_priorities { Priorities::ByQos } else { Priorities::Alike };
     let mut workload = match (&source.nodes, &source.pods) {
@@ -150,7 +150,7 @@ pub(crate) fn workload(source: &Source) -> Result<Workload, Failure> {
     Ok(workload)
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let Arguments { source, config, threads, chart, placements, metrics } = arguments;
     let mut workload = workload(source)?;
     let sink = metrics.open()?;

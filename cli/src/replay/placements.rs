@@ -5,7 +5,7 @@ use std::path::Path;
 
 use portolan::model::Pod;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::output;
 
 use super::run::{Fate, Outcome};
@@ -58,15 +58,15 @@ impl<'a> Row<'a> {
 }
 
 /// Checks before the replay that the file can be written.
-pub(super) fn check(file: &Path) -> Result<(), Failure> {
+pub(super) fn check(file: &Path) -> Result<(), CommandError> {
     output::check(file)
 }
 
 /// Writes the file.
-pub(super) fn write(file: &Path, workload: &Workload, outcome: &Outcome) -> Result<(), Failure> {
+pub(super) fn write(file: &Path, workload: &Workload, outcome: &Outcome) -> Result<(), CommandError> {
     let pods = workload.arrivals.iter().map(|arrival| &arrival.pod);
     let rows = pods.zip(&outcome.fates).map(|(pod, fate)| Row { pod, fate });
-    let bytes = csv(rows).map_err(|error| Failure::Output(error.into()))?;
+    let bytes = csv(rows).map_err(|error| CommandError::Output(error.into()))?;
     output::write(file, bytes)
 }
 

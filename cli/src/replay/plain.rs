@@ -3,21 +3,21 @@
 
 use std::time::Instant;
 
-use portolan::framework::{Algorithm, AttemptResult, Decision, Recorder, ScheduleError};
+use portolan::framework::{Algorithm, AttemptResult, Decision, Recorder, Failure};
 use portolan::log::Event;
 use portolan::model::Pod;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::simulation::{closed, refused};
 
 use super::meter::Waiting;
 use super::run::Replay;
 
-pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Algorithm) -> Result<(), Failure> {
+pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Algorithm) -> Result<(), CommandError> {
     for at in 0..replay.workload.arrivals.len() {
         if let Some(error) = place(replay, &mut scheduler, at)? {
             let reasons: Vec<String> = match error {
-                ScheduleError::Fit(fit) => fit.reasons.into_keys().collect(),
+                Failure::Fit(fit) => fit.reasons.into_keys().collect(),
                 other => vec![other.to_string()],
             };
             replay.note_failed_at(at, reasons);
@@ -36,7 +36,7 @@ fn place(
     replay: &mut Replay<'_>,
     scheduler: &mut Algorithm,
     at: usize,
-) -> Result<Option<ScheduleError>, Failure> {
+) -> Result<Option<Failure>, CommandError> {
     let pod = &replay.workload.arrivals[at].pod;
     let started = Instant::now();
     let decided = match scheduler.framework().pre_enqueue(pod) {
@@ -84,7 +84,7 @@ fn decide(
     replay: &mut Replay<'_>,
     scheduler: &mut Algorithm,
     pod: &Pod,
-) -> Result<Decision, ScheduleError> {
+) -> Result<Decision, Failure> {
     let is_recorded = scheduler.framework().recorder().is_some();
     let started = is_recorded.then(Instant::now);
     let decided = scheduler.schedule(replay.reader.refresh(), pod);
@@ -95,12 +95,12 @@ fn decide(
 }
 
 /// Records a decision; for a placed pod, the rest is recorded when it is bound.
-fn record(recorder: &dyn Recorder, decided: &Result<Decision, ScheduleError>, started: Instant) {
+fn record(recorder: &dyn Recorder, decided: &Result<Decision, Failure>, started: Instant) {
     let took = started.elapsed();
     recorder.algorithm(took);
     match decided {
         Ok(_) => {}
-        Err(ScheduleError::Fit(_) | ScheduleError::NoNodes) => {
+        Err(Failure::Fit(_) | Failure::NoNodes) => {
             recorder.attempt(AttemptResult::Unschedulable, took);
         }
         Err(_) => recorder.attempt(AttemptResult::Error, took),

@@ -13,7 +13,7 @@ use portolan::model::{Name, Pod, Timestamp, Uid};
 use portolan::scheduler::Profiles;
 
 use crate::creation::Creation;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::replacement::Replacement;
 use crate::simulation::{Observer, Rejection, Simulation, closed, refused};
 use crate::text::count;
@@ -57,7 +57,7 @@ pub(super) fn run(
     simulation: Simulation,
     frameworks: Profiles<Arc<Framework>>,
     source: &Source,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let workload = replay.workload;
     let pods: Vec<&Pod> =
         workload.arrivals.iter().map(|arrival| &arrival.pod).chain(&workload.placed).collect();
@@ -96,7 +96,7 @@ fn seconds(time: Timestamp) -> f64 {
 
 impl Queued<'_, '_> {
     /// Adds one pod after the other; the clock does not advance.
-    fn fill(&mut self) -> Result<(), Failure> {
+    fn fill(&mut self) -> Result<(), CommandError> {
         for at in 0..self.record.replay.workload.arrivals.len() {
             self.arrive(at)?;
             self.settle()?;
@@ -107,7 +107,7 @@ impl Queued<'_, '_> {
 
     /// At each moment ends are handled before arrivals, so that waiting pods find the freed
     /// capacity.
-    fn timed(&mut self) -> Result<(), Failure> {
+    fn timed(&mut self) -> Result<(), CommandError> {
         let mut arrivals: Vec<usize> = (0..self.record.times.len()).collect();
         arrivals.sort_by_key(|at| self.record.times[*at].0);
         let start = arrivals.first().map_or(Timestamp(0), |at| self.record.times[*at].0);
@@ -153,13 +153,13 @@ impl Queued<'_, '_> {
         self.simulation.expire_permits(&mut self.record)
     }
 
-    fn arrive(&mut self, at: usize) -> Result<(), Failure> {
+    fn arrive(&mut self, at: usize) -> Result<(), CommandError> {
         self.record.replay.bar.inc(1);
         self.create(at)
     }
 
     /// Adds a pod to the queue, unless its controller does not create it yet or the API server refuses it.
-    fn create(&mut self, at: usize) -> Result<(), Failure> {
+    fn create(&mut self, at: usize) -> Result<(), CommandError> {
         let Record { creation, histories, pods, .. } = &mut self.record;
         let reader = self.simulation.engine.reader().map_err(closed)?;
         match creation.create(pods[at], false, || reader.snapshot()) {
@@ -172,7 +172,7 @@ impl Queued<'_, '_> {
     }
 
     /// Schedules pods, and creates those that waited for others, until nothing is left to do at this moment.
-    fn settle(&mut self) -> Result<(), Failure> {
+    fn settle(&mut self) -> Result<(), CommandError> {
         loop {
             self.simulation.settle(&mut self.record)?;
             let ready = self.record.creation.take_ready();
@@ -188,7 +188,7 @@ impl Queued<'_, '_> {
     }
 
     /// Ends a pod, unless it was placed again since this end was planned.
-    fn end(&mut self, at: usize, run: u32) -> Result<(), Failure> {
+    fn end(&mut self, at: usize, run: u32) -> Result<(), CommandError> {
         let Record { replay, pods, histories, creation, .. } = &mut self.record;
         let history = &mut histories[at];
         if history.runs != run {
@@ -219,7 +219,7 @@ impl Queued<'_, '_> {
         self.record.replay.meter.sample(at, || waiting);
     }
 
-    fn finish(self) -> Result<(), Failure> {
+    fn finish(self) -> Result<(), CommandError> {
         let Queued { simulation, frameworks, record } = self;
         let Record { replay, histories, pods, .. } = record;
         if let Some(metrics) = replay.metrics {

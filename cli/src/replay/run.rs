@@ -16,7 +16,7 @@ use portolan::scheduler::queue::QueueConfig;
 use portolan::{Cluster, Engine, Figures, Reader};
 
 use crate::alloc::live_bytes;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::policy;
 use crate::simulation::{self, Stage, closed, refused};
 use crate::text::shortened;
@@ -113,7 +113,7 @@ pub(crate) fn run(
     workload: &Workload,
     source: &Source,
     settings: Settings<'_>,
-) -> Result<Outcome, Failure> {
+) -> Result<Outcome, CommandError> {
     let before = live_bytes();
     let stage = Stage::new(source.godel.config(), settings.metrics);
     let engine = stage.engine.clone();
@@ -215,12 +215,12 @@ impl Schedulers {
         source: &Source,
         settings: Settings<'_>,
         handle: &Handle,
-    ) -> Result<Schedulers, Failure> {
+    ) -> Result<Schedulers, CommandError> {
         let pool = match usize::from(settings.threads) {
             1 => None,
             threads => {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-                Some(Arc::new(pool.map_err(|error| Failure::Threads(error.to_string()))?))
+                Some(Arc::new(pool.map_err(|error| CommandError::Threads(error.to_string()))?))
             }
         };
         let policies = settings.config.policies(handle)?;
@@ -272,14 +272,14 @@ fn bar(workload: &Workload, progress: Progress) -> ProgressBar {
 }
 
 impl Replay<'_> {
-    fn load(&mut self) -> Result<(), Failure> {
+    fn load(&mut self) -> Result<(), CommandError> {
         for object in &self.workload.objects {
             self.event(Event::PutObject(object.clone()))?
-                .map_err(|error| Failure::Refused { object: object.name().to_string(), error })?;
+                .map_err(|error| CommandError::Refused { object: object.name().to_string(), error })?;
         }
         for node in &self.workload.nodes {
             self.event(Event::AddNode(Arc::new(node.clone())))?
-                .map_err(|error| Failure::Refused { object: node.name.to_string(), error })?;
+                .map_err(|error| CommandError::Refused { object: node.name.to_string(), error })?;
         }
         for pod in &self.workload.placed {
             self.event(Event::AddPod(Arc::new(pod.clone())))?
@@ -288,7 +288,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    pub(super) fn event(&self, event: Event) -> Result<portolan::log::Outcome, Failure> {
+    pub(super) fn event(&self, event: Event) -> Result<portolan::log::Outcome, CommandError> {
         simulation::event(&self.engine, event)
     }
 
@@ -317,7 +317,7 @@ impl Replay<'_> {
         self.note_failed(reasons);
     }
 
-    fn finish(mut self, before: i64) -> Result<Outcome, Failure> {
+    fn finish(mut self, before: i64) -> Result<Outcome, CommandError> {
         self.engine.with_writer(|writer| writer.reclaim()).map_err(closed)?;
         let snapshot = self.reader.snapshot();
         self.outcome.usage = usage(&snapshot);

@@ -8,7 +8,7 @@ use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestam
 
 use crate::cluster::{duplicate_node, duplicate_pod, reader};
 use crate::creation::Creation;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::files::Wrong;
 use crate::files::openb::{self, Arrival, Priorities};
 use crate::input;
@@ -62,7 +62,7 @@ impl Workload {
 
     /// The arrival time and the duration of each pod. `load` is a factor on the arrival
     /// rate; it does not change durations.
-    pub(super) fn times(&self, load: f64) -> Result<Vec<(Timestamp, Duration)>, Failure> {
+    pub(super) fn times(&self, load: f64) -> Result<Vec<(Timestamp, Duration)>, CommandError> {
         let times = self.arrivals.iter().map(|arrival| {
             let (from, to) = arrival.times.ok_or_else(|| {
                 let pod = &arrival.pod;
@@ -73,7 +73,7 @@ impl Workload {
                     pod.namespace(),
                     pod.name
                 );
-                Failure::Usage(format!("{}: {what}", self.name))
+                CommandError::Usage(format!("{}: {what}", self.name))
             })?;
             let arrives = Timestamp((from as f64 * 1e9 / load) as i64);
             Ok((arrives, Duration::from_secs(to.saturating_sub(from).max(0).unsigned_abs())))
@@ -110,7 +110,7 @@ pub(super) fn load(
     pods: &Path,
     priorities: Priorities,
     source: &Source,
-) -> Result<Workload, Failure> {
+) -> Result<Workload, CommandError> {
     let mut workload = Workload {
         name: format!("{} on {}", file_name(pods), file_name(nodes)),
         ..Workload::default()
@@ -125,7 +125,7 @@ pub(super) fn load(
             (false, "pods") if priorities == Priorities::ByQos => {
                 let what = "--qos-priorities applies to openb CSV files only: a Kubernetes pod \
                             has a PriorityClass";
-                return Err(Failure::File { file: file.to_owned(), what: what.to_owned() });
+                return Err(CommandError::File { file: file.to_owned(), what: what.to_owned() });
             }
             (false, "nodes") => kubernetes.nodes = Some(file),
             (false, _) => kubernetes.pods = Some(file),
@@ -144,12 +144,12 @@ pub(super) fn load(
     Ok(workload)
 }
 
-fn csv<T>(file: &Path, read: impl Fn(&[u8]) -> Result<T, Wrong>) -> Result<T, Failure> {
-    read(&input::read(file)?).map_err(|wrong| Failure::wrong(file, wrong))
+fn csv<T>(file: &Path, read: impl Fn(&[u8]) -> Result<T, Wrong>) -> Result<T, CommandError> {
+    read(&input::read(file)?).map_err(|wrong| CommandError::wrong(file, wrong))
 }
 
 /// Rejects duplicate nodes and pods.
-fn unique(nodes: &Path, pods: &Path, workload: &Workload) -> Result<(), Failure> {
+fn unique(nodes: &Path, pods: &Path, workload: &Workload) -> Result<(), CommandError> {
     let files = if nodes == pods { vec![nodes] } else { vec![nodes, pods] };
     let mut names = HashSet::new();
     for node in &workload.nodes {
@@ -169,13 +169,13 @@ fn unique(nodes: &Path, pods: &Path, workload: &Workload) -> Result<(), Failure>
             pod.key(),
             pod.uid
         );
-        return Err(Failure::File { file: pods.to_owned(), what });
+        return Err(CommandError::File { file: pods.to_owned(), what });
     }
     Ok(())
 }
 
 /// The error for an input without objects of a kind, with those that were read and ignored.
-fn nothing(kind: &str, file: &Path, intake: &Intake) -> Failure {
+fn nothing(kind: &str, file: &Path, intake: &Intake) -> CommandError {
     intake.print_warnings();
     let mut what = format!("no {kind}s found: pass a file with {kind}s");
     let line = intake.line();
@@ -183,7 +183,7 @@ fn nothing(kind: &str, file: &Path, intake: &Intake) -> Failure {
         what.push_str("; ");
         what.push_str(&line);
     }
-    Failure::File { file: file.to_owned(), what }
+    CommandError::File { file: file.to_owned(), what }
 }
 
 /// The name of a file without its folder. A path that ends in no name, such as `.`, is its own name.
@@ -204,7 +204,7 @@ struct Kubernetes<'p> {
 
 impl Kubernetes<'_> {
     /// Reads the files together, so that objects of one may refer to objects of the other.
-    fn read(self, source: &Source, workload: &mut Workload) -> Result<(), Failure> {
+    fn read(self, source: &Source, workload: &mut Workload) -> Result<(), CommandError> {
         let strict = source.strict;
         let read = |file: Option<&Path>, workload: &mut Workload| {
             let files: Vec<PathBuf> = file.into_iter().map(Path::to_owned).collect();

@@ -10,7 +10,7 @@ use portolan::log::Event;
 use portolan::model::{Pod, Taint, TaintEffect};
 use portolan::scheduler::queue::Place;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::simulation::{Simulation, closed, event, refused};
 
 use super::record::Record;
@@ -26,7 +26,7 @@ impl Aside {
         &mut self,
         simulation: &Simulation,
         record: &mut Record,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         for uid in record.take_rejected() {
             let waiting = simulation.queue.with(|queue, _| {
                 let is_waiting = queue.place(&uid) == Some(Place::Unschedulable);
@@ -49,7 +49,7 @@ impl Aside {
         &mut self,
         simulation: &mut Simulation,
         record: &mut Record,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         // A pod has ended by now if its job has failed.
         for pod in self.0.drain(..).filter(|pod| !record.has_ended(&pod.uid)) {
             simulation.arrive(&pod)?;
@@ -59,7 +59,7 @@ impl Aside {
 }
 
 /// Whether only a change of a node that is not cordoned can help the pod.
-fn needs_open_node(pod: &Pod, simulation: &Simulation, record: &Record) -> Result<bool, Failure> {
+fn needs_open_node(pod: &Pod, simulation: &Simulation, record: &Record) -> Result<bool, CommandError> {
     let cordon = Taint::new(Taint::UNSCHEDULABLE, "", TaintEffect::NoSchedule);
     let Some((framework, _)) = record.profiles.get(pod) else { return Ok(false) };
     let rejects_cordoned = |of: &str| of == "NodeUnschedulable";

@@ -5,7 +5,7 @@ use portolan::framework::{Cycle, CycleState};
 use portolan::log::Event;
 use portolan::model::{Name, Pod};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::simulation::{Simulation, closed, event};
 use crate::text::count;
 
@@ -24,7 +24,7 @@ pub(super) fn add(
     simulation: &Simulation,
     record: &mut Record,
     notes: &mut Vec<String>,
-) -> Result<Vec<Pod>, Failure> {
+) -> Result<Vec<Pod>, CommandError> {
     if pods.iter().all(|pod| node_of(pod).is_none()) {
         return Ok(pods);
     }
@@ -52,7 +52,7 @@ pub(super) fn add(
             continue;
         }
         let put = event(&simulation.engine, Event::add_pod(pod.clone()))?;
-        put.map_err(|error| Failure::Refused { object: format!("pod {}", pod.key()), error })?;
+        put.map_err(|error| CommandError::Refused { object: format!("pod {}", pod.key()), error })?;
         record.runs(&pod, node);
     }
     if let [(pod, node), others @ ..] = &*foreign {

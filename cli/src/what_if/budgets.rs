@@ -12,7 +12,7 @@ use portolan::scheduler::drain::Stays;
 use portolan::{Cluster, PodInfo};
 use portolan_k8s::{BudgetLimit, Health, PodCounts, PodFacts};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::simulation::{Simulation, closed, event};
 
 use super::record::{Change, Record};
@@ -95,7 +95,7 @@ impl<'c> Limits<'c> {
         &mut self,
         simulation: &Simulation,
         record: &mut Record,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         if self.limits.is_empty() {
             return Ok(());
         }
@@ -119,7 +119,7 @@ impl<'c> Limits<'c> {
                     ..PodDisruptionBudget::clone(budget)
                 };
                 let put = event(&simulation.engine, Event::PutObject(Object::from(budget)))?;
-                put.map_err(|error| Failure::Refused { object: format!("budget {name}"), error })?;
+                put.map_err(|error| CommandError::Refused { object: format!("budget {name}"), error })?;
             }
         }
         Ok(())

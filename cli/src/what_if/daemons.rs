@@ -10,7 +10,7 @@ use portolan::model::{
 };
 use portolan_k8s::{ControllerKind, PodController};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::replacement::recreated;
 use crate::simulation::{Simulation, closed, event};
 
@@ -70,12 +70,12 @@ impl Daemons {
         new: New,
         simulation: &mut Simulation,
         record: &mut Record,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, CommandError> {
         let node = new.node;
         if !new.has_limits {
             self.without_limits.insert(node.name.clone());
         }
-        let refused = |error| Failure::Refused { object: format!("node {}", node.name), error };
+        let refused = |error| CommandError::Refused { object: format!("node {}", node.name), error };
         event(&simulation.engine, Event::add_node(node.clone()))?.map_err(refused)?;
         let claims = self.sets.iter().flat_map(|set| {
             let pods = set.expand(std::slice::from_ref(&node));

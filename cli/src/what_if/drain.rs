@@ -10,7 +10,7 @@ use portolan::model::{Name, Node, Pod, Uid};
 use portolan::scheduler::drain::{self, DrainOptions, Stays};
 use portolan::{Cluster, Engine};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::names::did_you_mean;
 use crate::replacement::{Replacement, recreated};
 use crate::simulation::{Simulation, closed, event, refused};
@@ -66,11 +66,11 @@ pub(super) struct Drains<'c> {
 const FLAGS: [&str; 3] = ["--ignore-daemonsets", "--force", "--delete-emptydir-data"];
 
 /// The node, or an error with similar names.
-pub(super) fn known(cluster: &Cluster, option: &str, name: &str) -> Result<Arc<Node>, Failure> {
+pub(super) fn known(cluster: &Cluster, option: &str, name: &str) -> Result<Arc<Node>, CommandError> {
     let found = cluster.node(name).and_then(|info| info.node().cloned());
     found.ok_or_else(|| {
         let near = did_you_mean(name, cluster.nodes().map(|node| &**node.name()));
-        Failure::Usage(format!("{option} {name}: node {name} does not exist: {near}"))
+        CommandError::Usage(format!("{option} {name}: node {name} does not exist: {near}"))
     })
 }
 
@@ -81,20 +81,20 @@ pub(super) fn once(names: &[String]) -> Vec<String> {
 }
 
 /// Replaces a node's object.
-pub(super) fn update(engine: &Engine, node: Node) -> Result<(), Failure> {
+pub(super) fn update(engine: &Engine, node: Node) -> Result<(), CommandError> {
     let object = format!("node {}", node.name);
     event(engine, Event::UpdateNode(Arc::new(node)))?
-        .map_err(|error| Failure::Refused { object, error })
+        .map_err(|error| CommandError::Refused { object, error })
         .map(drop)
 }
 
 /// Cordons or uncordons the node.
-pub(super) fn cordon(engine: &Engine, node: &Node, unschedulable: bool) -> Result<(), Failure> {
+pub(super) fn cordon(engine: &Engine, node: &Node, unschedulable: bool) -> Result<(), CommandError> {
     update(engine, Node { unschedulable, ..node.clone() })
 }
 
 /// Cordons the nodes of `--drain`.
-pub(super) fn cordon_all(names: &[String], engine: &Engine) -> Result<Vec<Name>, Failure> {
+pub(super) fn cordon_all(names: &[String], engine: &Engine) -> Result<Vec<Name>, CommandError> {
     let mut reader = engine.reader().map_err(closed)?;
     let names = once(names);
     for name in &names {
@@ -125,7 +125,7 @@ impl<'c> Drains<'c> {
         simulation: &mut Simulation,
         record: &mut Record,
         answer: &mut Answer,
-    ) -> Result<Vec<Blocked>, Failure> {
+    ) -> Result<Vec<Blocked>, CommandError> {
         let mut blocked = Vec::new();
         for (at, node) in nodes.iter().enumerate() {
             let done = self.run(node, simulation, record)?;
@@ -144,7 +144,7 @@ impl<'c> Drains<'c> {
         &mut self,
         simulation: &mut Simulation,
         record: &mut Record,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         self.aside.put_back(simulation, record)
     }
 
@@ -188,7 +188,7 @@ impl<'c> Drains<'c> {
         node: &Name,
         simulation: &mut Simulation,
         record: &mut Record,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, CommandError> {
         let mut reader = simulation.engine.reader().map_err(closed)?;
         let mut outcome = Outcome::default();
         self.note_kinds(reader.refresh(), node);

@@ -13,7 +13,7 @@ use portolan::{Cluster, Writer};
 
 use crate::cluster::Contents;
 use crate::creation::Creation;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::policy;
 use crate::replacement::Replacements;
 use crate::text::count;
@@ -98,7 +98,7 @@ impl<'q> Base<'q> {
     }
 
     /// Simulates the failure of each node or zone.
-    pub(super) fn each(&self, domain: Domain) -> Result<Failures, Failure> {
+    pub(super) fn each(&self, domain: Domain) -> Result<Failures, CommandError> {
         let (groups, without_zone) = self.groups(domain)?;
         let without = {
             let (mut start, mut limits) = self.start()?;
@@ -110,13 +110,13 @@ impl<'q> Base<'q> {
             while let Some((name, nodes)) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                 done.push(self.fail(name, nodes, &without)?);
             }
-            Ok::<Vec<Harm>, Failure>(done)
+            Ok::<Vec<Harm>, CommandError>(done)
         };
         let threads = thread::available_parallelism().map_or(1, usize::from).min(groups.len());
-        let done: Result<Vec<Vec<Harm>>, Failure> = thread::scope(|scope| {
+        let done: Result<Vec<Vec<Harm>>, CommandError> = thread::scope(|scope| {
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
             let joined = threads.into_iter().map(|it| it.join());
-            joined.map(|it| it.unwrap_or(Err(Failure::Panicked("a simulated failure")))).collect()
+            joined.map(|it| it.unwrap_or(Err(CommandError::Panicked("a simulated failure")))).collect()
         });
         let mut failures: Vec<Harm> = done?.into_iter().flatten().collect();
         let is_loss_accepted = self.arguments.force;
@@ -128,7 +128,7 @@ impl<'q> Base<'q> {
     }
 
     /// The nodes that fail together, by name, and the number of nodes that never fail.
-    fn groups(&self, domain: Domain) -> Result<(Vec<Group>, usize), Failure> {
+    fn groups(&self, domain: Domain) -> Result<(Vec<Group>, usize), CommandError> {
         let name = |node: &Arc<Node>| node.name.to_string();
         if domain == Domain::Node {
             let groups = self.nodes.iter().map(|node| (name(node), vec![name(node)]));
@@ -144,19 +144,19 @@ impl<'q> Base<'q> {
         if groups.is_empty() {
             let what =
                 "--each zone: no node has the label topology.kubernetes.io/zone: pass --each node";
-            return Err(Failure::Usage(what.to_owned()));
+            return Err(CommandError::Usage(what.to_owned()));
         }
         let without = self.nodes.iter().filter(|node| zones(node).next().is_none()).count();
         Ok((groups.into_iter().collect(), without))
     }
 
     /// A copy of the cluster in which the pending pods have been tried.
-    fn start(&self) -> Result<(Start, Limits<'q>), Failure> {
+    fn start(&self) -> Result<(Start, Limits<'q>), CommandError> {
         let put = |writer: &mut Writer| {
             let (objects, nodes) = (self.objects.iter().cloned(), self.nodes.iter().cloned());
             let applied = writer.load(objects, nodes, self.placed.iter().cloned());
             if let Some((object, error)) = applied.rejected.into_iter().next() {
-                return Err(Failure::Refused { object, error });
+                return Err(CommandError::Refused { object, error });
             }
             writer.publish();
             Ok(self.pending.clone())
@@ -174,7 +174,7 @@ impl<'q> Base<'q> {
         name: &str,
         nodes: &[String],
         [during, after]: &[Outcome; 2],
-    ) -> Result<Harm, Failure> {
+    ) -> Result<Harm, CommandError> {
         let (mut start, mut limits) = self.start()?;
         let (simulation, record) = (&mut start.simulation, &mut start.record);
         let mut failed = fail::fail(nodes, self.contents.facts(), simulation, record)?;

@@ -19,7 +19,7 @@ use portolan::log::Event;
 use portolan::model::{Name, Node, Pod, Taint, TaintEffect, Timestamp, Uid};
 use portolan_k8s::PodFacts;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::replacement::{Replacement, is_of_node, recreated};
 use crate::simulation::{Simulation, closed, event, refused};
 
@@ -56,7 +56,7 @@ pub(super) fn fail(
     facts: &PodFacts,
     simulation: &mut Simulation,
     record: &mut Record,
-) -> Result<Failed, Failure> {
+) -> Result<Failed, CommandError> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
     let mut failed = Failed::default();
     let mut deleted: Vec<Deleted> = Vec::new();
@@ -83,7 +83,7 @@ fn delete(
     remaining: &mut HashSet<Uid>,
     simulation: &mut Simulation,
     record: &mut Record,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     deleted.sort_by_cached_key(|it| (it.after, it.pod.key()));
     // Pods with the same time are deleted together, before any of them is replaced.
     for together in deleted.chunk_by(|a, b| a.after == b.after) {
@@ -191,7 +191,7 @@ impl Failed {
         &mut self,
         simulation: &Simulation,
         record: &mut Record,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
         for name in &self.nodes {
             let pods = cluster.node(name).into_iter().flat_map(|info| info.pods());
@@ -210,7 +210,7 @@ impl Failed {
         self,
         simulation: &mut Simulation,
         record: &mut Record,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         remove_nodes(&self.nodes, simulation, record)?;
         let mut ended = Vec::new();
         for (pod, node) in self.waiting {
@@ -235,7 +235,7 @@ pub(super) fn remove_nodes(
     names: &[Name],
     simulation: &Simulation,
     record: &mut Record,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
     for name in names {
         let Some(info) = reader.refresh().node(name) else { continue };
@@ -248,7 +248,7 @@ pub(super) fn remove_nodes(
             }
         }
         event(&simulation.engine, Event::RemoveNode(name.clone()))?
-            .map_err(|error| Failure::Refused { object: format!("node {name}"), error })?;
+            .map_err(|error| CommandError::Refused { object: format!("node {name}"), error })?;
     }
     Ok(())
 }

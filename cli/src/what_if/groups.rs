@@ -3,7 +3,7 @@
 use portolan::log::Event;
 use portolan::model::{Name, Pod, Template};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::simulation::{Simulation, closed, event, refused};
 
 use super::record::Record;
@@ -23,7 +23,7 @@ pub(super) fn with_groups(
     ended: Vec<Pod>,
     simulation: &Simulation,
     record: &Record,
-) -> Result<Vec<Pod>, Failure> {
+) -> Result<Vec<Pod>, CommandError> {
     let groups = ended.iter().filter_map(|pod| group(&pod.template));
     let groups: Vec<_> = groups
         .filter(|(namespace, set, _)| record.creation.recreates_groups(namespace, set))

@@ -48,7 +48,7 @@ use portolan::model::{Name, Pod};
 use portolan::scheduler::drain::Stays;
 use portolan_k8s::IntOrPercent;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::metrics::MetricsFile;
 use crate::policy::ConfigFile;
 use crate::selection::{Nodes, Selection};
@@ -173,7 +173,7 @@ type Blocked = (Pod, Name, Stays);
 /// Maximum number of pods or nodes that an option adds.
 pub(crate) const MOST: usize = 1_000_000;
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let answer = question::answer(arguments)?;
     print(&match arguments.output {
         Output::Table => report::table(&answer),

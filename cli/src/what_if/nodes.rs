@@ -6,7 +6,7 @@ use portolan::Cluster;
 use portolan::model::{Name, Node};
 
 use crate::cluster;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::input::is_standard_input;
 use crate::names::did_you_mean;
 use crate::simulation::{Simulation, closed};
@@ -51,7 +51,7 @@ impl Copies {
         simulation: &mut Simulation,
         record: &mut Record,
         answer: &mut Answer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let mut reader = simulation.engine.reader().map_err(closed)?;
         let (model, like) = self.model(reader.refresh(), answer)?;
         let left_out = model.left_out();
@@ -74,7 +74,7 @@ impl Copies {
     }
 
     /// The node to copy and its name. A file takes precedence over a node of the same name.
-    fn model(&self, cluster: &Cluster, answer: &mut Answer) -> Result<(Model, Name), Failure> {
+    fn model(&self, cluster: &Cluster, answer: &mut Answer) -> Result<(Model, Name), CommandError> {
         let file = PathBuf::from(&self.of);
         if file.exists() || is_standard_input(&file) {
             return self.in_file(file, cluster, answer);
@@ -83,13 +83,13 @@ impl Copies {
         let Some(node) = cluster.node(&name).and_then(|info| info.node().cloned()) else {
             let near = did_you_mean(&name, cluster.nodes().map(|info| &**info.name()));
             let of = shortened(&self.of, 60);
-            return Err(Failure::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "--add {}x{of}: neither a file nor a node of the cluster has this name: {near}",
                 self.count
             )));
         };
         let node = Node::clone(&node);
-        can_run_pods(&node).map_err(|what| Failure::Usage(format!("--add {name}: {what}")))?;
+        can_run_pods(&node).map_err(|what| CommandError::Usage(format!("--add {name}: {what}")))?;
         Ok((Model::of(node, &[], cluster), name.into()))
     }
 
@@ -99,7 +99,7 @@ impl Copies {
         file: PathBuf,
         cluster: &Cluster,
         answer: &mut Answer,
-    ) -> Result<(Model, Name), Failure> {
+    ) -> Result<(Model, Name), CommandError> {
         let objects = cluster::read(std::slice::from_ref(&file))?;
         let intake = &mut answer.intake;
         intake.count(&objects);
@@ -113,9 +113,9 @@ impl Copies {
         let Some(node) = objects.nodes.into_iter().next() else {
             let what =
                 format!("no nodes found: --add {}xFILE copies the first node of FILE", self.count);
-            return Err(Failure::File { file, what });
+            return Err(CommandError::File { file, what });
         };
-        can_run_pods(&node).map_err(|what| Failure::File { file, what })?;
+        can_run_pods(&node).map_err(|what| CommandError::File { file, what })?;
         let name = node.name.clone();
         Ok((Model::of(node, &objects.objects, cluster), name))
     }

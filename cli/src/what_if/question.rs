@@ -10,7 +10,7 @@ use portolan::scheduler::drain::DrainOptions;
 use portolan::{Cluster, Snapshot};
 use portolan_k8s::{PodController, Scales};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::simulation::{Simulation, closed, event};
 use crate::targets::{Finder, Reference, Removal, Scale};
 use crate::text::count;
@@ -29,7 +29,7 @@ use super::upgrade::Upgrade;
 use super::{Arguments, MOST, bound, consolidate, fail, model, rollout, scale, volumes};
 
 /// Simulates the cluster with the changes and without them.
-pub(super) fn answer(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
     let sink = arguments.metrics.open()?;
     let (contents, added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
@@ -69,7 +69,7 @@ pub(super) fn without_change(
     arguments: &Arguments,
     config: &policy::Text<'_>,
     contents: &cluster::Contents,
-) -> Result<[Outcome; 2], Failure> {
+) -> Result<[Outcome; 2], CommandError> {
     let mut start = Start::new(arguments, config, contents, None)?;
     let mut limits = start.limits(contents)?;
     start.settle(&mut limits)?;
@@ -105,7 +105,7 @@ impl<'q> Question<'q> {
         start: &mut Start,
         added: cluster::Added,
         answer: &mut Answer,
-    ) -> Result<Changed<'q>, Failure> {
+    ) -> Result<Changed<'q>, CommandError> {
         let Question { arguments, config, contents, without } = *self;
         let mut reader = start.simulation.engine.reader().map_err(closed)?;
         let facts = contents.facts();
@@ -169,14 +169,14 @@ impl<'q> Question<'q> {
     }
 
     /// The nodes that fail.
-    fn failing(&self, cluster: &Cluster) -> Result<Vec<String>, Failure> {
+    fn failing(&self, cluster: &Cluster) -> Result<Vec<String>, CommandError> {
         let nodes = self.arguments.fail_node.iter().chain(&self.arguments.fail_zone);
         let names = nodes.map(|nodes| nodes.names(cluster)).collect::<Result<Vec<_>, _>>()?;
         Ok(drain::once(&names.concat()))
     }
 
     /// The nodes that are drained.
-    fn drained(&self, cluster: &Cluster, failing: &[String]) -> Result<Vec<String>, Failure> {
+    fn drained(&self, cluster: &Cluster, failing: &[String]) -> Result<Vec<String>, CommandError> {
         let Arguments { selector, drain, .. } = self.arguments;
         let Some(selection) = selector else { return Ok(drain.clone()) };
         let nodes = selection.nodes(cluster, "--selector")?;
@@ -190,7 +190,7 @@ impl<'q> Question<'q> {
         simulation: &mut Simulation,
         record: &mut Record,
         answer: &mut Answer,
-    ) -> Result<Daemons, Failure> {
+    ) -> Result<Daemons, CommandError> {
         let Question { arguments, contents, .. } = *self;
         let namespace = arguments.namespace.as_deref();
         let initial = Scales::of(contents.controllers());
@@ -227,7 +227,7 @@ impl<'q> Question<'q> {
         simulation: &mut Simulation,
         record: &mut Record,
         answer: &mut Answer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let now = simulation.engine.reader().map_err(closed)?.snapshot();
         let bound = volumes::bind(&mut added.objects, &now);
         if bound > 0 {
@@ -237,7 +237,7 @@ impl<'q> Question<'q> {
         for object in std::mem::take(&mut added.objects) {
             let name = format!("{} {}", object.kind().as_str(), object.name());
             let put = event(&simulation.engine, Event::put_object(object))?;
-            put.map_err(|error| Failure::Refused { object: name, error })?;
+            put.map_err(|error| CommandError::Refused { object: name, error })?;
         }
         rollout::run(self.contents, &mut added, simulation, record, answer)?;
         answer.is_idle = self.changes_nothing_else()
@@ -274,7 +274,7 @@ impl<'q> Question<'q> {
         simulation: &mut Simulation,
         record: &mut Record,
         answer: &mut Answer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         record.creation.expect(&pods);
         record.refuse_known(&pods, &self.contents.files(), &simulation.engine)?;
         let free = bound::add(pods, simulation, record, &mut answer.notes)?;
@@ -287,11 +287,11 @@ impl<'q> Question<'q> {
         start: &Start,
         changed: &Changed<'_>,
         answer: &mut Answer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let Some(file) = &self.arguments.fit_more else { return Ok(()) };
         let strict = self.arguments.from.strict;
         let pods = self.contents.pods_beside(file, strict, &mut answer.intake)?;
-        let like = pods.into_iter().next().ok_or_else(|| Failure::File {
+        let like = pods.into_iter().next().ok_or_else(|| CommandError::File {
             file: file.clone(),
             what: "no pods found: pass a file with a pod".to_owned(),
         })?;
@@ -317,9 +317,9 @@ fn check(
     arguments: &Arguments,
     failing: &[String],
     controllers: &[PodController],
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let contradicts = |object: &str, one: &str, other: &str| {
-        Failure::Usage(format!("{object} is in {one} and in {other}: name it in one of them"))
+        CommandError::Usage(format!("{object} is in {one} and in {other}: name it in one of them"))
     };
     let Arguments { drain, remove, scale, .. } = arguments;
     if let Some(node) = drain.iter().find(|node| failing.contains(node)) {
@@ -344,7 +344,7 @@ fn check(
         Some(at) => {
             let of = &scale[at].of;
             let what = format!("--scale names {}/{} twice: name it once", of.kind, of.name);
-            Err(Failure::Usage(what))
+            Err(CommandError::Usage(what))
         }
         None => Ok(()),
     }

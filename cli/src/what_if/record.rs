@@ -12,7 +12,7 @@ use portolan::{Cluster, Engine};
 
 use crate::cluster::{self, Godel};
 use crate::creation::Creation;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::policy;
 use crate::replacement::{Replacement, Replacements};
 use crate::simulation::{Observer, Rejection, closed};
@@ -244,7 +244,7 @@ impl Record {
         pods: &[Pod],
         files: &[&Path],
         engine: &Engine,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         if pods.is_empty() {
             return Ok(());
         }

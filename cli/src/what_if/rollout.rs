@@ -10,7 +10,7 @@ use portolan::model::{Name, Object, Pod, Uid};
 use portolan_k8s::{ControllerKind, IntOrPercent, PodController, PodFacts, Scales, UpdateStrategy};
 
 use crate::cluster::{Added, Contents};
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::replacement::ordinal;
 use crate::simulation::{Simulation, closed, event};
 
@@ -59,7 +59,7 @@ pub(super) fn run(
     simulation: &mut Simulation,
     record: &mut Record,
     answer: &mut Answer,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let all = contents.controllers();
     let of_cluster = &all[..all.len() - added.controllers.len()];
     let scales = Scales::of(all);
@@ -175,7 +175,7 @@ struct Roll<'r> {
 
 impl Roll<'_> {
     /// The number of pods that are available.
-    fn running(&self, pods: &[Pod]) -> Result<usize, Failure> {
+    fn running(&self, pods: &[Pod]) -> Result<usize, CommandError> {
         let now = self.simulation.engine.reader().map_err(closed)?.snapshot();
         let is_ready = |pod: &&Pod| {
             let has_changed = self.record.has_arrived(&pod.uid);
@@ -185,7 +185,7 @@ impl Roll<'_> {
     }
 
     /// Why the rollout does not end, if it does not: the first pod without a node.
-    fn why(&self, pods: usize) -> Result<Option<String>, Failure> {
+    fn why(&self, pods: usize) -> Result<Option<String>, CommandError> {
         if self.running(&self.fresh)? >= pods {
             return Ok(None);
         }
@@ -198,7 +198,7 @@ impl Roll<'_> {
     }
 
     /// Deletes the first old pods in the order of the controller.
-    fn delete(&mut self, number: usize) -> Result<(), Failure> {
+    fn delete(&mut self, number: usize) -> Result<(), CommandError> {
         rank(self.new.kind.as_str(), &mut self.old, self.facts);
         for pod in self.old.drain(..number.min(self.old.len())) {
             let from = delete_pod(&pod, self.simulation, self.record)?;
@@ -208,7 +208,7 @@ impl Roll<'_> {
     }
 
     /// Creates a pod of the new template, in the place of an old one if one is given.
-    fn add(&mut self, pod: Pod, from: Option<&Name>) -> Result<(), Failure> {
+    fn add(&mut self, pod: Pod, from: Option<&Name>) -> Result<(), CommandError> {
         self.record.creation.admission.expect(self.new, std::slice::from_ref(&pod));
         if from.is_none() {
             self.record.creation.expect(std::slice::from_ref(&pod));
@@ -220,7 +220,7 @@ impl Roll<'_> {
         for object in objects {
             let name = format!("{} {}", object.kind().as_str(), object.name());
             event(&self.simulation.engine, Event::PutObject(object))?
-                .map_err(|error| Failure::Refused { object: name, error })?;
+                .map_err(|error| CommandError::Refused { object: name, error })?;
         }
         enter(self.simulation, self.record, &pod, from)?;
         self.fresh.push(pod);
@@ -228,7 +228,7 @@ impl Roll<'_> {
     }
 
     /// Creates as many further replicas, with names that no other pod of the controller has.
-    fn add_replicas(&mut self, number: usize) -> Result<(), Failure> {
+    fn add_replicas(&mut self, number: usize) -> Result<(), CommandError> {
         let known =
             self.old.iter().chain(&self.fresh).chain(self.answer.removed.iter().map(|it| &it.0));
         let taken: HashSet<Uid> = known.map(|pod| pod.uid.clone()).collect();
@@ -238,14 +238,14 @@ impl Roll<'_> {
     }
 
     /// Returns the number of pods in the end, as the other strategies do.
-    fn recreate(&mut self) -> Result<usize, Failure> {
+    fn recreate(&mut self) -> Result<usize, CommandError> {
         self.delete(self.old.len())?;
         self.add_replicas(self.new.replicas)?;
         Ok(self.new.replicas)
     }
 
     /// A deployment (deployment/rolling.go).
-    fn replicas(&mut self, most: (IntOrPercent, IntOrPercent)) -> Result<usize, Failure> {
+    fn replicas(&mut self, most: (IntOrPercent, IntOrPercent)) -> Result<usize, CommandError> {
         let all = self.new.replicas;
         let of = |amount: IntOrPercent, round_up| {
             let total = i64::try_from(all).unwrap_or(i64::MAX);
@@ -285,7 +285,7 @@ impl Roll<'_> {
         missing: Vec<Pod>,
         most: IntOrPercent,
         partition: usize,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, CommandError> {
         let all = self.new.ordinals();
         let total = i64::try_from(all.len()).unwrap_or(i64::MAX);
         let most = usize::try_from(most.of(total, true)).unwrap_or(1).max(1);
@@ -318,7 +318,7 @@ impl Roll<'_> {
         &mut self,
         missing: Vec<Pod>,
         (surge, unavailable): (IntOrPercent, IntOrPercent),
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, CommandError> {
         for pod in missing {
             self.add(pod, None)?;
         }
@@ -360,7 +360,7 @@ impl Roll<'_> {
     }
 
     /// Deletes a pod that another one replaces. Returns its node.
-    fn end(&mut self, pod: &Pod) -> Result<Option<Name>, Failure> {
+    fn end(&mut self, pod: &Pod) -> Result<Option<Name>, CommandError> {
         delete_pod(pod, self.simulation, self.record)
     }
 }

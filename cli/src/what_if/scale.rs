@@ -6,7 +6,7 @@ use portolan::log::Event;
 use portolan::model::{Name, Object, Pod, PodSpec, Template, Uid, VolumeSource};
 use portolan_k8s::{PodController, PodFacts};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::replacement::{is_bare, ordinal, recreated};
 use crate::simulation::{Simulation, closed, event, refused};
 use crate::targets::{Finder, Reference, Removal, Scale, Target};
@@ -26,7 +26,7 @@ pub(super) fn remove(
     simulation: &mut Simulation,
     record: &mut Record,
     answer: &mut Answer,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
     let mut returning = Vec::new();
     let mut deleted: HashSet<Uid> = HashSet::new();
@@ -78,7 +78,7 @@ pub(super) fn delete_pod(
     pod: &Pod,
     simulation: &Simulation,
     record: &mut Record,
-) -> Result<Option<Name>, Failure> {
+) -> Result<Option<Name>, CommandError> {
     let gone = match &pod.node_name {
         Some(_) => Some(Event::remove_pod(pod)),
         None if record.is_uncreated(&pod.uid) => None,
@@ -92,10 +92,10 @@ pub(super) fn delete_pod(
 }
 
 /// Refuses a replica set whose owner would scale it back.
-fn refuse_owned(of: &Reference, target: &Target<'_>) -> Result<(), Failure> {
+fn refuse_owned(of: &Reference, target: &Target<'_>) -> Result<(), CommandError> {
     let owners = target.controller.iter().flat_map(|it| it.owners.iter());
     match owners.into_iter().find(|owner| owner.controller && of.kind == "ReplicaSet") {
-        Some(owner) => Err(Failure::Usage(format!(
+        Some(owner) => Err(CommandError::Usage(format!(
             "--scale: {} {}/{} belongs to {} {}, which would scale it back: scale that",
             of.kind, target.namespace, target.name, owner.kind, owner.name
         ))),
@@ -112,7 +112,7 @@ pub(super) fn scale(
     simulation: &mut Simulation,
     record: &mut Record,
     answer: &mut Answer,
-) -> Result<Vec<Pod>, Failure> {
+) -> Result<Vec<Pod>, CommandError> {
     let mut new = Vec::new();
     for Scale { of, replicas } in wanted {
         let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
@@ -147,7 +147,7 @@ pub(super) fn scale(
             for object in objects {
                 let name = format!("{} {}", object.kind().as_str(), object.name());
                 event(&simulation.engine, Event::PutObject(object))?
-                    .map_err(|error| Failure::Refused { object: name, error })?;
+                    .map_err(|error| CommandError::Refused { object: name, error })?;
             }
             let admission = &mut record.creation.admission;
             match (controller, pods.first()) {
@@ -207,7 +207,7 @@ fn more(
     controller: Option<&PodController>,
     pods: &[Pod],
     number: usize,
-) -> Result<Vec<Pod>, Failure> {
+) -> Result<Vec<Pod>, CommandError> {
     let taken: std::collections::HashSet<&str> = pods.iter().map(|pod| &*pod.name).collect();
     if number == 0 {
         return Ok(Vec::new());
@@ -243,7 +243,7 @@ fn more(
             let free = names.filter(|name| !taken.contains(&**name)).take(number);
             Ok(free.map(|name| named(like, name)).collect())
         }
-        (None, []) => Err(Failure::Usage(format!(
+        (None, []) => Err(CommandError::Usage(format!(
             "--scale {}/{}: the controller is not in the input and has no pods: add it to --cluster",
             of.kind, of.name
         ))),

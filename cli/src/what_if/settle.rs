@@ -3,7 +3,7 @@
 use portolan::log::Event;
 use portolan::model::{Name, Pod, Template};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::simulation::{Simulation, closed, event, refused};
 
 use super::record::{End, Record};
@@ -15,7 +15,7 @@ pub(super) fn enter(
     record: &mut Record,
     pod: &Pod,
     from: Option<&Name>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     if pod.deletion_time.is_some() {
         record.ends(pod, None, End::Skipped);
         return Ok(());
@@ -30,7 +30,7 @@ fn create(
     record: &mut Record,
     pod: &Pod,
     from: Option<&Name>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let reader = simulation.engine.reader().map_err(closed)?;
     match record.creation.create(pod, from.is_some(), || reader.snapshot()) {
         Ok(pod) => {
@@ -46,7 +46,7 @@ fn create(
 
 /// Schedules pods, ends the pods of jobs that have failed, and creates pods that waited for others, until nothing is left
 /// to do at this moment.
-pub(super) fn settle(simulation: &mut Simulation, record: &mut Record) -> Result<(), Failure> {
+pub(super) fn settle(simulation: &mut Simulation, record: &mut Record) -> Result<(), CommandError> {
     loop {
         simulation.settle(record)?;
         let failed = record.replacements.take_failed();
@@ -69,7 +69,7 @@ fn end_job(
     (namespace, name): &(Name, Name),
     simulation: &mut Simulation,
     record: &mut Record,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let is_of_job = |template: &Template| {
         let owner = template.controller();
         template.namespace == *namespace
@@ -101,7 +101,7 @@ pub(super) fn arrive(
     simulation: &mut Simulation,
     record: &mut Record,
     pods: &[Pod],
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     for pod in pods {
         enter(simulation, record, &Pod { node_name: None, ..pod.clone() }, None)?;
     }

@@ -11,7 +11,7 @@ use portolan::{Cluster, Writer};
 
 use crate::cluster::Contents;
 use crate::creation::Creation;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::replacement::{Replacement, Replacements, recreated};
 use crate::simulation::{Simulation, Stage, closed, event, refused};
 use crate::{metrics, policy};
@@ -44,7 +44,7 @@ impl Start {
         config: &policy::Text<'_>,
         contents: &Contents,
         recorder: Option<&Metrics>,
-    ) -> Result<Start, Failure> {
+    ) -> Result<Start, CommandError> {
         let mut loaded = contents.clone();
         let put = |writer: &mut Writer| loaded.put(writer, &arguments.godel);
         let controllers = |cluster: &Cluster| {
@@ -58,9 +58,9 @@ impl Start {
         arguments: &Arguments,
         config: &policy::Text<'_>,
         controllers: impl FnOnce(&Cluster) -> (Replacements, Creation),
-        put: impl FnOnce(&mut Writer) -> Result<Vec<Pod>, Failure>,
+        put: impl FnOnce(&mut Writer) -> Result<Vec<Pod>, CommandError>,
         recorder: Option<&Metrics>,
-    ) -> Result<Start, Failure> {
+    ) -> Result<Start, CommandError> {
         let stage = Stage::new(arguments.godel.config(), recorder);
         let pending = stage.engine.with_writer(put).map_err(closed)??;
         let cluster = stage.engine.reader().map_err(closed)?.snapshot();
@@ -97,20 +97,20 @@ impl Start {
     }
 
     /// What the budgets of the cluster allow.
-    pub(super) fn limits<'c>(&self, contents: &'c Contents) -> Result<Limits<'c>, Failure> {
+    pub(super) fn limits<'c>(&self, contents: &'c Contents) -> Result<Limits<'c>, CommandError> {
         let cluster = self.simulation.engine.reader().map_err(closed)?.snapshot();
         Ok(Limits::new(contents.budget_limits(), contents.facts(), &cluster, &self.record))
     }
 
     /// Tries the pods that are pending in the cluster.
-    pub(super) fn settle(&mut self, limits: &mut Limits<'_>) -> Result<(), Failure> {
+    pub(super) fn settle(&mut self, limits: &mut Limits<'_>) -> Result<(), CommandError> {
         arrive(&mut self.simulation, &mut self.record, &self.pending)?;
         limits.update(&self.simulation, &mut self.record)
     }
 
     /// Ends the pods that are being deleted. A controller has replaced them already, unless it waits until their objects
     /// are gone.
-    pub(super) fn end_terminating(&mut self, limits: &mut Limits<'_>) -> Result<(), Failure> {
+    pub(super) fn end_terminating(&mut self, limits: &mut Limits<'_>) -> Result<(), CommandError> {
         let Start { simulation, record, terminating, .. } = self;
         let now = simulation.engine.reader().map_err(closed)?.snapshot();
         // Those of deleted nodes are gone.
@@ -140,14 +140,14 @@ impl Start {
     pub(super) fn both_outcomes(
         &mut self,
         limits: &mut Limits<'_>,
-    ) -> Result<[Outcome; 2], Failure> {
+    ) -> Result<[Outcome; 2], CommandError> {
         let now = self.outcome()?;
         self.end_terminating(limits)?;
         Ok([now, self.outcome()?])
     }
 
     /// What has become of each pod by now.
-    pub(super) fn outcome(&self) -> Result<Outcome, Failure> {
+    pub(super) fn outcome(&self) -> Result<Outcome, CommandError> {
         Ok(self.record.outcome(&self.simulation.engine.reader().map_err(closed)?.snapshot()))
     }
 

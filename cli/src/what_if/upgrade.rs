@@ -11,7 +11,7 @@ use portolan::Cluster;
 use portolan::model::{Name, Node, Pod};
 use portolan_k8s::IntOrPercent;
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::simulation::{Simulation, closed};
 use crate::text::count;
 
@@ -59,7 +59,7 @@ impl Upgrade {
         failed: &[String],
         (surge, unavailable): (IntOrPercent, IntOrPercent),
         cluster: &Cluster,
-    ) -> Result<Upgrade, Failure> {
+    ) -> Result<Upgrade, CommandError> {
         let mut nodes = selection.nodes(cluster, "--upgrade")?;
         nodes.retain(|node| !failed.iter().any(|failed| **failed == *node.name));
         // A percentage of a few nodes is at least one node, as in a rolling update.
@@ -68,7 +68,7 @@ impl Upgrade {
         let mut size = (number(surge, true), number(unavailable, false));
         if size == (0, 0) && !nodes.is_empty() {
             if !matches!(unavailable, IntOrPercent::Percent(1..)) {
-                return Err(Failure::Usage(
+                return Err(CommandError::Usage(
                     "--max-surge and --max-unavailable are both 0: raise one of them".to_owned(),
                 ));
             }
@@ -106,7 +106,7 @@ impl Upgrade {
         drains: &mut Drains<'_>,
         simulation: &mut Simulation,
         record: &mut Record,
-    ) -> Result<Vec<Blocked>, Failure> {
+    ) -> Result<Vec<Blocked>, CommandError> {
         let (surge, away) = self.size;
         while self.done < self.nodes.len() {
             let end = self.done.saturating_add(surge.saturating_add(away)).min(self.nodes.len());
@@ -158,12 +158,12 @@ fn begin(
     daemons: &mut Daemons,
     simulation: &mut Simulation,
     record: &mut Record,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut reader = simulation.engine.reader().map_err(closed)?;
     for node in replaced {
         let name: Name = format!("{}-upgraded", node.name).into();
         if reader.refresh().node(&name).is_some() {
-            return Err(Failure::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "--upgrade: the new node would be named {name}, which exists: rename that node"
             )));
         }

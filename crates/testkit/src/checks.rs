@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use portolan::framework::{
     Algorithm, Code, Cycle, CycleState, Decision, Evaluation, Feasible, Filter, FitError,
     Framework, Handle, Incremental, Nomination, Plugin, Point, PreFilter, PreScore, Reasons,
-    ScheduleError, Status,
+    Failure, Status,
 };
 use portolan::model::Pod;
 use portolan::snapshot::Chunk;
@@ -163,17 +163,17 @@ pub fn decided_by_nodes(
     scheduler: &mut Algorithm,
     cluster: &Cluster,
     pod: &Pod,
-) -> Result<Decision, ScheduleError> {
+) -> Result<Decision, Failure> {
     let state = CycleState::default();
     let by_nodes = scheduler.decide_by_nodes(Cycle::new(cluster, pod, &state));
     let decided = scheduler.schedule(cluster, pod);
     let expected = match &decided {
-        Err(ScheduleError::Plugin(_)) => return decided,
-        Err(ScheduleError::Fit(error)) => {
+        Err(Failure::Plugin(_)) => return decided,
+        Err(Failure::Fit(error)) => {
             // The per-node search does not run preemption.
             let (post_filter, nomination) = (None, Nomination::Keep);
             let error = FitError { post_filter, nomination, ..FitError::clone(error) };
-            Err(ScheduleError::Fit(Box::new(error)))
+            Err(Failure::Fit(Box::new(error)))
         }
         other => other.clone(),
     };

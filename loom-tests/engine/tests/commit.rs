@@ -12,7 +12,7 @@ use portolan::model::{
     EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, node, pod,
 };
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{CycleError, FilterCheck, Profiles, Scheduler};
+use portolan::scheduler::{Failure, FilterCheck, Profiles, Scheduler};
 use portolan::{Config, Engine};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -127,7 +127,7 @@ fn two_schedulers_never_overcommit() {
 }
 
 /// Two schedulers with a batch each. Returns the number of placed pods and the errors.
-fn schedule_batches(engine: &Engine, batches: [[&'static str; 2]; 2]) -> (usize, Vec<CycleError>) {
+fn schedule_batches(engine: &Engine, batches: [[&'static str; 2]; 2]) -> (usize, Vec<Failure>) {
     let schedulers = [scheduler(engine), scheduler(engine)];
     let schedule = |mut scheduler: Scheduler, names: [&'static str; 2]| {
         let placed = scheduler.schedule_batch(&names.map(|name| Arc::new(wanted(name))), now());
@@ -148,7 +148,7 @@ fn two_batches_never_overcommit() {
     explore("two_batches_never_overcommit", Bound::Preemptions(2), || {
         let engine = engine_with_zones(&[1_000, 1_000, 1_000]);
         let (placed, errors) = schedule_batches(&engine, [["a", "b"], ["c", "d"]]);
-        assert_eq!((placed, errors.iter().filter_map(CycleError::fit).count()), (3, 1));
+        assert_eq!((placed, errors.iter().filter_map(Failure::fit).count()), (3, 1));
         let snapshot = engine.reader().unwrap().snapshot();
         assert!(snapshot.nodes().all(|node| node.requested().cpu.0 == 1_000));
         assert_eq!(snapshot.audit(), vec![]);
@@ -161,8 +161,8 @@ fn a_pod_in_two_batches_is_placed_once() {
         let engine = engine_with_zones(&[4_000, 4_000, 4_000, 4_000]);
         let (placed, errors) = schedule_batches(&engine, [["a", "b"], ["b", "c"]]);
         assert_eq!(placed, 3);
-        let is_known = |error: &CycleError| {
-            matches!(error, CycleError::Assume(EventError::AlreadyInCache { .. }))
+        let is_known = |error: &Failure| {
+            matches!(error, Failure::Refused(EventError::AlreadyInCache { .. }))
         };
         assert!(errors.iter().all(is_known), "{errors:?}");
         let snapshot = engine.reader().unwrap().snapshot();

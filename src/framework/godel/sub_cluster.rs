@@ -137,7 +137,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::framework::{Algorithm, AlgorithmConfig, Framework, Partition, ScheduleError};
+    use crate::framework::{Algorithm, AlgorithmConfig, Framework, Partition, Failure};
     use crate::model::{NmNode, node, pod};
     use crate::{Config, Engine, Writer};
 
@@ -183,7 +183,7 @@ mod tests {
         let all = pod("p").cpu(1199).build();
         assert_eq!(&*scheduler("blue").schedule(writer.cluster(), &all).unwrap().node, "n199");
         let error = scheduler("red").schedule(writer.cluster(), &all).unwrap_err();
-        let ScheduleError::Fit(error) = error else { panic!("{error}") };
+        let Failure::Fit(error) = error else { panic!("{error}") };
         assert_eq!(
             error.to_string(),
             "0/200 nodes are available: 133 node(s) didn't match Pod's node affinity/selector, \
@@ -201,8 +201,8 @@ mod tests {
             let state = crate::framework::CycleState::default();
             let cycle = crate::framework::Cycle::new(writer.cluster(), &pod, &state);
             let mut red = scheduler("red");
-            assert_eq!(red.decide_by_nodes(cycle), Err(ScheduleError::NoNodes));
-            assert_eq!(red.decide(cycle), Err(ScheduleError::NoNodes));
+            assert_eq!(red.decide_by_nodes(cycle), Err(Failure::NoNodes));
+            assert_eq!(red.decide(cycle), Err(Failure::NoNodes));
             assert!(scheduler("blue").decide(cycle).is_ok());
         }
         // A pod without a selector that is nominated to a node of another sub-cluster is not placed there, either.
@@ -221,7 +221,7 @@ mod tests {
             assert!(scheduler.schedule(writer.cluster(), &pod).is_ok());
             let mut restricted = scheduler.with_sub_cluster(SubCluster::new(KEY, "black"));
             let outcome = restricted.schedule(writer.cluster(), &pod);
-            assert_eq!(outcome, Err(ScheduleError::NoNodes));
+            assert_eq!(outcome, Err(Failure::NoNodes));
         }
     }
 
@@ -229,7 +229,7 @@ mod tests {
     fn sub_cluster_without_nodes_reports_no_nodes() {
         let writer = cluster();
         let error = scheduler("black").schedule(writer.cluster(), &pod("p").build()).unwrap_err();
-        assert_eq!(error, ScheduleError::NoNodes);
+        assert_eq!(error, Failure::NoNodes);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Feasible, Framework, Plugin, PreFilter,
-    Recorder, ScheduleError, Status, Step,
+    Recorder, Failure, Status, Step,
 };
 use portolan::model::{Pod, node, pod};
 use portolan::{Config, Engine};
@@ -39,7 +39,7 @@ fn decisions_and_errors_do_not_depend_on_the_number_of_threads() {
         found
     };
     let alone = decisions(None);
-    assert!(matches!(alone.last(), Some(Err(ScheduleError::Plugin(_)))));
+    assert!(matches!(alone.last(), Some(Err(Failure::Plugin(_)))));
     for threads in [1, 2, 8] {
         assert_eq!(decisions(Some(threads)), alone, "{threads} threads");
     }

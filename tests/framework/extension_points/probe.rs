@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Bind, Code, Cycle, Decision, Diagnosis, Feasible, Filter, FitError,
-    Framework, Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore, ScheduleError,
+    Framework, Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore, Failure,
     Score, ScoredNodes, Status,
 };
 use portolan::model::{Name, Pod, node, pod};
@@ -162,22 +162,22 @@ pub(super) fn cluster(nodes: &[&'static str]) -> Writer {
 pub(super) fn decide(
     framework: Framework,
     nodes: &[&'static str],
-) -> Result<Decision, ScheduleError> {
+) -> Result<Decision, Failure> {
     let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
     let pod = pod("p").cpu(100).build();
     Algorithm::new(framework, config, None).schedule(cluster(nodes).cluster(), &pod)
 }
 
-pub(super) fn fit_error(result: Result<Decision, ScheduleError>) -> FitError {
+pub(super) fn fit_error(result: Result<Decision, Failure>) -> FitError {
     match result {
-        Err(ScheduleError::Fit(error)) => *error,
+        Err(Failure::Fit(error)) => *error,
         other => panic!("no node should be feasible: {other:?}"),
     }
 }
 
-pub(super) fn failure(result: Result<Decision, ScheduleError>) -> String {
+pub(super) fn failure(result: Result<Decision, Failure>) -> String {
     match result {
-        Err(ScheduleError::Plugin(status)) => {
+        Err(Failure::Plugin(status)) => {
             assert_eq!(status.code, Code::Error);
             status.to_string()
         }

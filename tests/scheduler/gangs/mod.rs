@@ -18,7 +18,7 @@ use portolan::scheduler::queue::{
     Place, PodGroupStatus, PopError, QueueConfig, QueueFront, SchedulingQueue,
 };
 use portolan::scheduler::{
-    Attempt, CycleError, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, Profiles,
+    Attempt, Failure, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, Profiles,
     Scheduler, SchedulingLoop, Unplaced,
 };
 use portolan::{CommitPolicy, Config, Engine, GodelConfig, Snapshot, Writer};

@@ -151,7 +151,7 @@ fn members_do_not_preempt_while_their_gang_is_incomplete() {
     bench.gang("g", 0);
     bench.passes(20);
     let attempt = bench.attempt(&mut scheduling);
-    assert!(matches!(attempt, Some(Attempt::Failed { .. })), "{attempt:?}");
+    assert!(matches!(attempt, Some(Attempt::Failed(_))), "{attempt:?}");
     assert_eq!(low.iter().filter(|uid| bench.snapshot().pod(uid).is_none()).count(), 1);
 }
 
@@ -413,7 +413,7 @@ fn an_already_assumed_member_does_not_stop_the_others() {
     let (done, requeued): (Vec<_>, Vec<_>) =
         failed.iter().partition(|failure| failure.place.is_none());
     assert_eq!((done.len(), requeued.len()), (1, 2));
-    let known = CycleError::Assume(EventError::AlreadyInCache { uid: uids[0].clone() });
+    let known = Failure::Refused(EventError::AlreadyInCache { uid: uids[0].clone() });
     assert_eq!(done[0].error, known);
     bench.passes(3);
     assert_eq!(bench.settle(&mut scheduling), 2);

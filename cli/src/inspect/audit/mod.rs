@@ -19,7 +19,7 @@ use portolan::model::{Pod, Timestamp};
 use serde_json::{Value, json};
 
 use crate::cluster::{self, Contents, Loaded};
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::policy::{ConfigFile, Policies};
 use crate::table::{plain, row};
 use crate::text::{count, line};
@@ -76,7 +76,7 @@ struct Audit {
     pods: usize,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let policies = arguments.config.source().policies(&Handle::default())?;
     let contents = cluster::contents(&arguments.from, &arguments.godel)?;
     let now = arguments.from.is_live().then(|| Timestamp::from(SystemTime::now()));
@@ -101,7 +101,7 @@ fn examine(
     policies: Policies,
     godel: &cluster::Godel,
     now: Option<Timestamp>,
-) -> Result<Audit, Failure> {
+) -> Result<Audit, CommandError> {
     let mut findings = Findings::default();
     contents.notes.extend(policies.notes.iter().cloned());
     let rules = Rules::new(policies, godel);

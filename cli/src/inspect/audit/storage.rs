@@ -10,7 +10,7 @@ use portolan_k8s::BudgetLimit;
 use super::finding::{Findings, Kind};
 use super::nodes::Placed;
 use super::placement::by_template;
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::text::first_names;
 
 /// Claims and the volumes that they name. O(claims + volumes).
@@ -62,11 +62,11 @@ pub(super) fn check_volumes(
     cluster: &Cluster,
     placed: &[Placed<'_>],
     findings: &mut Findings,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let framework = Framework::default_profile()
         .with_plugins_at(Point::PreFilter, &PLUGINS)
         .and_then(|framework| framework.with_plugins_at(Point::Filter, &PLUGINS))
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+        .map_err(|error| CommandError::Usage(error.to_string()))?;
     let mut shared: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (pod, info) in placed {
         let node = info.node().name();

@@ -14,7 +14,7 @@ use portolan_kube::process::{LiveConfig, LiveScheduler};
 use portolan_kube::write::Fence;
 use serde_json::{Value, json};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::terminal::{self, Of};
 use crate::text::count;
 use crate::{Output, arguments, print};
@@ -79,10 +79,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// lists all objects.
 const RECOVERY: Duration = Duration::from_secs(180);
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     if let Some(time) = arguments.time.filter(|time| *time < soak::SHORTEST) {
         let least = soak::SHORTEST.as_secs();
-        return Err(Failure::Usage(format!("--for {time:?}: use {least}s or more")));
+        return Err(CommandError::Usage(format!("--for {time:?}: use {least}s or more")));
     }
     let mut options = Options {
         write_delay: Duration::from_millis(arguments.write_delay),
@@ -122,7 +122,7 @@ async fn measure(
     server: &ApiServer,
     arguments: &Arguments,
     bar: &ProgressBar,
-) -> Result<Report, Failure> {
+) -> Result<Report, CommandError> {
     let limits = Limits::default();
     let api = Connection::unauthenticated(server.url()).open(limits).await.map_err(live)?;
     let mut config = LiveConfig::default();
@@ -205,7 +205,7 @@ fn lost(server: &ApiServer) -> usize {
 }
 
 /// Waits until this many pods are bound.
-async fn wait_for(scheduler: &LiveScheduler, pods: u64, bar: &ProgressBar) -> Result<(), Failure> {
+async fn wait_for(scheduler: &LiveScheduler, pods: u64, bar: &ProgressBar) -> Result<(), CommandError> {
     let length = bar.length().unwrap_or(pods);
     let (mut last, mut since) = (0, Instant::now());
     loop {
@@ -217,7 +217,7 @@ async fn wait_for(scheduler: &LiveScheduler, pods: u64, bar: &ProgressBar) -> Re
         if figures.bound != last {
             (last, since) = (figures.bound, Instant::now());
         } else if since.elapsed() > PATIENCE {
-            return Err(Failure::Live(format!(
+            return Err(CommandError::Live(format!(
                 "{} of {pods} pods were bound, and none for {} s: the nodes may be full",
                 figures.bound,
                 PATIENCE.as_secs()
@@ -228,7 +228,7 @@ async fn wait_for(scheduler: &LiveScheduler, pods: u64, bar: &ProgressBar) -> Re
 }
 
 /// Waits until the events so far are written or dropped.
-async fn wait_for_events(scheduler: &LiveScheduler) -> Result<(), Failure> {
+async fn wait_for_events(scheduler: &LiveScheduler) -> Result<(), CommandError> {
     let ended = || {
         let figures = scheduler.writes().events().figures();
         figures.sent + figures.dropped + figures.failed + figures.counted
@@ -237,7 +237,7 @@ async fn wait_for_events(scheduler: &LiveScheduler) -> Result<(), Failure> {
     while scheduler.writes().flush(PATIENCE).await.is_err() {
         if ended() == last {
             let patience = PATIENCE.as_secs();
-            return Err(Failure::Live(format!(
+            return Err(CommandError::Live(format!(
                 "{last} events were written, and none for {patience} s"
             )));
         }

@@ -15,7 +15,7 @@ use portolan_kube::api::Limits;
 use portolan_kube::process::Served;
 use portolan_kube::shadow::{Judgement, Shadow, ShadowConfig};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::{Output, arguments, print};
 
 use super::log::log_to_stderr;
@@ -69,7 +69,7 @@ pub(crate) struct Arguments {
 /// The time between two lines about the progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let mut config = ShadowConfig::default();
     config.configuration = configuration(arguments.config.as_deref())?;
     config.profiles = arguments.profile.iter().map(|name| Name::from(&**name)).collect();
@@ -84,7 +84,7 @@ async fn observe(
     arguments: &Arguments,
     config: ShadowConfig,
     mut export: Option<Export<'_>>,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let api = arguments.server.connection().open(Limits::default()).await.map_err(live)?;
     let mut shadow = Shadow::start(api, config).map_err(live)?;
     let mut signals = Signals::new()?;
@@ -119,7 +119,7 @@ async fn observe(
         tokio::select! {
             next = shadow.next() => match next {
                 Some(judgement) => take(arguments, &mut report, &mut export, judgement)?,
-                None => return Err(Failure::Panicked("the shadow")),
+                None => return Err(CommandError::Panicked("the shadow")),
             },
             _ = progress.tick() => tracing::info!("{}", report.progress()),
             () = &mut end => break,
@@ -146,7 +146,7 @@ fn take(
     report: &mut Report,
     export: &mut Option<Export<'_>>,
     judgement: Judgement,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     if let Some(export) = export {
         export.write(&judgement)?;
     }
@@ -164,15 +164,15 @@ struct Export<'a> {
 }
 
 impl<'a> Export<'a> {
-    fn create(path: &'a Path) -> Result<Export<'a>, Failure> {
+    fn create(path: &'a Path) -> Result<Export<'a>, CommandError> {
         let file =
-            File::create(path).map_err(|error| Failure::Write { file: path.to_owned(), error })?;
+            File::create(path).map_err(|error| CommandError::Write { file: path.to_owned(), error })?;
         Ok(Export { path, file })
     }
 
-    fn write(&mut self, judgement: &Judgement) -> Result<(), Failure> {
+    fn write(&mut self, judgement: &Judgement) -> Result<(), CommandError> {
         let line = format!("{}\n", report::line(judgement));
-        let failed = |error| Failure::Write { file: self.path.to_owned(), error };
+        let failed = |error| CommandError::Write { file: self.path.to_owned(), error };
         self.file.write_all(line.as_bytes()).map_err(failed)
     }
 }

@@ -8,7 +8,7 @@ use portolan::model::Name;
 use portolan_kube::shadow::{Judgement, NodeTotal, ShadowFigures, Verdict};
 use serde_json::{Value, json};
 
-use crate::error::Failure;
+use crate::error::CommandError;
 use crate::histogram;
 use crate::table::{plain, right};
 use crate::text::count;
@@ -29,7 +29,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(schedulers: &[Name]) -> Result<Report, Failure> {
+    pub(super) fn new(schedulers: &[Name]) -> Result<Report, CommandError> {
         Ok(Report {
             schedulers: schedulers.join(", "),
             figures: ShadowFigures::default(),

@@ -47,21 +47,21 @@ const HURRIED: u32 = 3;
 
 /// Why a list or a watch ended early.
 #[derive(Debug)]
-enum Failure {
+enum FailureReport {
     Api(ApiError),
     /// The mirror has stopped.
     Stopped,
 }
 
-impl From<ApiError> for Failure {
-    fn from(error: ApiError) -> Failure {
-        Failure::Api(error)
+impl From<ApiError> for FailureReport {
+    fn from(error: ApiError) -> FailureReport {
+        FailureReport::Api(error)
     }
 }
 
-impl From<Stopped> for Failure {
-    fn from(Stopped: Stopped) -> Failure {
-        Failure::Stopped
+impl From<Stopped> for FailureReport {
+    fn from(Stopped: Stopped) -> FailureReport {
+        FailureReport::Stopped
     }
 }
 
@@ -134,8 +134,8 @@ impl<S: Sink> Reflector<S> {
             };
             match done {
                 Ok(()) => {}
-                Err(Failure::Stopped) => return,
-                Err(Failure::Api(error)) => {
+                Err(FailureReport::Stopped) => return,
+                Err(FailureReport::Api(error)) => {
                     let pause = self.failed(&error);
                     self.pause(pause).await;
                 }
@@ -209,7 +209,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// Watches from the last version.
-    async fn resume(&mut self) -> Result<(), Failure> {
+    async fn resume(&mut self) -> Result<(), FailureReport> {
         self.hurried = if self.is_hurried() { self.hurried + 1 } else { 0 };
         if self.hurried > HURRIED {
             // The server sends no bookmark at the end of a watch.
@@ -243,7 +243,7 @@ impl<S: Sink> Reflector<S> {
 
     /// Passes on the changes of a watch until it ends, or until somebody waits for a version. Returns the number of
     /// lines, plus one if the end was not the server's.
-    async fn follow(&mut self, mut lines: Lines) -> Result<u64, Failure> {
+    async fn follow(&mut self, mut lines: Lines) -> Result<u64, FailureReport> {
         let mut heard = 0;
         loop {
             let line = tokio::select! {
@@ -282,7 +282,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// Passes on a change and returns its version, or `None` if the line is of an unknown type.
-    async fn change(&mut self, line: &Line<'_>) -> Result<Option<String>, Failure> {
+    async fn change(&mut self, line: &Line<'_>) -> Result<Option<String>, FailureReport> {
         let meta = || Meta::of(line.object, self.kind.resource());
         let meta = match &*line.action {
             "ADDED" | "MODIFIED" => {

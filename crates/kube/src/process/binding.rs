@@ -24,7 +24,7 @@ use super::requests::Requests;
 use super::shards::HandOver;
 use super::threads::{Ends, Threads, now};
 use crate::seldom::warn_seldom;
-use crate::write::{Failure, Writes};
+use crate::write::{FailureReport, Writes};
 
 /// The maximum number of answers whose events are submitted together.
 const BATCH: usize = 256;
@@ -179,7 +179,7 @@ impl Outcomes {
         if matches!(error, BindError::Refused(_)) {
             return self.left(pod);
         }
-        if let Some(failure) = Failure::of_bind(&error) {
+        if let Some(failure) = FailureReport::of_bind(&error) {
             self.left(pod);
             // Another replica has bound the pod, or it is gone. The mirror may not show it yet, and a report would
             // contradict the binding.

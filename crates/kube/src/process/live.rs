@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use portolan::framework::{AlgorithmConfig, Handle as PluginHandle, ShardSet};
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::Name;
-use portolan::scheduler::{BuildError, NewSchedulerError, Schedulers};
+use portolan::scheduler::{BuildError, BuildError, Schedulers};
 use portolan_k8s::config::{ConfigError, Configuration, Registry};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -95,7 +95,7 @@ pub enum StartError {
     Extender(#[from] HttpExtenderError),
     /// A scheduling thread cannot be created.
     #[error(transparent)]
-    Scheduler(#[from] NewSchedulerError),
+    Scheduler(#[from] BuildError),
     /// The mirror cannot start.
     #[error(transparent)]
     Mirror(#[from] MirrorError),

@@ -15,7 +15,7 @@ use portolan::scheduler::{SchedulingLoop, Unplaced};
 use super::binding::{Counts, Dispatch};
 use super::live::TICK;
 use super::threads::{Alarm, now};
-use crate::write::{Failure, Writes};
+use crate::write::{FailureReport, Writes};
 
 /// A scheduling thread.
 pub(super) struct Worker {
@@ -61,7 +61,7 @@ impl Worker {
 
     /// Reports a failed attempt, unless the pod was parked meanwhile because its shard was given up.
     fn report(&self, unplaced: &Unplaced) {
-        let Some(mut failure) = Failure::of_cycle(&unplaced.error) else { return };
+        let Some(mut failure) = FailureReport::of_cycle(&unplaced.error) else { return };
         if let Some(hand_over) = self.dispatch.hand_over() {
             // A pod that is still queued may have a nomination by this replica that was not written.
             if unplaced.place.is_none() && hand_over.is_foreign_pod(&unplaced.pod) {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::bind::{ApiBinder, Waits};
 use super::testing::{Answer, Seen, World, normalized, ok, refused};
-use super::{Failure, Fence, ShardGate, WriteOptions};
+use super::{FailureReport, Fence, ShardGate, WriteOptions};
 
 const BIND: &str = "POST /api/v1/namespaces/shop/pods/web-0/binding";
 const READ: &str = "GET /api/v1/namespaces/shop/pods/web-0";
@@ -213,7 +213,7 @@ fn a_binding_to_a_node_of_another_shard_is_refused_and_not_reported() {
     let (placed, _) = attempt.into_parts();
     let (error, _) = scheduling.bind(&placed[0], now).expect_err("the shard is not held");
     assert!(matches!(error, BindError::Refused(_)), "{error:?}");
-    assert_eq!(Failure::of_bind(&error), None);
+    assert_eq!(FailureReport::of_bind(&error), None);
     assert_eq!(world.seen(), []);
 }
 

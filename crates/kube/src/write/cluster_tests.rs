@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::bind::{ApiBinder, Waits};
 use super::testing::{World, until};
 use super::volumes::{read_claim, read_volume};
-use super::{Failure, Reason};
+use super::{FailureReport, Reason};
 use crate::mirror::{Condition, PendingStatus};
 
 fn server() -> ApiServer {
@@ -142,7 +142,7 @@ fn statuses_arrive_and_bindings_have_the_last_word() {
     server.set_faults(1, faults);
     let status = world.writes.status();
     let failure =
-        |message: &str, nomination| Failure::new(Reason::Unschedulable, message, nomination);
+        |message: &str, nomination| FailureReport::new(Reason::Unschedulable, message, nomination);
     for pod in &pods {
         status.report_failure(pod, failure("first", Nomination::Node("n1".into())));
     }
@@ -177,7 +177,7 @@ fn a_status_does_not_reach_a_pod_that_was_created_again() {
     let new = create(&server, &world, "p");
     assert_ne!(old.uid, new.uid);
     let status = world.writes.status();
-    let failure = Failure::new(Reason::Unschedulable, "old", Nomination::Keep);
+    let failure = FailureReport::new(Reason::Unschedulable, "old", Nomination::Keep);
     status.report_failure(&old, failure);
     until(|| status.figures().failed == 1);
     assert_eq!(condition(&server, "p", "PodScheduled"), Value::Null);
@@ -233,7 +233,7 @@ fn conditions_that_others_wrote_survive_a_status() {
     };
     let known = PendingStatus { nominated: None, scheduled: Some(known) };
     world.pods.edit(&pod, |pod| pod.pending = Some(Box::new(known)));
-    let failure = Failure::new(Reason::SchedulerError, "broken", Nomination::Keep);
+    let failure = FailureReport::new(Reason::SchedulerError, "broken", Nomination::Keep);
     world.writes.status().report_failure(&pod, failure);
     until(|| world.writes.status().figures().sent == 1);
     let conditions = get(&server, "Pod", "p")["status"]["conditions"].clone();

@@ -1,7 +1,7 @@
 //! The report of a failed attempt in the pod's status (schedule_one.go `handleSchedulingFailure`).
 
-use portolan::framework::{FitError, Nomination, ScheduleError};
-use portolan::scheduler::{BindError, CycleError};
+use portolan::framework::{FitError, Nomination, Failure};
+use portolan::scheduler::{BindError, Failure};
 
 /// Why a pod was not scheduled, as its condition `PodScheduled` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ impl Reason {
 /// The report of a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Failure {
+pub struct FailureReport {
     /// The reason.
     pub reason: Reason,
     /// The message, not truncated.
@@ -36,17 +36,17 @@ pub struct Failure {
     pub nomination: Nomination,
 }
 
-impl Failure {
+impl FailureReport {
     /// Creates a report.
     #[must_use]
-    pub fn new(reason: Reason, message: impl Into<String>, nomination: Nomination) -> Failure {
-        Failure { reason, message: message.into(), nomination }
+    pub fn new(reason: Reason, message: impl Into<String>, nomination: Nomination) -> FailureReport {
+        FailureReport { reason, message: message.into(), nomination }
     }
 
     /// The report of a pod that fits on no node.
     #[must_use]
-    pub fn of_fit(error: &FitError) -> Failure {
-        Failure::new(Reason::Unschedulable, error.to_string(), error.nomination.clone())
+    pub fn of_fit(error: &FitError) -> FailureReport {
+        FailureReport::new(Reason::Unschedulable, error.to_string(), error.nomination.clone())
     }
 
     /// The report of a scheduling cycle that failed, or `None` if the pod is not this scheduler's, or if the engine is
@@ -54,22 +54,22 @@ impl Failure {
     ///
     /// Like kube-scheduler, every failure but a [`FitError`] clears the nomination.
     #[must_use]
-    pub fn of_cycle(error: &CycleError) -> Option<Failure> {
+    pub fn of_cycle(error: &Failure) -> Option<FailureReport> {
         let reason = match error {
-            CycleError::Closed | CycleError::OwnThread | CycleError::NoProfile(_) => return None,
-            CycleError::Schedule(ScheduleError::Fit(fit)) => return Some(Failure::of_fit(fit)),
-            CycleError::Schedule(ScheduleError::NoNodes) | CycleError::PodGroup(_) => {
+            Failure::Closed | Failure::OwnThread | Failure::NoProfile(_) => return None,
+            Failure::Fit(fit) => return Some(FailureReport::of_fit(fit)),
+            Failure::NoNodes | Failure::PodGroup(_) => {
                 Reason::Unschedulable
             }
             _ => Reason::SchedulerError,
         };
-        Some(Failure::new(reason, error.to_string(), Nomination::Clear))
+        Some(FailureReport::new(reason, error.to_string(), Nomination::Clear))
     }
 
     /// The report of a binding cycle that failed, or `None` if nothing was tried, as after a refusal by the gate of the
     /// shards, or if the pod may be bound. The nomination is cleared.
     #[must_use]
-    pub fn of_bind(error: &BindError) -> Option<Failure> {
+    pub fn of_bind(error: &BindError) -> Option<FailureReport> {
         let reason = match error {
             BindError::Closed
             | BindError::OwnThread
@@ -78,7 +78,7 @@ impl Failure {
             BindError::Rejected(_) => Reason::Unschedulable,
             _ => Reason::SchedulerError,
         };
-        Some(Failure::new(reason, error.to_string(), Nomination::Clear))
+        Some(FailureReport::new(reason, error.to_string(), Nomination::Clear))
     }
 }
 
@@ -91,31 +91,31 @@ mod tests {
     fn rejections_are_unschedulable_and_failures_are_errors_of_the_scheduler() {
         let mut fit = FitError::new(3);
         fit.nomination = Nomination::Node("n1".into());
-        let failure = Failure::of_cycle(&ScheduleError::Fit(Box::new(fit)).into());
-        let expected = Failure::new(
+        let failure = FailureReport::of_cycle(&Failure::Fit(Box::new(fit)).into());
+        let expected = FailureReport::new(
             Reason::Unschedulable,
             "0/3 nodes are available:",
             Nomination::Node("n1".into()),
         );
         assert_eq!(failure, Some(expected));
 
-        let failure = Failure::of_cycle(&ScheduleError::NoNodes.into());
+        let failure = FailureReport::of_cycle(&Failure::NoNodes.into());
         let message = "no nodes available to schedule pods";
-        let expected = Failure::new(Reason::Unschedulable, message, Nomination::Clear);
+        let expected = FailureReport::new(Reason::Unschedulable, message, Nomination::Clear);
         assert_eq!(failure, Some(expected));
 
         let status = Status::error("DefaultBinder", "running Bind plugin \"DefaultBinder\": no");
         let message = status.to_string();
-        let expected = Failure::new(Reason::SchedulerError, message, Nomination::Clear);
-        assert_eq!(Failure::of_bind(&BindError::Failed(status)), Some(expected));
+        let expected = FailureReport::new(Reason::SchedulerError, message, Nomination::Clear);
+        assert_eq!(FailureReport::of_bind(&BindError::Failed(status)), Some(expected));
     }
 
     #[test]
     fn a_closed_engine_pods_of_others_refusals_of_the_gate_and_unknown_outcomes_are_not_reported() {
-        assert_eq!(Failure::of_cycle(&CycleError::Closed), None);
-        assert_eq!(Failure::of_cycle(&CycleError::NoProfile("other".into())), None);
-        assert_eq!(Failure::of_bind(&BindError::Closed), None);
-        assert_eq!(Failure::of_bind(&BindError::Refused("another shard".into())), None);
-        assert_eq!(Failure::of_bind(&BindError::Unknown("no answer".into())), None);
+        assert_eq!(FailureReport::of_cycle(&Failure::Closed), None);
+        assert_eq!(FailureReport::of_cycle(&Failure::NoProfile("other".into())), None);
+        assert_eq!(FailureReport::of_bind(&BindError::Closed), None);
+        assert_eq!(FailureReport::of_bind(&BindError::Refused("another shard".into())), None);
+        assert_eq!(FailureReport::of_bind(&BindError::Unknown("no answer".into())), None);
     }
 }

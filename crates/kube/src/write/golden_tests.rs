@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::bodies::VolumePatch;
 use super::testing::{Answer, Seen, World, normalized};
 use super::volumes::SELECTED_NODE;
-use super::{Failure, Reason};
+use super::{FailureReport, Reason};
 
 /// Returns the recorded scenarios, or none, with a message, if they are absent.
 fn scenarios() -> Vec<Value> {
@@ -179,7 +179,7 @@ fn failures_are_reported_as_by_kube_scheduler() {
                 figures.sent + figures.unchanged
             };
             let before = done();
-            status.report_failure(pod, Failure::new(reason, message, nomination));
+            status.report_failure(pod, FailureReport::new(reason, message, nomination));
             while done() == before {
                 std::thread::yield_now();
             }

@@ -64,7 +64,7 @@ pub(crate) use bind::Unbound;
 pub(crate) use blocking::{Blocking, RuntimeEnded};
 pub use events::{EventFigures, EventLimits, EventRecorder};
 pub use evict::ApiEvictor;
-pub use failure::{Failure, Reason};
+pub use failure::{FailureReport, Reason};
 pub use fence::Fence;
 pub(crate) use hand_over_pace::HandOverPace;
 pub use occurrence::{Occurrence, Type};

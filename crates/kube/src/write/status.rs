@@ -31,7 +31,7 @@ use super::bodies::{
 };
 use super::condition::Wanted;
 use super::events::EventRecorder;
-use super::failure::Failure;
+use super::failure::FailureReport;
 use super::gate::{Gate, Held, Put};
 use super::occurrence::Occurrence;
 use super::{Fence, KnownPods, LONGEST_WAIT};
@@ -113,7 +113,7 @@ struct Written {
 /// A report that waits.
 pub(super) struct Report {
     pod: Target,
-    failure: Failure,
+    failure: FailureReport,
 }
 
 /// The pod of a patch.
@@ -161,7 +161,7 @@ impl StatusWriter {
     /// A report replaces an older one of the same pod that still waits, but keeps its nomination if it has none of its
     /// own. A binding of the pod discards both. If more pods wait than [`StatusLimits::waiting`], the report is
     /// dropped, but not its event.
-    pub fn report_failure(&self, pod: &Pod, failure: Failure) {
+    pub fn report_failure(&self, pod: &Pod, failure: FailureReport) {
         let shared = &*self.0;
         shared.events.record(Occurrence::failed_scheduling(pod, &failure.message));
         let report = Report { pod: Target::of(pod), failure };

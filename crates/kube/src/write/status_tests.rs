@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::testing::{Answer, Seen, World, normalized, ok, refused};
-use super::{Failure, Reason, StatusLimits, WriteOptions};
+use super::{FailureReport, Reason, StatusLimits, WriteOptions};
 use crate::mirror::{Condition, PendingStatus};
 
 fn web(number: u32) -> Pod {
@@ -18,8 +18,8 @@ fn web(number: u32) -> Pod {
     Pod { resource_version: 7, ..pod }
 }
 
-fn unschedulable(message: &str) -> Failure {
-    Failure::new(Reason::Unschedulable, message, Nomination::Keep)
+fn unschedulable(message: &str) -> FailureReport {
+    FailureReport::new(Reason::Unschedulable, message, Nomination::Keep)
 }
 
 fn patches(seen: &[Seen]) -> Vec<Value> {
@@ -93,7 +93,7 @@ fn only_changed_fields_of_a_known_condition_are_written() {
         }),
     };
     world.pods.edit(&web(0), |pod| pod.pending = Some(Box::new(known)));
-    let failure = Failure::new(Reason::SchedulerError, "broken", Nomination::Clear);
+    let failure = FailureReport::new(Reason::SchedulerError, "broken", Nomination::Clear);
     world.writes.status().report_failure(&web(0), failure);
     let seen = world.wait(2);
     let expected = json!({
@@ -125,7 +125,7 @@ fn a_status_that_the_pod_has_is_not_written_again() {
     while status.figures().unchanged < 1 {
         std::thread::yield_now();
     }
-    let nominated = Failure::new(Reason::Unschedulable, "no", Nomination::Node("n1".into()));
+    let nominated = FailureReport::new(Reason::Unschedulable, "no", Nomination::Node("n1".into()));
     status.report_failure(&web(0), nominated);
     let seen = world.wait_for(|seen| patches(seen).len() == 2);
     assert_eq!(patches(&seen)[1]["status"], json!({"nominatedNodeName": "n1"}));
@@ -257,7 +257,7 @@ fn a_nomination_overrides_the_one_that_waits_and_keeps_its_condition() {
     while status.figures().waiting > 0 {
         std::thread::yield_now();
     }
-    let older = Failure::new(Reason::Unschedulable, "waits", Nomination::Node("n1".into()));
+    let older = FailureReport::new(Reason::Unschedulable, "waits", Nomination::Node("n1".into()));
     status.report_failure(&web(0), older);
     world.writes.binder().nominate(&web(0), &"n2".into()).expect("nominated");
     permits.add_permits(1);
@@ -278,7 +278,7 @@ fn clearing_an_older_nomination_keeps_a_report_that_clears_any() {
     while status.figures().waiting > 0 {
         std::thread::yield_now();
     }
-    let clears = Failure::new(Reason::Unschedulable, "waits", Nomination::Clear);
+    let clears = FailureReport::new(Reason::Unschedulable, "waits", Nomination::Clear);
     status.report_failure(&web(0), clears);
     // A preemptor evicts pods from n1, to which the pod was nominated before.
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

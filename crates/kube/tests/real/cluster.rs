@@ -87,7 +87,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Failure is harmless: the system removes temporary files later.
+        // FailureReport is harmless: the system removes temporary files later.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

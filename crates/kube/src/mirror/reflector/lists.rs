@@ -3,7 +3,7 @@
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use super::{BROKEN, Failure, Next, Reflector, bookmark, parse};
+use super::{BROKEN, FailureReport, Next, Reflector, bookmark, parse};
 use crate::api::{ApiError, Lines};
 use crate::mirror::figures::KindStatus;
 use crate::mirror::sink::Sink;
@@ -15,7 +15,7 @@ pub(crate) const PAGE: usize = 500;
 
 impl<S: Sink> Reflector<S> {
     /// Lists all objects, and continues with the watch if the list was streamed.
-    pub(super) async fn list(&mut self) -> Result<(), Failure> {
+    pub(super) async fn list(&mut self) -> Result<(), FailureReport> {
         if self.streams_lists && self.broken_lists < BROKEN {
             let path = format!(
                 "{}?{}watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&\
@@ -41,7 +41,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// Reads the objects that a watch sends first, and then the watch.
-    async fn streamed_list(&mut self, mut lines: Lines) -> Result<(), Failure> {
+    async fn streamed_list(&mut self, mut lines: Lines) -> Result<(), FailureReport> {
         self.sink.begin();
         let mut is_first = true;
         loop {
@@ -77,7 +77,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    async fn paginated_list(&mut self) -> Result<(), Failure> {
+    async fn paginated_list(&mut self) -> Result<(), FailureReport> {
         self.sink.begin();
         let mut next = String::new();
         let mut limit = format!("limit={PAGE}");

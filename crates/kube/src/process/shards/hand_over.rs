@@ -8,7 +8,7 @@ use portolan::framework::Nomination;
 use portolan::model::{Name, Pod};
 
 use crate::seldom::warn_seldom;
-use crate::write::{ApiBinder, Failure, HandOverPace};
+use crate::write::{ApiBinder, FailureReport, HandOverPace};
 
 /// Hands pods over. Clones share their state.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ impl HandOver {
     /// Removes the nomination to a node of another replica from a preemptor's report. The evictor writes it when the
     /// victims are terminating: if the other replica received the pod earlier, it would preempt, too. If the victims
     /// were terminating already, the pod is handed over when they are gone.
-    pub(in crate::process) fn withhold(&self, failure: &mut Failure) {
+    pub(in crate::process) fn withhold(&self, failure: &mut FailureReport) {
         if matches!(&failure.nomination, Nomination::Node(node) if self.is_foreign(node)) {
             failure.nomination = Nomination::Keep;
         }
