@@ -8,12 +8,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Plugin, PreFilter, PreScore,
-};
+use portolan::cache::{Cluster, Config, Engine, Snapshot};
 use portolan::model::{LabelSelector, Pod, PodAffinity, PodAffinityTerm, Uid, node, pod};
-use portolan::plugins::{NodeResourcesBalancedAllocation, NodeResourcesFit};
-use portolan::{Cluster, Config, Engine, Snapshot};
+use portolan::plugin::{
+    Cycle, CycleState, NodeResourcesBalancedAllocation, NodeResourcesFit, Plugin, PreFilter,
+    PreScore,
+};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -58,7 +59,7 @@ fn by_nodes(cluster: &Cluster, pod: &Pod) -> i64 {
     let plugins: [&dyn Plugin; 2] =
         [&NodeResourcesFit::default(), &NodeResourcesBalancedAllocation::default()];
     let mut best = i64::MIN;
-    let none = portolan::framework::Feasible::new(cluster, Vec::new());
+    let none = portolan::plugin::Feasible::new(cluster, Vec::new());
     let state = CycleState::default();
     let cycle = Cycle::new(cluster, pod, &state);
     let (mut filters, mut scores) = (Vec::new(), Vec::new());
@@ -146,7 +147,8 @@ fn victims(c: &mut Criterion) {
     };
     let mut group = c.benchmark_group("victim index of 110 pods");
     group.bench_function("build the index", |b| {
-        let pods = |fork: &mut portolan::Fork| fork.node("n").map(|node| node.victims().len());
+        let pods =
+            |fork: &mut portolan::cache::Fork| fork.node("n").map(|node| node.victims().len());
         b.iter_batched_ref(changed, pods, BatchSize::SmallInput);
     });
     let node = snapshot.node("n").expect("the node exists");

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use portolan::cache::{CommitPolicy, Config, Engine, Reader, Writer};
 use portolan::model::{Pod, Template, node, pod};
-use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
 use portolan_testkit::random::Random;
 
 #[global_allocator]

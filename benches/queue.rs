@@ -8,10 +8,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use portolan::framework::{ClusterEvent, Framework, PluginSet};
+use portolan::Framework;
+use portolan::cache::{Config, Engine, Snapshot};
 use portolan::model::{Change, Diff, Generation, Node, Pod, Template, Timestamp, Uid, node, pod};
+use portolan::plugin::{ClusterEvent, PluginSet};
 use portolan::scheduler::queue::{QueueConfig, SchedulingQueue};
-use portolan::{Config, Engine, Snapshot};
 use portolan_testkit::random::Random;
 
 #[global_allocator]

@@ -18,8 +18,8 @@ use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use portolan::cache::{CommitPolicy, Config, Engine, Reader, Writer};
 use portolan::model::{Name, Pod, Template, Uid, node, pod};
-use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
 use portolan_testkit::measure::{Sorted, ratios, rotate};
 use portolan_testkit::random::Random;
 

@@ -10,13 +10,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use portolan::cache::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 use portolan::model::{
     CustomNodeResource, EventError, Generation, GodelPod, LabelSelector, Labels, Movement,
     MovementOwner, Name, NmNode, NominatedNode, Object, ObjectKind, OwnerKey, OwnerReference, Pod,
     PodDisruptionBudget, PodGroup, Quantity, RecommendedNode, Reservation, ResourceList, Victim,
     Workload, node, pod,
 };
-use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 use portolan_testkit::measure::{Sorted, alternate, ratios};
 
 #[global_allocator]

@@ -5,14 +5,14 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition, Preferred};
-use portolan::log::{Event, Outcome, Relist};
+use portolan::cache::{Cluster, Config, Engine, Event, GodelConfig, Outcome, Relist};
 use portolan::model::{
     GodelPod, Movement, MovementOwner, Object, ObjectKind, OwnerKey, OwnerReference, Pod,
     PodBuilder, PodGroup, RecommendedNode, Reservation, Timestamp, node, pod,
 };
-use portolan::scheduler::{FilterCheck, Profiles, Scheduler};
-use portolan::{Cluster, Config, Engine, GodelConfig};
+use portolan::plugin::{Partition, Preferred};
+use portolan::scheduler::FilterCheck;
+use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles, Scheduler};
 
 const NOW: Timestamp = Timestamp(0);
 

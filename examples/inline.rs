@@ -1,8 +1,8 @@
 //! The smallest use of the engine: one thread writes, any number of threads read.
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+use portolan::cache::{Config, Engine};
 use portolan::model::{node, pod};
-use portolan::{Config, Engine};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut writer, reader) = Engine::inline(Config::default());

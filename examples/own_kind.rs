@@ -9,16 +9,13 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Instant;
 
-use portolan::framework::{
-    Actions, AlgorithmConfig, ClusterEvent, Code, Cycle, EventResource, Framework, Hint, Interest,
-    Plugin, Point, PreFilter, Status,
-};
-use portolan::log::Event;
+use portolan::cache::{Cluster, Config, Engine, Event, PlacedPod, Store};
 use portolan::model::{Generation, Pod, Template, Timestamp, node, pod};
-use portolan::plugins::default_plugins;
-use portolan::scheduler::{Attempt, Schedulers, SchedulingLoop, WhatIf};
-use portolan::snapshot::{PlacedPod, Store};
-use portolan::{Cluster, Config, Engine};
+use portolan::plugin::{
+    Actions, ClusterEvent, Code, Cycle, EventResource, Hint, Interest, Plugin, Point, PreFilter,
+    Status, default_plugins,
+};
+use portolan::{AlgorithmConfig, Attempt, Framework, Schedulers, SchedulingLoop, WhatIf};
 
 /// All licences by name. There are at most a few dozen, so cloning the map is cheap enough.
 #[derive(Clone, Default)]
@@ -147,7 +144,7 @@ impl Plugin for Seats {
     }
 }
 
-fn plugins(handle: &portolan::framework::Handle) -> Vec<(Box<dyn Plugin>, i64)> {
+fn plugins(handle: &portolan::plugin::Handle) -> Vec<(Box<dyn Plugin>, i64)> {
     let mut all = default_plugins(handle);
     all.push((Box::new(Seats), 0));
     all

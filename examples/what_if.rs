@@ -1,9 +1,9 @@
 //! Simulates removing a node: its pods are placed again on a fork that no other reader sees, and the fork is compared
 //! with the original snapshot.
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+use portolan::cache::{Config, Engine};
 use portolan::model::{Pod, node, pod};
-use portolan::{Config, Engine};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut writer, reader) = Engine::inline(Config::default());

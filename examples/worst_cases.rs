@@ -9,8 +9,8 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use portolan::cache::{Config, Engine, Reader, Writer};
 use portolan::model::{Pod, node, pod};
-use portolan::{Config, Engine, Reader, Writer};
 use portolan_testkit::measure::Sorted;
 
 #[global_allocator]

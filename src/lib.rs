@@ -2,9 +2,9 @@
 //! hold and fork consistent versions of it without taking a lock.
 //!
 //! ```
-//! use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+//! use portolan::cache::{Config, Engine};
 //! use portolan::model::{node, pod};
-//! use portolan::{Config, Engine};
+//! use portolan::{Algorithm, AlgorithmConfig, Framework};
 //!
 //! let (mut writer, reader) = Engine::inline(Config::default());
 //! writer.add_node(node("n1").cpu(4_000).memory(16 << 30).build())?;
@@ -61,29 +61,31 @@
 #[macro_use]
 mod trace;
 
+pub mod cache;
 mod engine;
-pub mod framework;
-pub mod log;
+mod framework;
+mod log;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod model;
-pub mod plugins;
+pub mod plugin;
+mod plugins;
 pub mod scheduler;
-pub mod snapshot;
-pub mod state;
+mod snapshot;
+mod state;
 
 use portolan_publish::{freeing, hash, sync};
 
-pub use engine::{
-    Config, Engine, Figures, LivePod, Reached, ReadError, Reader, Rebuilt, SweepObserver,
-    WeakEngine, Writer,
+pub use framework::{
+    Algorithm, AlgorithmConfig, Binder, BinderError, Decision, Evictor, Failure, FitError,
+    Framework, FrameworkBuilder, FrameworkError,
 };
-pub use portolan_publish::Pinned;
-pub use snapshot::cluster::{Cluster, Snapshot};
-pub use snapshot::fork::Fork;
-pub use snapshot::godel::GodelConfig;
-pub use snapshot::node_info::{NodeInfo, PodInfo};
-pub use state::commit::CommitPolicy;
+pub use scheduler::builder::{BuildError, Schedulers, SchedulersBuilder};
+pub use scheduler::cycle::Scheduler;
+pub use scheduler::placement::Placement;
+pub use scheduler::profiles::Profiles;
+pub use scheduler::scheduling_loop::{Attempt, SchedulingLoop, Unplaced};
+pub use scheduler::what_if::WhatIf;
 
 /// Items that only the loom models use. Not part of the public API.
 #[cfg(loom)]

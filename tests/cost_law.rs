@@ -10,17 +10,14 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event, GodelConfig, Writer, cost};
 use portolan::model::{
     CustomNodeResource, EventError, Generation, GodelPod, LabelSelector, Labels, Movement,
     MovementOwner, NmNode, NominatedNode, ObjectKind, Operator, OwnerKey, Pod, PodAffinity,
     PodAffinityTerm, PodDisruptionBudget, PodGroup, Quantity, RecommendedNode, Requirement,
     Reservation, ResourceList, Template, Timestamp, Victim, Workload, node, pod,
 };
-use portolan::scheduler::{Profiles, Scheduler};
-use portolan::snapshot::cost;
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles, Scheduler};
 use portolan_testkit::alloc::Counting;
 
 #[global_allocator]

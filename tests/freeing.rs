@@ -7,10 +7,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use portolan::log::Event;
+use portolan::cache::{Cluster, Config, Engine, Event, Snapshot, Writer, cost};
 use portolan::model::{Node, Pod, Timestamp, node, pod};
-use portolan::snapshot::cost;
-use portolan::{Cluster, Config, Engine, Snapshot, Writer};
 use portolan_testkit::alloc::Counting;
 
 #[global_allocator]

@@ -8,9 +8,8 @@ mod own_pods;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use portolan::log::{Event, Relist};
+use portolan::cache::{CommitPolicy, Config, Engine, Event, Relist, Writer};
 use portolan::model::{Node, Pod, Taint, TaintEffect, Timestamp, node, pod};
-use portolan::{CommitPolicy, Config, Engine, Writer};
 use portolan_testkit::alloc::Counting;
 
 use own_pods::{NODES, engine, own};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use portolan::cache::{Config, Engine};
 use portolan::model::{node, pod};
-use portolan::{Config, Engine};
 use portolan_publish::{Publisher, Subscription, Versioned};
 use portolan_testkit::alloc::Counting;
 

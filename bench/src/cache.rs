@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 
 use comfy_table::Table;
 use hdrhistogram::Histogram;
-use portolan::log::{Applied, Relist};
+use portolan::cache::{Applied, CommitPolicy, Config, Engine, Reader, Relist, Writer};
 use portolan::model::{
     EventError, Labels, Name, Node, NodeBuilder, Pod, PodAffinity, Template, Uid, node, pod,
 };
-use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
 use portolan_publish::live::LiveIndex;
 use serde_json::{Value, json};
 
@@ -331,7 +330,11 @@ fn add_some(
     Ok([for_nodes, for_pods])
 }
 
-fn add_nodes(writer: &mut Writer, names: &[Name], steps: &mut Steps) -> Result<Duration, CommandError> {
+fn add_nodes(
+    writer: &mut Writer,
+    names: &[Name],
+    steps: &mut Steps,
+) -> Result<Duration, CommandError> {
     let mut spent = Duration::ZERO;
     for (batch, names) in names.chunks(BATCH).enumerate() {
         let nodes: Vec<Arc<Node>> = names

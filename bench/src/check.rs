@@ -4,10 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use portolan::cache::{ChangedSince, Engine, NodeInfo, Snapshot};
 use portolan::model::{Generation, Name, Pod, Timestamp, Uid};
-use portolan::scheduler::{Failure, Scheduler};
-use portolan::snapshot::ChangedSince;
-use portolan::{Engine, NodeInfo, Snapshot};
+use portolan::{Failure, Scheduler};
 
 use portolan_cli::CommandError;
 use portolan_cli::closed;
@@ -257,10 +256,8 @@ pub(super) fn one_by_one(
 
 #[cfg(test)]
 mod tests {
-    use portolan::Config;
-    use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-    use portolan::log::Event;
-    use portolan::scheduler::Profiles;
+    use portolan::cache::{Config, Event};
+    use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
 
     use super::*;
     use crate::cache::make_node;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use portolan::framework::{AttemptResult, Cycle, CycleState, Decision};
 use portolan::model::{Pod, Timestamp};
-use portolan::scheduler::{Failure, Placement, Scheduler};
+use portolan::plugin::{AttemptResult, Cycle, CycleState};
+use portolan::{Decision, Failure, Placement, Scheduler};
 
 use portolan_cli::CommandError;
 use portolan_cli::histogram;

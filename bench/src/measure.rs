@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, Barrier};
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Evictor, Framework, Handle};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::metrics::Metrics;
 use portolan::model::{Pod, Timestamp};
+use portolan::plugin::Handle;
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{
-    FilterCheck, InMemoryBinder, InMemoryEvictor, Profiles, Scheduler, SchedulingLoop,
+use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor};
+use portolan::{
+    Algorithm, AlgorithmConfig, Evictor, Framework, Profiles, Scheduler, SchedulingLoop,
 };
-use portolan::{Config, Engine};
 use serde_json::{Value, json};
 
 use portolan_cli::CommandError;
@@ -276,7 +276,7 @@ fn one_by_one(
 }
 
 /// Whether more is requested on the node than allocatable.
-pub(super) fn is_overcommitted(node: &portolan::NodeInfo<'_>) -> bool {
+pub(super) fn is_overcommitted(node: &portolan::cache::NodeInfo<'_>) -> bool {
     let (has, takes) = (node.allocatable(), node.requested());
     takes.cpu > has.cpu
         || takes.memory > has.memory

@@ -1,8 +1,7 @@
 //! The shapes of `sched` whose pods fit on no node. Their cycles are those of a backlog on a full cluster: each
 //! attempt follows an event that changes one node, and fails again.
 
-use portolan::Engine;
-use portolan::log::Event;
+use portolan::cache::{Engine, Event};
 use portolan::model::{Node, Pod, Taint, TaintEffect};
 
 use portolan_cli::CommandError;
@@ -105,8 +104,9 @@ impl Changes {
 
 #[cfg(test)]
 mod tests {
-    use portolan::Config;
-    use portolan::framework::{Algorithm, AlgorithmConfig, Cycle, CycleState, Framework};
+    use portolan::cache::Config;
+    use portolan::plugin::{Cycle, CycleState};
+    use portolan::{Algorithm, AlgorithmConfig, Framework};
 
     use super::*;
     use crate::cache::make_node;

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use portolan::log::Event;
+use portolan::SchedulingLoop;
+use portolan::cache::Event;
 use portolan::model::{Pod, Timestamp};
+use portolan::scheduler::CycleFigures;
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{CycleFigures, SchedulingLoop};
 use serde_json::{Value, json};
 
 use portolan_cli::CommandError;

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use portolan::framework::{Algorithm, Partition};
+use portolan::Algorithm;
+use portolan::cache::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 use portolan::model::{
     EventError, Name, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template, Uid,
 };
-use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
+use portolan::plugin::Partition;
 use portolan_k8s::{
     BudgetLimit, ControllerKind, Objects, PodController, PodCounts, PodFacts, Scales, TooManyPods,
 };
@@ -282,7 +283,11 @@ pub(crate) fn reader(
 
 /// A read error with its file, and with the line of its field if the parser does not know it. A value of the wrong type
 /// is described as the API server describes it.
-pub(crate) fn not_read_at(file: &Path, bytes: &[u8], error: &portolan_k8s::ReadError) -> CommandError {
+pub(crate) fn not_read_at(
+    file: &Path,
+    bytes: &[u8],
+    error: &portolan_k8s::ReadError,
+) -> CommandError {
     let found = || portolan_k8s::line_of(bytes, error.path()).filter(|_| !error.path().is_empty());
     let Some(line) = error.line().or_else(found) else { return not_read(file, error) };
     let mismatch = portolan_k8s::check(bytes)
@@ -626,7 +631,11 @@ impl Contents {
     }
 
     /// Adds everything to an empty engine; returns the pending pods.
-    pub(crate) fn put(&mut self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, CommandError> {
+    pub(crate) fn put(
+        &mut self,
+        writer: &mut Writer,
+        godel: &Godel,
+    ) -> Result<Vec<Pod>, CommandError> {
         let Objects { nodes, pods, .. } = &self.objects;
         let mut names = HashSet::new();
         if let Some(node) = nodes.iter().find(|node| !names.insert(&node.name)) {

@@ -5,8 +5,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use portolan::cache::{Cluster, Snapshot};
 use portolan::model::{Name, Pod, PodSpec, Template, Uid, VolumeBindingMode};
-use portolan::{Cluster, Snapshot};
 use portolan_k8s::{Admission, PodController};
 
 use crate::cluster::Contents;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use portolan::framework::Framework;
+use portolan::Framework;
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 
 use crate::error::CommandError;

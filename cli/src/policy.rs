@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use portolan::framework::{Framework, Handle};
+use portolan::Framework;
 use portolan::model::Pod;
+use portolan::plugin::Handle;
 use portolan::scheduler::queue::QueueConfig;
 use portolan_k8s::config::{Configuration, Registry};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{LabelLookup, Name, Node, NodeSelectorTerm, Operator, Requirement};
 
 use crate::error::CommandError;
@@ -94,7 +94,11 @@ impl Selection {
     }
 
     /// The selected nodes in the order of the cluster, at least one.
-    pub(crate) fn nodes(&self, cluster: &Cluster, option: &str) -> Result<Vec<Arc<Node>>, CommandError> {
+    pub(crate) fn nodes(
+        &self,
+        cluster: &Cluster,
+        option: &str,
+    ) -> Result<Vec<Arc<Node>>, CommandError> {
         let nodes = cluster.nodes().filter_map(|info| info.node().cloned());
         let nodes: Vec<_> = nodes.filter(|node| self.selects(node)).collect();
         if nodes.is_empty() {

@@ -11,16 +11,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{Algorithm, Eviction, Evictor, Framework, Handle};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::metrics::Metrics;
 use portolan::model::{EventError, Name, Pod, Timestamp, Uid};
+use portolan::plugin::{Eviction, Handle};
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{
-    Attempt, BindError, BindingCycle, Failure, InMemoryBinder, InMemoryVolumeBinder, Placement,
-    Profiles, SchedulingLoop, Unplaced,
+use portolan::scheduler::{BindError, BindingCycle, InMemoryBinder, InMemoryVolumeBinder};
+use portolan::{
+    Algorithm, Attempt, Evictor, Failure, Framework, Placement, Profiles, SchedulingLoop, Unplaced,
 };
-use portolan::{Config, Engine};
 
 use crate::error::CommandError;
 use crate::replacement::{Replacement, recreated};
@@ -177,7 +176,7 @@ pub(crate) fn refused(pod: &Pod, error: EventError) -> CommandError {
 }
 
 /// Applies an event and waits for its outcome.
-pub fn event(engine: &Engine, event: Event) -> Result<portolan::log::Outcome, CommandError> {
+pub fn event(engine: &Engine, event: Event) -> Result<portolan::cache::Outcome, CommandError> {
     engine.submit(event).map_err(|_| closed("the log is closed"))?.wait().map_err(closed)
 }
 
@@ -350,7 +349,10 @@ impl Simulation {
 
     /// Advances the clock until the current permits expire. Pods that wait for a permit again
     /// after that would wait forever.
-    pub(crate) fn expire_permits(&mut self, observer: &mut impl Observer) -> Result<(), CommandError> {
+    pub(crate) fn expire_permits(
+        &mut self,
+        observer: &mut impl Observer,
+    ) -> Result<(), CommandError> {
         let last = self.permit_deadlines().max();
         while let Some(next) = self.next_permit().filter(|next| Some(*next) <= last) {
             self.now = self.now.max(next);

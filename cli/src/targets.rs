@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan::PodInfo;
+use portolan::cache::PodInfo;
 use portolan::model::{Name, Pod, Template};
 use portolan_k8s::{PodController, Scales};
 
@@ -320,7 +320,12 @@ impl<'c> Finder<'c> {
     }
 
     /// The error for a reference to none of the names.
-    fn not_found(&self, option: &str, reference: &Reference, names: &BTreeSet<Name>) -> CommandError {
+    fn not_found(
+        &self,
+        option: &str,
+        reference: &Reference,
+        names: &BTreeSet<Name>,
+    ) -> CommandError {
         let Reference { kind, resource, name, text } = reference;
         let is_of_kind = |it: &PodController| it.kind.as_str() == *kind;
         let is_kind_missing = *kind != "Pod" && !self.controllers.iter().any(is_of_kind);

@@ -7,7 +7,7 @@
 
 use std::io::Write;
 
-use portolan::framework::Handle;
+use portolan::plugin::Handle;
 use portolan_k8s::config::{ConfigError, Configuration, Registry};
 use portolan_testkit::alloc::Counting;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use portolan::model::{Node, Pod, Quantity, node, pod};
 use portolan_testkit::random::Random;
 
-use crate::plugin::{Demand, GPU_COUNT, GPU_MILLI};
+use crate::sharing::{Demand, GPU_COUNT, GPU_MILLI};
 
 /// The total demand of the pods, as a multiple of the GPUs of all nodes.
 const LOAD: f64 = 1.3;

@@ -10,19 +10,19 @@
 //! requested 1.3 times the GPUs of all nodes. No pod leaves, and a pod that cannot be placed is dropped.
 
 mod fleet;
-mod plugin;
+mod sharing;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Point};
+use portolan::cache::{Cluster, Config, Engine};
 use portolan::model::{Pod, Uid};
-use portolan::plugins;
-use portolan::{Cluster, Config, Engine};
+use portolan::plugin::{Cycle, Handle, Point};
+use portolan::{Algorithm, AlgorithmConfig, Framework, plugin};
 
 use fleet::Fleet;
-use plugin::{Demand, GpuSharing, Room};
+use sharing::{Demand, GpuSharing, Room};
 
 /// Which extension points of the plugin are used.
 #[derive(Clone, Copy, PartialEq)]
@@ -65,24 +65,24 @@ fn framework(devices: Devices, pods: &[Pod]) -> Result<Framework, Box<dyn std::e
         return Ok(Framework::default_profile_with(&handle));
     }
     // Prefers the fuller one of two nodes that the plugin scores equally.
-    let fuller = plugins::NodeResourcesFit {
-        strategy: plugins::ScoringStrategy::MostAllocated,
-        resources: [plugin::GPU_MILLI, "cpu", "memory"]
-            .map(|name| plugins::ResourceWeight { name: name.into(), weight: 1 })
+    let fuller = plugin::NodeResourcesFit {
+        strategy: plugin::ScoringStrategy::MostAllocated,
+        resources: [sharing::GPU_MILLI, "cpu", "memory"]
+            .map(|name| plugin::ResourceWeight { name: name.into(), weight: 1 })
             .into(),
-        ..plugins::NodeResourcesFit::default()
+        ..plugin::NodeResourcesFit::default()
     };
     let fit = match devices {
         Devices::Packed => fuller,
-        _ => plugins::NodeResourcesFit::default(),
+        _ => plugin::NodeResourcesFit::default(),
     };
     // The filters and scores that are relevant for these pods and nodes.
     let framework = Framework::new(vec![
-        (Box::new(plugins::NodeUnschedulable), 0),
-        (Box::new(plugins::TaintToleration), 3),
-        (Box::new(plugins::NodeAffinity::default()), 2),
+        (Box::new(plugin::NodeUnschedulable), 0),
+        (Box::new(plugin::TaintToleration), 3),
+        (Box::new(plugin::NodeAffinity::default()), 2),
         (Box::new(fit), 1),
-        (Box::new(plugins::NodeResourcesBalancedAllocation::default()), 1),
+        (Box::new(plugin::NodeResourcesBalancedAllocation::default()), 1),
         (Box::new(GpuSharing::new(expected(pods))), 20),
     ])
     .expect("the names and weights are valid");

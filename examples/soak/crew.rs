@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-use portolan::log::Event;
+use portolan::cache::{Dump, Engine, Event, Reader, Snapshot};
 use portolan::model::{Generation, Name, Node, Pod, Quantity, Timestamp, node, pod};
-use portolan::snapshot::Dump;
-use portolan::{Engine, Reader, Snapshot};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 
 /// The number of nodes, except while some are removed.
 pub(crate) const NODES: usize = 400;

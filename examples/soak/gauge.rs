@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use portolan::Figures;
+use portolan::cache::Figures;
 use portolan_testkit::alloc::{Counting, OfProcess};
 use portolan_testkit::measure::Sorted;
 

@@ -14,12 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use portolan::log::Event;
+use portolan::cache::{Cluster, CommitPolicy, Config, Dump, Engine, Event, Fork, Reader, Snapshot};
 use portolan::model::{
     Generation, LabelSelector, Name, Node, Pod, PodAffinity, Timestamp, Uid, node, pod,
 };
-use portolan::snapshot::Dump;
-use portolan::{Cluster, CommitPolicy, Config, Engine, Fork, Reader, Snapshot};
 use portolan_testkit::random::Random;
 
 const NODES: u64 = 48;

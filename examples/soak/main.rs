@@ -24,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use portolan::{CommitPolicy, Config, Engine, Figures};
+use portolan::cache::{CommitPolicy, Config, Engine, Figures};
 
 use crew::{Counts, NODES, PODS_EACH};
 use gauge::{Part, Sample};

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
-use portolan::framework::{Framework, Handle};
+use portolan::Framework;
+use portolan::cache::{Config, Engine, Writer};
 use portolan::model::{Node, Pod};
-use portolan::{Config, Engine, Writer};
+use portolan::plugin::Handle;
 use portolan_k8s::config::{Configuration, Registry};
 use serde_json::{Map, Value, json};
 

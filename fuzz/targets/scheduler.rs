@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle, ScheduleError};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event, Snapshot, Writer};
 use portolan::model::{Pod, Uid};
-use portolan::{Config, Engine, Snapshot, Writer};
+use portolan::plugin::Handle;
+use portolan::{Algorithm, AlgorithmConfig, Failure, Framework};
 use portolan_testkit::checks::{
     chunk_and_node_calls_agree, decided_by_nodes, incremental_filters_equal_rebuilt,
     verdicts_are_consistent,
@@ -165,7 +165,7 @@ fn run_checking(data: &[u8], checks: Checks) {
                     Event::AssumePod { pod: Arc::new(pod.on(decision.node)), decided_on: None },
                 );
             }
-            Err(ScheduleError::Plugin(status)) => assert!(!status.reasons.is_empty()),
+            Err(Failure::Plugin(status)) => assert!(!status.reasons.is_empty()),
             Err(_) => {}
         }
         disturb(&mut draw, &engine, &snapshot, nodes);

@@ -31,7 +31,7 @@ use crate::state::CommitPolicy;
 ///
 /// ```
 /// use std::time::Duration;
-/// use portolan::{Config, Engine};
+/// use portolan::cache::{Config, Engine};
 ///
 /// let config = Config { assumed_ttl: Some(Duration::from_secs(30)), ..Config::default() };
 /// let (writer, reader) = Engine::inline(config);
@@ -90,9 +90,8 @@ impl Config {
     /// that was registered before is replaced.
     ///
     /// ```
+    /// use portolan::cache::{Config, Engine, Keyed, ObjectStore};
     /// use portolan::model::Name;
-    /// use portolan::snapshot::{Keyed, ObjectStore};
-    /// use portolan::{Config, Engine};
     ///
     /// struct Licence(Name);
     ///
@@ -107,7 +106,7 @@ impl Config {
     /// let config = Config::default().with_store(ObjectStore::<Licence>::default());
     /// let (writer, _) = Engine::inline(config);
     /// assert!(writer.cluster().store::<ObjectStore<Licence>>()?.is_empty());
-    /// # Ok::<(), portolan::snapshot::StoreError>(())
+    /// # Ok::<(), portolan::cache::StoreError>(())
     /// ```
     #[must_use]
     pub fn with_store<S: Store>(self, store: S) -> Config {
@@ -159,7 +158,7 @@ impl Engine {
     /// log capacity and sweep period are ignored: expired pods are removed by [`Writer::expire`].
     ///
     /// ```
-    /// use portolan::{Config, Engine};
+    /// use portolan::cache::{Config, Engine};
     /// use portolan::model::{node, pod};
     ///
     /// let (mut writer, reader) = Engine::inline(Config::default());

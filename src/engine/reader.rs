@@ -27,7 +27,7 @@ impl PodLocation {
 /// A pod's entry in the live index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LivePod {
-    /// The slot of the pod's node; see [`Cluster::node_by_slot`](crate::Cluster).
+    /// The slot of the pod's node; see [`Cluster::node_by_slot`](crate::cache::Cluster).
     pub slot: NodeSlot,
     /// Whether the pod is assumed.
     pub assumed: bool,
@@ -135,12 +135,12 @@ impl Drop for WithinWriter<'_> {
 ///
 /// ```
 /// fn send<T: Send + Clone>() {}
-/// send::<portolan::Reader>();
+/// send::<portolan::cache::Reader>();
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
-/// sync::<portolan::Reader>();
+/// sync::<portolan::cache::Reader>();
 /// ```
 #[derive(Clone)]
 pub struct Reader {
@@ -228,8 +228,8 @@ impl Reader {
     /// The future returns `Closed` if the engine is gone and never published `generation`, and no other error.
     ///
     /// ```
+    /// # use portolan::cache::{Config, Engine};
     /// # use portolan::model::node;
-    /// # use portolan::{Config, Engine};
     /// use std::task::{Context, Poll, Waker};
     ///
     /// let (mut writer, reader) = Engine::inline(Config::default());

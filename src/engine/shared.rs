@@ -36,8 +36,7 @@ const SHORTEST_SWEEP_PERIOD: Duration = Duration::from_millis(1);
 /// events that are still in the log are folded. Readers survive the engine and keep its last version.
 ///
 /// ```
-/// use portolan::{Config, Engine};
-/// use portolan::log::Event;
+/// use portolan::cache::{Config, Engine, Event};
 /// use portolan::model::{node, pod};
 ///
 /// let engine = Engine::shared(Config::default());
@@ -364,7 +363,7 @@ impl std::fmt::Debug for Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cluster, Figures, GodelConfig, SweepObserver};
+    use crate::cache::{Cluster, Figures, GodelConfig, SweepObserver};
 
     #[test]
     fn a_shared_engine_sweeps_if_a_sweep_can_change_or_report_something() {

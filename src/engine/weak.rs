@@ -15,7 +15,7 @@ use super::shared::{Core, RegisteredSchedulers};
 /// framework with the check. A strong [`Engine`] there would form a reference cycle.
 ///
 /// ```
-/// use portolan::{Config, Engine};
+/// use portolan::cache::{Config, Engine};
 ///
 /// let engine = Engine::shared(Config::default());
 /// let weak = engine.downgrade();

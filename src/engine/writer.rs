@@ -76,12 +76,12 @@ pub struct Rebuilt {
 ///
 /// ```compile_fail,E0277
 /// fn clone<T: Clone>() {}
-/// clone::<portolan::Writer>();
+/// clone::<portolan::cache::Writer>();
 /// ```
 ///
 /// ```
 /// fn send<T: Send>() {}
-/// send::<portolan::Writer>();
+/// send::<portolan::cache::Writer>();
 /// ```
 pub struct Writer {
     state: State,
@@ -307,8 +307,8 @@ impl Writer {
     /// is its [generation](NodeInfo::generation). O(log n).
     ///
     /// ```
+    /// use portolan::cache::{Config, Engine};
     /// use portolan::model::{node, pod};
-    /// use portolan::{Config, Engine};
     ///
     /// let (mut writer, _) = Engine::inline(Config::default());
     /// writer.add_pod(pod("early").cpu(100).on("n1").build())?;
@@ -379,7 +379,7 @@ impl Writer {
         self.generation_of(&Event::delete_object(kind, namespace, name))
     }
 
-    /// Applies an event to a store that was registered with [`Config::with_store`](crate::Config::with_store). Costs
+    /// Applies an event to a store that was registered with [`Config::with_store`](crate::cache::Config::with_store). Costs
     /// one clone of the store, in addition to its own work.
     ///
     /// # Errors
@@ -403,8 +403,8 @@ impl Writer {
     /// engine meanwhile.
     ///
     /// ```
+    /// use portolan::cache::{Config, Engine};
     /// use portolan::model::{node, pod};
-    /// use portolan::{Config, Engine};
     ///
     /// let (mut writer, _) = Engine::inline(Config::default());
     /// let nodes = (0..3).map(|n| node(format!("n{n}")).build());
@@ -594,7 +594,7 @@ impl Writer {
     /// the rebuilds. [`Config::audit_every`] calls this after sweeps. O(n log n).
     ///
     /// ```
-    /// use portolan::{Config, Engine};
+    /// use portolan::cache::{Config, Engine};
     ///
     /// let (mut writer, _) = Engine::inline(Config::default());
     /// assert_eq!(writer.audit_and_rebuild(), None);

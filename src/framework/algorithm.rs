@@ -50,9 +50,9 @@ impl Algorithm {
     /// Creates an algorithm that evaluates nodes on the calling thread, and also on `pool` if there are many nodes.
     ///
     /// ```
-    /// use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+    /// use portolan::cache::{Config, Engine};
     /// use portolan::model::{node, pod};
-    /// use portolan::{Config, Engine};
+    /// use portolan::{Algorithm, AlgorithmConfig, Framework};
     ///
     /// let (mut writer, reader) = Engine::inline(Config::default());
     /// writer.add_node(node("small").cpu(1_000).memory(1 << 30).build())?;
@@ -114,7 +114,8 @@ impl Algorithm {
     ///
     /// ```
     /// use std::num::NonZeroU32;
-    /// use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition};
+    /// use portolan::plugin::Partition;
+    /// use portolan::{Algorithm, AlgorithmConfig, Framework};
     ///
     /// // Two schedulers on one engine.
     /// let of = NonZeroU32::new(2).ok_or("two")?;

@@ -12,8 +12,8 @@ use super::{Framework, FrameworkError, Handle, Plugin, Point};
 /// names are found.
 ///
 /// ```
-/// use portolan::framework::{Framework, Point};
-/// use portolan::plugins::{NodeResourcesFit, ScoringStrategy};
+/// use portolan::plugin::{NodeResourcesFit, Point, ScoringStrategy};
+/// use portolan::Framework;
 ///
 /// let fullest_first =
 ///     NodeResourcesFit { strategy: ScoringStrategy::MostAllocated, ..NodeResourcesFit::default() };
@@ -31,7 +31,7 @@ use super::{Framework, FrameworkError, Handle, Plugin, Point};
 ///
 /// let misspelled = Framework::builder().default_plugins().disable("NodeResourceFit").build();
 /// assert!(misspelled.err().unwrap().to_string().contains("\"NodeResourceFit\""));
-/// # Ok::<(), portolan::framework::FrameworkError>(())
+/// # Ok::<(), portolan::FrameworkError>(())
 /// ```
 pub struct FrameworkBuilder {
     handle: Handle,

@@ -69,7 +69,7 @@ impl Value {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use portolan::framework::{CycleState, StateError};
+/// use portolan::plugin::{CycleState, StateError};
 ///
 /// let state = CycleState::default();
 /// state.write("Disks", vec![3, 4]);
@@ -150,7 +150,7 @@ impl CycleState {
     /// Threads that the holder waits for must not change the state.
     ///
     /// ```
-    /// use portolan::framework::{CycleState, StateError};
+    /// use portolan::plugin::{CycleState, StateError};
     ///
     /// let state = CycleState::default();
     /// let lock = state.lock();
@@ -217,14 +217,14 @@ impl CycleState {
     /// cloned first.
     ///
     /// ```
-    /// use portolan::framework::CycleState;
+    /// use portolan::plugin::CycleState;
     ///
     /// let state = CycleState::default();
     /// for _ in 0..2 {
     ///     state.update("Tries", || 0, |tries: &mut u32| *tries += 1)?;
     /// }
     /// assert_eq!(*state.read::<u32>("Tries")?, 2);
-    /// # Ok::<(), portolan::framework::StateError>(())
+    /// # Ok::<(), portolan::plugin::StateError>(())
     /// ```
     ///
     /// # Errors

@@ -69,10 +69,7 @@ impl Algorithm {
     /// # Errors
     ///
     /// Those of [`Algorithm::schedule`].
-    pub fn decide_without_preemption(
-        &mut self,
-        cycle: Cycle<'_>,
-    ) -> Result<Decision, Failure> {
+    pub fn decide_without_preemption(&mut self, cycle: Cycle<'_>) -> Result<Decision, Failure> {
         self.decide_or(cycle, |_, _, diagnosis| Failure::Fit(Box::new(diagnosis.fit_error())))
     }
 
@@ -291,11 +288,7 @@ fn is_nominated_without_terminating_victims(cycle: Cycle<'_>, handle: &Handle) -
 }
 
 /// Runs PostFilter and returns the error of a pod for which no node is feasible.
-fn post_filter(
-    framework: &Framework,
-    cycle: Cycle<'_>,
-    diagnosis: &Diagnosis<'_>,
-) -> Failure {
+fn post_filter(framework: &Framework, cycle: Cycle<'_>, diagnosis: &Diagnosis<'_>) -> Failure {
     let mut error = diagnosis.fit_error();
     if framework.has_plugins_at(Point::PostFilter) {
         let (nomination, status) = framework.post_filter(cycle, diagnosis);

@@ -37,11 +37,10 @@ pub const MAX_EXTENDER_SCORE: i64 = 10;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use portolan::framework::{
-///     Algorithm, AlgorithmConfig, Extender, ExtenderError, ExtenderFilter, Framework, Handle,
-/// };
+/// use portolan::cache::{Config, Engine, NodeInfo};
 /// use portolan::model::{Pod, node, pod};
-/// use portolan::{Config, Engine, NodeInfo};
+/// use portolan::plugin::{Extender, ExtenderError, ExtenderFilter, Handle};
+/// use portolan::{Algorithm, AlgorithmConfig, Framework};
 ///
 /// struct Licenses;
 ///

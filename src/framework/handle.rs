@@ -182,7 +182,7 @@ impl Handle {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use portolan::framework::Handle;
+    /// use portolan::plugin::Handle;
     ///
     /// struct Licences(u32);
     ///

@@ -8,7 +8,7 @@ use super::decision::Stages;
 use super::extender::{self, ExtenderVerdicts};
 use super::rejections::Rejections;
 use super::sampling::Found;
-use super::{Cycle, Decision, Diagnosis, Feasible, Filters, Failure, Status};
+use super::{Cycle, Decision, Diagnosis, Failure, Feasible, Filters, Status};
 
 impl Algorithm {
     /// Returns the next result of [`Algorithm::decide`], computed by calling every plugin on one node after another.

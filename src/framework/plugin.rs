@@ -101,11 +101,10 @@ pub enum Bind {
 /// A plugin that keeps pods away from cordoned racks:
 ///
 /// ```
-/// use portolan::framework::{
-///     Algorithm, AlgorithmConfig, Code, Cycle, Filter, Framework, Plugin, Point, PreFilter, Status,
-/// };
+/// use portolan::cache::{Config, Engine, NodeInfo};
 /// use portolan::model::{node, pod};
-/// use portolan::{Config, Engine, NodeInfo};
+/// use portolan::plugin::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+/// use portolan::{Algorithm, AlgorithmConfig, Framework};
 ///
 /// struct CordonedRacks(Vec<&'static str>);
 ///
@@ -500,10 +499,9 @@ pub enum Reads {
 /// A filter that judges a single node by the node's pod count, and a chunk by the column of its nodes' pod counts:
 ///
 /// ```
-/// use portolan::framework::{Code, Filter, Status};
+/// use portolan::cache::{Chunk, Cluster, Config, Engine, LANES, NodeInfo};
 /// use portolan::model::{node, pod};
-/// use portolan::snapshot::{Chunk, LANES};
-/// use portolan::{Cluster, Config, Engine, NodeInfo};
+/// use portolan::plugin::{Code, Filter, Status};
 ///
 /// struct FewerPodsThan(usize);
 ///

@@ -23,9 +23,10 @@ use super::{
 /// Each method runs one step of a cycle. An [`Algorithm`](super::Algorithm) runs the steps up to the choice of a node.
 ///
 /// ```
-/// use portolan::framework::{Cycle, CycleState, Framework};
+/// use portolan::cache::{Config, Engine};
 /// use portolan::model::{node, pod};
-/// use portolan::{Config, Engine};
+/// use portolan::plugin::{Cycle, CycleState};
+/// use portolan::Framework;
 ///
 /// let (mut writer, reader) = Engine::inline(Config::default());
 /// writer.add_node(node("small").cpu(1_000).memory(1 << 30).build())?;

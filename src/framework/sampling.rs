@@ -360,8 +360,8 @@ fn lane_range(live: u64, from: usize, to: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::{Config, Engine};
     use crate::model::node;
-    use crate::{Config, Engine};
 
     #[test]
     fn number_of_feasible_nodes_to_find_matches_kube_scheduler() {
@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn positions_of_an_old_list_are_not_used_for_a_new_one() {
         let (mut writer, _) = Engine::inline(Config::default());
-        let add = |writer: &mut crate::Writer, n: usize, zone: &str| {
+        let add = |writer: &mut crate::cache::Writer, n: usize, zone: &str| {
             writer.add_node(node(format!("n{n}")).zone(zone).build()).unwrap();
         };
         (0..100).for_each(|n| add(&mut writer, n, if n % 2 == 0 { "a" } else { "b" }));

@@ -17,7 +17,7 @@ use super::{Event, ObjectKey, Prepared, Relist};
 impl Event {
     /// Assumes a pod: places it on the node that it names, before the API server confirms the binding
     /// ([`Event::AssumePod`]). The placement is checked according to
-    /// [`Config::commit_check`](crate::Config::commit_check), unless [`Event::decided_on`] names the current version.
+    /// [`Config::commit_check`](crate::cache::Config::commit_check), unless [`Event::decided_on`] names the current version.
     ///
     /// Rejected if the pod is already known (`AlreadyInCache`), names no node (`NoNodeName`), has resource claims
     /// (`Unsupported`), or no longer fits (`Conflict`).
@@ -42,9 +42,8 @@ impl Event {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use portolan::log::Event;
+    /// use portolan::cache::{Config, Engine, Event};
     /// use portolan::model::{node, pod};
-    /// use portolan::{Config, Engine};
     ///
     /// let engine = Engine::shared(Config::default());
     /// engine.submit(Event::add_node(node("n1").cpu(1_000).build()))?.wait()??;
@@ -73,9 +72,8 @@ impl Event {
     /// since that version, the commit check is skipped. Other events are returned unchanged.
     ///
     /// ```
-    /// use portolan::log::Event;
+    /// use portolan::cache::{Config, Engine, Event};
     /// use portolan::model::{node, pod};
-    /// use portolan::{Config, Engine};
     ///
     /// let engine = Engine::shared(Config::default());
     /// engine.submit(Event::add_node(node("n1").cpu(1_000).build()))?.wait()??;
@@ -134,8 +132,8 @@ impl Event {
     /// | without a node, terminating | is no longer pending, and no longer assumed |
     /// | finished or deleted ([`Pod::finished`](field@Pod::finished)) | is removed, or is no longer pending |
     ///
-    /// With [`Config::pod_names`](crate::Config::pod_names), placed pods with the same namespace and name and another
-    /// uid are removed: their deletion was missed. With [`Config::godel`](crate::Config::godel), a bound pod stays bound.
+    /// With [`Config::pod_names`](crate::cache::Config::pod_names), placed pods with the same namespace and name and another
+    /// uid are removed: their deletion was missed. With [`Config::godel`](crate::cache::Config::godel), a bound pod stays bound.
     ///
     /// An object that equals the known one changes nothing. Only pods that have been added have a known object, so older
     /// versions of pending, assumed and removed pods are not recognized: a watch reports each pod in order.
@@ -144,8 +142,8 @@ impl Event {
     /// uid is that of a placeholder pod (`HoldsPlace`).
     ///
     /// ```
+    /// use portolan::cache::{Config, Engine};
     /// use portolan::model::{EventError, pod};
-    /// use portolan::{Config, Engine};
     ///
     /// let (mut writer, _) = Engine::inline(Config::default());
     /// let version = |version| pod("web-0").cpu(100).resource_version(version);

@@ -63,10 +63,10 @@ pub enum Event {
     },
     /// Preempts pods and assumes the preemptor on their node, atomically. See [`Event::preempt`].
     ///
-    /// The event removes the victims. With [`Config::godel`](crate::Config::godel), as in the cache of Gödel's
+    /// The event removes the victims. With [`Config::godel`](crate::cache::Config::godel), as in the cache of Gödel's
     /// schedulers, the victims instead remain on their node and are counted there until their own objects are deleted.
     /// The preemptor is assumed as a pod that is nominated to the node with these victims, and the preemption store
-    /// marks them. A fork removes the victims in both cases ([`Fork::preempt`](crate::Fork::preempt)).
+    /// marks them. A fork removes the victims in both cases ([`Fork::preempt`](crate::cache::Fork::preempt)).
     ///
     /// Rejected if the preemptor could not be assumed without the victims, or if a victim is unknown, listed twice, on
     /// another node, or a placeholder pod.
@@ -80,7 +80,7 @@ pub enum Event {
         decided_on: Option<Generation>,
     },
     /// Records that the binding of an assumed pod has finished, which starts its time to live
-    /// ([`Config::assumed_ttl`](crate::Config::assumed_ttl)). See [`Event::finish_binding`].
+    /// ([`Config::assumed_ttl`](crate::cache::Config::assumed_ttl)). See [`Event::finish_binding`].
     ///
     /// Rejected only if the uid is empty. A pod that is not assumed is left unchanged.
     FinishBinding {
@@ -110,7 +110,7 @@ pub enum Event {
     /// Replaces the object of an added pod. See [`Event::update_pod`].
     ///
     /// Rejected if the pod is unknown, assumed, or a placeholder pod, or if the new object names another node. With
-    /// [`Config::godel`](crate::Config::godel), a pod in any state can be updated to any other.
+    /// [`Config::godel`](crate::cache::Config::godel), a pod in any state can be updated to any other.
     UpdatePod {
         /// The uid of the pod before the update.
         old: Uid,
@@ -124,14 +124,14 @@ pub enum Event {
         /// The uid of the pod.
         uid: Uid,
         /// The node on which the pod was, or `None` to skip the comparison. Ignored with
-        /// [`Config::godel`](crate::Config::godel).
+        /// [`Config::godel`](crate::cache::Config::godel).
         node: Option<Name>,
     },
     /// Announces a new or changed pod that is not bound to a node. See [`Event::put_pending`].
     ///
     /// Versions do not contain pending pods. The event is passed to followers in log order
     /// ([`Follower`](super::Follower)), unless the pod is assumed or placed. With
-    /// [`Config::godel`](crate::Config::godel), a pod that another scheduler has assumed is removed from its node.
+    /// [`Config::godel`](crate::cache::Config::godel), a pod that another scheduler has assumed is removed from its node.
     /// Rejected if the pod names a node.
     PutPending(Arc<Pod>),
     /// Announces that a pod whose object names no node was deleted. See [`Event::remove_pending`].
@@ -226,7 +226,7 @@ pub enum Event {
     ///
     /// Never rejected as a whole: [`Applied::rejected`] contains the objects that were.
     Relist(Arc<Relist>),
-    /// Changes a store that was registered with [`Config::with_store`](crate::Config::with_store). See
+    /// Changes a store that was registered with [`Config::with_store`](crate::cache::Config::with_store). See
     /// [`Event::custom`].
     ///
     /// Rejected if the store is not registered, rejects the event, panics, or has already failed. The feature `serde`
@@ -303,7 +303,7 @@ pub struct ObjectKey {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Relist {
     /// All pods that are bound to a node. Assumed pods that are not in the list stay. With
-    /// [`Config::godel`](crate::Config::godel), all pods in any state: a pod that is neither bound nor assumed is
+    /// [`Config::godel`](crate::cache::Config::godel), all pods in any state: a pod that is neither bound nor assumed is
     /// treated like an update to that state.
     Pods(Vec<Pod>),
     /// All nodes.
@@ -317,7 +317,7 @@ pub enum Relist {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Applied {
-    /// The first generation that contains the whole event. Pass it to [`Reader::at_least`](crate::Reader::at_least) to read
+    /// The first generation that contains the whole event. Pass it to [`Reader::at_least`](crate::cache::Reader::at_least) to read
     /// your own write.
     pub generation: Generation,
     /// The number of objects that the event added.

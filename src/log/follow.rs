@@ -17,9 +17,8 @@ use portolan_publish::log::stream::{Nothing, Sender, Stream, stream};
 ///
 /// ```
 /// use std::num::NonZeroUsize;
-/// use portolan::model::NoNote;
-/// use portolan::model::node;
-/// use portolan::{Config, Engine};
+/// use portolan::cache::{Config, Engine};
+/// use portolan::model::{NoNote, node};
 ///
 /// let (mut writer, _reader) = Engine::inline(Config::default());
 /// let follower = writer.follow_at_most(NonZeroUsize::new(1_000).expect("not zero"));
@@ -51,7 +50,7 @@ impl Follower {
     }
 
     /// Returns the next note, waiting until `deadline`, or indefinitely without one. A thread inside
-    /// [`Engine::with_writer`](crate::Engine::with_writer) must not call this, because the note that it waits for could
+    /// [`Engine::with_writer`](crate::cache::Engine::with_writer) must not call this, because the note that it waits for could
     /// never arrive.
     ///
     /// # Errors

@@ -9,12 +9,10 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+//! use portolan::cache::{Config, Engine, Event};
 //! use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
-//! use portolan::log::Event;
 //! use portolan::model::{Timestamp, node, pod};
-//! use portolan::scheduler::{Scheduler, Profiles};
-//! use portolan::{Config, Engine};
+//! use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles, Scheduler};
 //!
 //! let metrics = Metrics::new();
 //! let recorder = metrics.recorder("default-scheduler");
@@ -137,7 +135,7 @@ impl Metrics {
     }
 
     /// Returns an observer that sets the engine's gauges after each sweep, as kube-scheduler does
-    /// (`scheduler_cache_size`). To be set as [`Config::sweep_observer`](crate::Config).
+    /// (`scheduler_cache_size`). To be set as [`Config::sweep_observer`](crate::cache::Config).
     #[must_use]
     pub fn sweep_observer(&self) -> Box<dyn SweepObserver> {
         Box::new(SweptEngine { families: self.families.clone() })

@@ -14,7 +14,7 @@ pub(crate) trait AnyEvent: Send + Sync {
     fn event(&self) -> &dyn Any;
 }
 
-/// A type-erased event for a store that was registered with [`Config::with_store`](crate::Config::with_store).
+/// A type-erased event for a store that was registered with [`Config::with_store`](crate::cache::Config::with_store).
 ///
 /// [`CustomEvent::new`] creates it, and [`CustomEvent::event`] returns the typed event. A clone costs one reference
 /// count.

@@ -540,9 +540,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cache::{Config, Engine};
     use crate::framework::CycleState;
     use crate::model::{node, pod};
-    use crate::{Config, Engine};
 
     proptest! {
         #[test]

@@ -595,12 +595,12 @@ impl Score for Preferred {
 
 #[cfg(test)]
 mod tests {
+    use crate::cache::{Config, Engine, Writer};
     use crate::framework::{Algorithm, AlgorithmConfig, Framework};
     use crate::model::{
         LabelSelector, Labels, Namespace, Operator, Pod, PodAffinity, PodAffinityTerm, Requirement,
         node, pod,
     };
-    use crate::{Config, Engine, Writer};
 
     const ZONE: &str = "topology.kubernetes.io/zone";
 

@@ -194,10 +194,10 @@ impl<T, const MAX: usize> fmt::Debug for Remembered<T, MAX> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::{Config, Engine, Writer};
     use crate::log::{Event, Prepared};
     use crate::model::{Pod, node, pod};
     use crate::snapshot::{NodeSlot, Plan, lanes};
-    use crate::{Config, Engine, Writer};
 
     /// A writer with a node in each of two zones, and therefore chunks.
     fn writer() -> Writer {

@@ -85,9 +85,9 @@ impl Incremental for Needed<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::cache::{Config, Engine};
     use crate::framework::Framework;
     use crate::model::{node, pod};
-    use crate::{Config, Engine};
 
     #[test]
     fn a_node_must_declare_all_required_features() {

@@ -40,11 +40,9 @@ impl Scheduler {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-    /// use portolan::log::Event;
+    /// use portolan::cache::{Config, Engine, Event};
     /// use portolan::model::{Timestamp, node, pod};
-    /// use portolan::scheduler::{Profiles, Scheduler};
-    /// use portolan::{Config, Engine};
+    /// use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles, Scheduler};
     ///
     /// let engine = Engine::shared(Config::default());
     /// for name in ["n1", "n2"] {

@@ -15,8 +15,9 @@ use crate::framework::{
 };
 use crate::log::Unavailable;
 use crate::model::{DEFAULT_SCHEDULER, Name, Pod};
+use crate::snapshot::Recheck;
 use crate::snapshot::{Cluster, NodeSlot};
-use crate::state::{CommitCheck, CommitPolicy, Recheck, RoomCheck};
+use crate::state::{CommitCheck, CommitPolicy, RoomCheck};
 
 use super::queue::{QueueConfig, QueueError, QueueFront, SchedulingQueue};
 use super::{
@@ -200,9 +201,9 @@ impl SchedulersBuilder {
     /// are not bound: those in memory would change the engine and not the cluster.
     ///
     /// ```
-    /// use portolan::framework::{Binder, BinderError};
     /// use portolan::model::{Name, Pod};
-    /// use portolan::scheduler::{BuildError, InMemoryEvictor, Schedulers};
+    /// use portolan::scheduler::InMemoryEvictor;
+    /// use portolan::{Binder, BinderError, BuildError, Schedulers};
     ///
     /// struct Prints;
     ///

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::framework::{Cycle, CycleState, Framework};
 use crate::model::Pod;
+use crate::snapshot::Recheck;
 use crate::snapshot::{Cluster, NodeSlot};
-use crate::state::{CommitCheck, Recheck, RoomCheck};
+use crate::state::{CommitCheck, RoomCheck};
 
 use super::Profiles;
 
@@ -15,7 +16,7 @@ use super::Profiles;
 ///
 /// The cost is one PreFilter and the filters of one node: well under a microsecond for a pod without affinity. The
 /// writer skips the check if nothing has changed since the decision. A pod without a profile here is checked as
-/// by [`CommitPolicy`](crate::CommitPolicy)'s default.
+/// by [`CommitPolicy`](crate::cache::CommitPolicy)'s default.
 #[derive(Clone)]
 pub struct FilterCheck(Profiles<Arc<Framework>>);
 

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::{Engine, Reader, Registration};
-use crate::framework::{
-    Algorithm, Cycle, Decision, Failure, Framework, Nomination, Permit,
-};
+use crate::framework::{Algorithm, Cycle, Decision, Failure, Framework, Nomination, Permit};
 use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::{EventError, Pod, Timestamp};
 use crate::snapshot::Cluster;
@@ -31,11 +29,9 @@ pub(super) const MAX_CONFLICTS: usize = 64;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-/// use portolan::log::Event;
+/// use portolan::cache::{Config, Engine, Event};
 /// use portolan::model::{Timestamp, node, pod};
-/// use portolan::scheduler::{Profiles, Scheduler};
-/// use portolan::{Config, Engine};
+/// use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles, Scheduler};
 ///
 /// let engine = Engine::shared(Config::default());
 /// engine.submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()))?.wait()??;
@@ -91,10 +87,7 @@ impl Scheduler {
     /// # Errors
     ///
     /// The engine is unavailable, or its commit policy is `Unchecked` and it already has a scheduler.
-    pub fn new(
-        engine: Engine,
-        profiles: Profiles<Algorithm>,
-    ) -> Result<Scheduler, BuildError> {
+    pub fn new(engine: Engine, profiles: Profiles<Algorithm>) -> Result<Scheduler, BuildError> {
         Scheduler::of_queue(engine, profiles, None)
     }
 
@@ -184,12 +177,7 @@ impl Scheduler {
     }
 
     /// Counts a failed attempt, and reports it to the metrics of the pod's profile.
-    pub(super) fn count_failure(
-        &mut self,
-        pod: &Pod,
-        error: &Failure,
-        started: Option<Instant>,
-    ) {
+    pub(super) fn count_failure(&mut self, pod: &Pod, error: &Failure, started: Option<Instant>) {
         self.figures.failed += 1;
         let recorder = self.framework(pod).and_then(|framework| framework.recorder());
         if let (Some(recorder), Some(started)) = (recorder, started) {

@@ -17,9 +17,9 @@
 //! in an engine's memory: [`InMemoryBinder`], [`InMemoryEvictor`], [`InMemoryVolumeBinder`].
 //!
 //! ```
-//! use portolan::log::Event;
+//! use portolan::cache::Event;
 //! use portolan::model::{Timestamp, node, pod};
-//! use portolan::scheduler::{Attempt, Schedulers};
+//! use portolan::{Attempt, Schedulers};
 //!
 //! let schedulers = Schedulers::builder().build()?;
 //! let engine = schedulers.engine();
@@ -39,33 +39,35 @@ mod batch;
 mod binder;
 mod binding;
 mod binding_loop;
-mod builder;
+pub(crate) mod builder;
 mod commit;
-mod cycle;
+pub(crate) mod cycle;
 pub mod drain;
 mod engine_log;
 mod evictor;
 mod gang;
-mod placement;
-mod profiles;
+pub(crate) mod placement;
+pub(crate) mod profiles;
 pub mod queue;
-mod scheduling_loop;
+pub(crate) mod scheduling_loop;
 mod shared_reader;
 mod volumes;
-mod what_if;
+pub(crate) mod what_if;
 
 pub use binder::InMemoryBinder;
 pub use binding::{Answered, Begun, BindError, BindRequest, BindingCycle};
 pub use binding_loop::{BindingLoop, Finished};
-pub use builder::{BuildError, Schedulers, SchedulersBuilder};
+pub(crate) use builder::BuildError;
 pub use commit::FilterCheck;
-pub use cycle::{CycleFigures, Scheduler};
+pub use cycle::CycleFigures;
+pub(crate) use cycle::Scheduler;
 pub(crate) use engine_log::EngineLog;
 pub use evictor::InMemoryEvictor;
 pub use gang::GangPlacement;
-pub use placement::Placement;
-pub use profiles::Profiles;
-pub use scheduling_loop::{Attempt, SchedulingLoop, Unplaced};
+pub(crate) use placement::Placement;
+pub(crate) use profiles::Profiles;
+pub(crate) use scheduling_loop::SchedulingLoop;
 pub use shared_reader::SharedReader;
 pub use volumes::InMemoryVolumeBinder;
-pub use what_if::{Placed, PreemptError, Stop, WhatIf};
+pub(crate) use what_if::WhatIf;
+pub use what_if::{Placed, PreemptError, Stop};

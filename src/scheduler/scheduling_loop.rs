@@ -23,16 +23,15 @@ use super::gang::Refused;
 use super::placement::requeue;
 use super::queue::{Place, PopError, Popped, QueueFront, Returned};
 use super::{
-    Begun, BindError, BindingLoop, BuildError, CycleFigures, Placement,
-    Profiles, Scheduler,
+    Begun, BindError, BindingLoop, BuildError, CycleFigures, Placement, Profiles, Scheduler,
 };
 
 /// Takes pods from a queue, places them and binds them.
 ///
 /// ```
-/// use portolan::log::Event;
+/// use portolan::cache::Event;
 /// use portolan::model::{Timestamp, node, pod};
-/// use portolan::scheduler::Schedulers;
+/// use portolan::Schedulers;
 ///
 /// let schedulers = Schedulers::builder().build()?;
 /// let engine = schedulers.engine();
@@ -201,7 +200,7 @@ impl SchedulingLoop {
     }
 
     /// Pops the next pod. While it waits for one, it sweeps the pods that have expired, whose resources the waiting pods
-    /// may need ([`Config::assumed_ttl`](crate::Config::assumed_ttl)).
+    /// may need ([`Config::assumed_ttl`](crate::cache::Config::assumed_ttl)).
     fn pop(
         &mut self,
         deadline: Option<Instant>,
@@ -246,12 +245,7 @@ impl SchedulingLoop {
     }
 
     /// Ends the attempt of a pod: it is placed, or returns to the queue.
-    fn ended(
-        &self,
-        pod: &Arc<Pod>,
-        result: Result<Placement, Failure>,
-        now: Timestamp,
-    ) -> Attempt {
+    fn ended(&self, pod: &Arc<Pod>, result: Result<Placement, Failure>, now: Timestamp) -> Attempt {
         match result {
             Ok(placement) => {
                 self.flush_group_calls([&placement], now);

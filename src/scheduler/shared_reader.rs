@@ -17,11 +17,10 @@ use crate::sync::{Mutex, lock};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use portolan::framework::Handle;
-/// use portolan::log::Event;
+/// use portolan::cache::{Config, Engine, Event};
 /// use portolan::model::node;
+/// use portolan::plugin::Handle;
 /// use portolan::scheduler::SharedReader;
-/// use portolan::{Config, Engine};
 ///
 /// let engine = Engine::shared(Config::default());
 /// let handle = Handle::default().with_snapshots(Arc::new(SharedReader::new(engine.reader()?)));

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use crate::framework::preemption::{Candidate, DryRun, best_found};
 use crate::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Decision, Diagnosis, FitError, Framework,
-    Failure,
+    Algorithm, AlgorithmConfig, Code, Cycle, Decision, Diagnosis, Failure, FitError, Framework,
 };
 use crate::model::{EventError, Pod, Uid};
 use crate::snapshot::draft::{check_pod, check_supported};
@@ -21,10 +20,10 @@ use crate::snapshot::{Cluster, Fork, NodeInfo};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use portolan::framework::{AlgorithmConfig, Framework};
+/// use portolan::cache::{Config, Engine};
 /// use portolan::model::{node, pod};
-/// use portolan::scheduler::{Stop, WhatIf};
-/// use portolan::{Config, Engine};
+/// use portolan::scheduler::Stop;
+/// use portolan::{AlgorithmConfig, Framework, WhatIf};
 ///
 /// let (mut writer, reader) = Engine::inline(Config::default());
 /// writer.add_node(node("small").cpu(1_000).memory(4 << 30).build())?;

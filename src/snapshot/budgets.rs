@@ -110,8 +110,8 @@ impl Cluster {
     /// O(labels × log n + budgets of the namespace that require one of the labels, or no particular label).
     ///
     /// ```
+    /// use portolan::cache::{Config, Engine};
     /// use portolan::model::{LabelSelector, Labels, PodDisruptionBudget};
-    /// use portolan::{Config, Engine};
     ///
     /// let (mut writer, _) = Engine::inline(Config::default());
     /// let budget = PodDisruptionBudget {
@@ -166,9 +166,9 @@ mod tests {
     use proptest_derive::Arbitrary;
 
     use super::*;
+    use crate::cache::{Config, Engine, Writer};
     use crate::log::{Event, ObjectKey, Relist};
     use crate::model::{Name, Object};
-    use crate::{Config, Engine, Writer};
 
     #[derive(Clone, Debug, Arbitrary)]
     enum Op {

@@ -230,8 +230,8 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::cache::{Config, Engine};
     use crate::model::{node, pod};
-    use crate::{Config, Engine};
 
     thread_local! {
         /// The number of nodes that were compared with a removal.

@@ -235,8 +235,8 @@ impl<'a> ZoneInfo<'a> {
     /// Returns the zone's nodes in order of arrival.
     ///
     /// ```
+    /// use portolan::cache::{Config, Engine};
     /// use portolan::model::node;
-    /// use portolan::{Config, Engine};
     ///
     /// let (mut writer, reader) = Engine::inline(Config::default());
     /// writer.add_node(node("n1").zone("a").build())?;
@@ -520,7 +520,7 @@ impl Cluster {
 
     /// Returns the pod with this namespace and name, on any node or ghost. If the deletion of an earlier pod of that name
     /// has not arrived yet, there are two; the one with the greatest resource version is returned.
-    /// O(log n + pods of the node) with [`Config::pod_names`](crate::Config::pod_names), and O(pods) otherwise.
+    /// O(log n + pods of the node) with [`Config::pod_names`](crate::cache::Config::pod_names), and O(pods) otherwise.
     #[must_use]
     pub fn pod_named(&self, namespace: &str, name: &str) -> Option<PodInfo<'_>> {
         let rank = |pod: &PodInfo<'_>| (pod.resource_version(), pod.uid());

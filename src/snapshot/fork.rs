@@ -40,7 +40,7 @@ impl Cluster {
     /// Creates a fork of this version. O(1).
     ///
     /// ```
-    /// use portolan::{Config, Engine};
+    /// use portolan::cache::{Config, Engine};
     /// use portolan::model::{node, pod};
     ///
     /// let (mut writer, reader) = Engine::inline(Config::default());

@@ -10,7 +10,6 @@ mod budgets;
 mod changes;
 pub(crate) mod chunk;
 pub(crate) mod cluster;
-#[doc(hidden)]
 pub mod cost;
 mod custom;
 mod dense;
@@ -39,22 +38,24 @@ pub(crate) use account::Account;
 pub use changes::{ChangeKind, ChangedSince, FutureGeneration, NodeChange};
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
 pub(crate) use chunk::{balanced, lanes, nth_lane, without_lowest};
+pub(crate) use cluster::Lineage;
 pub use cluster::ZoneInfo;
-pub(crate) use cluster::{Cluster, Lineage, Snapshot};
+pub use cluster::{Cluster, Snapshot};
 pub use custom::{CustomStores, PlacedPod, Store, StoreError, StoreFailure};
 pub use draft::PartCount;
 pub use dump::{AccountDump, Dump, NodeDump};
-pub(crate) use fork::Fork;
-pub(crate) use godel::GodelConfig;
+pub use fork::Fork;
 pub use godel::{
-    DeletionMark, DeletionMarks, Movements, NodeLoad, NumaAllocation, NumaResource, NumaStatus,
-    NumaTopology, PreemptionMark, PreemptionMarks, Reservations, ReservedPlace, SuggestedMovement,
-    Suggestion,
+    DeletionMark, DeletionMarks, GodelConfig, Movements, NodeLoad, NumaAllocation, NumaResource,
+    NumaStatus, NumaTopology, PreemptionMark, PreemptionMarks, Reservations, ReservedPlace,
+    SuggestedMovement, Suggestion,
 };
-pub(crate) use node_info::{NodeInfo, PodInfo, PodRef};
+pub(crate) use node_info::PodRef;
+pub use node_info::{NodeInfo, PodInfo};
 pub use object_store::{Keyed, ObjectEvent, ObjectStore};
 pub(crate) use per_chunk::{Followed, PerChunk};
 pub(crate) use plan::Plan;
+pub use plan::Recheck;
 pub use stores::Objects;
 pub(crate) use tally::{Hosts, InLane};
 pub(crate) use victims::importance;

@@ -364,7 +364,7 @@ impl<'a> PodInfo<'a> {
     }
 
     /// Returns whether the pod is bound, or assumed by this scheduler or another. A bound pod that still carries the
-    /// annotations of its earlier states is reported as bound only if [`Config::godel`](crate::Config::godel) is set.
+    /// annotations of its earlier states is reported as bound only if [`Config::godel`](crate::cache::Config::godel) is set.
     #[must_use]
     pub fn state(&self) -> PodState {
         let godel = self.template().godel.as_ref();

@@ -77,9 +77,8 @@ impl<T> Clone for ObjectEvent<T> {
 /// large stores are freed in bounded steps. It implements [`Store`] for custom kinds that consist only of objects:
 ///
 /// ```
+/// use portolan::cache::{Config, Engine, Keyed, ObjectEvent, ObjectStore};
 /// use portolan::model::{EventError, Name};
-/// use portolan::snapshot::{Keyed, ObjectEvent, ObjectStore};
-/// use portolan::{Config, Engine};
 ///
 /// struct Rack {
 ///     name: Name,

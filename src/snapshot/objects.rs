@@ -63,9 +63,9 @@ impl Cluster {
 mod tests {
     use std::sync::Arc;
 
+    use crate::cache::{Config, Engine};
     use crate::log::Event;
     use crate::model::{NmNode, Object, ObjectKind, PodDisruptionBudget};
-    use crate::{Config, Engine};
 
     #[test]
     fn objects_are_stored_and_returned_without_a_copy() {

@@ -211,8 +211,8 @@ impl<T> Default for PerChunk<T> {
 mod tests {
     use super::super::Plan;
     use super::*;
+    use crate::cache::{Config, Engine};
     use crate::model::node;
-    use crate::{Config, Engine};
 
     #[test]
     fn a_value_is_valid_for_one_chunk_generation_and_lineage() {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     /// Returns a plan at the current version, and the generation of its next placement.
-    fn plan(writer: &crate::Writer) -> (Plan, Generation) {
+    fn plan(writer: &crate::cache::Writer) -> (Plan, Generation) {
         let plan = Plan::new(writer.cluster()).unwrap();
         let next = plan.generation().next();
         (plan, next)

@@ -375,10 +375,10 @@ fn has_equal_numbers(own: &Cluster, other: &Cluster, template: &Template) -> boo
 mod tests {
     use super::super::{Followed, PerChunk, cost};
     use super::*;
+    use crate::cache::{Config, Engine, Writer};
     use crate::log::{Applied, Event, Prepared};
     use crate::model::{Quantity, node, pod};
     use crate::state::CommitPolicy;
-    use crate::{Config, Engine, Writer};
 
     /// A writer with a node in each of two zones, and therefore chunks.
     fn writer() -> Writer {
@@ -750,7 +750,7 @@ mod tests {
         let writer = writer();
         assert!(Plan::new(&writer.cluster().fork()).is_none());
         assert!(Plan::new(&plan(&writer, &["a"]).0).is_none());
-        let godel = crate::GodelConfig::new("godel");
+        let godel = crate::cache::GodelConfig::new("godel");
         let (writer, _) = Engine::inline(Config { godel: Some(godel), ..Config::default() });
         assert!(Plan::new(writer.cluster()).is_none());
     }

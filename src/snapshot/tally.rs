@@ -432,10 +432,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    use crate::cache::{Config, Engine};
     use crate::model::{
         LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, Uid, node, pod,
     };
-    use crate::{Config, Engine};
 
     #[test]
     fn label_sets_are_found_by_search_and_by_iteration() {
@@ -621,7 +621,7 @@ mod tests {
         let (mut writer, _) = Engine::inline(Config::default());
         let host = |name: &str, host: &str| node(name).label(HOSTNAME, host).build();
         let named = [("a", "a"), ("b", "a"), ("c", "d"), ("d", "e"), ("f", "d"), ("g", "e")];
-        let shared = |writer: &crate::Writer| {
+        let shared = |writer: &crate::cache::Writer| {
             let cluster = writer.cluster();
             let number = |name| cluster.hosts().get(cluster.node(name).unwrap().slot().0);
             let numbers = named.map(|(name, _)| number(name));
@@ -647,7 +647,7 @@ mod tests {
             let hostname = if n % 3 == 0 { "shared".to_owned() } else { name(n) };
             writer.add_node(node(name(n)).label(HOSTNAME, hostname).build()).unwrap();
         }
-        let place = |writer: &crate::Writer, n: usize| {
+        let place = |writer: &crate::cache::Writer, n: usize| {
             let (chunk, lane) = writer.cluster().node(&name(n)).unwrap().place();
             (chunk.sequence, lane)
         };

@@ -188,11 +188,11 @@ fn sums_of_scalars(
 
 /// A contiguous run of a node's preemptible pods, sorted by importance. It is a view, and copying it is cheap.
 ///
-/// With [`Config::godel`](crate::Config::godel), only bound pods that hold no reservation are preemptible. Sums are of
+/// With [`Config::godel`](crate::cache::Config::godel), only bound pods that hold no reservation are preemptible. Sums are of
 /// one account: that of guaranteed pods, unless a class was requested ([`NodeInfo::victims_of`]).
 ///
 /// ```
-/// use portolan::{Config, Engine};
+/// use portolan::cache::{Config, Engine};
 /// use portolan::model::{MilliCpu, node, pod};
 ///
 /// let (mut writer, reader) = Engine::inline(Config::default());
@@ -448,8 +448,8 @@ impl Freed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::{Config, Engine};
     use crate::model::{Pod, Quantity, Uid, node, pod};
-    use crate::{Config, Engine};
 
     fn named(name: &str, priority: i32, start: Option<i64>) -> Pod {
         let pod = pod(name).priority(priority).on("n");
@@ -494,7 +494,7 @@ mod tests {
         }
         writer.publish();
         let first = reader.snapshot();
-        let index = |cluster: &crate::Cluster, name: &str| {
+        let index = |cluster: &crate::cache::Cluster, name: &str| {
             std::ptr::from_ref(cluster.node(name).unwrap().victims().index)
         };
         let (a, b) = (index(&first, "a"), index(&first, "b"));
@@ -504,7 +504,8 @@ mod tests {
         assert_eq!(index(&second, "b"), b);
         assert_ne!(index(&second, "a"), a);
         assert_eq!(index(&first, "a"), a);
-        let freed = |cluster: &crate::Cluster| cluster.node("a").unwrap().victims().freed().cpu().0;
+        let freed =
+            |cluster: &crate::cache::Cluster| cluster.node("a").unwrap().victims().freed().cpu().0;
         assert_eq!((freed(&first), freed(&second)), (100, 120));
         // Computing tallies in between does not discard the indexes.
         for (_, _, chunk) in second.chunk_list() {

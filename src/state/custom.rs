@@ -5,7 +5,7 @@ use crate::model::CustomEvent;
 use crate::snapshot::Store;
 
 impl Event {
-    /// Applies an event to a store that was registered with [`Config::with_store`](crate::Config::with_store)
+    /// Applies an event to a store that was registered with [`Config::with_store`](crate::cache::Config::with_store)
     /// ([`Event::Custom`]).
     ///
     /// Rejected if the store is not registered ([`EventError::UnknownStore`](crate::model::EventError::UnknownStore)),

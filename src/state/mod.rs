@@ -13,9 +13,8 @@ mod relist;
 mod upsert;
 
 pub(crate) use crate::snapshot::draft::Threads;
-pub use crate::snapshot::plan::Recheck;
 pub use audit::Difference;
-pub use commit::CommitCheck;
-pub(crate) use commit::{CommitPolicy, RoomCheck};
+pub(crate) use commit::RoomCheck;
+pub use commit::{CommitCheck, CommitPolicy};
 pub(crate) use lifecycle::{Observer, State};
 pub(crate) use load::LONGEST_RUN;

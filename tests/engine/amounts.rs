@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-use portolan::log::{Event, Relist};
+use portolan::cache::{Cluster, Config, Engine, Event, GodelConfig, Relist, Writer};
 use portolan::model::{
     Bytes, Container, ContainerKind, ContainerStatus, CustomNodeResource, EventError, GroupMetric,
     MicroTopology, MilliCpu, NmNode, Node, NodeMetrics, NumaZone, Object, ObjectKind, Pod,
     PodClass, Quantity, Requests, Reservation, ResourceList, Resources, Template, Usage, node, pod,
 };
-use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 use proptest::prelude::*;
 
 fn writer(is_godel: bool) -> Writer {

@@ -1,8 +1,9 @@
 //! Differences between versions: what counts as a change, and which generations can be asked for.
 
+use portolan::cache::{
+    ChangeKind, ChangedSince, Cluster, Config, Engine, FutureGeneration, Writer,
+};
 use portolan::model::{Generation, PodAffinity, node, pod};
-use portolan::snapshot::{ChangeKind, ChangedSince, FutureGeneration};
-use portolan::{Cluster, Config, Engine, Writer};
 
 fn writer() -> Writer {
     let (mut writer, _) = Engine::inline(Config::default());

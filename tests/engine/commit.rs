@@ -3,15 +3,13 @@
 
 use std::sync::Arc;
 
-use portolan::framework::Framework;
-use portolan::log::{Event, Prepared, Relist};
+use portolan::cache::{CommitCheck, CommitPolicy, Config, Engine, Event, Prepared, Relist, Writer};
 use portolan::model::{
     EventError, Generation, LabelSelector, Node, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
     Quantity, Uid, node, pod,
 };
-use portolan::scheduler::{FilterCheck, Profiles};
-use portolan::state::CommitCheck;
-use portolan::{CommitPolicy, Config, Engine, Writer};
+use portolan::scheduler::FilterCheck;
+use portolan::{Framework, Profiles};
 
 fn writer(commit_check: CommitPolicy) -> Writer {
     let config = Config { commit_check, ..Config::default() };
@@ -197,7 +195,7 @@ fn a_pod_without_a_profile_is_checked_for_resources() {
 struct Never;
 
 impl CommitCheck for Never {
-    fn check(&self, _: &portolan::Cluster, _: &Pod, _: &str) -> Result<(), String> {
+    fn check(&self, _: &portolan::cache::Cluster, _: &Pod, _: &str) -> Result<(), String> {
         Err("never".to_owned())
     }
 }

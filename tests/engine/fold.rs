@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan::cache::{
+    ChangeKind, ChangedSince, Cluster, CommitPolicy, Config, Dump, Engine, GodelConfig, NodeChange,
+    Snapshot,
+};
 use portolan::model::{Generation, LabelSelector, Name, Pod, Uid};
-use portolan::snapshot::{ChangeKind, ChangedSince, Dump, NodeChange};
-use portolan::{Cluster, CommitPolicy, Config, Engine, GodelConfig, Snapshot};
 use portolan_testkit::events::{GroupSeed, NodeSeed, ObjectSeed, Op, PodSeed, apply_to_fork};
 use portolan_testkit::naive::{Naive, comparable};
 use proptest::prelude::*;

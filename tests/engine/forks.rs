@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use portolan::log::Event;
+use portolan::cache::{Cluster, Config, Engine, Event, Fork, Reader, Snapshot, Writer};
 use portolan::model::{Node, Pod, Uid, node, pod};
-use portolan::{Cluster, Config, Engine, Fork, Reader, Snapshot, Writer};
 use portolan_testkit::naive::{Naive, comparable};
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use portolan::log::{Applied, Event, Follower, Relist};
+use portolan::cache::{
+    Applied, Cluster, Config, Engine, Event, Follower, GodelConfig, Reader, Relist, Writer,
+};
 use portolan::model::{Generation, Node, Object, Pod, Quantity, Uid, node, pod};
-use portolan::{Cluster, Config, Engine, GodelConfig, Reader, Writer};
 use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
 

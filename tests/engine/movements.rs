@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use portolan::log::Relist;
+use portolan::cache::{Cluster, Config, Engine, GodelConfig, Relist, Writer};
 use portolan::model::{
     GodelPod, Movement, MovementOwner, MovementTask, Name, ObjectKind, OwnerKey, OwnerReference,
     Pod, PodBuilder, RecommendedNode, Template, Timestamp, Uid, node, pod,
 };
-use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -405,7 +404,7 @@ fn a_refused_gang_follows_nothing() {
     writer.add_pod(follower("b", "m", "n2")).unwrap();
     let before = writer.cluster().dump();
     let gang = [follower("a", "m", "n1"), follower("b", "m", "n1")].into();
-    let refused = portolan::log::Event::AssumeAll { pods: gang, decided_on: None };
+    let refused = portolan::cache::Event::AssumeAll { pods: gang, decided_on: None };
     assert!(writer.apply(&refused).is_err());
     assert_eq!(writer.cluster().dump(), before);
 }

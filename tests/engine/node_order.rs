@@ -2,9 +2,10 @@
 //! tree (backend/cache/node_tree.go) and its `nextStartNodeIndex` (schedule_one.go), while nodes are added, updated and
 //! removed. Also tests which lists include the pods of a ghost.
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework, num_feasible_nodes_to_find};
+use portolan::cache::{Cluster, CommitPolicy, Config, Engine, NodeInfo, Writer};
 use portolan::model::{LabelSelector, Node, Pod, PodAffinity, PodAffinityTerm, node, pod};
-use portolan::{Cluster, CommitPolicy, Config, Engine, NodeInfo, Writer};
+use portolan::plugin::num_feasible_nodes_to_find;
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 use proptest::prelude::*;
 
 /// The zones in order of first appearance, each with its nodes in order of arrival.

@@ -2,22 +2,18 @@
 
 use std::sync::Arc;
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, ClusterEvent, Cycle, CycleState, Framework, Hint, Partition,
-    Plugin, QueueingHints,
-};
-use portolan::log::{Event, Relist};
+use portolan::cache::{ChangedSince, Cluster, Config, Engine, Event, Relist, Writer};
 use portolan::model::{
     self, Bytes, Change, CustomNodeResource, EventError, Fact, GroupMetric, Labels, Launcher,
     MicroTopology, MilliCpu, NmNode, NodeMetrics, NodeSelectorTerm, NumaZone, ObjectKind, Operator,
     Pod, PodAffinity, PodClass, PreferredSchedulingTerm, Quantity, Requirement, ResourceList,
     Taint, TaintEffect, Timestamp, Usage, node, pod,
 };
-use portolan::plugins::{
-    NodeAffinity, NodeResourcesFit, NodeUnschedulable, PodLauncher, TaintToleration,
+use portolan::plugin::{
+    ClusterEvent, Cycle, CycleState, Hint, NodeAffinity, NodeResourcesFit, NodeUnschedulable,
+    Partition, Plugin, PodLauncher, QueueingHints, TaintToleration,
 };
-use portolan::snapshot::ChangedSince;
-use portolan::{Cluster, Config, Engine, Writer};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 
 fn writer() -> Writer {
     Engine::inline(Config::default()).0

@@ -2,21 +2,18 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Binder, BinderError, Eviction, Evictor, Framework, Handle, Plugin,
-    PodInPreBind, PodVolumes, VolumeBinder,
-};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{Name, Pod, PodDisruptionBudget, Timestamp, node, pod};
-use portolan::plugins::{
-    DefaultBinder, DefaultPreemption, NodeResourcesFit, PrioritySort, VolumeBinding,
+use portolan::plugin::{
+    DefaultBinder, DefaultPreemption, Eviction, Handle, NodeResourcesFit, Plugin, PodInPreBind,
+    PodVolumes, PrioritySort, VolumeBinder, VolumeBinding,
 };
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{
-    Attempt, FilterCheck, InMemoryBinder, InMemoryEvictor, InMemoryVolumeBinder, Profiles,
+use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor, InMemoryVolumeBinder};
+use portolan::{
+    Algorithm, AlgorithmConfig, Attempt, Binder, BinderError, Evictor, Framework, Profiles,
     SchedulingLoop,
 };
-use portolan::{Config, Engine};
 use portolan_testkit::plugin;
 
 /// A plugin that lives as long as the framework.

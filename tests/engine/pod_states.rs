@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::log::{Event, Relist};
+use portolan::cache::{CommitPolicy, Config, Engine, Event, GodelConfig, Relist, Writer};
 use portolan::model::{
     EventError, Fact, GodelPod, Launcher, Pod, PodSpec, PodState, Template, Timestamp, Uid, pod,
 };
-use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 
 fn writer() -> Writer {
     let config = Config {

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use portolan::log::{Event, Relist};
+use portolan::cache::{Cluster, CommitCheck, Config, Engine, Event, GodelConfig, Relist, Writer};
 use portolan::model::{
     Change, EventError, Fact, Generation, GodelPod, NominatedNode, Pod, Template, Timestamp, Uid,
     Victim, node, pod,
 };
-use portolan::state::CommitCheck;
-use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 

@@ -4,11 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-use portolan::log::Event;
+use portolan::cache::{ChangedSince, Config, Engine, Event, Writer};
 use portolan::model::{Node, Taint, TaintEffect, Timestamp, node, pod};
-use portolan::snapshot::ChangedSince;
-use portolan::{Config, Engine, Writer};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 
 fn tainted(n: usize) -> Node {
     let mut builder = node(format!("n{n}")).hostname().zone(format!("z{}", n % 3)).cpu(4_000);

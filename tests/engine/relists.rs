@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use portolan::log::Relist;
+use portolan::cache::{Config, Engine, Relist, Writer};
 use portolan::model::{
     EventError, Labels, NmNode, Object, ObjectKind, Pod, Quantity, ResourceList, Service, node, pod,
 };
-use portolan::{Config, Engine, Writer};
 
 fn writer() -> Writer {
     Engine::inline(Config::default()).0

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::log::Event;
+use portolan::cache::{Cluster, CommitCheck, Config, Engine, Event, GodelConfig, Writer};
 use portolan::model::{
     CustomNodeResource, EventError, GodelPod, MicroTopology, Name, NumaZone, ObjectKind, Pod,
     PodBuilder, Quantity, Reservation, ReservationPhase, ResourceList, Timestamp, Uid, node, pod,
 };
-use portolan::state::CommitCheck;
-use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -264,9 +262,9 @@ fn placeholders_are_only_removed_with_their_reservation() {
     let refused = |outcome| matches!(outcome, Err(EventError::HoldsPlace { .. }));
     assert!(refused(writer.remove_pod(&holder)));
     assert!(refused(writer.update_pod(&holder.uid, holder.clone())));
-    let applied = writer.relist(portolan::log::Relist::Pods(vec![])).unwrap();
+    let applied = writer.relist(portolan::cache::Relist::Pods(vec![])).unwrap();
     assert_eq!(applied.removed, 0);
-    let applied = writer.relist(portolan::log::Relist::Pods(vec![holder])).unwrap();
+    let applied = writer.relist(portolan::cache::Relist::Pods(vec![holder])).unwrap();
     assert_eq!(applied.rejected.len(), 1);
     assert_eq!(on_node(writer.cluster()), held());
 }

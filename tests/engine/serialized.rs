@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-use portolan::log::{Event, Outcome};
+use portolan::cache::{Config, Engine, Event, GodelConfig, Outcome, Writer};
 use portolan::model::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Generation,
     InTreePlugin, LabelSelector, Labels, MicroTopology, NodeAffinity, NodeSelector,
@@ -12,7 +11,7 @@ use portolan::model::{
     Service, StorageClass, TopologySpreadConstraint, Uid, UnsatisfiableAction, VolumeAttachment,
     VolumeSource, WeightedPodAffinityTerm, node, pod,
 };
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_testkit::events::Op;
 use portolan_testkit::random::Random;
 use proptest::prelude::*;

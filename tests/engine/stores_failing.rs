@@ -3,9 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
+use portolan::cache::{Cluster, Config, Engine, PlacedPod, Store, StoreError, Writer};
 use portolan::model::{CustomEvent, EventError, Generation, node, pod};
-use portolan::snapshot::{PlacedPod, Store, StoreError};
-use portolan::{Cluster, Config, Engine, Writer};
 
 use super::stores_own::{Seats, licensed};
 

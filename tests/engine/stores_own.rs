@@ -6,20 +6,24 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use portolan::framework::{
-    Actions, Algorithm, AlgorithmConfig, ClusterEvent, Code, Cycle, EventResource, Filter,
-    Framework, Hint, Interest, Notes, Plugin, PreFilter, Status,
+use portolan::Unplaced;
+use portolan::cache::{
+    Cluster, Config, Engine, Event, GodelConfig, Keyed, NodeInfo, ObjectEvent, ObjectStore,
+    PlacedPod, Relist, Snapshot, Store, StoreError, Writer, cost,
 };
-use portolan::log::{Event, Relist};
 use portolan::model::{
     Change, EventError, Fact, Generation, LabelSelector, Name, NoNote, Pod, PodBuilder, Timestamp,
     node, pod,
 };
-use portolan::plugins::default_plugins;
+use portolan::plugin::{
+    Actions, ClusterEvent, Code, Cycle, EventResource, Filter, Hint, Interest, Notes, Plugin,
+    PreFilter, Status, default_plugins,
+};
 use portolan::scheduler::drain::{Budgets, DrainOptions};
-use portolan::scheduler::{Attempt, Failure, Profiles, Scheduler, Schedulers, WhatIf};
-use portolan::snapshot::{Keyed, ObjectEvent, ObjectStore, PlacedPod, Store, StoreError, cost};
-use portolan::{Cluster, Config, Engine, GodelConfig, NodeInfo, Snapshot, Writer};
+use portolan::{
+    Algorithm, AlgorithmConfig, Attempt, Failure, Framework, Profiles, Scheduler, Schedulers,
+    WhatIf,
+};
 use portolan_testkit::events;
 use portolan_testkit::plugin;
 use proptest::prelude::*;

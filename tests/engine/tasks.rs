@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use portolan::log::{Event, Outcome, Ticket, TryWaitError};
+use portolan::cache::{Config, Engine, Event, Outcome, ReadError, Reader, Ticket, TryWaitError};
 use portolan::model::{Generation, node, pod};
-use portolan::{Config, Engine, ReadError, Reader};
 
 /// A waker that unparks the thread of its task, and counts the calls.
 struct Unpark(Thread, AtomicUsize);

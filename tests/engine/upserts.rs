@@ -1,8 +1,7 @@
 //! The upsert of a pod: every path of a pod through a watch.
 
-use portolan::log::{Applied, Event, Follower};
+use portolan::cache::{Applied, Config, Engine, Event, Follower, Writer};
 use portolan::model::{EventError, Fact, Pod, PodBuilder, Timestamp, node, pod};
-use portolan::{Config, Engine, Writer};
 
 struct World {
     writer: Writer,

@@ -3,12 +3,13 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use portolan::cache::{
+    Cluster, CommitPolicy, Config, Engine, GodelConfig, NodeInfo, PodInfo, Snapshot, Victims,
+};
 use portolan::model::{
     CustomNodeResource, Generation, GodelPod, MilliCpu, Pod, PodClass, PodState, Quantity,
     ResourceList, Resources, Scalars, Timestamp, Uid, node, pod,
 };
-use portolan::snapshot::Victims;
-use portolan::{Cluster, CommitPolicy, Config, Engine, GodelConfig, NodeInfo, PodInfo, Snapshot};
 use portolan_testkit::events::{Op, apply_to_fork};
 use proptest::prelude::*;
 
@@ -155,7 +156,7 @@ fn godel_never_preempts_assumed_pods_or_placeholders() {
     writer.add_pod(elsewhere.build()).unwrap();
     writer.add_pod(Pod { ..pod("held").cpu(400).on("n").build().to_placeholder() }).unwrap();
     writer.add_pod(pod("bound").cpu(800).on("n").build()).unwrap();
-    let victims = |writer: &portolan::Writer| {
+    let victims = |writer: &portolan::cache::Writer| {
         let victims = writer.cluster().node("n").unwrap().victims();
         let names: Vec<String> = victims.pods().map(|pod| pod.name().to_owned()).collect();
         (names, victims.freed().cpu(), victims.occupiable().cpu)

@@ -1,8 +1,8 @@
 //! Verdicts of pod affinity that are kept from one cycle to the next are those of a new scheduler.
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+use portolan::cache::{Config, Engine, Writer};
 use portolan::model::{LabelSelector, Node, Pod, PodAffinity, PodAffinityTerm, Uid, node, pod};
-use portolan::{Config, Engine, Writer};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
 

@@ -3,13 +3,13 @@
 
 use std::num::NonZeroU32;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition, SubCluster};
-use portolan::log::Event;
+use portolan::cache::{Cluster, Config, Engine, Event};
 use portolan::model::{
     Name, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, Requirement, Timestamp,
     node, pod,
 };
-use portolan::{Cluster, Config, Engine};
+use portolan::plugin::{Partition, SubCluster};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_testkit::checks::{
     chunk_and_node_calls_agree, decided_by_nodes, incremental_filters_equal_rebuilt,
     verdicts_are_consistent,
@@ -18,7 +18,7 @@ use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
 
 /// Creates a cluster with gaps in its chunks, and pods on its nodes.
-pub(super) fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
+pub(super) fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::cache::Writer {
     let (mut writer, _) = Engine::inline(Config::default());
     for n in 0..nodes {
         writer.add_node(draw.node(n)).unwrap();
@@ -337,7 +337,7 @@ proptest! {
 }
 
 /// Returns one of the placed pods, or a pod that does not exist.
-fn pod_of(writer: &portolan::Writer, n: u64) -> Pod {
+fn pod_of(writer: &portolan::cache::Writer, n: u64) -> Pod {
     let uid = portolan::model::Uid::new(&format!("default/new-{n}"));
     writer.cluster().pod(&uid).map_or_else(|| pod("none").build(), |known| known.to_pod())
 }

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, Feasible, Framework, Plugin, PreScore, Score, Status,
-};
+use portolan::cache::{Chunk, Cluster, Column, Config, Engine, LANES, NodeInfo, Snapshot};
 use portolan::model::{Pod, node, pod};
-use portolan::plugins::NodeUnschedulable;
-use portolan::snapshot::{Chunk, Column, LANES};
-use portolan::{Cluster, Config, Engine, NodeInfo, Snapshot};
+use portolan::plugin::{Cycle, Feasible, NodeUnschedulable, Plugin, PreScore, Score, Status};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_testkit::plugin;
 
 const NODES: usize = 200;

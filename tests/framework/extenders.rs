@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use portolan::framework::preemption::Candidate;
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, CycleState, Decision, EXTENDER, Eviction, Evictor, Extender,
-    ExtenderError, ExtenderFilter, ExtenderVictims, FitError, Framework, Handle, Nomination,
-    Failure,
-};
+use portolan::cache::{Config, Engine, NodeInfo, Writer};
 use portolan::model::{Name, Pod, PodBuilder, Uid, node, pod};
-use portolan::{Config, Engine, NodeInfo, Writer};
+use portolan::plugin::preemption::Candidate;
+use portolan::plugin::{
+    Cycle, CycleState, EXTENDER, Eviction, Extender, ExtenderError, ExtenderFilter,
+    ExtenderVictims, Handle, Nomination,
+};
+use portolan::{Algorithm, AlgorithmConfig, Decision, Evictor, Failure, FitError, Framework};
 
 type Filters = fn(&str) -> Verdict;
 type Preempts = fn(&[Candidate]) -> Result<Vec<ExtenderVictims>, ExtenderError>;
@@ -338,9 +338,9 @@ fn an_extender_that_scores_is_called_even_without_score_plugins() {
     let service = Arc::new(service);
     let mut setup = setup(&FOUR, []);
     let handle = Handle::default().with_extenders([service.clone() as Arc<dyn Extender>]);
-    let fit = portolan::plugins::NodeResourcesFit::default();
+    let fit = portolan::plugin::NodeResourcesFit::default();
     let framework = Framework::builder_with(&handle).plugin(Box::new(fit), 1);
-    let framework = framework.disable_at(portolan::framework::Point::Score, "NodeResourcesFit");
+    let framework = framework.disable_at(portolan::plugin::Point::Score, "NodeResourcesFit");
     let framework = framework.build().unwrap();
     setup.algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
     let decision = setup.decide(&web()).unwrap();

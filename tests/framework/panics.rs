@@ -6,21 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{
-    Actions, Algorithm, AlgorithmConfig, AttemptResult, Bind, Binder, BinderError, ClusterEvent,
-    Code, Cycle, Diagnosis, EventResource, Eviction, Evictor, Feasible, Filter, FitError,
-    Framework, Handle, Hint, Incremental, Nomination, Permit, Plugin, Point, PreFilter, PreFlight,
-    PreScore, QueuedPod, Reads, Recorder, Failure, Score, ScoredNodes, Status, Step,
-};
-use portolan::log::Event;
+use portolan::cache::{Chunk, Cluster, Config, Engine, Event, Freed, NodeInfo};
 use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Uid, node, pod};
-use portolan::plugins::{
-    DefaultBinder, DefaultPreemption, GangScheduling, NodeResourcesFit, PrioritySort,
+use portolan::plugin::{
+    Actions, AttemptResult, Bind, ClusterEvent, Code, Cycle, DefaultBinder, DefaultPreemption,
+    Diagnosis, EventResource, Eviction, Feasible, Filter, GangScheduling, Handle, Hint,
+    Incremental, NodeResourcesFit, Nomination, Permit, Plugin, Point, PreFilter, PreFlight,
+    PreScore, PrioritySort, QueuedPod, Reads, Recorder, Score, ScoredNodes, Status, Step,
 };
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor, Profiles, SchedulingLoop};
-use portolan::snapshot::{Chunk, Freed};
-use portolan::{Cluster, Config, Engine, NodeInfo};
+use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor};
+use portolan::{
+    Algorithm, AlgorithmConfig, Binder, BinderError, Evictor, Failure, FitError, Framework,
+    Profiles, SchedulingLoop,
+};
 use portolan_testkit::plugin;
 
 const GI: i64 = 1 << 30;

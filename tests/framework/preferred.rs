@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, CycleState, Decision, Framework, Nomination, Plugin,
-    PreFilter, Preferred, Failure, Status,
-};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event, GodelConfig, Writer};
 use portolan::model::{
     EventError, GodelPod, Movement, MovementOwner, MovementTask, OwnerKey, OwnerReference, Pod,
     PodBuilder, PodGroup, RecommendedNode, Timestamp, node, pod,
 };
-use portolan::plugins::NodeResourcesFit;
-use portolan::scheduler::{FilterCheck, Profiles, Scheduler, WhatIf};
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::plugin::{
+    Cycle, CycleState, NodeResourcesFit, Nomination, Plugin, PreFilter, Preferred, Status,
+};
+use portolan::scheduler::FilterCheck;
+use portolan::{
+    Algorithm, AlgorithmConfig, Decision, Failure, Framework, Profiles, Scheduler, WhatIf,
+};
 use portolan_testkit::plugin;
 
 const TTL: Duration = Duration::from_secs(60);

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use portolan::framework::{
-    Actions, ClusterEvent, EventResource, Framework, Hint, Interest, Plugin, QueueingHints, Status,
-};
+use portolan::Framework;
+use portolan::cache::{Cluster, Config, Engine};
 use portolan::model::{
     AccessMode, Change, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Diff, LabelSelector,
     Labels, Launcher, NmNode, Node, Object, Operator, PersistentVolume, PersistentVolumeClaim, Pod,
@@ -13,7 +12,9 @@ use portolan::model::{
     TaintEffect, Template, TopologySpreadConstraint, UnsatisfiableAction, VolumeAttachment,
     VolumeBindingMode, node, pod,
 };
-use portolan::{Cluster, Config, Engine};
+use portolan::plugin::{
+    Actions, ClusterEvent, EventResource, Hint, Interest, Plugin, QueueingHints, Status,
+};
 use portolan_testkit::plugin;
 
 /// Returns whether a change requeues a pod that the plugin rejected.

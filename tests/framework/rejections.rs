@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use portolan::framework::preemption::DryRun;
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Filter, FitError, Framework, Nomination,
-    Plugin, PreFilter, Failure, Status,
-};
+use portolan::cache::{NodeInfo, Writer};
 use portolan::model::{Name, Pod, Uid};
-use portolan::{NodeInfo, Writer};
+use portolan::plugin::preemption::DryRun;
+use portolan::plugin::{Code, Cycle, Diagnosis, Filter, Nomination, Plugin, PreFilter, Status};
+use portolan::{Algorithm, AlgorithmConfig, Failure, FitError, Framework};
 use portolan_testkit::checks::decided_by_nodes;
 use portolan_testkit::draw::Draw;
 use portolan_testkit::plugin;

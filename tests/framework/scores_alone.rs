@@ -1,11 +1,12 @@
 //! Plugins that a configuration enables at Score but not at PreScore. As in kube-scheduler, `Score` finds no state of
 //! PreScore.
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Point};
+use portolan::cache::{Config, Engine, Snapshot};
 use portolan::model::{
     NodeAffinity, NodeSelectorTerm, Operator, Pod, PreferredSchedulingTerm, Requirement, node, pod,
 };
-use portolan::{Config, Engine, Snapshot};
+use portolan::plugin::Point;
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 use std::sync::Arc;
 
 fn cluster() -> Arc<Snapshot> {

@@ -4,14 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Filter, Framework, Handle, Plugin, PreFilter,
-    Failure, Status,
-};
+use portolan::cache::{Chunk, Cluster, Config, Engine, LANES, NodeInfo, Writer};
 use portolan::model::{Labels, node, pod};
-use portolan::plugins::default_plugins;
-use portolan::snapshot::{Chunk, LANES};
-use portolan::{Cluster, Config, Engine, NodeInfo, Writer};
+use portolan::plugin::{Code, Cycle, Filter, Handle, Plugin, PreFilter, Status, default_plugins};
+use portolan::{Algorithm, AlgorithmConfig, Failure, Framework};
 use portolan_testkit::plugin;
 
 fn algorithm(plugin: impl Plugin + 'static) -> Algorithm {
@@ -168,7 +164,7 @@ fn a_filter_is_asked_again_about_changed_nodes_and_if_its_version_changes() {
     let plugin = Versioned::default();
     let mut algorithm = algorithm(plugin.clone());
     let pod = pod("p").cpu(100).build();
-    let mut cycle = |writer: &portolan::Writer| {
+    let mut cycle = |writer: &portolan::cache::Writer| {
         let feasible = algorithm.schedule(writer.cluster(), &pod).map_or(0, |of| of.feasible);
         (feasible, plugin.asked.swap(0, Ordering::Relaxed))
     };
@@ -355,8 +351,5 @@ fn an_error_of_a_filter_fails_the_cycle_even_if_enough_other_nodes_pass() {
     let config = AlgorithmConfig { percentage_of_nodes: 1, ..AlgorithmConfig::default() };
     let mut algorithm = Algorithm::new(Framework::new(plugins).unwrap(), config, None);
     let failed = algorithm.schedule(writer.cluster(), &pod("p").cpu(10).build()).unwrap_err();
-    assert!(
-        matches!(&failed, Failure::Plugin(status) if status.plugin == "Fails"),
-        "{failed}"
-    );
+    assert!(matches!(&failed, Failure::Plugin(status) if status.plugin == "Fails"), "{failed}");
 }

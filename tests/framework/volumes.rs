@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use portolan::framework::{Cycle, CycleState, Framework, Handle, PreFlight};
-use portolan::log::Event;
+use portolan::Framework;
+use portolan::cache::{Cluster, Config, Engine, Event, Writer};
 use portolan::model::{
     AccessMode, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, LabelSelector, Object,
     PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Uid, VolumeAttachment,
     VolumeBindingMode, VolumeSource, node, pod,
 };
+use portolan::plugin::{Cycle, CycleState, Handle, PreFlight};
 use portolan::scheduler::InMemoryVolumeBinder;
-use portolan::{Cluster, Config, Engine, Writer};
 
 const DRIVER: &str = "csi.example.com";
 const GI: i64 = 1 << 30;

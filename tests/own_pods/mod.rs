@@ -1,7 +1,7 @@
 //! A small cluster, and pods with distinct labels and claims.
 
+use portolan::cache::{Config, Engine, Writer};
 use portolan::model::{Pod, node, pod};
-use portolan::{Config, Engine, Writer};
 
 pub(crate) const NODES: usize = 64;
 

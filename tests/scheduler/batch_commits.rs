@@ -3,19 +3,17 @@
 
 use std::sync::{Arc, Mutex};
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Plugin, PreFilter, Status,
-};
-use portolan::log::Event;
+use portolan::cache::{Cluster, CommitCheck, Config, Engine, Event};
 use portolan::model::{
     AccessMode, EventError, LabelSelector, Labels, Name, Namespace, Object, PersistentVolumeClaim,
     Pod, PodAffinity, PodAffinityTerm, PodBuilder, Timestamp, TopologySpreadConstraint, Uid,
     UnsatisfiableAction, node, pod,
 };
-use portolan::plugins::{NodeResourcesFit, VolumeRestrictions, default_plugins};
-use portolan::scheduler::{Failure, CycleFigures, FilterCheck, Placement, Profiles, Scheduler};
-use portolan::state::CommitCheck;
-use portolan::{Cluster, Config, Engine};
+use portolan::plugin::{
+    Cycle, Handle, NodeResourcesFit, Plugin, PreFilter, Status, VolumeRestrictions, default_plugins,
+};
+use portolan::scheduler::{CycleFigures, FilterCheck};
+use portolan::{Algorithm, AlgorithmConfig, Failure, Framework, Placement, Profiles, Scheduler};
 use portolan_testkit::draw::Draw;
 use portolan_testkit::plugin;
 use proptest::prelude::*;

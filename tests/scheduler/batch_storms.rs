@@ -6,14 +6,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::log::Event;
+use portolan::cache::{Engine, Event, Snapshot};
 use portolan::model::{
     LabelSelector, Object, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodGroup, Timestamp,
     TopologySpreadConstraint, UnsatisfiableAction, node, pod,
 };
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{Attempt, Placement, Schedulers, SchedulingLoop};
-use portolan::{Engine, Snapshot};
+use portolan::{Attempt, Placement, Schedulers, SchedulingLoop};
 use portolan_testkit::draw::Draw;
 
 fn submit(engine: &Engine, event: Event) -> bool {

@@ -4,22 +4,23 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Feasible, Filter, Framework, Handle,
-    Partition, Plugin, PreFilter, PreScore, Status,
+use portolan::Unplaced;
+use portolan::cache::{
+    Cluster, CommitCheck, CommitPolicy, Config, Engine, Event, NodeInfo, NodeSlot, Recheck,
 };
-use portolan::log::Event;
 use portolan::model::{
     EventError, LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, Taint, TaintEffect,
     Timestamp, Uid, WeightedPodAffinityTerm, node, pod,
 };
-use portolan::plugins::default_plugins;
-use portolan::scheduler::{
-    Attempt, Failure, FilterCheck, InMemoryEvictor, Placement, Profiles, Scheduler, Schedulers,
+use portolan::plugin::{
+    Code, Cycle, Diagnosis, Feasible, Filter, Handle, Partition, Plugin, PreFilter, PreScore,
+    Status, default_plugins,
 };
-use portolan::snapshot::NodeSlot;
-use portolan::state::{CommitCheck, Recheck};
-use portolan::{Cluster, CommitPolicy, Config, Engine, NodeInfo};
+use portolan::scheduler::{FilterCheck, InMemoryEvictor};
+use portolan::{
+    Algorithm, AlgorithmConfig, Attempt, Failure, Framework, Placement, Profiles, Scheduler,
+    Schedulers,
+};
 use portolan_testkit::draw::Draw;
 use portolan_testkit::plugin;
 use portolan_testkit::random::Random;
@@ -86,7 +87,7 @@ fn kept(placed: Placement) -> Name {
 /// What a scheduler decided for each pod.
 fn decisions<'a>(
     results: impl IntoIterator<Item = &'a Result<Placement, Failure>>,
-) -> Vec<Result<portolan::framework::Decision, Failure>> {
+) -> Vec<Result<portolan::Decision, Failure>> {
     let decision = |result: &'a Result<Placement, Failure>| match result {
         Ok(placement) => Ok(placement.decision.clone()),
         Err(error) => Err(error.clone()),
@@ -646,8 +647,8 @@ impl Plugin for Units {
 
 struct Free<'a>(&'a Units);
 
-impl portolan::framework::Filter for Free<'_> {
-    fn filter(&self, node: portolan::NodeInfo<'_>) -> Option<Status> {
+impl portolan::plugin::Filter for Free<'_> {
+    fn filter(&self, node: portolan::cache::NodeInfo<'_>) -> Option<Status> {
         let taken = self.0.0.lock().unwrap().iter().any(|taken| *taken == **node.name());
         taken.then(|| Status::new(Code::Unschedulable, "Units", "no unit left"))
     }

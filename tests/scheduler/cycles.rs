@@ -5,21 +5,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Binder, BinderError, Code, Cycle, Framework, Handle, Permit,
-    Plugin, PreFilter, Failure, Status,
-};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event, Snapshot};
 use portolan::model::{
     LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodSpec, Timestamp, Uid,
     node, pod,
 };
+use portolan::plugin::{Code, Cycle, Handle, Permit, Plugin, PreFilter, Status};
 use portolan::scheduler::queue::{Place, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
-    Attempt, BindError, BindingCycle, Failure, FilterCheck, Failure, InMemoryBinder,
-    InMemoryEvictor, Placement, PreemptError, Profiles, Scheduler, SchedulingLoop, Stop, WhatIf,
+    BindError, BindingCycle, FilterCheck, InMemoryBinder, InMemoryEvictor, PreemptError, Stop,
 };
-use portolan::{Config, Engine, Snapshot};
+use portolan::{
+    Algorithm, AlgorithmConfig, Attempt, Binder, BinderError, Failure, Framework, Placement,
+    Profiles, Scheduler, SchedulingLoop, WhatIf,
+};
 use portolan_testkit::plugin;
 use proptest::prelude::*;
 
@@ -183,11 +182,9 @@ impl Plugin for Slow {
     fn reserve(&self, _: Cycle<'_>, _: &Name) -> Result<(), Status> {
         match self.reserves {
             true => Ok(()),
-            false => Err(Status::new(
-                portolan::framework::Code::Unschedulable,
-                "Slow",
-                "no units remain",
-            )),
+            false => {
+                Err(Status::new(portolan::plugin::Code::Unschedulable, "Slow", "no units remain"))
+            }
         }
     }
 
@@ -205,8 +202,8 @@ fn slow(reserves: bool, handle: &Handle) -> (Framework, Arc<AtomicUsize>) {
     let slow = Slow { reserves, undone: undone.clone() };
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
         (Box::new(slow), 0),
-        (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
-        (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
+        (Box::new(portolan::plugin::NodeResourcesFit::default()), 1),
+        (Box::new(portolan::plugin::DefaultBinder::new(handle)), 0),
     ];
     (Framework::new(plugins).unwrap().with_handle(handle.clone()), undone)
 }
@@ -262,7 +259,7 @@ fn the_second_of_two_exclusive_placements_conflicts() {
     };
     let before = snapshot(&engine).generation();
     let assume = |pod: Pod, node: &str| {
-        let event = portolan::log::Event::AssumePod {
+        let event = portolan::cache::Event::AssumePod {
             pod: Arc::new(pod.on(node)),
             decided_on: Some(before),
         };
@@ -335,7 +332,7 @@ impl Plugin for Picky {
     fn reserve(&self, cycle: Cycle<'_>, _: &Name) -> Result<(), Status> {
         match &*cycle.pod.name == "member-2" {
             true => Err(Status::new(
-                portolan::framework::Code::Unschedulable,
+                portolan::plugin::Code::Unschedulable,
                 "Picky",
                 "the pod is not accepted",
             )),
@@ -348,7 +345,7 @@ impl Plugin for Picky {
 fn a_gang_is_placed_without_a_failed_member_if_enough_remain() {
     let (engine, handle) = engine(8, 1_000);
     let framework = || {
-        let mut plugins = portolan::plugins::default_plugins(&handle);
+        let mut plugins = portolan::plugin::default_plugins(&handle);
         plugins.push((Box::new(Picky), 0));
         Framework::new(plugins).unwrap().with_handle(handle.clone())
     };
@@ -414,10 +411,7 @@ fn simulations_do_not_change_the_engine() {
     let small: Vec<Pod> = (0..3).map(|n| cpu(format!("s{n}"), 150).build()).collect();
     assert!(asked.can_schedule(&small[0]).is_ok());
     let negative = cpu("negative", -10).build();
-    assert!(
-        matches!(asked.can_schedule(&negative), Err(Failure::Plugin(_))),
-        "as by the engine"
-    );
+    assert!(matches!(asked.can_schedule(&negative), Err(Failure::Plugin(_))), "as by the engine");
     let placed = asked.schedule_all(&small, Stop::AtEnd);
     assert_eq!(placed.iter().filter(|it| it.is_ok()).count(), 2);
     let late: Vec<Pod> = (3..6).map(|n| cpu(format!("s{n}"), 150).build()).collect();
@@ -448,20 +442,17 @@ struct Meddles(Engine);
 impl Plugin for Meddles {
     plugin!("Meddles", PreFilter);
 
-    fn pre_filter<'a>(
-        &'a self,
-        _: Cycle<'a>,
-    ) -> Result<portolan::framework::PreFilter<'a>, Status> {
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<portolan::plugin::PreFilter<'a>, Status> {
         let node = node("other").unschedulable(true).build();
         self.0.submit(Event::update_node(node)).unwrap().wait().unwrap().unwrap();
-        Ok(portolan::framework::PreFilter::Skip)
+        Ok(portolan::plugin::PreFilter::Skip)
     }
 }
 
 struct Never;
 
-impl portolan::state::CommitCheck for Never {
-    fn check(&self, _: &portolan::Cluster, _: &Pod, _: &str) -> Result<(), String> {
+impl portolan::cache::CommitCheck for Never {
+    fn check(&self, _: &portolan::cache::Cluster, _: &Pod, _: &str) -> Result<(), String> {
         Err("never".to_owned())
     }
 }
@@ -478,7 +469,7 @@ fn a_check_that_always_refuses_ends_in_an_error() {
         .unwrap();
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
         (Box::new(Meddles(engine.clone())), 0),
-        (Box::new(portolan::plugins::NodeUnschedulable), 0),
+        (Box::new(portolan::plugin::NodeUnschedulable), 0),
     ];
     let mut scheduler = scheduler_of(&engine, Framework::new(plugins).unwrap(), 1);
     let error = scheduler.schedule(&Arc::new(cpu("p", 100).build()), now()).unwrap_err();
@@ -565,11 +556,11 @@ proptest! {
 fn patient(engine: &Engine, handle: &Handle) -> Scheduler {
     let slow = Slow { reserves: true, undone: Arc::default() };
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
-        (Box::new(portolan::plugins::PrioritySort), 0),
+        (Box::new(portolan::plugin::PrioritySort), 0),
         (Box::new(slow), 0),
-        (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
-        (Box::new(portolan::plugins::DefaultPreemption::new(handle)), 0),
-        (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
+        (Box::new(portolan::plugin::NodeResourcesFit::default()), 1),
+        (Box::new(portolan::plugin::DefaultPreemption::new(handle)), 0),
+        (Box::new(portolan::plugin::DefaultBinder::new(handle)), 0),
     ];
     scheduler_of(engine, Framework::new(plugins).unwrap().with_handle(handle.clone()), 1)
 }
@@ -602,10 +593,10 @@ fn waiting_loop(engine: &Engine, handle: &Handle, plugin: impl Plugin + 'static)
         let plugin =
             plugin.unwrap_or_else(|| Box::new(Slow { reserves: true, undone: Arc::default() }));
         let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
-            (Box::new(portolan::plugins::PrioritySort), 0),
+            (Box::new(portolan::plugin::PrioritySort), 0),
             (plugin, 0),
-            (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
-            (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
+            (Box::new(portolan::plugin::NodeResourcesFit::default()), 1),
+            (Box::new(portolan::plugin::DefaultBinder::new(handle)), 0),
         ];
         Framework::new(plugins).unwrap().with_handle(handle.clone())
     };
@@ -792,7 +783,7 @@ fn copies_of_a_placed_pod_have_names_of_their_own_and_fit_on_any_node() {
     let like = cpu("web", 400).on("n0").build();
     engine.submit(Event::add_pod(like.clone())).unwrap().wait().unwrap().unwrap();
     let names = Arc::default();
-    let mut plugins = portolan::plugins::default_plugins(&handle);
+    let mut plugins = portolan::plugin::default_plugins(&handle);
     plugins.push((Box::new(Names(Arc::clone(&names))), 0));
     let framework = Arc::new(Framework::new(plugins).unwrap());
     let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
@@ -855,7 +846,7 @@ fn a_rejected_gang_is_undone_in_reverse_order_without_waiting_for_permits() {
     let undone = Arc::default();
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
         (Box::new(Undoes(Arc::clone(&undone))), 0),
-        (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
+        (Box::new(portolan::plugin::NodeResourcesFit::default()), 1),
     ];
     let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
     let mut scheduler = scheduler_of(&engine, framework, 1);

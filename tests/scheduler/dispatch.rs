@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-use portolan::log::Relist;
+use portolan::cache::{Config, Engine, GodelConfig, Relist, Writer};
 use portolan::model::{GodelPod, Pod, Template, Timestamp, node, pod};
 use portolan::scheduler::queue::{Place, QueueConfig, QueueError, QueueFront, SchedulingQueue};
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 
 const NOW: Timestamp = Timestamp(100_000_000_000);
 

@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use portolan::framework::{
-    Binder, BinderError, EXTENDER, Extender, ExtenderError, ExtenderFilter, Failure,
-};
-use portolan::log::Event;
+use portolan::Unplaced;
+use portolan::cache::{Engine, Event, NodeInfo};
 use portolan::model::{Name, Object, Pod, StorageClass, Timestamp, node, pod};
+use portolan::plugin::{EXTENDER, Extender, ExtenderError, ExtenderFilter};
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{Attempt, Failure, InMemoryBinder, InMemoryEvictor, Schedulers};
-use portolan::{Engine, NodeInfo};
+use portolan::scheduler::{InMemoryBinder, InMemoryEvictor};
+use portolan::{Attempt, Binder, BinderError, Failure, Schedulers};
 
 fn clock(seconds: i64) -> impl Fn() -> Timestamp {
     move || Timestamp::from_secs(seconds)

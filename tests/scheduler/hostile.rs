@@ -7,21 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{
-    Binder, BinderError, Cycle, CycleState, Framework, Handle, Permit, Plugin, StateError, Status,
-    SubCluster,
-};
-use portolan::log::Event;
+use portolan::cache::{Cluster, Config, Engine, Event, GodelConfig, Writer};
 use portolan::model::{
     EventError, Generation, LabelSelector, Labels, Launcher, Name, Pod, Service, Timestamp,
     TopologySpreadConstraint, Uid, UnsatisfiableAction, node, pod,
 };
-use portolan::plugins::{PodTopologySpread, default_plugins};
-use portolan::scheduler::queue::Place;
-use portolan::scheduler::{
-    Begun, BindError, InMemoryEvictor, Placement, Schedulers, SchedulingLoop,
+use portolan::plugin::{
+    Cycle, CycleState, Handle, Permit, Plugin, PodTopologySpread, StateError, Status, SubCluster,
+    default_plugins,
 };
-use portolan::{Cluster, Config, Engine, GodelConfig, Writer};
+use portolan::scheduler::queue::Place;
+use portolan::scheduler::{Begun, BindError, InMemoryEvictor};
+use portolan::{Binder, BinderError, Framework, Placement, Schedulers, SchedulingLoop};
 use portolan_testkit::draw::Draw;
 use portolan_testkit::plugin;
 use proptest::prelude::*;

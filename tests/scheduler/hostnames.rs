@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{
     EventError, LabelSelector, Name, Node, Pod, PodAffinity, PodAffinityTerm, Timestamp,
     TopologySpreadConstraint, UnsatisfiableAction, WeightedPodAffinityTerm, node, pod,
 };
-use portolan::scheduler::{Profiles, Scheduler};
-use portolan::{Config, Engine};
+use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles, Scheduler};
 use portolan_testkit::random::Random;
 use proptest::prelude::*;
 

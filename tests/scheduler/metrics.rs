@@ -5,19 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Framework, Handle, Permit, Plugin, PreFilter, Status,
-};
-use portolan::log::Event;
+use portolan::cache::{CommitPolicy, Config, Engine, Event};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, PodBuilder, Timestamp, node, pod};
-use portolan::plugins::DefaultBinder;
+use portolan::plugin::{Code, Cycle, DefaultBinder, Handle, Permit, Plugin, PreFilter, Status};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{
-    Attempt, Failure, InMemoryBinder, InMemoryEvictor, Placement, Profiles, Scheduler,
+use portolan::scheduler::{InMemoryBinder, InMemoryEvictor};
+use portolan::{
+    Algorithm, AlgorithmConfig, Attempt, Failure, Framework, Placement, Profiles, Scheduler,
     SchedulingLoop,
 };
-use portolan::{CommitPolicy, Config, Engine};
 use portolan_testkit::plugin;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;

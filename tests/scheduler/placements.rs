@@ -8,16 +8,12 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{
-    Binder, BinderError, BindingFuture, Cycle, Framework, Handle, Permit, Plugin, Status,
-};
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Name, Object, Pod, PodGroup, Timestamp, Uid, node, pod};
-use portolan::plugins::default_plugins;
+use portolan::plugin::{BindingFuture, Cycle, Handle, Permit, Plugin, Status, default_plugins};
 use portolan::scheduler::queue::Place;
-use portolan::scheduler::{
-    Attempt, Begun, BindError, InMemoryEvictor, Placement, Schedulers, SchedulingLoop,
-};
+use portolan::scheduler::{Begun, BindError, InMemoryEvictor};
+use portolan::{Attempt, Binder, BinderError, Framework, Placement, Schedulers, SchedulingLoop};
 use portolan_testkit::plugin;
 
 /// Counts reservations, and lets the pods whose names begin with `wait` wait for a permit.

@@ -6,17 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Eviction, Evictor, Framework, Handle, Permit, Plugin,
-    Point, PreFlight, Status,
-};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{Name, Timestamp, Uid, node, pod};
+use portolan::plugin::{Code, Cycle, Eviction, Handle, Permit, Plugin, Point, PreFlight, Status};
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{
-    BindError, BindingLoop, InMemoryBinder, Placement, Profiles, SchedulingLoop,
+use portolan::scheduler::{BindError, BindingLoop, InMemoryBinder};
+use portolan::{
+    Algorithm, AlgorithmConfig, Evictor, Framework, Placement, Profiles, SchedulingLoop,
 };
-use portolan::{Config, Engine};
 use portolan_testkit::plugin;
 
 /// Delays pods whose name starts with `low`.
@@ -104,7 +101,7 @@ impl Bench {
         let (enters, entered) = channel();
         let (end, ends) = channel();
         let delays = Delays { point, entered: Mutex::new(enters), end: Mutex::new(ends) };
-        let mut plugins = portolan::plugins::default_plugins(&handle);
+        let mut plugins = portolan::plugin::default_plugins(&handle);
         plugins.push((Box::new(delays), 0));
         let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
         let algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);

@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use portolan::framework::{
-    AlgorithmConfig, Code, Cycle, Diagnosis, Eviction, Evictor, Framework, Handle, Nomination,
-    Plugin, Status,
-};
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{LabelSelector, Pod, PodDisruptionBudget, PodSpec, Timestamp, Uid, node};
-use portolan::plugins::default_plugins;
-use portolan::scheduler::{PreemptError, Schedulers, SharedReader, WhatIf};
+use portolan::plugin::{
+    Code, Cycle, Diagnosis, Eviction, Handle, Nomination, Plugin, Status, default_plugins,
+};
+use portolan::scheduler::{PreemptError, SharedReader};
+use portolan::{AlgorithmConfig, Evictor, Framework, Schedulers, WhatIf};
 use portolan_testkit::plugin;
 
 use super::cycles::{cpu, engine, now, scheduler, snapshot};
@@ -141,7 +140,7 @@ fn an_exhausted_budget_protects_its_pods_if_other_victims_exist() {
         selector: LabelSelector::from_labels([("app", "kept")]),
         ..PodDisruptionBudget::default()
     };
-    let put = portolan::log::Event::PutObject(budget.into());
+    let put = portolan::cache::Event::PutObject(budget.into());
     engine.submit(put).unwrap().wait().unwrap().unwrap();
     let framework = Arc::new(Framework::default_profile());
     let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use portolan::framework::{
-    Actions, ClusterEvent, Code, EventResource, Framework, FrameworkError, Handle, Hint, Interest,
-    Nomination, Plugin, PluginSet, Status,
-};
+use portolan::cache::{Cluster, Config, Engine, Snapshot};
 use portolan::model::{Change, Diff, Generation, Name, Pod, Timestamp, Uid, node, pod};
-use portolan::plugins::{PrioritySort, SchedulingGates};
+use portolan::plugin::{
+    Actions, ClusterEvent, Code, EventResource, Handle, Hint, Interest, Nomination, Plugin,
+    PluginSet, PrioritySort, SchedulingGates, Status,
+};
 use portolan::scheduler::queue::{Cause, Place, QueueConfig, QueueError, SchedulingQueue};
-use portolan::{Cluster, Config, Engine, Snapshot};
+use portolan::{Framework, FrameworkError};
 use portolan_testkit::plugin;
 
 /// A plugin that rejects pods. Added nodes help, but only the node named by the pod's label `want` if it has that

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{Framework, PluginSet};
-use portolan::log::{Event, Relist};
+use portolan::Framework;
+use portolan::cache::{CommitPolicy, Config, Engine, Event, Reader, Relist, Writer};
 use portolan::model::{
     Change, EventError, Fact, Generation, Labels, Namespace, NoNote, Note, Object, Pod, Timestamp,
     Uid, node, pod,
 };
+use portolan::plugin::PluginSet;
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
-use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
 
 fn queue() -> SchedulingQueue {
     SchedulingQueue::new(Framework::default_profile(), QueueConfig::default())
@@ -165,7 +165,7 @@ fn a_dropped_follower_is_forgotten() {
 struct Fed {
     writer: Writer,
     reader: Reader,
-    follower: portolan::log::Follower,
+    follower: portolan::cache::Follower,
     queue: SchedulingQueue,
     now: Timestamp,
     fit: PluginSet,

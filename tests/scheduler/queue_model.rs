@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-use portolan::framework::{
-    Actions, ClusterEvent, Code, EventResource, Framework, Hint, Interest, Plugin, PluginSet,
-    Point, QueuedPod, Status,
-};
+use portolan::Framework;
+use portolan::cache::{Cluster, Config, Engine, Snapshot};
 use portolan::model::{
     Change, Diff, Generation, Pod, Taint, TaintEffect, Timestamp, Uid, node, pod,
 };
-use portolan::plugins::PrioritySort;
+use portolan::plugin::{
+    Actions, ClusterEvent, Code, EventResource, Hint, Interest, Plugin, PluginSet, Point,
+    PrioritySort, QueuedPod, Status,
+};
 use portolan::scheduler::queue::{Place, QueueConfig, SchedulingQueue};
-use portolan::{Cluster, Config, Engine, Snapshot};
 use portolan_testkit::plugin;
 use proptest::prelude::*;
 

@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, AttemptResult, Bind, Binder, BinderError, BindingFuture, Code,
-    Cycle, Extender, Framework, Handle, Permit, Plugin, PreFlight, Recorder, Status, Step,
-};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{Name, Pod, Timestamp, Uid, node, pod};
-use portolan::scheduler::queue::Place;
-use portolan::scheduler::{
-    Answered, Begun, BindError, BindRequest, BindingCycle, InMemoryEvictor, Placement, Profiles,
-    Scheduler, Schedulers,
+use portolan::plugin::{
+    AttemptResult, Bind, BindingFuture, Code, Cycle, Extender, Handle, Permit, Plugin, PreFlight,
+    Recorder, Status, Step,
 };
-use portolan::{Config, Engine};
+use portolan::scheduler::queue::Place;
+use portolan::scheduler::{Answered, Begun, BindError, BindRequest, BindingCycle, InMemoryEvictor};
+use portolan::{
+    Algorithm, AlgorithmConfig, Binder, BinderError, Framework, Placement, Profiles, Scheduler,
+    Schedulers,
+};
 use portolan_testkit::plugin;
 
 fn now() -> Timestamp {
@@ -125,7 +125,7 @@ impl Bench {
         let engine = Engine::shared(Config::default());
         let node = node("n1").cpu(1_000).memory(1 << 30).build();
         engine.submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();
-        let mut plugins = portolan::plugins::default_plugins(handle);
+        let mut plugins = portolan::plugin::default_plugins(handle);
         if let Some(first) = first {
             plugins.insert(0, (Box::new(first), 0));
         }

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Eviction, Evictor, Framework, Handle, QueuedPod,
-};
-use portolan::log::Event;
+use portolan::Unplaced;
+use portolan::cache::{Config, Engine, Event, Snapshot};
 use portolan::model::{Pod, PodBuilder, Timestamp, Uid, node, pod};
+use portolan::plugin::{Eviction, Handle, QueuedPod};
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{
-    Attempt, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, Profiles, SchedulingLoop,
+use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor};
+use portolan::{
+    Algorithm, AlgorithmConfig, Attempt, Evictor, Framework, Placement, Profiles, SchedulingLoop,
 };
-use portolan::{Config, Engine, Snapshot};
 use proptest::prelude::*;
 
 const GI: i64 = 1 << 30;
@@ -128,7 +127,8 @@ fn a_pod_that_fits_on_no_node_waits_for_a_suitable_node() {
     let mut scheduling = bench.scheduling(1);
     bench.node("small", 1_000);
     let uid = bench.pending(cpu("large", 3_000));
-    let Some(Attempt::Failed(Unplaced { error, place, .. })) = bench.attempt(&mut scheduling) else {
+    let Some(Attempt::Failed(Unplaced { error, place, .. })) = bench.attempt(&mut scheduling)
+    else {
         panic!("the pod fits on no node")
     };
     assert!(error.to_string().starts_with("0/1 nodes are available: 1 Insufficient cpu."));
@@ -343,13 +343,13 @@ fn a_popped_pod_is_decided_on_a_version_that_includes_its_event() {
 
 /// An evictor that answers for each victim, and may keep the eviction.
 struct Keeping {
-    engine: portolan::WeakEngine,
+    engine: portolan::cache::WeakEngine,
     fails: bool,
-    kept: std::sync::Mutex<Vec<portolan::framework::Eviction>>,
+    kept: std::sync::Mutex<Vec<portolan::plugin::Eviction>>,
 }
 
-impl portolan::framework::Evictor for Keeping {
-    fn evict(&self, eviction: portolan::framework::Eviction) {
+impl portolan::Evictor for Keeping {
+    fn evict(&self, eviction: portolan::plugin::Eviction) {
         let evicted = eviction.run(|victim| {
             if self.fails {
                 return Err("the API server refused".to_owned());
@@ -369,7 +369,7 @@ impl portolan::framework::Evictor for Keeping {
 #[test]
 fn a_preemptor_is_retried_when_its_victims_are_deleted_or_cannot_be_deleted() {
     for fails in [false, true] {
-        let schedulers = portolan::scheduler::Schedulers::builder()
+        let schedulers = portolan::Schedulers::builder()
             .evictor(move |engine| Keeping {
                 engine: engine.clone(),
                 fails,
@@ -486,7 +486,7 @@ impl Evictor for Ending {
 #[test]
 fn a_preemptor_is_retried_unless_its_eviction_succeeds_without_a_retry_request() {
     let is_retried = |end: fn(&Eviction)| {
-        let builder = portolan::scheduler::Schedulers::builder();
+        let builder = portolan::Schedulers::builder();
         let schedulers = builder.evictor(move |_| Ending(end)).build().unwrap();
         let submit = |event| schedulers.engine().submit(event).unwrap().wait().unwrap().unwrap();
         submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()));
@@ -526,10 +526,8 @@ fn a_preemptor_is_retried_unless_its_eviction_succeeds_without_a_retry_request()
 fn victims_that_are_terminating_already_are_not_evicted_again() {
     let evicted = Arc::new(AtomicI64::new(0));
     let counting = evicted.clone();
-    let schedulers = portolan::scheduler::Schedulers::builder()
-        .evictor(move |_| Counting(counting))
-        .build()
-        .unwrap();
+    let schedulers =
+        portolan::Schedulers::builder().evictor(move |_| Counting(counting)).build().unwrap();
     let engine = schedulers.engine();
     let submit = |event| engine.submit(event).unwrap().wait().unwrap().unwrap();
     submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()));
@@ -542,7 +540,7 @@ fn victims_that_are_terminating_already_are_not_evicted_again() {
     let (_, failed) = scheduling.schedule_one(None, clock).unwrap().into_parts();
     // It is nominated all the same, and is not gated.
     let fit = failed[0].error.fit().unwrap();
-    assert!(matches!(&fit.nomination, portolan::framework::Nomination::Node(n) if **n == *"n1"));
+    assert!(matches!(&fit.nomination, portolan::plugin::Nomination::Node(n) if **n == *"n1"));
     assert_eq!(failed[0].place, Some(Place::Unschedulable));
     assert_eq!(evicted.load(Ordering::Relaxed), 0);
 }

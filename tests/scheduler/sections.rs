@@ -5,13 +5,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Partition, Failure,
-};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{Labels, Pod, Timestamp, node, pod};
-use portolan::scheduler::{Failure, Profiles, Scheduler};
-use portolan::{Config, Engine};
+use portolan::plugin::{Cycle, CycleState, Partition};
+use portolan::{Algorithm, AlgorithmConfig, Failure, Framework, Profiles, Scheduler};
 use portolan_testkit::random::Random;
 use proptest::prelude::*;
 

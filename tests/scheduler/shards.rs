@@ -3,11 +3,12 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use portolan::framework::{Nomination, ShardSet};
-use portolan::log::Event;
+use portolan::Unplaced;
+use portolan::cache::Event;
 use portolan::model::{Pod, PreemptionPolicy, Timestamp, Uid, node, pod};
+use portolan::plugin::{Nomination, ShardSet};
 use portolan::scheduler::queue::Place;
-use portolan::scheduler::{Attempt, Placement, Schedulers, SchedulingLoop};
+use portolan::{Attempt, Placement, Schedulers, SchedulingLoop};
 
 fn clock() -> Timestamp {
     Timestamp::from_secs(1)

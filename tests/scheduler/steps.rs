@@ -3,16 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Feasible, Filter, Framework, Handle, Plugin,
-    PreFilter, PreScore, Score, Status,
-};
-use portolan::log::Event;
+use portolan::cache::{Chunk, Cluster, Column, Config, Engine, Event, NodeInfo};
 use portolan::model::{Labels, Pod, Timestamp, Uid, node, pod};
-use portolan::plugins::default_plugins;
-use portolan::scheduler::{Placement, Profiles, Scheduler};
-use portolan::snapshot::{Chunk, Column};
-use portolan::{Cluster, Config, Engine, NodeInfo};
+use portolan::plugin::{
+    Code, Cycle, Feasible, Filter, Handle, Plugin, PreFilter, PreScore, Score, Status,
+    default_plugins,
+};
+use portolan::{Algorithm, AlgorithmConfig, Framework, Placement, Profiles, Scheduler};
 use portolan_testkit::plugin;
 
 const NODES: usize = 5_000;

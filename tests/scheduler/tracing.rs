@@ -7,11 +7,9 @@ use ::tracing::field::{Field, Visit};
 use ::tracing::span::{Attributes, Id, Record};
 use ::tracing::subscriber::Interest;
 use ::tracing::{Event, Level, Metadata, Subscriber};
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-use portolan::log::Relist;
+use portolan::cache::{Config, Engine, Relist};
 use portolan::model::{Pod, Timestamp, node, pod};
-use portolan::scheduler::{Attempt, Profiles, Scheduler, Schedulers};
-use portolan::{Config, Engine};
+use portolan::{Algorithm, AlgorithmConfig, Attempt, Framework, Profiles, Scheduler, Schedulers};
 
 /// A span or an event with its fields in order. The name of an event is its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,13 +149,13 @@ fn schedulers(pods: impl IntoIterator<Item = Pod>) -> Schedulers {
     let schedulers = Schedulers::builder().build().unwrap();
     let engine = schedulers.engine();
     engine
-        .submit(portolan::log::Event::add_node(node("n1").cpu(1_000).memory(1 << 40).build()))
+        .submit(portolan::cache::Event::add_node(node("n1").cpu(1_000).memory(1 << 40).build()))
         .unwrap()
         .wait()
         .unwrap()
         .unwrap();
     for pod in pods {
-        engine.submit(portolan::log::Event::put_pending(pod)).unwrap().wait().unwrap().unwrap();
+        engine.submit(portolan::cache::Event::put_pending(pod)).unwrap().wait().unwrap().unwrap();
     }
     schedulers
 }
@@ -202,7 +200,7 @@ fn a_preemption_emits_its_victims() {
     let low = pod("low").cpu(800).on("n1").build();
     schedulers
         .engine()
-        .submit(portolan::log::Event::add_pod(low))
+        .submit(portolan::cache::Event::add_pod(low))
         .unwrap()
         .wait()
         .unwrap()
@@ -218,7 +216,7 @@ fn a_preemption_emits_its_victims() {
 fn a_gang_is_one_span() {
     let engine = Engine::shared(Config::default());
     engine
-        .submit(portolan::log::Event::add_node(node("n1").cpu(1_000).build()))
+        .submit(portolan::cache::Event::add_node(node("n1").cpu(1_000).build()))
         .unwrap()
         .wait()
         .unwrap()
@@ -239,7 +237,7 @@ fn an_engine_emits_batches_versions_relists_and_its_end() {
     let ((), heard) = listen(|| {
         let engine = Engine::shared(Config::default());
         let refused =
-            engine.submit(portolan::log::Event::remove_node("unknown")).unwrap().wait().unwrap();
+            engine.submit(portolan::cache::Event::remove_node("unknown")).unwrap().wait().unwrap();
         assert!(refused.is_err());
         let nodes = ["n1", "n2"].map(|name| Arc::new(node(name).build()));
         engine

@@ -1,8 +1,8 @@
 //! With the check of left nodes, pods are tried again only after events that help them, and after each such event.
 
-use portolan::log::Event;
+use portolan::SchedulingLoop;
+use portolan::cache::Event;
 use portolan::model::{Labels, PodBuilder, Taint, TaintEffect, Uid, node};
-use portolan::scheduler::SchedulingLoop;
 use portolan::scheduler::queue::{Place, QueueConfig};
 use proptest::prelude::*;
 

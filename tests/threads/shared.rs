@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use portolan::log::{Event, SpawnError, TrySubmitError, Unavailable};
+use portolan::cache::{
+    Cluster, CommitCheck, CommitPolicy, Config, Engine, Event, ReadError, Reader, SpawnError,
+    TrySubmitError, Unavailable, Writer,
+};
 use portolan::model::{EventError, Generation, Pod, Timestamp, node, pod};
-use portolan::state::CommitCheck;
-use portolan::{Cluster, CommitPolicy, Config, Engine, ReadError, Reader, Writer};
 
 fn each_thread_sees_its_own_writes(engine: &Engine) {
     const THREADS: usize = 2;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use portolan::cache::{Config, Engine, Reader, Snapshot, Writer};
 use portolan::model::{Generation, Pod, node, pod};
-use portolan::{Config, Engine, Reader, Snapshot, Writer};
 
 const NODES: usize = 200;
 const PODS: usize = 400;
@@ -64,7 +64,7 @@ impl Drop for Stop<'_> {
 fn read(mut reader: Reader, stop: &AtomicBool, last: &AtomicU64) -> usize {
     let _stop = Stop(stop);
     let (mut pinned, mut kept, mut versions) = (Generation::ZERO, Generation::ZERO, 0);
-    let mut held: Vec<(Arc<Snapshot>, portolan::snapshot::Dump)> = Vec::new();
+    let mut held: Vec<(Arc<Snapshot>, portolan::cache::Dump)> = Vec::new();
     loop {
         let end = Generation(last.load(Ordering::Acquire));
         {

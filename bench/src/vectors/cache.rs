@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use portolan::cache::{
+    ChangeKind, ChangedSince, CommitPolicy, Config, Engine, NodeDump, Snapshot, Writer,
+};
 use portolan::model::{EventError, Generation, Pod, Resources, Timestamp, Uid};
-use portolan::snapshot::{ChangeKind, ChangedSince, NodeDump};
-use portolan::{CommitPolicy, Config, Engine, Snapshot, Writer};
 use serde_json::{Map, Value, json};
 
 use super::Tally;

@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-use portolan::framework::preemption::{DryRun, pick};
-use portolan::framework::{Code, Cycle, CycleState, Diagnosis};
-use portolan::plugins::eligible;
+use portolan::plugin::preemption::{DryRun, pick};
+use portolan::plugin::{Code, Cycle, CycleState, Diagnosis, eligible};
 use serde_json::Value;
 
 use super::Tally;

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use portolan::framework::{Evaluation, Framework, Handle, Status};
-use portolan::{Config, Engine, Snapshot};
+use portolan::Framework;
+use portolan::cache::{Config, Engine, Snapshot};
+use portolan::plugin::{Evaluation, Handle, Status};
 use portolan_k8s::config::{Configuration, Registry};
 use serde_json::Value;
 

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portolan::framework::{Binder, BinderError, Eviction, Evictor};
-use portolan::log::{Event, Outcome, Ticket, Unavailable};
+use portolan::cache::{Engine, Event, Outcome, Ticket, Unavailable, WeakEngine};
 use portolan::model::{EventError, Name, ObjectKind, Pod, Timestamp};
-use portolan::{Engine, WeakEngine};
+use portolan::plugin::Eviction;
+use portolan::{Binder, BinderError, Evictor};
 use portolan_k8s::Reader;
 use serde_json::Value;
 

@@ -6,12 +6,11 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use portolan::framework::{AlgorithmConfig, Handle};
 use portolan::model::{Pod, Timestamp};
+use portolan::plugin::Handle;
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{
-    BindingLoop, InMemoryVolumeBinder, Placement, Schedulers, SchedulingLoop,
-};
+use portolan::scheduler::{BindingLoop, InMemoryVolumeBinder};
+use portolan::{AlgorithmConfig, Placement, Schedulers, SchedulingLoop};
 use portolan_k8s::config::{Configuration, Registry};
 use serde_json::Value;
 
@@ -62,7 +61,7 @@ impl InProcess {
                 let name = profile.scheduler_name;
                 let wanted = name.clone();
                 builder = builder.profile(name, move |handle| {
-                    use portolan::framework::FrameworkError;
+                    use portolan::FrameworkError;
                     let read = Configuration::read(&text, &registry, handle)
                         .map_err(|error| FrameworkError::Other(error.to_string()))?;
                     let mut profiles = read.profiles.into_iter();
@@ -98,7 +97,11 @@ impl InProcess {
         self.thread("schedule", move || worker.run())
     }
 
-    fn thread(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), CommandError> {
+    fn thread(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), CommandError> {
         let ends = Ends { cluster: self.cluster.clone(), stops: self.stops.clone() };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _ends = ends;

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::ProgressBar;
+use portolan::cache::{NodeInfo, Snapshot};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Resources};
-use portolan::{NodeInfo, Snapshot};
 
 use crate::error::CommandError;
 use crate::metrics::{self, MetricsFile};
@@ -145,7 +145,12 @@ impl Setting<'_> {
     }
 
     /// Replays the workload under one configuration, with one seed.
-    fn one(&self, config: &Path, metrics: Option<&Metrics>, seed: u64) -> Result<Run, CommandError> {
+    fn one(
+        &self,
+        config: &Path,
+        metrics: Option<&Metrics>,
+        seed: u64,
+    ) -> Result<Run, CommandError> {
         let Setting { arguments, workload, prices, .. } = self;
         let file = Some(config).filter(|file| *file != Path::new("default"));
         let settings = Settings {

@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use portolan::framework::{AlgorithmConfig, Cycle, CycleState, Framework};
+use portolan::cache::{NodeInfo, Snapshot};
 use portolan::model::{Name, Pod, PodSpec, Resources, Template};
-use portolan::scheduler::WhatIf;
-use portolan::{NodeInfo, Snapshot};
+use portolan::plugin::{Cycle, CycleState};
+use portolan::{AlgorithmConfig, Framework, WhatIf};
 
 use crate::replay::Workload;
 use crate::text::{Rounding, amounts};

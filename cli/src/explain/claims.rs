@@ -1,8 +1,8 @@
 //! The state of the pod's persistent volume claims, which the reasons of nodes do not name.
 
-use portolan::Cluster;
-use portolan::framework::{Evaluation, Status};
+use portolan::cache::Cluster;
 use portolan::model::{NodeSelector, PersistentVolumeClaim, Pod, VolumeBindingMode};
+use portolan::plugin::{Evaluation, Status};
 
 use crate::text::requirement;
 

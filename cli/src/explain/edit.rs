@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use portolan::cache::{Cluster, Fork};
 use portolan::model::{
     Name, Node, NodeLabels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Protocol, Requirement,
     Taint, TaintEffect, Template, Toleration, TolerationOperator, UnsatisfiableAction,
 };
-use portolan::{Cluster, Fork};
 
 use super::requests::Lower;
 use super::trial::Trial;

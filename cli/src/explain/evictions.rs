@@ -3,11 +3,11 @@
 
 use std::time::Instant;
 
-use portolan::framework::preemption::DryRun;
-use portolan::framework::{Cycle, CycleState};
+use portolan::cache::{Cluster, NodeInfo, PodInfo};
 use portolan::model::Pod;
+use portolan::plugin::preemption::DryRun;
+use portolan::plugin::{Cycle, CycleState};
 use portolan::scheduler::drain::{self, Budgets, DrainOptions, Stays};
-use portolan::{Cluster, NodeInfo, PodInfo};
 use portolan_k8s::Scaled;
 
 use super::changes::{Change, try_edits};

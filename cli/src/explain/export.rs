@@ -13,7 +13,7 @@ pub(super) const VERSION: u32 = 1;
 
 pub(super) fn json(explained: &Explained<'_>) -> Value {
     let evaluation = &explained.evaluation;
-    let status = |status: &portolan::framework::Status| {
+    let status = |status: &portolan::plugin::Status| {
         json!({
             "plugin": status.plugin,
             "code": status.code.as_str(),

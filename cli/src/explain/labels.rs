@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{Name, Operator, Pod};
 
 use crate::names;

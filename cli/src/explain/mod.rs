@@ -20,10 +20,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use portolan::Fork;
-use portolan::framework::preemption::DryRun;
-use portolan::framework::{Cycle, CycleState, Evaluation, Nomination, Status};
+use portolan::cache::Fork;
 use portolan::model::{Name, Pod, Uid};
+use portolan::plugin::preemption::DryRun;
+use portolan::plugin::{Cycle, CycleState, Evaluation, Nomination, Status};
 use portolan_k8s::Scales;
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{Name, Pod, Template, Uid, VolumeSource};
 use portolan_k8s::Scales;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use portolan::framework::{Evaluation, Status, Verdict};
+use portolan::plugin::{Evaluation, Status, Verdict};
 
 use super::edit;
 use super::schedulers::Cause;

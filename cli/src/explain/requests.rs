@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use portolan::framework::Status;
 use portolan::model::{ContainerKind, Name, Quantity, Requests, ResourceList};
+use portolan::plugin::Status;
 
 use super::INSUFFICIENT;
 use super::changes::{Change, try_edits};

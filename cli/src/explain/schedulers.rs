@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use portolan::Cluster;
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Handle, Nomination, Failure,
-};
+use portolan::cache::Cluster;
 use portolan::model::{Name, Pod};
-use portolan::scheduler::Profiles;
+use portolan::plugin::{Cycle, CycleState, Handle, Nomination};
+use portolan::{Algorithm, AlgorithmConfig, Failure, Framework, Profiles};
 
 use super::Arguments;
 use crate::cluster::Godel;
@@ -106,9 +104,7 @@ impl Schedulers {
         let error = decided.err()?;
         let message = error.to_string();
         let (cause, nomination) = match error {
-            Failure::Fit(fit) if fit.pre_filter.is_some() => {
-                (Cause::PreFilter, fit.nomination)
-            }
+            Failure::Fit(fit) if fit.pre_filter.is_some() => (Cause::PreFilter, fit.nomination),
             Failure::Fit(fit) => (Cause::NoNode, fit.nomination),
             Failure::NoNodes => (Cause::NoNode, Nomination::Keep),
             _ => (Cause::Failed, Nomination::Keep),

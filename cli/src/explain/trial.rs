@@ -1,8 +1,9 @@
 //! The filters' verdicts on a pod and a cluster, either of which may be changed.
 
-use portolan::framework::{Cycle, CycleState, Framework, Status};
+use portolan::Framework;
+use portolan::cache::{Cluster, NodeInfo};
 use portolan::model::{Name, Pod, Requests};
-use portolan::{Cluster, NodeInfo};
+use portolan::plugin::{Cycle, CycleState, Status};
 use portolan_k8s::Scales;
 
 /// A pod, and the cluster in which it is tried.

@@ -112,7 +112,8 @@ pub(crate) fn objects(
             // Parsing counts as reading.
             let bar = progress(path);
             let bytes = content(path, &bar, &mut left)?;
-            let refuses = |what: &str| CommandError::File { file: path.clone(), what: what.to_owned() };
+            let refuses =
+                |what: &str| CommandError::File { file: path.clone(), what: what.to_owned() };
             reader.read(&bytes).map_err(|error| match error.is_foreign() {
                 _ if is_csv(path) => refuses(CSV),
                 true if is_kustomization(path) => refuses(UNRENDERED),

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use portolan::Cluster;
-use portolan::model::{Name, NodeResources, NonZero, ObjectKind, Pod, PodClass, Resources, Uid};
-use portolan::snapshot::{
-    AccountDump, Movements, NodeDump, PreemptionMark, PreemptionMarks, Suggestion,
+use portolan::cache::{
+    AccountDump, Cluster, Movements, NodeDump, PreemptionMark, PreemptionMarks, Suggestion,
 };
+use portolan::model::{Name, NodeResources, NonZero, ObjectKind, Pod, PodClass, Resources, Uid};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{self, Loaded};

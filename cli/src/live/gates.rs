@@ -10,7 +10,8 @@ const WITHOUT_EFFECT: &str = "SchedulerAsyncAPICalls";
 /// Checks gates as `--feature-gates` gives them, such as `SchedulerQueueingHints=true`.
 pub(super) fn check(gates: &[String]) -> Result<(), CommandError> {
     for gate in gates.iter().map(|gate| gate.trim()).filter(|gate| !gate.is_empty()) {
-        let wrong = |what: String| Err(CommandError::Usage(format!("--feature-gates {gate}: {what}")));
+        let wrong =
+            |what: String| Err(CommandError::Usage(format!("--feature-gates {gate}: {what}")));
         let Some((name, value)) = gate.split_once('=') else {
             return wrong("write NAME=true or NAME=false".to_owned());
         };

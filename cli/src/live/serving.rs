@@ -154,7 +154,10 @@ impl Serving {
     }
 
     /// Starts the servers. They end when the result is dropped.
-    pub(super) async fn start(&self, scheduler: &LiveScheduler) -> Result<Vec<Served>, CommandError> {
+    pub(super) async fn start(
+        &self,
+        scheduler: &LiveScheduler,
+    ) -> Result<Vec<Served>, CommandError> {
         let Addresses { plain, secure } = self.addresses(Connection::is_in_cluster())?;
         let mut served = Vec::new();
         if let Some(address) = plain {

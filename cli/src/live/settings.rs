@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use portolan::framework::ShardSet;
+use portolan::plugin::ShardSet;
 use portolan_k8s::config::ProcessSettings;
 use portolan_kube::process::{ElectionConfig, checked_settings};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{Name, Pod, Resources};
 
 use crate::replacement::is_of_node;
@@ -210,8 +210,8 @@ impl Meter {
 
 #[cfg(test)]
 mod tests {
+    use portolan::cache::{Config, Engine};
     use portolan::model::{Quantity, node, pod};
-    use portolan::{Config, Engine};
 
     use super::*;
 

@@ -63,7 +63,11 @@ pub(super) fn check(file: &Path) -> Result<(), CommandError> {
 }
 
 /// Writes the file.
-pub(super) fn write(file: &Path, workload: &Workload, outcome: &Outcome) -> Result<(), CommandError> {
+pub(super) fn write(
+    file: &Path,
+    workload: &Workload,
+    outcome: &Outcome,
+) -> Result<(), CommandError> {
     let pods = workload.arrivals.iter().map(|arrival| &arrival.pod);
     let rows = pods.zip(&outcome.fates).map(|(pod, fate)| Row { pod, fate });
     let bytes = csv(rows).map_err(|error| CommandError::Output(error.into()))?;

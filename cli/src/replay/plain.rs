@@ -3,9 +3,10 @@
 
 use std::time::Instant;
 
-use portolan::framework::{Algorithm, AttemptResult, Decision, Recorder, Failure};
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::Pod;
+use portolan::plugin::{AttemptResult, Recorder};
+use portolan::{Algorithm, Decision, Failure};
 
 use crate::error::CommandError;
 use crate::simulation::{closed, refused};

@@ -7,10 +7,9 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::Framework;
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Name, Pod, Timestamp, Uid};
-use portolan::scheduler::Profiles;
+use portolan::{Framework, Profiles};
 
 use crate::creation::Creation;
 use crate::error::CommandError;

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
-use portolan::framework::{Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Handle};
-use portolan::log::Event;
+use portolan::cache::{Cluster, Engine, Event, Figures, Reader};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
-use portolan::scheduler::Profiles;
+use portolan::plugin::{Cycle, CycleState, Handle};
 use portolan::scheduler::queue::QueueConfig;
-use portolan::{Cluster, Engine, Figures, Reader};
+use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
 
 use crate::alloc::live_bytes;
 use crate::error::CommandError;
@@ -67,7 +66,7 @@ pub(crate) struct Outcome {
     /// Samples over time, if a chart is drawn.
     pub(crate) samples: Vec<Sample>,
     /// The cluster at the end.
-    pub(crate) end: Arc<portolan::Snapshot>,
+    pub(crate) end: Arc<portolan::cache::Snapshot>,
 }
 
 /// The outcome of a pod. Times are seconds on the clock of the workload, in timed mode only.
@@ -274,8 +273,9 @@ fn bar(workload: &Workload, progress: Progress) -> ProgressBar {
 impl Replay<'_> {
     fn load(&mut self) -> Result<(), CommandError> {
         for object in &self.workload.objects {
-            self.event(Event::PutObject(object.clone()))?
-                .map_err(|error| CommandError::Refused { object: object.name().to_string(), error })?;
+            self.event(Event::PutObject(object.clone()))?.map_err(|error| {
+                CommandError::Refused { object: object.name().to_string(), error }
+            })?;
         }
         for node in &self.workload.nodes {
             self.event(Event::AddNode(Arc::new(node.clone())))?
@@ -288,7 +288,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    pub(super) fn event(&self, event: Event) -> Result<portolan::log::Outcome, CommandError> {
+    pub(super) fn event(&self, event: Event) -> Result<portolan::cache::Outcome, CommandError> {
         simulation::event(&self.engine, event)
     }
 

@@ -5,9 +5,9 @@
 //! cordoned nodes. Pods whose verdicts depend on nothing but the node are therefore taken from the queue, and return when
 //! another node may have changed. Each is tried again then, so its outcome and its message are those of the queue.
 
-use portolan::framework::{Cycle, CycleState, Point};
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Pod, Taint, TaintEffect};
+use portolan::plugin::{Cycle, CycleState, Point};
 use portolan::scheduler::queue::Place;
 
 use crate::error::CommandError;
@@ -59,7 +59,11 @@ impl Aside {
 }
 
 /// Whether only a change of a node that is not cordoned can help the pod.
-fn needs_open_node(pod: &Pod, simulation: &Simulation, record: &Record) -> Result<bool, CommandError> {
+fn needs_open_node(
+    pod: &Pod,
+    simulation: &Simulation,
+    record: &Record,
+) -> Result<bool, CommandError> {
     let cordon = Taint::new(Taint::UNSCHEDULABLE, "", TaintEffect::NoSchedule);
     let Some((framework, _)) = record.profiles.get(pod) else { return Ok(false) };
     let rejects_cordoned = |of: &str| of == "NodeUnschedulable";

@@ -1,9 +1,8 @@
 //! Added pods that name their node: the kubelet of the node runs them without a scheduler.
 
-use portolan::Cluster;
-use portolan::framework::{Cycle, CycleState};
-use portolan::log::Event;
+use portolan::cache::{Cluster, Event};
 use portolan::model::{Name, Pod};
+use portolan::plugin::{Cycle, CycleState};
 
 use crate::error::CommandError;
 use crate::simulation::{Simulation, closed, event};

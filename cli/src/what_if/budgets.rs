@@ -6,10 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use portolan::log::Event;
+use portolan::cache::{Cluster, Event, PodInfo};
 use portolan::model::{Name, Object, PodDisruptionBudget, Template};
 use portolan::scheduler::drain::Stays;
-use portolan::{Cluster, PodInfo};
 use portolan_k8s::{BudgetLimit, Health, PodCounts, PodFacts};
 
 use crate::error::CommandError;
@@ -119,7 +118,10 @@ impl<'c> Limits<'c> {
                     ..PodDisruptionBudget::clone(budget)
                 };
                 let put = event(&simulation.engine, Event::PutObject(Object::from(budget)))?;
-                put.map_err(|error| CommandError::Refused { object: format!("budget {name}"), error })?;
+                put.map_err(|error| CommandError::Refused {
+                    object: format!("budget {name}"),
+                    error,
+                })?;
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The persistent volume claims of new pods.
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{Name, PersistentVolumeClaim, Pod};
 use portolan_k8s::PodController;
 

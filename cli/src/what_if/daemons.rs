@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan::Cluster;
-use portolan::framework::Framework;
-use portolan::log::Event;
+use portolan::Framework;
+use portolan::cache::{Cluster, Event};
 use portolan::model::{
     Name, Node, NodeSelectorTerm, Object, Operator, Pod, PodSpec, Requirement, Template, Uid,
 };
@@ -75,7 +74,8 @@ impl Daemons {
         if !new.has_limits {
             self.without_limits.insert(node.name.clone());
         }
-        let refused = |error| CommandError::Refused { object: format!("node {}", node.name), error };
+        let refused =
+            |error| CommandError::Refused { object: format!("node {}", node.name), error };
         event(&simulation.engine, Event::add_node(node.clone()))?.map_err(refused)?;
         let claims = self.sets.iter().flat_map(|set| {
             let pods = set.expand(std::slice::from_ref(&node));

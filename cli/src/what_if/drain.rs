@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::log::Event;
+use portolan::cache::{Cluster, Engine, Event};
 use portolan::model::{Name, Node, Pod, Uid};
 use portolan::scheduler::drain::{self, DrainOptions, Stays};
-use portolan::{Cluster, Engine};
 
 use crate::error::CommandError;
 use crate::names::did_you_mean;
@@ -66,7 +65,11 @@ pub(super) struct Drains<'c> {
 const FLAGS: [&str; 3] = ["--ignore-daemonsets", "--force", "--delete-emptydir-data"];
 
 /// The node, or an error with similar names.
-pub(super) fn known(cluster: &Cluster, option: &str, name: &str) -> Result<Arc<Node>, CommandError> {
+pub(super) fn known(
+    cluster: &Cluster,
+    option: &str,
+    name: &str,
+) -> Result<Arc<Node>, CommandError> {
     let found = cluster.node(name).and_then(|info| info.node().cloned());
     found.ok_or_else(|| {
         let near = did_you_mean(name, cluster.nodes().map(|node| &**node.name()));
@@ -89,7 +92,11 @@ pub(super) fn update(engine: &Engine, node: Node) -> Result<(), CommandError> {
 }
 
 /// Cordons or uncordons the node.
-pub(super) fn cordon(engine: &Engine, node: &Node, unschedulable: bool) -> Result<(), CommandError> {
+pub(super) fn cordon(
+    engine: &Engine,
+    node: &Node,
+    unschedulable: bool,
+) -> Result<(), CommandError> {
     update(engine, Node { unschedulable, ..node.clone() })
 }
 

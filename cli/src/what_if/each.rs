@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use portolan::cache::{Cluster, Writer};
 use portolan::model::{LabelSelector, Name, Node, Object, ObjectKind, Pod};
-use portolan::{Cluster, Writer};
 
 use crate::cluster::Contents;
 use crate::creation::Creation;
@@ -116,7 +116,9 @@ impl<'q> Base<'q> {
         let done: Result<Vec<Vec<Harm>>, CommandError> = thread::scope(|scope| {
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
             let joined = threads.into_iter().map(|it| it.join());
-            joined.map(|it| it.unwrap_or(Err(CommandError::Panicked("a simulated failure")))).collect()
+            joined
+                .map(|it| it.unwrap_or(Err(CommandError::Panicked("a simulated failure"))))
+                .collect()
         });
         let mut failures: Vec<Harm> = done?.into_iter().flatten().collect();
         let is_loss_accepted = self.arguments.force;

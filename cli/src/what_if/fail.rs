@@ -15,7 +15,7 @@
 
 use std::collections::HashSet;
 
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Name, Node, Pod, Taint, TaintEffect, Timestamp, Uid};
 use portolan_k8s::PodFacts;
 

@@ -1,6 +1,6 @@
 //! Groups of leader-worker sets, whose pods are all created again when one of them ends.
 
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Name, Pod, Template};
 
 use crate::error::CommandError;

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{
     CsiNode, CsiStorageCapacity, HOSTNAME, InTreePlugin, LabelSelector, Labels, Name, Node,
     NodeLabels, Object, Operator, Pod, Requirement, Taint, VolumeSource,
@@ -179,14 +179,14 @@ fn driver(source: &VolumeSource, pod: &Pod, cluster: &Cluster) -> Option<Name> {
 
 #[cfg(test)]
 mod tests {
-    use portolan::Engine;
+    use portolan::cache::Engine;
     use portolan::model::{CsiNodeDriver, node};
 
     use super::*;
 
     #[test]
     fn a_copy_has_a_segment_of_storage_of_its_own() {
-        let (mut writer, _) = Engine::inline(portolan::Config::default());
+        let (mut writer, _) = Engine::inline(portolan::cache::Config::default());
         let like = node("n1").hostname().zone("n1").label("topology.disk.example/node", "n1");
         let like = like.label("pool", "n1").build();
         let drivers = [CsiNodeDriver {

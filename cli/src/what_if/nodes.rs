@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{Name, Node};
 
 use crate::cluster;

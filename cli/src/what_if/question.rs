@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::log::Event;
+use portolan::WhatIf;
+use portolan::cache::{Cluster, Event, Snapshot};
 use portolan::model::Pod;
-use portolan::scheduler::WhatIf;
 use portolan::scheduler::drain::DrainOptions;
-use portolan::{Cluster, Snapshot};
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::CommandError;

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{AlgorithmConfig, Framework};
+use portolan::cache::{Cluster, Engine};
 use portolan::model::{Name, Pod, Template, Timestamp, Uid};
-use portolan::scheduler::Profiles;
-use portolan::{Cluster, Engine};
+use portolan::{AlgorithmConfig, Framework, Profiles};
 
 use crate::cluster::{self, Godel};
 use crate::creation::Creation;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Name, Object, Pod, Uid};
 use portolan_k8s::{ControllerKind, IntOrPercent, PodController, PodFacts, Scales, UpdateStrategy};
 

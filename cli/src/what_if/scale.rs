@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Name, Object, Pod, PodSpec, Template, Uid, VolumeSource};
 use portolan_k8s::{PodController, PodFacts};
 

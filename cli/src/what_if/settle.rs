@@ -1,6 +1,6 @@
 //! Creates pods, schedules them, and ends the pods of failed jobs, until nothing is left to do at a moment.
 
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Name, Pod, Template};
 
 use crate::error::CommandError;

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
-use portolan::log::Event;
+use portolan::cache::{Cluster, Event, Writer};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
-use portolan::scheduler::Profiles;
-use portolan::{Cluster, Writer};
+use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
 
 use crate::cluster::Contents;
 use crate::creation::Creation;

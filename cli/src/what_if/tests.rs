@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Parser;
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::Pod;
 use serde_json::{Value, json};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use portolan::cache::{Cluster, PodInfo};
 use portolan::model::{Node, Pod, Taint, TaintEffect};
-use portolan::{Cluster, PodInfo};
 use portolan_k8s::PodController;
 
 use crate::replacement::is_of_node;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{Name, Node, Pod};
 use portolan_k8s::IntOrPercent;
 

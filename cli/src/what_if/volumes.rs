@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{
     ClaimReference, Name, NodeSelector, Object, PersistentVolume, PersistentVolumeClaim,
     StorageClass, VolumeBindingMode,

@@ -3,36 +3,35 @@
 
 use std::collections::BTreeMap;
 
-use portolan::framework::{
-    Algorithm, Code, Cycle, CycleState, Decision, Evaluation, Feasible, Filter, FitError,
-    Framework, Handle, Incremental, Nomination, Plugin, Point, PreFilter, PreScore, Reasons,
-    Failure, Status,
-};
+use portolan::cache::{Chunk, Cluster, Fork};
 use portolan::model::Pod;
-use portolan::snapshot::Chunk;
-use portolan::{Cluster, Fork, plugins};
+use portolan::plugin::{
+    Code, Cycle, CycleState, Evaluation, Feasible, Filter, Handle, Incremental, Nomination, Plugin,
+    Point, PreFilter, PreScore, Reasons, Status,
+};
+use portolan::{Algorithm, Decision, Failure, FitError, Framework, plugin};
 
 use crate::draw::Draw;
 
 /// The in-tree plugins that filter or score.
 fn plugins() -> Vec<Box<dyn Plugin>> {
     vec![
-        Box::new(plugins::NodeUnschedulable),
-        Box::new(plugins::NodeName),
-        Box::new(plugins::TaintToleration),
-        Box::new(plugins::NodeAffinity::default()),
-        Box::new(plugins::NodePorts),
-        Box::new(plugins::NodeResourcesFit::default()),
-        Box::new(plugins::VolumeRestrictions),
-        Box::new(plugins::NodeVolumeLimits),
-        Box::new(plugins::VolumeBinding::new(&Handle::default())),
-        Box::new(plugins::VolumeZone),
-        Box::new(plugins::PodTopologySpread::default()),
-        Box::new(plugins::InterPodAffinity::default()),
-        Box::new(plugins::NodeResourcesBalancedAllocation::default()),
-        Box::new(plugins::ImageLocality),
-        Box::new(plugins::NodeDeclaredFeatures),
-        Box::new(plugins::PodLauncher),
+        Box::new(plugin::NodeUnschedulable),
+        Box::new(plugin::NodeName),
+        Box::new(plugin::TaintToleration),
+        Box::new(plugin::NodeAffinity::default()),
+        Box::new(plugin::NodePorts),
+        Box::new(plugin::NodeResourcesFit::default()),
+        Box::new(plugin::VolumeRestrictions),
+        Box::new(plugin::NodeVolumeLimits),
+        Box::new(plugin::VolumeBinding::new(&Handle::default())),
+        Box::new(plugin::VolumeZone),
+        Box::new(plugin::PodTopologySpread::default()),
+        Box::new(plugin::InterPodAffinity::default()),
+        Box::new(plugin::NodeResourcesBalancedAllocation::default()),
+        Box::new(plugin::ImageLocality),
+        Box::new(plugin::NodeDeclaredFeatures),
+        Box::new(plugin::PodLauncher),
     ]
 }
 

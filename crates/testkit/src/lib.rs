@@ -43,8 +43,8 @@ macro_rules! plugin {
         fn name(&$self) -> &'static str {
             $name
         }
-        fn points(&self) -> &'static [::portolan::framework::Point] {
-            &[$(::portolan::framework::Point::$point),*]
+        fn points(&self) -> &'static [::portolan::plugin::Point] {
+            &[$(::portolan::plugin::Point::$point),*]
         }
     };
     ($name:expr $(, $point:ident)*) => {

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use loom::thread;
 use loom_tests::{Bound, explore};
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle};
-use portolan::log::{Event, Outcome};
+use portolan::cache::{Config, Engine, Event, Outcome};
 use portolan::model::{
     EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, node, pod,
 };
+use portolan::plugin::Handle;
+use portolan::scheduler::FilterCheck;
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{Failure, FilterCheck, Profiles, Scheduler};
-use portolan::{Config, Engine};
+use portolan::{Algorithm, AlgorithmConfig, Failure, Framework, Profiles, Scheduler};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -161,9 +161,8 @@ fn a_pod_in_two_batches_is_placed_once() {
         let engine = engine_with_zones(&[4_000, 4_000, 4_000, 4_000]);
         let (placed, errors) = schedule_batches(&engine, [["a", "b"], ["b", "c"]]);
         assert_eq!(placed, 3);
-        let is_known = |error: &Failure| {
-            matches!(error, Failure::Refused(EventError::AlreadyInCache { .. }))
-        };
+        let is_known =
+            |error: &Failure| matches!(error, Failure::Refused(EventError::AlreadyInCache { .. }));
         assert!(errors.iter().all(is_known), "{errors:?}");
         let snapshot = engine.reader().unwrap().snapshot();
         assert_eq!((snapshot.assumed_count(), snapshot.audit()), (3, vec![]));

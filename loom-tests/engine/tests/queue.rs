@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use loom::thread;
 use loom_tests::{Bound, explore};
-use portolan::framework::Framework;
+use portolan::Framework;
+use portolan::cache::{Config, Engine, Reader, Writer};
 use portolan::model::{Pod, Timestamp, pod};
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
-use portolan::{Config, Engine, Reader, Writer};
 
 fn now() -> Timestamp {
     Timestamp::from_secs(1)

@@ -3,8 +3,8 @@
 
 use loom::thread;
 use loom_tests::{Bound, Canaries, Canary, explore};
+use portolan::cache::{Cluster, Config, Engine, Reader, Writer};
 use portolan::model::{Generation, Pod, Uid, node, pod};
-use portolan::{Cluster, Config, Engine, Reader, Writer};
 use portolan_publish::Publisher;
 
 fn placed(name: &str) -> Pod {

@@ -81,9 +81,9 @@ impl Partition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::{Config, Engine, Writer};
     use crate::framework::{Algorithm, AlgorithmConfig, Cycle, CycleState, Framework};
     use crate::model::{NmNode, Quantity, ResourceList, node, pod};
-    use crate::{Config, Engine, Writer};
 
     #[test]
     fn own_nodes_come_first_and_others_only_if_none_is_feasible() {

@@ -42,9 +42,9 @@ impl SubCluster {
     /// O(nodes).
     ///
     /// ```
-    /// use portolan::framework::SubCluster;
+    /// use portolan::cache::{Config, Engine};
     /// use portolan::model::node;
-    /// use portolan::{Config, Engine};
+    /// use portolan::plugin::SubCluster;
     ///
     /// let (mut writer, reader) = Engine::inline(Config::default());
     /// for (name, region) in [("n1", "red"), ("n2", "blue"), ("n3", "red")] {
@@ -137,9 +137,9 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::framework::{Algorithm, AlgorithmConfig, Framework, Partition, Failure};
+    use crate::cache::{Config, Engine, Writer};
+    use crate::framework::{Algorithm, AlgorithmConfig, Failure, Framework, Partition};
     use crate::model::{NmNode, node, pod};
-    use crate::{Config, Engine, Writer};
 
     const KEY: &str = "region";
 

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use proptest_derive::Arbitrary;
 
 use super::dry_run::{DryRun, Found};
+use crate::cache::{Config, Engine, Writer};
 use crate::framework::{
     Code, Cycle, CycleState, Diagnosis, Filter, Framework, Incremental, Plugin, Point, PreFilter,
     Status, Without,
@@ -13,7 +14,6 @@ use crate::model::{
     PodDisruptionBudget, Quantity, Requirement, Taint, TaintEffect, Timestamp, node, pod,
 };
 use crate::snapshot::{Cluster, NodeInfo, PodInfo};
-use crate::{Config, Engine, Writer};
 
 #[derive(Clone, Debug, Arbitrary)]
 struct NodeSeed {

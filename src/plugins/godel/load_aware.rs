@@ -240,12 +240,12 @@ fn free(taken: i64, whole: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::{Config, Engine, Writer};
     use crate::framework::CycleState;
     use crate::model::{
         CustomNodeResource, GroupMetric, NodeMetrics, Pod, PodBuilder, Quantity, ResourceList,
         node, pod,
     };
-    use crate::{Config, Engine, Writer};
 
     const GI: i64 = 1 << 30;
 

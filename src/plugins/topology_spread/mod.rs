@@ -162,11 +162,11 @@ impl Plugin for PodTopologySpread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::{Config, Engine};
     use crate::framework::{Code, CycleState, Framework};
     use crate::model::{
         LabelSelector, Labels, ObjectKind, OwnerReference, Service, Timestamp, Workload, node, pod,
     };
-    use crate::{Config, Engine};
 
     fn service(name: &str, app: &str) -> Service {
         let selector = Labels::new([("app", app)]);

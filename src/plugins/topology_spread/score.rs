@@ -185,9 +185,9 @@ impl Score for Spread<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::cache::{Config, Engine};
     use crate::framework::Framework;
     use crate::model::{LabelSelector, TopologySpreadConstraint, UnsatisfiableAction, node, pod};
-    use crate::{Config, Engine};
 
     #[test]
     fn nodes_without_the_key_get_zero_and_do_not_affect_the_others() {

@@ -42,11 +42,10 @@ const NOTES: usize = 16;
 /// queue. A closure that calls the same `QueueFront` deadlocks, and one that blocks delays all threads.
 ///
 /// ```
-/// use portolan::framework::Framework;
-/// use portolan::log::Event;
+/// use portolan::cache::{Config, Engine, Event};
 /// use portolan::model::{Timestamp, node, pod};
 /// use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
-/// use portolan::{Config, Engine};
+/// use portolan::Framework;
 ///
 /// let engine = Engine::shared(Config::default());
 /// let queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());
@@ -379,11 +378,11 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::cache::{Config, Engine};
     use crate::framework::{Framework, PluginSet};
     use crate::log::Event;
     use crate::model::{Uid, pod};
     use crate::scheduler::queue::QueueConfig;
-    use crate::{Config, Engine};
 
     /// Returns a queue with a pod in backoff, and one sleeping thread that knows no due time.
     fn front() -> QueueFront {

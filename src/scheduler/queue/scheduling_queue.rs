@@ -242,7 +242,7 @@ impl SchedulingQueue {
     }
 
     /// Restricts an empty queue to the pods of the named scheduler instance. By default the queue serves
-    /// [`GodelConfig::component`](crate::GodelConfig::component).
+    /// [`GodelConfig::component`](crate::cache::GodelConfig::component).
     #[doc(hidden)]
     #[must_use]
     pub fn with_component(mut self, component: impl Into<Name>) -> SchedulingQueue {

@@ -22,7 +22,7 @@
 //!   applied to a clone of the store.
 //! - If a method about pods panics, the pod must not be lost. The pod's event is applied, and the store has *failed*:
 //!   from then on, [`Cluster::store`] returns [`StoreError::Failed`], events for the store are rejected, and
-//!   [`Cluster::failed_stores`] and [`Cluster::audit`] report the panic. [`Writer::rebuild`](crate::Writer::rebuild)
+//!   [`Cluster::failed_stores`] and [`Cluster::audit`] report the panic. [`Writer::rebuild`](crate::cache::Writer::rebuild)
 //!   restores a failed store that implements [`Store::without_pods`].
 //! - If [`Store::without_pods`] panics during a rebuild, the store has failed, too, even if it had not before: its pods
 //!   cannot be checked.
@@ -45,7 +45,7 @@ pub use registry::{CustomStores, StoreError, StoreFailure};
 
 /// Custom state that is part of every version of the cluster.
 ///
-/// A store is registered with [`Config::with_store`](crate::Config::with_store). It changes by its own events
+/// A store is registered with [`Config::with_store`](crate::cache::Config::with_store). It changes by its own events
 /// ([`Event::custom`](crate::log::Event::custom)) and when pods are placed or removed. [`Cluster::store`] reads it from
 /// a snapshot, from a fork or from the writer's state. Readers see a change together with the version that contains it,
 /// and followers receive the store's own events as [`Change::Custom`](crate::model::Change::Custom).
@@ -67,9 +67,8 @@ pub use registry::{CustomStores, StoreError, StoreFailure};
 ///
 /// ```
 /// use std::collections::BTreeMap;
+/// use portolan::cache::{Cluster, Config, Engine, PlacedPod, Store};
 /// use portolan::model::{Generation, node, pod};
-/// use portolan::snapshot::{PlacedPod, Store};
-/// use portolan::{Cluster, Config, Engine};
 ///
 /// /// The seats of each licence: their total number, and the number that placed pods use.
 /// #[derive(Clone, Default)]
@@ -170,7 +169,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// Returns the store as it would be if no pod had ever been placed, or `None` (the default) if that is unknown.
     ///
-    /// [`Cluster::audit`] and [`Writer::rebuild`](crate::Writer::rebuild) place all pods in the returned store, in
+    /// [`Cluster::audit`] and [`Writer::rebuild`](crate::cache::Writer::rebuild) place all pods in the returned store, in
     /// arbitrary order. The audit compares the result with the store by [`Store::dump`], and the rebuild replaces the
     /// store with it. If this returns `None`, the audit does not check the store, and a rebuild keeps it unchanged. If
     /// this panics, the audit reports a difference, and a rebuild marks the store as failed.

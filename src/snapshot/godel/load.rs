@@ -45,8 +45,8 @@ impl NodeInfo<'_> {
     /// O(pods of the node × log pods measured), and O(1) if no pod of the class was measured.
     ///
     /// ```
+    /// use portolan::cache::{Config, Engine};
     /// use portolan::model::*;
-    /// use portolan::{Config, Engine};
     ///
     /// let (mut writer, _) = Engine::inline(Config::default());
     /// writer.add_node(node("n").cpu(4_000).build()).unwrap();

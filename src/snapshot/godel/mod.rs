@@ -1,7 +1,7 @@
 //! Gödel's stores: state derived from pods, and from objects that refer to pods.
 //!
 //! The stores hang off the root beside the node table, behind one pointer that is null unless
-//! [`Config::godel`](crate::Config::godel) is set. An engine without it copies, counts and reads nothing of them. Each
+//! [`Config::godel`](crate::cache::Config::godel) is set. An engine without it copies, counts and reads nothing of them. Each
 //! store is a field that is present or absent as configured, is persistent like everything else under the root, and has
 //! its own generation. That generation is a position in the log like any other, so a store that is dropped and created
 //! again never repeats one.
@@ -59,7 +59,7 @@ pub struct GodelConfig {
     pub unfinished_ttl: Option<Duration>,
     /// Enables reservations, and sets how long the reservation of a deleted pod lasts until a Reservation confirms it
     /// (`--reservation-ttl`; Gödel's default is one minute). It is at most
-    /// [`Config::assumed_ttl`](crate::Config::assumed_ttl). Zero means forever; `None` disables reservations.
+    /// [`Config::assumed_ttl`](crate::cache::Config::assumed_ttl). Zero means forever; `None` disables reservations.
     pub reservations: Option<Duration>,
     /// Maintains the suggestions of Movements and the pods that follow them (feature `SupportRescheduling`).
     pub movements: bool,
@@ -90,7 +90,7 @@ impl GodelConfig {
     /// Sets the name of this scheduler instance.
     ///
     /// ```
-    /// use portolan::GodelConfig;
+    /// use portolan::cache::GodelConfig;
     ///
     /// let config = GodelConfig::new("godel-scheduler").with_component("scheduler-0");
     /// assert_eq!(config.component.as_deref(), Some("scheduler-0"));

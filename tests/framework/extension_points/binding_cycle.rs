@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use portolan::framework::{Bind, Code, Cycle, CycleState, Framework, Handle, Permit, PreFlight};
+use portolan::Framework;
 use portolan::model::{Name, Pod, Timestamp, Uid, pod};
+use portolan::plugin::{Bind, Code, Cycle, CycleState, Handle, Permit, PreFlight};
 
 use super::probe::{Log, Probe, cluster, framework, heard};
 
@@ -145,8 +146,8 @@ fn the_first_plugin_that_does_not_skip_binds() {
 #[test]
 fn the_default_binder_binds_through_the_handle() {
     struct Bound(Mutex<Vec<(Uid, Name)>>);
-    impl portolan::framework::Binder for Bound {
-        fn bind(&self, pod: &Pod, node: &Name) -> Result<(), portolan::framework::BinderError> {
+    impl portolan::Binder for Bound {
+        fn bind(&self, pod: &Pod, node: &Name) -> Result<(), portolan::BinderError> {
             match &**node {
                 "gone" => Err("nodes \"gone\" not found".into()),
                 _ => {

@@ -1,8 +1,9 @@
 //! Nominated pods and the filters.
 
-use portolan::Writer;
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle};
+use portolan::cache::Writer;
 use portolan::model::{Pod, Uid, pod};
+use portolan::plugin::Handle;
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 
 use super::probe::cluster;
 

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Diagnosis, Feasible, Framework, Plugin, PreFilter,
-    Recorder, Failure, Status, Step,
-};
+use portolan::cache::{Config, Engine};
 use portolan::model::{Pod, node, pod};
-use portolan::{Config, Engine};
+use portolan::plugin::{
+    Code, Cycle, Diagnosis, Feasible, Plugin, PreFilter, Recorder, Status, Step,
+};
+use portolan::{Algorithm, AlgorithmConfig, Failure, Framework};
 use portolan_testkit::plugin;
 
 use super::probe::{Log, Probe, cluster, failure, framework};

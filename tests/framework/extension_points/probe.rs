@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Bind, Code, Cycle, Decision, Diagnosis, Feasible, Filter, FitError,
-    Framework, Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore, Failure,
-    Score, ScoredNodes, Status,
-};
+use portolan::cache::{Config, Engine, NodeInfo, Writer};
 use portolan::model::{Name, Pod, node, pod};
-use portolan::{Config, Engine, NodeInfo, Writer};
+use portolan::plugin::{
+    Bind, Code, Cycle, Diagnosis, Feasible, Filter, Nomination, Permit, Plugin, Point, PreFilter,
+    PreFlight, PreScore, Score, ScoredNodes, Status,
+};
+use portolan::{Algorithm, AlgorithmConfig, Decision, Failure, FitError, Framework};
 
 pub(super) type Log = Arc<Mutex<Vec<String>>>;
 
@@ -159,10 +159,7 @@ pub(super) fn cluster(nodes: &[&'static str]) -> Writer {
     writer
 }
 
-pub(super) fn decide(
-    framework: Framework,
-    nodes: &[&'static str],
-) -> Result<Decision, Failure> {
+pub(super) fn decide(framework: Framework, nodes: &[&'static str]) -> Result<Decision, Failure> {
     let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
     let pod = pod("p").cpu(100).build();
     Algorithm::new(framework, config, None).schedule(cluster(nodes).cluster(), &pod)

@@ -1,11 +1,9 @@
 //! The extension points of the scheduling cycle.
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, CycleState, Framework, FrameworkError, Nomination,
-    Point,
-};
+use portolan::cache::{Config, Engine};
 use portolan::model::{Name, node, pod};
-use portolan::{Config, Engine};
+use portolan::plugin::{Code, Cycle, CycleState, Nomination, Point};
+use portolan::{Algorithm, AlgorithmConfig, Framework, FrameworkError};
 
 use super::probe::{Log, Probe, cluster, decide, failure, fit_error, framework, heard};
 

@@ -1,12 +1,12 @@
 //! The node names that plugins see when they score or fail, and in sub-clusters.
 
-use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, CycleState, Feasible, Filter, Framework, MAX_NODE_SCORE,
-    MIN_NODE_SCORE, Plugin, Point, PreFilter, PreScore, Score, ScoredNodes, Status, SubCluster,
-};
+use portolan::cache::{Config, Engine, NodeInfo};
 use portolan::model::{Pod, node, pod};
-use portolan::plugins::NodeResourcesFit;
-use portolan::{Config, Engine, NodeInfo};
+use portolan::plugin::{
+    Cycle, CycleState, Feasible, Filter, MAX_NODE_SCORE, MIN_NODE_SCORE, NodeResourcesFit, Plugin,
+    Point, PreFilter, PreScore, Score, ScoredNodes, Status, SubCluster,
+};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_testkit::plugin;
 
 /// Scores a node by its name in `normalize`.

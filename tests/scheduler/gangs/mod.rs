@@ -8,20 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Binder, BinderError, Framework, Handle};
-use portolan::log::{Event, ObjectKey};
+use portolan::cache::{
+    CommitPolicy, Config, Engine, Event, GodelConfig, ObjectKey, Snapshot, Writer,
+};
 use portolan::model::{
     EventError, GodelPod, Name, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupPhase,
     PodGroupState, Timestamp, Uid, node, pod,
 };
+use portolan::plugin::Handle;
 use portolan::scheduler::queue::{
     Place, PodGroupStatus, PopError, QueueConfig, QueueFront, SchedulingQueue,
 };
-use portolan::scheduler::{
-    Attempt, Failure, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, Profiles,
-    Scheduler, SchedulingLoop, Unplaced,
+use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor};
+use portolan::{
+    Algorithm, AlgorithmConfig, Attempt, Binder, BinderError, Failure, Framework, Placement,
+    Profiles, Scheduler, SchedulingLoop, Unplaced,
 };
-use portolan::{CommitPolicy, Config, Engine, GodelConfig, Snapshot, Writer};
 use proptest::prelude::*;
 
 const GI: i64 = 1 << 30;

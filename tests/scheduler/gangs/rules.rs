@@ -452,7 +452,7 @@ fn a_waiting_member_activates_its_siblings() {
     let popped = bench.queue.pop(None, bench.clock()).unwrap().pod;
     let (sibling, popped) = (uids.iter().find(|uid| **uid != popped.uid).unwrap(), popped);
     let failed = |uid: &Uid| {
-        let none = portolan::framework::PluginSet::EMPTY;
+        let none = portolan::plugin::PluginSet::EMPTY;
         let now = bench.clock()();
         bench.queue.with(|queue, version| {
             queue.add_unschedulable_if_not_present(uid, none, none, version, now).unwrap()

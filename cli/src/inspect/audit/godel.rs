@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{ObjectKind, Pod};
 
 use super::finding::{Findings, Kind};

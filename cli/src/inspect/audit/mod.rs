@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::ValueEnum;
-use portolan::framework::Handle;
 use portolan::model::{Pod, Timestamp};
+use portolan::plugin::Handle;
 use serde_json::{Value, json};
 
 use crate::cluster::{self, Contents, Loaded};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use portolan::cache::{Cluster, NodeInfo, PodInfo};
 use portolan::model::{HostPort, Name, Pod, PodClass, Resources};
-use portolan::{Cluster, NodeInfo, PodInfo};
 
 use super::finding::{Findings, Kind};
 use crate::text::{Rounding, amounts, count, first_names};

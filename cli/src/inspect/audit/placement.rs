@@ -8,12 +8,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::framework::{Cycle, CycleState, Incremental, Point, PreFilter, Status};
+use portolan::cache::{Cluster, Config, Engine, NodeInfo, Writer};
 use portolan::model::{
     LabelSelector, Name, Object, Pod, PodAffinityTerm, PodSpec, Taint, TaintEffect, Template,
     Workload,
 };
-use portolan::{Cluster, Config, Engine, NodeInfo, Writer};
+use portolan::plugin::{Cycle, CycleState, Incremental, Point, PreFilter, Status};
 
 use super::finding::{Findings, Kind};
 use super::nodes::Placed;

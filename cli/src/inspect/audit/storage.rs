@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use portolan::Cluster;
-use portolan::framework::{Cycle, CycleState, Framework, Point};
+use portolan::Framework;
+use portolan::cache::Cluster;
 use portolan::model::{Name, PersistentVolumeClaim, Pod, PodSpec, Template, VolumeSource};
+use portolan::plugin::{Cycle, CycleState, Point};
 use portolan_k8s::BudgetLimit;
 
 use super::finding::{Findings, Kind};

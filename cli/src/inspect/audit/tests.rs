@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use portolan::framework::{AlgorithmConfig, Framework};
-use portolan::scheduler::WhatIf;
-use portolan::{Config, Engine};
+use portolan::cache::{Config, Engine};
+use portolan::{AlgorithmConfig, Framework, WhatIf};
 use portolan_testkit::random::Random;
 
 use super::finding::Kind;

@@ -205,7 +205,11 @@ fn lost(server: &ApiServer) -> usize {
 }
 
 /// Waits until this many pods are bound.
-async fn wait_for(scheduler: &LiveScheduler, pods: u64, bar: &ProgressBar) -> Result<(), CommandError> {
+async fn wait_for(
+    scheduler: &LiveScheduler,
+    pods: u64,
+    bar: &ProgressBar,
+) -> Result<(), CommandError> {
     let length = bar.length().unwrap_or(pods);
     let (mut last, mut since) = (0, Instant::now());
     loop {

@@ -165,8 +165,8 @@ struct Export<'a> {
 
 impl<'a> Export<'a> {
     fn create(path: &'a Path) -> Result<Export<'a>, CommandError> {
-        let file =
-            File::create(path).map_err(|error| CommandError::Write { file: path.to_owned(), error })?;
+        let file = File::create(path)
+            .map_err(|error| CommandError::Write { file: path.to_owned(), error })?;
         Ok(Export { path, file })
     }
 

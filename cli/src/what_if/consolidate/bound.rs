@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use portolan::Cluster;
+use portolan::cache::Cluster;
 use portolan::model::{
     HOSTNAME, Labels, Name, Node, NodeSelector, Pod, Resources, TaintEffect, Template, Toleration,
 };

@@ -18,11 +18,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Cycle, Framework};
+use portolan::cache::{Cluster, Fork, Snapshot};
 use portolan::model::{Name, Node, Pod};
-use portolan::scheduler::Profiles;
+use portolan::plugin::Cycle;
 use portolan::scheduler::drain::{self, DrainOptions, Stays};
-use portolan::{Cluster, Fork, Snapshot};
+use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
 use rayon::prelude::*;
 
 use crate::text::count;
@@ -299,7 +299,7 @@ impl Search<'_> {
     ) -> Result<(), String> {
         let name = &self.nodes[at].node.name;
         let pods = fork.node(name).into_iter().flat_map(|info| info.pods());
-        let movable = |it: &portolan::PodInfo<'_>| {
+        let movable = |it: &portolan::cache::PodInfo<'_>| {
             let stays = drain::stays(it, DrainOptions { force: true, delete_local_data: true });
             stays.is_none()
         };

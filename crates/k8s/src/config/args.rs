@@ -7,9 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use portolan::framework::{Handle, Plugin};
 use portolan::model::{LabelSelector, Name, TopologySpreadConstraint, UnsatisfiableAction};
-use portolan::plugins::{self, ResourceWeight, ScoringStrategy};
+use portolan::plugin::{self, Handle, Plugin, ResourceWeight, ScoringStrategy};
 
 use super::registry::{ArgsError, PluginArgs};
 
@@ -47,7 +46,7 @@ fn volume_binding(given: PluginArgs<'_>, handle: &Handle) -> Made {
         let reason = "unexpected field when feature StorageCapacityScoring is disabled";
         return Err(given.invalid("shape", reason));
     }
-    let mut plugin = plugins::VolumeBinding::new(handle);
+    let mut plugin = plugin::VolumeBinding::new(handle);
     if let Some(seconds) = args.bind_timeout_seconds {
         plugin.bind_timeout = Duration::from_secs(seconds.unsigned_abs());
     }
@@ -63,7 +62,7 @@ struct DefaultPreemptionArgs {
 
 fn preemption(given: PluginArgs<'_>, handle: &Handle) -> Made {
     let args: DefaultPreemptionArgs = given.parse_versioned()?;
-    let mut plugin = plugins::DefaultPreemption::new(handle);
+    let mut plugin = plugin::DefaultPreemption::new(handle);
     if let Some(percentage) = args.min_candidate_nodes_percentage {
         let valid = u32::try_from(percentage).ok().filter(|percentage| *percentage <= 100);
         plugin.min_candidate_nodes_percentage = valid.ok_or_else(|| {
@@ -93,7 +92,7 @@ fn node_affinity(given: PluginArgs<'_>, _: &Handle) -> Made {
     let added = args.added_affinity.as_ref().map(crate::node_affinity).transpose();
     let added = added.map_err(|error| given.invalid("addedAffinity", error.to_string()))?;
     let added = added.unwrap_or_default();
-    Ok(Box::new(plugins::NodeAffinity { added }))
+    Ok(Box::new(plugin::NodeAffinity { added }))
 }
 
 #[derive(Deserialize)]
@@ -152,7 +151,7 @@ struct ClassSpec {
 
 pub(super) fn load_aware(given: PluginArgs<'_>, _: &Handle) -> Made {
     if !given.are_given() {
-        return Ok(Box::new(plugins::LoadAware::default()));
+        return Ok(Box::new(plugin::LoadAware::default()));
     }
     let args: LoadAwareArgs = given.parse_versioned()?;
     if args.filter_expired_node_metrics {
@@ -179,17 +178,17 @@ pub(super) fn load_aware(given: PluginArgs<'_>, _: &Handle) -> Made {
         };
         of_class.push(ResourceWeight { name: name.into(), weight });
     }
-    let percent = |values: &BTreeMap<String, i64>| plugins::Percent {
+    let percent = |values: &BTreeMap<String, i64>| plugin::Percent {
         cpu: values.get("cpu").copied(),
         memory: values.get("memory").copied(),
     };
-    let measured = plugins::Measured {
+    let measured = plugin::Measured {
         most: percent(&args.usage_thresholds),
         used: percent(&args.estimated_scaling_factors),
     };
     // Every other name selects the default estimator.
     let measured = (args.estimator == "nodeMetricEstimator").then_some(measured);
-    Ok(Box::new(plugins::LoadAware { guaranteed, best_effort, measured }))
+    Ok(Box::new(plugin::LoadAware { guaranteed, best_effort, measured }))
 }
 
 #[derive(Default, Deserialize)]
@@ -240,10 +239,10 @@ fn fit(given: PluginArgs<'_>, _: &Handle) -> Made {
         return Err(given.invalid("ignoredResourceGroups", reason));
     }
     let names = |names: Vec<String>| names.into_iter().map(Name::from).collect();
-    let mut plugin = plugins::NodeResourcesFit {
+    let mut plugin = plugin::NodeResourcesFit {
         ignored_resources: names(args.ignored_resources),
         ignored_resource_groups: names(args.ignored_resource_groups),
-        ..plugins::NodeResourcesFit::default()
+        ..plugin::NodeResourcesFit::default()
     };
     let Some(strategy) = args.scoring_strategy else { return Ok(Box::new(plugin)) };
     plugin.resources = resources(given, strategy.resources, "scoringStrategy.resources")?;
@@ -298,7 +297,7 @@ struct BalancedArgs {
 fn balanced(given: PluginArgs<'_>, _: &Handle) -> Made {
     let args: BalancedArgs = given.parse_versioned()?;
     let resources = resources(given, args.resources, "resources")?;
-    Ok(Box::new(plugins::NodeResourcesBalancedAllocation { resources }))
+    Ok(Box::new(plugin::NodeResourcesBalancedAllocation { resources }))
 }
 
 #[derive(Default, Deserialize)]
@@ -315,7 +314,7 @@ fn inter_pod(given: PluginArgs<'_>, _: &Handle) -> Made {
         return Err(given.invalid("hardPodAffinityWeight", "not in valid range [0, 100]"));
     }
     let ignores = args.ignore_preferred_terms_of_existing_pods;
-    Ok(Box::new(plugins::InterPodAffinity::new(weight, ignores)))
+    Ok(Box::new(plugin::InterPodAffinity::new(weight, ignores)))
 }
 
 #[derive(Default, Deserialize)]
@@ -352,7 +351,7 @@ fn spread(given: PluginArgs<'_>, _: &Handle) -> Made {
     let at = "defaultConstraints";
     if args.defaulting_type.unwrap_or(DefaultingType::System) == DefaultingType::System {
         return match args.default_constraints.is_empty() {
-            true => Ok(Box::new(plugins::PodTopologySpread::default())),
+            true => Ok(Box::new(plugin::PodTopologySpread::default())),
             false => Err(given.invalid(at, "when .defaultingType is System, must be empty")),
         };
     }
@@ -394,7 +393,7 @@ fn spread(given: PluginArgs<'_>, _: &Handle) -> Made {
             match_label_keys: Box::default(),
         });
     }
-    Ok(Box::new(plugins::PodTopologySpread::with_default_constraints(constraints)))
+    Ok(Box::new(plugin::PodTopologySpread::with_default_constraints(constraints)))
 }
 
 #[cfg(test)]

@@ -317,7 +317,7 @@ fn is_extended_resource(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use portolan::framework::Handle;
+    use portolan::plugin::Handle;
 
     use super::super::{Configuration, Registry};
     use super::*;
@@ -479,7 +479,7 @@ extenders:
         };
         let pod = portolan::model::pod("p").request("a.b/c", portolan::model::Quantity::whole(1));
         let other = portolan::model::pod("q").request("a.b/d", portolan::model::Quantity::whole(1));
-        let (mut writer, _) = portolan::Engine::inline(portolan::Config::default());
+        let (mut writer, _) = portolan::cache::Engine::inline(portolan::cache::Config::default());
         writer.add_node(portolan::model::node("n").cpu(1_000).pods(10).build()).unwrap();
         let passes = |read: &Configuration, pod: &portolan::model::Pod| {
             let node = writer.cluster().node("n").unwrap();

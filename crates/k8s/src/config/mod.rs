@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use portolan::framework::{Framework, Handle, Point};
+use portolan::Framework;
+use portolan::plugin::{Handle, Point};
 use portolan::scheduler::queue::QueueConfig;
 
 mod args;
@@ -128,7 +129,7 @@ impl Configuration {
     /// Reads a configuration with the plugins of a registry, whose factories receive the handle.
     ///
     /// ```
-    /// use portolan::framework::Handle;
+    /// use portolan::plugin::Handle;
     /// use portolan_k8s::config::{Configuration, Registry};
     ///
     /// let registry = Registry::in_tree();
@@ -501,7 +502,7 @@ mod tests {
         assert!(read(&registry, disabled).is_ok());
         let mut again = Registry::in_tree();
         again.unregister("NodeName").unwrap();
-        again.register("NodeName", |_, _| Ok(Box::new(portolan::plugins::NodeName))).unwrap();
+        again.register("NodeName", |_, _| Ok(Box::new(portolan::plugin::NodeName))).unwrap();
         assert!(read(&again, profile).is_ok());
         registry.leave_out("NodeName");
         assert!(read(&registry, profile).is_ok());

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use portolan::framework::{Framework, FrameworkError, Handle, Plugin, Point};
+use portolan::plugin::{Handle, Plugin, Point};
+use portolan::{Framework, FrameworkError};
 
 use super::registry::{PluginArgs, Registry};
 use super::{ConfigError, at};

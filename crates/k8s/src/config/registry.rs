@@ -6,8 +6,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use portolan::framework::{Handle, Plugin};
-use portolan::plugins::{DynamicResources, default_plugin, default_plugins};
+use portolan::plugin::{DynamicResources, Handle, Plugin, default_plugin, default_plugins};
 
 use super::args;
 use crate::error::Path;
@@ -138,7 +137,7 @@ impl std::error::Error for ArgsError {}
 /// A factory reads its arguments as a type of its own:
 ///
 /// ```
-/// use portolan::framework::{Handle, Plugin, Point};
+/// use portolan::plugin::{Handle, Plugin, Point};
 /// use portolan_k8s::config::{Configuration, Registry};
 ///
 /// struct Racks { size: u32 }
@@ -352,7 +351,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan::plugins::NodeName;
+    use portolan::plugin::NodeName;
     use serde::Deserialize;
 
     #[test]

@@ -42,13 +42,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use portolan::framework::{
-    BinderError, Code, Cycle, CycleState, Feasible, Filters, Framework, MAX_EXTENDER_SCORE, Status,
-};
+use portolan::cache::{Chunk, NodeInfo, Snapshot};
 use portolan::model::{Name, Pod, Uid, pod};
-use portolan::scheduler::Schedulers;
-use portolan::snapshot::Chunk;
-use portolan::{NodeInfo, Snapshot};
+use portolan::plugin::{Code, Cycle, CycleState, Feasible, Filters, MAX_EXTENDER_SCORE, Status};
+use portolan::{BinderError, Framework, Schedulers};
 use portolan_k8s::pod_from_slice;
 use serde::Serialize;
 use serde_json::value::RawValue;

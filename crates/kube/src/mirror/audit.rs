@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use portolan::cache::{Engine, Snapshot};
 use portolan::model::{LabelSelector, Node, Object, Pod, Uid};
-use portolan::{Engine, Snapshot};
 use portolan_k8s::{ReadError, node_from_slice, object_from_slice, pod_from_slice};
 use serde_json::value::RawValue;
 

@@ -13,7 +13,7 @@
 //! - Backpressure: a slow engine slows down reading from the network.
 //!
 //! ```no_run
-//! use portolan::{Config, Engine};
+//! use portolan::cache::{Config, Engine};
 //! use portolan_kube::api::{Api, Limits};
 //! use portolan_kube::mirror::{Mirror, Options};
 //!
@@ -62,7 +62,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use portolan::{Engine, Reader};
+use portolan::cache::{Engine, Reader};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -147,7 +147,7 @@ impl Mirror {
     /// mirror, and nothing else may add or remove objects of the kinds that the mirror reads, except that schedulers
     /// assume and forget pods. The mirror fills `pods`, which must be empty. Waits for the engine's writer once.
     ///
-    /// The rules for pods are kube-scheduler's, so leave [`Config::godel`](portolan::Config::godel) unset.
+    /// The rules for pods are kube-scheduler's, so leave [`Config::godel`](portolan::cache::Config::godel) unset.
     ///
     /// # Errors
     ///

@@ -5,9 +5,8 @@ use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use portolan::log::{Event, Relist};
+use portolan::cache::{Event, Reader, Relist, Snapshot};
 use portolan::model::{Node, Object, ObjectKind};
-use portolan::{Reader, Snapshot};
 use portolan_k8s::{Digest, ReadError, node_digest, node_from_slice, object_from_slice};
 use serde_json::value::RawValue;
 

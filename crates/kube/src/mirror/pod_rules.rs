@@ -26,7 +26,7 @@
 
 use std::sync::Arc;
 
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Name, Pod, Uid};
 use portolan_k8s::Digest;
 

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use portolan::log::Event;
+use portolan::cache::{Event, Reader, Snapshot};
 use portolan::model::{LabelSelector, Uid};
-use portolan::{Reader, Snapshot};
 use portolan_k8s::{pod_digest, pod_from_slice};
 use serde_json::value::RawValue;
 

@@ -11,8 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use portolan::Engine;
-use portolan::log::{Event, Outcome, Ticket};
+use portolan::cache::{Engine, Event, Outcome, Ticket};
 use portolan::model::{EventError, Pod};
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;

@@ -9,12 +9,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use portolan::framework::ClusterEvent;
 use portolan::model::{Change, Diff, Pod};
+use portolan::plugin::ClusterEvent;
 use portolan::scheduler::queue::{Place, QueueFront};
-use portolan::scheduler::{
-    Answered, Begun, BindError, BindingLoop, Placement, Schedulers, SchedulingLoop,
-};
+use portolan::scheduler::{Answered, Begun, BindError, BindingLoop};
+use portolan::{Placement, Schedulers, SchedulingLoop};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 

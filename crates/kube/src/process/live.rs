@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use portolan::framework::{AlgorithmConfig, Handle as PluginHandle, ShardSet};
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::Name;
-use portolan::scheduler::{BuildError, BuildError, Schedulers};
+use portolan::plugin::{Handle as PluginHandle, ShardSet};
+use portolan::{AlgorithmConfig, BuildError, Schedulers};
 use portolan_k8s::config::{ConfigError, Configuration, Registry};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -93,9 +93,6 @@ pub enum StartError {
     /// An extender cannot be called.
     #[error(transparent)]
     Extender(#[from] HttpExtenderError),
-    /// A scheduling thread cannot be created.
-    #[error(transparent)]
-    Scheduler(#[from] BuildError),
     /// The mirror cannot start.
     #[error(transparent)]
     Mirror(#[from] MirrorError),

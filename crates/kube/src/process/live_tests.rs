@@ -1,6 +1,6 @@
 //! The end of a scheduler with a plugin that is not in the tree.
 
-use portolan::framework::{Cycle, Permit, Plugin, Point, Status};
+use portolan::plugin::{Cycle, Permit, Plugin, Point, Status};
 use portolan_apiserver::{ApiServer, Options};
 use portolan_k8s::config::PluginArgs;
 use serde_json::json;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use portolan::scheduler::Placement;
+use portolan::Placement;
 
 use super::pressure::Level;
 use super::threads::{Ends, Threads};

@@ -4,8 +4,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
 
-use portolan::framework::{Extender, Framework, FrameworkError, Handle};
 use portolan::model::Name;
+use portolan::plugin::{Extender, Handle};
+use portolan::{Framework, FrameworkError};
 use portolan_k8s::config::{
     ConfigError, Configuration, ExtenderConfig, ProcessSettings, Profile, Registry,
 };
@@ -108,9 +109,9 @@ pub(super) fn extenders(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan::framework::{Algorithm, AlgorithmConfig};
+    use portolan::cache::{Config, Engine};
     use portolan::model::{node, pod};
-    use portolan::{Config, Engine};
+    use portolan::{Algorithm, AlgorithmConfig};
 
     const DEFAULT: &str = Configuration::DEFAULT;
 

@@ -137,10 +137,11 @@ mod tests {
     use std::sync::mpsc;
     use std::task::Poll;
 
-    use portolan::framework::{Binder, BinderError, BindingFuture};
-    use portolan::log::Event;
+    use portolan::cache::Event;
     use portolan::model::{Name, Pod, Timestamp, node, pod};
-    use portolan::scheduler::{Begun, BindError, InMemoryEvictor, Schedulers};
+    use portolan::plugin::BindingFuture;
+    use portolan::scheduler::{Begun, BindError, InMemoryEvictor};
+    use portolan::{Binder, BinderError, Schedulers};
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{SchedulingLoop, Unplaced};
+use portolan::{SchedulingLoop, Unplaced};
 
 use super::binding::{Counts, Dispatch};
 use super::live::TICK;
@@ -80,10 +80,11 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
-    use portolan::framework::{Binder, BinderError, BindingFuture};
-    use portolan::log::Event;
+    use portolan::cache::Event;
     use portolan::model::{Name, Pod, node, pod};
-    use portolan::scheduler::{InMemoryEvictor, Schedulers};
+    use portolan::plugin::BindingFuture;
+    use portolan::scheduler::InMemoryEvictor;
+    use portolan::{Binder, BinderError, Schedulers};
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::Semaphore;
 

@@ -29,8 +29,8 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use portolan::Schedulers;
 use portolan::metrics::Metrics;
-use portolan::scheduler::Schedulers;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -253,7 +253,7 @@ async fn configuration(State(answers): State<Arc<Answers>>) -> impl IntoResponse
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan::framework::ShardSet;
+    use portolan::plugin::ShardSet;
     use std::num::NonZeroU32;
 
     #[test]

@@ -1,11 +1,9 @@
 //! The feasible nodes of a pod on a version, with their scores.
 
-use portolan::framework::{
-    Cycle, CycleState, Feasible, Framework, Status, num_feasible_nodes_to_find,
-};
+use portolan::Framework;
+use portolan::cache::{Chunk, Cluster, LANES, NodeInfo};
 use portolan::model::Pod;
-use portolan::snapshot::{Chunk, LANES};
-use portolan::{Cluster, NodeInfo};
+use portolan::plugin::{Cycle, CycleState, Feasible, Status, num_feasible_nodes_to_find};
 
 use super::verdict::NodeTotal;
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use portolan::framework::{Algorithm, Cycle, Handle, Status};
+use portolan::Algorithm;
+use portolan::cache::{Cluster, Reader};
 use portolan::model::{Name, Pod};
-use portolan::{Cluster, Reader};
+use portolan::plugin::{Cycle, Handle, Status};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::assess::{Assessed, Standing, assess};

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use portolan::cache::{Fork, Snapshot};
 use portolan::model::{Generation, Name, Uid};
-use portolan::{Fork, Snapshot};
 
 use super::recorder::{Binding, Rank, Seen, Since};
 use super::verdict::OtherState;

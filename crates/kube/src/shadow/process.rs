@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, FrameworkError, Handle};
+use portolan::cache::{Config, Engine};
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::Name;
-use portolan::{Config, Engine};
+use portolan::plugin::Handle;
+use portolan::{Algorithm, AlgorithmConfig, FrameworkError};
 use portolan_k8s::config::{ConfigError, Configuration};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 

@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use portolan::log::Event;
+use portolan::cache::{Event, Reader, Snapshot};
 use portolan::model::{Name, Pod, Uid};
-use portolan::{Reader, Snapshot};
 
 use crate::mirror::{Condition, Observer, PodIndex};
 

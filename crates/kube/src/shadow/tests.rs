@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use portolan::framework::{Algorithm, AlgorithmConfig, Handle};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{Node, Pod, node, pod};
-use portolan::{Config, Engine};
+use portolan::plugin::Handle;
+use portolan::{Algorithm, AlgorithmConfig};
 use portolan_k8s::config::Configuration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use portolan::framework::NodeScore;
 use portolan::model::{Name, Uid};
+use portolan::plugin::NodeScore;
 
 /// How a binding of another scheduler compares with portolan's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

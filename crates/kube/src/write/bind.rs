@@ -26,8 +26,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{Binder, BinderError, BindingFuture};
 use portolan::model::{Name, Pod};
+use portolan::plugin::BindingFuture;
+use portolan::{Binder, BinderError};
 use tokio::sync::watch;
 
 use super::blocking::{Blocking, RuntimeEnded};

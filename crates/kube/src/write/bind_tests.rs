@@ -5,10 +5,11 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use portolan::framework::{Binder, BinderError, ShardSet};
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Name, Pod, Timestamp, node, pod};
-use portolan::scheduler::{BindError, Schedulers};
+use portolan::plugin::ShardSet;
+use portolan::scheduler::BindError;
+use portolan::{Binder, BinderError, Schedulers};
 use serde_json::{Value, json};
 
 use super::bind::{ApiBinder, Waits};

@@ -6,13 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use portolan::framework::{
-    Assumed, Binder, BinderError, Eviction, Evictor, Handle, Nomination, PodInPreBind, PodVolumes,
-    VolumeBinder,
-};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{ClaimReference, PersistentVolume, PersistentVolumeClaim, Pod, node};
-use portolan::{Config, Engine};
+use portolan::plugin::{
+    Assumed, Eviction, Handle, Nomination, PodInPreBind, PodVolumes, VolumeBinder,
+};
+use portolan::{Binder, BinderError, Evictor};
 use portolan_apiserver::{ApiServer, Effect, Fault, Options};
 use serde_json::{Value, json};
 

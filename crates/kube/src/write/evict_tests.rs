@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{Eviction, Evictor, Handle, ShardSet};
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{Pod, PodBuilder, Timestamp, node, pod};
-use portolan::scheduler::Schedulers;
+use portolan::plugin::{Eviction, Handle, ShardSet};
+use portolan::{Evictor, Schedulers};
 use serde_json::{Value, json};
 
 use super::testing::{Answer, Seen, World, normalized, ok, refused, until};

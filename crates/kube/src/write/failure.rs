@@ -1,7 +1,8 @@
 //! The report of a failed attempt in the pod's status (schedule_one.go `handleSchedulingFailure`).
 
-use portolan::framework::{FitError, Nomination, Failure};
-use portolan::scheduler::{BindError, Failure};
+use portolan::plugin::Nomination;
+use portolan::scheduler::BindError;
+use portolan::{Failure, FitError};
 
 /// Why a pod was not scheduled, as its condition `PodScheduled` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +40,11 @@ pub struct FailureReport {
 impl FailureReport {
     /// Creates a report.
     #[must_use]
-    pub fn new(reason: Reason, message: impl Into<String>, nomination: Nomination) -> FailureReport {
+    pub fn new(
+        reason: Reason,
+        message: impl Into<String>,
+        nomination: Nomination,
+    ) -> FailureReport {
         FailureReport { reason, message: message.into(), nomination }
     }
 
@@ -58,9 +63,7 @@ impl FailureReport {
         let reason = match error {
             Failure::Closed | Failure::OwnThread | Failure::NoProfile(_) => return None,
             Failure::Fit(fit) => return Some(FailureReport::of_fit(fit)),
-            Failure::NoNodes | Failure::PodGroup(_) => {
-                Reason::Unschedulable
-            }
+            Failure::NoNodes | Failure::PodGroup(_) => Reason::Unschedulable,
             _ => Reason::SchedulerError,
         };
         Some(FailureReport::new(reason, error.to_string(), Nomination::Clear))
@@ -85,7 +88,7 @@ impl FailureReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan::framework::Status;
+    use portolan::plugin::Status;
 
     #[test]
     fn rejections_are_unschedulable_and_failures_are_errors_of_the_scheduler() {

@@ -9,8 +9,9 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 
-use portolan::framework::{Binder, Eviction, Evictor, Handle, Nomination};
 use portolan::model::{ClaimReference, Name, Pod, Uid, pod};
+use portolan::plugin::{Eviction, Handle, Nomination};
+use portolan::{Binder, Evictor};
 use serde_json::{Value, json};
 
 use super::bodies::VolumePatch;

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use portolan::framework::ShardSet;
 use portolan::model::Uid;
+use portolan::plugin::ShardSet;
 
 /// The pause before the second hand-over of a pod.
 const FIRST: Duration = Duration::from_secs(1);

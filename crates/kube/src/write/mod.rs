@@ -53,7 +53,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::WeakEngine;
+use portolan::cache::WeakEngine;
 use portolan::model::Uid;
 use tokio::runtime::Handle;
 use tokio::sync::watch;

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use portolan::framework::ShardSet;
 use portolan::model::Uid;
+use portolan::plugin::ShardSet;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

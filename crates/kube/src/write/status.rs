@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use portolan::framework::Nomination;
 use portolan::model::{Name, Pod, Uid};
+use portolan::plugin::Nomination;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 

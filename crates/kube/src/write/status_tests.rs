@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan::framework::{Binder, Nomination};
+use portolan::Binder;
 use portolan::model::{Pod, pod};
+use portolan::plugin::Nomination;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

@@ -2,8 +2,8 @@
 //! are kube-scheduler's.
 
 use bytes::Bytes;
-use portolan::framework::{Assumed, PodVolumes};
 use portolan::model::{Name, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use portolan::plugin::{Assumed, PodVolumes};
 
 use super::volumes::{ApiVolumeBinder, SELECTED_NODE, metadata, read_claim, read_volume};
 use crate::api::Resource;

@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use portolan::WeakEngine;
-use portolan::framework::{Assumed, PodInPreBind, PodVolumes, Snapshots, VolumeBinder};
+use portolan::cache::WeakEngine;
 use portolan::model::{
     ClaimReference, Name, Node, Object, PersistentVolume, PersistentVolumeClaim, Pod,
 };
+use portolan::plugin::{Assumed, PodInPreBind, PodVolumes, Snapshots, VolumeBinder};
 use portolan::scheduler::{InMemoryVolumeBinder, SharedReader};
 use tokio::time::{interval, timeout};
 

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use portolan::framework::{Assumed, PodInPreBind, PodVolumes, VolumeBinder};
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{ClaimReference, PersistentVolume, PersistentVolumeClaim, Pod, node, pod};
-use portolan::{Config, Engine};
+use portolan::plugin::{Assumed, PodInPreBind, PodVolumes, VolumeBinder};
 use serde_json::{Value, json};
 
 use super::testing::{Answer, Seen, World, ok, refused};

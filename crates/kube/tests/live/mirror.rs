@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use portolan::{Config, Engine};
+use portolan::cache::{Config, Engine};
 use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind};
 use portolan_kube::api::{Api, Limits};
 use portolan_kube::mirror::{KindStatus, Mirror, Options};

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::support::{TIMEOUT, applied, client, limits, live_config, node, pod, server, until};
-use portolan::framework::ShardSet;
+use portolan::plugin::ShardSet;
 use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind, Write};
 use portolan_kube::process::{ElectionConfig, LiveFigures, LiveScheduler, ShardHolder};
 use portolan_kube::write::Fence;

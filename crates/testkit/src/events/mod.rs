@@ -10,8 +10,7 @@ mod seeds;
 
 use std::sync::Arc;
 
-use portolan::Fork;
-use portolan::log::{Event, ObjectKey, Relist};
+use portolan::cache::{Event, Fork, ObjectKey, Relist};
 use portolan::model::{Generation, Node, Object, ObjectKind, Pod, Timestamp};
 #[cfg(feature = "proptest")]
 use proptest::prelude::*;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan::log::{Event, ObjectKey};
+use portolan::cache::{Event, ObjectKey};
 use portolan::model::{
     Bytes, CustomNodeResource, GroupMetric, LabelSelector, Labels, MilliCpu, NmNode, NodeMetrics,
     Object, ObjectKind, Operator, PodClass, PodDisruptionBudget, PodGroup, PodGroupPhase, Quantity,

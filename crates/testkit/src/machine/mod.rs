@@ -10,10 +10,10 @@ mod bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::log::{Event, Outcome};
+use portolan::cache::{
+    CommitPolicy, Config, Dump, Engine, Event, Fork, GodelConfig, Outcome, Reader, Snapshot, Writer,
+};
 use portolan::model::EventError;
-use portolan::snapshot::Dump;
-use portolan::{CommitPolicy, Config, Engine, Fork, GodelConfig, Reader, Snapshot, Writer};
 #[cfg(feature = "proptest")]
 use proptest::prelude::*;
 

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use portolan::cache::{Dump, NodeDump, NodeLoad};
 use portolan::model::{
     Bytes, HostPort, Labels, MilliCpu, Name, Node, NodeMetrics, NodeResources, NonZero, Pod,
     PodClass, PodDisruptionBudget, Quantity, Resources, Scalars, Uid,
 };
-use portolan::snapshot::{Dump, NodeDump, NodeLoad};
 
 use super::{Naive, Placed};
 
 impl Naive {
-    /// Returns the contents in the format of [`Cluster::dump`](portolan::Cluster::dump), without the columns.
+    /// Returns the contents in the format of [`Cluster::dump`](portolan::cache::Cluster::dump), without the columns.
     #[must_use]
     pub fn dump(&self) -> Dump {
         let mut dump = Dump { order: self.order(), ..Dump::default() };

@@ -11,14 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::GodelConfig;
-use portolan::log::{Event, ObjectKey, Relist};
+use portolan::cache::{Event, GodelConfig, NodeDump, ObjectKey, Relist};
 use portolan::model::{
     CustomNodeResource, Generation, Movement, Name, NmNode, Node, NominatedNode, Object,
     ObjectKind, Pod, PodClass, PodDisruptionBudget, PodGroup, PodGroupPhase, PodState, Reservation,
     Resources, Template, Timestamp, Uid, Victim, Workload, ZoneKey,
 };
-use portolan::snapshot::NodeDump;
 
 pub use dump::comparable;
 
@@ -86,13 +84,13 @@ impl Naive {
 
     /// Disables the check of placements ([`CommitPolicy::Unchecked`]).
     ///
-    /// [`CommitPolicy::Unchecked`]: portolan::CommitPolicy::Unchecked
+    /// [`CommitPolicy::Unchecked`]: portolan::cache::CommitPolicy::Unchecked
     #[must_use]
     pub fn unchecked(self) -> Naive {
         Naive { unchecked: true, ..self }
     }
 
-    /// Indexes pods by name ([`Config::pod_names`](portolan::Config::pod_names)).
+    /// Indexes pods by name ([`Config::pod_names`](portolan::cache::Config::pod_names)).
     #[must_use]
     pub fn with_pod_names(self) -> Naive {
         Naive { has_names: true, ..self }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::{Config, Engine};
+use portolan::cache::{Config, Engine};
 
 use super::server::*;
 use crate::api::Resource;

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{self, LabelSelector, Pod, Timestamp, Uid};
-use portolan::{Config, Engine};
 use portolan_k8s::{Digest, pod_digest};
 
 use crate::mirror::pod_rules::PodRules;

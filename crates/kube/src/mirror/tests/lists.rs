@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan::{Config, Engine};
+use portolan::cache::{Config, Engine};
 
 use super::server::*;
 use crate::api::Resource;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan::log::Event;
+use portolan::cache::Event;
 use portolan::model::{self, Name, Pod, Timestamp, Uid};
 
 use super::digest_of;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{self, Pod, Quantity};
-use portolan::{Config, Engine};
 
 use super::digest_of;
 use crate::api::Resource;

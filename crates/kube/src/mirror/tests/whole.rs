@@ -1,8 +1,7 @@
 //! The mirror as a whole: several kinds, pods, refreshing, comparing and stopping.
 
-use portolan::log::Event;
+use portolan::cache::{Config, Engine, Event};
 use portolan::model::{Fact, Uid, node as build_node, pod as build_pod};
-use portolan::{Config, Engine};
 
 use super::server::*;
 use crate::api::Resource;

@@ -4,8 +4,8 @@
 //! queue and backs off, so it is not scheduled again before the watch shows the nomination, which parks it. If the
 //! patch fails, or if the pod was handed over a short time ago, the pod is scheduled again after its backoff.
 
-use portolan::framework::Nomination;
 use portolan::model::{Name, Pod};
+use portolan::plugin::Nomination;
 
 use crate::seldom::warn_seldom;
 use crate::write::{ApiBinder, FailureReport, HandOverPace};

@@ -11,9 +11,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
-use portolan::Snapshot;
-use portolan::framework::ShardSet;
+use portolan::cache::Snapshot;
 use portolan::model::Uid;
+use portolan::plugin::ShardSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::election::stretched;
@@ -334,9 +334,8 @@ mod tests {
     use super::*;
     use std::num::NonZeroU32;
 
-    use portolan::log::Event;
+    use portolan::cache::{Config, Engine, Event};
     use portolan::model::{node, pod};
-    use portolan::{Config, Engine};
     use portolan_apiserver::{ApiServer, Effect, Fault, Options};
 
     use crate::api::Limits;

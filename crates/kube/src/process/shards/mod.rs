@@ -22,7 +22,7 @@
 //! | `slot` | a shard's Lease, and the state of the shard in this replica |
 //! | `hand_over` | hands pods over to the replicas of their nodes |
 //!
-//! [`ShardSet`](portolan::framework::ShardSet) defines the shard of each node and pod, since the scheduling cycle and
+//! [`ShardSet`](portolan::plugin::ShardSet) defines the shard of each node and pod, since the scheduling cycle and
 //! the queue need it. Bindings pass the [`ShardGate`](crate::write::ShardGate).
 
 mod hand_over;

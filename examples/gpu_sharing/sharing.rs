@@ -4,11 +4,11 @@
 //! labels each pod with its devices, so that the free capacity of each device follows from the node and its pods alone.
 //! The plugin is therefore local, forks and what-if questions work as usual, and no state is kept outside the snapshot.
 
-use portolan::NodeInfo;
-use portolan::framework::{
+use portolan::cache::NodeInfo;
+use portolan::model::{Labels, Name, Pod, PodSpec, Template};
+use portolan::plugin::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status,
 };
-use portolan::model::{Labels, Name, Pod, PodSpec, Template};
 
 /// Thousandths of GPUs. NodeResourcesFit checks their sum.
 pub(crate) const GPU_MILLI: &str = "example.com/gpu-milli";
@@ -208,9 +208,10 @@ impl Score for Request<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan::framework::{Algorithm, AlgorithmConfig, CycleState, Framework};
+    use portolan::cache::{Config, Engine, Writer};
     use portolan::model::{Quantity, node, pod};
-    use portolan::{Config, Engine, Writer};
+    use portolan::plugin::CycleState;
+    use portolan::{Algorithm, AlgorithmConfig, Framework};
 
     fn gpu_pod(name: &str, milli: i64) -> Pod {
         pod(name).cpu(100).memory(1).request(GPU_MILLI, Quantity::whole(milli)).build()
