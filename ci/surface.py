@@ -77,12 +77,12 @@ def modules(root):
 
 
 def reexported(files):
-    """Returns the names in the `pub use` of public modules, except hidden ones."""
-    names = set()
-    for code, shape, _, is_public, is_hidden in files:
+    """Returns the names in the `pub use` of public modules, except hidden ones, each with the module."""
+    names = {}
+    for code, shape, module, is_public, is_hidden in files:
         for match in re.finditer(r"\bpub\s+use\s+([^;]*);", shape):
             if is_public and not is_hidden and not HIDDEN.search(code[header(shape, match.start()):match.start()]):
-                names.update(re.findall(r"\w+", match[1]))
+                names.update((name, module) for name in re.findall(r"\w+", match[1]))
     return names
 
 
@@ -105,7 +105,8 @@ def declared(files, names):
                     owner, is_public, kind = trait[1], True, f"{kind} of a trait"
             if not is_public or owner is None and not is_reachable and name not in names:
                 continue
-            path = "::".join(filter(None, [*module[:1], owner, name]))
+            shown = module if is_reachable else names.get(owner or name, module)
+            path = "::".join(filter(None, [*shown[:1], owner, name]))
             yield kind, owner, path, is_hidden or any(map(HIDDEN.search, attributes))
 
 

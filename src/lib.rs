@@ -19,19 +19,19 @@
 //!
 //! The cookbook in the directory `docs` has more tasks; the design and the limits are there too.
 //!
-//! # Modules
+//! # Layers
 //!
-//! | module | contents |
-//! |---|---|
-//! | [`model`] | cluster objects as the engine stores them |
-//! | [`log`] | events, their order, and the writer token |
-//! | [`snapshot`] | one version of the cluster, and forks |
-//! | [`state`] | applying events: lifecycles, relists, the audit |
-//! | [`framework`], [`plugins`] | filters and scores on a version |
-//! | [`scheduler`] | queue, scheduling and binding cycles, preemption, gangs |
-//! | `metrics` (feature `metrics`) | kube-scheduler's metrics, for Prometheus |
+//! | layer | items | purpose |
+//! |---|---|---|
+//! | a scheduler | [`Schedulers`], [`SchedulingLoop`], [`Attempt`], [`Placement`], [`Failure`] | takes pods from a queue, places and binds them |
+//! | | [`Framework`], [`Algorithm`], [`Decision`], [`WhatIf`] | a profile; one decision; what-if questions on forks |
+//! | | [`Binder`], [`Evictor`] | act outside the process |
+//! | | [`scheduler`] | the parts, for a scheduler of your own: queue, cycles, commit checks, drains |
+//! | the cache alone | [`cache`] | events, versions, readers, forks and stores |
+//! | plugins | [`plugin`] | the interface of filters and scores, and kube-scheduler's plugins |
 //!
-//! The crate `portolan-k8s` reads Kubernetes JSON and YAML and configurations of kube-scheduler.
+//! All layers share the objects of [`model`]. With the feature `metrics`, `metrics` has kube-scheduler's metrics. The
+//! crate `portolan-k8s` reads Kubernetes JSON and YAML and configurations of kube-scheduler.
 //!
 //! # Features
 //!
@@ -40,10 +40,10 @@
 //! | feature | contents |
 //! |---|---|
 //! | `metrics` | kube-scheduler's metrics, encoded alone or in a registry of your own: `metrics` |
-//! | `serde` | `Serialize` and `Deserialize` for [`model`] and [`log::Event`], to record events and replay them |
+//! | `serde` | `Serialize` and `Deserialize` for [`model`] and [`cache::Event`], to record events and replay them |
 //! | `tracing` | spans and events, see below |
 //!
-//! Async code needs no feature: [`log::Ticket`] is a future, and so is [`Reader::reached`].
+//! Async code needs no feature: [`cache::Ticket`] is a future, and so is [`cache::Reader::reached`].
 //!
 //! # Tracing
 //!

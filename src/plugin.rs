@@ -154,6 +154,9 @@
 //! `examples/gpu_sharing` shows a plugin that also reserves, on a real cluster and next to the default profile: its
 //! pods share single GPUs, and are placed so that they split as few whole GPUs as possible.
 
+#[cfg(doc)]
+use crate::{Algorithm, Framework};
+
 #[doc(hidden)]
 pub use crate::framework::preemption;
 pub use crate::framework::{

@@ -93,7 +93,7 @@ pub enum Bind {
 /// Success is `Ok`. A status whose code is a rejection ([`Code::is_rejection`]) rejects the pod. Any other status is a
 /// failure that ends the cycle with an error. A panic counts as a failure ([`Panics`](super::Panics)).
 ///
-/// In kube-scheduler each extension point is an interface of its own, such as `FilterPlugin`; the [module](super) has a
+/// In kube-scheduler each extension point is an interface of its own, such as `FilterPlugin`; the [module](crate::plugin) has a
 /// table of the counterparts.
 ///
 /// # Examples

@@ -58,6 +58,8 @@ pub use binder::InMemoryBinder;
 pub use binding::{Answered, Begun, BindError, BindRequest, BindingCycle};
 pub use binding_loop::{BindingLoop, Finished};
 pub(crate) use builder::BuildError;
+#[cfg(doc)]
+use builder::Schedulers;
 pub use commit::FilterCheck;
 pub use cycle::CycleFigures;
 pub(crate) use cycle::Scheduler;

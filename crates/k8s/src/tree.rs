@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::io;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -237,23 +236,10 @@ impl<'de> Visitor<'de> for Yaml {
     }
 }
 
-/// Returns the values of a text of one or several JSON values, with their lines.
-pub(crate) fn json(input: &[u8]) -> Result<Vec<Spot<'static>>, ReadError> {
-    let progress = Progress { line: Cell::new(1), ..Progress::default() };
-    let mut parser = serde_json::Deserializer::from_reader(Lines { input, line: &progress.line });
-    let mut values = Vec::new();
-    loop {
-        values.push(progress.next(&mut parser)?);
-        if parser.end().is_ok() {
-            return Ok(values);
-        }
-    }
-}
-
 /// The line that a parser of JSON has reached, and the steps to the value at which it failed, the last one first.
 #[derive(Default)]
 pub(crate) struct Progress {
-    line: Cell<u64>,
+    pub(crate) line: Cell<u64>,
     failed: RefCell<Vec<String>>,
 }
 
@@ -270,26 +256,6 @@ impl Progress {
     fn path(&self) -> String {
         let path: String = self.failed.borrow().iter().rev().map(String::as_str).collect();
         path.strip_prefix('.').unwrap_or(&path).to_owned()
-    }
-}
-
-/// Hands out one byte at a time and counts the lines: the parser reads no further than the value it has parsed.
-struct Lines<'i> {
-    input: &'i [u8],
-    line: &'i Cell<u64>,
-}
-
-impl io::Read for Lines<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let (Some((first, rest)), Some(to)) = (self.input.split_first(), buffer.first_mut()) else {
-            return Ok(0);
-        };
-        *to = *first;
-        self.input = rest;
-        if *first == b'\n' {
-            self.line.set(self.line.get() + 1);
-        }
-        Ok(1)
     }
 }
 

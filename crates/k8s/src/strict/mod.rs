@@ -8,6 +8,7 @@
 //! leader-worker sets.
 
 mod kinds;
+mod lines;
 mod rules;
 
 pub use kinds::is_read;
@@ -20,7 +21,7 @@ use k8s_openapi::api::{apps, batch, core, node, policy, scheduling, storage};
 
 use crate::checks::{Checks, Found};
 use crate::framing;
-use crate::tree::{self, Spot, Tree};
+use crate::tree::{Spot, Tree};
 use crate::typed::Typed;
 use crate::{ReadError, yaml};
 
@@ -228,7 +229,7 @@ fn with_documents<R>(input: &[u8], found: impl FnOnce(&[(u64, Spot<'_>)]) -> R) 
     let text = str::from_utf8(input).ok().and_then(|text| framing::without_logs(text).ok());
     let text = text.unwrap_or_default();
     let read = match crate::is_json(text.as_bytes()) {
-        true => tree::json(text.as_bytes()).map(|all| all.into_iter().map(|of| (0, of)).collect()),
+        true => lines::json(text.as_bytes()).map(|all| all.into_iter().map(|of| (0, of)).collect()),
         false => (framing::documents(&text).into_iter())
             .map(|document| Ok((document.before, yaml::parse(document)?)))
             .collect(),
