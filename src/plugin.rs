@@ -66,7 +66,7 @@
 //! | `ReservePlugin` and `UnreservePlugin`, two plugins | [`Plugin::reserve`] and [`Plugin::unreserve`]; both have defaults |
 //! | `PermitPlugin.Permit` with a timeout | [`Permit::Wait`] with a timeout |
 //! | `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the same; a plugin without a pre-flight always has work to do |
-//! | `CycleState.Lock`, `RLock` | [`CycleState::lock`] for several values, [`CycleState::update`] for one; single reads and writes are safe from any thread |
+//! | `CycleState.Lock`, `RLock` | single reads and writes are safe from any thread; a value that changes has a lock of its own |
 //! | `CycleState.ShouldRecordFrameworkMetrics`, `SetRecordFrameworkMetrics` | [`CycleState::records_plugin_metrics`], [`CycleState::set_records_plugin_metrics`]; durations of extension points are always recorded |
 //! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`] |
 //!
@@ -166,9 +166,8 @@ pub use crate::framework::{
     Interest, MAX_EXTENDER_SCORE, MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Nomination, Nominator,
     Notes, Panicked, Panics, Partition, Permit, Plugin, PluginSet, PodGroups, PodInPreBind,
     PodVolumes, Point, PreFilter, PreFlight, PreScore, Preferred, QueuedPod, QueueingHints, Reads,
-    Reasons, Recorder, Score, ScoredNodes, Scores, ShardSet, Snapshots, StateError, StateLock,
-    Status, Step, SubCluster, Verdict, VolumeBinder, WaitingPod, WaitingPods,
-    num_feasible_nodes_to_find,
+    Reasons, Recorder, Score, ScoredNodes, Scores, ShardSet, Snapshots, Status, Step, SubCluster,
+    Verdict, VolumeBinder, WaitingPod, WaitingPods, num_feasible_nodes_to_find,
 };
 pub use crate::plugins::{
     DefaultBinder, DefaultPreemption, DynamicResources, GangScheduling, ImageLocality,

@@ -129,7 +129,7 @@ impl GpuSharing {
 
     /// Returns the pod with a label of the devices that [`Plugin::reserve`] chose.
     pub(crate) fn with_devices(pod: Pod, cycle: Cycle<'_>) -> Pod {
-        let Ok(devices) = cycle.state.read::<String>(NAME) else { return pod };
+        let Some(devices) = cycle.state.read::<String>(NAME) else { return pod };
         let mut spec = PodSpec::clone(&pod.template);
         let devices = [(DEVICES, devices.as_str())];
         spec.labels = Labels::new(spec.labels.iter().chain(devices));

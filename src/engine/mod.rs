@@ -23,7 +23,7 @@ pub(crate) use shared::Registration;
 pub use weak::WeakEngine;
 pub use writer::{Figures, Rebuilt, Writer};
 
-use crate::snapshot::{Cluster, CustomStores, GodelConfig, Store};
+use crate::snapshot::{CustomStores, GodelConfig, Store};
 use crate::state::CommitPolicy;
 
 /// The configuration of an engine. The default configuration behaves like kube-scheduler's cache, with a commit check
@@ -62,7 +62,7 @@ pub struct Config {
     /// version. It makes each placement about 50% slower and each pod about 110 bytes larger. Enable it if readers look
     /// up single pods frequently.
     pub live_index: bool,
-    /// Indexes pods by namespace and name in every version, so that [`Cluster::pod_named`] examines a single node instead
+    /// Indexes pods by namespace and name in every version, so that [`Cluster::pod_named`](crate::cache::Cluster::pod_named) examines a single node instead
     /// of all pods. It makes each placement about a tenth slower and each pod about 15 bytes larger.
     pub pod_names: bool,
     /// Enables Gödel semantics: pods are counted on the node on which a scheduler has assumed them according to their
@@ -73,9 +73,6 @@ pub struct Config {
     /// as adding all objects one by one takes: half a second for 5,000 nodes with 150,000 pods. By default there are no
     /// audits.
     pub audit_every: Option<NonZeroU32>,
-    /// Receives the figures of the engine after each sweep of expired pods. The feature `metrics` provides an observer
-    /// that sets kube-scheduler's gauges.
-    pub sweep_observer: Option<Box<dyn SweepObserver>>,
     /// The check that a placement must pass before the pod is assumed, unless it was decided on the current version. By
     /// default the check covers the node's resources, number of pods and host ports, so that schedulers that decide
     /// concurrently do not overcommit a node.
@@ -114,13 +111,6 @@ impl Config {
     }
 }
 
-/// Observes the engine after each sweep, on the writing thread.
-pub trait SweepObserver: Send {
-    /// Called when a sweep has finished. `cluster` is the writer's current state, without the expired pods. The call
-    /// blocks the writer, so it should take no longer than a few events.
-    fn swept(&mut self, figures: &Figures, cluster: &Cluster);
-}
-
 impl Config {
     /// Returns whether a sweep may remove or report something.
     fn needs_sweeps(&self) -> bool {
@@ -129,10 +119,7 @@ impl Config {
         let godel = self.godel.as_ref().is_some_and(|godel| {
             ends(godel.reservations) || ends(godel.unfinished_ttl) || godel.deletion_marks
         });
-        ends(self.assumed_ttl)
-            || godel
-            || self.sweep_observer.is_some()
-            || self.audit_every.is_some()
+        ends(self.assumed_ttl) || godel || self.audit_every.is_some()
     }
 }
 

@@ -248,7 +248,7 @@ impl Engine {
     ///
     /// # Panics
     ///
-    /// A panic in a commit check, a sweep observer or another callback that this call runs closes the engine and
+    /// A panic in a commit check or another callback that this call runs closes the engine and
     /// resumes here. The same applies to all methods that may fold events. A panic of a
     /// [`Store`](crate::snapshot::Store) does not.
     pub fn submit(&self, event: Event) -> Result<Ticket<Outcome>, Unavailable<Event>> {
@@ -363,10 +363,10 @@ impl std::fmt::Debug for Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Cluster, Figures, GodelConfig, SweepObserver};
+    use crate::cache::GodelConfig;
 
     #[test]
-    fn a_shared_engine_sweeps_if_a_sweep_can_change_or_report_something() {
+    fn a_shared_engine_sweeps_if_a_sweep_can_change_something() {
         let sweeps = |config| Engine::shared(config).sweep_period().is_some();
         assert!(!sweeps(Config::default()));
         assert!(sweeps(Config { assumed_ttl: Some(Duration::from_secs(30)), ..Config::default() }));
@@ -381,11 +381,6 @@ mod tests {
         assert!(godel(|godel| godel.reservations = Some(Duration::from_secs(1))));
         assert!(godel(|godel| godel.unfinished_ttl = Some(Duration::from_secs(1))));
         assert!(godel(|godel| godel.deletion_marks = true));
-        struct Silent;
-        impl SweepObserver for Silent {
-            fn swept(&mut self, _: &Figures, _: &Cluster) {}
-        }
-        assert!(sweeps(Config { sweep_observer: Some(Box::new(Silent)), ..Config::default() }));
         let never = Some(Duration::MAX);
         assert!(!sweeps(Config { assumed_ttl: never, sweep_period: never, ..Config::default() }));
     }

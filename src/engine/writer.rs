@@ -15,8 +15,8 @@ use crate::snapshot::{Cluster, NodeInfo, NodeSlot, Snapshot, Store};
 use crate::state::{Difference, LONGEST_RUN, Observer, State, Threads};
 use crate::sync::mutated;
 
+use super::Config;
 use super::reader::{PodLocation, Reader, WriterThread};
-use super::{Config, SweepObserver};
 
 impl Versioned for Snapshot {
     fn version(&self) -> u64 {
@@ -87,7 +87,6 @@ pub struct Writer {
     state: State,
     publisher: Publisher<Snapshot>,
     listeners: Listeners,
-    sweep_observer: Option<Box<dyn SweepObserver>>,
     thread: WriterThread,
     rebuilds: u64,
     /// The audits of [`Config::audit_every`], and the number of sweeps until the next one.
@@ -139,7 +138,6 @@ impl Writer {
                 live: config.live_index.then(LiveIndex::new),
                 followers: Followers::default(),
             },
-            sweep_observer: config.sweep_observer,
             thread: WriterThread::default(),
             rebuilds: 0,
             audits: config.audit_every.map(|every| (every, every.get())),
@@ -162,7 +160,6 @@ impl Writer {
         trace_relist(event, &outcome);
         if matches!(event, Event::Expire(_)) {
             self.audit_if_due();
-            self.notify_swept();
         }
         outcome
     }
@@ -189,15 +186,6 @@ impl Writer {
             _ => {}
         }
         self.apply(&event)
-    }
-
-    /// Calls the sweep observer, as kube-scheduler's `cleanupAssumedPods` updates its metrics (backend/cache/cache.go).
-    fn notify_swept(&mut self) {
-        if let Some(mut observer) = self.sweep_observer.take() {
-            let _within = self.thread.enter();
-            observer.swept(&self.figures(), self.cluster());
-            self.sweep_observer = Some(observer);
-        }
     }
 
     fn generation_of(&mut self, event: &Event) -> Result<Generation, EventError> {

@@ -661,7 +661,7 @@ impl Framework {
                     }
                 }
             }
-            cycle.state.write_shared(SKIP_PRE_BIND, Arc::new(skip));
+            cycle.state.write(SKIP_PRE_BIND, skip);
             Ok(all)
         })
     }

@@ -62,7 +62,7 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 
-use crate::engine::{Figures, SweepObserver};
+use crate::engine::Figures;
 use crate::framework::{Eviction, Evictor, Recorder};
 use crate::scheduler::CycleFigures;
 use crate::scheduler::queue::SchedulingQueue;
@@ -129,16 +129,10 @@ impl Metrics {
         Arc::new(CountingEvictor { evictor, families: self.families.clone() })
     }
 
-    /// Sets the engine's gauges to the current figures. O(1).
+    /// Sets the engine's gauges (`scheduler_cache_size`) to the current figures, for example before each answer to a
+    /// scrape. O(1).
     pub fn engine(&self, figures: &Figures, cluster: &Cluster) {
         self.families.set_engine(figures, cluster);
-    }
-
-    /// Returns an observer that sets the engine's gauges after each sweep, as kube-scheduler does
-    /// (`scheduler_cache_size`). To be set as [`Config::sweep_observer`](crate::cache::Config).
-    #[must_use]
-    pub fn sweep_observer(&self) -> Box<dyn SweepObserver> {
-        Box::new(SweptEngine { families: self.families.clone() })
     }
 
     /// Sets the gauges of the queue's waiting pods and of the reasons why they wait. O(pods that have ever been in the
@@ -171,16 +165,6 @@ impl Metrics {
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
-    }
-}
-
-struct SweptEngine {
-    families: Arc<Families>,
-}
-
-impl SweepObserver for SweptEngine {
-    fn swept(&mut self, figures: &Figures, cluster: &Cluster) {
-        self.families.set_engine(figures, cluster);
     }
 }
 

@@ -43,8 +43,8 @@ impl Plugin for DynamicResources {
     /// PostFilter, so preemption is not tried.
     fn post_filter(&self, cycle: Cycle<'_>, _: &Diagnosis<'_>) -> (Nomination, Option<Status>) {
         let status = match cycle.state.read::<()>(NAME) {
-            Ok(_) => Status::new(Code::Unschedulable, NAME, "no new claims to deallocate"),
-            Err(_) => Status::error(NAME, "not found"),
+            Some(_) => Status::new(Code::Unschedulable, NAME, "no new claims to deallocate"),
+            None => Status::error(NAME, "not found"),
         };
         (Nomination::Keep, Some(status))
     }

@@ -6,10 +6,10 @@
 //! object that the counting reads changes, or if the version belongs to another lineage.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::framework::{ByTemplate, thread_number};
+use crate::framework::ByTemplate;
 use crate::model::{Generation, Template};
 use crate::snapshot::{Chunk, Cluster, Followed, PerChunk};
 
@@ -152,6 +152,16 @@ const SLOTS: usize = 8;
 /// plans start at different versions, so each would repeat counts that another made for its plan. A thread therefore
 /// uses the slot of its number, modulo [`SLOTS`]; two threads may share one, and then wait for each other.
 pub(super) struct Remembered<T, const MAX: usize = MAX_TEMPLATES>([Mutex<ByTemplate<T>>; SLOTS]);
+
+/// Returns the number of this thread among those that have called this function.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        // Relaxed: only the numbers must differ.
+        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
 
 impl<T: Default, const MAX: usize> Remembered<T, MAX> {
     /// Calls `work` with the value cached for this template. Holds the lock of the thread's slot meanwhile.

@@ -124,12 +124,12 @@ impl Plugin for VolumeBinding {
         };
         let volumes = plan.volumes(node);
         self.binder()?.assume(&volumes).map_err(|why| Status::error(NAME, why))?;
-        cycle.state.write_shared(NAME, Arc::new(volumes));
+        cycle.state.write(NAME, volumes);
         Ok(())
     }
 
     fn unreserve(&self, cycle: Cycle<'_>, _: &Name) {
-        if let (Some(binder), Ok(volumes)) =
+        if let (Some(binder), Some(volumes)) =
             (self.handle.volume_binder(), cycle.state.read::<PodVolumes>(NAME))
         {
             cycle.state.delete(NAME);
@@ -139,13 +139,13 @@ impl Plugin for VolumeBinding {
 
     fn pre_bind_pre_flight(&self, cycle: Cycle<'_>, _: &Name) -> Result<PreFlight, Status> {
         Ok(match cycle.state.read::<PodVolumes>(NAME) {
-            Ok(_) => PreFlight::Work,
-            Err(_) => PreFlight::Skip,
+            Some(_) => PreFlight::Work,
+            None => PreFlight::Skip,
         })
     }
 
     fn pre_bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
-        let Ok(volumes) = cycle.state.read::<PodVolumes>(NAME) else { return Ok(()) };
+        let Some(volumes) = cycle.state.read::<PodVolumes>(NAME) else { return Ok(()) };
         let in_pre_bind = self.handle.pod_in_pre_bind(&cycle.pod.uid).unwrap_or_default();
         let binder = self.binder()?;
         let bound = binder.bind(cycle.pod, node, &volumes, self.bind_timeout, &in_pre_bind);

@@ -13,8 +13,7 @@ use portolan::model::{
     TopologySpreadConstraint, Uid, UnsatisfiableAction, node, pod,
 };
 use portolan::plugin::{
-    Cycle, CycleState, Handle, Permit, Plugin, PodTopologySpread, StateError, Status, SubCluster,
-    default_plugins,
+    Cycle, Handle, Permit, Plugin, PodTopologySpread, Status, SubCluster, default_plugins,
 };
 use portolan::scheduler::queue::Place;
 use portolan::scheduler::{Begun, BindError, InMemoryEvictor};
@@ -261,44 +260,6 @@ fn no_version_knows_the_future() {
     assert_eq!(snapshot.diff(&fork).len(), 1);
     let (other, _) = Engine::inline(Config::default());
     assert_eq!(snapshot.diff(other.cluster()).len(), 1);
-}
-
-#[test]
-fn updates_that_panic_return_the_value_and_the_turn() {
-    let state = CycleState::default();
-    state.write("n", 0_u32);
-    std::thread::scope(|scope| {
-        for thread in 0..4 {
-            let state = &state;
-            scope.spawn(move || {
-                for n in 0..100 {
-                    let update = || {
-                        state.update(
-                            "n",
-                            || 0,
-                            |value: &mut u32| {
-                                *value += 1;
-                                let nested = state.update("n", || 0, |_: &mut u32| ());
-                                assert_eq!(nested, Err(StateError::Updating("n")));
-                                state.update("m", || 0_u32, |m| *m += 1).unwrap();
-                                if n % 10 == thread {
-                                    std::panic::resume_unwind(Box::new(()));
-                                }
-                            },
-                        )
-                    };
-                    let _ = catch_unwind(AssertUnwindSafe(update));
-                }
-            });
-        }
-    });
-    assert_eq!(*state.read::<u32>("n").unwrap(), 400);
-    assert_eq!(*state.read::<u32>("m").unwrap(), 400);
-    // An init that panics leaves no value.
-    let init = || state.update("new", || panic!("expected"), |_: &mut u32| ());
-    assert!(catch_unwind(AssertUnwindSafe(init)).is_err());
-    assert_eq!(state.read::<u32>("new").err(), Some(StateError::NotFound("new")));
-    state.update("new", || 1_u32, |n| *n += 1).unwrap();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::cache::{CommitPolicy, Config, Engine, Event};
+use portolan::cache::{Config, Engine, Event};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, PodBuilder, Timestamp, node, pod};
 use portolan::plugin::{Code, Cycle, DefaultBinder, Handle, Permit, Plugin, PreFilter, Status};
@@ -365,41 +365,6 @@ fn every_metric_has_the_type_and_labels_of_kube_scheduler() {
     assert_eq!(text.lines().filter(of_scheduled).count(), 16, "{text}");
     let last = format!("{buckets}{{le=\"+Inf\",{scheduled} 3\n");
     assert!(text.contains(&last), "{text}");
-}
-
-#[test]
-fn a_sweep_sets_the_sizes_of_the_cache() {
-    let metrics = Metrics::new();
-    let (mut writer, _) = Engine::inline(Config {
-        assumed_ttl: Some(Duration::from_secs(30)),
-        commit_check: CommitPolicy::Unchecked,
-        sweep_observer: Some(metrics.sweep_observer()),
-        ..Config::default()
-    });
-    let sizes = || {
-        let text = metrics.encode();
-        ["nodes", "pods", "assumed_pods"].map(|kind| {
-            let name = format!("scheduler_cache_size{{type=\"{kind}\"}} ");
-            let line = text.lines().find_map(|line| line.strip_prefix(&name));
-            line.map(|value| value.parse::<u64>().unwrap())
-        })
-    };
-    writer.add_node(node("n1").build()).unwrap();
-    writer.add_pod(pod("a").on("n1").build()).unwrap();
-    let assumed = pod("b").on("gone").build();
-    writer.assume_pod(assumed.clone()).unwrap();
-    writer.finish_binding(&assumed.uid, Timestamp::from_secs(1)).unwrap();
-    assert_eq!(sizes(), [None; 3], "no sweep has run");
-    assert_eq!(writer.expire(Timestamp::from_secs(2)), Ok(0));
-    assert_eq!(sizes(), [Some(1), Some(2), Some(1)]);
-    assert_eq!(writer.expire(Timestamp::from_secs(60)), Ok(1));
-    assert_eq!(sizes(), [Some(1), Some(1), Some(0)]);
-
-    // A caller may also submit a sweep through the log.
-    let config = Config { sweep_observer: Some(metrics.sweep_observer()), ..Config::default() };
-    let engine = Engine::shared(config);
-    engine.submit(Event::Expire(Timestamp::from_secs(1))).unwrap().wait().unwrap().unwrap();
-    assert_eq!(sizes(), [Some(0); 3]);
 }
 
 #[test]

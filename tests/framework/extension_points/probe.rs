@@ -111,7 +111,7 @@ impl Plugin for Probe {
 
     fn pre_bind(&self, cycle: Cycle<'_>, _: &Name) -> Result<(), Status> {
         // The cycle state written by PreFilter lives as long as the cycle of the pod.
-        assert_eq!(cycle.state.read::<Name>(self.name).as_deref(), Ok(&cycle.pod.name));
+        assert_eq!(cycle.state.read::<Name>(self.name).as_deref(), Some(&cycle.pod.name));
         self.call("PreBind")
     }
 
