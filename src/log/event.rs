@@ -332,5 +332,13 @@ pub struct Applied {
     pub rejected: Vec<(String, EventError)>,
 }
 
+impl Applied {
+    /// Counts an object that was added, or changed if it was known.
+    pub(crate) fn put(&mut self, known: bool) {
+        self.updated = usize::from(known);
+        self.added = usize::from(!known);
+    }
+}
+
 /// The outcome of an event: the result, or the reason for which the event was rejected.
 pub type Outcome = Result<Applied, EventError>;

@@ -197,11 +197,7 @@ impl State {
             }
             Event::AddPod(pod) => {
                 let placed = self.draft.as_placed(pod);
-                if self.add_pod(&placed, observer)? {
-                    applied.updated = 1;
-                } else {
-                    applied.added = 1;
-                }
+                applied.put(self.add_pod(&placed, observer)?);
             }
             Event::PutPod(pod) => self.put_pod(pod, applied, observer)?,
             Event::UpdatePod { old, pod } if self.has_pod_states() => {
@@ -222,33 +218,12 @@ impl State {
             Event::RemovePending(uid) => {
                 applied.removed = usize::from(self.remove_pending(uid, observer)?);
             }
-            Event::AddNode(node) | Event::UpdateNode(node) => {
-                self.draft.check_node(node)?;
-                let known = self.put_node(node, observer);
-                applied.updated = usize::from(known);
-                applied.added = usize::from(!known);
-            }
-            Event::RemoveNode(name) => {
-                self.draft.check_remove_node(name)?;
-                self.remove_node(name, observer);
-                applied.removed = 1;
-            }
-            Event::AssignNode { node, scheduler } => {
-                self.assign_node(node, observer, |assigned| *assigned = Some(scheduler.clone()))?;
-                applied.updated = 1;
-            }
-            Event::UnassignNode { node, scheduler } => {
-                let release = |assigned: &mut Option<Name>| {
-                    *assigned = assigned.take().filter(|name| name != scheduler);
-                };
-                self.assign_node(node, observer, release)?;
-                applied.updated = 1;
-            }
-            Event::PutObject(object) => {
-                let known = self.put_object(object, observer)?;
-                applied.updated = usize::from(known);
-                applied.added = usize::from(!known);
-            }
+            Event::AddNode(_)
+            | Event::UpdateNode(_)
+            | Event::RemoveNode(_)
+            | Event::AssignNode { .. }
+            | Event::UnassignNode { .. } => self.fold_node(event, applied, observer)?,
+            Event::PutObject(object) => applied.put(self.put_object(object, observer)?),
             Event::SetGroupPhase { namespace, name, phase } => {
                 self.set_group_phase(namespace, name, *phase, observer)?;
                 applied.updated = 1;
@@ -269,6 +244,39 @@ impl State {
                 self.change_store(event, observer)?;
                 applied.updated = 1;
             }
+        }
+        Ok(())
+    }
+
+    /// Folds an event of a node.
+    fn fold_node(
+        &mut self,
+        event: &Event,
+        applied: &mut Applied,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
+        match event {
+            Event::AddNode(node) | Event::UpdateNode(node) => {
+                self.draft.check_node(node)?;
+                applied.put(self.put_node(node, observer));
+            }
+            Event::RemoveNode(name) => {
+                self.draft.check_remove_node(name)?;
+                self.remove_node(name, observer);
+                applied.removed = 1;
+            }
+            Event::AssignNode { node, scheduler } => {
+                self.assign_node(node, observer, |assigned| *assigned = Some(scheduler.clone()))?;
+                applied.updated = 1;
+            }
+            Event::UnassignNode { node, scheduler } => {
+                let release = |assigned: &mut Option<Name>| {
+                    *assigned = assigned.take().filter(|name| name != scheduler);
+                };
+                self.assign_node(node, observer, release)?;
+                applied.updated = 1;
+            }
+            _ => {}
         }
         Ok(())
     }

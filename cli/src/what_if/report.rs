@@ -10,7 +10,7 @@ use super::answer::{Answer, FitMore};
 use super::consolidate::Consolidation;
 use super::difference::{Lack, Row};
 use super::drain::why_blocked;
-use super::each::Harm;
+use super::each::{Failures, Harm};
 use super::rollout::Rollout;
 use super::rows::{group, placements};
 use super::upgrade::Upgrade;
@@ -249,6 +249,18 @@ fn upgrade_json(upgrade: &Upgrade) -> Value {
     })
 }
 
+fn each_json(each: &Failures) -> Value {
+    let failures = each.failures.iter().map(|harm| {
+        let Harm { name, nodes, during, after, lost } = harm;
+        json!({ "name": name, "nodes": nodes, "during": during, "after": after, "lost": lost })
+    });
+    json!({
+        "failures": failures.collect::<Vec<_>>(),
+        "harmful": each.harmful().count(),
+        "nodes_without_zone": each.without_zone,
+    })
+}
+
 fn consolidated_json(found: &Consolidation) -> Value {
     let remove = found.emptied.iter().map(|it| json!({ "node": &*it.name, "pods": it.pods }));
     let remain = found.remaining.iter().map(|it| json!({ "node": &*it.name, "why": it.why }));
@@ -326,15 +338,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         result["upgrade"] = upgrade_json(upgrade);
     }
     if let Some(each) = &answer.each {
-        let failures = each.failures.iter().map(|harm| {
-            let Harm { name, nodes, during, after, lost } = harm;
-            json!({ "name": name, "nodes": nodes, "during": during, "after": after, "lost": lost })
-        });
-        result["each"] = json!({
-            "failures": failures.collect::<Vec<_>>(),
-            "harmful": each.harmful().count(),
-            "nodes_without_zone": each.without_zone,
-        });
+        result["each"] = each_json(each);
     }
     if let Some(FitMore { pod, now, later }) = &answer.fit_more {
         result["fit_more"] = json!({ "pod": &**pod, "count": later });

@@ -188,6 +188,8 @@ pub(super) fn template(
         .map(|(i, c)| topology_spread(c, &spread_path.index(i)))
         .collect::<Result<_, _>>()?;
     let claims = claims(spec, &spec_path, rules)?;
+    let preemption_policy =
+        preemption_policy(&spec.preemption_policy, &spec_path.key("preemptionPolicy"))?;
     let mut model = PodSpec {
         host_ports: requests.host_ports().cloned().collect(),
         node_selector: super::node::labels(&spec.node_selector),
@@ -239,10 +241,7 @@ pub(super) fn template(
         crosses_namespaces: crosses_namespaces(affinity),
         priority: *spec.priority,
         priority_class: optional(&spec.priority_class_name),
-        preemption_policy: preemption_policy(
-            &spec.preemption_policy,
-            &spec_path.key("preemptionPolicy"),
-        )?,
+        preemption_policy,
         has_overhead: spec.overhead.is_some(),
         runtime_class: optional(&spec.runtime_class_name),
         host_network: spec.host_network.unwrap_or(false),
