@@ -37,9 +37,12 @@ build() {
     docker rm "$container" >/dev/null
     "$folder/portolan" --version
     cp LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md "$folder"
+    "$folder/portolan" man "$folder/man1"
+    mkdir "$folder/completions"
+    for shell in bash zsh fish; do "$folder/portolan" completions "$shell" >"$folder/completions/portolan.$shell"; done
     tar --create --gzip --file "$dist/portolan-$version-$target.tar.gz" --directory "$folder" --sort=name \
         --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" \
-        portolan LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md
+        portolan LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md man1 completions
     docker save "portolan:$version-$arch" | gzip >"$dist/images/$arch.tar.gz"
     rm -rf "$folder"
 }

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Builds the program for a release: optimized across crates, and by a profile of its own runs (PGO). The training runs are
+# the program's main jobs: a replay of its own workload, and a cluster in memory with all writes.
+#
+# Needs llvm-profdata of at least the compiler's LLVM: `rustup component add llvm-tools`, or one in PATH. The program is
+# target/pgo/used/dist/portolan. With --bench, builds portolan-bench instead, trained by its own runs, to measure what
+# this is worth.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+package=(--package portolan-cli --features cluster --bin portolan)
+program=portolan
+if [ "${1:-}" = --bench ]; then
+    package=(--package portolan-bench)
+    program=portolan-bench
+fi
+folder=$PWD/target/pgo
+rm -rf "$folder/profiles" && mkdir -p "$folder/profiles"
+profdata=$(find "$(rustc --print sysroot)" -name llvm-profdata -type f | head -n 1)
+profdata=${profdata:-llvm-profdata}
+
+build() {
+    RUSTFLAGS="$1" cargo build --profile dist --locked "${package[@]}" --target-dir "$2"
+}
+
+train() {
+    local run=("$folder/made/dist/$program")
+    if [ "$program" = portolan-bench ]; then
+        "${run[@]}" sched --workload basic,distinct,affinity,spread --nodes 5000
+        "${run[@]}" sched --workload basic,distinct,affinity --nodes 5000 --batch 32
+        "${run[@]}" cache --nodes 5000
+        return
+    fi
+    "${run[@]}" replay
+    "${run[@]}" demo --nodes 500 --pods 4000
+}
+
+build "-Cprofile-generate=$folder/profiles" "$folder/made"
+train
+"$profdata" merge -o "$folder/merged.profdata" "$folder/profiles"
+build "-Cprofile-use=$folder/merged.profdata" "$folder/used"
+echo "$folder/used/dist/$program"
