@@ -6,6 +6,7 @@
 #   count      the size of the workspace
 #   real       a scheduler on a real kube-apiserver and etcd, if KUBEBUILDER_ASSETS names their folder
 #   release    the README's first command, the golden vectors, with a release build
+#   pgo        the program of the release workflow, optimized by a profile; needs llvm-profdata
 #   features   clippy, documentation and the program with all features
 #   targets    the declared Rust version, and other targets
 #   cost       cost of publishing at a million nodes, and load and latency at that size
@@ -23,7 +24,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(count deps real release features targets cost benchmarks loom miri thread floods live fuzz soak demo mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(count deps real release pgo features targets cost benchmarks loom miri thread floods live fuzz soak demo mutants); fi
 
 run_step() {
     case $1 in
@@ -33,6 +34,7 @@ run_step() {
     release)
         bash ci/first-five-minutes.sh && bash ci/vectors.sh
         ;;
+    pgo) bash ci/pgo.sh ;;
     features)
         bash ci/clippy.sh all && bash ci/docs.sh all &&
             cargo test -p portolan-cli
@@ -54,7 +56,7 @@ run_step() {
         ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of count, deps, real, release, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, demo, mutants"
+        echo "unknown step $1: use one of count, deps, real, release, pgo, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, demo, mutants"
         return 1
         ;;
     esac
