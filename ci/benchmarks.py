@@ -154,7 +154,6 @@ def scheduling(runner):
         (f"{SHAPES},{NOWHERE}", ""),
         ("basic,distinct", "--batch 64"),
         ("basic", "--queue"),
-        ("basic", "--spawned"),
         ("basic", "--percentage-of-nodes 100"),
         ("basic,distinct", "" if runner.quick else "--nodes 100000"),
     ]:

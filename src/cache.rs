@@ -18,8 +18,8 @@ pub use crate::engine::{
     Config, Engine, Figures, LivePod, Reached, ReadError, Reader, Rebuilt, WeakEngine, Writer,
 };
 pub use crate::log::{
-    Applied, Event, Follower, ObjectKey, Outcome, Prepared, Relist, SpawnError, Ticket,
-    TrySubmitError, TryWaitError, Unavailable,
+    Applied, Event, Follower, ObjectKey, Outcome, Prepared, Relist, Ticket, TrySubmitError,
+    TryWaitError, Unavailable,
 };
 #[doc(hidden)]
 pub use crate::snapshot::cost;

@@ -5,9 +5,8 @@
 //! blocks that were freed, as counted by the allocator, so that nothing is freed that no tree counts.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use portolan::cache::{Cluster, Config, Engine, Event, Snapshot, Writer, cost};
+use portolan::cache::{Cluster, Config, Engine, Snapshot, Writer, cost};
 use portolan::model::{Node, Pod, Timestamp, node, pod};
 use portolan_testkit::alloc::Counting;
 
@@ -201,31 +200,6 @@ fn sweeps_alone_free_a_held_version() {
         assert!(sweeps < 1_000, "the loop does not end: {:?}", writer.figures());
     }
     assert!(sweeps > 1);
-}
-
-#[test]
-fn an_idle_spawned_engine_frees_a_held_version() {
-    let sweep_period = Some(Duration::from_millis(1));
-    let engine = Engine::spawned(Config { sweep_period, ..Config::default() }).unwrap();
-    let fill = |version: usize| {
-        for n in 0..2_000 {
-            let event = Event::UpdateNode(Arc::new(a_node(n, version)));
-            engine.submit(event).unwrap().wait().unwrap().unwrap();
-        }
-    };
-    fill(0);
-    let held = engine.reader().unwrap().snapshot();
-    fill(1);
-    drop(held);
-    let start = std::time::Instant::now();
-    loop {
-        let figures = engine.with_writer(|writer| writer.figures()).unwrap();
-        if figures.retired + figures.backlog == 0 {
-            break;
-        }
-        assert!(start.elapsed().as_secs() < 120, "freeing does not end: {figures:?}");
-        std::thread::yield_now();
-    }
 }
 
 /// Waits until all objects are freed, and panics if they are not.

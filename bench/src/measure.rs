@@ -41,10 +41,7 @@ impl<'a> Bench<'a> {
         let framework = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(framework));
         let config = Config { commit_check: check.into(), ..Config::default() };
-        let engine = match arguments.spawned {
-            true => Engine::spawned(config).map_err(closed)?,
-            false => Engine::shared(config),
-        };
+        let engine = Engine::shared(config);
         let evictor: Arc<dyn Evictor> = Arc::new(InMemoryEvictor::new(engine.clone()));
         let evictor = match metrics {
             Some(metrics) => metrics.evictor(evictor),
@@ -196,7 +193,6 @@ pub(super) fn measure(
         "schedulers": schedulers,
         "batch": arguments.batch,
         "seed": arguments.seed,
-        "spawned": arguments.spawned,
         "percentage_of_nodes": arguments.percentage_of_nodes,
         "failed": all.failed,
         "cycles_per_second": per_second,

@@ -96,7 +96,6 @@ fn sum(results: &[Value]) -> Value {
         "pods": of_one("pods"),
         "schedulers": of_one("schedulers"),
         "batch": of_one("batch"),
-        "spawned": of_one("spawned"),
         "percentage_of_nodes": of_one("percentage_of_nodes"),
         "failed": count("failed"),
         "cycles_per_second": results.iter().map(rate).sum::<f64>(),
@@ -112,7 +111,7 @@ mod tests {
     fn result(rate: f64, failed: u64) -> Value {
         json!({
             "workload": "basic", "nodes": 5, "init": 1, "pods": 9, "schedulers": 1,
-            "batch": 1, "spawned": true, "percentage_of_nodes": 9, "failed": failed,
+            "batch": 1, "percentage_of_nodes": 9, "failed": failed,
             "cycles_per_second": rate, "conflicts": 2, "overcommitted": 0,
             "cycle_us": { "p50": 1.0, "p99": 2.0, "max": 3.0 },
         })
@@ -122,7 +121,7 @@ mod tests {
     fn counts_and_rates_of_processes_are_summed() {
         let expected = json!({
             "workload": "basic", "processes": 2, "nodes": 5, "init": 1, "pods": 9,
-            "schedulers": 1, "batch": 1, "spawned": true, "percentage_of_nodes": 9, "failed": 7,
+            "schedulers": 1, "batch": 1, "percentage_of_nodes": 9, "failed": 7,
             "cycles_per_second": 30.0, "conflicts": 4, "overcommitted": 0,
         });
         assert_eq!(sum(&[result(10.0, 3), result(20.0, 4)]), expected);

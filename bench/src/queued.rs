@@ -87,7 +87,6 @@ pub(super) fn measure(
         "schedulers": schedulers,
         "batch": arguments.batch,
         "seed": arguments.seed,
-        "spawned": arguments.spawned,
         "percentage_of_nodes": arguments.percentage_of_nodes,
         "failed": failed,
         "cycles_per_second": per_second(spent),

@@ -118,9 +118,6 @@ fn name(of: &Value) -> String {
     if let Some(percentage @ 1..) = number("percentage_of_nodes") {
         let _ = write!(workload, ", {percentage} % of nodes");
     }
-    if of["spawned"] == true {
-        workload.push_str(", spawned");
-    }
     match (number("processes"), number("schedulers")) {
         (Some(1), _) => format!("{workload}, 1 process"),
         (Some(count), _) => format!("{workload}, {count} processes"),
@@ -290,11 +287,11 @@ mod tests {
     #[test]
     fn a_row_names_the_options_that_change_its_figures() {
         let of = json!({
-            "workload": "basic", "batch": 32, "percentage_of_nodes": 30, "spawned": true, "schedulers": 2,
+            "workload": "basic", "batch": 32, "percentage_of_nodes": 30, "schedulers": 2,
         });
-        assert_eq!(name(&of), "basic, batches of 32, 30 % of nodes, spawned, 2 schedulers");
+        assert_eq!(name(&of), "basic, batches of 32, 30 % of nodes, 2 schedulers");
         let of = json!({
-            "workload": "basic", "batch": 1, "percentage_of_nodes": 0, "spawned": false, "schedulers": 1,
+            "workload": "basic", "batch": 1, "percentage_of_nodes": 0, "schedulers": 1,
         });
         assert_eq!(name(&of), "basic");
     }

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "workload", "nodes", "init", "pods", "repeat", "processes", "percentage_of_nodes", "gang", "spawned",
+            "workload", "nodes", "init", "pods", "repeat", "processes", "percentage_of_nodes", "gang",
             "queue", "check", "metrics_file",
         ],
     )]
@@ -121,9 +121,6 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u16).range(1..=256),
     )]
     schedulers: Vec<u16>,
-    /// Apply events on a dedicated thread instead of the schedulers' threads.
-    #[arg(long)]
-    pub(super) spawned: bool,
     /// Pop pods from a scheduling queue, and bind them in memory after their cycles.
     #[arg(long, conflicts_with = "check")]
     pub(super) queue: bool,
@@ -177,7 +174,6 @@ impl Arguments {
             percentage_of_nodes,
             gang: _,
             batch,
-            spawned,
             queue,
             seed,
             workload: _,
@@ -206,7 +202,7 @@ impl Arguments {
         let gang = (shape == Shape::Gang).then(|| ("--gang", self.gang().to_string()));
         let values = values.into_iter().chain(gang);
         let values = values.flat_map(|(name, value)| [name.to_owned(), value]);
-        let flags = [("--spawned", *spawned), ("--queue", *queue), ("--wait", true)];
+        let flags = [("--queue", *queue), ("--wait", true)];
         let flags = flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name.to_owned());
         let command = ["sched"].map(str::to_owned);
         command.into_iter().chain(values).chain(flags).map(OsString::from).collect()

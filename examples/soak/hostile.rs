@@ -74,13 +74,7 @@ fn round(time: Duration, seed: u64) -> Result<(), String> {
         commit_check: CommitPolicy::Unchecked,
         ..Config::default()
     };
-    let engine = if seed.is_multiple_of(2) {
-        // The system's clock is far ahead of the round's clock, so its sweeps expire everything that can expire.
-        let config = Config { sweep_period: Some(Duration::from_millis(5)), ..config };
-        Engine::spawned(config).map_err(|why| format!("cannot start the writer thread: {why}"))?
-    } else {
-        Engine::shared(config)
-    };
+    let engine = Engine::shared(config);
     let round = Round {
         engine: &engine,
         stop: AtomicBool::new(false),

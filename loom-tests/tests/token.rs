@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicUsize as StdAtomicUsize;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, ThreadId};
 use loom_tests::{Bound, explore};
-use portolan_publish::__model::attend;
 use portolan_publish::log::{Fold, Log, TrySubmitError, Unavailable};
 
 /// Counts the events it folds, and shows the count when it publishes.
@@ -190,39 +189,4 @@ fn close_answers_every_accepted_event() {
         assert_folded(&log, if accepted { &[1, 2] } else { &[2] });
         assert!(log.post(3).is_err());
     });
-}
-
-#[test]
-fn an_attendant_sleeps_through_no_event() {
-    explore("an_attendant_sleeps_through_no_event", Bound::Preemptions(3), || {
-        let (log, shown) = log(4);
-        let attended = Arc::clone(&log);
-        let attendant = thread::spawn(move || attend(&attended));
-        let place = log.submit(1).unwrap().wait().unwrap();
-        assert!(shown.load(Ordering::Relaxed) >= place);
-        log.close();
-        attendant.join().unwrap();
-        assert_folded(&log, &[1]);
-    });
-}
-
-#[test]
-fn closing_with_an_attendant_answers_every_accepted_event() {
-    explore(
-        "closing_with_an_attendant_answers_every_accepted_event",
-        Bound::Preemptions(2),
-        || {
-            let (log, _) = log(4);
-            let (attended, other) = (Arc::clone(&log), Arc::clone(&log));
-            let attendant = thread::spawn(move || attend(&attended));
-            let submitter = thread::spawn(move || match other.submit(1) {
-                Ok(ticket) => ticket.wait().is_ok(),
-                Err(_) => false,
-            });
-            log.close();
-            attendant.join().unwrap();
-            let accepted = submitter.join().unwrap();
-            assert_folded(&log, if accepted { &[1] } else { &[] });
-        },
-    );
 }

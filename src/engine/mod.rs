@@ -7,7 +7,6 @@
 //! |---|---|---|
 //! | inline | the thread that owns the [`Writer`] | [`Engine::inline`] |
 //! | shared | the submitting thread, which takes the writer token and folds the pending events of the log | [`Engine::shared`] |
-//! | spawned | a dedicated thread | [`Engine::spawned`] |
 
 mod reader;
 mod shared;
@@ -46,7 +45,6 @@ pub struct Config {
     /// |---|---|---|
     /// | inline | by [`Writer::expire`] | the caller's |
     /// | shared | after an event that carries a time, and by each [`SchedulingLoop`](crate::scheduler::SchedulingLoop) while it waits for a pod | the callers' |
-    /// | spawned | by its thread | the system's |
     ///
     /// A shared engine without scheduling loops that gets no such events is swept by [`Event::expire`].
     ///
@@ -55,8 +53,8 @@ pub struct Config {
     /// The capacity of the log in events, up to 2^20; the default is 4,096. A thread that submits to a full log waits.
     pub log_capacity: Option<usize>,
     /// The period between two sweeps of expired pods. The default is one second, and [`Duration::MAX`] disables sweeps.
-    /// A spawned engine refuses zero, a shared engine sweeps at most once per millisecond, and an inline engine ignores
-    /// the period.
+    /// A shared engine measures the period by the times that events carry and sweeps at most once per millisecond. An
+    /// inline engine ignores the period.
     pub sweep_period: Option<Duration>,
     /// Maintains a live index of pods beside the versions, from which [`Reader::get_pod`] answers without pinning a
     /// version. It makes each placement about 50% slower and each pod about 110 bytes larger. Enable it if readers look

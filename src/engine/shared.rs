@@ -2,11 +2,9 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use crate::log::{
-    Attendant, Event, Fold, Follower, Log, Outcome, SpawnError, Ticket, TrySubmitError, Unavailable,
-};
+use crate::log::{Event, Fold, Follower, Log, Outcome, Ticket, TrySubmitError, Unavailable};
 use crate::model::Timestamp;
 use crate::state::CommitPolicy;
 use crate::sync::{AtomicU64, Ordering};
@@ -29,8 +27,7 @@ const SHORTEST_SWEEP_PERIOD: Duration = Duration::from_millis(1);
 /// generation of the outcome with [`Reader::at_least`]. A ticket that is dropped
 /// hides the outcome, also a rejection, and does not withdraw the event.
 ///
-/// [`Engine::shared`] uses the submitting threads to fold events, and [`Engine::spawned`] starts a dedicated thread. If
-/// one thread does all the writing, [`Engine::inline`] is simpler and needs no log.
+/// If one thread does all the writing, [`Engine::inline`] is simpler and needs no log.
 ///
 /// A clone is another handle to the same engine and costs a few reference counts. When the last handle is dropped, the
 /// events that are still in the log are folded. Readers survive the engine and keep its last version.
@@ -51,8 +48,6 @@ const SHORTEST_SWEEP_PERIOD: Duration = Duration::from_millis(1);
 #[derive(Clone)]
 pub struct Engine {
     pub(super) log: Arc<Log<Core>>,
-    /// The dedicated writing thread of a spawned engine, which is joined when the last handle is dropped.
-    pub(super) attendant: Option<Arc<Attendant<Core>>>,
     pub(super) schedulers: RegisteredSchedulers,
     /// The period at which the callers' clocks sweep expired pods, if there may be any.
     pub(super) sweep_period: Option<Duration>,
@@ -155,16 +150,6 @@ impl Fold for Core {
         }
         self.writer.publish();
     }
-
-    fn tick(&mut self) {
-        // No caller passes a clock to a spawned engine's thread, so this is the only place where the engine reads the
-        // system's clock.
-        let now = Timestamp::from(SystemTime::now());
-        // `expire` never returns an error.
-        if self.writer.expire(now).is_ok_and(|expired| expired > 0) {
-            self.writer.publish();
-        }
-    }
 }
 
 impl RegisteredSchedulers {
@@ -185,23 +170,7 @@ impl Engine {
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD).max(SHORTEST_SWEEP_PERIOD);
         let sweep_period = Some(period).filter(|_| period < Duration::MAX && config.needs_sweeps());
         let log = Arc::new(Engine::log(config, sweep_period));
-        Engine { log, attendant: None, schedulers, sweep_period }
-    }
-
-    /// Creates an engine with a dedicated writing thread, which also removes expired pods once per
-    /// [`Config::sweep_period`] by the system's clock. Submitting is cheaper than in a shared engine, but the outcome
-    /// comes from another thread, about 50 µs later if that thread was asleep.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the sweep period is zero or if the thread cannot be started.
-    pub fn spawned(config: Config) -> Result<Engine, SpawnError> {
-        let period = config.sweep_period.unwrap_or(SWEEP_PERIOD);
-        trace_event!(DEBUG, ?config, ?period, "spawned engine opened");
-        let schedulers = RegisteredSchedulers::none(&config);
-        let log = Arc::new(Engine::log(config, None));
-        let attendant = Some(Arc::new(Attendant::spawn(log.clone(), period)?));
-        Ok(Engine { log, attendant, schedulers, sweep_period: None })
+        Engine { log, schedulers, sweep_period }
     }
 
     /// Registers a scheduler. Returns `None` if the engine does not check placements and already has a scheduler.
@@ -218,7 +187,7 @@ impl Engine {
     }
 
     /// Returns the period at which callers with a clock should submit an [`Event::expire`], or `None` if nothing
-    /// expires or if the engine has a thread for it.
+    /// expires.
     pub(crate) fn sweep_period(&self) -> Option<Duration> {
         self.sweep_period
     }

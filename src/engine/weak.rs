@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::log::{Attendant, Log};
+use crate::log::Log;
 
 use super::Engine;
 use super::shared::{Core, RegisteredSchedulers};
@@ -26,7 +26,6 @@ use super::shared::{Core, RegisteredSchedulers};
 #[derive(Clone)]
 pub struct WeakEngine {
     log: Weak<Log<Core>>,
-    attendant: Option<Weak<Attendant<Core>>>,
     schedulers: RegisteredSchedulers,
     sweep_period: Option<Duration>,
 }
@@ -37,7 +36,6 @@ impl Engine {
     pub fn downgrade(&self) -> WeakEngine {
         WeakEngine {
             log: Arc::downgrade(&self.log),
-            attendant: self.attendant.as_ref().map(Arc::downgrade),
             schedulers: self.schedulers.clone(),
             sweep_period: self.sweep_period,
         }
@@ -48,13 +46,9 @@ impl WeakEngine {
     /// Returns the engine, or `None` if it was dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<Engine> {
-        let attendant = match &self.attendant {
-            Some(weak) => Some(weak.upgrade()?),
-            None => None,
-        };
         let schedulers = self.schedulers.clone();
         let sweep_period = self.sweep_period;
-        Some(Engine { log: self.log.upgrade()?, attendant, schedulers, sweep_period })
+        Some(Engine { log: self.log.upgrade()?, schedulers, sweep_period })
     }
 }
 

@@ -72,7 +72,7 @@ pub struct Rebuilt {
 /// changed except that the event has taken a generation. No method waits for a reader or a follower.
 ///
 /// An engine has exactly one writer, so the type is not `Clone`. It is `Send`, so it can move to another thread. In
-/// shared and spawned engines, [`Engine::with_writer`](super::Engine::with_writer) gives access to it.
+/// a shared engine, [`Engine::with_writer`](super::Engine::with_writer) gives access to it.
 ///
 /// ```compile_fail,E0277
 /// fn clone<T: Clone>() {}

@@ -13,8 +13,8 @@ mod constructors;
 mod event;
 mod follow;
 
-pub(crate) use portolan_publish::log::{Attendant, Fold, Log};
-pub use portolan_publish::log::{SpawnError, Ticket, TrySubmitError, TryWaitError, Unavailable};
+pub(crate) use portolan_publish::log::{Fold, Log};
+pub use portolan_publish::log::{Ticket, TrySubmitError, TryWaitError, Unavailable};
 
 pub use self::event::{Applied, Event, ObjectKey, Outcome, Prepared, Relist};
 pub use self::follow::Follower;

@@ -10,8 +10,7 @@ use super::{
     TolerationOperator, Uid, Volume, VolumeSource,
 };
 
-/// A point in time, in nanoseconds since the Unix epoch. Callers pass times in: only the sweeps of a spawned engine
-/// read a clock.
+/// A point in time, in nanoseconds since the Unix epoch. Callers pass times in: no engine reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Timestamp(pub i64);

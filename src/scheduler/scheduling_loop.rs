@@ -55,7 +55,7 @@ pub struct SchedulingLoop {
     queue: Arc<QueueFront>,
     scheduler: Scheduler,
     binding: BindingLoop,
-    /// When this loop sweeps the pods that have expired, if its engine has no thread for it.
+    /// When this loop sweeps the pods that have expired.
     next_sweep: Option<Timestamp>,
 }
 

@@ -78,7 +78,7 @@ fn now() -> Timestamp {
 
 /// Runs a complete scheduler around one framework until it has bound a pod, and returns weak references to the
 /// framework and to an object of the engine.
-fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBudget>) {
+fn run() -> (Weak<()>, Weak<PodDisruptionBudget>) {
     let alive = Arc::new(());
     let binder = Arc::new(Late::<InMemoryBinder>::default());
     let evictor = Arc::new(Late::<InMemoryEvictor>::default());
@@ -98,7 +98,7 @@ fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBud
     let framework = framework.unwrap();
     let framework = Arc::new(framework.with_handle(handle));
     let check = FilterCheck::new(Profiles::one(framework.clone()));
-    let engine = start(Config { commit_check: check.into(), ..Config::default() });
+    let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
     let _ = binder.0.set(InMemoryBinder::new(engine.clone()));
     let _ = evictor.0.set(InMemoryEvictor::new(engine.clone()));
     let _ = volumes.0.set(InMemoryVolumeBinder::new(engine.clone()));
@@ -124,11 +124,9 @@ fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBud
 
 #[test]
 fn an_engine_is_freed_although_its_check_refers_to_its_binder() {
-    let spawned = |config| Engine::spawned(config).unwrap();
-    for (alive, object) in [run(Engine::shared), run(spawned)] {
-        assert_eq!(alive.strong_count(), 0, "the framework");
-        assert_eq!(object.strong_count(), 0, "the engine's state");
-    }
+    let (alive, object) = run();
+    assert_eq!(alive.strong_count(), 0, "the framework");
+    assert_eq!(object.strong_count(), 0, "the engine's state");
 }
 
 #[test]

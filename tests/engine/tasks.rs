@@ -56,22 +56,21 @@ async fn place(engine: &Engine, reader: &Reader, name: String) -> Option<usize> 
 
 #[test]
 fn tasks_read_their_own_writes() {
-    for engine in [Engine::shared(Config::default()), Engine::spawned(Config::default()).unwrap()] {
-        engine.submit(add_node("n1")).unwrap().wait().unwrap().unwrap();
-        thread::scope(|scope| {
-            for task in 0..4 {
-                let engine = &engine;
-                scope.spawn(move || {
-                    let reader = engine.reader().unwrap();
-                    for n in 1..=50 {
-                        let placed = block_on(place(engine, &reader, format!("p{task}-{n}")));
-                        assert!(placed.is_some_and(|pods| pods >= n));
-                    }
-                });
-            }
-        });
-        assert_eq!(engine.reader().unwrap().snapshot().pod_count(), 200);
-    }
+    let engine = Engine::shared(Config::default());
+    engine.submit(add_node("n1")).unwrap().wait().unwrap().unwrap();
+    thread::scope(|scope| {
+        for task in 0..4 {
+            let engine = &engine;
+            scope.spawn(move || {
+                let reader = engine.reader().unwrap();
+                for n in 1..=50 {
+                    let placed = block_on(place(engine, &reader, format!("p{task}-{n}")));
+                    assert!(placed.is_some_and(|pods| pods >= n));
+                }
+            });
+        }
+    });
+    assert_eq!(engine.reader().unwrap().snapshot().pod_count(), 200);
 }
 
 #[test]

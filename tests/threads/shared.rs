@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use portolan::cache::{
-    Cluster, CommitCheck, CommitPolicy, Config, Engine, Event, ReadError, Reader, SpawnError,
-    TrySubmitError, Unavailable, Writer,
+    Cluster, CommitCheck, CommitPolicy, Config, Engine, Event, ReadError, Reader, TrySubmitError,
+    Unavailable, Writer,
 };
 use portolan::model::{EventError, Generation, Pod, Timestamp, node, pod};
 
@@ -73,16 +73,6 @@ fn two_threads_through_a_tiny_log_lose_nothing() {
 }
 
 #[test]
-fn two_threads_through_a_spawned_writer_lose_nothing_and_see_their_own_writes() {
-    for live_index in [false, true] {
-        // A sweep is an event and would be counted.
-        let never = Some(Duration::from_secs(1 << 30));
-        let config = Config { live_index, sweep_period: never, ..Config::default() };
-        each_thread_sees_its_own_writes(&Engine::spawned(config).unwrap());
-    }
-}
-
-#[test]
 fn a_closed_engine_returns_the_event_after_answering_all_others() {
     let engine = Engine::shared(Config::default());
     let ticket = engine.submit(Event::add_node(node("n1").build())).unwrap();
@@ -92,30 +82,6 @@ fn a_closed_engine_returns_the_event_after_answering_all_others() {
         Err(TrySubmitError::Closed(Event::RemoveNode(name))) => assert_eq!(&*name, "n1"),
         other => panic!("{other:?}"),
     }
-}
-
-#[test]
-fn a_spawned_writer_sweeps_expired_pods_by_itself() {
-    let config = Config {
-        assumed_ttl: Some(Duration::from_nanos(1)),
-        sweep_period: Some(Duration::from_millis(1)),
-        commit_check: CommitPolicy::Unchecked,
-        ..Config::default()
-    };
-    let engine = Engine::spawned(config).unwrap();
-    let pod = pod("p").on("n1").build();
-    engine.submit(Event::assume(pod.clone())).unwrap().wait().unwrap().unwrap();
-    let applied = engine
-        .submit(Event::finish_binding(&pod.uid, Timestamp(0)))
-        .unwrap()
-        .wait()
-        .unwrap()
-        .unwrap();
-    let reader = engine.reader().unwrap();
-    // The sweep is an event of its own.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let snapshot = reader.at_least(applied.generation.next(), Some(deadline)).unwrap();
-    assert_eq!(snapshot.pod_count(), 0);
 }
 
 #[test]
@@ -266,14 +232,4 @@ fn waiting_for_the_writer_within_the_writer_is_refused() {
         .unwrap();
     ticket.wait().unwrap().unwrap();
     assert_eq!(engine.with_writer(|writer| writer.cluster().node_count()), Ok(2));
-}
-
-#[test]
-fn a_sweep_period_must_be_positive_and_may_be_infinite() {
-    let config = |sweep_period| Config { sweep_period, ..Config::default() };
-    let refused = Engine::spawned(config(Some(Duration::ZERO)));
-    assert!(matches!(refused, Err(SpawnError::ZeroPeriod)));
-    let engine = Engine::spawned(config(Some(Duration::MAX))).unwrap();
-    let ticket = engine.submit(Event::add_node(node("n1").build())).unwrap();
-    ticket.wait_deadline(Instant::now() + Duration::from_secs(20)).unwrap().unwrap();
 }

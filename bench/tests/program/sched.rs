@@ -118,8 +118,7 @@ fn repeats_have_a_median_and_a_range() {
 fn pods_that_fit_nowhere_fail_in_each_cycle() {
     let shapes = "nofit-resources,nofit-taints,nofit-antiaffinity";
     let small = ["--nodes", "7", "--pods", "150", "--workload", shapes];
-    let variants: [&[&str]; 5] =
-        [&[], &["--check"], &["--batch", "4"], &["--schedulers", "2"], &["--spawned"]];
+    let variants: [&[&str]; 4] = [&[], &["--check"], &["--batch", "4"], &["--schedulers", "2"]];
     for with in variants {
         let found = measure(&[&small[..], with].concat());
         assert_eq!(found.len(), 3);
@@ -138,11 +137,11 @@ fn pods_that_fit_nowhere_fail_in_each_cycle() {
 
 #[test]
 fn a_row_names_the_options_that_change_its_figures() {
-    let small = ["sched", "--nodes", "9", "--pods", "20", "--spawned"];
+    let small = ["sched", "--nodes", "9", "--pods", "20"];
     let variants: [(&[&str], &[&str]); 3] = [
-        (&["--batch", "4"], &["basic, batches of 4, spawned"]),
-        (&["--queue", "--batch", "4"], &["basic, queued and bound, batches of 4, spawned"]),
-        (&["--processes", "2"], &["basic, spawned", "basic, spawned, 2 processes"]),
+        (&["--batch", "4"], &["basic, batches of 4"]),
+        (&["--queue", "--batch", "4"], &["basic, queued and bound, batches of 4"]),
+        (&["--processes", "2"], &["basic", "basic, 2 processes"]),
     ];
     for (with, named) in variants {
         let run = portolan(&[&small[..], with].concat());
@@ -162,13 +161,12 @@ fn decisions_and_states_are_checked() {
         prefaffinity,preemption,nofit-resources,nofit-taints,nofit-antiaffinity,mixed";
     let small = ["--nodes", "20", "--init", "50", "--pods", "45", "--check", "--workload", shapes];
     let (nodes, single) = (Value::from("node by node"), Value::from("one by one"));
-    let variants: [(&[&str], &Value); 6] = [
+    let variants: [(&[&str], &Value); 5] = [
         (&[], &nodes),
         (&["--batch", "8"], &single),
-        (&["--batch", "7", "--percentage-of-nodes", "30", "--spawned", "--seed", "2"], &single),
+        (&["--batch", "7", "--percentage-of-nodes", "30", "--seed", "2"], &single),
         (&["--schedulers", "2"], &Value::Null),
         (&["--schedulers", "3", "--batch", "4"], &Value::Null),
-        (&["--schedulers", "2", "--batch", "4", "--spawned"], &Value::Null),
     ];
     for (with, compared) in variants {
         let found = measure(&[&small[..], with].concat());
@@ -199,7 +197,7 @@ fn decisions_and_states_are_checked() {
 fn processes_are_measured_beside_the_engine() {
     let small = ["--nodes", "20", "--init", "10", "--pods", "50", "--schedulers", "2"];
     let variants: [&[&str]; 4] =
-        [&[], &["--queue"], &["--queue", "--batch", "8"], &["--batch", "8", "--spawned"]];
+        [&[], &["--queue"], &["--queue", "--batch", "8"], &["--batch", "8"]];
     for with in variants {
         let found = measure(&[&small[..], &["--processes", "2", "--repeat", "2"], with].concat());
         let [engine, processes] = &found[..] else { panic!("{found:?}") };

@@ -1,8 +1,8 @@
 //! Locks, atomics and threads: std's in a normal build, loom's in a model. Every other file takes them from here.
 //!
 //! A normal build gets std's types under their own names. A build with `--cfg loom` gets loom's types, so the models in
-//! `loom-tests` run the shipped source and not a copy of it. Operations without a loom counterpart (a park with a
-//! timeout, a brief spin) are functions here with two bodies.
+//! `loom-tests` run the shipped source and not a copy of it. An operation without a loom counterpart, a brief
+//! spin, is a function here with two bodies.
 //!
 //! Three rules follow. First, handles that the engine shares internally are the [`Arc`] from here, so that loom sees
 //! leaks. The published *payload* is always a `std::sync::Arc`, since users need its `Weak` and `make_mut`; a model
@@ -215,21 +215,6 @@ impl Drop for Seat {
 #[cfg(loom)]
 pub fn spin_for(_limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     done()
-}
-
-/// Parks the current thread until it is unparked, or for at most `limit`. May return spuriously.
-#[cfg(not(loom))]
-pub fn park(limit: Option<Duration>) {
-    match limit {
-        Some(limit) => thread::park_timeout(limit),
-        None => thread::park(),
-    }
-}
-
-/// Time stands still in a model: only an unpark ends a park, so a lost wake-up is a deadlock, which loom reports.
-#[cfg(loom)]
-pub fn park(_limit: Option<Duration>) {
-    thread::park();
 }
 
 /// Wakes a task from the writer's thread.

@@ -19,7 +19,7 @@
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let api = Api::new(kube::Config::infer().await?, Limits::default())?;
-//! let engine = Engine::spawned(Config::default())?;
+//! let engine = Engine::shared(Config::default());
 //! let pods = std::sync::Arc::default();
 //! let mirror = Mirror::start(api, engine.clone(), pods, Options::new(["default-scheduler"]))?;
 //! mirror.synced().await?;

@@ -181,7 +181,6 @@ impl LiveScheduler {
         let (binder, volumes) = (writes.binder(), writes.clone());
         let api_evictor = writes.evictor();
         let evictor = metrics.evictor(Arc::new(api_evictor.clone()));
-        // A writing thread would be woken for each event, which costs more than the event at a cluster's rates.
         let mut builder = Schedulers::builder()
             .queue(read.queue)
             .algorithm(AlgorithmConfig { percentage_of_nodes, seed })

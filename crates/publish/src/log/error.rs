@@ -88,15 +88,3 @@ impl<O> fmt::Debug for TryWaitError<O> {
         })
     }
 }
-
-/// The reason an attendant was not started.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpawnError {
-    /// With this period the attendant would only tick.
-    #[error("the tick period is zero: use 1 ms or more, or `Duration::MAX` to disable ticks")]
-    ZeroPeriod,
-    /// The system could not start a thread.
-    #[error("the thread was not started: {0}")]
-    Thread(#[from] std::io::Error),
-}

@@ -6,8 +6,7 @@
 //!
 //! The writer is not a thread but a *token*: the thread that holds the token folds the events in the log, publishes,
 //! and answers the tickets. Handing an event to a writer thread costs more than folding most events; with the token, a
-//! submitter usually folds its own event at once. If submitters should not fold, use an [`Attendant`]: a dedicated
-//! thread that folds and ticks.
+//! submitter usually folds its own event at once.
 //!
 //! | file | contents |
 //! |---|---|
@@ -16,10 +15,8 @@
 //! | `token` | the lock, its hand-over, and why no event is stranded |
 //! | `pace` | how long a waiter spins before it sleeps |
 //! | `writer` | [`Log`] and [`Fold`]: batches, closing, panics |
-//! | `attendant` | the dedicated writer thread |
 //! | `stream` | the unbounded channel for notes about events, and its guarantees |
 
-mod attendant;
 mod channel;
 mod error;
 mod pace;
@@ -29,17 +26,14 @@ mod ticket;
 mod token;
 mod writer;
 
-pub use self::attendant::Attendant;
-pub use self::error::{SpawnError, TrySubmitError, TryWaitError, Unavailable};
+pub use self::error::{TrySubmitError, TryWaitError, Unavailable};
 pub use self::ticket::Ticket;
 pub use self::writer::{Fold, Log};
 
 /// Internals of this module that the models use.
 #[cfg(loom)]
 pub(crate) mod model {
-    use std::sync::Arc;
-
-    use super::{Fold, Log, Ticket, ticket};
+    use super::{Ticket, ticket};
 
     /// The log's end of a ticket.
     pub struct Answer<O>(ticket::Answer<O>);
@@ -55,11 +49,6 @@ pub(crate) mod model {
     pub fn ticket<O>() -> (Ticket<O>, Answer<O>) {
         let (ticket, answer) = ticket::ticket();
         (ticket, Answer(answer))
-    }
-
-    /// Runs an attendant on the calling thread, without ticks.
-    pub fn attend<F: Fold>(log: &Arc<Log<F>>) {
-        log.attend(None);
     }
 }
 

@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The approximate cost of sleeping and waking.
-pub(super) const SLEEP: Duration = Duration::from_micros(50);
+const SLEEP: Duration = Duration::from_micros(50);
 
 /// The longest spin. A holder that takes longer has been descheduled.
 const MAX_SPIN: Duration = Duration::from_micros(200);

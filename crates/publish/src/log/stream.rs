@@ -140,7 +140,7 @@ mod stand_in {
 
     use super::Nothing;
     use crate::sync::thread::{self, Thread};
-    use crate::sync::{Arc, Mutex, lock, park};
+    use crate::sync::{Arc, Mutex, lock};
 
     #[derive(Debug)]
     struct Shared<T> {
@@ -259,7 +259,7 @@ mod stand_in {
                 }
                 shared.waiting.push(thread::current());
             }
-            park(None);
+            thread::park();
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,6 @@ struct Journal {
     events: Vec<u64>,
     published: Arc<AtomicU64>,
     publishes: usize,
-    ticks: Option<mpsc::Sender<thread::ThreadId>>,
 }
 
 /// An event that makes the fold panic.
@@ -38,12 +37,6 @@ impl Fold for Journal {
         self.publishes += 1;
         self.published.store(self.events.len() as u64, Ordering::Release);
     }
-
-    fn tick(&mut self) {
-        if let Some(ticks) = &self.ticks {
-            let _ = ticks.send(thread::current().id());
-        }
-    }
 }
 
 fn journal(capacity: usize) -> (Arc<Log<Journal>>, Arc<AtomicU64>) {
@@ -51,6 +44,14 @@ fn journal(capacity: usize) -> (Arc<Log<Journal>>, Arc<AtomicU64>) {
     let log =
         Log::new(Journal { published: Arc::clone(&published), ..Journal::default() }, capacity);
     (Arc::new(log), published)
+}
+
+/// Submits an event that no thread folds: this thread holds the token, and releases it without serving.
+fn leave_in<F: Fold>(log: &Log<F>, event: F::Event) -> Ticket<F::Outcome> {
+    let held = log.token.take();
+    let ticket = log.submit(event).expect("the log is open");
+    log.token.release(held);
+    ticket
 }
 
 /// Submits `count` events from each of `threads` threads, and checks that each thread sees its own events.
@@ -152,39 +153,33 @@ fn with_finds_ones_own_events_folded() {
 
 #[test]
 fn closing_answers_accepted_events_and_refuses_later_ones() {
-    for attended in [false, true] {
-        let (log, _) = journal(16);
-        let attendant = attended.then(|| {
-            Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread")
-        });
-        thread::scope(|scope| {
-            let submitters: Vec<_> = (0..3_u64)
-                .map(|_| {
-                    scope.spawn(|| {
-                        let mut accepted = 0;
-                        while let Ok(ticket) = log.submit(accepted) {
-                            accepted += 1;
-                            if accepted % 2 == 0 {
-                                ticket.wait().expect("accepted, so folded");
-                            }
+    let (log, _) = journal(16);
+    thread::scope(|scope| {
+        let submitters: Vec<_> = (0..3_u64)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut accepted = 0;
+                    while let Ok(ticket) = log.submit(accepted) {
+                        accepted += 1;
+                        if accepted % 2 == 0 {
+                            ticket.wait().expect("accepted, so folded");
                         }
-                        accepted
-                    })
+                    }
+                    accepted
                 })
-                .collect();
-            while log.with(|journal| journal.events.len()).expect("no panic") < 1_000 {
-                thread::yield_now();
-            }
-            log.close();
-            let accepted: u64 =
-                submitters.into_iter().map(|thread| thread.join().expect("no panic")).sum();
-            assert_eq!(log.with(|journal| journal.events.len() as u64), Ok(accepted));
-            assert!(log.is_empty());
-        });
-        assert!(matches!(log.submit(9), Err(Unavailable::Closed(9))));
-        assert!(matches!(log.try_submit(9), Err(TrySubmitError::Closed(9))));
-        drop(attendant);
-    }
+            })
+            .collect();
+        while log.with(|journal| journal.events.len()).expect("no panic") < 1_000 {
+            thread::yield_now();
+        }
+        log.close();
+        let accepted: u64 =
+            submitters.into_iter().map(|thread| thread.join().expect("no panic")).sum();
+        assert_eq!(log.with(|journal| journal.events.len() as u64), Ok(accepted));
+        assert!(log.is_empty());
+    });
+    assert!(matches!(log.submit(9), Err(Unavailable::Closed(9))));
+    assert!(matches!(log.try_submit(9), Err(TrySubmitError::Closed(9))));
 }
 
 #[test]
@@ -240,63 +235,11 @@ fn other_threads_get_errors_for_a_panic_and_never_panic() {
 #[test]
 fn dropping_the_log_folds_what_it_accepted() {
     let (log, published) = journal(16);
-    // With an attendant that never runs, submitters leave the token alone and nobody folds.
-    assert!(log.attendant.set(thread::current()).is_ok());
-    let ticket = log.submit(1).expect("open");
+    let ticket = leave_in(&log, 1);
     assert!(!ticket.is_answered());
     drop(log);
     assert_eq!(ticket.wait().ok(), Some(1));
     assert_eq!(published.load(Ordering::Relaxed), 1);
-}
-
-#[test]
-fn an_attendant_folds_for_all_and_ends_with_its_log() {
-    let (log, published) = journal(64);
-    let attendant =
-        Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
-    submit_from(2, 2_000, &log, &published);
-    let events = log.with(|journal| journal.events.clone()).expect("no panic");
-    assert_complete(&events, 2, 2_000);
-    drop(attendant);
-    assert!(log.is_closed());
-    assert_eq!(Arc::strong_count(&log), 1, "the thread has ended");
-}
-
-#[test]
-fn a_second_attendant_ends_at_once() {
-    let (log, _) = journal(4);
-    let first = Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
-    let second = Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
-    assert_eq!(log.submit(1).expect("open").wait().ok(), Some(1));
-    drop(second);
-    assert!(log.is_closed());
-    drop(first);
-}
-
-#[test]
-fn an_attendant_ticks_on_its_own_thread() {
-    let (ticks, ticked) = mpsc::channel();
-    let log = Arc::new(Log::new(Journal { ticks: Some(ticks), ..Journal::default() }, 4));
-    let attendant =
-        Attendant::spawn(Arc::clone(&log), Duration::from_micros(200)).expect("a thread");
-    let ticker = ticked.recv().expect("a tick");
-    assert_ne!(ticker, thread::current().id());
-    assert_eq!(ticked.recv(), Ok(ticker));
-    drop(attendant);
-    assert!(log.with(|journal| journal.publishes).expect("no panic") >= 2, "a tick is published");
-}
-
-#[test]
-fn an_attendant_whose_fold_panics_leaves_no_thread_waiting() {
-    let (log, _) = journal(4);
-    let attendant =
-        Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
-    let outcome = log.submit(POISON).expect("open").wait();
-    assert!(matches!(outcome, Err(TryWaitError::Closed)));
-    while let Ok(ticket) = log.submit(1) {
-        assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
-    }
-    drop(attendant);
 }
 
 #[test]
@@ -320,35 +263,6 @@ fn ends<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Option<
     let (done, result) = mpsc::channel();
     thread::spawn(move || done.send(work()));
     result.recv_timeout(Duration::from_secs(20)).ok()
-}
-
-#[test]
-fn a_period_of_max_means_no_ticks_and_blocks_no_thread() {
-    let (log, _) = journal(4);
-    let attendant = Attendant::spawn(Arc::clone(&log), Duration::MAX).expect("a thread");
-    assert_eq!(ends(move || log.submit(1).expect("open").wait().ok()), Some(Some(1)));
-    drop(attendant);
-}
-
-#[test]
-fn a_period_of_zero_is_refused() {
-    let (log, _) = journal(4);
-    let refused = Attendant::spawn(Arc::clone(&log), Duration::ZERO);
-    assert!(matches!(refused, Err(SpawnError::ZeroPeriod)));
-    assert_eq!(log.submit(1).expect("no attendant has been promised").wait().ok(), Some(1));
-}
-
-#[test]
-fn an_attendant_that_ends_for_any_reason_closes_its_log() {
-    let (log, _) = journal(4);
-    let attended = Arc::clone(&log);
-    let attendant = thread::spawn(move || {
-        assert!(attended.attendant.set(thread::current()).is_ok());
-        let _closes = attendant::ClosesLog(&attended);
-        std::panic::panic_any("not in the fold");
-    });
-    assert!(attendant.join().is_err());
-    assert!(matches!(log.submit(1), Err(Unavailable::Closed(1))));
 }
 
 #[test]
@@ -392,9 +306,7 @@ fn waiting_for_the_writer_is_refused_within_the_writer() {
 #[test]
 fn with_first_folds_the_events_submitted_before() {
     let (log, _) = journal(4);
-    // With an attendant that never runs, nobody else folds.
-    assert!(log.attendant.set(thread::current()).is_ok());
-    log.post(1).expect("open");
+    drop(leave_in(&log, 1));
     assert_eq!(log.with(|journal| journal.events.clone()), Ok(vec![1]));
 }
 
@@ -434,23 +346,6 @@ impl Fold for Jobs {
 }
 
 #[test]
-fn an_attendant_may_be_dropped_from_within_a_fold_and_within_the_writer() {
-    let in_a_fold = ends(|| {
-        let log = Arc::new(Log::new(Jobs, 8));
-        let attendant = Attendant::spawn(Arc::clone(&log), Duration::MAX).expect("a thread");
-        let ticket = log.submit(Box::new(move || drop(attendant))).expect("open");
-        ticket.wait().is_ok()
-    });
-    assert_eq!(in_a_fold, Some(true));
-    let in_the_writer = ends(|| {
-        let log = Arc::new(Log::new(Jobs, 8));
-        let attendant = Attendant::spawn(Arc::clone(&log), Duration::MAX).expect("a thread");
-        log.with(move |_| drop(attendant)).is_ok() && log.is_closed()
-    });
-    assert_eq!(in_the_writer, Some(true));
-}
-
-#[test]
 fn the_writers_of_two_logs_may_call_each_other() {
     let (outer, _) = journal(4);
     let (inner, _) = journal(4);
@@ -467,7 +362,6 @@ fn the_handles_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     shared::<Log<Journal>>();
     shared::<Ticket<u64>>();
-    shared::<Attendant<Journal>>();
 }
 
 /// The payload of a panic. Its destructor panics, and so does that of the next payload.
@@ -501,55 +395,9 @@ fn returns(work: impl FnOnce()) -> bool {
 }
 
 #[test]
-fn a_payload_that_panics_when_dropped_does_not_leave_the_drop_of_a_log_or_attendant() {
-    let log = || Arc::new(Log::new(Explodes, 4));
-    let left = log();
-    assert!(left.attendant.set(thread::current()).is_ok());
-    let ticket = left.submit(()).expect("open");
-    assert!(returns(|| drop(left)));
+fn a_payload_that_panics_when_dropped_does_not_leave_the_drop_of_a_log() {
+    let log = Log::new(Explodes, 4);
+    let ticket = leave_in(&log, ());
+    assert!(returns(|| drop(log)));
     assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
-    // The log has an attendant, so the events are folded when the log is closed.
-    let left = log();
-    assert!(left.attendant.set(thread::current()).is_ok());
-    let ticket = left.submit(()).expect("open");
-    assert!(returns(|| drop(attendant::ClosesLog(&left))));
-    assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
-    // The attendant's own thread folds the event.
-    let left = log();
-    let attendant = Attendant::spawn(Arc::clone(&left), Duration::MAX).expect("a thread");
-    let ticket = left.submit(()).expect("open");
-    drop(left);
-    assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
-    assert!(returns(|| drop(attendant)));
-}
-
-/// Drops the log's attendant within the fold, and then panics with a [`Bomb`].
-struct DropsAttendant(Arc<Mutex<Option<Attendant<DropsAttendant>>>>);
-
-impl Fold for DropsAttendant {
-    type Event = ();
-    type Outcome = ();
-
-    fn fold(&mut self, (): ()) {
-        let attendant = self.0.lock().expect("no panic").take();
-        drop(attendant);
-        std::panic::panic_any(Bomb(2));
-    }
-
-    fn publish(&mut self) {}
-}
-
-/// Std ends the process if dropping the result of a thread that nobody joins panics.
-#[test]
-fn a_payload_that_panics_when_dropped_does_not_leave_a_detached_attendant() {
-    let attendant = Arc::default();
-    let log = Arc::new(Log::new(DropsAttendant(Arc::clone(&attendant)), 4));
-    let spawned = Attendant::spawn(Arc::clone(&log), Duration::MAX).expect("a thread");
-    *attendant.lock().expect("no panic") = Some(spawned);
-    let ticket = log.submit(()).expect("open");
-    assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
-    assert!(log.is_closed());
-    while Arc::strong_count(&log) > 1 {
-        thread::yield_now();
-    }
 }

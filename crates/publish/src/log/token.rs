@@ -189,7 +189,7 @@ impl<S> Token<S> {
 
     /// Orders a push before the try that follows.
     pub(crate) fn after_push(&self) {
-        // `Fs` of the module documentation. Pairs with the fences in `release`, in `Log::attend` and in `Log::close`.
+        // `Fs` of the module documentation. Pairs with the fence in `release`.
         fenced!("token-submit-fence");
     }
 

@@ -1,8 +1,7 @@
 //! The log and its writer: any thread submits events, and the thread that holds the token folds them.
 //!
-//! One code path drains the log in every mode. It folds a batch of bounded size, publishes once, and only then answers
-//! the batch's tickets. So a thread that has an outcome finds its event in the published version. Submitters take turns
-//! at this; an [`Attendant`](super::Attendant) is a thread that does nothing else.
+//! One code path drains the log, and submitters take turns at it. It folds a batch of bounded size, publishes once, and
+//! only then answers the batch's tickets. So a thread that has an outcome finds its event in the published version.
 //!
 //! A panic in the fold leaves the state in doubt. So it closes the log, answers every accepted event with `Closed`, and
 //! then resumes on the thread where it happened. Other threads get errors and never panic because of it.
@@ -10,14 +9,13 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::OnceLock;
 
 use super::channel::Queue;
 use super::pace::{Pace, Watch};
 use super::ticket::{Answer, ticket};
 use super::token::{Held, PATIENCE, Token};
 use super::{Ticket, TrySubmitError, Unavailable};
-use crate::sync::{self, AtomicBool, Ordering, contain, fenced, mutated, spin_until};
+use crate::sync::{AtomicBool, Ordering, contain, mutated, spin_until};
 
 /// The maximum number of events folded between two publishes.
 const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
@@ -38,11 +36,8 @@ pub trait Fold {
     /// Applies one event. Events arrive in log order, each exactly once.
     fn fold(&mut self, event: Self::Event) -> Self::Outcome;
 
-    /// Publishes folded events to readers. Called once per batch, before its tickets are answered, and after a tick.
+    /// Publishes folded events to readers. Called once per batch, before its tickets are answered.
     fn publish(&mut self);
-
-    /// Does work that is due by time rather than by an event. Called by an attendant, once per period.
-    fn tick(&mut self) {}
 }
 
 /// A bounded log of events, with the writer that folds them.
@@ -69,19 +64,15 @@ pub trait Fold {
 /// # Ok::<(), portolan_publish::log::Unavailable<u64>>(())
 /// ```
 pub struct Log<F: Fold> {
-    pub(super) queue: Queue<Entry<F>>,
+    queue: Queue<Entry<F>>,
     pub(super) token: Token<State<F>>,
     /// Set permanently when the log stops accepting events.
     closed: AtomicBool,
-    /// The dedicated folding thread, if there is one. Submitters then wake it and leave the token alone.
-    pub(super) attendant: OnceLock<sync::thread::Thread>,
-    /// Set while the attendant sleeps or is about to sleep.
-    pub(super) asleep: AtomicBool,
     /// The pace of recent batches, by which waiters choose how long to spin.
     pace: Pace,
 }
 
-pub(super) struct Entry<F: Fold> {
+struct Entry<F: Fold> {
     event: F::Event,
     answer: Option<Answer<F::Outcome>>,
 }
@@ -97,7 +88,7 @@ pub(super) struct State<F: Fold> {
 }
 
 /// The payload of a panic.
-pub(super) type Panic = Box<dyn Any + Send>;
+type Panic = Box<dyn Any + Send>;
 
 impl<F: Fold> Log<F> {
     /// Creates a log over `fold`. The `capacity` is clamped to between 1 and 2^20 events, and is allocated at once.
@@ -111,8 +102,6 @@ impl<F: Fold> Log<F> {
                 watch: Watch::default(),
             }),
             closed: AtomicBool::new(false),
-            attendant: OnceLock::new(),
-            asleep: AtomicBool::new(false),
             pace: Pace::new(),
         }
     }
@@ -198,13 +187,9 @@ impl<F: Fold> Log<F> {
     /// When it returns, every event whose submission had returned has its outcome. If the calling thread holds the
     /// writer, it folds them when it releases the writer.
     pub fn close(&self) {
+        // Relaxed: a submitter that misses this pushes its event and tries the token, as in an open log. An event whose
+        // submission happened before this call is either answered or in the log when this thread gets the token.
         self.closed.store(true, Ordering::Relaxed);
-        // Pairs with two fences. The attendant's, between `asleep` and its last check: either the attendant sees that
-        // the log is closed, or we see that it sleeps and wake it. And the one after a push (`Token::after_push`): if
-        // it comes first, the drain below sees the event; if ours does, the submitter sees `closed` after its fence,
-        // knows that the attendant may be gone, and tries the token itself.
-        fenced!("close-fence");
-        self.wake_attendant();
         if !self.token.is_held_here() {
             self.serve(self.token.take());
         }
@@ -212,7 +197,7 @@ impl<F: Fold> Log<F> {
 
     /// Whether the log has stopped accepting events.
     pub fn is_closed(&self) -> bool {
-        // Relaxed: callers that need more than a hint have a fence before this.
+        // Relaxed: a hint; see `close`.
         self.closed.load(Ordering::Relaxed)
     }
 
@@ -260,40 +245,22 @@ impl<F: Fold> Log<F> {
             return Err(TrySubmitError::Closed(entry));
         }
         self.queue.push(entry).map_err(TrySubmitError::Full)?;
-        self.attend_to_push();
-        Ok(())
-    }
-
-    /// Ensures that some thread folds the event that the caller has just pushed.
-    fn attend_to_push(&self) {
         if self.token.is_held_here() {
             // This thread folds it when it releases the token.
-            return;
+            return Ok(());
         }
         self.token.after_push();
-        // After the fence: if the log is still open, `close` will see the push; see `close`.
-        if self.attendant.get().is_some() && !self.is_closed() {
-            return self.wake_attendant();
-        }
         match self.token.try_take() {
             Some(held) => self.serve(held),
             None if self.token.is_tired() => self.serve(self.token.take()),
             // The holder sees the push when it leaves; `token` has the argument.
             None => {}
         }
-    }
-
-    fn wake_attendant(&self) {
-        let Some(attendant) = self.attendant.get() else { return };
-        // Relaxed: the caller's fence orders this after the push, and pairs with the attendant's fence between this
-        // flag and its check of the log. With the swap, only one of many submitters pays for the wake-up.
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
-            attendant.unpark();
-        }
+        Ok(())
     }
 
     /// Folds the events in the log and releases the token. Strands no event.
-    pub(super) fn serve<'a>(&'a self, mut held: Held<'a, State<F>>) {
+    fn serve<'a>(&'a self, mut held: Held<'a, State<F>>) {
         let mut panicked = None;
         let mut batches = 0;
         loop {
@@ -366,7 +333,7 @@ impl<F: Fold> Log<F> {
     }
 
     /// Runs `work` on the fold. Returns `None` if the fold has panicked before.
-    pub(super) fn run<R>(
+    fn run<R>(
         &self,
         state: &mut State<F>,
         work: impl FnOnce(&mut F) -> R,
@@ -384,10 +351,8 @@ impl<F: Fold> Log<F> {
     /// are lost to their submitters, like the rest.
     fn break_down(&self, state: &mut State<F>, panic: Panic) -> Panic {
         state.broken = true;
+        // Relaxed: as in `close`. The caller drains the log and releases the token.
         self.closed.store(true, Ordering::Relaxed);
-        // No fence here: the caller drains the log and releases the token, and the fence of that release pairs with the
-        // one after a push. Either the check after that fence sees the push, or the submitter sees that the log is
-        // closed and does not rely on an attendant.
         state.outcomes.clear();
         panic
     }
