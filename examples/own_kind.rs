@@ -12,8 +12,8 @@ use std::time::Instant;
 use portolan::cache::{Cluster, Config, Engine, Event, PlacedPod, Store};
 use portolan::model::{Generation, Pod, Template, Timestamp, node, pod};
 use portolan::plugin::{
-    Actions, ClusterEvent, Code, Cycle, EventResource, Hint, Interest, Plugin, Point, PreFilter,
-    Status, default_plugins,
+    Actions, ClusterEvent, Code, Cycle, EventResource, Hint, Interest, Plugin, PluginInfo, Point,
+    PreFilter, Status, default_plugins,
 };
 use portolan::{AlgorithmConfig, Attempt, Framework, Schedulers, SchedulingLoop, WhatIf};
 
@@ -99,12 +99,12 @@ impl Store for Licences {
 struct Seats;
 
 impl Plugin for Seats {
-    fn name(&self) -> &'static str {
-        "Seats"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter]
+    /// A rejected job waits for a change to the licences, or for the end of a job ...
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new("Seats", &[Point::PreFilter]).events(&[
+            Interest { resources: &[EventResource::Custom], actions: Actions::ALL },
+            Interest { resources: &[EventResource::AssignedPod], actions: Actions::DELETE },
+        ])
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
@@ -119,14 +119,6 @@ impl Plugin for Seats {
             return Err(Status::new(Code::Unschedulable, "Seats", reason));
         }
         Ok(PreFilter::Skip)
-    }
-
-    /// A rejected job waits for a change to the licences, or for the end of a job ...
-    fn events(&self) -> &'static [Interest] {
-        &[
-            Interest { resources: &[EventResource::Custom], actions: Actions::ALL },
-            Interest { resources: &[EventResource::AssignedPod], actions: Actions::DELETE },
-        ]
     }
 
     /// ... with the same licence.

@@ -41,7 +41,7 @@
 //! | `RunFilterPluginsWithNominatedPods` | [`Filters::filter_with_nominated`], with the handle's [`Nominator`] |
 //! | `PostFilterPlugin`, `NominatingInfo` | [`Plugin::post_filter`], [`Nomination`] |
 //! | `PreScorePlugin`, `ScorePlugin`, `ScoreExtensions` | [`Plugin::pre_score`] returns a [`Score`], or skips; [`Score::normalize`] |
-//! | `EnqueueExtensions`, `QueueingHintFn` | [`Plugin::events`], [`Plugin::queueing_hint`] |
+//! | `EnqueueExtensions`, `QueueingHintFn` | [`PluginInfo::events`], [`Plugin::queueing_hint`] |
 //! | `ReservePlugin`, `PermitPlugin`, `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the methods of [`Plugin`] with these names |
 //! | `Extender`, `Handle.Extenders` | [`Extender`], [`Handle::extenders`] |
 //! | `CycleState` | [`CycleState`]; filters and scores hold their own data |
@@ -80,7 +80,7 @@
 //! use portolan::cache::{Config, Engine, NodeInfo};
 //! use portolan::model::{node, pod};
 //! use portolan::plugin::{
-//!     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status,
+//!     Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore, Score, Status,
 //! };
 //! use portolan::{Algorithm, AlgorithmConfig, Framework};
 //!
@@ -88,13 +88,11 @@
 //! struct Team<'a>(Option<&'a str>);
 //!
 //! impl Plugin for Teams {
-//!     fn name(&self) -> &'static str { "Teams" }
-//!
-//!     fn points(&self) -> &'static [Point] { &[Point::Filter, Point::Score] }
-//!
-//!     // A verdict depends only on the node and the pod's template, so the
-//!     // scheduler may cache it until the node changes.
-//!     fn is_local(&self) -> bool { true }
+//!     // Local: a verdict depends only on the node and the pod's template, so
+//!     // the scheduler may cache it until the node changes.
+//!     fn info(&self) -> PluginInfo {
+//!         PluginInfo::new("Teams", &[Point::Filter, Point::Score]).local()
+//!     }
 //!
 //!     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
 //!         let team = cycle.pod.template.labels.get("team");
@@ -164,10 +162,11 @@ pub use crate::framework::{
     Diagnosis, EXTENDER, Evaluation, Evaluations, EventResource, Eviction, Extender, ExtenderError,
     ExtenderFilter, ExtenderVictims, Feasible, Filter, Filters, Handle, Hint, Incremental,
     Interest, MAX_EXTENDER_SCORE, MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Nomination, Nominator,
-    Notes, Panicked, Panics, Partition, Permit, Plugin, PluginSet, PodGroups, PodInPreBind,
-    PodVolumes, Point, PreFilter, PreFlight, PreScore, Preferred, QueuedPod, QueueingHints, Reads,
-    Reasons, Recorder, Score, ScoredNodes, Scores, ShardSet, Snapshots, Status, Step, SubCluster,
-    Verdict, VolumeBinder, WaitingPod, WaitingPods, num_feasible_nodes_to_find,
+    Notes, Panicked, Panics, Partition, Permit, Plugin, PluginInfo, PluginSet, PodGroups,
+    PodInPreBind, PodVolumes, Point, PreFilter, PreFlight, PreScore, Preferred, QueuedPod,
+    QueueingHints, Reads, Reasons, Recorder, Score, ScoredNodes, Scores, ShardSet, Snapshots,
+    Status, Step, SubCluster, Verdict, VolumeBinder, WaitingPod, WaitingPods,
+    num_feasible_nodes_to_find,
 };
 pub use crate::plugins::{
     DefaultBinder, DefaultPreemption, DynamicResources, GangScheduling, ImageLocality,

@@ -7,7 +7,7 @@
 use portolan::cache::NodeInfo;
 use portolan::model::{Labels, Name, Pod, PodSpec, Template};
 use portolan::plugin::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status,
+    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore, Score, Status,
 };
 
 /// Thousandths of GPUs. NodeResourcesFit checks their sum.
@@ -140,17 +140,9 @@ impl GpuSharing {
 struct Request<'a>(&'a GpuSharing, Demand);
 
 impl Plugin for GpuSharing {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter, Point::Score, Point::Reserve]
-    }
-
-    // The devices of a node's pods are stored in their labels.
-    fn is_local(&self) -> bool {
-        true
+    // Local: the devices of a node's pods are stored in their labels.
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::Filter, Point::Score, Point::Reserve]).local()
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

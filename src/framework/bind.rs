@@ -13,9 +13,8 @@ use crate::model::{Name, Pod};
 
 use super::extender;
 use super::recorder::{Step, timed_step};
-use super::{
-    Bind, BinderError, BindingFuture, Code, Cycle, CycleState, Framework, Plugin, Point, Status,
-};
+use super::runtime::Entry;
+use super::{Bind, BinderError, BindingFuture, Code, Cycle, CycleState, Framework, Point, Status};
 
 impl Bind {
     /// Converts the result of a binder that this plugin has called.
@@ -46,8 +45,8 @@ impl Framework {
         }
         let watch = self.watch(cycle);
         timed_step(self.recorder(), Step::Bind, outcome, || {
-            for plugin in self.at(Point::Bind) {
-                let name = plugin.name();
+            for Entry { plugin, info, .. } in self.at(Point::Bind) {
+                let name = info.name;
                 match watch.ask((name, Step::Bind), outcome, || plugin.bind(cycle, node)) {
                     Ok(Bind::Skip) => {}
                     bound => return named(name, bound),
@@ -69,8 +68,8 @@ impl Framework {
         if extender::is_bound_by_any(self.handle(), pod) {
             return None;
         }
-        let plugin: &dyn Plugin = self.at(Point::Bind).next()?;
-        let name = plugin.name();
+        let Entry { plugin, info, .. } = self.at(Point::Bind).next()?;
+        let name = info.name;
         let request = || plugin.request_bind(pod, node);
         let future = self.handle().panics().guard_or(name, Step::Bind.as_str(), None, request)?;
         Some(BindRequest {

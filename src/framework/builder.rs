@@ -3,6 +3,7 @@
 //! The builder applies each call to the plugins that were added before it. The first call that cannot be applied
 //! determines the result of [`FrameworkBuilder::build`], so calls chain without a `?` each.
 
+use super::runtime::Entry;
 use super::{Framework, FrameworkError, Handle, Plugin, Point};
 
 /// Builds a [`Framework`]: its plugins in order, the weights of their scores, and the extension points at which each of
@@ -25,7 +26,7 @@ use super::{Framework, FrameworkError, Handle, Plugin, Point};
 ///     .disable_at(Point::Score, "ImageLocality")
 ///     .build()?;
 /// let scores: Vec<_> =
-///     framework.plugins_at(Point::Score).map(|(plugin, weight)| (plugin.name(), weight)).collect();
+///     framework.plugins_at(Point::Score).map(|(of, weight)| (of.info().name(), weight)).collect();
 /// assert!(scores.contains(&("NodeResourcesFit", 5)));
 /// assert!(!scores.iter().any(|(name, _)| *name == "ImageLocality"));
 ///
@@ -35,7 +36,7 @@ use super::{Framework, FrameworkError, Handle, Plugin, Point};
 /// ```
 pub struct FrameworkBuilder {
     handle: Handle,
-    plugins: Vec<(Box<dyn Plugin>, i64)>,
+    plugins: Vec<Entry>,
     /// For each point that was configured, the names of the plugins enabled there. All other points run every plugin
     /// that extends them.
     points: Vec<(Point, Vec<String>)>,
@@ -68,13 +69,11 @@ impl FrameworkBuilder {
     /// Appends a plugin, enabled at all points that it extends. `weight` is the weight of its scores; 0 means 1.
     #[must_use]
     pub fn plugin(mut self, plugin: Box<dyn Plugin>, weight: i64) -> FrameworkBuilder {
-        let name = plugin.name();
-        for (point, names) in &mut self.points {
-            if plugin.points().contains(point) {
-                names.push(name.to_owned());
-            }
+        let entry = Entry::new((plugin, weight));
+        for (_, names) in self.points.iter_mut().filter(|(point, _)| entry.info.extends(*point)) {
+            names.push(entry.info.name.to_owned());
         }
-        self.plugins.push((plugin, weight));
+        self.plugins.push(entry);
         self
     }
 
@@ -82,8 +81,8 @@ impl FrameworkBuilder {
     /// default profile.
     #[must_use]
     pub fn replace(mut self, plugin: Box<dyn Plugin>) -> FrameworkBuilder {
-        if let Some(at) = self.position(plugin.name()) {
-            self.plugins[at].0 = plugin;
+        if let Some(at) = self.position(plugin.info().name) {
+            self.plugins[at] = Entry::new((plugin, self.plugins[at].weight));
         }
         self
     }
@@ -104,7 +103,7 @@ impl FrameworkBuilder {
     #[must_use]
     pub fn disable_at(mut self, point: Point, name: &str) -> FrameworkBuilder {
         let Some(at) = self.position(name) else { return self };
-        if !self.plugins[at].0.points().contains(&point) {
+        if !self.plugins[at].info.extends(point) {
             return self.failing(FrameworkError::DoesNotExtend { plugin: name.to_owned(), point });
         }
         let mut names = self.names_at(point);
@@ -125,7 +124,7 @@ impl FrameworkBuilder {
     #[must_use]
     pub fn weight(mut self, name: &str, weight: i64) -> FrameworkBuilder {
         if let Some(at) = self.position(name) {
-            self.plugins[at].1 = weight;
+            self.plugins[at].weight = weight;
         }
         self
     }
@@ -150,7 +149,7 @@ impl FrameworkBuilder {
 
     /// Returns the position of a plugin. If the plugin is unknown, `build` will fail.
     fn position(&mut self, name: &str) -> Option<usize> {
-        let found = self.plugins.iter().position(|(plugin, _)| plugin.name() == name);
+        let found = self.plugins.iter().position(|entry| entry.info.name == name);
         if found.is_none() {
             self.failed.get_or_insert_with(|| FrameworkError::NotFound(name.to_owned()));
         }
@@ -167,8 +166,8 @@ impl FrameworkBuilder {
         match self.points.iter().find(|(known, _)| *known == point) {
             Some((_, names)) => names.clone(),
             None => {
-                let extend = self.plugins.iter().filter(|(p, _)| p.points().contains(&point));
-                extend.map(|(plugin, _)| plugin.name().to_owned()).collect()
+                let extend = self.plugins.iter().filter(|entry| entry.info.extends(point));
+                extend.map(|entry| entry.info.name.to_owned()).collect()
             }
         }
     }
@@ -177,12 +176,13 @@ impl FrameworkBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::framework::PluginInfo;
     use crate::plugins::{
         ImageLocality, InterPodAffinity, NodeName, PrioritySort, TaintToleration,
     };
 
     fn at(framework: &Framework, point: Point) -> Vec<(&str, i64)> {
-        framework.plugins_at(point).map(|(plugin, weight)| (plugin.name(), weight)).collect()
+        framework.at(point).map(|entry| (entry.info.name, entry.weight)).collect()
     }
 
     fn three() -> FrameworkBuilder {
@@ -268,11 +268,8 @@ mod tests {
     fn one_of_several_queue_sort_plugins_can_be_selected() {
         struct Mine;
         impl Plugin for Mine {
-            fn name(&self) -> &'static str {
-                "Mine"
-            }
-            fn points(&self) -> &'static [Point] {
-                &[Point::QueueSort]
+            fn info(&self) -> PluginInfo {
+                PluginInfo::new("Mine", &[Point::QueueSort])
             }
         }
         let two =

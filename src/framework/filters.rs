@@ -10,6 +10,7 @@ use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, NodeSlot, Victims, lanes}
 use super::evaluations::{Evaluations, NodeCount, count};
 use super::nominator::OnNode;
 use super::recorder::{Step, Watch, timed_step};
+use super::runtime::Entry;
 use super::status::code;
 use super::{
     Code, Cycle, Filter, Framework, Incremental, Panics, PreFilter, Reads, Reasons, Status,
@@ -41,7 +42,7 @@ type Nominated<'a> = (NodeInfo<'a>, Vec<Arc<Pod>>);
 /// Which data the verdicts of a filter depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// On the node and the pod's template alone ([`Plugin::is_local`](super::Plugin::is_local)).
+    /// On the node and the pod's template alone ([`PluginInfo::local`](super::PluginInfo::local)).
     Local,
     /// Also on other data.
     Global,
@@ -195,13 +196,13 @@ impl<'a> Filters<'a> {
         rejectors: Option<&BTreeSet<&'static str>>,
     ) {
         let mut positions: Vec<usize> = Vec::with_capacity(framework.pre_filter_order().len());
-        for (plugin, evaluations, position) in framework.pre_filter_order() {
-            let name = plugin.name();
+        for (Entry { plugin, info, evaluations, .. }, position) in framework.pre_filter_order() {
+            let name = info.name;
             if rejectors.is_some_and(|rejectors| rejectors.contains(name)) {
                 continue;
             }
             asked.set(name);
-            let scope = if plugin.is_local() { Scope::Local } else { Scope::Global };
+            let scope = if info.is_local { Scope::Local } else { Scope::Global };
             let answer = self.watch.time(
                 (name, Step::PreFilter),
                 |answer: &Result<PreFilter<'_>, Status>| match answer {

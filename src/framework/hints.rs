@@ -8,9 +8,11 @@ use std::time::Instant;
 use crate::model::{Pod, PreemptionPolicy};
 use crate::snapshot::{Cluster, NodeInfo};
 
+use super::runtime::Entry;
 use super::{
     Actions, ClusterEvent, Code, Cycle, CycleState, EXTENDER, EventResource, Framework, Hint,
-    Interest, PREEMPTION, Plugin, PluginSet, Point, PreFilter, QueuedPod, Reads, Status,
+    Interest, PREEMPTION, Plugin, PluginInfo, PluginSet, Point, PreFilter, QueuedPod, Reads,
+    Status,
 };
 
 /// The last position. All plugins from this one on share it, and so do extenders.
@@ -35,12 +37,9 @@ fn set(at: usize) -> PluginSet {
 }
 
 /// Returns whether a plugin can reject pods, so that events may concern it (`EnqueueExtensions`).
-fn rejects(plugin: &dyn Plugin) -> bool {
+fn rejects(info: &PluginInfo) -> bool {
     use Point::{Filter, Permit, PreEnqueue, PreFilter, Reserve};
-    plugin
-        .points()
-        .iter()
-        .any(|point| matches!(point, PreEnqueue | PreFilter | Filter | Reserve | Permit))
+    [PreEnqueue, PreFilter, Filter, Reserve, Permit].into_iter().any(|point| info.extends(point))
 }
 
 /// Adds a plugin to the events that it is interested in.
@@ -61,13 +60,13 @@ impl QueueingHints {
     #[must_use]
     pub fn new(framework: &Framework) -> QueueingHints {
         let none = [[PluginSet::EMPTY; Actions::COUNT]; EventResource::ALL.len()];
-        let local = framework.plugins().enumerate().filter(|(_, plugin)| plugin.is_local());
-        let local = local.filter(|(at, _)| *at < LAST);
+        let infos = framework.plugins().iter().map(|entry| &entry.info).enumerate();
+        let local = infos.clone().filter(|(at, info)| info.is_local && *at < LAST);
         let local = local.fold(PluginSet::EMPTY, |all, (at, _)| all.union(set(at)));
         let mut hints = QueueingHints { concerned: none, retried: none, local };
-        for (at, plugin) in framework.plugins().enumerate().filter(|(_, plugin)| rejects(*plugin)) {
+        for (at, info) in infos.filter(|(_, info)| rejects(info)) {
             match at < LAST {
-                true => hints.register(set(at), plugin.events()),
+                true => hints.register(set(at), info.events),
                 false => {
                     add_interests(&mut hints.concerned, set(at), Interest::EVERYTHING);
                     add_interests(&mut hints.retried, set(at), Interest::EVERYTHING);
@@ -104,7 +103,7 @@ impl QueueingHints {
         self.concerned[resource as usize][action.index()]
     }
 
-    /// Returns those of the plugins whose verdict on a node depends on that node only ([`Plugin::is_local`]).
+    /// Returns those of the plugins whose verdict on a node depends on that node only ([`PluginInfo::local`]).
     pub(crate) fn local_among(&self, plugins: PluginSet) -> PluginSet {
         self.local.intersection(plugins)
     }
@@ -126,16 +125,18 @@ impl QueueingHints {
             return Hint::Queue;
         }
         let at = plugin.0.trailing_zeros() as usize;
-        let Some(plugin) = framework.plugins().nth(at) else { return Hint::Queue };
+        let Some(Entry { plugin, info, .. }) = framework.plugins().get(at) else {
+            return Hint::Queue;
+        };
         let ask = || {
             let hint = || plugin.queueing_hint(pod, event, cluster);
             let panics = framework.handle().panics();
-            panics.guard(plugin.name(), "QueueingHint", hint).unwrap_or(Hint::Queue)
+            panics.guard(info.name, "QueueingHint", hint).unwrap_or(Hint::Queue)
         };
         let Some(recorder) = framework.recorder() else { return ask() };
         let start = Instant::now();
         let hint = ask();
-        recorder.hint(plugin.name(), (event.resource, event.action), hint, start.elapsed());
+        recorder.hint(info.name, (event.resource, event.action), hint, start.elapsed());
         hint
     }
 }
@@ -152,7 +153,7 @@ impl Framework {
         pod: &Pod,
         node: NodeInfo<'_>,
     ) -> bool {
-        let mut preempts = self.at(Point::PostFilter).map(Plugin::name);
+        let mut preempts = self.infos_at(Point::PostFilter).map(PluginInfo::name);
         // Other plugins may evict other pods, and the members of a group and the pods of a reservation may be placed on
         // other nodes.
         if preempts.any(|name| ![PREEMPTION, DEALLOCATION].contains(&name))
@@ -188,9 +189,9 @@ impl Framework {
         };
         let is_asked = |at: usize| !plugins.intersection(set(at)).is_empty();
         let mut asked = self.numbered_at(Point::Filter).filter(|(at, _)| is_asked(*at));
-        asked.any(|(_, plugin)| {
+        asked.any(|(_, Entry { plugin, info, .. })| {
             let panics = self.handle().panics();
-            panics.guard_or(plugin.name(), "Filter", false, || rejects(plugin))
+            panics.guard_or(info.name, "Filter", false, || rejects(&**plugin))
         })
     }
 
@@ -201,7 +202,7 @@ impl Framework {
         names.into_iter().fold(PluginSet::EMPTY, |all, name| {
             let at = match name {
                 EXTENDER if !self.handle().extenders().is_empty() => Some(LAST),
-                _ => self.plugins().position(|plugin| plugin.name() == name),
+                _ => self.plugins().iter().position(|entry| entry.info.name == name),
             };
             at.map_or(all, |at| all.union(set(at)))
         })
@@ -211,7 +212,7 @@ impl Framework {
     #[cfg(feature = "metrics")]
     pub(crate) fn plugin_names(&self, plugins: PluginSet) -> impl Iterator<Item = &'static str> {
         let plugins_by_set =
-            self.plugins().enumerate().map(|(at, plugin)| (set(at), plugin.name()));
+            self.plugins().iter().enumerate().map(|(at, entry)| (set(at), entry.info.name));
         let extenders = (!self.handle().extenders().is_empty()).then_some((set(LAST), EXTENDER));
         plugins_by_set
             .chain(extenders)
@@ -223,9 +224,8 @@ impl Framework {
     /// plugins in `last`, which gated the pod the last time, are asked first.
     #[must_use]
     pub(crate) fn gate(&self, pod: &Pod, last: PluginSet) -> Option<(PluginSet, Status)> {
-        let ask = |(at, plugin): (usize, &dyn Plugin)| {
-            Some((set(at), self.ask_to_enqueue(plugin, pod).err()?))
-        };
+        let ask =
+            |(at, entry): (usize, &Entry)| Some((set(at), self.ask_to_enqueue(entry, pod).err()?));
         let is_last = |at: &usize| !last.intersection(set(*at)).is_empty();
         let (first, rest): (_, _) = (
             self.numbered_at(Point::PreEnqueue).filter(|(at, _)| is_last(at)),
@@ -237,8 +237,8 @@ impl Framework {
     /// Returns a key that orders pods as [`Framework::compare`] does, if the plugin that sorts the queue supports one.
     #[must_use]
     pub(crate) fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
-        let (_, plugin) = self.numbered_at(Point::QueueSort).next()?;
+        let Entry { plugin, info, .. } = self.at(Point::QueueSort).next()?;
         let panics = self.handle().panics();
-        panics.guard_or(plugin.name(), Point::QueueSort.as_str(), None, || plugin.sort_key(pod))
+        panics.guard_or(info.name, Point::QueueSort.as_str(), None, || plugin.sort_key(pod))
     }
 }

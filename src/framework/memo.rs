@@ -1,4 +1,4 @@
-//! A cache of the verdicts and scores of the local plugins ([`Plugin::is_local`](super::Plugin::is_local)), by pod
+//! A cache of the verdicts and scores of the local plugins ([`PluginInfo::local`](super::PluginInfo::local)), by pod
 //! template and chunk. An entry is valid until its chunk changes. The verdict of all filters is cached, too, and is
 //! valid until the chunk or the version of a filter changes ([`Filter::version`](super::Filter::version)).
 

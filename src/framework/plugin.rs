@@ -83,6 +83,92 @@ pub enum Bind {
     Refused(String),
 }
 
+/// The constants of a plugin, which [`Plugin::info`] returns.
+///
+/// ```
+/// use portolan::plugin::{Actions, EventResource, Interest, PluginInfo, Point};
+///
+/// const INFO: PluginInfo = PluginInfo::new("Racks", &[Point::Filter])
+///     .events(&[Interest { resources: &[EventResource::Node], actions: Actions::ADD }])
+///     .local();
+/// assert!(INFO.name() == "Racks" && INFO.extends(Point::Filter));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct PluginInfo {
+    pub(super) name: &'static str,
+    points: &'static [Point],
+    pub(super) events: &'static [Interest],
+    pub(super) is_local: bool,
+    pub(super) has_after_filter: bool,
+    pub(crate) gathers_groups: bool,
+}
+
+impl PluginInfo {
+    /// Creates the description of a plugin with this name and these extension points, and with the defaults of the
+    /// other constants.
+    ///
+    /// The name is unique within a framework. Configurations, statuses and metrics refer to the plugin by it
+    /// (`Plugin.Name`). The framework enables the plugin at its points unless it is
+    /// [configured](super::FrameworkBuilder) otherwise. A plugin at [`Point::Filter`] is asked for its filter by
+    /// [`Plugin::pre_filter`], even if it is not at [`Point::PreFilter`]. The same holds for [`Point::Score`] and
+    /// [`Plugin::pre_score`].
+    #[must_use]
+    pub const fn new(name: &'static str, points: &'static [Point]) -> PluginInfo {
+        PluginInfo {
+            name,
+            points,
+            events: Interest::EVERYTHING,
+            is_local: false,
+            has_after_filter: false,
+            gathers_groups: false,
+        }
+    }
+
+    /// Sets the events that may make a pod schedulable that the plugin rejected, or ungate a pod that it gated
+    /// (`EnqueueExtensions.EventsToRegister`). No other event requeues such a pod on behalf of the plugin. The default
+    /// is every event.
+    #[must_use]
+    pub const fn events(self, events: &'static [Interest]) -> PluginInfo {
+        PluginInfo { events, ..self }
+    }
+
+    /// Declares that the plugin's verdict on a node depends only on the node and the pod's template: not on other
+    /// nodes, other objects or the time.
+    ///
+    /// The scheduler caches the verdicts of local plugins until the node changes, and their scores too if these need no
+    /// normalization. Pods that name their node are not cached. If the verdicts depend on other data nevertheless,
+    /// decisions are wrong. Kube-scheduler has no counterpart.
+    #[must_use]
+    pub const fn local(self) -> PluginInfo {
+        PluginInfo { is_local: true, ..self }
+    }
+
+    /// Requires that [`Plugin::after_filter`] be called.
+    #[must_use]
+    pub const fn after_filter(self) -> PluginInfo {
+        PluginInfo { has_after_filter: true, ..self }
+    }
+
+    /// Requires that the pods of a [`PodGroup`](crate::model::PodGroup) be scheduled together: the queue pops them
+    /// together, and reports the status of each group in [`Handle::pod_groups`](super::Handle::pod_groups).
+    #[must_use]
+    pub const fn gathers_groups(self) -> PluginInfo {
+        PluginInfo { gathers_groups: true, ..self }
+    }
+
+    /// Returns the plugin's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns whether the plugin implements this extension point.
+    #[must_use]
+    pub fn extends(&self, point: Point) -> bool {
+        self.points.contains(&point)
+    }
+}
+
 /// A scheduling plugin.
 ///
 /// A plugin has a name, lists the extension points that it implements, and overrides the corresponding methods. All
@@ -103,15 +189,15 @@ pub enum Bind {
 /// ```
 /// use portolan::cache::{Config, Engine, NodeInfo};
 /// use portolan::model::{node, pod};
-/// use portolan::plugin::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+/// use portolan::plugin::{Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Status};
 /// use portolan::{Algorithm, AlgorithmConfig, Framework};
 ///
 /// struct CordonedRacks(Vec<&'static str>);
 ///
 /// impl Plugin for CordonedRacks {
-///     fn name(&self) -> &'static str { "CordonedRacks" }
-///
-///     fn points(&self) -> &'static [Point] { &[Point::Filter] }
+///     fn info(&self) -> PluginInfo {
+///         PluginInfo::new("CordonedRacks", &[Point::Filter])
+///     }
 ///
 ///     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
 ///         if self.0.is_empty() {
@@ -145,35 +231,9 @@ pub enum Bind {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Plugin: Send + Sync {
-    /// Returns the plugin's name, which is unique within a framework. Configurations, statuses and metrics refer to the
-    /// plugin by this name (`Plugin.Name`).
-    fn name(&self) -> &'static str;
-
-    /// Returns the extension points that the plugin implements. The framework enables the plugin at these points unless
-    /// it is [configured](super::FrameworkBuilder) otherwise.
-    ///
-    /// A plugin that lists [`Point::Filter`] is asked for its filter by [`Plugin::pre_filter`], even if it does not
-    /// list [`Point::PreFilter`]. The same holds for [`Point::Score`] and [`Plugin::pre_score`].
-    fn points(&self) -> &'static [Point];
-
-    /// Returns whether the plugin's verdict on a node depends only on the node and the pod's template: not on other
-    /// nodes, other objects or the time. The default is `false`.
-    ///
-    /// The scheduler caches the verdicts of local plugins until the node changes, and their scores too if these need no
-    /// normalization. Pods that name their node are not cached. A plugin that returns `true` although its verdicts
-    /// depend on other data causes wrong decisions. Kube-scheduler has no counterpart.
-    fn is_local(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the pods of a [`PodGroup`](crate::model::PodGroup) must be scheduled together. The default is
-    /// `false`.
-    ///
-    /// If any plugin of the profile returns `true`, the queue pops the pods of a group together, and reports the status
-    /// of each group in [`Handle::pod_groups`](super::Handle::pod_groups).
-    fn gathers_groups(&self) -> bool {
-        false
-    }
+    /// Returns the plugin's name, its extension points and its other constants. A framework reads them once, when it is
+    /// built.
+    fn info(&self) -> PluginInfo;
 
     /// Decides whether a pod may enter the active queue (`PreEnqueuePlugin`). Called whenever the queue is about to
     /// make the pod active, so it must be fast.
@@ -181,7 +241,7 @@ pub trait Plugin: Send + Sync {
     /// # Errors
     ///
     /// Any status gates the pod: it stays out of the active queue until an event that the plugin
-    /// [registered](Plugin::events) for occurs.
+    /// [registered](PluginInfo::events) for occurs.
     fn pre_enqueue(&self, _pod: &Pod) -> Result<(), Status> {
         Ok(())
     }
@@ -201,16 +261,7 @@ pub trait Plugin: Send + Sync {
         None
     }
 
-    /// Returns the events that may make a pod schedulable that this plugin rejected, or ungate a pod that it gated
-    /// (`EnqueueExtensions.EventsToRegister`). No other event requeues such a pod on behalf of this plugin. The default
-    /// is every event.
-    ///
-    /// Read once, when a queue is created for the framework.
-    fn events(&self) -> &'static [Interest] {
-        Interest::EVERYTHING
-    }
-
-    /// Returns whether an event that the plugin [registered](Plugin::events) for may make this pod schedulable
+    /// Returns whether an event that the plugin [registered](PluginInfo::events) for may make this pod schedulable
     /// (`QueueingHintFn`). `cluster` is a version that contains the event.
     ///
     /// Called for each pod that the plugin rejected and that still waits, so it should be O(1). The default is
@@ -246,15 +297,10 @@ pub trait Plugin: Send + Sync {
         Ok(PreFilter::Skip)
     }
 
-    /// Returns whether [`Plugin::after_filter`] must be called. Read once, when the framework is built. The default is
-    /// `false`.
-    fn has_after_filter(&self) -> bool {
-        false
-    }
-
-    /// Observes the nodes that passed all filters. Called in every cycle, whether or not any node passed and whether or
-    /// not nodes are scored afterwards, and before [`Plugin::post_filter`] and [`Plugin::pre_score`]. This is the
-    /// `PostFilter` of Kubernetes 1.17 and of Gödel's framework, which cannot change the nodes.
+    /// Observes the nodes that passed all filters, if the plugin [requires it](PluginInfo::after_filter). Called in
+    /// every cycle, whether or not any node passed and whether or not nodes are scored afterwards, and before
+    /// [`Plugin::post_filter`] and [`Plugin::pre_score`]. This is the `PostFilter` of Kubernetes 1.17 and of Gödel's
+    /// framework, which cannot change the nodes.
     ///
     /// `feasible` contains the nodes that were found before the search stopped: only the nominated or preferred node if
     /// that one passed, and otherwise as many nodes as suffice. `diagnosis` computes the status of a node on demand,
@@ -337,7 +383,7 @@ pub trait Plugin: Send + Sync {
     /// at PreFilter and PreScore then depend on no property of the pod but the template, and it writes nothing to the
     /// cycle's state that it reads after the node is chosen.
     ///
-    /// An answer `Skip` or [`PreScore::All`], and every answer of a [local](Plugin::is_local) plugin, also holds after
+    /// An answer `Skip` or [`PreScore::All`], and every answer of a [local](PluginInfo::local) plugin, also holds after
     /// more pods of the template were placed, and for other feasible nodes. If all plugins do, a
     /// [batch](crate::scheduler::Scheduler::schedule_batch) prepares them once for pods of one template in a row. The
     /// default is `false`. The answer depends on the pod's template alone.
@@ -594,7 +640,7 @@ pub trait Filter: Send + Sync {
 
     /// Returns whether a node that passes still passes after pods are placed on other nodes, if each of these pods has
     /// only local filters and filters that return `true` here. The default is `false`. Not called for
-    /// [local](super::Plugin::is_local) plugins, for which it always holds.
+    /// [local](PluginInfo::local) plugins, for which it always holds.
     ///
     /// The writer then need not check the placements of a batch one by one
     /// ([`FilterCheck`](crate::scheduler::FilterCheck)). Kube-scheduler has no counterpart.
@@ -604,7 +650,7 @@ pub trait Filter: Send + Sync {
 
     /// Returns a number that identifies the state that the verdicts depend on, apart from the node itself and the pod's
     /// template. Labels and the existence of other nodes are part of that state if the verdicts depend on them. If any
-    /// filter that is not [local](super::Plugin::is_local) returns `None` (the default), all of these filters are
+    /// filter that is not [local](PluginInfo::local) returns `None` (the default), all of these filters are
     /// called in every cycle. Called at most once per cycle, after PreFilter, and not for local plugins.
     ///
     /// If all numbers equal those of the template's last cycle, a node that has not changed since gets the same

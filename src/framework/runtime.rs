@@ -14,8 +14,8 @@ use super::scores::{MAX_NODE_SCORE, MAX_TOTAL_SCORE};
 use super::status::code;
 use super::waiting::WaitingPod;
 use super::{
-    Code, Cycle, CycleState, Diagnosis, Feasible, Handle, Nomination, Permit, Plugin, Point,
-    PreFlight, QueuedPod, Status,
+    Code, Cycle, CycleState, Diagnosis, Feasible, Handle, Nomination, Permit, Plugin, PluginInfo,
+    Point, PreFlight, QueuedPod, Status,
 };
 
 /// A set of plugins, enabled at extension points, with an order at each point.
@@ -58,11 +58,21 @@ pub struct Framework {
     percentage_of_nodes: Option<u8>,
 }
 
-struct Entry {
-    plugin: Box<dyn Plugin>,
+/// A plugin of a framework.
+pub(super) struct Entry {
+    pub(super) plugin: Box<dyn Plugin>,
+    pub(super) info: PluginInfo,
     /// The weight of the plugin's scores, at least 1.
-    weight: i64,
-    evaluations: PluginEvaluations,
+    pub(super) weight: i64,
+    pub(super) evaluations: PluginEvaluations,
+}
+
+impl Entry {
+    /// Reads the plugin's constants. The weight is not checked yet.
+    pub(super) fn new((plugin, weight): (Box<dyn Plugin>, i64)) -> Entry {
+        let (info, evaluations) = (plugin.info(), PluginEvaluations::default());
+        Entry { plugin, info, weight, evaluations }
+    }
 }
 
 /// The positions in `plugins` of the plugins at one point, then of those that are only at the following point. Each
@@ -132,12 +142,17 @@ impl Framework {
     /// Returns an error if two plugins have the same name, a weight is negative, the weighted sum of a node's scores
     /// may overflow 64 bits, or several plugins extend QueueSort.
     pub fn new(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Result<Framework, FrameworkError> {
-        Framework::checked(plugins)?.sorting_once()
+        Framework::checked(plugins.into_iter().map(Entry::new).collect())?.sorting_once()
+    }
+
+    /// Creates a framework without checking the plugins.
+    pub(crate) fn unchecked(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Framework {
+        Framework::assembled(plugins.into_iter().map(Entry::new).collect())
     }
 
     /// Returns the framework if at most one plugin sorts the queue.
     pub(super) fn sorting_once(self) -> Result<Framework, FrameworkError> {
-        let mut sorts = self.plugins_at(Point::QueueSort).map(|(plugin, _)| plugin.name());
+        let mut sorts = self.infos_at(Point::QueueSort).map(PluginInfo::name);
         match (sorts.next(), sorts.next()) {
             (Some(first), Some(second)) => Err(FrameworkError::QueueSort { first, second }),
             _ => {
@@ -149,22 +164,20 @@ impl Framework {
 
     /// Creates a framework after checking the plugins' names and weights. Several plugins may extend QueueSort until
     /// [`Framework::with_plugins_at`] selects one.
-    pub(super) fn checked(
-        plugins: Vec<(Box<dyn Plugin>, i64)>,
-    ) -> Result<Framework, FrameworkError> {
+    pub(super) fn checked(plugins: Vec<Entry>) -> Result<Framework, FrameworkError> {
         let mut names = BTreeSet::new();
         let mut total = 0_i64;
-        for (plugin, weight) in &plugins {
-            let name = || plugin.name().to_owned();
-            if !names.insert(plugin.name()) {
+        for Entry { info, weight, .. } in &plugins {
+            let (name, weight) = (|| info.name.to_owned(), *weight);
+            if !names.insert(info.name) {
                 return Err(FrameworkError::Duplicate(name()));
             }
-            if *weight < 0 {
-                return Err(FrameworkError::NegativeWeight { plugin: name(), weight: *weight });
+            if weight < 0 {
+                return Err(FrameworkError::NegativeWeight { plugin: name(), weight });
             }
-            if plugin.points().contains(&Point::Score) {
+            if info.extends(Point::Score) {
                 let left = (MAX_TOTAL_SCORE - total) / MAX_NODE_SCORE;
-                let weight = (*weight).max(1);
+                let weight = weight.max(1);
                 if weight > left {
                     return Err(FrameworkError::TotalScore(name()));
                 }
@@ -174,25 +187,17 @@ impl Framework {
         Ok(Framework::assembled(plugins))
     }
 
-    /// Creates a framework without checking the plugins.
-    pub(crate) fn assembled(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Framework {
+    fn assembled(mut plugins: Vec<Entry>) -> Framework {
         let mut points: [Vec<usize>; Point::ALL.len()] = Default::default();
-        for (at, (plugin, _)) in plugins.iter().enumerate() {
-            let extended: BTreeSet<Point> = plugin.points().iter().copied().collect();
-            for point in extended {
+        for (at, Entry { info, weight, .. }) in plugins.iter_mut().enumerate() {
+            *weight = (*weight).max(1);
+            for point in Point::ALL.into_iter().filter(|point| info.extends(*point)) {
                 points[point as usize].push(at);
             }
         }
-        let entry = |(plugin, weight): (Box<dyn Plugin>, i64)| Entry {
-            plugin,
-            weight: weight.max(1),
-            evaluations: PluginEvaluations::default(),
-        };
-        let plugins: Vec<Entry> = plugins.into_iter().map(entry).collect();
         let (filters, scores) = (Order::new(), Order::new());
         let handle = Handle::default();
-        let after_filter =
-            |(at, entry): (usize, &Entry)| entry.plugin.has_after_filter().then_some(at);
+        let after_filter = |(at, entry): (usize, &Entry)| entry.info.has_after_filter.then_some(at);
         let after_filter = plugins.iter().enumerate().filter_map(after_filter).collect();
         let recorder = None;
         let framework = Framework {
@@ -228,7 +233,7 @@ impl Framework {
         for (at, entry) in self.plugins.iter_mut().enumerate() {
             let counter = |point: Point, step: Step| {
                 let is_enabled = self.points[point as usize].contains(&at);
-                is_enabled.then(|| recorder.evaluations(entry.plugin.name(), step)).flatten()
+                is_enabled.then(|| recorder.evaluations(entry.info.name, step)).flatten()
             };
             entry.evaluations = PluginEvaluations {
                 pre_filter: counter(Point::PreFilter, Step::PreFilter),
@@ -253,10 +258,10 @@ impl Framework {
     ) -> Result<Framework, FrameworkError> {
         let mut at = Vec::with_capacity(names.len());
         for name in names.iter().map(AsRef::as_ref) {
-            let found = self.plugins.iter().position(|entry| entry.plugin.name() == name);
+            let found = self.plugins.iter().position(|entry| entry.info.name == name);
             let position = found.ok_or_else(|| FrameworkError::NotFound(name.to_owned()))?;
             let plugin = || name.to_owned();
-            if !self.plugins[position].plugin.points().contains(&point) {
+            if !self.plugins[position].info.extends(point) {
                 return Err(FrameworkError::DoesNotExtend { plugin: plugin(), point });
             }
             if at.contains(&position) {
@@ -307,24 +312,26 @@ impl Framework {
 
     /// Returns the plugins at a point in their order, each with the weight of its scores.
     pub fn plugins_at(&self, point: Point) -> impl DoubleEndedIterator<Item = (&dyn Plugin, i64)> {
-        self.points[point as usize].iter().map(|at| {
-            let entry = &self.plugins[*at];
-            (&*entry.plugin, entry.weight)
-        })
+        self.at(point).map(|entry| (&*entry.plugin, entry.weight))
     }
 
     /// Returns all plugins by position.
-    pub(super) fn plugins(&self) -> impl ExactSizeIterator<Item = &dyn Plugin> {
-        self.plugins.iter().map(|entry| &*entry.plugin)
+    pub(super) fn plugins(&self) -> &[Entry] {
+        &self.plugins
     }
 
     /// Returns the plugins at a point in their order, each with its position.
-    pub(super) fn numbered_at(&self, point: Point) -> impl Iterator<Item = (usize, &dyn Plugin)> {
-        self.points[point as usize].iter().map(|at| (*at, &*self.plugins[*at].plugin))
+    pub(super) fn numbered_at(&self, point: Point) -> impl Iterator<Item = (usize, &Entry)> {
+        self.points[point as usize].iter().map(|at| (*at, &self.plugins[*at]))
     }
 
-    pub(super) fn at(&self, point: Point) -> impl DoubleEndedIterator<Item = &dyn Plugin> {
-        self.plugins_at(point).map(|(plugin, _)| plugin)
+    pub(super) fn at(&self, point: Point) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.points[point as usize].iter().map(|at| &self.plugins[*at])
+    }
+
+    /// Returns the constants of the plugins at a point in their order.
+    pub(crate) fn infos_at(&self, point: Point) -> impl Iterator<Item = &PluginInfo> {
+        self.at(point).map(|entry| &entry.info)
     }
 
     /// Returns whether a plugin is enabled at a point (`HasFilterPlugins` and similar).
@@ -333,31 +340,23 @@ impl Framework {
         !self.points[point as usize].is_empty()
     }
 
-    /// Returns the plugins to ask for a filter, each with its counters, and with the index of its filter if it is
-    /// enabled at Filter.
+    /// Returns the plugins to ask for a filter, each with the index of its filter if it is enabled at Filter.
     pub(super) fn pre_filter_order(
         &self,
-    ) -> impl ExactSizeIterator<Item = (&dyn Plugin, &PluginEvaluations, Option<usize>)> {
-        self.filters.iter().map(|(at, position)| {
-            let entry = &self.plugins[*at];
-            (&*entry.plugin, &entry.evaluations, *position)
-        })
+    ) -> impl ExactSizeIterator<Item = (&Entry, Option<usize>)> {
+        self.filters.iter().map(|(at, position)| (&self.plugins[*at], *position))
     }
 
-    /// Returns the plugins to ask for a score. Each comes with its counters, with the index and the weight of its score
-    /// if it is enabled at Score, and with a flag that is set if it must score without its own PreScore, which the
-    /// configuration has disabled.
+    /// Returns the plugins to ask for a score. Each comes with the index of its score if it is enabled at Score, and
+    /// with a flag that is set if it must score without its own PreScore, which the configuration has disabled.
     pub(super) fn pre_score_order(
         &self,
-    ) -> impl ExactSizeIterator<Item = (&dyn Plugin, &PluginEvaluations, Option<(usize, i64)>, bool)>
-    {
+    ) -> impl ExactSizeIterator<Item = (&Entry, Option<usize>, bool)> {
         let enabled = &self.points[Point::PreScore as usize];
         self.scores.iter().map(move |(at, position)| {
             let entry = &self.plugins[*at];
-            let has_none = !entry.plugin.points().contains(&Point::PreScore);
-            let is_alone = !has_none && !enabled.contains(at);
-            let scores = position.map(|position| (position, entry.weight));
-            (&*entry.plugin, &entry.evaluations, scores, is_alone)
+            let is_alone = entry.info.extends(Point::PreScore) && !enabled.contains(at);
+            (entry, *position, is_alone)
         })
     }
 
@@ -385,12 +384,12 @@ impl Framework {
     ///
     /// Returns the status of the first plugin that rejects the pod or fails; the code distinguishes the two.
     pub fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
-        self.at(Point::PreEnqueue).try_for_each(|plugin| self.ask_to_enqueue(plugin, pod))
+        self.at(Point::PreEnqueue).try_for_each(|entry| self.ask_to_enqueue(entry, pod))
     }
 
     /// Asks one plugin whether the pod may be queued.
-    pub(super) fn ask_to_enqueue(&self, plugin: &dyn Plugin, pod: &Pod) -> Result<(), Status> {
-        let name = plugin.name();
+    pub(super) fn ask_to_enqueue(&self, entry: &Entry, pod: &Pod) -> Result<(), Status> {
+        let (plugin, name) = (&entry.plugin, entry.info.name);
         let asked = self.handle.panics().guard(name, "PreEnqueue", || plugin.pre_enqueue(pod));
         asked.map_err(|status| Status { plugin: name, ..status })
     }
@@ -398,9 +397,9 @@ impl Framework {
     /// Compares two pods by the plugin that sorts the queue. Returns `Less` if `one` is tried first.
     #[must_use]
     pub(crate) fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {
-        let Some(plugin) = self.at(Point::QueueSort).next() else { return Ordering::Equal };
-        let compare = || plugin.compare(one, other);
-        self.handle.panics().guard_or(plugin.name(), "QueueSort", Ordering::Equal, compare)
+        let Some(entry) = self.at(Point::QueueSort).next() else { return Ordering::Equal };
+        let compare = || entry.plugin.compare(one, other);
+        self.handle.panics().guard_or(entry.info.name, "QueueSort", Ordering::Equal, compare)
     }
 
     /// Returns whether a plugin observes the feasible nodes of each cycle ([`Plugin::after_filter`]).
@@ -426,8 +425,8 @@ impl Framework {
         let feasible = Feasible::new(cycle.cluster, feasible());
         let panics = self.handle.panics();
         self.after_filter.iter().try_for_each(|at| {
-            let plugin = &self.plugins[*at].plugin;
-            let name = plugin.name();
+            let Entry { plugin, info, .. } = &self.plugins[*at];
+            let name = info.name;
             let call = || plugin.after_filter(cycle, &feasible, diagnosis);
             let result = panics.guard(name, "AfterFilter", call);
             result.map_err(|status| {
@@ -451,8 +450,8 @@ impl Framework {
             let mut nomination = Nomination::Keep;
             let mut rejector = "";
             let mut reasons = Vec::new();
-            for plugin in self.at(Point::PostFilter) {
-                let name = plugin.name();
+            for Entry { plugin, info, .. } in self.at(Point::PostFilter) {
+                let name = info.name;
                 let answer = watch.ask(
                     (name, Step::PostFilter),
                     |answer| answer.as_ref().map_or_else(|status| Some(status.code), outcome),
@@ -492,8 +491,8 @@ impl Framework {
     pub fn reserve(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
         let watch = self.watch(cycle);
         timed_step(self.recorder(), Step::Reserve, code, || {
-            self.at(Point::Reserve).try_for_each(|plugin| {
-                let name = plugin.name();
+            self.at(Point::Reserve).try_for_each(|Entry { plugin, info, .. }| {
+                let name = info.name;
                 let asked = (name, Step::Reserve);
                 watch.ask(asked, code, || plugin.reserve(cycle, node)).map_err(|status| {
                     status.rejection_or(name, format_args!("running Reserve plugin {name:?}"))
@@ -511,8 +510,8 @@ impl Framework {
             Step::Unreserve,
             |()| None,
             || {
-                for plugin in self.at(Point::Reserve).rev() {
-                    let asked = (plugin.name(), Step::Unreserve);
+                for Entry { plugin, info, .. } in self.at(Point::Reserve).rev() {
+                    let asked = (info.name, Step::Unreserve);
                     watch.notify(asked, || plugin.unreserve(cycle, node));
                 }
             },
@@ -536,8 +535,8 @@ impl Framework {
         };
         timed_step(self.recorder(), Step::Permit, outcome, || {
             let mut waits = Vec::new();
-            for plugin in self.at(Point::Permit) {
-                let name = plugin.name();
+            for Entry { plugin, info, .. } in self.at(Point::Permit) {
+                let name = info.name;
                 let asked = (name, Step::Permit);
                 match watch.ask(asked, outcome, || plugin.permit(cycle, node)) {
                     Ok(Permit::Allow) => {}
@@ -562,35 +561,33 @@ impl Framework {
     pub(crate) fn acts_at_reserve(&self, pod: &Pod) -> bool {
         let panics = self.handle.panics();
         let mut plugins = self.at(Point::Reserve).chain(self.at(Point::Permit));
-        plugins.any(|plugin| {
-            panics.guard_or(plugin.name(), "Reserves", true, || plugin.acts_at_reserve(pod))
+        plugins.any(|Entry { plugin, info, .. }| {
+            panics.guard_or(info.name, "Reserves", true, || plugin.acts_at_reserve(pod))
         })
     }
 
     /// Returns whether all plugins that take part in decisions treat the pods of this pod's template alike
     /// ([`Plugin::treats_template_alike`]).
     pub(crate) fn treats_template_alike(&self, pod: &Pod) -> bool {
-        let filters = self.pre_filter_order().map(|(plugin, ..)| plugin);
-        let scores = self.pre_score_order().map(|(plugin, ..)| plugin);
+        let filters = self.pre_filter_order().map(|(entry, _)| entry);
+        let scores = self.pre_score_order().map(|(entry, ..)| entry);
         let panics = self.handle.panics();
-        filters.chain(scores).all(|plugin| {
-            panics.guard_or(plugin.name(), "IsByTemplate", false, || {
-                plugin.treats_template_alike(pod)
-            })
+        filters.chain(scores).all(|Entry { plugin, info, .. }| {
+            panics.guard_or(info.name, "IsByTemplate", false, || plugin.treats_template_alike(pod))
         })
     }
 
     /// Returns whether a plugin requires that the pods of a group be tried together.
     #[must_use]
     pub(crate) fn gathers_groups(&self) -> bool {
-        self.plugins().any(Plugin::gathers_groups)
+        self.plugins.iter().any(|entry| entry.info.gathers_groups)
     }
 
     /// Notifies the Permit plugins that a pod waits. The cycle's version should be the latest one available.
     pub(crate) fn waits(&self, cycle: Cycle<'_>) {
         let panics = self.handle.panics();
-        for plugin in self.at(Point::Permit) {
-            panics.guard_or(plugin.name(), Step::Permit.as_str(), (), || plugin.waits(cycle));
+        for Entry { plugin, info, .. } in self.at(Point::Permit) {
+            panics.guard_or(info.name, Step::Permit.as_str(), (), || plugin.waits(cycle));
         }
     }
 
@@ -640,8 +637,8 @@ impl Framework {
         timed_step(self.recorder(), Step::PreBindPreFlight, outcome, || {
             let mut all = PreFlight::Skip;
             let mut skip: Vec<&'static str> = Vec::new();
-            for plugin in self.at(Point::PreBind) {
-                let name = plugin.name();
+            for Entry { plugin, info, .. } in self.at(Point::PreBind) {
+                let name = info.name;
                 let asked = (name, Step::PreBindPreFlight);
                 let found = watch.ask(asked, outcome, || plugin.pre_bind_pre_flight(cycle, node));
                 match found {
@@ -676,9 +673,10 @@ impl Framework {
         let watch = self.watch(cycle);
         let skip = cycle.state.read::<Vec<&'static str>>(SKIP_PRE_BIND).unwrap_or_default();
         timed_step(self.recorder(), Step::PreBind, code, || {
-            let plugins = self.at(Point::PreBind).filter(|plugin| !skip.contains(&plugin.name()));
-            plugins.into_iter().try_for_each(|plugin| {
-                let name = plugin.name();
+            let mut plugins =
+                self.at(Point::PreBind).filter(|entry| !skip.contains(&entry.info.name));
+            plugins.try_for_each(|Entry { plugin, info, .. }| {
+                let name = info.name;
                 let asked = (name, Step::PreBind);
                 watch.ask(asked, code, || plugin.pre_bind(cycle, node)).map_err(|status| {
                     status.rejection_or(name, format_args!("running PreBind plugin {name:?}"))
@@ -696,8 +694,8 @@ impl Framework {
             Step::PostBind,
             |()| None,
             || {
-                for plugin in self.at(Point::PostBind) {
-                    let asked = (plugin.name(), Step::PostBind);
+                for Entry { plugin, info, .. } in self.at(Point::PostBind) {
+                    let asked = (info.name, Step::PostBind);
                     watch.notify(asked, || plugin.post_bind(cycle, node));
                 }
             },

@@ -7,6 +7,7 @@ use crate::snapshot::{Column, NodeInfo, lanes};
 use super::dispatch;
 use super::evaluations::{Evaluations, NodeCount, count};
 use super::recorder::{Step, Watch, timed_step};
+use super::runtime::Entry;
 use super::status::code;
 use super::{Code, Cycle, Feasible, Framework, PreScore, Score, ScoredNodes, Status};
 
@@ -96,10 +97,9 @@ impl Framework {
         };
         let order = self.pre_score_order();
         let mut each: Vec<Scorer<'a>> = Vec::with_capacity(order.len());
-        for (plugin, evaluations, position, is_alone) in order {
-            let name = plugin.name();
+        for (Entry { plugin, info, weight, evaluations }, position, is_alone) in order {
+            let name = info.name;
             asked.set(name);
-            let is_local = plugin.is_local();
             let answer = match is_alone {
                 true => {
                     let alone = || plugin.score_alone(cycle, feasible);
@@ -121,7 +121,7 @@ impl Framework {
                 Err(status) if is_alone => return Err(not_scored(name, status)),
                 Err(status) => return Err(not_prepared(name, status)),
             };
-            if let Some((position, weight)) = position {
+            if let Some(position) = position {
                 let needs_normalize = match &score {
                     Given::All(_) => false,
                     Given::Each(score) => score.needs_normalize(),
@@ -131,8 +131,8 @@ impl Framework {
                 let scorer = Scorer {
                     plugin,
                     position,
-                    weight,
-                    is_local,
+                    weight: *weight,
+                    is_local: info.is_local,
                     needs_normalize,
                     score,
                     evaluations: evaluations.score.as_ref(),

@@ -1,7 +1,7 @@
 //! Searches the feasible nodes of one pod, chunk by chunk.
 //!
 //! Each chunk is judged in two steps: first by the local filters, whose verdicts depend only on the node and the pod's
-//! template ([`Plugin::is_local`](super::Plugin::is_local)) and may be in the [`VerdictCache`]; then by the other
+//! template ([`PluginInfo::local`](super::PluginInfo::local)) and may be in the [`VerdictCache`]; then by the other
 //! filters, and with the pods that are nominated to nodes of the chunk. If the other filters have the same versions as
 //! in an earlier cycle ([`Filter::version`](super::Filter::version)), the cache has this verdict, too.
 

@@ -1,7 +1,9 @@
 //! Balance between the utilizations of resources (noderesources/balanced_allocation.go, 1.36.2).
 
 use crate::framework::dispatch::{self, Amounts};
-use crate::framework::{Cycle, Feasible, Plugin, Point, PreScore, Score, Status, each_lane};
+use crate::framework::{
+    Cycle, Feasible, Plugin, PluginInfo, Point, PreScore, Score, Status, each_lane,
+};
 use crate::model::{Pod, PodClass};
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
 
@@ -27,19 +29,11 @@ struct Balance {
 }
 
 impl Plugin for NodeResourcesBalancedAllocation {
-    fn name(&self) -> &'static str {
-        "NodeResourcesBalancedAllocation"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreScore, Point::Score]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new("NodeResourcesBalancedAllocation", &[Point::PreScore, Point::Score]).local()
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
-        true
-    }
-
-    fn is_local(&self) -> bool {
         true
     }
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Bind, Binder, BindingFuture, Cycle, Handle, Plugin, Point, Status};
+use crate::framework::{
+    Bind, Binder, BindingFuture, Cycle, Handle, Plugin, PluginInfo, Point, Status,
+};
 use crate::model::{Name, Pod};
 
 /// Binds pods through the handle's [`Binder`].
@@ -22,12 +24,8 @@ impl DefaultBinder {
 }
 
 impl Plugin for DefaultBinder {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Bind]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::Bind])
     }
 
     fn bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<Bind, Status> {

@@ -4,7 +4,9 @@
 //! a pod without claims. This has one visible effect: its PostFilter runs before preemption and finds nothing to
 //! deallocate, so its message precedes that of preemption in the condition of every pod that could not be placed.
 
-use crate::framework::{Code, Cycle, Diagnosis, Nomination, Plugin, Point, PreFilter, Status};
+use crate::framework::{
+    Code, Cycle, Diagnosis, Nomination, Plugin, PluginInfo, Point, PreFilter, Status,
+};
 use crate::model::Pod;
 
 /// Refuses pods with resource claims. Not in the [default profile](crate::framework::Framework::default_profile): an
@@ -15,12 +17,8 @@ pub struct DynamicResources;
 const NAME: &str = "DynamicResources";
 
 impl Plugin for DynamicResources {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter, Point::PostFilter]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::Filter, Point::PostFilter])
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 
 use crate::framework::dispatch::{self, Amounts};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Reasons,
-    Score, Status, each_lane,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
+    Reads, Reasons, Score, Status, each_lane,
 };
 use crate::model::{Name, Pod, PodClass, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, Freed, LANES, NodeInfo};
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use super::scored::{self, ResourceWeight, Scored, is_default};
 
 /// Rejects nodes without enough free resources for the pod, and scores the others by the allocation of some resources.
@@ -80,20 +80,14 @@ struct LeastAllocated {
 }
 
 impl Plugin for NodeResourcesFit {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score])
+            .events(hints::fit::EVENTS)
+            .local()
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::fit::EVENTS
     }
 
     fn queueing_hint(
@@ -103,10 +97,6 @@ impl Plugin for NodeResourcesFit {
         _: &Cluster,
     ) -> Result<Hint, Status> {
         Ok(hints::fit::hint(pod, event, |name| self.ignores(name)))
-    }
-
-    fn is_local(&self) -> bool {
-        true
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

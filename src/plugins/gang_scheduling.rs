@@ -2,15 +2,17 @@
 //!
 //! A pod may be queued once its group exists with the minimum number of pods, and may be bound once that many pods are
 //! placed. The queue and the scheduler do the rest: if this plugin is in a profile, the queue pops a group's pods
-//! together ([`Plugin::gathers_groups`]), and the scheduler decides on them as a unit.
+//! together ([`PluginInfo::gathers_groups`]), and the scheduler decides on them as a unit.
 //!
 //! The plugin is part of the default profile here, whereas kube-scheduler enables it by a feature gate. It does not
 //! affect pods that name no group. The queue counts the pods of a group, so without a queue every pod of a group is
 //! gated. Pods of a group whose phase shows that it was scheduled before are scheduled individually, and a group whose
 //! phase is `Timeout` is not scheduled (Gödel: coscheduling.go).
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
-use crate::framework::{Code, Cycle, Handle, Hold, Permit, Plugin, Point, Status, go_duration};
+use super::hints::{self, ClusterEvent, Hint};
+use crate::framework::{
+    Code, Cycle, Handle, Hold, Permit, Plugin, PluginInfo, Point, Status, go_duration,
+};
 use crate::model::{Name, Pod};
 use crate::snapshot::Cluster;
 
@@ -55,24 +57,14 @@ impl GangScheduling {
 }
 
 impl Plugin for GangScheduling {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreEnqueue, Point::Permit]
-    }
-
-    fn gathers_groups(&self) -> bool {
-        true
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreEnqueue, Point::Permit])
+            .events(hints::gangs::EVENTS)
+            .gathers_groups()
     }
 
     fn acts_at_reserve(&self, pod: &Pod) -> bool {
         pod.group().is_some()
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::gangs::EVENTS
     }
 
     fn queueing_hint(

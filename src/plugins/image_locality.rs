@@ -1,6 +1,6 @@
 //! Images that nodes already have (imagelocality/image_locality.go).
 
-use crate::framework::{Cycle, Feasible, Plugin, Point, PreScore, Score, Status};
+use crate::framework::{Cycle, Feasible, Plugin, PluginInfo, Point, PreScore, Score, Status};
 use crate::model::{Pod, VolumeSource};
 use crate::snapshot::NodeInfo;
 
@@ -31,12 +31,8 @@ fn with_tag(image: &str) -> std::borrow::Cow<'_, str> {
 }
 
 impl Plugin for ImageLocality {
-    fn name(&self) -> &'static str {
-        "ImageLocality"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Score]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new("ImageLocality", &[Point::Score])
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {

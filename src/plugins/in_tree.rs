@@ -68,7 +68,7 @@ impl Framework {
     /// Like [`Framework::default_profile`], with this handle.
     #[must_use]
     pub fn default_profile_with(handle: &Handle) -> Framework {
-        Framework::assembled(default_plugins(handle)).with_handle(handle.clone())
+        Framework::unchecked(default_plugins(handle)).with_handle(handle.clone())
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn plugin_names_match_the_table() {
         for (name, _, make) in PROFILE {
-            assert_eq!(make(&Handle::default()).name(), name);
+            assert_eq!(make(&Handle::default()).info().name(), name);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Affinity and anti-affinity between pods (interpodaffinity/{filtering,scoring}.go).
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Reasons,
-    Score, ScoredNodes, Status, dispatch, each_run,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
+    Reads, Reasons, Score, ScoredNodes, Status, dispatch, each_run,
 };
 use crate::model::{
     Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
@@ -10,7 +10,7 @@ use crate::model::{
 };
 use crate::snapshot::{Chunk, Cluster, Column, InLane, LANES, NodeInfo, Victims};
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use super::ledger::{Ledger, Part, Remembered};
 use super::topology::{Decided, Domain, Keys, Sums};
 
@@ -260,22 +260,15 @@ fn shares(
 }
 
 impl Plugin for InterPodAffinity {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score])
+            .events(hints::inter_pod_affinity::EVENTS)
     }
 
     /// Scores may be skipped because no pod matches the pod's preferred terms. The first pods of its template may
     /// match.
     fn treats_template_alike(&self, pod: &Pod) -> bool {
         preferred(near(&pod.template)).is_empty() && preferred(apart(&pod.template)).is_empty()
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::inter_pod_affinity::EVENTS
     }
 
     fn queueing_hint(

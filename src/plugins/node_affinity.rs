@@ -1,9 +1,9 @@
 //! Node selectors and node affinity (nodeaffinity/node_affinity.go).
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
-    ScoredNodes, Status, each_lane, each_same, normalize_to_largest,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
+    Reads, Score, ScoredNodes, Status, each_lane, each_same, normalize_to_largest,
 };
 use crate::model::{
     self, HOSTNAME, LabelLookup, Labels, Launcher, Name, NodeSelector, NodeSelectorTerm, Operator,
@@ -56,20 +56,14 @@ pub(super) fn is_required(
 }
 
 impl Plugin for NodeAffinity {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score])
+            .events(hints::nodes::LABELS)
+            .local()
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::nodes::LABELS
     }
 
     fn queueing_hint(
@@ -89,10 +83,6 @@ impl Plugin for NodeAffinity {
             })
         };
         Ok(Hint::queue_if(hints::nodes::starts_to_match(&node, matches)))
-    }
-
-    fn is_local(&self) -> bool {
-        true
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

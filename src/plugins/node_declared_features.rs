@@ -1,10 +1,12 @@
 //! Features that nodes declare (nodedeclaredfeatures/nodedeclaredfeatures.go).
 
-use crate::framework::{Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{
+    Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+};
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use super::volumes::never;
 
 /// Rejects nodes that do not declare all features that the pod requires.
@@ -18,20 +20,14 @@ const REASON: &str = "node(s) didn't match Pod's required features";
 struct Needed<'a>(&'a [Name]);
 
 impl Plugin for NodeDeclaredFeatures {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter])
+            .events(hints::nodes::FEATURES)
+            .local()
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::nodes::FEATURES
     }
 
     fn queueing_hint(
@@ -41,10 +37,6 @@ impl Plugin for NodeDeclaredFeatures {
         _: &Cluster,
     ) -> Result<Hint, Status> {
         Ok(hints::nodes::features(pod, event))
-    }
-
-    fn is_local(&self) -> bool {
-        true
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

@@ -1,7 +1,9 @@
 //! Pods that name a node (nodename/node_name.go).
 
-use super::hints::{self, Interest};
-use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
+use super::hints;
+use crate::framework::{
+    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+};
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -16,23 +18,11 @@ const REASON: &str = "node(s) didn't match the requested node name";
 struct Named<'a>(&'a Name);
 
 impl Plugin for NodeName {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::Filter]).events(hints::nodes::NODE_NAME).local()
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
-        true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::nodes::NODE_NAME
-    }
-
-    fn is_local(&self) -> bool {
         true
     }
 

@@ -1,7 +1,9 @@
 //! Host ports (nodeports/node_ports.go).
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
-use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
+use super::hints::{self, ClusterEvent, Hint};
+use crate::framework::{
+    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+};
 use crate::model::{HostPort, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -16,20 +18,14 @@ const REASON: &str = "node(s) didn't have free ports for the requested pod ports
 struct Wanted<'a>(&'a [HostPort]);
 
 impl Plugin for NodePorts {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter])
+            .events(hints::nodes::PORTS)
+            .local()
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::nodes::PORTS
     }
 
     fn queueing_hint(
@@ -39,10 +35,6 @@ impl Plugin for NodePorts {
         _: &Cluster,
     ) -> Result<Hint, Status> {
         Ok(hints::nodes::ports(pod, event))
-    }
-
-    fn is_local(&self) -> bool {
-        true
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

@@ -2,9 +2,10 @@
 
 use std::cell::LazyCell;
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use crate::framework::{
-    Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status, each_lane,
+    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+    each_lane,
 };
 use crate::model::{Launcher, Pod, Taint, TaintEffect};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -24,20 +25,12 @@ fn cordon() -> Taint {
 }
 
 impl Plugin for NodeUnschedulable {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::Filter]).events(hints::nodes::TAINTS).local()
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::nodes::TAINTS
     }
 
     fn queueing_hint(
@@ -47,10 +40,6 @@ impl Plugin for NodeUnschedulable {
         _: &Cluster,
     ) -> Result<Hint, Status> {
         Ok(hints::nodes::uncordoned(pod, event, &cordon()))
-    }
-
-    fn is_local(&self) -> bool {
-        true
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::framework::preemption::{Candidate, Search, has_terminating_victim};
 use crate::framework::{
-    Code, Cycle, Diagnosis, Eviction, FitError, Handle, Interest, Nomination, PREEMPTION as NAME,
-    Plugin, Point, Status,
+    Code, Cycle, Diagnosis, Eviction, FitError, Handle, Nomination, PREEMPTION as NAME, Plugin,
+    PluginInfo, Point, Status,
 };
 use crate::model::{EventError, Pod, PreemptionPolicy, Uid};
 use crate::snapshot::draft::{check_pod, check_supported};
@@ -102,16 +102,9 @@ impl DefaultPreemption {
 }
 
 impl Plugin for DefaultPreemption {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreEnqueue, Point::PostFilter]
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        super::hints::nodes::VICTIMS
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreEnqueue, Point::PostFilter])
+            .events(super::hints::nodes::VICTIMS)
     }
 
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::framework::{Plugin, Point, QueuedPod};
+use crate::framework::{Plugin, PluginInfo, Point, QueuedPod};
 
 /// Orders pods by descending priority and then by the time at which they were queued. The pods of a group all rank by
 /// its first pod.
@@ -11,12 +11,8 @@ use crate::framework::{Plugin, Point, QueuedPod};
 pub struct PrioritySort;
 
 impl Plugin for PrioritySort {
-    fn name(&self) -> &'static str {
-        "PrioritySort"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::QueueSort]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new("PrioritySort", &[Point::QueueSort])
     }
 
     fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {

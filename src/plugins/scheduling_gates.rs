@@ -1,7 +1,7 @@
 //! Pods with scheduling gates (schedulinggates/scheduling_gates.go).
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
-use crate::framework::{Code, Plugin, Point, Status};
+use super::hints::{self, ClusterEvent, Hint};
+use crate::framework::{Code, Plugin, PluginInfo, Point, Status};
 use crate::model::Pod;
 use crate::snapshot::Cluster;
 
@@ -13,16 +13,8 @@ pub struct SchedulingGates;
 const NAME: &str = "SchedulingGates";
 
 impl Plugin for SchedulingGates {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreEnqueue]
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::nodes::GATES
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreEnqueue]).events(hints::nodes::GATES)
     }
 
     fn queueing_hint(

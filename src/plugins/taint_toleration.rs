@@ -1,9 +1,9 @@
 //! Taints and tolerations (tainttoleration/taint_toleration.go).
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
-    ScoredNodes, Status, each_lane, each_same, normalize_to_largest,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
+    Reads, Score, ScoredNodes, Status, each_lane, each_same, normalize_to_largest,
 };
 use crate::model::{Launcher, Pod, PodSpec, Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
@@ -40,20 +40,14 @@ struct Avoided<'a> {
 }
 
 impl Plugin for TaintToleration {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter, Point::PreScore, Point::Score]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::Filter, Point::PreScore, Point::Score])
+            .events(hints::nodes::TAINTS)
+            .local()
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::nodes::TAINTS
     }
 
     fn queueing_hint(
@@ -63,10 +57,6 @@ impl Plugin for TaintToleration {
         _: &Cluster,
     ) -> Result<Hint, Status> {
         Ok(hints::nodes::tolerated(pod, event, has_untolerated))
-    }
-
-    fn is_local(&self) -> bool {
-        true
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

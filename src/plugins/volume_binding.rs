@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::framework::{
-    Assumed, Code, Cycle, Filter, Handle, Incremental, Plugin, PodVolumes, Point, PreFilter,
-    PreFlight, Reads, Status, VolumeBinder,
+    Assumed, Code, Cycle, Filter, Handle, Incremental, Plugin, PluginInfo, PodVolumes, Point,
+    PreFilter, PreFlight, Reads, Status, VolumeBinder,
 };
 use crate::model::{
     ClaimReference, Launcher, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod,
@@ -14,7 +14,7 @@ use crate::model::{
 };
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use super::volumes::{claim, is_for, is_reached, never, not_found, uses, volume};
 
 /// Rejects nodes from which the pod's bound volumes are not accessible, and nodes for which its other claims cannot be
@@ -72,20 +72,13 @@ struct Open<'a> {
 }
 
 impl Plugin for VolumeBinding {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind])
+            .events(hints::volumes::BINDING)
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::volumes::BINDING
     }
 
     fn queueing_hint(

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{
+    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+};
 use crate::model::{CsiNode, InTreePlugin, Name, PersistentVolumeClaim, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use super::volumes::{claim, never, use_of, volume};
 
 /// Rejects nodes on which the pod's volumes would exceed the number that a CSI driver can attach.
@@ -80,20 +82,12 @@ impl Attached {
 struct Limited(Vec<Attached>);
 
 impl Plugin for NodeVolumeLimits {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter]).events(hints::volumes::LIMITS)
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::volumes::LIMITS
     }
 
     fn queueing_hint(

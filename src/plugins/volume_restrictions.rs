@@ -1,10 +1,12 @@
 //! Volumes that pods cannot share (volumerestrictions/volume_restrictions.go).
 
-use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{
+    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+};
 use crate::model::{AccessMode, Name, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use super::volumes::{claim, never, not_found};
 
 /// Rejects nodes on which a disk of the pod is already mounted in a conflicting way. Rejects all nodes while another
@@ -68,21 +70,14 @@ fn conflicts(wanted: &VolumeSource, there: &VolumeSource) -> bool {
 }
 
 impl Plugin for VolumeRestrictions {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter])
+            .events(hints::volumes::RESTRICTIONS)
     }
 
     /// A claim that only one pod may use is free for the first of several pods only.
     fn treats_template_alike(&self, pod: &Pod) -> bool {
         pod.template.claims().next().is_none()
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::volumes::RESTRICTIONS
     }
 
     fn queueing_hint(

@@ -1,10 +1,12 @@
 //! Zones of volumes (volumezone/volume_zone.go).
 
-use crate::framework::{Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{
+    Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+};
 use crate::model::{Launcher, Node, Pod, VolumeBindingMode, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use super::volumes::{claim, never, not_found, uses, volume};
 
 /// Rejects nodes outside the zones and regions in the labels of the pod's volumes.
@@ -30,22 +32,14 @@ struct Zones<'a> {
 }
 
 impl Plugin for VolumeZone {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter]).events(hints::volumes::ZONE)
     }
 
     /// The claim of a generic ephemeral volume is named after the pod.
     fn treats_template_alike(&self, pod: &Pod) -> bool {
         let volumes = &pod.template.volumes;
         !volumes.iter().any(|volume| matches!(volume, VolumeSource::Ephemeral { .. }))
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::volumes::ZONE
     }
 
     fn queueing_hint(

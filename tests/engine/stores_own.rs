@@ -340,7 +340,10 @@ impl Filter for BySeats {
 }
 
 impl Plugin for Licences {
-    plugin!("Licences", Filter);
+    plugin!(
+        "Licences", Filter;
+        .events(&[Interest { resources: &[EventResource::Custom], actions: Actions::ALL }])
+    );
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         match wants(cycle.pod) {
@@ -348,10 +351,6 @@ impl Plugin for Licences {
             true if self.by_node => Ok(PreFilter::Filter(Box::new(BySeats))),
             true => free_seats(cycle.cluster).map(|()| PreFilter::Skip),
         }
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        &[Interest { resources: &[EventResource::Custom], actions: Actions::ALL }]
     }
 
     fn queueing_hint(

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use portolan::cache::{Chunk, Cluster, Column, Config, Engine, LANES, NodeInfo, Snapshot};
 use portolan::model::{Pod, node, pod};
-use portolan::plugin::{Cycle, Feasible, NodeUnschedulable, Plugin, PreScore, Score, Status};
+use portolan::plugin::{
+    Cycle, Feasible, NodeUnschedulable, Plugin, PluginInfo, Point, PreScore, Score, Status,
+};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
-use portolan_testkit::plugin;
 
 const NODES: usize = 200;
 
@@ -20,10 +21,9 @@ struct Constant {
 }
 
 impl Plugin for Constant {
-    plugin!("Constant", PreScore, Score);
-
-    fn is_local(&self) -> bool {
-        self.is_local
+    fn info(&self) -> PluginInfo {
+        let info = PluginInfo::new("Constant", &[Point::PreScore, Point::Score]);
+        if self.is_local { info.local() } else { info }
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {

@@ -11,8 +11,9 @@ use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Ui
 use portolan::plugin::{
     Actions, AttemptResult, Bind, ClusterEvent, Code, Cycle, DefaultBinder, DefaultPreemption,
     Diagnosis, EventResource, Eviction, Feasible, Filter, GangScheduling, Handle, Hint,
-    Incremental, NodeResourcesFit, Nomination, Permit, Plugin, Point, PreFilter, PreFlight,
-    PreScore, PrioritySort, QueuedPod, Reads, Recorder, Score, ScoredNodes, Status, Step,
+    Incremental, NodeResourcesFit, Nomination, Permit, Plugin, PluginInfo, Point, PreFilter,
+    PreFlight, PreScore, PrioritySort, QueuedPod, Reads, Recorder, Score, ScoredNodes, Status,
+    Step,
 };
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor};
@@ -180,12 +181,8 @@ impl Bomb {
 }
 
 impl Plugin for Bomb {
-    fn name(&self) -> &'static str {
-        "Bomb"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        match self.at {
+    fn info(&self) -> PluginInfo {
+        let points: &[Point] = match self.at {
             At::Compare | At::SortKey => &Point::ALL,
             _ => &[
                 Point::PreEnqueue,
@@ -200,7 +197,8 @@ impl Plugin for Bomb {
                 Point::Bind,
                 Point::PostBind,
             ],
-        }
+        };
+        PluginInfo::new("Bomb", points).after_filter()
     }
 
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
@@ -228,10 +226,6 @@ impl Plugin for Bomb {
         self.touch(At::PreFilter, &cycle.pod.name);
         let part = Part { bomb: self.clone(), pod: cycle.pod.name.clone() };
         Ok(PreFilter::Filter(Box::new(part)))
-    }
-
-    fn has_after_filter(&self) -> bool {
-        true
     }
 
     fn after_filter(
@@ -676,11 +670,6 @@ impl Once {
 impl Plugin for Once {
     plugin!("Once", PreFilter, Filter);
 
-    fn is_local(&self) -> bool {
-        self.pass("is_local");
-        false
-    }
-
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok(PreFilter::Filter(Box::new(OnceFilter(self))))
     }
@@ -795,14 +784,6 @@ fn a_panic_while_reprieving_a_victim_keeps_it_a_victim() {
     let left = decided_once("passes_without", &full());
     assert_eq!(left.fit().nomination, Nomination::Node("full".into()));
     assert_eq!((left.panics.len(), left.pods), (1, 0), "{:?}", left.panics);
-}
-
-#[test]
-fn a_plugin_that_panics_before_its_first_call_is_named() {
-    let left = decided_once("is_local", &full());
-    assert_eq!(left.panics, ["plugin \"Once\" panicked in PreFilter: once"]);
-    let error = left.error.to_string();
-    assert!(error.contains("running PreFilter plugin \"Once\""), "{error}");
 }
 
 /// A plugin whose filters and scores panic when they are dropped.

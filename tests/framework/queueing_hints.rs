@@ -570,11 +570,10 @@ fn gang_scheduling_waits_for_the_group_and_its_pods() {
 struct Skips(&'static str);
 
 impl Plugin for Skips {
-    plugin!(self => self.0, Filter);
-
-    fn events(&self) -> &'static [Interest] {
-        &[Interest { resources: &[EventResource::Node], actions: Actions::ADD }]
-    }
+    plugin!(
+        self => self.0, Filter;
+        .events(&[Interest { resources: &[EventResource::Node], actions: Actions::ADD }])
+    );
 
     fn queueing_hint(&self, _: &Pod, _: &ClusterEvent<'_>, _: &Cluster) -> Result<Hint, Status> {
         Ok(Hint::Skip)

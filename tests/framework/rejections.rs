@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use portolan::cache::{NodeInfo, Writer};
 use portolan::model::{Name, Pod, Uid};
 use portolan::plugin::preemption::DryRun;
-use portolan::plugin::{Code, Cycle, Diagnosis, Filter, Nomination, Plugin, PreFilter, Status};
+use portolan::plugin::{
+    Code, Cycle, Diagnosis, Filter, Nomination, Plugin, PluginInfo, Point, PreFilter, Status,
+};
 use portolan::{Algorithm, AlgorithmConfig, Failure, FitError, Framework};
 use portolan_testkit::checks::decided_by_nodes;
 use portolan_testkit::draw::Draw;
@@ -38,10 +40,9 @@ struct OwnFilter {
 }
 
 impl Plugin for Own {
-    plugin!(self => self.name, PreFilter, Filter);
-
-    fn is_local(&self) -> bool {
-        self.is_local
+    fn info(&self) -> PluginInfo {
+        let info = PluginInfo::new(self.name, &[Point::PreFilter, Point::Filter]);
+        if self.is_local { info.local() } else { info }
     }
 
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

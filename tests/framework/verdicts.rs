@@ -63,10 +63,7 @@ impl Filter for Pass {
 }
 
 impl Plugin for Names {
-    plugin!("Names", PreFilter, Filter);
-    fn is_local(&self) -> bool {
-        true
-    }
+    plugin!("Names", PreFilter, Filter; .local());
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         // Relaxed: set and read by one thread.
         Ok(match self.names.load(Ordering::Relaxed) {

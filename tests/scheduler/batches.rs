@@ -13,8 +13,8 @@ use portolan::model::{
     Timestamp, Uid, WeightedPodAffinityTerm, node, pod,
 };
 use portolan::plugin::{
-    Code, Cycle, Diagnosis, Feasible, Filter, Handle, Partition, Plugin, PreFilter, PreScore,
-    Status, default_plugins,
+    Code, Cycle, Diagnosis, Feasible, Filter, Handle, Partition, Plugin, PluginInfo, Point,
+    PreFilter, PreScore, Status, default_plugins,
 };
 use portolan::scheduler::{FilterCheck, InMemoryEvictor};
 use portolan::{
@@ -830,7 +830,7 @@ fn each_pod_of_a_batch_is_decided_by_its_own_profile() {
     let handle = Handle::default();
     let tolerant = default_plugins(&handle)
         .into_iter()
-        .filter(|(plugin, _)| plugin.name() != "TaintToleration")
+        .filter(|(plugin, _)| plugin.info().name() != "TaintToleration")
         .collect();
     let algorithm =
         |framework: Framework| Algorithm::new(framework, AlgorithmConfig::default(), None);
@@ -859,10 +859,9 @@ struct Observing {
 }
 
 impl Plugin for Observing {
-    plugin!("Observing", Reserve);
-
-    fn has_after_filter(&self) -> bool {
-        self.observes
+    fn info(&self) -> PluginInfo {
+        let info = PluginInfo::new("Observing", &[Point::Reserve]);
+        if self.observes { info.after_filter() } else { info }
     }
 
     fn after_filter(

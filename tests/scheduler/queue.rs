@@ -18,15 +18,11 @@ use portolan_testkit::plugin;
 struct Fit;
 
 impl Plugin for Fit {
-    plugin!("Fit", Filter);
-    fn events(&self) -> &'static [Interest] {
-        const EVENTS: &[Interest] = &[
-            Interest { resources: &[EventResource::Node], actions: Actions::ADD },
-            Interest { resources: EventResource::PODS, actions: Actions::DELETE },
-            Interest { resources: EventResource::PODS, actions: Actions::UPDATE_POD_TOLERATION },
-        ];
-        EVENTS
-    }
+    plugin!("Fit", Filter; .events(&[
+        Interest { resources: &[EventResource::Node], actions: Actions::ADD },
+        Interest { resources: EventResource::PODS, actions: Actions::DELETE },
+        Interest { resources: EventResource::PODS, actions: Actions::UPDATE_POD_TOLERATION },
+    ]));
     fn queueing_hint(
         &self,
         pod: &Pod,

@@ -10,8 +10,8 @@ use portolan::model::{
     Change, Diff, Generation, Pod, Taint, TaintEffect, Timestamp, Uid, node, pod,
 };
 use portolan::plugin::{
-    Actions, ClusterEvent, Code, EventResource, Hint, Interest, Plugin, PluginSet, Point,
-    PrioritySort, QueuedPod, Status,
+    Actions, ClusterEvent, Code, EventResource, Hint, Interest, Plugin, PluginInfo, PluginSet,
+    Point, PrioritySort, QueuedPod, Status,
 };
 use portolan::scheduler::queue::{Place, QueueConfig, SchedulingQueue};
 use portolan_testkit::plugin;
@@ -28,17 +28,17 @@ struct Rejects;
 struct Waits;
 
 impl Plugin for Gate {
-    plugin!("Gate", PreEnqueue);
+    plugin!(
+        "Gate", PreEnqueue;
+        .events(&[Interest {
+            resources: EventResource::PODS, actions: Actions::UPDATE_POD_LABEL
+        }])
+    );
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
         match is_gated(pod) {
             true => Err(Status::new(Code::UnschedulableAndUnresolvable, "Gate", "gated")),
             false => Ok(()),
         }
-    }
-    fn events(&self) -> &'static [Interest] {
-        const EVENTS: &[Interest] =
-            &[Interest { resources: EventResource::PODS, actions: Actions::UPDATE_POD_LABEL }];
-        EVENTS
     }
     fn queueing_hint(
         &self,
@@ -52,12 +52,10 @@ impl Plugin for Gate {
 }
 
 impl Plugin for Rejects {
-    plugin!("Rejects", Filter);
-    fn events(&self) -> &'static [Interest] {
-        const EVENTS: &[Interest] =
-            &[Interest { resources: &[EventResource::Node], actions: Actions::ADD }];
-        EVENTS
-    }
+    plugin!(
+        "Rejects", Filter;
+        .events(&[Interest { resources: &[EventResource::Node], actions: Actions::ADD }])
+    );
     fn queueing_hint(
         &self,
         pod: &Pod,
@@ -74,14 +72,10 @@ impl Plugin for Rejects {
 }
 
 impl Plugin for Waits {
-    plugin!("Waits", Reserve);
-    fn events(&self) -> &'static [Interest] {
-        const EVENTS: &[Interest] = &[
-            Interest { resources: &[EventResource::Node], actions: Actions::UPDATE_NODE_TAINT },
-            Interest { resources: &[EventResource::AssignedPod], actions: Actions::DELETE },
-        ];
-        EVENTS
-    }
+    plugin!("Waits", Reserve; .events(&[
+        Interest { resources: &[EventResource::Node], actions: Actions::UPDATE_NODE_TAINT },
+        Interest { resources: &[EventResource::AssignedPod], actions: Actions::DELETE },
+    ]));
     fn queueing_hint(
         &self,
         pod: &Pod,
@@ -432,11 +426,8 @@ fn framework(keyed: bool) -> Framework {
     /// Sorts like PrioritySort, but without a key.
     struct Unkeyed;
     impl Plugin for Unkeyed {
-        fn name(&self) -> &'static str {
-            "Unkeyed"
-        }
-        fn points(&self) -> &'static [Point] {
-            &[Point::QueueSort]
+        fn info(&self) -> PluginInfo {
+            PluginInfo::new("Unkeyed", &[Point::QueueSort])
         }
         fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> std::cmp::Ordering {
             PrioritySort.compare(one, other)

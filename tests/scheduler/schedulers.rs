@@ -298,11 +298,7 @@ struct CountsChecks {
 }
 
 impl Plugin for CountsChecks {
-    plugin!("CountsChecks", PreFilter, Filter);
-
-    fn is_local(&self) -> bool {
-        true
-    }
+    plugin!("CountsChecks", PreFilter, Filter; .local());
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true

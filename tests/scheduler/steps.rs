@@ -48,11 +48,7 @@ impl Counter {
 }
 
 impl Plugin for Counter {
-    plugin!("Counter", PreFilter, Filter, PreScore, Score);
-
-    fn is_local(&self) -> bool {
-        true
-    }
+    plugin!("Counter", PreFilter, Filter, PreScore, Score; .local());
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true

@@ -70,7 +70,7 @@ fn needs_open_node(
     let mut filters = framework.plugins_at(Point::Filter);
     if pod.template.group().is_some()
         || pod.template.tolerations.iter().any(|it| it.tolerates(&cordon))
-        || !filters.any(|(plugin, _)| rejects_cordoned(plugin.name()))
+        || !filters.any(|(plugin, _)| rejects_cordoned(plugin.info().name()))
     {
         return Ok(false);
     }

@@ -52,7 +52,7 @@ pub fn chunk_and_node_calls_agree(cluster: &Cluster, pod: &Pod) {
         {
             for chunk in chunks(cluster) {
                 for mask in [chunk.live(), chunk.live() & 0x5555_5555_5555_5555] {
-                    same_filter(plugin.name(), &*filter, (cluster, chunk), mask);
+                    same_filter(plugin.info().name(), &*filter, (cluster, chunk), mask);
                 }
             }
         }
@@ -70,7 +70,7 @@ pub fn chunk_and_node_calls_agree(cluster: &Cluster, pod: &Pod) {
                         nodes.map(|node| score.score(node)).collect();
                     let lanes = (0..64).filter(|lane| chunk.live() >> lane & 1 == 1);
                     let of_chunk = of_chunk.map(|()| lanes.map(|lane| scores[lane]).collect());
-                    assert_eq!(of_chunk, of_nodes, "{}", plugin.name());
+                    assert_eq!(of_chunk, of_nodes, "{}", plugin.info().name());
                 }
             }
             Ok(PreScore::All(all)) => assert!((0..=100).contains(&all)),
@@ -124,7 +124,8 @@ pub fn verdicts_are_consistent(framework: &Framework, cluster: &Cluster, pod: &P
     for (name, verdict) in &found.nodes {
         for score in &verdict.scores {
             assert!((0..=100).contains(&score.normalized), "{name} {score:?}");
-            let weight = framework.plugins_at(Point::Score).find(|(p, _)| p.name() == score.plugin);
+            let weight =
+                framework.plugins_at(Point::Score).find(|(p, _)| p.info().name() == score.plugin);
             let (_, weight) = weight.expect("only Score plugins give scores");
             assert_eq!(score.weighted, score.normalized * weight, "{name} {score:?}");
         }
@@ -207,7 +208,7 @@ pub fn incremental_filters_equal_rebuilt(
     steps: usize,
 ) {
     let state = CycleState::default();
-    for plugin in plugins().iter().filter(|plugin| !differs_by_design(plugin.name(), pod)) {
+    for plugin in plugins().iter().filter(|plugin| !differs_by_design(plugin.info().name(), pod)) {
         let Ok(PreFilter::Filter(filter) | PreFilter::Only(_, filter)) =
             plugin.pre_filter(Cycle::new(cluster, pod, &state))
         else {
@@ -231,10 +232,10 @@ pub fn incremental_filters_equal_rebuilt(
                 incremental.as_deref().map_or(&*filter, |incremental| incremental),
                 &fork,
             );
-            assert_eq!(verdicts, rebuilt, "{}", plugin.name());
+            assert_eq!(verdicts, rebuilt, "{}", plugin.info().name());
         }
         drop(incremental);
-        assert_eq!(rejections(&*filter, cluster), before, "{}: the original", plugin.name());
+        assert_eq!(rejections(&*filter, cluster), before, "{}: the original", plugin.info().name());
     }
 }
 

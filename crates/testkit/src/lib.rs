@@ -13,7 +13,7 @@
 //! - [`machine`]: an engine next to the oracle, and the fuzzer's format of its steps.
 //! - [`draw`]: random clusters and pods with all fields that plugins read.
 //! - [`checks`]: invariants of plugins and of the scheduling cycle on such clusters.
-//! - [`plugin`]: the name and the extension points of a plugin.
+//! - [`plugin`]: the name, the extension points and the other constants of a plugin.
 //!
 //! The feature `proptest` adds strategies to the random events. Without features the crate depends only on the standard
 //! library, so that every crate of the workspace can use it as a dev-dependency, `portolan-publish` included.
@@ -34,20 +34,18 @@ pub mod naive;
 pub mod random;
 pub mod sample;
 
-/// Implements `Plugin::name` and `Plugin::points`, in an `impl` of a plugin: `plugin!("Name", Filter, Score)`. A name that
-/// is a field is written `self => self.name`.
+/// Implements `Plugin::info`, in an `impl` of a plugin: `plugin!("Name", Filter, Score)`. Other constants follow a
+/// semicolon: `plugin!("Name", Filter; .local())`. A name that is a field is written `self => self.name`.
 #[cfg(feature = "cluster")]
 #[macro_export]
 macro_rules! plugin {
-    ($self:ident => $name:expr $(, $point:ident)*) => {
-        fn name(&$self) -> &'static str {
-            $name
-        }
-        fn points(&self) -> &'static [::portolan::plugin::Point] {
-            &[$(::portolan::plugin::Point::$point),*]
+    ($self:ident => $name:expr $(, $point:ident)* $(; $($further:tt)*)?) => {
+        fn info(&$self) -> ::portolan::plugin::PluginInfo {
+            let points = &[$(::portolan::plugin::Point::$point),*];
+            ::portolan::plugin::PluginInfo::new($name, points) $($($further)*)?
         }
     };
-    ($name:expr $(, $point:ident)*) => {
-        $crate::plugin!(self => $name $(, $point)*);
+    ($($given:tt)*) => {
+        $crate::plugin!(self => $($given)*);
     };
 }

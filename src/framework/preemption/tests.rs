@@ -6,8 +6,8 @@ use proptest_derive::Arbitrary;
 use super::dry_run::{DryRun, Found};
 use crate::cache::{Config, Engine, Writer};
 use crate::framework::{
-    Code, Cycle, CycleState, Diagnosis, Filter, Framework, Incremental, Plugin, Point, PreFilter,
-    Status, Without,
+    Code, Cycle, CycleState, Diagnosis, Filter, Framework, Incremental, Plugin, PluginInfo, Point,
+    PreFilter, Status, Without,
 };
 use crate::model::{
     HOSTNAME, LabelSelector, Operator, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
@@ -235,12 +235,8 @@ proptest! {
 struct Strange;
 
 impl Plugin for Strange {
-    fn name(&self) -> &'static str {
-        "Strange"
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new("Strange", &[Point::Filter])
     }
 
     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

@@ -7,12 +7,12 @@
 //! versions have no clock.
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
-    Status,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
+    Reads, Score, Status,
 };
 use crate::model::{Bytes, MilliCpu, NonZero, Pod, PodClass, Template, Usage};
 use crate::plugins::ResourceWeight;
-use crate::plugins::hints::{self, Interest};
+use crate::plugins::hints;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Prefers nodes with the least load relative to what pods of the class may use, and rejects nodes whose load exceeds a
@@ -70,23 +70,11 @@ impl LoadAware {
 }
 
 impl Plugin for LoadAware {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter, Point::Score]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::Filter, Point::Score]).events(hints::nodes::LOADS).local()
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
-        true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::nodes::LOADS
-    }
-
-    fn is_local(&self) -> bool {
         true
     }
 

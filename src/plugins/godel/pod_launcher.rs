@@ -1,10 +1,10 @@
 //! Launchers of pods (Gödel: plugins/podlauncher/pod_launcher.go).
 
 use crate::framework::{
-    Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Status, each_lane,
+    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Status, each_lane,
 };
 use crate::model::{Launcher, Pod};
-use crate::plugins::hints::{self, ClusterEvent, Hint, Interest};
+use crate::plugins::hints::{self, ClusterEvent, Hint};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes that lack the object of the pod's launcher: a Node for the kubelet, an NMNode for a node manager. Pods
@@ -20,20 +20,12 @@ const NO_NODE_MANAGER: &str = "launcher node-manager doesn't exist on this node"
 struct Launched(Launcher);
 
 impl Plugin for PodLauncher {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::Filter]).events(hints::nodes::LAUNCHERS).local()
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::nodes::LAUNCHERS
     }
 
     fn queueing_hint(
@@ -43,10 +35,6 @@ impl Plugin for PodLauncher {
         _: &Cluster,
     ) -> Result<Hint, Status> {
         Ok(hints::nodes::launched(pod, event))
-    }
-
-    fn is_local(&self) -> bool {
-        true
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

@@ -5,11 +5,11 @@ mod counting;
 mod filter;
 mod score;
 
-use crate::framework::{Cycle, Feasible, Plugin, Point, PreFilter, PreScore, Status};
+use crate::framework::{Cycle, Feasible, Plugin, PluginInfo, Point, PreFilter, PreScore, Status};
 use crate::model::{Pod, TopologySpreadConstraint, UnsatisfiableAction};
 use crate::snapshot::Cluster;
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::hints::{self, ClusterEvent, Hint};
 use super::ledger::{Ledger, Remembered};
 use constraints::{Constraint, Defaults, Selected};
 use counting::{Matched, Sets};
@@ -68,20 +68,13 @@ impl PodTopologySpread {
 }
 
 impl Plugin for PodTopologySpread {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score])
+            .events(hints::topology_spread::EVENTS)
     }
 
     fn treats_template_alike(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn events(&self) -> &'static [Interest] {
-        hints::topology_spread::EVENTS
     }
 
     fn queueing_hint(

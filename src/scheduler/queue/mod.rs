@@ -2,7 +2,7 @@
 //! backend/queue, 1.36).
 //!
 //! A pod that fits on no node is not retried continuously. It waits until an event occurs that may make it schedulable.
-//! The plugins that rejected it define these events ([`Plugin::events`](crate::framework::Plugin::events),
+//! The plugins that rejected it define these events ([`PluginInfo::events`](crate::framework::PluginInfo::events),
 //! [`Plugin::queueing_hint`](crate::framework::Plugin::queueing_hint)), and a backoff that grows with the number of
 //! failed attempts delays the retry.
 //!

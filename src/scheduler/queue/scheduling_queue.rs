@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::framework::{Framework, Plugin, PluginSet, Point, QueueingHints};
+use crate::framework::{Framework, PluginInfo, PluginSet, Point, QueueingHints};
 use crate::model::{Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
@@ -137,11 +137,10 @@ pub(super) struct Profile {
 
 impl Profile {
     fn new(name: Name, framework: Arc<Framework>) -> Profile {
-        let gates = framework.plugins_at(Point::PreEnqueue).map(|(plugin, _)| plugin.name());
-        let gates = framework.plugin_set(gates);
-        let group_plugins = framework.plugins_at(Point::PreEnqueue).map(|(plugin, _)| plugin);
-        let group_plugins = group_plugins.filter(|plugin| plugin.gathers_groups());
-        let group_gates = framework.plugin_set(group_plugins.map(Plugin::name));
+        let infos = || framework.infos_at(Point::PreEnqueue);
+        let gates = framework.plugin_set(infos().map(PluginInfo::name));
+        let group_plugins = infos().filter(|info| info.gathers_groups);
+        let group_gates = framework.plugin_set(group_plugins.map(PluginInfo::name));
         let has_groups = framework.gathers_groups();
         let hints = QueueingHints::new(&framework);
         Profile { name, hints, framework, gates, group_gates, has_groups }
@@ -194,8 +193,7 @@ impl SchedulingQueue {
         let profiles = profiles.into_iter().map(|(name, framework)| Profile::new(name, framework));
         let profiles: Vec<Profile> = profiles.collect();
         let sort = |profile: &Profile| {
-            let mut sorts = profile.framework.plugins_at(Point::QueueSort);
-            sorts.next().map(|(plugin, _)| plugin.name())
+            profile.framework.infos_at(Point::QueueSort).next().map(PluginInfo::name)
         };
         let first = profiles.first().ok_or(QueueError::NoProfile)?;
         for profile in &profiles {

@@ -123,11 +123,7 @@ struct Observer {
 }
 
 impl Plugin for Observer {
-    plugin!("Observer");
-
-    fn has_after_filter(&self) -> bool {
-        true
-    }
+    plugin!("Observer"; .after_filter());
 
     fn after_filter(
         &self,

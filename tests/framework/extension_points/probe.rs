@@ -7,8 +7,8 @@ use std::time::Duration;
 use portolan::cache::{Config, Engine, NodeInfo, Writer};
 use portolan::model::{Name, Pod, node, pod};
 use portolan::plugin::{
-    Bind, Code, Cycle, Diagnosis, Feasible, Filter, Nomination, Permit, Plugin, Point, PreFilter,
-    PreFlight, PreScore, Score, ScoredNodes, Status,
+    Bind, Code, Cycle, Diagnosis, Feasible, Filter, Nomination, Permit, Plugin, PluginInfo, Point,
+    PreFilter, PreFlight, PreScore, Score, ScoredNodes, Status,
 };
 use portolan::{Algorithm, AlgorithmConfig, Decision, Failure, FitError, Framework};
 
@@ -50,11 +50,7 @@ impl Probe {
 struct Judge<'a>(&'a Probe);
 
 impl Plugin for Probe {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn points(&self) -> &'static [Point] {
+    fn info(&self) -> PluginInfo {
         // All points except QueueSort, which only one plugin of a framework may extend.
         const POINTS: [Point; 11] = {
             let mut points = [Point::PreEnqueue; 11];
@@ -65,7 +61,7 @@ impl Plugin for Probe {
             }
             points
         };
-        &POINTS
+        PluginInfo::new(self.name, &POINTS)
     }
 
     fn pre_enqueue(&self, _: &Pod) -> Result<(), Status> {

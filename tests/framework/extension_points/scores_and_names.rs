@@ -141,11 +141,13 @@ fn scores_are_listed_in_the_order_of_the_scoring_plugins() {
         writer.add_node(node(name).cpu(1_000).memory(1 << 30).build()).unwrap();
     }
     let framework = Framework::default_profile();
-    let names = framework.plugins_at(Point::PreScore).map(|(plugin, _)| plugin.name().to_owned());
+    let names =
+        framework.plugins_at(Point::PreScore).map(|(plugin, _)| plugin.info().name().to_owned());
     let mut names: Vec<String> = names.collect();
     names.reverse();
     let framework = framework.with_plugins_at(Point::PreScore, &names).unwrap();
-    let order: Vec<&str> = framework.plugins_at(Point::Score).map(|(of, _)| of.name()).collect();
+    let order: Vec<&str> =
+        framework.plugins_at(Point::Score).map(|(of, _)| of.info().name()).collect();
     let evaluation = framework.evaluate(writer.cluster(), &pod("p").cpu(100).build());
     for verdict in evaluation.nodes.values() {
         let position = |plugin: &str| order.iter().position(|other| *other == plugin);

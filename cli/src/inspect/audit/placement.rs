@@ -211,7 +211,9 @@ fn check_group(
     findings: &mut Findings,
 ) {
     let mut enabled = profile.framework.plugins_at(Point::Filter);
-    let Some((plugin, _)) = enabled.find(|(enabled, _)| enabled.name() == plugin) else { return };
+    let Some((plugin, _)) = enabled.find(|(enabled, _)| enabled.info().name() == plugin) else {
+        return;
+    };
     let Some((_, first, _)) = pods.first() else { return };
     let (like, state) = (Pod { template, ..Pod::clone(first) }, CycleState::default());
     let filter = match plugin.pre_filter(Cycle::new(cluster, &like, &state)) {

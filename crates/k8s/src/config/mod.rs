@@ -200,7 +200,7 @@ impl Configuration {
             });
             let sort = |profile: &Profile| {
                 let sorts = profile.framework.plugins_at(Point::QueueSort);
-                sorts.map(|(plugin, _)| plugin.name()).next()
+                sorts.map(|(plugin, _)| plugin.info().name()).next()
             };
             let (first, last) = (profiles.first().and_then(sort), profiles.last().and_then(sort));
             if first != last {
@@ -382,11 +382,11 @@ mod tests {
     }
 
     fn at(framework: &Framework, point: Point) -> Vec<(&str, i64)> {
-        framework.plugins_at(point).map(|(plugin, weight)| (plugin.name(), weight)).collect()
+        framework.plugins_at(point).map(|(plugin, weight)| (plugin.info().name(), weight)).collect()
     }
 
     fn names(framework: &Framework, point: Point) -> Vec<&str> {
-        framework.plugins_at(point).map(|(plugin, _)| plugin.name()).collect()
+        framework.plugins_at(point).map(|(plugin, _)| plugin.info().name()).collect()
     }
 
     fn notes_of(text: &str) -> Vec<String> {

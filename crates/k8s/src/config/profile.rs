@@ -152,7 +152,7 @@ impl<'a> Plugins<'a> {
     }
 
     fn extends(&self, name: &str, point: Point) -> bool {
-        self.get(name).is_some_and(|plugin| plugin.points().contains(&point))
+        self.get(name).is_some_and(|plugin| plugin.info().extends(point))
     }
 
     /// Returns the names of the plugins at each point.

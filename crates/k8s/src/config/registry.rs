@@ -137,13 +137,12 @@ impl std::error::Error for ArgsError {}
 /// A factory reads its arguments as a type of its own:
 ///
 /// ```
-/// use portolan::plugin::{Handle, Plugin, Point};
+/// use portolan::plugin::{Handle, Plugin, PluginInfo};
 /// use portolan_k8s::config::{Configuration, Registry};
 ///
 /// struct Racks { size: u32 }
 /// impl Plugin for Racks {
-///     fn name(&self) -> &'static str { "Racks" }
-///     fn points(&self) -> &'static [Point] { &[] }
+///     fn info(&self) -> PluginInfo { PluginInfo::new("Racks", &[]) }
 /// }
 ///
 /// #[derive(serde::Deserialize)]
@@ -211,7 +210,7 @@ impl Registry {
     pub fn in_tree() -> Registry {
         let mut registry = Registry::default();
         for (plugin, weight) in default_plugins(&Handle::default()) {
-            let name = plugin.name();
+            let name = plugin.info().name();
             let factory: Factory = match args::factory(name) {
                 Some(factory) => Box::new(factory),
                 None => Box::new(move |args, handle| {
@@ -236,7 +235,7 @@ impl Registry {
     #[must_use]
     pub fn of_cluster() -> Registry {
         let mut registry = Registry::in_tree();
-        let name = DynamicResources.name();
+        let name = DynamicResources.info().name();
         registry.left_out.remove(name);
         let make =
             |_: PluginArgs<'_>, _: &Handle| Ok(Box::new(DynamicResources) as Box<dyn Plugin>);
@@ -248,7 +247,7 @@ impl Registry {
     }
 
     /// Registers a plugin under a name that configurations may use. `factory` creates the plugin, whose
-    /// [`Plugin::name`] must be the same name.
+    /// [`PluginInfo`](portolan::plugin::PluginInfo) must have the same name.
     ///
     /// # Errors
     ///
@@ -377,7 +376,7 @@ mod tests {
         for name in registry.names() {
             let factory = registry.get(name).unwrap();
             let made = factory(PluginArgs::new(name, None), &Handle::default());
-            assert_eq!(made.map(|plugin| plugin.name()), Ok(name));
+            assert_eq!(made.map(|plugin| plugin.info().name()), Ok(name));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The end of a scheduler with a plugin that is not in the tree.
 
-use portolan::plugin::{Cycle, Permit, Plugin, Point, Status};
+use portolan::plugin::{Cycle, Permit, Plugin, PluginInfo, Point, Status};
 use portolan_apiserver::{ApiServer, Options};
 use portolan_k8s::config::PluginArgs;
 use serde_json::json;
@@ -18,12 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Patient(UnboundedSender<()>);
 
 impl Plugin for Patient {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn points(&self) -> &'static [Point] {
-        &[Point::Permit]
+    fn info(&self) -> PluginInfo {
+        PluginInfo::new(NAME, &[Point::Permit])
     }
 
     fn permit(&self, _: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
