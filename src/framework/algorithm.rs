@@ -2,8 +2,8 @@
 //!
 //! A search begins after the nodes that the search before it examined, in a list of all nodes: round robin over zones.
 //! That position is a field of the [`Algorithm`] and not of a version, so schedulers that share an engine do not disturb
-//! each other. With a thread pool and 64 chunks or more, chunks are evaluated in parallel and combined in list order, so
-//! the decision does not depend on threads.
+//! each other. Work that takes long enough is shared with a thread pool (`src/framework/parallel.rs`), and its results
+//! are combined in list order, so the decision does not depend on threads.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ pub struct Algorithm {
 }
 
 impl Algorithm {
-    /// Creates an algorithm that evaluates nodes on the calling thread, and also on `pool` if there are many nodes.
+    /// Creates an algorithm that evaluates nodes on the calling thread, and also on `pool` where that is faster: if
+    /// plugins judge or score many nodes whose verdicts are not cached, or take long for each.
     ///
     /// ```
     /// use portolan::cache::{Config, Engine};

@@ -21,11 +21,11 @@ use crate::snapshot::{Chunk, Column, LANES, nth_lane};
 use super::dispatch;
 use super::extender;
 use super::filters::nodes_of;
-use super::memo::VerdictCache;
+use super::memo::{Verdict, VerdictCache};
 use super::parallel::Threads;
 use super::recorder::Step;
 use super::scores::{Given, Scorer, Scores};
-use super::search::{Chosen, FoundChunks, Listed};
+use super::search::{Chosen, FoundChunks};
 use super::status::code;
 use super::{Cycle, Feasible, Framework, Score, ScoredNodes, Status};
 
@@ -157,37 +157,37 @@ impl<'a> Choice<'a, '_> {
         local: &[PluginScore<'_>],
         cache: &mut VerdictCache,
     ) -> Result<(), Status> {
-        if self.threads.share(self.found.nodes.len()) {
-            let unknown = self.found.nodes.iter().filter_map(|(of, _)| {
-                let known = cache.get(of.id, of.at).filter(|known| !known.is_scored)?;
-                Some((*of, known.mask))
+        if self.threads.are_several() {
+            let nodes = || self.found.nodes.iter().map(|(of, _)| (of.id, of.at));
+            let unscored = cache.unscored_each(nodes()).into_iter().zip(&self.found.nodes);
+            let jobs = unscored.filter_map(|(verdict, (of, _))| Some((of.chunk, verdict?, Ok(()))));
+            let mut jobs: Vec<_> = jobs.collect();
+            self.threads.for_each(&mut jobs, |(chunk, verdict, scored)| {
+                *scored = self.score_locally(scores, local, chunk, verdict);
             });
-            let unknown: Vec<(Listed<'a>, u64)> = unknown.collect();
-            let totals = self.threads.try_map(&unknown, |(of, mask)| {
-                let mut totals = [0; LANES];
-                self.add_local_scores(scores, local, (of.chunk, *mask), &mut totals)?;
-                Ok(totals)
-            })?;
-            for ((of, _), totals) in unknown.iter().zip(totals) {
-                if let Some(verdict) = cache.unscored(of.id, of.at) {
-                    verdict.totals = totals;
-                    verdict.set_scored();
-                }
-            }
-            return Ok(());
+            return jobs.into_iter().try_for_each(|(_, _, scored)| scored);
         }
         let mut scored = Ok(());
         for (of, _) in &self.found.nodes {
             let Some(verdict) = cache.unscored(of.id, of.at) else { continue };
-            verdict.totals.fill(0);
-            let lanes = (of.chunk, verdict.mask);
             // As on several threads, an error does not keep the other chunks from being scored.
-            match self.add_local_scores(scores, local, lanes, &mut verdict.totals) {
-                Ok(()) => verdict.set_scored(),
-                Err(status) => scored = scored.and(Err(status)),
-            }
+            scored = scored.and(self.score_locally(scores, local, of.chunk, verdict));
         }
         scored
+    }
+
+    /// Computes the local totals of a chunk.
+    fn score_locally(
+        &self,
+        scores: &Scores<'_>,
+        local: &[PluginScore<'_>],
+        chunk: &Chunk,
+        verdict: &mut Verdict,
+    ) -> Result<(), Status> {
+        verdict.totals.fill(0);
+        self.add_local_scores(scores, local, (chunk, verdict.mask), &mut verdict.totals)?;
+        verdict.set_scored();
+        Ok(())
     }
 
     /// Adds the weighted local scores of a chunk's lanes to the totals.
@@ -217,10 +217,13 @@ impl<'a> Choice<'a, '_> {
 
     /// Returns the local totals of the feasible nodes, in list order.
     fn feasible_totals(&self, cache: &VerdictCache) -> Vec<i64> {
-        let mut totals = Vec::with_capacity(self.found.feasible);
+        let mut totals = vec![0; self.found.feasible];
+        let mut rest = &mut totals[..];
         for (of, mask) in &self.found.nodes {
             let known = cache.get(of.id, of.at).map_or(&[0; LANES], |known| &known.totals);
-            extend_by_lanes(&mut totals, known, *mask);
+            let lanes = mask.count_ones() as usize;
+            copy_lanes(&mut rest[..lanes], known, *mask);
+            rest = &mut rest[lanes..];
         }
         totals
     }
@@ -245,32 +248,26 @@ impl<'a> Choice<'a, '_> {
         scores: &Scores<'_>,
         (scorer, score): PluginScore<'_>,
     ) -> Result<Vec<i64>, Status> {
-        let column = |of: &Listed<'a>, mask: u64| {
-            let mut column = [0; LANES];
-            let scored = scores.watch.ask((scorer.plugin, Step::Score), code, || {
-                score.score_chunk(self.cycle.cluster, of.chunk, mask, &mut column)
-            });
-            scored.map(|()| column).map_err(|status| scorer.failed(status))
-        };
-        let nodes = &self.found.nodes;
         scorer.count(self.found.feasible as u64);
-        let mut values = Vec::with_capacity(self.found.feasible);
-        if self.threads.share(nodes.len()) {
-            let columns = self.threads.try_map(nodes, |(of, mask)| column(of, *mask))?;
-            for ((_, mask), column) in nodes.iter().zip(&columns) {
-                extend_by_lanes(&mut values, column, *mask);
-            }
-            return Ok(values);
-        }
-        let mut scored = Ok(());
-        for (of, mask) in nodes {
-            // As on several threads, an error does not keep the other chunks from being scored.
-            match column(of, *mask) {
-                Ok(column) => extend_by_lanes(&mut values, &column, *mask),
-                Err(status) => scored = scored.and(Err(status)),
-            }
-        }
-        scored.map(|()| values)
+        let mut values = vec![0; self.found.feasible];
+        let mut rest = &mut values[..];
+        let jobs = self.found.nodes.iter().map(|(of, mask)| {
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(mask.count_ones() as usize);
+            rest = others;
+            (of.chunk, *mask, own, Ok(()))
+        });
+        let mut jobs: Vec<_> = jobs.collect();
+        self.threads.for_each(&mut jobs, |(chunk, mask, values, scored)| {
+            let mut column = [0; LANES];
+            let asked = scores.watch.ask((scorer.plugin, Step::Score), code, || {
+                score.score_chunk(self.cycle.cluster, chunk, *mask, &mut column)
+            });
+            *scored = asked.map_err(|status| scorer.failed(status));
+            copy_lanes(values, &column, *mask);
+        });
+        // An error does not keep the other chunks from being scored.
+        jobs.into_iter().try_for_each(|(.., scored)| scored)?;
+        Ok(values)
     }
 
     /// Returns one of the nodes with the largest total. `totals` has those of the feasible nodes, in list order.
@@ -309,12 +306,14 @@ impl<'a> Choice<'a, '_> {
     }
 }
 
-/// Appends the values of the lanes in `mask`.
-fn extend_by_lanes(values: &mut Vec<i64>, column: &Column<i64>, mut mask: u64) {
+/// Copies the values of the lanes in `mask`.
+fn copy_lanes(mut to: &mut [i64], column: &Column<i64>, mut mask: u64) {
     while mask != 0 {
         let first = mask.trailing_zeros() as usize;
         let past = first + (mask >> first).trailing_ones() as usize;
-        values.extend_from_slice(&column[first..past]);
+        let (own, others) = to.split_at_mut(past - first);
+        own.copy_from_slice(&column[first..past]);
+        to = others;
         mask &= u64::MAX.checked_shl(past as u32).unwrap_or(0);
     }
 }

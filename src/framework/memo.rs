@@ -3,6 +3,7 @@
 //! valid until the chunk or the version of a filter changes ([`Filter::version`](super::Filter::version)).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::model::{Generation, Template};
 use crate::snapshot::{Cluster, Column, LANES, PerChunk};
@@ -60,6 +61,8 @@ pub(super) struct VerdictCache {
     epoch: u64,
     /// The versions of the filters that are not local.
     versions: Option<Versions>,
+    /// How long judging the last chunk took whose time was taken.
+    pub(super) pace: Duration,
 }
 
 impl VerdictCache {
@@ -108,6 +111,18 @@ impl VerdictCache {
         };
         let verdict = self.chunks.renew(chunk, at, new);
         (verdict.mask, verdict.epoch, verdict.is_scored) = (mask, 0, false);
+    }
+
+    /// Returns the entries of these chunks whose masks are stored and whose totals are not. No chunk is named twice.
+    pub(super) fn unscored_each(
+        &mut self,
+        chunks: impl Iterator<Item = (u32, Generation)>,
+    ) -> Vec<Option<&mut Verdict>> {
+        let mut all = self.chunks.get_each_mut(chunks);
+        for of in &mut all {
+            of.take_if(|verdict| verdict.is_scored);
+        }
+        all
     }
 
     /// Returns the entry of a chunk if its mask is stored and its totals are not.

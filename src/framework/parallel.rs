@@ -1,14 +1,28 @@
-//! Processes many chunks in parallel. No other module of the framework uses a thread pool.
+//! Shares the work of one decision between threads. No other module of the framework uses a thread pool.
+//!
+//! Waking a thread takes longer than judging a few chunks, and how long a chunk takes depends on the plugins, the pod
+//! and the caches of the processor. So the calling thread always begins alone. If the first items show that the rest
+//! takes long enough, threads of the pool join in: all of them, and the calling thread, take ranges of the rest until
+//! nothing is left. No item depends on another, so the results do not depend on the number of threads.
 
-use rayon::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use super::Status;
+/// The work that is worth waking a thread, by the calling thread's pace. Measured: waking a thread takes 5 to 10 µs, and
+/// reading on another core what this one has written costs about as much again.
+const WORTH_WAKING: Duration = Duration::from_micros(40);
 
-/// The number of chunks from which the pool is used. Measured: for 512 nodes the pool is slower than the calling
-/// thread.
-const WORTH_THE_POOL: usize = 64;
+/// The work that a thread takes at a time.
+const RANGE: Duration = Duration::from_micros(4);
 
-/// The threads of a scheduling cycle: the calling thread, and a pool for large clusters.
+/// How many items the calling thread processes before it decides.
+const TRIED: usize = 4;
+
+/// How often the calling thread looks whether the others have finished, before it sleeps until they have.
+const SPINS: usize = 2_000;
+
+/// The threads of a scheduling cycle: the calling thread, and those of a pool.
 #[derive(Clone, Copy)]
 pub(super) struct Threads<'a>(Option<&'a rayon::ThreadPool>);
 
@@ -17,68 +31,112 @@ impl<'a> Threads<'a> {
         Threads(pool.filter(|pool| pool.current_num_threads() > 1))
     }
 
-    /// Returns the results of `work` in the order of the items. `work` is called for every item, even after an error,
-    /// and the error of the first item in order is returned. Neither the result nor the calls therefore depend on the
-    /// number of threads.
-    pub(super) fn try_map<T: Sync, R: Send>(
+    /// Calls `work` once for each item.
+    pub(super) fn for_each<T: Send>(self, items: &mut [T], work: impl Fn(&mut T) + Sync) {
+        let few = items.len() <= 2 * TRIED;
+        let Some(pool) = self.0.filter(|_| !few) else {
+            return items.iter_mut().for_each(work);
+        };
+        let started = Instant::now();
+        let (tried, rest) = items.split_at_mut(TRIED);
+        tried.iter_mut().for_each(&work);
+        match worthwhile(started.elapsed() / TRIED as u32, rest.len()) {
+            Some(range) => share(pool, rest, range, &work),
+            None => rest.iter_mut().for_each(work),
+        }
+    }
+
+    /// Returns how many items a thread takes at a time, if several threads should share `items` items that take this
+    /// long each.
+    pub(super) fn worthwhile(self, each: Duration, items: usize) -> Option<usize> {
+        self.0.and_then(|_| worthwhile(each, items))
+    }
+
+    /// Whether there is more than one thread.
+    pub(super) fn are_several(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Like [`Threads::for_each`], for work that is known to be [worthwhile](Threads::worthwhile).
+    pub(super) fn share<T: Send>(
         self,
-        items: &[T],
-        work: impl Fn(&T) -> Result<R, Status> + Sync,
-    ) -> Result<Vec<R>, Status> {
-        if let Some((pool, part)) = self.pool_for(items.len()) {
-            let all: Vec<Result<R, Status>> =
-                pool.install(|| items.par_iter().with_min_len(part).map(&work).collect());
-            return all.into_iter().collect();
+        items: &mut [T],
+        range: usize,
+        work: impl Fn(&mut T) + Sync,
+    ) {
+        match self.0 {
+            Some(pool) => share(pool, items, range, &work),
+            None => items.iter_mut().for_each(work),
         }
-        let mut results = Vec::with_capacity(items.len());
-        let mut failed = None;
-        for item in items {
-            match work(item) {
-                Ok(result) => results.push(result),
-                Err(status) => drop(failed.get_or_insert(status)),
+    }
+}
+
+fn worthwhile(each: Duration, items: usize) -> Option<usize> {
+    let each = each.max(Duration::from_nanos(1));
+    let is_worthwhile = each.saturating_mul(items as u32) >= WORTH_WAKING;
+    is_worthwhile.then(|| (RANGE.as_nanos() / each.as_nanos()).max(1) as usize)
+}
+
+fn share<T: Send>(
+    pool: &rayon::ThreadPool,
+    items: &mut [T],
+    range: usize,
+    work: &(impl Fn(&mut T) + Sync),
+) {
+    let helpers = (pool.current_num_threads() - 1).min(items.len() / range.max(1));
+    let ranges = Mutex::new(items.chunks_mut(range));
+    let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let run = || {
+        while let Some(range) = next() {
+            range.iter_mut().for_each(work);
+        }
+    };
+    let running = AtomicUsize::new(helpers);
+    pool.in_place_scope(|scope| {
+        for _ in 0..helpers {
+            scope.spawn(|_| {
+                run();
+                // Relaxed: only tells the calling thread that it need not sleep. The scope orders the work.
+                running.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        run();
+        for _ in 0..SPINS {
+            // Relaxed: see above.
+            if running.load(Ordering::Relaxed) == 0 {
+                break;
             }
+            std::hint::spin_loop();
         }
-        failed.map_or(Ok(results), Err)
-    }
-
-    /// Returns whether several threads share this many items.
-    pub(super) fn share(self, items: usize) -> bool {
-        self.pool_for(items).is_some()
-    }
-
-    /// Returns the pool and the minimum number of items per thread, if the pool is worthwhile for this many items.
-    fn pool_for(self, items: usize) -> Option<(&'a rayon::ThreadPool, usize)> {
-        let pool = self.0.filter(|_| items >= WORTH_THE_POOL)?;
-        Some((pool, items.div_ceil(pool.current_num_threads() * 4)))
-    }
+    });
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
 
     #[test]
-    fn all_items_run_and_the_first_error_in_order_is_returned() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-        let items: Vec<usize> = (0..3 * WORTH_THE_POOL).collect();
+    fn each_item_is_processed_once_by_any_number_of_threads() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         for pool in [None, Some(&pool)] {
-            let calls = AtomicUsize::new(0);
-            let threads = Threads::new(pool);
-            let failed: Result<Vec<usize>, Status> = threads.try_map(&items, |item| {
-                calls.fetch_add(1, Ordering::Relaxed);
-                match item % 5 {
-                    3 => Err(Status::error("", item.to_string())),
-                    _ => Ok(*item),
-                }
-            });
-            assert_eq!(failed, Err(Status::error("", "3")));
-            assert_eq!(calls.into_inner(), items.len());
-            assert_eq!(
-                threads.try_map(&items, |item| Ok(item + 1)),
-                Ok((1..=items.len()).collect())
-            );
+            for (len, pause) in [(0, 0), (5, 0), (1_000, 0), (100, 20)] {
+                let mut items = vec![0; len];
+                let slowly = |item: &mut usize| {
+                    std::thread::sleep(Duration::from_micros(pause));
+                    *item += 1;
+                };
+                Threads::new(pool).for_each(&mut items, slowly);
+                Threads::new(pool).share(&mut items, 7, |item| *item += 1);
+                assert_eq!(items, vec![2; len]);
+            }
         }
+    }
+
+    #[test]
+    fn only_long_work_is_shared() {
+        assert_eq!(worthwhile(Duration::from_nanos(300), 100), None);
+        assert_eq!(worthwhile(Duration::from_nanos(300), 1_000), Some(13));
+        assert_eq!(worthwhile(Duration::from_micros(6), 75), Some(1));
+        assert_eq!(worthwhile(Duration::ZERO, 1_000), None);
     }
 }

@@ -75,6 +75,22 @@ impl Following<'_> {
     }
 }
 
+/// Judges the chunks that a sample reaches.
+pub(super) trait Judge<T> {
+    /// Called before `nodes` nodes of the list are examined, with those of their chunks that were not reached before.
+    fn begin(&mut self, _nodes: usize, _chunks: impl Iterator<Item = u32>) {}
+
+    /// Returns a value and the chunk's feasible lanes, or `None` if the chunk has none. Called once for each chunk that
+    /// is reached, in the order of [`Judge::begin`], and perhaps for some that follow.
+    fn judge(&mut self, id: u32, following: Following<'_>) -> Option<(T, u64)>;
+}
+
+impl<T, F: FnMut(u32, Following<'_>) -> Option<(T, u64)>> Judge<T> for F {
+    fn judge(&mut self, id: u32, following: Following<'_>) -> Option<(T, u64)> {
+        self(id, following)
+    }
+}
+
 /// The part of a list that a sample examines first: one of `of` equal parts, or the whole list if `of` is 1.
 ///
 /// Schedulers with different sections examine and change different chunks, so their placements rarely conflict and the
@@ -237,14 +253,12 @@ impl Order {
     }
 
     /// Examines the nodes in list order, from where the last sample ended and wrapping around, until `enough` nodes are
-    /// feasible. `judge` is called with a chunk's number, once for each chunk that is reached and perhaps for some that
-    /// follow, so the result does not depend on how chunks are judged. It returns a value and the chunk's feasible
-    /// lanes, or `None` if the chunk has none. It also gets the chunks that follow. The values are returned with the
+    /// feasible. The result does not depend on how chunks are judged. The values of `judge` are returned with the
     /// feasible lanes that were reached, in list order.
     pub(super) fn sample<T>(
         &mut self,
         enough: usize,
-        mut judge: impl FnMut(u32, Following<'_>) -> Option<(T, u64)>,
+        judge: &mut impl Judge<T>,
     ) -> Found<(T, u64)> {
         // A range of a zone may begin and end within a chunk.
         let likely = (enough / LANES + 2 * self.zones.len()).min(self.chunks.len());
@@ -271,14 +285,15 @@ impl Order {
                 let most = (least + likely.saturating_sub(least) / 4 * 3).min(left);
                 for step in [most, least] {
                     self.positions(index + step, &mut to);
-                    let feasible = self.reach((&from, &to), &mut reached, &mut judge);
+                    judge.begin(step, self.unreached(&from, &to));
+                    let feasible = self.reach((&from, &to), &mut reached, judge);
                     if step == least || feasible < missing {
                         found.feasible += feasible;
                         (index, found.looked_at) = (index + step, found.looked_at + step);
                         break;
                     }
                     // The range may be too long, so it is removed again.
-                    self.reach((&from, &to), &mut reached, &mut judge);
+                    self.reach((&from, &to), &mut reached, judge);
                 }
                 last_end = Some(index);
                 std::mem::swap(&mut from, &mut to);
@@ -295,13 +310,23 @@ impl Order {
         found
     }
 
+    /// Returns the chunks between the positions `from` and `to` of each zone that were not reached yet.
+    fn unreached(&self, from: &[usize], to: &[usize]) -> impl Iterator<Item = u32> {
+        let zones = self.zones.iter().zip(from.iter().zip(to)).filter(|(_, (from, to))| from < to);
+        let chunks = zones.flat_map(|(zone, (from, to))| {
+            let chunks = &self.chunks[zone.first..zone.first + zone.chunks];
+            zone.first + containing(chunks, *from)..=zone.first + containing(chunks, *to - 1)
+        });
+        chunks.filter(|at| self.reached[*at] == 0).map(|at| self.chunks[at].id)
+    }
+
     /// Adds the feasible nodes of each zone between the positions `from` and `to` to the sample, and returns their
     /// number. A second call with the same range removes them.
     fn reach<T>(
         &mut self,
         (from, to): (&[usize], &[usize]),
         reached: &mut Vec<Reached<T>>,
-        judge: &mut impl FnMut(u32, Following<'_>) -> Option<(T, u64)>,
+        judge: &mut impl Judge<T>,
     ) -> usize {
         let mut feasible = 0;
         for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(to)) {
@@ -314,7 +339,7 @@ impl Order {
                 let lanes = lane_range(chunk.live, position - chunk.before, last);
                 let index = match self.reached[at] {
                     0 => {
-                        let (value, verdict) = match judge(chunk.id, Following(following)) {
+                        let (value, verdict) = match judge.judge(chunk.id, Following(following)) {
                             Some((value, verdict)) => (Some(value), verdict),
                             None => (None, 0),
                         };
@@ -420,7 +445,7 @@ mod tests {
                 }
             }
             order.next = start;
-            let sample = order.sample(enough, |id, _| {
+            let sample = order.sample(enough, &mut |id: u32, _: Following<'_>| {
                 let feasible = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])
                 });
@@ -448,7 +473,7 @@ mod tests {
             let slot = chunk(id).slot()[at];
             slots.iter().position(|other| *other == slot).unwrap()
         };
-        let sample = order.sample(enough, |id, _| {
+        let sample = order.sample(enough, &mut |id: u32, _: Following<'_>| {
             let feasible =
                 super::super::plugin::each_lane(chunk(id).live(), |at| good(position(id, at)));
             Some((id, feasible))

@@ -6,15 +6,16 @@
 //! in an earlier cycle ([`Filter::version`](super::Filter::version)), the cache has this verdict, too.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use crate::model::Generation;
-use crate::snapshot::{Chunk, Cluster, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
 
 use super::dispatch;
 use super::filters::{Filters, Scope, nodes_of};
 use super::memo::VerdictCache;
 use super::parallel::Threads;
-use super::sampling::{Following, Found, Order};
+use super::sampling::{Following, Found, Judge, Order};
 use super::{Cycle, Status};
 
 /// A chunk with its number and the generation of its last change.
@@ -98,6 +99,19 @@ pub(super) struct Search<'a, 'c> {
     filters: &'c Filters<'a>,
     threads: Threads<'c>,
     cache: &'c mut VerdictCache,
+    /// Whether the verdicts depend on the local filters alone.
+    is_local: bool,
+}
+
+/// A chunk to be judged, and its verdict.
+struct Job<'a> {
+    of: Listed<'a>,
+    /// Whether the local filters have not judged the chunk yet.
+    is_new: bool,
+    /// The lanes that pass the local filters.
+    local: u64,
+    /// The lanes that pass all filters.
+    judged: Result<u64, Status>,
 }
 
 impl<'a, 'c> Search<'a, 'c> {
@@ -109,7 +123,8 @@ impl<'a, 'c> Search<'a, 'c> {
         cache: &'c mut VerdictCache,
     ) -> Search<'a, 'c> {
         cache.begin(filters.versions());
-        Search { cycle, filters, threads, cache }
+        let is_local = !filters.has(Scope::Global) && filters.nominated().next().is_none();
+        Search { cycle, filters, threads, cache, is_local }
     }
 
     /// Returns the first `enough` feasible nodes of a list.
@@ -129,58 +144,30 @@ impl<'a, 'c> Search<'a, 'c> {
     }
 
     fn find_enough(&mut self, order: &mut Order, enough: usize) -> Result<FoundChunks<'a>, Status> {
-        let mut failed = None;
-        let is_local = self.is_local();
-        let found = order.sample(enough, |id, following| {
-            // The list was refreshed for this version, so the chunk exists.
-            let of = self.listed(id)?;
-            let judged = if is_local {
-                self.cached(of, &following)
-            } else {
-                match self.cache.all(of.id, of.at) {
-                    Some(all) => Ok(all),
-                    None => self.cached(of, &following).and_then(|mask| self.judge_all(of, mask)),
-                }
-            };
-            match judged {
-                Ok(mask) => Some((of, mask)),
-                Err(status) => {
-                    failed.get_or_insert(status);
-                    None
-                }
-            }
-        });
-        failed.map_or(Ok(found), Err)
+        let ahead = Vec::new().into_iter();
+        let mut sample = Sample { search: self, ahead, is_timed: false, failed: None };
+        let found = order.sample(enough, &mut sample);
+        sample.failed.map_or(Ok(found), Err)
     }
 
-    /// Returns all feasible nodes of a list. Judges the chunks on several threads.
+    /// Returns all feasible nodes of a list.
     fn find_all(&mut self, order: &Order) -> Result<FoundChunks<'a>, Status> {
-        let listed = order.chunks().filter_map(|(id, lanes)| Some((self.listed(id)?, lanes)));
-        let mut nodes: Vec<(Listed<'a>, u64)> = listed.collect();
-        let unknown = nodes.iter().filter(|(of, _)| self.cache.get(of.id, of.at).is_none());
-        let unknown: Vec<Listed<'a>> = unknown.map(|(of, _)| *of).collect();
-        let masks =
-            self.threads.try_map(&unknown, |of| self.judge_locally(of.chunk, of.chunk.live()))?;
-        for (of, mask) in unknown.iter().zip(masks) {
-            self.cache.set_mask(of.id, of.at, mask);
-        }
-        for (of, mask) in &mut nodes {
-            *mask &= self.cache.get(of.id, of.at).map_or(0, |known| known.mask);
-        }
-        if !self.is_local() {
-            let unknown = nodes.iter().filter(|(of, _)| self.cache.all(of.id, of.at).is_none());
-            let unknown: Vec<Listed<'a>> = unknown.map(|(of, _)| *of).collect();
-            let masks = self.threads.try_map(&unknown, |of| {
-                let mask = self.cache.get(of.id, of.at).map_or(0, |known| known.mask);
-                self.judge_globally(of.chunk, mask)
-            })?;
-            let mut judged = masks.iter();
-            for (of, mask) in &mut nodes {
-                let known = self.cache.all(of.id, of.at);
-                *mask &= known.or_else(|| judged.next().copied()).unwrap_or(0);
+        let (mut nodes, mut jobs) = (Vec::with_capacity(order.chunks().len()), Vec::new());
+        for (id, lanes) in order.chunks() {
+            let Some(of) = self.listed(id) else { continue };
+            match self.known(of) {
+                Some(all) => nodes.push((of, all & lanes)),
+                None => {
+                    jobs.push(self.job(of));
+                    nodes.push((of, lanes));
+                }
             }
-            for (of, all) in unknown.iter().zip(masks) {
-                self.cache.set_all(of.id, of.at, all);
+        }
+        self.threads.for_each(&mut jobs, |job| self.judge(job));
+        let mut jobs = jobs.into_iter().peekable();
+        for (of, mask) in &mut nodes {
+            if let Some(job) = jobs.next_if(|job| job.of.id == of.id) {
+                *mask &= self.store(job)?;
             }
         }
         nodes.retain(|(_, mask)| *mask != 0);
@@ -225,9 +212,48 @@ impl<'a, 'c> Search<'a, 'c> {
         Ok(found)
     }
 
-    /// Returns whether the verdicts depend on the local filters alone.
-    fn is_local(&self) -> bool {
-        !self.filters.has(Scope::Global) && self.filters.nominated().next().is_none()
+    /// Returns the lanes of a chunk that pass all filters, if they are cached.
+    fn known(&self, of: Listed<'_>) -> Option<u64> {
+        match self.is_local {
+            true => self.cache.get(of.id, of.at).map(|known| known.mask),
+            false => self.cache.all(of.id, of.at),
+        }
+    }
+
+    fn job(&self, of: Listed<'a>) -> Job<'a> {
+        let local = self.cache.get(of.id, of.at).map(|known| known.mask);
+        Job { of, is_new: local.is_none(), local: local.unwrap_or(0), judged: Ok(0) }
+    }
+
+    /// Judges a chunk.
+    fn judge(&self, job: &mut Job<'_>) {
+        let chunk = job.of.chunk;
+        if job.is_new {
+            match self.judge_locally(chunk, chunk.live()) {
+                Ok(mask) => job.local = mask,
+                Err(status) => {
+                    job.judged = Err(status);
+                    return;
+                }
+            }
+        }
+        job.judged = match self.is_local {
+            true => Ok(job.local),
+            false => self.judge_globally(chunk, job.local),
+        };
+    }
+
+    /// Caches the verdict of a chunk, and returns the lanes that pass all filters.
+    fn store(&mut self, job: Job<'_>) -> Result<u64, Status> {
+        let Job { of, is_new, local, judged } = job;
+        let all = judged?;
+        if is_new {
+            self.cache.set_mask(of.id, of.at, local);
+        }
+        if !self.is_local {
+            self.cache.set_all(of.id, of.at, all);
+        }
+        Ok(all)
     }
 
     /// Begins to load the next chunk, unless it is cached, and the pointers to the columns of the one after it.
@@ -241,29 +267,9 @@ impl<'a, 'c> Search<'a, 'c> {
         }
     }
 
-    /// Returns the lanes of a chunk that pass the local filters, from the cache if it knows them. Otherwise judges the
-    /// chunk, and prefetches the chunks that follow, which are then probably not cached either.
-    fn cached(&mut self, of: Listed<'_>, following: &Following<'_>) -> Result<u64, Status> {
-        if let Some(known) = self.cache.get(of.id, of.at) {
-            return Ok(known.mask);
-        }
-        self.prefetch(following);
-        let mask = self.judge_locally(of.chunk, of.chunk.live())?;
-        self.cache.set_mask(of.id, of.at, mask);
-        Ok(mask)
-    }
-
     /// Returns the lanes of `mask` that pass the local filters.
     fn judge_locally(&self, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         self.filters.judge_chunk(Scope::Local, self.cycle.cluster, chunk, mask)
-    }
-
-    /// Returns the lanes of `mask`, which has all lanes that pass the local filters, that also pass the other ones, and
-    /// caches them.
-    fn judge_all(&mut self, of: Listed<'_>, mask: u64) -> Result<u64, Status> {
-        let all = self.judge_globally(of.chunk, mask)?;
-        self.cache.set_all(of.id, of.at, all);
-        Ok(all)
     }
 
     /// Returns the lanes of `mask` that pass the other filters, also with the pods nominated to them.
@@ -275,5 +281,69 @@ impl<'a, 'c> Search<'a, 'c> {
     fn listed(&self, id: u32) -> Option<Listed<'a>> {
         let (at, chunk) = self.cycle.cluster.listed_chunk(id)?;
         Some(Listed { id, at, chunk })
+    }
+}
+
+/// Judges the chunks that a sample reaches.
+struct Sample<'s, 'a, 'c> {
+    search: &'s mut Search<'a, 'c>,
+    /// The verdicts of the chunks that were judged together, in the order in which they are reached.
+    ahead: std::vec::IntoIter<(u32, Result<u64, Status>)>,
+    is_timed: bool,
+    failed: Option<Status>,
+}
+
+impl<'a> Sample<'_, 'a, '_> {
+    /// Judges a chunk that is not cached. Prefetches the chunks that follow, which are then probably not cached either.
+    fn judge_now(&mut self, of: Listed<'a>, following: &Following<'_>) -> Result<u64, Status> {
+        let search = &mut *self.search;
+        let started = (search.threads.are_several() && !self.is_timed).then(Instant::now);
+        let mut job = search.job(of);
+        if job.is_new {
+            search.prefetch(following);
+        }
+        search.judge(&mut job);
+        if let Some(started) = started {
+            search.cache.pace = started.elapsed();
+            self.is_timed = true;
+        }
+        search.store(job)
+    }
+}
+
+impl<'a> Judge<Listed<'a>> for Sample<'_, 'a, '_> {
+    fn begin(&mut self, nodes: usize, chunks: impl Iterator<Item = u32>) {
+        let search = &mut *self.search;
+        let (threads, pace) = (search.threads, search.cache.pace);
+        if threads.worthwhile(pace, nodes / LANES).is_none() {
+            return;
+        }
+        let listed = chunks.filter_map(|id| search.listed(id));
+        let unknown = listed.filter(|of| search.known(*of).is_none());
+        let mut jobs: Vec<Job<'a>> = unknown.map(|of| search.job(of)).collect();
+        if let Some(range) = threads.worthwhile(pace, jobs.len()) {
+            threads.share(&mut jobs, range, |job| search.judge(job));
+            let judged = jobs.into_iter().map(|job| (job.of.id, search.store(job)));
+            self.ahead = judged.collect::<Vec<_>>().into_iter();
+        }
+    }
+
+    fn judge(&mut self, id: u32, following: Following<'_>) -> Option<(Listed<'a>, u64)> {
+        // The list was refreshed for this version, so the chunk exists.
+        let of = self.search.listed(id)?;
+        let judged = match self.ahead.as_slice() {
+            [(next, _), ..] if *next == id => self.ahead.next()?.1,
+            _ => match self.search.known(of) {
+                Some(all) => Ok(all),
+                None => self.judge_now(of, &following),
+            },
+        };
+        match judged {
+            Ok(mask) => Some((of, mask)),
+            Err(status) => {
+                self.failed.get_or_insert(status);
+                None
+            }
+        }
     }
 }

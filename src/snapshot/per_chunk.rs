@@ -148,6 +148,21 @@ impl<T> PerChunk<T> {
         (*known == at).then_some(value)
     }
 
+    /// Like [`PerChunk::get_mut`], for each of these chunks, none of which is named twice.
+    pub(crate) fn get_each_mut(
+        &mut self,
+        wanted: impl Iterator<Item = (u32, Generation)>,
+    ) -> Vec<Option<&mut T>> {
+        let places: Vec<(Option<usize>, Generation)> =
+            wanted.map(|(chunk, at)| (self.place(chunk), at)).collect();
+        let mut values: Vec<_> = self.values.iter_mut().map(Some).collect();
+        let found = places.into_iter().map(|(place, at)| {
+            let (known, value) = values[place?].take()?;
+            (*known == at).then_some(value)
+        });
+        found.collect()
+    }
+
     /// Returns the cache entry of a chunk that was last changed by the generation `at`, for the caller to update. It
     /// contains the chunk's previous value, or the value of `new` if there is none. O(1) amortized.
     #[inline]
