@@ -11,6 +11,7 @@ mod processes;
 mod queued;
 mod results;
 mod sched;
+mod threads;
 mod vectors;
 mod workload_files;
 mod workloads;
@@ -36,6 +37,7 @@ struct Arguments {
 enum Command {
     Cache(cache::Arguments),
     Sched(Box<sched::Arguments>),
+    Threads(threads::Arguments),
     Live(live::Arguments),
     Conformance(conformance::Arguments),
 }
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     portolan_cli::exit_code(match command {
         Command::Cache(arguments) => cache::run(&arguments),
         Command::Sched(arguments) => sched::run(&arguments),
+        Command::Threads(arguments) => threads::run(&arguments),
         Command::Live(arguments) => live::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
     })
