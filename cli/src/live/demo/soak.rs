@@ -45,6 +45,8 @@ pub(super) struct Soak<'s> {
     server: &'s ApiServer,
     has_faults: bool,
     present: VecDeque<usize>,
+    /// The number of pods on the server while all of them are bound in time.
+    most: usize,
     misfits: VecDeque<usize>,
     samples: Vec<Sample>,
     disruptions: usize,
@@ -74,13 +76,15 @@ impl<'s> Soak<'s> {
             server,
             has_faults,
             present: (0..backlog).collect(),
+            most: backlog,
             misfits: VecDeque::new(),
             samples: Vec::new(),
             disruptions: 0,
         }
     }
 
-    /// Creates a pod, and deletes an older one of the same size.
+    /// Creates a pod, and deletes older ones of the same size. While the scheduler sees no new pods, there may be no
+    /// bound one to delete, so that the number of pods grows; later, more are deleted than created.
     pub(super) fn replace(&mut self, n: usize, tally: &Tally) -> Result<(), ApiError> {
         let now = json!({"gracePeriodSeconds": 0});
         let delete = |name: &str| self.server.delete("Pod", "default", name, &now).map(drop);
@@ -99,12 +103,15 @@ impl<'s> Soak<'s> {
         self.server.create(&pod(n))?;
         self.present.push_back(n);
         for _ in 0..EXAMINED {
-            let Some(oldest) = self.present.pop_front() else { break };
-            if tally.is_bound(oldest) {
-                return delete(&name(oldest));
+            if self.present.len() <= self.most {
+                break;
             }
-            // A pod that is never bound stays and is counted as lost.
-            self.present.push_back(oldest);
+            let Some(oldest) = self.present.pop_front() else { break };
+            match tally.is_bound(oldest) {
+                true => delete(&name(oldest))?,
+                // A pod that is never bound stays and is counted as lost.
+                false => self.present.push_back(oldest),
+            }
         }
         Ok(())
     }
@@ -258,8 +265,9 @@ fn faults() -> Vec<Fault> {
         (Effect::CutBody(20), 47),
     ];
     let gets = [(Effect::internal_error(), 5), (Effect::ResetBefore, 7)];
-    // A list has many pages, and begins again when one of them is gone.
-    let lists = [(Effect::unavailable(), 41), (Effect::gone(), 97), (Effect::CutBody(99), 89)];
+    // A list has many pages, and begins again when one of them is gone. Most lists succeed at once: the pause after a
+    // failure grows up to a minute (client-go), and frequent failures would measure this pause.
+    let lists = [(Effect::unavailable(), 211), (Effect::gone(), 997), (Effect::CutBody(99), 499)];
     let watches = [
         (Effect::gone_line(), 5),
         (Effect::internal_error(), 29),
@@ -269,10 +277,10 @@ fn faults() -> Vec<Fault> {
     let events = [
         (Effect::DuplicateEvent, 101),
         (Effect::DelayEvent(Duration::from_millis(50)), 307),
-        (Effect::EndStream, 20_011),
-        (Effect::gone_event(), 50_021),
-        (Effect::ResetStream, 150_001),
-        (Effect::TruncateEvent, 170_003),
+        (Effect::EndStream, 300_007),
+        (Effect::gone_event(), 750_019),
+        (Effect::ResetStream, 1_050_011),
+        (Effect::TruncateEvent, 1_350_017),
     ];
     let of = |effects: &[(Effect, u64)], verb: &str, resource: &str| -> Vec<Fault> {
         let fault = |(effect, every): &(Effect, u64)| {
