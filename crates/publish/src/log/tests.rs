@@ -346,6 +346,36 @@ impl Fold for Jobs {
 }
 
 #[test]
+fn a_close_that_another_thread_relieves_waits_until_all_events_are_folded() {
+    const EVENTS: usize = 8 * 256;
+    for _ in 0..20 {
+        let log = Arc::new(Log::new(Jobs, 2 * EVENTS));
+        let (wants, wanted) = mpsc::channel();
+        let (closed, is_closed) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let of_other = Arc::clone(&log);
+            let other = scope.spawn(move || {
+                wanted.recv().expect("an event is folded");
+                // Keeps the token, and with it the events that are left, until the other thread goes on or should have.
+                let _ = of_other.with(|_| is_closed.recv_timeout(Duration::from_millis(20)));
+            });
+            let held = log.token.take();
+            let job = move || {
+                let _ = wants.send(());
+                (0..100).for_each(|_| thread::yield_now());
+            };
+            log.post(Box::new(job)).expect("open");
+            (1..EVENTS).for_each(|_| log.post(Box::new(thread::yield_now)).expect("open"));
+            log.token.release(held);
+            log.close();
+            assert!(log.is_empty(), "{} events have no outcome", log.len());
+            let _ = closed.send(());
+            other.join().expect("no panic");
+        });
+    }
+}
+
+#[test]
 fn the_writers_of_two_logs_may_call_each_other() {
     let (outer, _) = journal(4);
     let (inner, _) = journal(4);

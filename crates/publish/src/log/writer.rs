@@ -192,6 +192,10 @@ impl<F: Fold> Log<F> {
         self.closed.store(true, Ordering::Relaxed);
         if !self.token.is_held_here() {
             self.serve(self.token.take());
+            // A thread that has promised to take the token may have relieved this one.
+            while !self.queue.is_empty() {
+                self.serve(self.token.take());
+            }
         }
     }
 
