@@ -213,7 +213,7 @@ impl Scheduler {
                     if let Failure::Fit(error) = &error {
                         nominate(scheduler.framework(), pod, &error.nomination);
                     }
-                    return Err(error.into());
+                    return Err(error);
                 }
             };
             // The generation of the version that the decision used: a generation that is read later may cover events

@@ -250,7 +250,7 @@ impl Scheduler {
         let pods: Arc<[Pod]> = members.iter().map(|member| Pod::clone(&member.pod)).collect();
         let event = Event::AssumeAll { pods, decided_on: Some(generation) };
         let submitted = self.engine().submit(event).map_err(Failure::from);
-        let outcome = submitted.and_then(|ticket| Ok(ticket.wait()?)).map_err(Failure::from)?;
+        let outcome = submitted.and_then(|ticket| Ok(ticket.wait()?))?;
         let why = match outcome {
             Ok(_) => return Ok(None),
             Err(EventError::Together(why)) => *why,

@@ -81,7 +81,7 @@ impl SlowFilter<'_> {
 
 impl Filter for SlowFilter<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        let rejects = self.number(node) % 3 == 0;
+        let rejects = self.number(node).is_multiple_of(3);
         rejects.then(|| Status::new(Code::Unschedulable, "Slow", "not this one"))
     }
 }

@@ -94,7 +94,7 @@ mod tests {
     fn rejections_are_unschedulable_and_failures_are_errors_of_the_scheduler() {
         let mut fit = FitError::new(3);
         fit.nomination = Nomination::Node("n1".into());
-        let failure = FailureReport::of_cycle(&Failure::Fit(Box::new(fit)).into());
+        let failure = FailureReport::of_cycle(&Failure::Fit(Box::new(fit)));
         let expected = FailureReport::new(
             Reason::Unschedulable,
             "0/3 nodes are available:",
@@ -102,7 +102,7 @@ mod tests {
         );
         assert_eq!(failure, Some(expected));
 
-        let failure = FailureReport::of_cycle(&Failure::NoNodes.into());
+        let failure = FailureReport::of_cycle(&Failure::NoNodes);
         let message = "no nodes available to schedule pods";
         let expected = FailureReport::new(Reason::Unschedulable, message, Nomination::Clear);
         assert_eq!(failure, Some(expected));
