@@ -82,7 +82,8 @@ def reexported(files):
     for code, shape, module, is_public, is_hidden in files:
         for match in re.finditer(r"\bpub\s+use\s+([^;]*);", shape):
             if is_public and not is_hidden and not HIDDEN.search(code[header(shape, match.start()):match.start()]):
-                names.update((name, module) for name in re.findall(r"\w+", match[1]))
+                listed = re.search(r"\{([^}]*)\}|\w+\s*$", match[1])
+                names.update((name, module) for name in re.findall(r"\w+", listed[0] if listed else ""))
     return names
 
 
@@ -105,8 +106,7 @@ def declared(files, names):
                     owner, is_public, kind = trait[1], True, f"{kind} of a trait"
             if not is_public or owner is None and not is_reachable and name not in names:
                 continue
-            shown = module if is_reachable else names.get(owner or name, module)
-            path = "::".join(filter(None, [*shown[:1], owner, name]))
+            path = "::".join(filter(None, [*names.get(owner or name, module), owner, name]))
             yield kind, owner, path, is_hidden or any(map(HIDDEN.search, attributes))
 
 

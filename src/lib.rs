@@ -24,6 +24,7 @@
 //! | layer | items | purpose |
 //! |---|---|---|
 //! | a scheduler | [`Schedulers`], [`SchedulingLoop`], [`Attempt`], [`Placement`], [`Failure`] | takes pods from a queue, places and binds them |
+//! | | [`Scheduler`], [`Profiles`] | the scheduling cycle alone, for an engine and pods of your own |
 //! | | [`Framework`], [`Algorithm`], [`Decision`], [`WhatIf`] | a profile; one decision; what-if questions on forks |
 //! | | [`Binder`], [`Evictor`] | act outside the process |
 //! | | [`scheduler`] | the parts, for a scheduler of your own: queue, cycles, commit checks, drains |

@@ -14,11 +14,11 @@
 //! | [`Plugin::after_filter`] | [`Algorithm::decide`], in every cycle | nothing: they observe the feasible nodes |
 //! | `Framework::post_filter` | [`Algorithm::decide`], if no node is feasible | how to make a node feasible |
 //! | [`Framework::pre_score`], [`Scores::score`] | [`Algorithm::decide`], if several nodes are feasible | which node is best |
-//! | [`Framework::reserve`], [`Framework::unreserve`] | the code that assumes the pod | what to reserve on the node |
-//! | [`Framework::permit`], [`Framework::wait_on_permit`] | the code that assumes the pod | whether the pod may be bound now |
-//! | [`Framework::pre_bind_pre_flight`], [`Framework::pre_bind`], [`Framework::bind`], [`Framework::post_bind`] | the code that binds the pod | how to bind the pod |
+//! | [`Framework::reserve`], `Framework::unreserve` | the code that assumes the pod | what to reserve on the node |
+//! | `Framework::permit`, `Framework::wait_on_permit` | the code that assumes the pod | whether the pod may be bound now |
+//! | `Framework::pre_bind_pre_flight`, `Framework::pre_bind`, `Framework::bind`, `Framework::post_bind` | the code that binds the pod | how to bind the pod |
 //!
-//! Each step can be called on its own. One [`CycleState`] accompanies the pod from PreFilter to PostBind. A status
+//! The steps up to the scores can be called on their own. One [`CycleState`] accompanies the pod from PreFilter to PostBind. A status
 //! whose code is a rejection ([`Code::is_rejection`]) rejects the pod. Any other status ends the cycle with an error
 //! that names the plugin and the step in kube-scheduler's words. If filters fail on several nodes, the reported error
 //! is that of the chunk that comes first in the list, whatever the number of threads.
@@ -45,7 +45,7 @@
 //! | `ReservePlugin`, `PermitPlugin`, `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the methods of [`Plugin`] with these names |
 //! | `Extender`, `Handle.Extenders` | [`Extender`], [`Handle::extenders`] |
 //! | `CycleState` | [`CycleState`]; filters and scores hold their own data |
-//! | `ShouldRecordPluginMetrics`, `SetRecordPluginMetrics` | [`CycleState::records_plugin_metrics`], [`CycleState::set_records_plugin_metrics`] |
+//! | `ShouldRecordPluginMetrics`, `SetRecordPluginMetrics` | `CycleState::records_plugin_metrics`, `CycleState::set_records_plugin_metrics` |
 //! | `Handle.ClientSet`, `KubeConfig` | [`Handle::client`], a client of any type |
 //! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot and its listers are [`Cycle::cluster`], and outside a cycle [`Handle::snapshot`] |
 //! | `SharedInformerFactory` | [`Handle::follow`]; state that follows pods is a [`Store`](crate::cache::Store) |
@@ -67,7 +67,7 @@
 //! | `PermitPlugin.Permit` with a timeout | [`Permit::Wait`] with a timeout |
 //! | `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the same; a plugin without a pre-flight always has work to do |
 //! | `CycleState.Lock`, `RLock` | single reads and writes are safe from any thread; a value that changes has a lock of its own |
-//! | `CycleState.ShouldRecordFrameworkMetrics`, `SetRecordFrameworkMetrics` | [`CycleState::records_plugin_metrics`], [`CycleState::set_records_plugin_metrics`]; durations of extension points are always recorded |
+//! | `CycleState.ShouldRecordFrameworkMetrics`, `SetRecordFrameworkMetrics` | `CycleState::records_plugin_metrics`, `CycleState::set_records_plugin_metrics`; durations of extension points are always recorded |
 //! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`] |
 //!
 //! # Writing a plugin

@@ -1,10 +1,11 @@
-//! A scheduler: queue, scheduling cycle, binding cycle, gangs and what-if questions.
+//! The parts of a scheduler: queue, scheduling cycle, binding cycle, gangs and what-if questions. The types that every
+//! scheduler needs are at the crate's root.
 //!
 //! | item | purpose |
 //! |---|---|
 //! | [`Schedulers`] | builds engine, commit check, queue, profiles, binder and evictor in one expression; start here |
 //! | [`queue`] | decides which pod is scheduled next; fed by an engine's log. It returns each pod with the event that a decision must not be older than |
-//! | [`Scheduler`] | the scheduling cycle: decides on a node, assumes the pod there and reserves what it needs. Several schedulers on one engine do not overcommit a node ([`FilterCheck`]) |
+//! | [`Scheduler`] | the scheduling cycle: decides on a node, assumes the pod there and reserves what it needs. Several schedulers on one engine do not overcommit a node; with [`FilterCheck`], they do not violate other filters either |
 //! | [`BindingCycle`] | the binding cycle of an assumed pod: Permit, PreBind, Bind, PostBind |
 //! | [`SchedulingLoop`] | takes a pod or a gang from the queue through both cycles, and returns it to the queue on failure |
 //! | [`BindingLoop`] | binds placed pods on a thread of its own |
@@ -12,9 +13,9 @@
 //! | [`Scheduler::schedule_gang`] | places pods together or not at all |
 //! | [`WhatIf`], [`drain`] | answers what-if questions on forks, on any number of threads |
 //!
-//! The scheduler acts on a cluster through traits of the framework: [`Binder`](crate::framework::Binder),
-//! [`Evictor`](crate::framework::Evictor), [`VolumeBinder`](crate::framework::VolumeBinder). The implementations here act
-//! in an engine's memory: [`InMemoryBinder`], [`InMemoryEvictor`], [`InMemoryVolumeBinder`].
+//! The scheduler acts on a cluster through traits of the framework: [`Binder`](crate::Binder),
+//! [`Evictor`](crate::Evictor), [`VolumeBinder`](crate::plugin::VolumeBinder). The implementations here act in an engine's
+//! memory: [`InMemoryBinder`], [`InMemoryEvictor`], [`InMemoryVolumeBinder`].
 //!
 //! ```
 //! use portolan::cache::Event;
@@ -73,3 +74,5 @@ pub use shared_reader::SharedReader;
 pub use volumes::InMemoryVolumeBinder;
 pub(crate) use what_if::WhatIf;
 pub use what_if::{Placed, PreemptError, Stop};
+
+pub use crate::framework::preemption::Candidate;
