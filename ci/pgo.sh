@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the program for a release: optimized across crates, and by a profile of its own runs (PGO). The training runs are
+# Builds the program for a release: optimized across crates (LTO) and with a profile of training runs (PGO), which are
 # the program's main jobs: a replay of its own workload, and a cluster in memory with all writes.
 #
-# Needs llvm-profdata of at least the compiler's LLVM: `rustup component add llvm-tools`, or one in PATH. The program is
+# Needs an llvm-profdata no older than the compiler's LLVM: `rustup component add llvm-tools`, or one in PATH. The program is
 # target/pgo/used/dist/portolan. With --bench, builds portolan-bench instead, trained by its own runs, to measure what
 # this is worth.
 set -euo pipefail

@@ -3,7 +3,7 @@
 # dist/. ci/nightly.sh does not run them: `build` and `push` need docker, and `sbom` needs cargo-cyclonedx.
 #
 #   version TAG             fails unless TAG is `v` and the version of the crates and the chart
-#   build ARCH TARGET       the image, for this machine's architecture, and an archive of the program in it
+#   build ARCH TARGET       the image, for this machine's architecture, and an archive of its program, with man pages
 #   sbom TARGET...          the crates of the program for a target, as a CycloneDX document each
 #   checksums               SHA256SUMS of the archives and documents
 #   push IMAGE ARCH...      pushes the images and an index of them; prints NAME=DIGEST lines for the workflow

@@ -1,5 +1,5 @@
-//! Choosing a node for a pod: the plugin framework with its extension points, filters and scores (kube-scheduler
-//! `framework/`).
+//! The interface of plugins (kube-scheduler `framework/`): extension points, filters and scores; and kube-scheduler's
+//! own plugins.
 //!
 //! The runtime asks each plugin once per pod for a filter ([`Plugin::pre_filter`]) and for a score
 //! ([`Plugin::pre_score`]). These then judge nodes, either one at a time or 64 at a time. Both ways give the same
@@ -9,19 +9,19 @@
 //!
 //! | step | called by | plugins decide |
 //! |---|---|---|
-//! | [`Framework::pre_enqueue`], `Framework::compare` | the queue | whether the pod may enter the queue; which pod is tried first |
+//! | [`Framework::pre_enqueue`], [`Plugin::compare`] | the queue | whether the pod may enter the queue; which pod is tried first |
 //! | [`Framework::pre_filter`], [`Filters::filter`] | [`Algorithm::decide`] | which nodes are feasible |
-//! | [`Plugin::after_filter`] | [`Algorithm::decide`], in every cycle | nothing: they observe the feasible nodes |
-//! | `Framework::post_filter` | [`Algorithm::decide`], if no node is feasible | how to make a node feasible |
+//! | [`Plugin::after_filter`] | [`Algorithm::decide`], in every cycle, for plugins with [`PluginInfo::after_filter`] | nothing: they observe the feasible nodes |
+//! | [`Plugin::post_filter`] | [`Algorithm::decide`], if no node is feasible | how to make a node feasible |
 //! | [`Framework::pre_score`], [`Scores::score`] | [`Algorithm::decide`], if several nodes are feasible | which node is best |
 //! | [`Framework::reserve`], `Framework::unreserve` | the code that assumes the pod | what to reserve on the node |
 //! | `Framework::permit`, `Framework::wait_on_permit` | the code that assumes the pod | whether the pod may be bound now |
 //! | `Framework::pre_bind_pre_flight`, `Framework::pre_bind`, `Framework::bind`, `Framework::post_bind` | the code that binds the pod | how to bind the pod |
 //!
-//! The steps up to the scores can be called on their own. One [`CycleState`] accompanies the pod from PreFilter to PostBind. A status
-//! whose code is a rejection ([`Code::is_rejection`]) rejects the pod. Any other status ends the cycle with an error
-//! that names the plugin and the step in kube-scheduler's words. If filters fail on several nodes, the reported error
-//! is that of the chunk that comes first in the list, whatever the number of threads.
+//! The steps up to the scores can be called on their own. One [`CycleState`] accompanies the pod from PreFilter to
+//! PostBind. A status whose code is a rejection ([`Code::is_rejection`]) rejects the pod. Any other status ends the
+//! cycle with an error that names the plugin and the step in kube-scheduler's words. If filters fail on several nodes,
+//! the reported error is that of the chunk that comes first in the list, whatever the number of threads.
 //!
 //! # Plugins that panic
 //!
@@ -49,7 +49,7 @@
 //! | `Handle.ClientSet`, `KubeConfig` | [`Handle::client`], a client of any type |
 //! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot and its listers are [`Cycle::cluster`], and outside a cycle [`Handle::snapshot`] |
 //! | `SharedInformerFactory` | [`Handle::follow`]; state that follows pods is a [`Store`](crate::cache::Store) |
-//! | `MinNodeScore`, `MaxNodeScore`, `MaxTotalScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], `MAX_TOTAL_SCORE`, [`ScoredNodes`] with the scores |
+//! | `MinNodeScore`, `MaxNodeScore`, `MaxTotalScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], `i64::MAX`, [`ScoredNodes`] with the scores |
 //! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::cache::Cluster::nodes), [`Cluster::objects`](crate::cache::Cluster::objects) |
 //! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
 //! | `PodInPreBind` | [`PodInPreBind`] |
@@ -61,12 +61,12 @@
 //! |---|---|
 //! | `QueueSortPlugin.Less(*PodInfo, *PodInfo)` | [`Plugin::compare`] |
 //! | `PreFilterPlugin.PreFilter`, which returns only a status | [`Plugin::pre_filter`]: `Ok` with the filter, `Err` with the status |
-//! | `PostFilterPlugin`, which observes the feasible nodes and cannot change them | [`Plugin::after_filter`], called in every cycle |
+//! | `PostFilterPlugin`, which observes the feasible nodes and cannot change them | [`Plugin::after_filter`], called in every cycle if [`PluginInfo::after_filter`] is set |
 //! | `ScorePlugin.Score(nodeName)` | [`Score::score`], which receives the node itself |
 //! | `ReservePlugin` and `UnreservePlugin`, two plugins | [`Plugin::reserve`] and [`Plugin::unreserve`]; both have defaults |
 //! | `PermitPlugin.Permit` with a timeout | [`Permit::Wait`] with a timeout |
 //! | `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the same; a plugin without a pre-flight always has work to do |
-//! | `CycleState.Lock`, `RLock` | single reads and writes are safe from any thread; a value that changes has a lock of its own |
+//! | `CycleState.Lock`, `RLock` | single reads and writes are safe from any thread; wrap a value that changes in a lock |
 //! | `CycleState.ShouldRecordFrameworkMetrics`, `SetRecordFrameworkMetrics` | `CycleState::records_plugin_metrics`, `CycleState::set_records_plugin_metrics`; durations of extension points are always recorded |
 //! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`] |
 //!

@@ -1,5 +1,5 @@
-//! `portolan-bench sched --check`, apart from decisions node by node: the decisions of batches equal those made one by one,
-//! and the state after a measurement is the one that its outcomes describe.
+//! `portolan-bench sched --check`, apart from decisions node by node: the decisions of batches equal those made one by
+//! one, and the state after a measurement is the one that its outcomes describe.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -67,9 +67,9 @@ pub(crate) struct Arguments {
     repeat: u16,
     /// Number of processes that measure at once, for comparison with the engine of this one.
     ///
-    /// Each process has an engine, a cluster and a scheduler of its own, and measures as many pods as this one does. The
-    /// row of the processes has the sum of their cycles per second; below the table are the ratios of the engine to that
-    /// sum. Repeated measurements alternate between the two.
+    /// Each process has an engine, a cluster and a scheduler of its own, and measures as many pods as this one does.
+    /// The row of the processes has the sum of their cycles per second; below the table are the ratios of the engine to
+    /// that sum. Repeated measurements alternate between the two.
     #[arg(
         long,
         value_name = "COUNT",
@@ -133,8 +133,8 @@ pub(crate) struct Arguments {
     /// cycles, includes both; with --batch, each is compared with the decision for the same pod on another engine, on
     /// which pods are scheduled one by one. With several schedulers, decisions depend on time and are not compared. In
     /// all cases each pod must be on the node that it was placed on and on no other, no node may be overcommitted, the
-    /// generation must be the number of events, and data derived from pods and nodes must be correct. The exit status is
-    /// 1 otherwise. A line below the table names the number of decisions, and what they were compared with.
+    /// generation must be the number of events, and data derived from pods and nodes must be correct. The exit status
+    /// is 1 otherwise. A line below the table names the number of decisions, and what they were compared with.
     ///
     /// Not available with --queue, --processes or the workload gang.
     #[arg(long)]
@@ -289,8 +289,8 @@ fn measure_shape(
     let mut engines: Vec<Vec<Value>> = vec![Vec::new(); counts.len()];
     let mut processes = Vec::new();
     for repeat in 0..arguments.repeat {
-        // One more than the engines if there are processes. The order alternates, so that a drift of the machine's speed
-        // affects all of them.
+        // One more than the engines if there are processes. The order alternates, so that a drift of the machine's
+        // speed affects all of them.
         let mut turns: Vec<usize> =
             (0..counts.len() + usize::from(arguments.processes.is_some())).collect();
         if repeat % 2 == 1 {

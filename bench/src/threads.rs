@@ -18,8 +18,8 @@ use super::workloads::{Pods, Shape};
 /// Measure one decision over all nodes on several threads, relative to one thread.
 ///
 /// Each pod has a template of its own, so no verdict is cached. The decisions on one and on several threads alternate.
-/// Ratios above 1 mean that several threads are faster. The rows of a filter add a filter to the default profile that
-/// takes this long for each node and has no form for chunks.
+/// Ratios above 1 mean that several threads are faster. Rows with a filter add one to the default profile: it takes
+/// this long per node and has no chunk call.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Numbers of nodes, separated by commas.
@@ -105,7 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The number of pods of one part, of whose ratios the lowest and the highest are printed.
+/// The number of pods in one part. The table has the lowest and the highest ratio of the parts.
 const PART: usize = 40;
 
 /// Returns the median in microseconds.

@@ -26,8 +26,8 @@ pub(crate) struct Godel {
     /// Gödel scheduler type of the cluster: enables assumed pods, Reservations and Movements.
     ///
     /// Parts KEY=VALUE may follow, separated by commas. component=NAME selects one of several schedulers: only the pods
-    /// that are dispatched to it are scheduled, and the nodes that are assigned to it come first. unit-status=true keeps
-    /// a pod group scheduled after its minimum number of members was bound.
+    /// that are dispatched to it are scheduled, and the nodes that are assigned to it come first. unit-status=true
+    /// keeps a pod group scheduled after its minimum number of members was bound.
     #[arg(long = "godel", value_name = "SCHEDULER_TYPE[,KEY=VALUE]...", value_parser = parse_godel)]
     of: Option<GodelConfig>,
 }

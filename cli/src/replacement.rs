@@ -41,7 +41,8 @@ struct RunningJob {
 }
 
 impl RunningJob {
-    /// Counts a pod that was disrupted (job_controller.go `syncJob`). Returns why no other pod replaces it, if none does.
+    /// Counts a pod that was disrupted (job_controller.go `syncJob`). Returns why no other pod replaces it, if none
+    /// does.
     fn disrupted(&mut self, index: Option<usize>) -> Option<&'static str> {
         if self.job.fails_on_disruption {
             self.has_failed = true;

@@ -1,11 +1,11 @@
 //! A simulated cluster: an engine, schedulers with a queue, and a clock that only the caller
 //! advances.
 //!
-//! Decisions take no simulated time. At each moment all possible work is done sequentially,
-//! so the result depends only on the events, the configuration and the seed. A preempted pod ends at once, and the
-//! observer decides whether it is recreated. A recreated pod is tried after its preemptor: in a cluster, the preemptor's
-//! backoff is over when its victim has terminated. Pods are retried only after events: the simulation misses none, so
-//! there is no retry after five minutes. Errors other than rejections are permanent: the pod is not retried.
+//! Decisions take no simulated time. At each moment all possible work is done sequentially, so the result depends only
+//! on the events, the configuration and the seed. A preempted pod ends at once, and the observer decides whether it is
+//! recreated. A recreated pod is tried after its preemptor: in a cluster, the preemptor's backoff is over when its
+//! victim has terminated. Pods are retried only after events: the simulation misses none, so there is no retry after
+//! five minutes. Errors other than rejections are permanent: the pod is not retried.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

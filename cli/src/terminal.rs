@@ -47,8 +47,8 @@ impl Of {
 /// Work that takes less time shows no progress.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Starts a line on standard error that shows how far some work is, in `all` units, or for how long it runs if that is 0.
-/// Only a terminal gets it, and none with `--quiet`. The line is removed when the bar is dropped.
+/// Starts a line on standard error that shows how far some work is, in `all` units, or for how long it runs if that is
+/// 0. Only a terminal gets it, and none with `--quiet`. The line is removed when the bar is dropped.
 pub(crate) fn progress(what: impl Into<String>, all: u64, of: Of) -> ProgressBar {
     if is_quiet() || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

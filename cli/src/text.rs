@@ -5,9 +5,8 @@ use std::fmt::Write;
 
 use portolan::model::{LabelSelector, Operator, Requirement};
 
-/// The text with control characters escaped, except line breaks and tabs: names from inputs
-/// must not control the terminal. Also escapes characters that change the direction of text. JSON stays JSON of the same
-/// value.
+/// The text with control characters escaped, except line breaks and tabs: names from inputs must not control the
+/// terminal. Also escapes characters that change the direction of text. JSON stays JSON of the same value.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_unsafe(c) && c != '\n' && c != '\t')
 }
@@ -76,8 +75,8 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
 /// The largest number of characters of a value that [`without_long_values`] keeps.
 const KEPT: usize = 32;
 
-/// A message without the values of more than 32 characters that it quotes: texts in quotation marks, words, and repeated
-/// keys of YAML, which have no marks.
+/// A message without the values of more than 32 characters that it quotes: texts in quotation marks, words, and
+/// repeated keys of YAML, which have no marks.
 pub(crate) fn without_long_values(text: &str) -> String {
     const KEY: &str = "duplicate mapping key: ";
     if let Some((before, key)) = text.split_once(KEY) {

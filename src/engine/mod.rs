@@ -44,7 +44,7 @@ pub struct Config {
     /// | engine | swept | clock |
     /// |---|---|---|
     /// | inline | by [`Writer::expire`] | the caller's |
-    /// | shared | after an event that carries a time, and by each [`SchedulingLoop`](crate::scheduler::SchedulingLoop) while it waits for a pod | the callers' |
+    /// | shared | after an event that carries a time, and by each [`SchedulingLoop`](crate::SchedulingLoop) while it waits for a pod | the callers' |
     ///
     /// A shared engine without scheduling loops that gets no such events is swept by [`Event::expire`].
     ///
@@ -60,16 +60,17 @@ pub struct Config {
     /// version. It makes each placement about 50% slower and each pod about 110 bytes larger. Enable it if readers look
     /// up single pods frequently.
     pub live_index: bool,
-    /// Indexes pods by namespace and name in every version, so that [`Cluster::pod_named`](crate::cache::Cluster::pod_named) examines a single node instead
-    /// of all pods. It makes each placement about a tenth slower and each pod about 15 bytes larger.
+    /// Indexes pods by namespace and name in every version, so that
+    /// [`Cluster::pod_named`](crate::cache::Cluster::pod_named) examines a single node instead of all pods. It makes
+    /// each placement about a tenth slower and each pod about 15 bytes larger.
     pub pod_names: bool,
     /// Enables Gödel semantics: pods are counted on the node on which a scheduler has assumed them according to their
     /// annotations. By default the engine behaves like kube-scheduler's cache, which ignores these annotations.
     pub godel: Option<GodelConfig>,
-    /// The number of sweeps of expired pods ([`Event::Expire`](crate::log::Event::Expire)) between two audits. If an audit
-    /// finds a difference, the state is rebuilt ([`Writer::audit_and_rebuild`]). An audit blocks the writer for as long
-    /// as adding all objects one by one takes: half a second for 5,000 nodes with 150,000 pods. By default there are no
-    /// audits.
+    /// The number of sweeps of expired pods ([`Event::Expire`](crate::cache::Event::Expire)) between two audits. If an
+    /// audit finds a difference, the state is rebuilt ([`Writer::audit_and_rebuild`]). An audit blocks the writer for
+    /// as long as adding all objects one by one takes: half a second for 5,000 nodes with 150,000 pods. By default
+    /// there are no audits.
     pub audit_every: Option<NonZeroU32>,
     /// The check that a placement must pass before the pod is assumed, unless it was decided on the current version. By
     /// default the check covers the node's resources, number of pods and host ports, so that schedulers that decide
@@ -107,10 +108,8 @@ impl Config {
     pub fn with_store<S: Store>(self, store: S) -> Config {
         Config { stores: self.stores.with(store), ..self }
     }
-}
 
-impl Config {
-    /// Returns whether a sweep may remove or report something.
+    /// Returns whether a sweep may change something, or an audit is due after some sweeps.
     fn needs_sweeps(&self) -> bool {
         // Zero means that nothing expires.
         let ends = |ttl: Option<Duration>| ttl.is_some_and(|ttl| !ttl.is_zero());

@@ -201,8 +201,9 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// Returns an error if the deadline passes, if the engine is dropped, or if the calling thread is inside the writer:
-    /// in [`Engine::with_writer`](super::Engine::with_writer), or in a callback of the writer such as a commit check.
+    /// Returns an error if the deadline passes, if the engine is dropped, or if the calling thread is inside the
+    /// writer: in [`Engine::with_writer`](super::Engine::with_writer), or in a callback of the writer such as a commit
+    /// check.
     pub fn at_least(
         &self,
         generation: Generation,
@@ -221,7 +222,8 @@ impl Reader {
     /// and drop the future. The writer calls the waker, as it does for [`Ticket`](crate::log::Ticket): it should do no
     /// more than schedule its task. Costs: see [`Subscription::reached`].
     ///
-    /// Inside the writer the future is pending and not an error, because the thread is not blocked and can still publish.
+    /// Inside the writer the future is pending and not an error, because the thread is not blocked and can still
+    /// publish.
     ///
     /// # Errors
     ///

@@ -207,8 +207,8 @@ impl Engine {
     /// reader.
     ///
     /// [`Event`] has a constructor for each kind of event, which lists the reasons for rejection. The ticket returns
-    /// such an error; this method does not. In a shared engine, the call may fold and publish events of this and other
-    /// threads before it returns.
+    /// such an error; this method does not. The call may fold and publish events of this and other threads before it
+    /// returns.
     ///
     /// # Errors
     ///
@@ -217,9 +217,9 @@ impl Engine {
     ///
     /// # Panics
     ///
-    /// A panic in a commit check or another callback that this call runs closes the engine and
-    /// resumes here. The same applies to all methods that may fold events. A panic of a
-    /// [`Store`](crate::snapshot::Store) does not.
+    /// A panic in a commit check or another callback that this call runs closes the engine and resumes here. The same
+    /// applies to all methods that may fold events. A panic of a
+    /// [`Store`](crate::cache::Store) does not.
     pub fn submit(&self, event: Event) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.log.submit(event)
     }

@@ -367,8 +367,8 @@ impl Writer {
         self.generation_of(&Event::delete_object(kind, namespace, name))
     }
 
-    /// Applies an event to a store that was registered with [`Config::with_store`](crate::cache::Config::with_store). Costs
-    /// one clone of the store, in addition to its own work.
+    /// Applies an event to a store that was registered with [`Config::with_store`](crate::cache::Config::with_store).
+    /// Costs one clone of the store, in addition to its own work.
     ///
     /// # Errors
     ///

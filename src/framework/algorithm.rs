@@ -1,9 +1,10 @@
-//! Decides on a node for one pod after another, on any version of a cluster. [`decision`](super::decision) has the steps.
+//! Decides on a node for one pod after another, on any version of a cluster. [`decision`](super::decision) has the
+//! steps.
 //!
 //! A search begins after the nodes that the search before it examined, in a list of all nodes: round robin over zones.
-//! That position is a field of the [`Algorithm`] and not of a version, so schedulers that share an engine do not disturb
-//! each other. Work that takes long enough is shared with a thread pool (`src/framework/parallel.rs`), and its results
-//! are combined in list order, so the decision does not depend on threads.
+//! That position is a field of the [`Algorithm`] and not of a version, so schedulers that share an engine do not
+//! disturb each other. Work that takes long enough is shared with a thread pool (`src/framework/parallel.rs`), and its
+//! results are combined in list order, so the decision does not depend on threads.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -90,7 +91,7 @@ impl Algorithm {
     }
 
     /// Sets the position, from 0, of this algorithm's scheduler among the `of` schedulers of an engine. Each scheduler
-    /// begins its searches in its own section of the node list. [`Scheduler`](crate::scheduler::Scheduler) calls this
+    /// begins its searches in its own section of the node list. [`Scheduler`](crate::Scheduler) calls this
     /// by itself.
     ///
     /// A search that ends when enough nodes are feasible examines the nodes after those of the search before it, and

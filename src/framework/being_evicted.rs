@@ -1,8 +1,8 @@
 //! Victims whose eviction has begun, until the log reports their end.
 //!
-//! The log learns of a deletion later than the scheduler requests it. An attempt in between finds the victim running: it
-//! would evict the victim again, or preempt other pods on a second node for the same preemptor. A victim that is being
-//! evicted therefore counts as terminating.
+//! The log learns of a deletion later than the scheduler requests it. An attempt in between finds the victim running:
+//! it would evict the victim again, or preempt other pods on a second node for the same preemptor. A victim that is
+//! being evicted therefore counts as terminating.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,8 +16,8 @@ use crate::sync::{AtomicUsize, Ordering};
 pub(crate) struct BeingEvicted {
     victims: Mutex<HashMap<Uid, Vec<Uid>>>,
     /// The number of victims. Attempts ask for many pods, and victims are rare. Relaxed suffices: an attempt of a
-    /// preemptor comes after its eviction through the queue's lock, and for others a victim that is missed is one that is
-    /// evicted later.
+    /// preemptor comes after its eviction through the queue's lock, and for others a victim that is missed is one that
+    /// is evicted later.
     count: AtomicUsize,
 }
 
@@ -39,8 +39,8 @@ impl BeingEvicted {
         }
     }
 
-    /// Returns whether the pod is being evicted, and the log does not know it yet. If so, `preemptor` needs its end from
-    /// now on.
+    /// Returns whether the pod is being evicted, and the log does not know it yet. If so, `preemptor` needs its end
+    /// from now on.
     pub(super) fn awaits(&self, victim: &Uid, preemptor: &Uid) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
@@ -50,8 +50,8 @@ impl BeingEvicted {
         known.map(|preemptors| wait_for(preemptors, preemptor)).is_some()
     }
 
-    /// Ends the eviction: the pod is terminating in the log, is gone or returns to the queue, or the eviction has failed.
-    /// Returns the other preemptors that needed its end.
+    /// Ends the eviction: the pod is terminating in the log, is gone or returns to the queue, or the eviction has
+    /// failed. Returns the other preemptors that needed its end.
     pub(crate) fn end(&self, victim: &Uid) -> Vec<Uid> {
         // Without looking at the count first: an eviction that begins reads the newest version after it has added its
         // victims, and the lock orders the two, so either this finds the victim or the eviction finds the new version.

@@ -35,8 +35,9 @@ type Data = Arc<dyn Any + Send + Sync>;
 /// Typed values by key, which live as long as one pod's scheduling cycle.
 ///
 /// Filters and scores hold their own data (see [`Plugin::pre_filter`](super::Plugin::pre_filter)). The state carries
-/// data from one extension point to another. Several threads may read and write it at once; a value that changes has a
-/// lock of its own. Creating a state does not allocate, and a clone shares the values.
+/// data from one extension point to another. Several threads may read and write it at once.
+/// Wrap a value that changes in place in a lock, such as a `Mutex`. Clones share the values. Creating a state does not
+/// allocate.
 ///
 /// ```
 /// use portolan::plugin::CycleState;

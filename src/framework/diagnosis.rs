@@ -100,8 +100,8 @@ pub struct Evaluation {
     pub rejected: Option<FitError>,
     /// Why the pod could not be evaluated: the status of a plugin that failed.
     pub failed: Option<Status>,
-    /// The verdict on each node. If PreFilter rejected the pod, each node has the status of PreFilter, followed by those
-    /// of the plugins that accepted the pod and reject the node.
+    /// The verdict on each node. If PreFilter rejected the pod, each node has the status of PreFilter, followed by
+    /// those of the plugins that accepted the pod and reject the node.
     pub nodes: BTreeMap<Name, Verdict>,
 }
 

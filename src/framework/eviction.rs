@@ -47,8 +47,8 @@ pub struct Eviction {
 }
 
 impl Eviction {
-    /// Creates the eviction of `victims`. `end` is called before the last victim is evicted, since its deletion must find
-    /// the preemptor ready to be requeued, or when the eviction is dropped.
+    /// Creates the eviction of `victims`. `end` is called before the last victim is evicted, since its deletion must
+    /// find the preemptor ready to be requeued, or when the eviction is dropped.
     ///
     /// A victim counts as terminating from now on, until the log reports that it is terminating or gone, or until the
     /// eviction is dropped without success. A victim that another eviction of this handle deletes is left to that one.
@@ -128,9 +128,9 @@ impl Eviction {
         format!("{scheduler}: preempting to accommodate a higher priority pod")
     }
 
-    /// Calls `evict` for each victim that is not terminating yet, and for the last one only if all other calls succeeded.
-    /// A call that succeeds counts as [`Eviction::report_deleting`].
-    /// Victims that are not bound yet are [withdrawn](Eviction::withdraw) instead.
+    /// Calls `evict` for each victim that is not terminating yet, and for the last one only if all other calls
+    /// succeeded. A call that succeeds counts as [`Eviction::report_deleting`]. Victims that are not bound yet are
+    /// [withdrawn](Eviction::withdraw) instead.
     ///
     /// # Errors
     ///
@@ -159,9 +159,9 @@ impl Eviction {
         evicted
     }
 
-    /// Begins an eviction without [`Eviction::run`], for example to evict several victims concurrently. Returns the last
-    /// victim and the others, without those that are terminating already or that another eviction deletes, or `None` if no
-    /// victim is left.
+    /// Begins an eviction without [`Eviction::run`], for example to evict several victims concurrently. Returns the
+    /// last victim and the others, without those that are terminating already or that another eviction deletes, or
+    /// `None` if no victim is left.
     ///
     /// The caller then
     ///
@@ -196,8 +196,8 @@ impl Eviction {
     }
 
     /// Withdraws a victim that waits for a permit or is in PreBind: it returns to the queue. A victim that was rejected
-    /// before frees its resources anyway, and counts as withdrawn. Returns `false` if the victim has to be evicted: it is
-    /// bound, or may be bound already.
+    /// before frees its resources anyway, and counts as withdrawn. Returns `false` if the victim has to be evicted: it
+    /// is bound, or may be bound already.
     #[must_use]
     pub fn withdraw(&self, victim: &Pod) -> bool {
         let uid = &victim.uid;
@@ -225,9 +225,9 @@ impl Eviction {
     }
 
     /// Ungates the preemptor, so that it can be requeued. Call it right before the last victim is deleted: an earlier
-    /// attempt would preempt again, and the deletion must find the preemptor ready. Let the queue process waiting events
-    /// first ([`QueueFront::catch_up`](crate::scheduler::queue::QueueFront::catch_up)): an event that it processes later
-    /// may requeue the preemptor too early.
+    /// attempt would preempt again, and the deletion must find the preemptor ready. Let the queue process waiting
+    /// events first ([`QueueFront::catch_up`](crate::scheduler::queue::QueueFront::catch_up)): an event that it
+    /// processes later may requeue the preemptor too early.
     pub fn ungate(&self) {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(end) = end {
@@ -235,8 +235,8 @@ impl Eviction {
         }
     }
 
-    /// Reports the result of the eviction. Unless an eviction succeeds, the preemptor is tried again when the eviction is
-    /// dropped and the preemptor's backoff is over.
+    /// Reports the result of the eviction. Unless an eviction succeeds, the preemptor is tried again when the eviction
+    /// is dropped and the preemptor's backoff is over.
     pub fn finish(&self, result: Result<(), &String>) {
         // Relaxed: only the destructor reads it, through `&mut self`, so every store happens before.
         self.succeeded.store(result.is_ok(), Ordering::Relaxed);
@@ -261,8 +261,8 @@ impl Eviction {
 impl Drop for Eviction {
     fn drop(&mut self) {
         self.ungate();
-        // The event that frees a withdrawn victim's resources requeues the preemptor, unless it came while the preemptor
-        // was gated.
+        // The event that frees a withdrawn victim's resources requeues the preemptor, unless it came while the
+        // preemptor was gated.
         let withdrawn = self.withdrawn.get_mut().unwrap_or_else(PoisonError::into_inner);
         let withdrawn = std::mem::take(withdrawn);
         // The same holds for the end of victims that another eviction deletes.

@@ -472,8 +472,8 @@ pub(super) fn bind(handle: &Handle, pod: &Pod, node: &Name) -> Option<Result<Bin
         }
         let panics = handle.panics();
         let bound = panics.guard(EXTENDER, "Bind", || Bind::of("", extender.bind(pod, node)));
-        // If the outcome is unknown, the pod may be bound, so no other component must bind it. A refusal applies to every
-        // binder.
+        // If the outcome is unknown, the pod may be bound, so no other component must bind it. A refusal applies to
+        // every binder.
         let is_over = matches!(bound, Ok(Bind::Bound | Bind::Unknown(_) | Bind::Refused(_)));
         if extender.is_ignorable() && !is_over {
             trace_event!(DEBUG, extender = extender.name(), error = ?bound, "skipped in Bind");

@@ -85,7 +85,7 @@ impl Failure {
         }
     }
 
-    /// Returns the reasons by number of nodes if the pod was rejected on all nodes.
+    /// Returns the reasons by number of nodes if no node was feasible, or if Reserve or Permit rejected the chosen one.
     #[must_use]
     pub fn fit(&self) -> Option<&FitError> {
         match self {

@@ -140,8 +140,8 @@ impl Framework {
         self.pre_filter_without(cycle, None)
     }
 
-    /// Like [`Framework::pre_filter`] if `rejectors` is `None`. Otherwise does not ask these plugins, which rejected the
-    /// pod, and lets the others restrict no nodes, so that all of their filters can be asked about every node.
+    /// Like [`Framework::pre_filter`] if `rejectors` is `None`. Otherwise does not ask these plugins, which rejected
+    /// the pod, and lets the others restrict no nodes, so that all of their filters can be asked about every node.
     pub(super) fn pre_filter_without<'a>(
         &'a self,
         cycle: Cycle<'a>,
@@ -481,8 +481,8 @@ impl<'a> Filters<'a> {
         })
     }
 
-    /// Adds the evaluations of chunks so far to the plugins' counters. A filter judges the nodes that the filters of its
-    /// scope before it have not rejected.
+    /// Adds the evaluations of chunks so far to the plugins' counters. A filter judges the nodes that the filters of
+    /// its scope before it have not rejected.
     fn count_evaluations(&mut self) {
         for scope in [Scope::Local, Scope::Global] {
             let mut nodes = self.judged[scope as usize].take();

@@ -94,7 +94,7 @@ pub(crate) trait Follow: Send + Sync {
 }
 
 /// A stream of the effects of events, in log order and no earlier than readers see them: the interface of a
-/// [`Follower`](crate::log::Follower) for plugins. Dropping it ends the stream.
+/// [`Follower`](crate::cache::Follower) for plugins. Dropping it ends the stream.
 pub trait Notes: Send + Sync {
     /// Returns the next note without blocking.
     ///
@@ -208,7 +208,7 @@ impl Handle {
     /// Call this when the plugin is created, then read [`Handle::snapshot`], and skip the notes up to the snapshot's
     /// generation. Process the pending notes before reading the derived state, for example in PreFilter. A plugin that
     /// fell behind by more than `limit` notes must start again. State that forks and commit checks must see belongs in
-    /// a [`Store`](crate::snapshot::Store).
+    /// a [`Store`](crate::cache::Store).
     #[must_use]
     pub fn follow(&self, limit: NonZeroUsize) -> Option<Box<dyn Notes>> {
         self.log.as_ref()?.follow(limit)

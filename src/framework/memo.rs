@@ -61,7 +61,7 @@ pub(super) struct VerdictCache {
     epoch: u64,
     /// The versions of the filters that are not local.
     versions: Option<Versions>,
-    /// How long judging the last chunk took whose time was taken.
+    /// How long the last timed chunk took to judge.
     pub(super) pace: Duration,
 }
 

@@ -12,9 +12,9 @@ use crate::sync::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub struct Nominator {
     nominations: RwLock<Nominations>,
-    /// The number of nominated pods. Every cycle asks for nominations, and they are rare: a load does not take the cache
-    /// line from other schedulers as a read lock would. Relaxed suffices, since a cycle that misses a nomination is one
-    /// that came before it.
+    /// The number of nominated pods. Every cycle asks for nominations, and they are rare: a load does not take the
+    /// cache line from other schedulers as a read lock would. Relaxed suffices, since a cycle that misses a nomination
+    /// is one that came before it.
     count: AtomicUsize,
 }
 

@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The work that is worth waking a thread, by the calling thread's pace. Measured: waking a thread takes 5 to 10 µs, and
-/// reading on another core what this one has written costs about as much again.
+/// The remaining work, at the calling thread's pace, from which waking a thread pays off. Measured: waking a thread
+/// takes 5 to 10 µs, and reading on another core what this one has written costs about as much again.
 const WORTH_WAKING: Duration = Duration::from_micros(40);
 
-/// The work that a thread takes at a time.
+/// How long the items of one range take.
 const RANGE: Duration = Duration::from_micros(4);
 
 /// How many items the calling thread processes before it decides.
 const TRIED: usize = 4;
 
-/// How often the calling thread looks whether the others have finished, before it sleeps until they have.
+/// How often the calling thread checks whether the others have finished before it sleeps.
 const SPINS: usize = 2_000;
 
 /// The threads of a scheduling cycle: the calling thread, and those of a pool.

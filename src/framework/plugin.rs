@@ -176,11 +176,11 @@ impl PluginInfo {
 /// plugin that keeps state between pods must synchronize it. Data for a single pod belongs in the [`Filter`] or
 /// [`Score`] that the plugin returns for the pod, or in the cycle's [`CycleState`](super::CycleState).
 ///
-/// Success is `Ok`. A status whose code is a rejection ([`Code::is_rejection`]) rejects the pod. Any other status is a
-/// failure that ends the cycle with an error. A panic counts as a failure ([`Panics`](super::Panics)).
+/// Success is `Ok`. A status whose code is a rejection ([`Code::is_rejection`]) rejects the pod. Any other status
+/// ends the cycle with an error. A panic counts as an error ([`Panics`](super::Panics)).
 ///
-/// In kube-scheduler each extension point is an interface of its own, such as `FilterPlugin`; the [module](crate::plugin) has a
-/// table of the counterparts.
+/// In kube-scheduler each extension point is an interface of its own, such as `FilterPlugin`; the
+/// [module](crate::plugin) has a table of the counterparts.
 ///
 /// # Examples
 ///
@@ -372,7 +372,7 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Returns whether [`Plugin::reserve`] or [`Plugin::permit`] does anything for this pod. A pod for which they do
-    /// nothing may be decided in a [batch](crate::scheduler::Scheduler::schedule_batch), that is, before they are
+    /// nothing may be decided in a [batch](crate::Scheduler::schedule_batch), that is, before they are
     /// called for the pods before it. The default is `true`. Only plugins at [`Point::Reserve`] or [`Point::Permit`]
     /// are asked.
     fn acts_at_reserve(&self, _pod: &Pod) -> bool {
@@ -385,7 +385,7 @@ pub trait Plugin: Send + Sync {
     ///
     /// An answer `Skip` or [`PreScore::All`], and every answer of a [local](PluginInfo::local) plugin, also holds after
     /// more pods of the template were placed, and for other feasible nodes. If all plugins do, a
-    /// [batch](crate::scheduler::Scheduler::schedule_batch) prepares them once for pods of one template in a row. The
+    /// [batch](crate::Scheduler::schedule_batch) prepares them once for pods of one template in a row. The
     /// default is `false`. The answer depends on the pod's template alone.
     fn treats_template_alike(&self, _pod: &Pod) -> bool {
         false
@@ -655,8 +655,8 @@ pub trait Filter: Send + Sync {
     ///
     /// If all numbers equal those of the template's last cycle, a node that has not changed since gets the same
     /// verdict, without a call. One number must never identify two states, in any thread, cluster or fork. For example,
-    /// keep a map in the plugin whose keys are the values that PreFilter computes, and give each new key the next number.
-    /// The map may forget keys, but must not reuse numbers. Kube-scheduler has no counterpart.
+    /// keep a map in the plugin whose keys are the values that PreFilter computes, and give each new key the next
+    /// number. The map may forget keys, but must not reuse numbers. Kube-scheduler has no counterpart.
     fn version(&self) -> Option<u64> {
         None
     }

@@ -1,8 +1,8 @@
 //! Pods in PreBind (`framework/runtime/pods_in_prebind_map.go`).
 //!
 //! A preemptor cancels such a pod instead of deleting it: the pod returns to the queue. A pod counts as one in PreBind
-//! until it is bound or forgotten. One that waits for a permit counts from the beginning of its binding cycle: a preempted
-//! pod is still assumed when it has stopped waiting, and another attempt of its preemptor must not delete it.
+//! until it is bound or forgotten. One that waits for a permit counts from the beginning of its binding cycle: a
+//! preempted pod is still assumed when it has stopped waiting, and another attempt of its preemptor must not delete it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -95,9 +95,9 @@ impl PodInPreBind {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cancels the pod's binding cycle: the pod will not be bound, and its resources are released as soon as the PreBind
-    /// plugins return. Only the first cause is kept. Returns `false` if PreBind has succeeded, so that the pod may be
-    /// bound.
+    /// Cancels the pod's binding cycle: the pod will not be bound, and its resources are released as soon as the
+    /// PreBind plugins return. Only the first cause is kept. Returns `false` if PreBind has succeeded, so that the pod
+    /// may be bound.
     pub(crate) fn cancel(&self, cause: &str) -> bool {
         let mut state = self.state();
         if state.is_finished {

@@ -87,8 +87,8 @@ pub trait Recorder: Send + Sync {
     /// with `None` as the outcome.
     fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration);
 
-    /// Returns the counter of a plugin's evaluations at PreFilter, Filter, PreScore or Score, or `None` to count none. At
-    /// Filter and Score, each node is an evaluation. Called when a framework is built.
+    /// Returns the counter of a plugin's evaluations at PreFilter, Filter, PreScore or Score, or `None` to count none.
+    /// At Filter and Score, each node is an evaluation. Called when a framework is built.
     fn evaluations(&self, _plugin: &'static str, _step: Step) -> Option<Evaluations> {
         None
     }

@@ -556,13 +556,13 @@ impl Framework {
         })
     }
 
-    /// Returns whether a plugin has something to do for this pod at Reserve or Permit ([`Plugin::acts_at_reserve`]). A plugin
-    /// that panics has.
+    /// Returns whether a plugin has something to do for this pod at Reserve or Permit ([`Plugin::acts_at_reserve`]). A
+    /// plugin that panics has.
     pub(crate) fn acts_at_reserve(&self, pod: &Pod) -> bool {
         let panics = self.handle.panics();
         let mut plugins = self.at(Point::Reserve).chain(self.at(Point::Permit));
         plugins.any(|Entry { plugin, info, .. }| {
-            panics.guard_or(info.name, "Reserves", true, || plugin.acts_at_reserve(pod))
+            panics.guard_or(info.name, "ActsAtReserve", true, || plugin.acts_at_reserve(pod))
         })
     }
 
@@ -573,7 +573,9 @@ impl Framework {
         let scores = self.pre_score_order().map(|(entry, ..)| entry);
         let panics = self.handle.panics();
         filters.chain(scores).all(|Entry { plugin, info, .. }| {
-            panics.guard_or(info.name, "IsByTemplate", false, || plugin.treats_template_alike(pod))
+            panics.guard_or(info.name, "TreatsTemplateAlike", false, || {
+                plugin.treats_template_alike(pod)
+            })
         })
     }
 

@@ -42,8 +42,8 @@ pub trait VolumeBinder: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns an error if the claims cannot be bound, if binding takes longer than `timeout`, or soon after the pod was
-    /// cancelled.
+    /// Returns an error if the claims cannot be bound, if binding takes longer than `timeout`, or soon after the pod
+    /// was cancelled.
     fn bind(
         &self,
         pod: &Pod,

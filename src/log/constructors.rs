@@ -17,7 +17,8 @@ use super::{Event, ObjectKey, Prepared, Relist};
 impl Event {
     /// Assumes a pod: places it on the node that it names, before the API server confirms the binding
     /// ([`Event::AssumePod`]). The placement is checked according to
-    /// [`Config::commit_check`](crate::cache::Config::commit_check), unless [`Event::decided_on`] names the current version.
+    /// [`Config::commit_check`](crate::cache::Config::commit_check), unless [`Event::decided_on`] names the current
+    /// version.
     ///
     /// Rejected if the pod is already known (`AlreadyInCache`), names no node (`NoNodeName`), has resource claims
     /// (`Unsupported`), or no longer fits (`Conflict`).
@@ -132,11 +133,12 @@ impl Event {
     /// | without a node, terminating | is no longer pending, and no longer assumed |
     /// | finished or deleted ([`Pod::finished`](field@Pod::finished)) | is removed, or is no longer pending |
     ///
-    /// With [`Config::pod_names`](crate::cache::Config::pod_names), placed pods with the same namespace and name and another
-    /// uid are removed: their deletion was missed. With [`Config::godel`](crate::cache::Config::godel), a bound pod stays bound.
+    /// With [`Config::pod_names`](crate::cache::Config::pod_names), placed pods with the same namespace and name and
+    /// another uid are removed: their deletion was missed. With [`Config::godel`](crate::cache::Config::godel), a bound
+    /// pod stays bound.
     ///
-    /// An object that equals the known one changes nothing. Only pods that have been added have a known object, so older
-    /// versions of pending, assumed and removed pods are not recognized: a watch reports each pod in order.
+    /// An object that equals the known one changes nothing. Only pods that have been added have a known object, so
+    /// older versions of pending, assumed and removed pods are not recognized: a watch reports each pod in order.
     ///
     /// Rejected if the resource version is smaller than that of the known object (`Stale`), unless it is 0, or if the
     /// uid is that of a placeholder pod (`HoldsPlace`).

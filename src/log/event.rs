@@ -34,7 +34,7 @@ pub enum Event {
         pod: Arc<Pod>,
         /// The published version on which the placement was decided. Never pass the generation of a fork, because forks
         /// count their own generations. If this is `None` or not the current version, the placement is checked against
-        /// the current state ([`CommitPolicy`](crate::state::CommitPolicy)).
+        /// the current state ([`CommitPolicy`](crate::cache::CommitPolicy)).
         decided_on: Option<Generation>,
     },
     /// Assumes several pods atomically: all of them or none. See [`Event::assume_all`].
@@ -49,8 +49,8 @@ pub enum Event {
     /// Assumes pods one after the other. See [`Event::assume_each`].
     ///
     /// The event stands for as many events as it has pods: each pod takes a generation, and is accepted or rejected as
-    /// if it came in an [`Event::AssumePod`] of its own. They share one entry of the log and one publish. Never rejected
-    /// as a whole: [`Applied::rejected`] contains the pods that were, by uid.
+    /// if it came in an [`Event::AssumePod`] of its own. They share one entry of the log and one publish. Never
+    /// rejected as a whole: [`Applied::rejected`] contains the pods that were, by uid.
     AssumeEach {
         /// The pods, each with its node name.
         pods: Arc<[Arc<Pod>]>,
@@ -131,8 +131,8 @@ pub enum Event {
     ///
     /// Versions do not contain pending pods. The event is passed to followers in log order
     /// ([`Follower`](super::Follower)), unless the pod is assumed or placed. With
-    /// [`Config::godel`](crate::cache::Config::godel), a pod that another scheduler has assumed is removed from its node.
-    /// Rejected if the pod names a node.
+    /// [`Config::godel`](crate::cache::Config::godel), a pod that another scheduler has assumed is removed from its
+    /// node. Rejected if the pod names a node.
     PutPending(Arc<Pod>),
     /// Announces that a pod whose object names no node was deleted. See [`Event::remove_pending`].
     ///
@@ -152,7 +152,7 @@ pub enum Event {
     /// A node that still has pods remains as a ghost until its last pod is removed. Rejected if the node is unknown.
     RemoveNode(Name),
     /// Assigns a node to the partition of a scheduler instance
-    /// ([`Partition::Scheduler`](crate::framework::Partition::Scheduler)). See [`Event::assign_node`].
+    /// ([`Partition::Scheduler`](crate::plugin::Partition::Scheduler)). See [`Event::assign_node`].
     ///
     /// The assignment overrides the scheduler that the Node and the NMNode name, each until that object is next updated
     /// or relisted. Rejected if the node is unknown or a ghost.
@@ -193,7 +193,7 @@ pub enum Event {
     ///
     /// Rejected if the object is unknown.
     DeleteObject(Arc<ObjectKey>),
-    /// Marks a bound pod as about to be deleted by a preemptor ([`DeletionMarks`](crate::snapshot::DeletionMarks)). See
+    /// Marks a bound pod as about to be deleted by a preemptor ([`DeletionMarks`](crate::cache::DeletionMarks)). See
     /// [`Event::mark_for_deletion`].
     ///
     /// The mark expires after ten minutes, and it replaces the mark of another preemptor. Rejected if the victim is not
@@ -303,8 +303,8 @@ pub struct ObjectKey {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Relist {
     /// All pods that are bound to a node. Assumed pods that are not in the list stay. With
-    /// [`Config::godel`](crate::cache::Config::godel), all pods in any state: a pod that is neither bound nor assumed is
-    /// treated like an update to that state.
+    /// [`Config::godel`](crate::cache::Config::godel), all pods in any state: a pod that is neither bound nor assumed
+    /// is treated like an update to that state.
     Pods(Vec<Pod>),
     /// All nodes.
     Nodes(Vec<Arc<Node>>),
@@ -317,8 +317,8 @@ pub enum Relist {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Applied {
-    /// The first generation that contains the whole event. Pass it to [`Reader::at_least`](crate::cache::Reader::at_least) to read
-    /// your own write.
+    /// The first generation that contains the whole event. Pass it to
+    /// [`Reader::at_least`](crate::cache::Reader::at_least) to read your own write.
     pub generation: Generation,
     /// The number of objects that the event added.
     pub added: usize,
@@ -327,8 +327,8 @@ pub struct Applied {
     /// The number of objects that the event removed. For [`Event::Expire`], the number of pods that expired.
     pub removed: usize,
     /// The pods of an [`Event::AssumeEach`] that were rejected, each with its uid and the reason, in order; or the
-    /// objects of a relist that were rejected, each with its key and the reason. If one of the latter has no usable key (a pod
-    /// without a uid, a node without a name), the relist removed no objects.
+    /// objects of a relist that were rejected, each with its key and the reason. If one of the latter has no usable key
+    /// (a pod without a uid, a node without a name), the relist removed no objects.
     pub rejected: Vec<(String, EventError)>,
 }
 

@@ -50,8 +50,8 @@ impl Follower {
     }
 
     /// Returns the next note, waiting until `deadline`, or indefinitely without one. A thread inside
-    /// [`Engine::with_writer`](crate::cache::Engine::with_writer) must not call this, because the note that it waits for could
-    /// never arrive.
+    /// [`Engine::with_writer`](crate::cache::Engine::with_writer) must not call this, because the note that it waits
+    /// for could never arrive.
     ///
     /// # Errors
     ///

@@ -55,8 +55,8 @@ fn classic(text: &str) -> String {
     classic
 }
 
-/// The sample without its exemplar, which follows the value as ` # {…} …`. Label values can contain the same characters,
-/// within quotes.
+/// The sample without its exemplar, which follows the value as ` # {…} …`. Label values can contain the same
+/// characters, within quotes.
 fn without_exemplar(line: &str) -> &str {
     let (mut is_quoted, mut is_escaped) = (false, false);
     for (at, c) in line.char_indices() {

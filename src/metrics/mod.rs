@@ -73,7 +73,7 @@ use families::Families;
 use recorder::ProfileRecorder;
 
 /// The interval, in pods, at which plugin durations are recorded: one pod in 10 (`pluginMetricsSamplePercent`). To be
-/// passed to [`Framework::with_recorder`](crate::framework::Framework::with_recorder).
+/// passed to [`Framework::with_recorder`](crate::Framework::with_recorder).
 pub const PLUGINS_ONE_IN: u32 = 10;
 
 /// The counters, gauges and histograms of one or more schedulers on an engine.

@@ -82,7 +82,8 @@ pub struct PodAffinityTerm {
     /// Selects pods by their labels.
     pub selector: LabelSelector,
     /// The namespaces of the selected pods. If it is empty and `namespace_selector` is `Nothing`, no pod is selected.
-    /// Kubernetes uses the pod's own namespace if a term has neither; the crate `portolan-k8s` adds it when it reads a pod.
+    /// Kubernetes uses the pod's own namespace if a term has neither; the crate `portolan-k8s` adds it when it reads a
+    /// pod.
     pub namespaces: Box<[Name]>,
     /// Selects further namespaces by their labels; `Nothing` if absent.
     pub namespace_selector: LabelSelector,

@@ -219,7 +219,8 @@ pub enum EventError {
         /// The message of the panic; empty if its payload is not a string.
         text: Box<str>,
     },
-    /// The event is for a store that has already failed: see [`Cluster::failed_stores`](crate::cache::Cluster::failed_stores).
+    /// The event is for a store that has already failed: see
+    /// [`Cluster::failed_stores`](crate::cache::Cluster::failed_stores).
     #[error("store {store:?} has failed: it panicked in {step}: {text}")]
     StoreFailed {
         /// The name of the store.

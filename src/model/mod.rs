@@ -6,7 +6,7 @@
 //!
 //! # Serialization
 //!
-//! With the feature `serde`, these types and [`Event`](crate::log::Event) implement `Serialize` and `Deserialize`, so
+//! With the feature `serde`, these types and [`Event`](crate::cache::Event) implement `Serialize` and `Deserialize`, so
 //! that a log can be written and replayed: the same events give the same versions and the same rejections. The format
 //! is the engine's own, not that of Kubernetes (which `portolan-k8s` reads):
 //!
@@ -16,8 +16,8 @@
 //!   labels are derived again. Of a pod's requests only the sums are written; reading sums that contradict each other
 //!   is an error.
 //! - Pods that shared a template have separate templates after reading. The engine merges equal templates.
-//! - An event for a custom store ([`Event::Custom`](crate::log::Event::Custom)) cannot be serialized, because only the
-//!   store knows its type: writing one is an error.
+//! - An event for a custom store ([`Event::Custom`](crate::cache::Event::Custom)) cannot be serialized, because only
+//!   the store knows its type: writing one is an error.
 //! - The format may change with every version before 1.0. Read a log with the version that wrote it.
 
 mod affinity;

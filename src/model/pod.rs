@@ -75,7 +75,7 @@ pub struct Pod {
     /// `metadata.deletionTimestamp`: if set, the pod is terminating.
     pub deletion_time: Option<Timestamp>,
     /// `status.phase` is Succeeded or Failed, or the pod was deleted. Read by
-    /// [`Event::put_pod`](crate::log::Event::put_pod) alone.
+    /// [`Event::put_pod`](crate::cache::Event::put_pod) alone.
     pub finished: bool,
 }
 

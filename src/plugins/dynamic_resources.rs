@@ -9,7 +9,7 @@ use crate::framework::{
 };
 use crate::model::Pod;
 
-/// Refuses pods with resource claims. Not in the [default profile](crate::framework::Framework::default_profile): an
+/// Refuses pods with resource claims. Not in the [default profile](crate::Framework::default_profile): an
 /// engine refuses such pods by itself, and without an API server there are no conditions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DynamicResources;

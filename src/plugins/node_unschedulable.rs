@@ -10,8 +10,8 @@ use crate::framework::{
 use crate::model::{Launcher, Pod, Taint, TaintEffect};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-/// Rejects cordoned nodes, unless the pod tolerates the taint `node.kubernetes.io/unschedulable`. Pods of a node manager
-/// may use a cordoned node that has an NMNode.
+/// Rejects cordoned nodes, unless the pod tolerates the taint `node.kubernetes.io/unschedulable`. Pods of a node
+/// manager may use a cordoned node that has an NMNode.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeUnschedulable;
 

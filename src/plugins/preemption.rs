@@ -18,7 +18,7 @@ const NO_CANDIDATE: &str = "no candidate node for preemption";
 const IN_PROGRESS: &str = "waiting for the preemption for this pod to be finished";
 
 /// Preempts pods of lower priority for a pod that fits on no node: nominates the pod to the best candidate node, and
-/// evicts the victims there through the handle's [`Evictor`](crate::framework::Evictor). Without an evictor, it only
+/// evicts the victims there through the handle's [`Evictor`](crate::Evictor). Without an evictor, it only
 /// nominates.
 #[derive(Clone)]
 pub struct DefaultPreemption {
@@ -83,7 +83,7 @@ fn accepted(cycle: Cycle<'_>) -> Result<(), EventError> {
 
 impl DefaultPreemption {
     /// Creates the plugin with kube-scheduler's defaults. It uses the handle's
-    /// [`Evictor`](crate::framework::Evictor) and nominator.
+    /// [`Evictor`](crate::Evictor) and nominator.
     #[must_use]
     pub fn new(handle: &Handle) -> DefaultPreemption {
         DefaultPreemption {

@@ -10,8 +10,8 @@
 //! A scheduler that is alone on its engine makes the same decisions in a batch as one by one. Therefore a batch ends
 //! before a pod whose cycle could affect the next decision by more than its placement: a pod that fits nowhere, because
 //! PostFilter may then nominate it; a nominated pod; and a pod for which a plugin has something to do at Reserve or
-//! Permit ([`Plugin::acts_at_reserve`](crate::framework::Plugin::acts_at_reserve)). A profile has no batches if it has extenders, or
-//! a plugin that observes each cycle ([`Plugin::after_filter`](crate::framework::Plugin::after_filter)).
+//! Permit ([`Plugin::acts_at_reserve`](crate::plugin::Plugin::acts_at_reserve)). A profile has no batches if it has
+//! extenders, or a plugin that observes each cycle ([`Plugin::after_filter`](crate::plugin::Plugin::after_filter)).
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -36,8 +36,8 @@ pub enum Begun {
 }
 
 /// A binding cycle that waits for the answer to its request: a future that returns the answer, for
-/// [`BindingCycle::finish`]. If it is dropped after it was polled, it is not known whether the pod is bound, and the pod
-/// stays assumed. To handle this outcome, use [`BindRequest::abandon`].
+/// [`BindingCycle::finish`]. If it is dropped after it was polled, it is not known whether the pod is bound, and the
+/// pod stays assumed. To handle this outcome, use [`BindRequest::abandon`].
 #[must_use = "nothing is sent before the request is polled"]
 pub struct BindRequest {
     /// `None` after the future has returned the answer.
@@ -186,8 +186,8 @@ impl BindingCycle {
 
     /// Runs the cycle: waits for the pod's permit, runs PreBind and Bind, and starts the time to live of the
     /// assumption. If there is anything to wait for, the node is announced first
-    /// ([`Binder::nominate`](crate::framework::Binder::nominate)). If the engine closes after Bind, the pod is bound
-    /// without a time to live. If it closes while the pod waits for its permit, the wait ends within a tenth of a second.
+    /// ([`Binder::nominate`](crate::Binder::nominate)). If the engine closes after Bind, the pod is bound without a
+    /// time to live. If it closes while the pod waits for its permit, the wait ends within a tenth of a second.
     ///
     /// # Errors
     ///
@@ -253,8 +253,8 @@ impl BindingCycle {
     }
 
     /// Ends the cycles of these pods, each with the outcome of [`BindingCycle::run`]. Their events are submitted
-    /// together. Calls PostBind and Unreserve, and waits for the engine before each, so it may block for a short time. If
-    /// no plugin extends PostBind, the time to live of a bound pod may start after the return.
+    /// together. Calls PostBind and Unreserve, and waits for the engine before each, so it may block for a short time.
+    /// If no plugin extends PostBind, the time to live of a bound pod may start after the return.
     #[doc(hidden)]
     pub fn finish(
         &mut self,

@@ -15,8 +15,7 @@ use crate::framework::{
 };
 use crate::log::Unavailable;
 use crate::model::{DEFAULT_SCHEDULER, Name, Pod};
-use crate::snapshot::Recheck;
-use crate::snapshot::{Cluster, NodeSlot};
+use crate::snapshot::{Cluster, NodeSlot, Recheck};
 use crate::state::{CommitCheck, CommitPolicy, RoomCheck};
 
 use super::queue::{QueueConfig, QueueError, QueueFront, SchedulingQueue};
@@ -132,8 +131,8 @@ impl Schedulers {
         &self.profiles
     }
 
-    /// Creates a scheduling loop for one thread. Any number of loops may run at once; each begins its searches in a section
-    /// of the nodes of its own ([`Algorithm::set_section`]).
+    /// Creates a scheduling loop for one thread. Any number of loops may run at once; each begins its searches in a
+    /// section of the nodes of its own ([`Algorithm::set_section`]).
     ///
     /// # Errors
     ///
@@ -178,7 +177,7 @@ impl SchedulersBuilder {
         SchedulersBuilder { algorithm, ..self }
     }
 
-    /// Sets a thread pool for decisions over many nodes.
+    /// Sets a thread pool that shares long decisions; see [`Algorithm::new`].
     pub fn pool(self, pool: Arc<rayon::ThreadPool>) -> Self {
         SchedulersBuilder { pool: Some(pool), ..self }
     }
@@ -197,8 +196,8 @@ impl SchedulersBuilder {
     /// Sets the binder of pods. `make` gets a weak handle, because the engine owns the binder through its commit check.
     ///
     /// A scheduler with a binder also needs an [evictor](SchedulersBuilder::evictor) if a profile has a PostFilter
-    /// plugin, as the default profile has, and a [volume binder](SchedulersBuilder::volume_binder) for pods whose claims
-    /// are not bound: those in memory would change the engine and not the cluster.
+    /// plugin, as the default profile has, and a [volume binder](SchedulersBuilder::volume_binder) for pods whose
+    /// claims are not bound: those in memory would change the engine and not the cluster.
     ///
     /// ```
     /// use portolan::model::{Name, Pod};
@@ -251,9 +250,9 @@ impl SchedulersBuilder {
         SchedulersBuilder { extenders: extenders.into_iter().collect(), ..self }
     }
 
-    /// Restricts the schedulers to the pods of the shards in this set, and lets them try the nodes of these shards first.
-    /// A pod may be placed on a node of another shard if it fits on no other, and the caller decides what becomes of it
-    /// ([`BindingLoop::withdraw`]). After each change of the set, call
+    /// Restricts the schedulers to the pods of the shards in this set, and lets them try the nodes of these shards
+    /// first. A pod may be placed on a node of another shard if it fits on no other, and the caller decides what
+    /// becomes of it ([`BindingLoop::withdraw`]). After each change of the set, call
     /// [`SchedulingQueue::reassign`](super::queue::SchedulingQueue::reassign).
     pub fn shards(self, shards: ShardSet) -> Self {
         SchedulersBuilder { shards: Some(shards), ..self }

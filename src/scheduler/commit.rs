@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::framework::{Cycle, CycleState, Framework};
 use crate::model::Pod;
-use crate::snapshot::Recheck;
-use crate::snapshot::{Cluster, NodeSlot};
+use crate::snapshot::{Cluster, NodeSlot, Recheck};
 use crate::state::{CommitCheck, RoomCheck};
 
 use super::Profiles;
@@ -15,8 +14,8 @@ use super::Profiles;
 /// and claims, anywhere in the cluster.
 ///
 /// The cost is one PreFilter and the filters of one node: well under a microsecond for a pod without affinity. The
-/// writer skips the check if nothing has changed since the decision. A pod without a profile here is checked as
-/// by [`CommitPolicy`](crate::cache::CommitPolicy)'s default.
+/// writer skips the check if nothing has changed since the decision. A pod without a profile here
+/// gets the default check of [`CommitPolicy`](crate::cache::CommitPolicy).
 #[derive(Clone)]
 pub struct FilterCheck(Profiles<Arc<Framework>>);
 

@@ -8,7 +8,7 @@ use crate::framework::{Follow, Notes};
 use crate::log::Follower;
 use crate::model::{NoNote, Note};
 
-/// Lets plugins follow an engine's log ([`Handle::follow`](crate::framework::Handle::follow)). Does not keep the engine
+/// Lets plugins follow an engine's log ([`Handle::follow`](crate::plugin::Handle::follow)). Does not keep the engine
 /// alive, so that a plugin that the engine owns through its commit check may have one.
 pub(crate) struct EngineLog(WeakEngine);
 

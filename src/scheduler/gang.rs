@@ -45,12 +45,12 @@ pub struct GangPlacement {
 
 /// A gang that was not placed, with the errors of the members that caused it, each with its index among the given pods.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct RefusedGang {
     pub(super) why: Failure,
     pub(super) members: LeftOver,
 }
 
-impl Refused {
+impl RefusedGang {
     /// Returns the error of a member that did not cause the failure.
     pub(super) fn error_of_others(&self) -> Failure {
         Failure::PodGroup(match &self.why {
@@ -61,9 +61,9 @@ impl Refused {
     }
 }
 
-impl<E: Into<Failure>> From<E> for Refused {
-    fn from(error: E) -> Refused {
-        Refused { why: error.into(), members: Vec::new() }
+impl<E: Into<Failure>> From<E> for RefusedGang {
+    fn from(error: E) -> RefusedGang {
+        RefusedGang { why: error.into(), members: Vec::new() }
     }
 }
 
@@ -117,7 +117,7 @@ impl Scheduler {
         &mut self,
         pods: &[Arc<Pod>],
         now: Timestamp,
-    ) -> Result<GangPlacement, Refused> {
+    ) -> Result<GangPlacement, RefusedGang> {
         let least = |cluster: &Cluster| pods.first().map_or(Ok(0), |pod| lacking(cluster, pod));
         self.place_gang(pods, least, now)
     }
@@ -133,7 +133,7 @@ impl Scheduler {
         pods: &[Arc<Pod>],
         least: impl Fn(&Cluster) -> Result<usize, Failure>,
         now: Timestamp,
-    ) -> Result<GangPlacement, Refused> {
+    ) -> Result<GangPlacement, RefusedGang> {
         if self.engine().is_within_writer() {
             return Err(Failure::OwnThread.into());
         }
@@ -168,7 +168,7 @@ impl Scheduler {
         pods: &[Arc<Pod>],
         least: impl Fn(&Cluster) -> Result<usize, Failure>,
         now: Timestamp,
-    ) -> Result<GangPlacement, Refused> {
+    ) -> Result<GangPlacement, RefusedGang> {
         one_scheduler(pods)?;
         let mut order: Vec<usize> = (0..pods.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(pods[*at].template.priority));
@@ -177,7 +177,7 @@ impl Scheduler {
             let snapshot = self.reader.refresh().clone();
             let least = least(&snapshot).map_err(|error| {
                 let members = (0..pods.len()).map(|position| (position, error.clone())).collect();
-                Refused { why: error, members }
+                RefusedGang { why: error, members }
             })?;
             if pods.len() < least {
                 return Err(Failure::Incomplete(pods.len(), least).into());
@@ -188,7 +188,7 @@ impl Scheduler {
                 let found = members.len();
                 let first = left_over.first().map(|(_, error)| Box::new(error.clone()));
                 let why = Failure::TooFew { found, wanted: least, first };
-                return Err(Refused { why, members: left_over });
+                return Err(RefusedGang { why, members: left_over });
             }
             if let Some(conflict) = self.assume_all(&members, snapshot.generation())? {
                 if conflicts == MAX_CONFLICTS {
@@ -214,7 +214,7 @@ impl Scheduler {
         snapshot: &Cluster,
         pods: &[Arc<Pod>],
         order: &[usize],
-    ) -> Result<(Vec<Member>, LeftOver), Refused> {
+    ) -> Result<(Vec<Member>, LeftOver), RefusedGang> {
         self.take_section();
         let mut fork = snapshot.fork();
         let (mut members, mut left_over) = (Vec::new(), Vec::new());
@@ -233,7 +233,7 @@ impl Scheduler {
                 Err(error) => {
                     left_over.push((position, error.clone()));
                     let why = member_failed(position, &pods[position], error);
-                    return Err(Refused { why, members: left_over });
+                    return Err(RefusedGang { why, members: left_over });
                 }
             }
         }
@@ -246,7 +246,7 @@ impl Scheduler {
         &mut self,
         members: &[Member],
         generation: Generation,
-    ) -> Result<Option<EventError>, Refused> {
+    ) -> Result<Option<EventError>, RefusedGang> {
         let pods: Arc<[Pod]> = members.iter().map(|member| Pod::clone(&member.pod)).collect();
         let event = Event::AssumeAll { pods, decided_on: Some(generation) };
         let submitted = self.engine().submit(event).map_err(Failure::from);
@@ -265,10 +265,10 @@ impl Scheduler {
             _ => false,
         };
         let Some(known) = members.iter().find(is_known) else {
-            return Err(Refused { why: error, members: Vec::new() });
+            return Err(RefusedGang { why: error, members: Vec::new() });
         };
         let why = member_failed(known.position, &known.pod, error.clone());
-        Err(Refused { why, members: vec![(known.position, error)] })
+        Err(RefusedGang { why, members: vec![(known.position, error)] })
     }
 
     /// Runs Reserve and Permit for each member. Undoes the members that are rejected and returns them separately, if at
@@ -278,7 +278,7 @@ impl Scheduler {
         members: Vec<Member>,
         least: usize,
         now: Timestamp,
-    ) -> Result<(Vec<Placement>, LeftOver), Refused> {
+    ) -> Result<(Vec<Placement>, LeftOver), RefusedGang> {
         let snapshot = self.reader.refresh().clone();
         // All at once, so that a panic withdraws every member.
         let assumed = members.into_iter().filter_map(|member| {
@@ -322,7 +322,7 @@ impl Scheduler {
         match why {
             Some(why) if left < least => {
                 placed.iter().rev().for_each(|placement| self.undo(placement, &snapshot, now));
-                return Err(Refused { why, members: refused });
+                return Err(RefusedGang { why, members: refused });
             }
             _ => {}
         }

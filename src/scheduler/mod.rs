@@ -14,8 +14,8 @@
 //! | [`WhatIf`], [`drain`] | answers what-if questions on forks, on any number of threads |
 //!
 //! The scheduler acts on a cluster through traits of the framework: [`Binder`](crate::Binder),
-//! [`Evictor`](crate::Evictor), [`VolumeBinder`](crate::plugin::VolumeBinder). The implementations here act in an engine's
-//! memory: [`InMemoryBinder`], [`InMemoryEvictor`], [`InMemoryVolumeBinder`].
+//! [`Evictor`](crate::Evictor), [`VolumeBinder`](crate::plugin::VolumeBinder). The implementations here act in an
+//! engine's memory: [`InMemoryBinder`], [`InMemoryEvictor`], [`InMemoryVolumeBinder`].
 //!
 //! ```
 //! use portolan::cache::Event;

@@ -1,9 +1,10 @@
 //! A placement: a pod that is assumed on a node, until its binding cycle has ended.
 //!
 //! A placement owns what the pod holds: its assumption, its reservations, its permit and its entry in the queue. A
-//! thread that panics, or returns early, drops its placements, and no other thread knows these pods. So a placement that is
-//! dropped is withdrawn, as after a failed binding: an attempt is lost, and not the resources of a node. The exception
-//! is a pod that may be bound, because a request was sent for it. Freeing its resources could overcommit the node.
+//! thread that panics, or returns early, drops its placements, and no other thread knows these pods. So a placement
+//! that is dropped is withdrawn, as after a failed binding: an attempt is lost, and not the resources of a node. The
+//! exception is a pod that may be bound, because a request was sent for it. Freeing its resources could overcommit the
+//! node.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -44,8 +45,8 @@ pub struct Placement {
     home: Arc<Home>,
     /// The time of the scheduling cycle.
     at: Timestamp,
-    /// One of the constants below. Relaxed suffices: of the threads that claim the placement, one succeeds, and the stage
-    /// guards no other data.
+    /// One of the constants below. Relaxed suffices: of the threads that claim the placement, one succeeds, and the
+    /// stage guards no other data.
     stage: AtomicU8,
 }
 
@@ -114,8 +115,8 @@ impl Placement {
         self.pod.clone()
     }
 
-    /// Claims the placement for one binding cycle or withdrawal. Returns `false` if it was claimed before: a placement may
-    /// be shared by threads, and only one of them may bind the pod or give its node away.
+    /// Claims the placement for one binding cycle or withdrawal. Returns `false` if it was claimed before: a placement
+    /// may be shared by threads, and only one of them may bind the pod or give its node away.
     pub(super) fn claim(&self) -> bool {
         let relaxed = Ordering::Relaxed;
         self.stage.compare_exchange(ASSUMED, CLAIMED, relaxed, relaxed).is_ok()

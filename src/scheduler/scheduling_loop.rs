@@ -19,7 +19,7 @@ use crate::framework::{Algorithm, Failure, FitError, Framework, Nomination, Plug
 use crate::log::Event;
 use crate::model::{EventError, Pod, Timestamp};
 
-use super::gang::Refused;
+use super::gang::RefusedGang;
 use super::placement::requeue;
 use super::queue::{Place, PopError, Popped, QueueFront, Returned};
 use super::{
@@ -199,8 +199,8 @@ impl SchedulingLoop {
         Ok(attempts)
     }
 
-    /// Pops the next pod. While it waits for one, it sweeps the pods that have expired, whose resources the waiting pods
-    /// may need ([`Config::assumed_ttl`](crate::cache::Config::assumed_ttl)).
+    /// Pops the next pod. While it waits for one, it sweeps the pods that have expired, whose resources the waiting
+    /// pods may need ([`Config::assumed_ttl`](crate::cache::Config::assumed_ttl)).
     fn pop(
         &mut self,
         deadline: Option<Instant>,
@@ -292,7 +292,7 @@ impl SchedulingLoop {
     fn return_group_to_queue(
         &self,
         pods: &[Arc<Pod>],
-        refused: &Refused,
+        refused: &RefusedGang,
         now: Timestamp,
     ) -> Vec<Unplaced> {
         let mut errors: Vec<Failure> = vec![refused.error_of_others(); pods.len()];
@@ -335,8 +335,8 @@ impl SchedulingLoop {
         requeue(&self.queue, uid, rejected, waits, now)
     }
 
-    /// Records the pod's nomination in the queue before the pod returns. A pod that was deleted during its cycle loses its
-    /// nomination, and a pod that was updated keeps its newer object.
+    /// Records the pod's nomination in the queue before the pod returns. A pod that was deleted during its cycle loses
+    /// its nomination, and a pod that was updated keeps its newer object.
     fn record_nomination(&self, pod: &Pod, nomination: &Nomination, now: Timestamp) {
         self.queue.tend(|| now);
         let node = match nomination {

@@ -9,7 +9,7 @@ use crate::snapshot::Snapshot;
 use crate::sync::{Mutex, lock};
 
 /// A [`Reader`] that threads share. A handle gives it to plugins that read outside of a cycle
-/// ([`Handle::with_snapshots`](crate::framework::Handle::with_snapshots)).
+/// ([`Handle::with_snapshots`](crate::plugin::Handle::with_snapshots)).
 ///
 /// A reader belongs to one thread, so this type keeps one behind a lock, which it holds only while it loads a version.
 /// A thread that reads often should have its own reader. Does not keep the engine alive; when the engine is gone, the

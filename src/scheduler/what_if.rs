@@ -81,7 +81,7 @@ impl WhatIf {
     ///
     /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod.
     pub fn can_schedule(&mut self, pod: &Pod) -> Result<Decision, Failure> {
-        check_supported(pod).and_then(|()| check_pod(pod)).map_err(refused)?;
+        check_supported(pod).and_then(|()| check_pod(pod)).map_err(Failure::Refused)?;
         let state = self.scheduler.state();
         self.scheduler.decide_without_preemption(Cycle::new(&self.fork, pod, &state))
     }
@@ -93,7 +93,7 @@ impl WhatIf {
     /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod on its node.
     pub fn schedule(&mut self, pod: &Pod) -> Result<Decision, Failure> {
         let decision = self.can_schedule(pod)?;
-        self.fork.add_pod(&decision.place(pod.clone())).map_err(refused)?;
+        self.fork.add_pod(&decision.place(pod.clone())).map_err(Failure::Refused)?;
         Ok(decision)
     }
 
@@ -137,7 +137,9 @@ impl WhatIf {
         let candidate = self.candidate(pod)?;
         let victims: Vec<Uid> = candidate.victims.iter().map(|pod| pod.uid.clone()).collect();
         let placed = pod.clone().on(candidate.node.clone());
-        self.fork.preempt(&placed, &victims).map_err(PreemptError::Refused)?;
+        self.fork
+            .preempt(&placed, &victims)
+            .map_err(|error| PreemptError::Failed(Failure::Refused(error)))?;
         Ok(candidate)
     }
 
@@ -147,7 +149,9 @@ impl WhatIf {
     ///
     /// Those of [`WhatIf::preempt`].
     pub fn candidate(&mut self, pod: &Pod) -> Result<Candidate, PreemptError> {
-        check_supported(pod).and_then(|()| check_pod(pod)).map_err(PreemptError::Refused)?;
+        check_supported(pod)
+            .and_then(|()| check_pod(pod))
+            .map_err(|error| PreemptError::Failed(Failure::Refused(error)))?;
         let state = self.scheduler.state();
         let cycle = Cycle::new(&self.fork, pod, &state);
         let filters = self.scheduler.framework().pre_filter(cycle);
@@ -206,12 +210,9 @@ pub enum PreemptError {
     /// The pod fits on no node, whatever pods are evicted.
     #[error("preemption helps on none of {} nodes", .0.nodes)]
     NoCandidate(Box<FitError>),
-    /// A plugin failed.
+    /// A plugin failed, or the fork refused the change.
     #[error(transparent)]
     Failed(Failure),
-    /// The fork refused the change.
-    #[error(transparent)]
-    Refused(EventError),
 }
 
 /// Returns copy number `n` of this pod.
@@ -222,10 +223,6 @@ fn copy(like: &Pod, n: usize) -> Pod {
         node_name: None,
         ..like.clone()
     }
-}
-
-fn refused(error: EventError) -> Failure {
-    crate::framework::Status::error("", error.to_string()).into()
 }
 
 /// A what-if fork can be read like any version.

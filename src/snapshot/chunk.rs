@@ -139,9 +139,9 @@ impl Fixed {
     }
 }
 
-/// A shared value, stored as a slice of one element. `Arc::make_mut` copies the value to the stack first, whereas a slice
-/// is copied straight to its new allocation. The first placement in a chunk after a publish makes such a copy. The price
-/// is a wider pointer and a comparison per access.
+/// A shared value, stored as a slice of one element. `Arc::make_mut` copies the value to the stack first, whereas a
+/// slice is copied straight to its new allocation. The first placement in a chunk after a publish makes such a copy.
+/// The price is a wider pointer and a comparison per access.
 #[derive(Clone)]
 pub(crate) struct Single<T>(Arc<[T]>);
 

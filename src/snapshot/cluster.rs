@@ -518,9 +518,9 @@ impl Cluster {
         found
     }
 
-    /// Returns the pod with this namespace and name, on any node or ghost. If the deletion of an earlier pod of that name
-    /// has not arrived yet, there are two; the one with the greatest resource version is returned.
-    /// O(log n + pods of the node) with [`Config::pod_names`](crate::cache::Config::pod_names), and O(pods) otherwise.
+    /// Returns the pod with this namespace and name, on any node or ghost. If the deletion of an earlier pod of that
+    /// name has not arrived yet, there are two; the one with the greatest resource version is returned. O(log n + pods
+    /// of the node) with [`Config::pod_names`](crate::cache::Config::pod_names), and O(pods) otherwise.
     #[must_use]
     pub fn pod_named(&self, namespace: &str, name: &str) -> Option<PodInfo<'_>> {
         let rank = |pod: &PodInfo<'_>| (pod.resource_version(), pod.uid());

@@ -30,8 +30,8 @@ pub(super) fn new_branch() -> u64 {
 ///
 /// A change that returns an error has no effect. Each successful change increments the fork's generation, which does
 /// not compare with the generations of the log or of other forks: never pass it to
-/// [`Event::decided_on`](crate::log::Event::decided_on). State that a plugin keeps outside the cluster is not forked; a
-/// [`Store`] is.
+/// [`Event::decided_on`](crate::cache::Event::decided_on). State that a plugin keeps outside the cluster is not forked;
+/// a [`Store`] is.
 pub struct Fork {
     draft: Draft,
 }
@@ -149,7 +149,7 @@ impl Fork {
     ///
     /// # Errors
     ///
-    /// Returns an error for the same reasons as [`Event::put_object`](crate::log::Event::put_object).
+    /// Returns an error for the same reasons as [`Event::put_object`](crate::cache::Event::put_object).
     pub fn put_object(&mut self, object: impl Into<Object>) -> Result<(), EventError> {
         let object = object.into();
         self.try_step(|draft| draft.put_object(&object).map(drop))

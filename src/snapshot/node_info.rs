@@ -57,9 +57,9 @@ impl<'a> NodeInfo<'a> {
         self.identity.node.as_ref()
     }
 
-    /// Returns the node as pods of this launcher see it. Pods of a node manager see the labels and taints of the NMNode,
-    /// and no cordon; all other pods see those of the Node. If only one of the objects exists, all pods see that one,
-    /// and the plugin PodLauncher rejects the pods that require the other.
+    /// Returns the node as pods of this launcher see it. Pods of a node manager see the labels and taints of the
+    /// NMNode, and no cordon; all other pods see those of the Node. If only one of the objects exists, all pods see
+    /// that one, and the plugin PodLauncher rejects the pods that require the other.
     #[must_use]
     pub fn node_for(&self, launcher: Launcher) -> Option<&'a Arc<Node>> {
         let parts = self.identity.parts.as_ref().filter(|_| launcher == Launcher::NodeManager);
@@ -364,7 +364,8 @@ impl<'a> PodInfo<'a> {
     }
 
     /// Returns whether the pod is bound, or assumed by this scheduler or another. A bound pod that still carries the
-    /// annotations of its earlier states is reported as bound only if [`Config::godel`](crate::cache::Config::godel) is set.
+    /// annotations of its earlier states is reported as bound only if [`Config::godel`](crate::cache::Config::godel) is
+    /// set.
     #[must_use]
     pub fn state(&self) -> PodState {
         let godel = self.template().godel.as_ref();

@@ -25,7 +25,7 @@ use super::cluster::{Cluster, Snapshot};
 use super::draft::{Draft, node_of};
 use super::lane::TemplateId;
 
-/// The result of [`CommitCheck::check_unchanged`](crate::state::CommitCheck::check_unchanged).
+/// The result of [`CommitCheck::check_unchanged`](crate::cache::CommitCheck::check_unchanged).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recheck {

@@ -285,8 +285,8 @@ impl<V: Internable> Interned<V> {
         self.len
     }
 
-    /// Identifies the set of values: two tables with the same stamp have the same values under the same numbers, whatever
-    /// versions, plans or engines they belong to.
+    /// Identifies the set of values: two tables with the same stamp have the same values under the same numbers,
+    /// whatever versions, plans or engines they belong to.
     pub(crate) fn stamp(&self) -> u64 {
         self.stamp
     }

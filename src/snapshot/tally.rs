@@ -201,8 +201,8 @@ impl Tally {
         self.by_labels.iter()
     }
 
-    /// Calls `visit` for each set of pod labels in `sets` that pods of the chunk have, with the value of the set and the
-    /// nodes that have such pods. `sets` is sorted by number.
+    /// Calls `visit` for each set of pod labels in `sets` that pods of the chunk have, with the value of the set and
+    /// the nodes that have such pods. `sets` is sorted by number.
     pub(crate) fn each_of<T: Copy>(&self, sets: &[(u32, T)], mut visit: impl FnMut(T, &[InLane])) {
         // A search costs about as much as a few steps of an iteration.
         if sets.len() <= self.by_labels.ends.len() / 8 {

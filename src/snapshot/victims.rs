@@ -188,8 +188,8 @@ fn sums_of_scalars(
 
 /// A contiguous run of a node's preemptible pods, sorted by importance. It is a view, and copying it is cheap.
 ///
-/// With [`Config::godel`](crate::cache::Config::godel), only bound pods that hold no reservation are preemptible. Sums are of
-/// one account: that of guaranteed pods, unless a class was requested ([`NodeInfo::victims_of`]).
+/// With [`Config::godel`](crate::cache::Config::godel), only bound pods that hold no reservation are preemptible. Sums
+/// are of one account: that of guaranteed pods, unless a class was requested ([`NodeInfo::victims_of`]).
 ///
 /// ```
 /// use portolan::cache::{Config, Engine};

@@ -61,8 +61,8 @@ impl State {
         }
     }
 
-    /// Notes that a pending or assumed pod appeared or changed. An assumed pod must not be scheduled again, but its next
-    /// attempt, if it cannot be bound, must see the new object. A placed pod is not noted: the object is older.
+    /// Notes that a pending or assumed pod appeared or changed. An assumed pod must not be scheduled again, but its
+    /// next attempt, if it cannot be bound, must see the new object. A placed pod is not noted: the object is older.
     pub(super) fn put_pending(
         &self,
         pod: &Arc<Pod>,

@@ -1,6 +1,7 @@
 //! The stage of each pod of a workload. Targets report changes; operations and collectors wait for counts.
 //!
-//! Counts are kept as pods change, so that a waiting thread wakes up when its count is reached, and costs nothing before.
+//! Counts are kept as pods change, so that a waiting thread wakes up when its count is reached, and costs nothing
+//! before.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

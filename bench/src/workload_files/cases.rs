@@ -67,8 +67,8 @@ impl Workload {
         format!("{}/{}", self.case, self.name)
     }
 
-    /// Whether the workload passes a filter as scheduler_perf's `-perf-scheduling-label-filter`: each label must be set,
-    /// or not be set if it begins with `-`.
+    /// Whether the workload passes a filter as scheduler_perf's `-perf-scheduling-label-filter`: each label must be
+    /// set, or not be set if it begins with `-`.
     pub(super) fn has_labels<'l>(&self, filter: impl IntoIterator<Item = &'l str>) -> bool {
         filter.into_iter().filter(|label| !label.is_empty()).all(|label| {
             match label.strip_prefix('-') {

@@ -34,8 +34,8 @@ impl Samples {
         Samples { rates: Vec::new(), last: None, skipped: 0 }
     }
 
-    /// Takes a sample of the pods scheduled so far. The first sample with pods only starts the measurement. If no pod was
-    /// scheduled in between, the interval counts towards the next sample, whose rate is recorded for each of them.
+    /// Takes a sample of the pods scheduled so far. The first sample with pods only starts the measurement. If no pod
+    /// was scheduled in between, the interval counts towards the next sample, whose rate is recorded for each of them.
     pub(super) fn take(&mut self, now: Instant, scheduled: usize) {
         if scheduled == 0 {
             return;

@@ -1,5 +1,5 @@
-//! Commands that use an API server: `portolan run`, `portolan shadow` and `portolan extender` beside another scheduler, and
-//! `portolan demo` with a server in memory.
+//! Commands that use an API server: `portolan run`, `portolan shadow` and `portolan extender` beside another scheduler,
+//! and `portolan demo` with a server in memory.
 
 pub(crate) mod demo;
 pub(crate) mod extender;

@@ -33,8 +33,8 @@ pub(crate) use workload::Workload;
 /// generated from the seed.
 ///
 /// Input files are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in JSON or YAML, optionally compressed
-/// with gzip or zstd. The GPUs of an openb node are a single amount: pods may share a node's GPUs in ways that its devices
-/// do not allow.
+/// with gzip or zstd. The GPUs of an openb node are a single amount: pods may share a node's GPUs in ways that its
+/// devices do not allow.
 ///
 /// Pods go through the scheduling queue, except in fill mode if all pods are simple
 /// (docs/cli.md): they wait, are retried after events that may help, and preempt pods of

@@ -2,8 +2,8 @@
 //!
 //! Each pod that leaves a node makes the queue try all pods again that were rejected for their resources, as in
 //! kube-scheduler. While thousands of nodes are drained, that is quadratic, and useless: the freed resources are on
-//! cordoned nodes. Pods whose verdicts depend on nothing but the node are therefore taken from the queue, and return when
-//! another node may have changed. Each is tried again then, so its outcome and its message are those of the queue.
+//! cordoned nodes. Pods whose verdicts depend on nothing but the node are therefore taken from the queue, and return
+//! when another node may have changed. Each is tried again then, so its outcome and its message are those of the queue.
 
 use portolan::cache::Event;
 use portolan::model::{Pod, Taint, TaintEffect};

@@ -151,8 +151,8 @@ impl<'c> Limits<'c> {
         }
     }
 
-    /// Whether the API server refuses to evict the pod (registry/core/pod/storage/eviction.go). `taken` is the number of
-    /// healthy pods of each budget that are evicted together with it, and is increased.
+    /// Whether the API server refuses to evict the pod (registry/core/pod/storage/eviction.go). `taken` is the number
+    /// of healthy pods of each budget that are evicted together with it, and is increased.
     pub(super) fn evict(
         &mut self,
         pod: &PodInfo<'_>,

@@ -109,8 +109,8 @@ impl Daemons {
     }
 }
 
-/// The pod that a daemon set creates for a node, like its pod for another node: their affinities differ in the node that
-/// they name.
+/// The pod that a daemon set creates for a node, like its pod for another node: their affinities differ in the node
+/// that they name.
 fn moved(pod: &Pod, node: &Name) -> Pod {
     let mut spec = PodSpec::clone(&pod.template);
     let fields: Box<[Requirement]> =

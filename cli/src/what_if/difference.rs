@@ -1,8 +1,8 @@
 //! The effects of a change: the difference between a simulation with it and one without it.
 //!
 //! Both simulations begin with the same cluster. A pod that neither has touched is on its node in both. Pods of one
-//! template and controller are interchangeable: if two of them have exchanged their nodes, nothing has changed. Those of
-//! stateful sets are not, since each has a name and volumes of its own.
+//! template and controller are interchangeable: if two of them have exchanged their nodes, nothing has changed. Those
+//! of stateful sets are not, since each has a name and volumes of its own.
 
 use std::collections::HashMap;
 

@@ -239,8 +239,8 @@ impl<'c> Drains<'c> {
         }
     }
 
-    /// The pods that may be evicted now, and those that block the drain. A pod that is being deleted is not evicted: the
-    /// drain waits for its end.
+    /// The pods that may be evicted now, and those that block the drain. A pod that is being deleted is not evicted:
+    /// the drain waits for its end.
     fn round(
         &mut self,
         cluster: &Cluster,

@@ -1,7 +1,7 @@
 //! `--each`: every node or zone fails in turn.
 //!
-//! Each failure begins with a copy of the same cluster, that at the end of the question's other changes. The copies share
-//! all objects. The failures are independent, so all processors simulate them.
+//! Each failure begins with a copy of the same cluster, that at the end of the question's other changes. The copies
+//! share all objects. The failures are independent, so all processors simulate them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

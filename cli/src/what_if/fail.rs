@@ -9,7 +9,8 @@
 //!
 //! The replacements of both wait until the Node has the taint `out-of-service` or is deleted, which cloud providers do
 //! when the machine is gone. That is the second moment of the answer. The object of a deleted pod remains until then,
-//! since no kubelet ends the pod. It counts for the anti-affinity and the claims of other pods, but not for their spread.
+//! since no kubelet ends the pod. It counts for the anti-affinity and the claims of other pods, but not for their
+//! spread.
 //!
 //! Pods of daemon sets and mirror pods end with their node, and pods without a controller are lost.
 

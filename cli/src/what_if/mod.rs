@@ -2,14 +2,14 @@
 //! of a pod fit, and finds nodes that could be emptied.
 //!
 //! The cluster is simulated as `portolan replay` does it ([`crate::simulation`]): pods wait in the scheduling queue,
-//! behind their gates, for their group, and preempt others. Pods that are pending in the cluster are tried first, without
-//! the change. The same cluster is simulated once more without the change, and the answer is the difference
+//! behind their gates, for their group, and preempt others. Pods that are pending in the cluster are tried first,
+//! without the change. The same cluster is simulated once more without the change, and the answer is the difference
 //! ([`difference`]).
 //!
-//! The parts of a change take place in a fixed order: controllers and pods are removed, nodes
-//! join, controllers become smaller and larger, nodes fail, are drained and upgraded, and at the end new
-//! pods arrive. Each part starts when the part before it has settled. When all have, pods that are being deleted end, and
-//! failed nodes are deleted; the answer holds for both moments.
+//! The parts of a change take place in a fixed order: controllers and pods are removed, nodes join, controllers become
+//! smaller and larger, nodes fail, are drained and upgraded, and at the end new pods arrive. Each part starts when the
+//! part before it has settled. When all have, pods that are being deleted end, and failed nodes are deleted; the answer
+//! holds for both moments.
 
 mod answer;
 mod aside;
@@ -125,9 +125,9 @@ pub(crate) struct Arguments {
     /// Add COUNT copies of a node in a file or in the cluster: 3xnode.yaml adds three copies of the node in node.yaml,
     /// and 3xn1 three copies of n1.
     ///
-    /// The letter x separates the two, and COUNT is required, even for one copy: 1xnode.yaml. A file is read like one of
-    /// --cluster; its first node is copied, with the CSINode of the same name. The copies of the node n are named n-1,
-    /// n-2 and so on, and are not cordoned.
+    /// The letter x separates the two, and COUNT is required, even for one copy: 1xnode.yaml. A file is read like one
+    /// of --cluster; its first node is copied, with the CSINode of the same name. The copies of the node n are named
+    /// n-1, n-2 and so on, and are not cordoned.
     #[arg(long, value_parser = nodes::Copies::parse, num_args = 1.., value_name = "COUNTxNODE")]
     add: Vec<nodes::Copies>,
     /// Additional pods to schedule: files or directories of pods or of their controllers, or

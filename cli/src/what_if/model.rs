@@ -1,8 +1,8 @@
 //! The model of new nodes: a node, with the objects that limit its volumes.
 //!
-//! A new node is like its model when that is in service. The cordon, and the taints of a node's condition, are left out:
-//! they are the model's present state (cluster-autoscaler leaves out the same taints of its templates). Labels that
-//! identify the model get the new node's name, so that volumes of the model are not accessible from the new node.
+//! A new node is like its model when that is in service. The cordon, and the taints of a node's condition, are left
+//! out: they are the model's present state (cluster-autoscaler leaves out the same taints of its templates). Labels
+//! that identify the model get the new node's name, so that volumes of the model are not accessible from the new node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -143,7 +143,8 @@ impl Model {
     }
 }
 
-/// The pods on new nodes without known limits that have a volume whose driver has a limit on other nodes. O(placements).
+/// The pods on new nodes without known limits that have a volume whose driver has a limit on other nodes.
+/// O(placements).
 pub(super) fn without_known_limits(
     placed: &[Row],
     nodes: &BTreeSet<Name>,

@@ -278,8 +278,8 @@ impl Roll<'_> {
         }
     }
 
-    /// A stateful set, from the highest ordinal (statefulset/stateful_set_control.go `updateStatefulSet`). `missing` are
-    /// the pods that it lacks.
+    /// A stateful set, from the highest ordinal (statefulset/stateful_set_control.go `updateStatefulSet`). `missing`
+    /// are the pods that it lacks.
     fn ordinals(
         &mut self,
         missing: Vec<Pod>,

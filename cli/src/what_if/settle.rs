@@ -44,8 +44,8 @@ fn create(
     Ok(())
 }
 
-/// Schedules pods, ends the pods of jobs that have failed, and creates pods that waited for others, until nothing is left
-/// to do at this moment.
+/// Schedules pods, ends the pods of jobs that have failed, and creates pods that waited for others, until nothing is
+/// left to do at this moment.
 pub(super) fn settle(simulation: &mut Simulation, record: &mut Record) -> Result<(), CommandError> {
     loop {
         simulation.settle(record)?;

@@ -106,8 +106,8 @@ impl Start {
         limits.update(&self.simulation, &mut self.record)
     }
 
-    /// Ends the pods that are being deleted. A controller has replaced them already, unless it waits until their objects
-    /// are gone.
+    /// Ends the pods that are being deleted. A controller has replaced them already, unless it waits until their
+    /// objects are gone.
     pub(super) fn end_terminating(&mut self, limits: &mut Limits<'_>) -> Result<(), CommandError> {
         let Start { simulation, record, terminating, .. } = self;
         let now = simulation.engine.reader().map_err(closed)?.snapshot();

@@ -18,8 +18,8 @@ pub(super) fn controllers(controllers: &[PodController]) -> Vec<String> {
     fields.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-/// The nodes whose kubelets do not respond, except those that fail in the simulation. Their pods are evicted, but do not
-/// end.
+/// The nodes whose kubelets do not respond, except those that fail in the simulation. Their pods are evicted, but do
+/// not end.
 pub(super) fn unresponsive(cluster: &Cluster, failing: &[String]) -> Option<String> {
     let is_tainted = |node: &Node| {
         let mut taints = node.taints.iter().filter(|it| it.effect == TaintEffect::NoExecute);

@@ -1,5 +1,5 @@
-//! Removes further copies of objects: the files of a dump contain some objects more than once, such as a pod in the list
-//! of its namespace and in a file of its own.
+//! Removes further copies of objects: the files of a dump contain some objects more than once, such as a pod in the
+//! list of its namespace and in a file of its own.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -36,8 +36,9 @@ pub struct Digest(NonZeroU64);
 /// Returns the digest of a pod, or `None` if the text is not that of a pod or is unusual, such as one with a repeated
 /// field or an escape in the name of a field.
 ///
-/// If two texts have the same digest, [`pod_from_slice`](crate::pod_from_slice) returns the same result for both, except
-/// for the resource version and errors of it. O(length), about two fifths of the time to read the pod. Does not allocate.
+/// If two texts have the same digest, [`pod_from_slice`](crate::pod_from_slice) returns the same result for both,
+/// except for the resource version and errors of it. O(length), about two fifths of the time to read the pod. Does not
+/// allocate.
 ///
 /// ```
 /// use portolan_k8s::pod_digest;

@@ -186,8 +186,8 @@ pub(super) fn text(input: &[u8]) -> Result<&str, ReadError> {
     })
 }
 
-/// Returns the position of the first template action in a text, such as `name: {{ .Release.Name }}`. Only meaningful for
-/// a text that was refused: a string may contain braces.
+/// Returns the position of the first template action in a text, such as `name: {{ .Release.Name }}`. Only meaningful
+/// for a text that was refused: a string may contain braces.
 pub(super) fn template(text: &str) -> Option<(u64, u64)> {
     text.lines().enumerate().find_map(|(number, line)| {
         let at = line.find("{{")?;

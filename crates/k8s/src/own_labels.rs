@@ -1,7 +1,7 @@
 //! The labels that controllers add to their pods.
 //!
-//! Some of their values are known only when a pod is created, such as the hash of the template or an index, but terms of
-//! the template may refer to them by `matchLabelKeys`. The template is therefore read with [`LATER`] as the value of
+//! Some of their values are known only when a pod is created, such as the hash of the template or an index, but terms
+//! of the template may refer to them by `matchLabelKeys`. The template is therefore read with [`LATER`] as the value of
 //! each label, and [`set`] replaces it in the labels and in the terms.
 
 use std::borrow::Cow;

@@ -58,8 +58,8 @@ impl Reader {
     /// Reads JSON: a Kubernetes object, a list object, an array of objects, or several of these, separated by white
     /// space (such as newline-delimited JSON), by `---`, or by the logs that `kubectl cluster-info dump` prints between
     /// lists. An object without `apiVersion` and `kind` may be an export of kube-scheduler-simulator, which has the
-    /// lists `nodes`, `pods`, `pvs`, `pvcs`, `storageClasses`, `priorityClasses` and `namespaces`; its `schedulerConfig`
-    /// is skipped. O(length).
+    /// lists `nodes`, `pods`, `pvs`, `pvcs`, `storageClasses`, `priorityClasses` and `namespaces`; its
+    /// `schedulerConfig` is skipped. O(length).
     ///
     /// # Errors
     ///

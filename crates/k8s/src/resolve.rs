@@ -53,7 +53,8 @@ pub struct Objects {
     pub admission: Admission,
     /// The pods of [`Objects::expand`] that the API server may refuse, or that are created only after other pods run.
     pub created: HashSet<Uid>,
-    /// The claims of generic ephemeral volumes of pods without a node, which [`Objects::expand`] adds unless they exist.
+    /// The claims of generic ephemeral volumes of pods without a node, which [`Objects::expand`] adds unless they
+    /// exist.
     pub(super) ephemeral_claims: Vec<PersistentVolumeClaim>,
 }
 

@@ -47,8 +47,8 @@ pub struct Job {
     /// Whether each pod has an index (`completionMode: Indexed`).
     pub is_indexed: bool,
     pub(super) completions: usize,
-    /// The number of completions that are left, which limits the pods that run at once. 0 for a job that is suspended or
-    /// has finished.
+    /// The number of completions that are left, which limits the pods that run at once. 0 for a job that is suspended
+    /// or has finished.
     pub remaining: usize,
     /// The indexes that have succeeded or failed, in increasing order. Ranges, because ten characters of a status can
     /// name millions of them.

@@ -2,9 +2,9 @@
 //!
 //! Pods and nodes fill the same structs as [`pod`](crate::pod) and [`node`](crate::node), but without an intermediate
 //! tree: fields that scheduling does not read are skipped, and strings are borrowed from the bytes. Objects of other
-//! kinds are read through a [`Spot`], so that their structs are compiled once, which makes reading them slower. So is
-//! unusual input: an error, a repeated field, or an unexpected kind. Both ways give the same result, and an error costs a
-//! second pass but names its field.
+//! kinds, and unusual input (an error, a repeated field, an unexpected kind), are read through a [`Spot`]. That is
+//! slower, but those structs are compiled only once. Both ways give the same result; an error costs a second pass but
+//! names its field.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -75,7 +75,8 @@ fn value(bytes: &[u8]) -> Result<Spot<'_>, ReadError> {
     Ok(value)
 }
 
-/// Reads a struct directly from bytes, and compares the kind if the object names its kind. Fails if the input is unusual.
+/// Reads a struct directly from bytes, and compares the kind if the object names its kind. Fails if the input is
+/// unusual.
 fn direct<'b, T: Deserialize<'b>>(bytes: &'b [u8], expected: &str) -> Result<T, ReadError> {
     let mut kind = None;
     // Validating UTF-8 once is faster than validating each string.

@@ -59,8 +59,8 @@ impl<'t, 'p> Typed<'t, 'p> {
         Typed { checks: Some(checks), ..Typed::new(spot, Path::Root, Origin::default()) }
     }
 
-    /// Creates the error for a value of another type than `expected`. With checks, it is the error of an API server, which
-    /// names a type of Go; that of a list or map is not known.
+    /// Creates the error for a value of another type than `expected`. With checks, the error is the API
+    /// server's, which names a Go type; that of a list or map is not known.
     pub(crate) fn mismatch(self, expected: &str, go_type: &str) -> ReadError {
         if self.checks.is_some() {
             return self.locate(de::Error::custom(self.unmarshal(go_type)));
@@ -112,8 +112,8 @@ impl<'t, 'p> Typed<'t, 'p> {
         text.filter(|text| is_scalar && !text.is_empty())
     }
 
-    /// Returns the entries of a map, or the fields of a struct. The last value of a repeated key counts, in the place of the
-    /// first. A field that is `null` is absent for an API server.
+    /// Returns the entries of a map, or the fields of a struct. The last value of a repeated key counts, in the place
+    /// of the first. A field that is `null` is absent for an API server.
     fn entries(self, entries: &'t [Entry<'t>], are_fields: bool) -> Entries<'t, 'p> {
         let mut kept: Vec<&Entry<'_>> = Vec::with_capacity(entries.len());
         let mut places = HashMap::new();

@@ -1,4 +1,5 @@
-//! Refuses versions of an API group that no supported Kubernetes release serves, and whose objects would be read wrongly.
+//! Refuses versions of an API group that no supported Kubernetes release serves, and whose objects would be read
+//! wrongly.
 //!
 //! Deployments and their relatives of the versions before `apps/v1` lack the required selector, which the API server
 //! derived from the template. Beta versions of other groups have the fields of their successors and are read as those,

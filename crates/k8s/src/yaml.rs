@@ -20,8 +20,8 @@ pub use super::tree::{Entry, Spot, Tree};
 pub use super::typed::At;
 pub(crate) use super::typed::{Origin, Typed};
 
-/// The memory that aliases and merge keys may add to a document. Charts repeat blocks of a few lines thousands of times;
-/// a text that exceeds this amount is meant to exhaust memory.
+/// The memory that aliases and merge keys may add to a document. Charts repeat blocks of a few lines thousands of
+/// times; a text that exceeds this amount is meant to exhaust memory.
 const EXPANSION: usize = 64 << 20;
 /// The limits in words.
 const EXPANSION_TEXT: &str = "64 MiB, or 32 values for each byte of the text";
@@ -108,7 +108,8 @@ pub(crate) fn parse(document: Origin<'_>) -> Result<Spot<'_>, ReadError> {
     with_stack(parse)
 }
 
-/// Runs a parser, in a debug build on a stack of [`STACK`] bytes. An optimized parser needs less than the 2 MB of a thread.
+/// Runs a parser, in a debug build on a stack of [`STACK`] bytes. An optimized parser needs less than the 2 MB of a
+/// thread.
 pub(super) fn with_stack<R: Send>(parse: impl FnOnce() -> R + Send) -> R {
     if !cfg!(debug_assertions) {
         return parse();
@@ -166,7 +167,8 @@ fn syntax(error: &Error, document: Origin<'_>) -> ReadError {
             .replace(", set DuplicateKeyPolicy in Options if acceptable", ": remove one of them")
             .replace("cannot deserialize null into string; use Option<String>", "expected a text")
             .replace("expected string scalar", "expected a text");
-        // The error has a position of its own, so it is cut off the message. For an alias the message has two positions.
+        // The error has a position of its own, so it is cut off the message. For an alias the message has two
+        // positions.
         let places = [" (defined at line ", " at line "];
         let end = places.iter().filter_map(|place| message.find(place)).min();
         Cause::Syntax(message[..end.unwrap_or(message.len())].to_owned())

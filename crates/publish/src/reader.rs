@@ -166,8 +166,8 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     /// shared between threads. For a deadline, use the executor's timer and drop the future.
     ///
     /// The publisher calls the waker, after the version is current. A waker should do no more than schedule its task,
-    /// because [`publish`](super::Publisher::publish) returns only after it. If a waker panics, the panic hook runs, the
-    /// publisher and the other tasks continue, and this task may not be woken. A publish without waiters still pays
+    /// because [`publish`](super::Publisher::publish) returns only after it. If a waker panics, the panic hook runs,
+    /// the publisher and the other tasks continue, and this task may not be woken. A publish without waiters still pays
     /// one fence and one load; with waiters it takes a lock once per task that it wakes and once more. A poll that is
     /// not ready takes the lock and O(log waiting tasks).
     ///

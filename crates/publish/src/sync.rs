@@ -1,8 +1,8 @@
 //! Locks, atomics and threads: std's in a normal build, loom's in a model. Every other file takes them from here.
 //!
 //! A normal build gets std's types under their own names. A build with `--cfg loom` gets loom's types, so the models in
-//! `loom-tests` run the shipped source and not a copy of it. An operation without a loom counterpart, a brief
-//! spin, is a function here with two bodies.
+//! `loom-tests` run the shipped source and not a copy of it. The only operation without a loom
+//! counterpart, a brief spin, is a function here with two bodies.
 //!
 //! Three rules follow. First, handles that the engine shares internally are the [`Arc`] from here, so that loom sees
 //! leaks. The published *payload* is always a `std::sync::Arc`, since users need its `Weak` and `make_mut`; a model

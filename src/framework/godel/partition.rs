@@ -13,7 +13,7 @@ use crate::framework::{ShardSet, each_lane};
 /// different partitions thus rarely choose the same node at once, in which case only one of them would succeed, and
 /// their caches of verdicts stay valid longer. `AlgorithmConfig::percentage_of_nodes` applies to the part. A partition
 /// does not apply to a pod that requests nodes by name, is nominated to a node, or has a
-/// [`Preferred`](crate::framework::Preferred) node.
+/// [`Preferred`](crate::plugin::Preferred) node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Partition {
@@ -28,8 +28,8 @@ pub enum Partition {
     /// The nodes whose Node or NMNode names this scheduler ([`Node::scheduler`](crate::model::Node::scheduler)).
     /// Gödel's schedulers partition a cluster in this way.
     Scheduler(Name),
-    /// The nodes of the shards that the scheduler holds, which may change between two cycles. A cycle costs O(nodes) after
-    /// a change.
+    /// The nodes of the shards that the scheduler holds, which may change between two cycles. A cycle costs O(nodes)
+    /// after a change.
     Shards(ShardSet),
 }
 

@@ -45,8 +45,8 @@ impl Search {
     ///
     /// # Errors
     ///
-    /// Returns an error if a plugin or an extender fails, or if nodes that an extender rejected are the only candidates:
-    /// they pass the plugins without the removal of any pod.
+    /// Returns an error if a plugin or an extender fails, or if nodes that an extender rejected are the only
+    /// candidates: they pass the plugins without the removal of any pod.
     pub(crate) fn run(
         cycle: Cycle<'_>,
         diagnosis: &Diagnosis<'_>,

@@ -91,10 +91,11 @@ impl NmNode {
     /// (Gödel: framework/api `getAllocatableResources`).
     ///
     /// If both exist, everything except the allocatable resources is taken from the Node; pods of a node manager see
-    /// the labels and taints of the NMNode ([`NodeInfo::node_for`](crate::snapshot::NodeInfo::node_for)). For a
-    /// resource that the Node has, the amount that the node manager keeps for itself (its capacity minus its allocatable
-    /// amount, if it reports both) is subtracted, but the result is never negative. A resource that the Node lacks is
-    /// taken from the node manager. An amount of 0 for the Node's cpu, memory, ephemeral storage or pods counts as lacking. O(resources).
+    /// the labels and taints of the NMNode ([`NodeInfo::node_for`](crate::cache::NodeInfo::node_for)). For a resource
+    /// that the Node has, the amount that the node manager keeps for itself (its capacity minus its allocatable amount,
+    /// if it reports both) is subtracted, but the result is never negative. A resource that the Node lacks is taken
+    /// from the node manager. An amount of 0 for the Node's cpu, memory, ephemeral storage or pods counts as lacking.
+    /// O(resources).
     ///
     /// ```
     /// use portolan::model::{NmNode, Quantity, ResourceList, node};
@@ -197,7 +198,7 @@ pub struct CustomNodeResource {
     /// The NUMA nodes, from `status.topologyZone`.
     pub numa: Box<[NumaZone]>,
     /// `status.nodeMetricStatus`: the measured usage of the node's pods.
-    /// [`NodeInfo::load`](crate::snapshot::NodeInfo::load) derives the node's load from it.
+    /// [`NodeInfo::load`](crate::cache::NodeInfo::load) derives the node's load from it.
     pub metrics: Option<Box<NodeMetrics>>,
     /// `metadata.resourceVersion`, or 0 if absent.
     pub resource_version: u64,

@@ -148,7 +148,8 @@ impl Score for Spread<'_> {
     ) -> Result<(), Status> {
         let on_hosts = self.on_hosts(chunk, mask);
         let on_hosts = on_hosts.as_ref();
-        // Nodes without counted pods and with equal labels have equal scores. `having` excludes nodes without a hostname.
+        // Nodes without counted pods and with equal labels have equal scores. `having` excludes nodes without a
+        // hostname.
         let uniform = self.having(chunk, mask) & !on_hosts.map_or(0, |on_hosts| on_hosts.lanes);
         each_same(chunk.label_set(), uniform, |lane, all| {
             let score = self.lane(chunk, lane, on_hosts);

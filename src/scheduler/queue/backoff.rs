@@ -22,8 +22,8 @@ pub struct QueueConfig {
     pub pop_from_backoff: bool,
     /// How long a pod group that timed out is held if nothing about it changes.
     pub group_retry: Duration,
-    /// Whether a pod that leaves a node wakes only pods that this node then accepts, at least without the pods that they
-    /// may preempt there. Kube-scheduler has no such check: it tries more pods, and thereby renews their messages.
+    /// Whether a pod that leaves a node wakes only pods that this node then accepts, at least without the pods that
+    /// they may preempt there. Kube-scheduler has no such check: it tries more pods, and thereby renews their messages.
     pub checks_left_nodes: bool,
 }
 

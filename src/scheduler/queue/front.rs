@@ -38,8 +38,8 @@ const NOTES: usize = 16;
 
 /// A [`SchedulingQueue`] that threads share, fed by an engine's log.
 ///
-/// Methods call their clocks and closures while they hold the queue's lock, so a monotonic clock stays monotonic for the
-/// queue. A closure that calls the same `QueueFront` deadlocks, and one that blocks delays all threads.
+/// Methods call their clocks and closures while they hold the queue's lock, so a monotonic clock stays monotonic for
+/// the queue. A closure that calls the same `QueueFront` deadlocks, and one that blocks delays all threads.
 ///
 /// ```
 /// use portolan::cache::{Config, Engine, Event};
@@ -339,7 +339,7 @@ impl QueueFront {
 
     /// Adds a pod without going through the log. The pod gets the generation of the published version, which contains
     /// all events that were published before the call; an event that was submitted but not waited for may be ordered
-    /// after the pod. If the order matters, use [`Event::put_pending`](crate::log::Event::put_pending), which orders
+    /// after the pod. If the order matters, use [`Event::put_pending`](crate::cache::Event::put_pending), which orders
     /// the pod within the log.
     ///
     /// # Errors
@@ -354,8 +354,8 @@ impl QueueFront {
         lock(&self.shared).closed
     }
 
-    /// Closes the queue: later pops fail, and the threads that wait for a pod or for the permit of a placed pod wake up.
-    /// Without its permit a pod is not bound, and it returns to the queue.
+    /// Closes the queue: later pops fail, and the threads that wait for a pod or for the permit of a placed pod wake
+    /// up. Without its permit a pod is not bound, and it returns to the queue.
     pub fn close(&self) {
         let mut shared = lock(&self.shared);
         shared.closed = true;

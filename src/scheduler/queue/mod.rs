@@ -2,8 +2,8 @@
 //! backend/queue, 1.36).
 //!
 //! A pod that fits on no node is not retried continuously. It waits until an event occurs that may make it schedulable.
-//! The plugins that rejected it define these events ([`PluginInfo::events`](crate::framework::PluginInfo::events),
-//! [`Plugin::queueing_hint`](crate::framework::Plugin::queueing_hint)), and a backoff that grows with the number of
+//! The plugins that rejected it define these events ([`PluginInfo::events`](crate::plugin::PluginInfo::events),
+//! [`Plugin::queueing_hint`](crate::plugin::Plugin::queueing_hint)), and a backoff that grows with the number of
 //! failed attempts delays the retry.
 //!
 //! # The states of a pod
@@ -42,10 +42,10 @@
 //! # Fed from the log
 //!
 //! Pods without a node go through the log like all other objects
-//! ([`Event::PutPending`](crate::log::Event::PutPending)), which orders them among the other events. A
-//! [`Follower`](crate::log::Follower) receives the effect of each event *after* the version that contains it is
+//! ([`Event::PutPending`](crate::cache::Event::PutPending)), which orders them among the other events. A
+//! [`Follower`](crate::cache::Follower) receives the effect of each event *after* the version that contains it is
 //! published. Readers therefore see everything that the queue knows: a popped pod carries the
-//! [`generation`](crate::framework::QueuedPod::generation) of the event that queued it, and a reader that loads a
+//! [`generation`](crate::plugin::QueuedPod::generation) of the event that queued it, and a reader that loads a
 //! version after the pop sees that event without waiting. The writer never waits for a queue, and a pop never waits for
 //! an event, because events are processed in steps of a few pods.
 //!

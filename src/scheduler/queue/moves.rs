@@ -115,8 +115,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Processes the events that were taken in, checking at most `limit` pods but at least one, and returns whether more
-    /// is left. O(limit).
+    /// Processes the events that were taken in, checking at most `limit` pods but at least one, and returns whether
+    /// more is left. O(limit).
     #[doc(hidden)]
     pub fn step(&mut self, limit: usize, cluster: &Cluster, now: Timestamp) -> bool {
         let mut left = limit.max(1);
@@ -452,8 +452,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Queues a pod whose eviction of others has failed when its backoff is over, as after an error. Only pods that were
-    /// rejected are popped before their backoff is over.
+    /// Queues a pod whose eviction of others has failed when its backoff is over, as after an error. Only pods that
+    /// were rejected are popped before their backoff is over.
     fn retry(&mut self, slot: Slot, uid: Uid, now: Timestamp) {
         match self.pods.get(slot).map(|entry| entry.place) {
             // The attempt that began the eviction has not returned yet.

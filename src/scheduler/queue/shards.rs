@@ -37,9 +37,9 @@ impl SchedulingQueue {
         self.parked.as_ref().map_or(0, |parked| parked.pods.len())
     }
 
-    /// Applies a change of the set of shards: parks the pods whose shard has left the set, and adds the parked pods whose
-    /// shard is in it. A pod in flight is parked as if it was deleted. A parked pod that is assumed is added when its
-    /// assumption ends. O(pods).
+    /// Applies a change of the set of shards: parks the pods whose shard has left the set, and adds the parked pods
+    /// whose shard is in it. A pod in flight is parked as if it was deleted. A parked pod that is assumed is added when
+    /// its assumption ends. O(pods).
     pub fn reassign(&mut self, cluster: &Cluster, now: Timestamp) {
         let Some(parked) = &self.parked else { return };
         let entries = (0..self.pods.slot_bound()).filter_map(|slot| self.pods.get(slot));
@@ -47,8 +47,8 @@ impl SchedulingQueue {
             |entry: &&Entry| !entry.deleted && !parked.shards.holds_pod(&entry.queued.pod);
         let leaving = entries.filter(is_foreign).filter_map(|entry| {
             let mut pod = entry.queued.pod.clone();
-            // A nomination that an attempt of this scheduler made or cleared may never reach the cluster, and no scheduler
-            // would try a pod that is parked because of it. If it does, the pod's next object parks it.
+            // A nomination that an attempt of this scheduler made or cleared may never reach the cluster, and no
+            // scheduler would try a pod that is parked because of it. If it does, the pod's next object parks it.
             if entry.is_nomination_unconfirmed
                 && (pod.nominated_node_name.take().is_none() || parked.shards.holds_pod(&pod))
             {

@@ -22,8 +22,9 @@
 //!   applied to a clone of the store.
 //! - If a method about pods panics, the pod must not be lost. The pod's event is applied, and the store has *failed*:
 //!   from then on, [`Cluster::store`] returns [`StoreError::Failed`], events for the store are rejected, and
-//!   [`Cluster::failed_stores`] and [`Cluster::audit`] report the panic. [`Writer::rebuild`](crate::cache::Writer::rebuild)
-//!   restores a failed store that implements [`Store::without_pods`].
+//!   [`Cluster::failed_stores`] and [`Cluster::audit`] report the panic.
+//!   [`Writer::rebuild`](crate::cache::Writer::rebuild) restores a failed store that implements
+//!   [`Store::without_pods`].
 //! - If [`Store::without_pods`] panics during a rebuild, the store has failed, too, even if it had not before: its pods
 //!   cannot be checked.
 //! - If [`Store::dump`] panics, the store has not failed, but [`Cluster::audit`] reports the panic.
@@ -46,9 +47,9 @@ pub use registry::{CustomStores, StoreError, StoreFailure};
 /// Custom state that is part of every version of the cluster.
 ///
 /// A store is registered with [`Config::with_store`](crate::cache::Config::with_store). It changes by its own events
-/// ([`Event::custom`](crate::log::Event::custom)) and when pods are placed or removed. [`Cluster::store`] reads it from
-/// a snapshot, from a fork or from the writer's state. Readers see a change together with the version that contains it,
-/// and followers receive the store's own events as [`Change::Custom`](crate::model::Change::Custom).
+/// ([`Event::custom`](crate::cache::Event::custom)) and when pods are placed or removed. [`Cluster::store`] reads it
+/// from a snapshot, from a fork or from the writer's state. Readers see a change together with the version that
+/// contains it, and followers receive the store's own events as [`Change::Custom`](crate::model::Change::Custom).
 ///
 /// **Clones must be cheap**, O(1) or O(log n), because every version keeps the store as it was: the store is cloned for
 /// each of its own events, and once per publish in which pods change it. Keep large state in persistent structures,
@@ -169,10 +170,10 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// Returns the store as it would be if no pod had ever been placed, or `None` (the default) if that is unknown.
     ///
-    /// [`Cluster::audit`] and [`Writer::rebuild`](crate::cache::Writer::rebuild) place all pods in the returned store, in
-    /// arbitrary order. The audit compares the result with the store by [`Store::dump`], and the rebuild replaces the
-    /// store with it. If this returns `None`, the audit does not check the store, and a rebuild keeps it unchanged. If
-    /// this panics, the audit reports a difference, and a rebuild marks the store as failed.
+    /// [`Cluster::audit`] and [`Writer::rebuild`](crate::cache::Writer::rebuild) place all pods in the returned store,
+    /// in arbitrary order. The audit compares the result with the store by [`Store::dump`], and the rebuild replaces
+    /// the store with it. If this returns `None`, the audit does not check the store, and a rebuild keeps it unchanged.
+    /// If this panics, the audit reports a difference, and a rebuild marks the store as failed.
     fn without_pods(&self) -> Option<Self> {
         None
     }

@@ -327,8 +327,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Returns an error if the store was not registered with [`Config::with_store`](crate::cache::Config::with_store), or if
-    /// it has failed, because it panicked in a method about pods.
+    /// Returns an error if the store was not registered with [`Config::with_store`](crate::cache::Config::with_store),
+    /// or if it has failed, because it panicked in a method about pods.
     pub fn store<S: Store>(&self) -> Result<&S, StoreError> {
         let unknown = || StoreError::Unknown { store: S::NAME };
         let found = self.custom.as_ref().and_then(|stores| stores.find(TypeId::of::<S>()));

@@ -29,9 +29,9 @@ pub(super) struct Amounts<'a> {
 }
 
 impl Draft {
-    /// Checks that a pod can be assumed on the node that it names: it is unknown, names a node, needs no resource claims,
-    /// and [can be placed](Draft::check_place) there. `expected` is a guess at the slot of the node. Returns the slot if
-    /// the node is known.
+    /// Checks that a pod can be assumed on the node that it names: it is unknown, names a node, needs no resource
+    /// claims, and [can be placed](Draft::check_place) there. `expected` is a guess at the slot of the node. Returns
+    /// the slot if the node is known.
     pub(crate) fn check_assume(
         &self,
         pod: &Pod,
@@ -88,8 +88,8 @@ impl Draft {
 
     /// Places a pod that [`Draft::check_place`] has accepted and that is not on a node yet. An unknown node becomes a
     /// ghost. `known` is the node's slot, or `None` if it is unknown or if a pod was removed since it was looked up.
-    /// Returns the slot and the number of the pod's template. O(log n + pods of the node), whose list is copied first if
-    /// a version shares it.
+    /// Returns the slot and the number of the pod's template. O(log n + pods of the node), whose list is copied first
+    /// if a version shares it.
     pub(crate) fn place(
         &mut self,
         pod: &Pod,
@@ -325,8 +325,8 @@ pub(crate) fn check_supported(pod: &Pod) -> Result<(), EventError> {
     }
 }
 
-/// Checks that a pod can be placed on some node of some cluster: it has a uid, requests no negative amount, and is not too
-/// long.
+/// Checks that a pod can be placed on some node of some cluster: it has a uid, requests no negative amount, and is not
+/// too long.
 ///
 /// # Errors
 ///

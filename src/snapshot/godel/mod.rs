@@ -1,10 +1,10 @@
 //! Gödel's stores: state derived from pods, and from objects that refer to pods.
 //!
 //! The stores hang off the root beside the node table, behind one pointer that is null unless
-//! [`Config::godel`](crate::cache::Config::godel) is set. An engine without it copies, counts and reads nothing of them. Each
-//! store is a field that is present or absent as configured, is persistent like everything else under the root, and has
-//! its own generation. That generation is a position in the log like any other, so a store that is dropped and created
-//! again never repeats one.
+//! [`Config::godel`](crate::cache::Config::godel) is set. An engine without it copies, counts and reads nothing of
+//! them. Each store is a field that is present or absent as configured, is persistent like everything else under the
+//! root, and has its own generation. That generation is a position in the log like any other, so a store that is
+//! dropped and created again never repeats one.
 //!
 //! Stores learn of pods as follows. Before State or a Fork applies an event, everything that could refuse it is checked
 //! against the state before the event. The draft then applies the event, and notifies the stores from the two functions

@@ -151,7 +151,7 @@ pub struct SuggestedMovement<'a> {
 }
 
 /// The suggestions of all movements and the pods that follow them. The Movements themselves are ordinary objects
-/// ([`Objects::movements`](crate::snapshot::Objects::movements)).
+/// ([`Objects::movements`](crate::cache::Objects::movements)).
 #[derive(Clone, Default)]
 pub struct Movements {
     suggestions: Dense<Suggestion>,

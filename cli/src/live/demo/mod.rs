@@ -25,12 +25,12 @@ use tally::Tally;
 
 /// Schedule pods through an API server that runs in this process.
 ///
-/// Starts an API server in memory with hollow nodes, creates a backlog of pods, and runs the scheduler of `portolan run`
-/// against it over HTTP. Then creates pods at a steady rate and measures how long each takes from its creation to its
-/// binding. The server, the kubelets and the scheduler share this machine's processors.
+/// Starts an API server in memory with hollow nodes, creates a backlog of pods, and runs the scheduler of `portolan
+/// run` against it over HTTP. Then creates pods at a steady rate and measures how long each takes from its creation to
+/// its binding. The server, the kubelets and the scheduler share this machine's processors.
 ///
-/// With --for, each further pod replaces the oldest one, every tenth pod fits on no node, and the command checks that no
-/// pod is lost and that memory and queues do not grow.
+/// With --for, each further pod replaces the oldest one, every tenth pod fits on no node, and the command checks that
+/// no pod is lost and that memory and queues do not grow.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Number of nodes, each with 32 cpu, 256 Gi and 110 pods, in three zones.
@@ -72,8 +72,8 @@ struct Report {
 
 /// How long pods are created at a steady rate, unless `--for` is set.
 const STEADY: Duration = Duration::from_secs(10);
-/// The longest time without a binding, or without an event, before the demonstration gives up. A request without an answer
-/// takes 30 seconds, and a pod backs off for up to 10 seconds.
+/// The longest time without a binding, or without an event, before the demonstration gives up. A request without an
+/// answer takes 30 seconds, and a pod backs off for up to 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The time after which a pod that waits is lost. After a fault, a watch waits for up to a minute (client-go), and then
 /// lists all objects.

@@ -1,4 +1,5 @@
-//! What the record of the API server's writes shows of each pod, in memory that does not grow with the number of writes.
+//! What the record of the API server's writes shows of each pod, in memory that does not grow with the number of
+//! writes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;

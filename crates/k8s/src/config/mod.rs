@@ -1,5 +1,5 @@
-//! Reads `KubeSchedulerConfiguration` v1 from YAML or JSON. The versions v1beta1 to v1beta3, whose fields are nearly the
-//! same, are read as v1. The configuration may be one of several documents, or be in a ConfigMap.
+//! Reads `KubeSchedulerConfiguration` v1 from YAML or JSON. The versions v1beta1 to v1beta3, whose fields are nearly
+//! the same, are read as v1. The configuration may be one of several documents, or be in a ConfigMap.
 //!
 //! Defaults, validation and the expansion of `multiPoint` are those of kube-scheduler (pkg/scheduler/apis/config,
 //! framework/runtime). An error names its line.
@@ -154,7 +154,8 @@ impl Configuration {
     ///
     /// # Errors
     ///
-    /// Returns an error if kube-scheduler would reject the configuration, or if a factory fails. The error has the line.
+    /// Returns an error if kube-scheduler would reject the configuration, or if a factory fails. The error has the
+    /// line.
     pub fn read(
         text: &str,
         registry: &Registry,

@@ -229,9 +229,9 @@ impl Registry {
         registry
     }
 
-    /// Like [`Registry::in_tree`], with DynamicResources before DefaultPreemption in the default profile. The messages of
-    /// pods that fit nowhere are then those of a cluster's scheduler, and pods with resource claims are rejected with a
-    /// message instead of an error.
+    /// Like [`Registry::in_tree`], with DynamicResources before DefaultPreemption in the default profile. The messages
+    /// of pods that fit nowhere are then those of a cluster's scheduler, and pods with resource claims are rejected
+    /// with a message instead of an error.
     #[must_use]
     pub fn of_cluster() -> Registry {
         let mut registry = Registry::in_tree();

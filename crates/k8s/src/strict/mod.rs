@@ -133,8 +133,8 @@ impl Sink<'_> {
         }
     }
 
-    /// Reads the value at a place of the object. Returns nothing if a field has the wrong type. All problems of the value
-    /// are added.
+    /// Reads the value at a place of the object. Returns nothing if a field has the wrong type. All problems of the
+    /// value are added.
     pub(super) fn read<T: DeserializeOwned>(&mut self, place: &[Step]) -> Option<T> {
         let checks = Checks::default();
         let read = Typed::checked(self.root.at(place)?, &checks).read::<T>();

@@ -29,8 +29,8 @@ impl Connection {
         Connection { server: Some(server.into()), ..Connection::default() }
     }
 
-    /// Reads the configuration and creates a client. Sends no request. Runs the exec plugin of the kubeconfig, if it has
-    /// one. Call it within a tokio runtime.
+    /// Reads the configuration and creates a client. Sends no request. Runs the exec plugin of the kubeconfig, if it
+    /// has one. Call it within a tokio runtime.
     ///
     /// Certificate files that are replaced are read again within seconds. A plugin runs again when its credentials are
     /// about to expire, or when the server refuses them.

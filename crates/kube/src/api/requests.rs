@@ -48,7 +48,8 @@ impl Requests {
     }
 }
 
-/// Registers the metrics of all requests of this process. A retry is a request of its own, because clients do not retry.
+/// Registers the metrics of all requests of this process. A retry is a request of its own, because clients do not
+/// retry.
 pub(crate) fn register_metrics(registry: &mut Registry) {
     let Requests { answers, duration, waits, request_size, response_size } = &*REQUESTS;
     registry.register(

@@ -1,7 +1,7 @@
 //! The metrics of client_golang's process collector on Linux (`process_collector_procfsenabled.go`).
 //!
-//! A file that cannot be read or understood leaves its metrics out. The files are read with the standard library: crates
-//! for `/proc` are much larger than the few fields that are needed.
+//! A file that cannot be read or understood leaves its metrics out. The files are read with the standard library:
+//! crates for `/proc` are much larger than the few fields that are needed.
 
 use std::fmt::Error;
 use std::fs::{read_dir, read_to_string};

@@ -14,9 +14,10 @@
 //! A request that cannot be read is answered with 400 and `{"Error": "…"}`, one that is too large with 413, and one
 //! that takes more than 30 s to arrive with 408. Every request is answered with 503 until the first lists are applied.
 //!
-//! Web pages cannot use the routes: a request with an `Origin` is answered with 403, because no page is served here, and
-//! one whose content type is not `application/json` with 415, because pages may send some other types to any address.
-//! On a loopback address, `Host` must name the local host, as for all routes of [`Served`](crate::process::Served).
+//! Web pages cannot use the routes: a request with an `Origin` is answered with 403, because no page is served here,
+//! and one whose content type is not `application/json` with 415, because pages may send some other types to any
+//! address. On a loopback address, `Host` must name the local host, as for all routes of
+//! [`Served`](crate::process::Served).
 //!
 //! # Memory
 //!

@@ -229,7 +229,8 @@ impl Mirror {
         if self.board.is_stopped() { Err(MirrorError::Stopped) } else { Ok(()) }
     }
 
-    /// Waits until the mirror no longer follows the server: it was stopped, a task has panicked, or the engine was closed.
+    /// Waits until the mirror no longer follows the server: it was stopped, a task has panicked, or the engine was
+    /// closed.
     pub async fn ended(&self) {
         self.board.wait_until(|| false).await;
     }

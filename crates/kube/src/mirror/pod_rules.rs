@@ -20,9 +20,9 @@
 //! kube-scheduler keeps a terminating pod in its queue and skips it when it is popped. Here the pod leaves the queue at
 //! once, by the same event that ends its assumption, so it cannot remain assumed, whichever comes first.
 //!
-//! kube-scheduler replaces its object of a pod with each version. Here the engine keeps the resource version of the last
-//! event, so that of a pod on a node may be older than the server's; the index has the server's. Versions of pending
-//! pods always cause an event, because the queue and the writers of conditions depend on them.
+//! kube-scheduler replaces its object of a pod with each version. Here the engine keeps the resource version of the
+//! last event, so that of a pod on a node may be older than the server's; the index has the server's. Versions of
+//! pending pods always cause an event, because the queue and the writers of conditions depend on them.
 
 use std::sync::Arc;
 

@@ -104,8 +104,8 @@ pub(super) fn stretched(period: Duration) -> Duration {
     period.mul_f64(1.0 + fastrand::f64() * (JITTER - 1.0))
 }
 
-/// Whether this process is the leader, by the name of the Lease. It is a figure of the process, as in client-go: a server
-/// has no access to the election.
+/// Whether this process is the leader, by the name of the Lease. It is a figure of the process, as in client-go: a
+/// server has no access to the election.
 static LEADERSHIP: LazyLock<Family<[(&str, String); 1], Gauge>> = LazyLock::new(Family::default);
 
 /// Registers `leader_election_master_status`.

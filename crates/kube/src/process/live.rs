@@ -363,8 +363,8 @@ impl LiveScheduler {
     /// volume is being provisioned, are abandoned: the fence is closed. Conditions and events have the rest of `grace`,
     /// and 10 s at most.
     ///
-    /// Returns whether all bindings ended in time. If not, a binding may still be applied, so the lease must not be given
-    /// back.
+    /// Returns whether all bindings ended in time. If not, a binding may still be applied, so the lease must not be
+    /// given back.
     pub async fn stop(self, grace: Duration) -> bool {
         let began = Instant::now();
         self.threads.alarm().stop();

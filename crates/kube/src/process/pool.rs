@@ -2,8 +2,8 @@
 //!
 //! A binding may wait for minutes, for a permit or for a volume, and must not delay another one. Each therefore has a
 //! thread, up to a limit. A thread that finds no further binding for a while ends. If as many jobs wait for a thread as
-//! there may be threads, no further pod is popped (see `pressure.rs`), except for jobs that may take minutes: these must
-//! not delay other pods.
+//! there may be threads, no further pod is popped (see `pressure.rs`), except for jobs that may take minutes: these
+//! must not delay other pods.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

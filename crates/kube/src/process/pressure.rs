@@ -3,8 +3,8 @@
 //!
 //! The scheduling queue orders pods by priority, and placed pods are bound in the order of their placement. Without a
 //! limit, a backlog of placed pods would delay an urgent pod, and the end of the process; and a pod would be nominated
-//! long before its victims are deleted. A list of such pods is full once it has as many pods as its limit, until half of
-//! them are gone: otherwise each binding would wake a scheduling thread.
+//! long before its victims are deleted. A list of such pods is full once it has as many pods as its limit, until half
+//! of them are gone: otherwise each binding would wake a scheduling thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

@@ -69,8 +69,8 @@ pub(crate) fn framework(
     found.map(own).ok_or_else(missing)
 }
 
-/// Returns the threads on which a decision examines nodes (`parallelism`), or `None` for the scheduling thread alone,
-/// which is fastest unless the cluster is very large. More threads than processors would not help.
+/// Returns the threads that share a decision (`parallelism`), or `None` for the scheduling thread alone. More threads
+/// than processors would not help.
 pub(super) fn pool(settings: &ProcessSettings) -> Result<Option<Arc<ThreadPool>>, StartError> {
     let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let wanted = settings.parallelism.map_or(1, |wanted| usize::try_from(wanted).unwrap_or(1));

@@ -1,8 +1,8 @@
 //! Bindings that only wait for an answer: tasks of the runtime, a limited number of which run at once.
 //!
 //! A task takes the next request as soon as it has an answer, so waiting requests need no further wake-ups. If as many
-//! wait as may be in flight, no further pod is popped (see `pressure.rs`), because requests are sent in their order. The
-//! answers go to a channel, because the end of a binding calls plugins and waits for the engine, neither of which
+//! wait as may be in flight, no further pod is popped (see `pressure.rs`), because requests are sent in their order.
+//! The answers go to a channel, because the end of a binding calls plugins and waits for the engine, neither of which
 //! belongs on a thread of the runtime.
 
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
-//! The scheduling threads. They pop no pod while too many placed pods wait for their bindings, or too many preemptors for
-//! their evictions (see `pressure.rs`).
+//! The scheduling threads. They pop no pod while too many placed pods wait for their bindings, or too many preemptors
+//! for their evictions (see `pressure.rs`).
 //!
-//! Pods are not taken in batches. An API server accepts some 1,000 bindings a second, so deciding takes about a hundredth
-//! of the time, and a batch would delay a pod of high priority that arrives meanwhile.
+//! Pods are not taken in batches. An API server accepts some 1,000 bindings a second, so deciding takes about a
+//! hundredth of the time, and a batch would delay a pod of high priority that arrives meanwhile.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

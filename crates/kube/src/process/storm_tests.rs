@@ -73,8 +73,8 @@ struct Storms {
     preemptors: BTreeSet<String>,
 }
 
-/// Fills the nodes of each storm, and returns its preemptors. They need at most half of the cpus, so that two cpus can be
-/// freed on some node until the end, wherever the others are.
+/// Fills the nodes of each storm, and returns its preemptors. They need at most half of the cpus, so that two cpus can
+/// be freed on some node until the end, wherever the others are.
 fn fill(server: &ApiServer, random: &mut fastrand::Rng, storms: usize) -> (Storms, Vec<Value>) {
     let (mut all, mut preemptors) = (Storms::default(), Vec::new());
     for storm in 0..storms {

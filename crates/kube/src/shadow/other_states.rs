@@ -137,8 +137,8 @@ impl<'a> Around<'a> {
         states.find(|state| state.is_other() && known.insert(state.key()) && is_accepted(state))
     }
 
-    /// Returns the orders in which the scheduler may have decided on the pods of the window: by priority and then by time
-    /// in the queue, as with a backlog; by time alone, as without one; and at most 16 orders between the two.
+    /// Returns the orders in which the scheduler may have decided on the pods of the window: by priority and then by
+    /// time in the queue, as with a backlog; by time alone, as without one; and at most 16 orders between the two.
     ///
     /// A pod of higher priority that entered the queue later precedes this one if it entered before the decision on
     /// this one. A pod of lower priority that entered earlier precedes it if the decision on that pod came before this
@@ -222,9 +222,9 @@ impl<'a> Around<'a> {
         states
     }
 
-    /// The version at the end of the window without this pod and the pods bound after it, except for those that precede it in the queue.
-    /// Watches of different kinds have no common order, so the scheduler may have seen a change of a node that the
-    /// mirror saw after the binding.
+    /// The version at the end of the window without this pod and the pods bound after it, except for those that precede
+    /// it in the queue. Watches of different kinds have no common order, so the scheduler may have seen a change of a
+    /// node that the mirror saw after the binding.
     fn with_later_changes(&self, order: &Order, later: &[&'a Binding]) -> Option<State<'a>> {
         let is_change = |seen: &&&Seen| matches!(seen, Seen::Change { .. });
         self.after.iter().find(is_change)?;

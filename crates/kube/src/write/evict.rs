@@ -11,8 +11,8 @@
 //! the preemptor was in flight.
 //!
 //! Victims count as terminating from the decision until the watch reports their end ([`Eviction::new`]), since most
-//! attempts are faster than the watch. The scheduler is told how many evictions have begun ([`ApiEvictor::on_change`]), so
-//! that it can decide on no further pods while many wait.
+//! attempts are faster than the watch. The scheduler is told how many evictions have begun ([`ApiEvictor::on_change`]),
+//! so that it can decide on no further pods while many wait.
 //!
 //! If the node belongs to the shard of another replica, the preemptor is nominated to it after the last deletion: the
 //! other replica then finds the victims terminating and waits for them. If the nomination came earlier, that replica
@@ -117,9 +117,9 @@ impl ApiEvictor {
         ApiEvictor { runtime, shared }
     }
 
-    /// Sets the queue to which preemptors return, and its clock, for all clones of this evictor. Only the first call has
-    /// an effect. Without a queue, a preemptor is more often tried before its last victim is deleted, and then preempts
-    /// again. The evictor does not keep the queue alive.
+    /// Sets the queue to which preemptors return, and its clock, for all clones of this evictor. Only the first call
+    /// has an effect. Without a queue, a preemptor is more often tried before its last victim is deleted, and then
+    /// preempts again. The evictor does not keep the queue alive.
     pub fn set_queue(&self, queue: &Arc<QueueFront>, clock: fn() -> model::Timestamp) {
         let _ = self.shared.queue.set(Queue { front: Arc::downgrade(queue), clock });
     }

@@ -99,8 +99,8 @@ impl Fence {
         }
     }
 
-    /// Waits until no request may be sent: until the deadline, which may be moved meanwhile, or until the fence is closed
-    /// for good.
+    /// Waits until no request may be sent: until the deadline, which may be moved meanwhile, or until the fence is
+    /// closed for good.
     pub async fn expired(&self) {
         while let Some(left) = self.left() {
             tokio::select! {

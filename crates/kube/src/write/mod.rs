@@ -181,8 +181,8 @@ impl Writes {
         }
     }
 
-    /// Waits until all statuses and events that were reported so far are written or given up, or until the time is over.
-    /// Returns at once if the fence is closed: then they are lost.
+    /// Waits until all statuses and events that were reported so far are written or given up, or until the time is
+    /// over. Returns at once if the fence is closed: then they are lost.
     ///
     /// # Errors
     ///

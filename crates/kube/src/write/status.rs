@@ -181,14 +181,14 @@ impl StatusWriter {
         }
     }
 
-    /// Nominates a pod to a node once the pod's request in flight has ended. A report that waits keeps its condition and
-    /// loses its nomination. Does nothing if the pod is known to have this nomination, or a node.
+    /// Nominates a pod to a node once the pod's request in flight has ended. A report that waits keeps its condition
+    /// and loses its nomination. Does nothing if the pod is known to have this nomination, or a node.
     pub(super) async fn nominate(&self, pod: &Pod, node: &Name) -> Result<(), ApiError> {
         self.change_nomination(pod, Some(node), |_| true).await
     }
 
-    /// Clears a pod's nomination to a node once the pod's request in flight has ended. A nomination to another node, which
-    /// is newer, stays.
+    /// Clears a pod's nomination to a node once the pod's request in flight has ended. A nomination to another node,
+    /// which is newer, stays.
     pub(super) async fn clear(&self, pod: &Pod, node: &Name) -> Result<(), ApiError> {
         self.change_nomination(pod, None, |nominated| nominated == node).await
     }
@@ -397,8 +397,8 @@ impl Shared {
     }
 }
 
-/// Returns whether a patch may succeed if it is repeated (`util.Retriable`, a server that asks to wait or gave up, and a
-/// lost connection, which kube-scheduler does not repeat after). A repeated patch changes nothing.
+/// Returns whether a patch may succeed if it is repeated (`util.Retriable`, a server that asks to wait or gave up, and
+/// a lost connection, which kube-scheduler does not repeat after). A repeated patch changes nothing.
 fn may_pass(error: &ApiError) -> bool {
     let is_lost = matches!(error, ApiError::Unreachable(_) | ApiError::NoAnswer(_));
     is_lost || matches!(error.code(), Some(409 | 429 | 500 | 502..=504))

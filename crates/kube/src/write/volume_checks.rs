@@ -1,5 +1,5 @@
-//! Checks whether a pod's volumes are bound or can still be bound (volumebinding `checkBindings`). The texts of failures
-//! are kube-scheduler's.
+//! Checks whether a pod's volumes are bound or can still be bound (volumebinding `checkBindings`). The texts of
+//! failures are kube-scheduler's.
 
 use bytes::Bytes;
 use portolan::model::{Name, Node, PersistentVolume, PersistentVolumeClaim, Pod};

@@ -356,7 +356,8 @@ fn a_close_that_another_thread_relieves_waits_until_all_events_are_folded() {
             let of_other = Arc::clone(&log);
             let other = scope.spawn(move || {
                 wanted.recv().expect("an event is folded");
-                // Keeps the token, and with it the events that are left, until the other thread goes on or should have.
+                // Holds the token, and so the remaining events, until the other thread has closed the log or should
+                // have.
                 let _ = of_other.with(|_| is_closed.recv_timeout(Duration::from_millis(20)));
             });
             let held = log.token.take();

@@ -9,8 +9,8 @@
 //! | some, or `main` is kept | none | the address of `main` |
 //! | any | some | `ALL` |
 //!
-//! While the reader loads a version, the word is `SINCE` an index that a scan has stored, perhaps not the latest one, or
-//! `ALL` if `main` has guards.
+//! While the reader loads a version, the word is `SINCE` an index that a scan has stored, perhaps not the latest one,
+//! or `ALL` if `main` has guards.
 
 use std::cell::Cell;
 use std::fmt;
@@ -100,8 +100,8 @@ impl<T> RcuReader<T> {
     }
 
     /// Announces that this reader may reach the current version and all later ones, or any version if `main` has
-    /// guards. Returns the current one, which cannot be freed until the announcement is withdrawn. Releases `main` if it
-    /// has no guards.
+    /// guards. Returns the current one, which cannot be freed until the announcement is withdrawn. Releases `main` if
+    /// it has no guards.
     fn announce(&self) -> NonNull<T> {
         if self.main_is_pinned() {
             // Relaxed: this releases nothing. Versions announced before stay announced.

@@ -13,8 +13,8 @@
 //! | 429 | too many other requests wait for reviews |
 //! | 500 | the access could not be reviewed |
 //!
-//! Differences from kube-scheduler: HTTP/1.1 only, idle connections end after 32 s instead of 90 s, and the ConfigMap of
-//! the cluster's authorities is read once a minute instead of being watched. Neither checks revocation lists.
+//! Differences from kube-scheduler: HTTP/1.1 only, idle connections end after 32 s instead of 90 s, and the ConfigMap
+//! of the cluster's authorities is read once a minute instead of being watched. Neither checks revocation lists.
 
 mod authentication;
 mod authorization;

@@ -3,8 +3,8 @@
 //! A certificate authenticates its owner if it is signed by the clients' authority. If it is signed by the authority of
 //! front proxies, it authenticates a proxy, which names the user in headers of the request.
 //!
-//! Without flags, both authorities and the names of the headers are those that the API server publishes in the ConfigMap
-//! `kube-system/extension-apiserver-authentication`.
+//! Without flags, both authorities and the names of the headers are those that the API server publishes in the
+//! ConfigMap `kube-system/extension-apiserver-authentication`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,8 +1,9 @@
 //! Accepts connections, and limits their number and their time.
 //!
 //! Each connection is a task, from its TLS handshake to its end. If there are too many, one without an accepted request
-//! is closed for a new one: the oldest of the client with the most such connections. Accepted requests protect
-//! their connections, except for a reserve. A client that is not authenticated therefore delays no probe, whatever it sends or does not read.
+//! is closed for a new one: the oldest of the client with the most such connections. Accepted requests protect their
+//! connections, except for a reserve. A client that is not authenticated therefore delays no probe, whatever it sends
+//! or does not read.
 
 use std::io::ErrorKind;
 use std::pin::{Pin, pin};

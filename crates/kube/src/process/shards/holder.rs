@@ -28,8 +28,8 @@ use crate::write::{Fence, ShardGate};
 
 /// Holds a replica's shards.
 ///
-/// Its fence is open until the first of the held Leases ends, and closed while none is held. It is closed for good when a
-/// Lease is lost.
+/// Its fence is open until the first of the held Leases ends, and closed while none is held. It is closed for good when
+/// a Lease is lost.
 #[derive(Debug)]
 pub struct ShardHolder {
     slots: Vec<Slot>,
@@ -52,8 +52,8 @@ type Refreshed = (Instant, Result<u64, MirrorError>);
 impl ShardHolder {
     /// Creates a holder of no shard for a scheduler that was started with
     /// [`LiveConfig::shards`](super::super::LiveConfig::shards). The Leases have the name of the election's Lease,
-    /// followed by `-shard-` and the shard's number. `api` needs a limit of requests of its own, since renewals must not
-    /// wait.
+    /// followed by `-shard-` and the shard's number. `api` needs a limit of requests of its own, since renewals must
+    /// not wait.
     ///
     /// # Errors
     ///

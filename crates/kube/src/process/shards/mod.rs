@@ -3,10 +3,11 @@
 //! Each shard has a Lease of its own, and nothing else coordinates the replicas:
 //!
 //! - A replica schedules the pods of its shards, and binds to the nodes of its shards alone, so no two replicas use the
-//!   same free capacity. It tries the nominated node first, then these nodes, then the others, unless a PreFilter plugin
-//!   restricts the search to named nodes. `percentageOfNodesToScore` applies to these nodes and to the others separately.
-//! - If a pod fits on a node of another replica only, it is handed over: the replica nominates the pod to that node, and
-//!   from then on the pod belongs to the node's shard.
+//!   same free capacity. It tries the nominated node first, then these nodes, then the others, unless a PreFilter
+//!   plugin restricts the search to named nodes. `percentageOfNodesToScore` applies to these nodes and to the others
+//!   separately.
+//! - If a pod fits on a node of another replica only, it is handed over: the replica nominates the pod to that node,
+//!   and from then on the pod belongs to the node's shard.
 //! - If two replicas bind a pod at once, because one has not seen the hand-over yet, the API server accepts one binding
 //!   and refuses the other with 409.
 //! - If a pod fits nowhere and cannot preempt, its nomination is cleared, and it returns to its first shard.

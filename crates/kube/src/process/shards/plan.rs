@@ -1,16 +1,16 @@
 //! Decides a replica's next actions on the Leases of the shards: a pure function of the Leases as the replica sees
 //! them.
 //!
-//! - A shard that nobody holds is taken at once by a replica that has fewer than its share, and by any other replica one
-//!   lease duration later. A shard of a dead replica is thus always taken over.
+//! - A shard that nobody holds is taken at once by a replica that has fewer than its share, and by any other replica
+//!   one lease duration later. A shard of a dead replica is thus always taken over.
 //! - A replica with at least 2 shards fewer than another one asks for as many as make both equal, by an annotation.
 //! - The holder gives a shard up if the replica that asks still has at least 2 fewer, and removes the request
 //!   otherwise. A shard that was given up is reserved for the replica that asked, for one lease duration. The next one
 //!   is given up for this replica only after it has taken the first, so a replica that has died leaves at most one
 //!   shard at a time without a holder.
 //!
-//! Each shard that is given up reduces the sum of the squares of the counts, so shards do not go back and forth. At rest,
-//! the counts of any two replicas differ by at most 1.
+//! Each shard that is given up reduces the sum of the squares of the counts, so shards do not go back and forth. At
+//! rest, the counts of any two replicas differ by at most 1.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
