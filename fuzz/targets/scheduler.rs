@@ -107,7 +107,7 @@ fn run_checking(data: &[u8], checks: Checks) {
         2 | 3 => 40,
         _ => draw.of(&[1, 2, 3, 3, 5, 5, 9, 20]),
     };
-    // Many small zones give enough chunks for the search to use a thread pool.
+    // Many small zones give enough chunks for threads to share them.
     draw.zones = draw.of(&[1, 3, 3, 200]);
     let config = AlgorithmConfig {
         percentage_of_nodes: draw.of(&[100, 100, 100, 0, 30]),
@@ -122,7 +122,7 @@ fn run_checking(data: &[u8], checks: Checks) {
     };
     let mut alone = scheduler(None);
     let mut uncached = scheduler(None);
-    // With few chunks the search does not use a pool, so one scheduler with a pool is enough.
+    // With few chunks no work is shared, so one scheduler with a pool is enough.
     let some = if draw.zones * nodes as u64 >= 70 { 0..3 } else { 1..2 };
     let some = checks.choose(0, &pools()[some]);
     let mut pooled: Vec<Algorithm> =

@@ -22,10 +22,10 @@ use super::dispatch;
 use super::extender;
 use super::filters::nodes_of;
 use super::memo::{Verdict, VerdictCache};
-use super::parallel::Threads;
+use super::parallel::{FEW, Threads};
 use super::recorder::Step;
 use super::scores::{Given, Scorer, Scores};
-use super::search::{Chosen, FoundChunks};
+use super::search::{Chosen, FoundChunks, Listed};
 use super::status::code;
 use super::{Cycle, Feasible, Framework, Score, ScoredNodes, Status};
 
@@ -157,7 +157,11 @@ impl<'a> Choice<'a, '_> {
         local: &[PluginScore<'_>],
         cache: &mut VerdictCache,
     ) -> Result<(), Status> {
-        if self.threads.are_several() {
+        let is_unscored =
+            |of: &Listed<'a>| cache.get(of.id, of.at).is_some_and(|verdict| !verdict.is_scored);
+        if self.threads.are_several()
+            && self.found.nodes.iter().filter(|(of, _)| is_unscored(of)).count() > FEW
+        {
             let nodes = || self.found.nodes.iter().map(|(of, _)| (of.id, of.at));
             let unscored = cache.unscored_each(nodes()).into_iter().zip(&self.found.nodes);
             let jobs = unscored.filter_map(|(verdict, (of, _))| Some((of.chunk, verdict?, Ok(()))));

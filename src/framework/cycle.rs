@@ -36,7 +36,8 @@ type Data = Arc<dyn Any + Send + Sync>;
 ///
 /// Filters and scores hold their own data (see [`Plugin::pre_filter`](super::Plugin::pre_filter)). The state carries
 /// data from one extension point to another. Several threads may read and write it at once.
-/// Wrap a value that changes in place in a lock, such as a `Mutex`. Clones share the values. Creating a state does not
+/// Clones share the values, and a decision that is tried and dropped has a clone: PreFilter must write a new value
+/// rather than change one in place. Wrap a value that later steps change in place in a lock, such as a `Mutex`. Creating a state does not
 /// allocate.
 ///
 /// ```

@@ -80,7 +80,11 @@ impl Failure {
     #[must_use]
     pub(crate) fn result(&self) -> AttemptResult {
         match self {
-            Failure::Fit(_) | Failure::NoNodes => AttemptResult::Unschedulable,
+            Failure::Fit(_)
+            | Failure::NoNodes
+            | Failure::TooFew { .. }
+            | Failure::Incomplete(..) => AttemptResult::Unschedulable,
+            Failure::Member { failure, .. } => failure.result(),
             _ => AttemptResult::Error,
         }
     }

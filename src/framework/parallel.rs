@@ -1,9 +1,10 @@
 //! Shares the work of one decision between threads. No other module of the framework uses a thread pool.
 //!
 //! Waking a thread takes longer than judging a few chunks, and how long a chunk takes depends on the plugins, the pod
-//! and the caches of the processor. So the calling thread always begins alone. If the first items show that the rest
-//! takes long enough, threads of the pool join in: all of them, and the calling thread, take ranges of the rest until
-//! nothing is left. No item depends on another, so the results do not depend on the number of threads.
+//! and the caches of the processor. So the calling thread begins alone. If the first items show that the rest takes long
+//! enough, threads of the pool join in, and take ranges of the rest in turn with the calling thread until nothing is
+//! left. No item depends on another, so the results do not depend on the number of threads. A decision waits for the
+//! threads that it has woken, also if other work of the pool delays them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,13 +12,19 @@ use std::time::{Duration, Instant};
 
 /// The remaining work, at the calling thread's pace, from which waking a thread pays off. Measured: waking a thread
 /// takes 5 to 10 µs, and reading on another core what this one has written costs about as much again.
-const WORTH_WAKING: Duration = Duration::from_micros(40);
+///
+/// Short in development builds and under a fuzzer, so that these share work.
+const WORTH_WAKING: Duration =
+    Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 40 });
 
 /// How long the items of one range take.
 const RANGE: Duration = Duration::from_micros(4);
 
 /// How many items the calling thread processes before it decides.
 const TRIED: usize = 4;
+
+/// This many items are not worth taking the time.
+pub(super) const FEW: usize = 2 * TRIED;
 
 /// How often the calling thread checks whether the others have finished before it sleeps.
 const SPINS: usize = 2_000;
@@ -33,17 +40,13 @@ impl<'a> Threads<'a> {
 
     /// Calls `work` once for each item.
     pub(super) fn for_each<T: Send>(self, items: &mut [T], work: impl Fn(&mut T) + Sync) {
-        let few = items.len() <= 2 * TRIED;
-        let Some(pool) = self.0.filter(|_| !few) else {
+        if self.0.is_none() || items.len() <= FEW {
             return items.iter_mut().for_each(work);
-        };
+        }
         let started = Instant::now();
         let (tried, rest) = items.split_at_mut(TRIED);
         tried.iter_mut().for_each(&work);
-        match worthwhile(started.elapsed() / TRIED as u32, rest.len()) {
-            Some(range) => share(pool, rest, range, &work),
-            None => rest.iter_mut().for_each(work),
-        }
+        self.share(rest, started.elapsed() / TRIED as u32, work);
     }
 
     /// Returns how many items a thread takes at a time, if several threads should share `items` items that take this
@@ -57,16 +60,16 @@ impl<'a> Threads<'a> {
         self.0.is_some()
     }
 
-    /// Like [`Threads::for_each`], for work that is known to be [worthwhile](Threads::worthwhile).
+    /// Calls `work` once for each item. Several threads share the items if they take this long each.
     pub(super) fn share<T: Send>(
         self,
         items: &mut [T],
-        range: usize,
+        each: Duration,
         work: impl Fn(&mut T) + Sync,
     ) {
-        match self.0 {
-            Some(pool) => share(pool, items, range, &work),
-            None => items.iter_mut().for_each(work),
+        match (self.0, worthwhile(each, items.len())) {
+            (Some(pool), Some(range)) => share(pool, items, range, &work),
+            _ => items.iter_mut().for_each(work),
         }
     }
 }
@@ -83,7 +86,7 @@ fn share<T: Send>(
     range: usize,
     work: &(impl Fn(&mut T) + Sync),
 ) {
-    let helpers = (pool.current_num_threads() - 1).min(items.len() / range.max(1));
+    let helpers = (pool.current_num_threads() - 1).min(items.len().div_ceil(range) - 1);
     let ranges = Mutex::new(items.chunks_mut(range));
     let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {
@@ -126,7 +129,7 @@ mod tests {
                     *item += 1;
                 };
                 Threads::new(pool).for_each(&mut items, slowly);
-                Threads::new(pool).share(&mut items, 7, |item| *item += 1);
+                Threads::new(pool).share(&mut items, Duration::from_micros(50), |item| *item += 1);
                 assert_eq!(items, vec![2; len]);
             }
         }
@@ -134,9 +137,10 @@ mod tests {
 
     #[test]
     fn only_long_work_is_shared() {
-        assert_eq!(worthwhile(Duration::from_nanos(300), 100), None);
-        assert_eq!(worthwhile(Duration::from_nanos(300), 1_000), Some(13));
-        assert_eq!(worthwhile(Duration::from_micros(6), 75), Some(1));
-        assert_eq!(worthwhile(Duration::ZERO, 1_000), None);
+        let pays_off = WORTH_WAKING.as_nanos() as usize;
+        assert_eq!(worthwhile(Duration::from_nanos(300), pays_off / 300), None);
+        assert_eq!(worthwhile(Duration::from_nanos(300), pays_off / 300 + 1), Some(13));
+        assert_eq!(worthwhile(Duration::from_micros(6), pays_off), Some(1));
+        assert_eq!(worthwhile(Duration::ZERO, pays_off - 1), None);
     }
 }

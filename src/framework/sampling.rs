@@ -77,18 +77,13 @@ impl Following<'_> {
 
 /// Judges the chunks that a sample reaches.
 pub(super) trait Judge<T> {
-    /// Called before `nodes` nodes of the list are examined, with those of their chunks that were not reached before.
-    fn begin(&mut self, _nodes: usize, _chunks: impl Iterator<Item = u32>) {}
+    /// Called before a range of the list is examined, with those of its chunks that were not reached before: roughly
+    /// `most` at most.
+    fn begin(&mut self, _most: usize, _chunks: impl Iterator<Item = u32>) {}
 
     /// Returns a value and the chunk's feasible lanes, or `None` if the chunk has none. Called once for each chunk that
     /// is reached, in the order of [`Judge::begin`], and perhaps for some that follow.
     fn judge(&mut self, id: u32, following: Following<'_>) -> Option<(T, u64)>;
-}
-
-impl<T, F: FnMut(u32, Following<'_>) -> Option<(T, u64)>> Judge<T> for F {
-    fn judge(&mut self, id: u32, following: Following<'_>) -> Option<(T, u64)> {
-        self(id, following)
-    }
 }
 
 /// The part of a list that a sample examines first: one of `of` equal parts, or the whole list if `of` is 1.
@@ -285,7 +280,8 @@ impl Order {
                 let most = (least + likely.saturating_sub(least) / 4 * 3).min(left);
                 for step in [most, least] {
                     self.positions(index + step, &mut to);
-                    judge.begin(step, self.unreached(&from, &to));
+                    let most = step / LANES + 2 * self.zones.len();
+                    judge.begin(most, self.unreached(&from, &to));
                     let feasible = self.reach((&from, &to), &mut reached, judge);
                     if step == least || feasible < missing {
                         found.feasible += feasible;
@@ -387,6 +383,54 @@ mod tests {
     use super::*;
     use crate::cache::{Config, Engine};
     use crate::model::node;
+
+    impl<T, F: FnMut(u32, Following<'_>) -> Option<(T, u64)>> Judge<T> for F {
+        fn judge(&mut self, id: u32, following: Following<'_>) -> Option<(T, u64)> {
+            self(id, following)
+        }
+    }
+
+    /// Passes every third lane, and checks that each chunk is announced before it is judged.
+    #[derive(Default)]
+    struct Announced(std::collections::VecDeque<u32>, usize);
+
+    impl Judge<u32> for Announced {
+        fn begin(&mut self, most: usize, chunks: impl Iterator<Item = u32>) {
+            assert_eq!(self.0, [], "announced and not judged");
+            self.0.extend(chunks);
+            assert!(self.0.len() <= most, "{} chunks, at most {most}", self.0.len());
+        }
+
+        fn judge(&mut self, id: u32, _: Following<'_>) -> Option<(u32, u64)> {
+            assert_eq!(self.0.pop_front(), Some(id));
+            self.1 += 1;
+            Some((id, 0x9249_2492_4924_9249))
+        }
+    }
+
+    #[test]
+    fn the_chunks_of_a_range_are_announced_in_the_order_in_which_they_are_judged() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for n in 0..900 {
+            let zone = format!("z{}", if n % 7 == 0 { 0 } else { n % 4 });
+            writer.add_node(node(format!("n{n}")).zone(zone).build()).unwrap();
+        }
+        for n in (0..900).step_by(5) {
+            writer.remove_node(format!("n{n}")).unwrap();
+        }
+        let mut order = Order::default();
+        for (start, enough) in (0..40).flat_map(|n| [(n * 17, 1 + n * 9), (n * 5, 1)]) {
+            order.refresh(writer.cluster(), section(n_of(start), 3), 0, Chunk::live);
+            order.start_at(start);
+            let mut judge = Announced::default();
+            let found = order.sample(enough, &mut judge);
+            assert!(judge.0.is_empty() && judge.1 > 0 && found.feasible == enough.min(240));
+        }
+    }
+
+    fn n_of(start: usize) -> u32 {
+        start as u32 % 3
+    }
 
     #[test]
     fn number_of_feasible_nodes_to_find_matches_kube_scheduler() {

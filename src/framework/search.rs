@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use crate::model::Generation;
-use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::dispatch;
 use super::filters::{Filters, Scope, nodes_of};
@@ -106,10 +106,10 @@ pub(super) struct Search<'a, 'c> {
 /// A chunk to be judged, and its verdict.
 struct Job<'a> {
     of: Listed<'a>,
-    /// Whether the local filters have not judged the chunk yet.
+    /// The lanes that pass the local filters, once they have judged the chunk.
+    local: Option<u64>,
+    /// Whether `local` is not cached.
     is_new: bool,
-    /// The lanes that pass the local filters.
-    local: u64,
     /// The lanes that pass all filters.
     judged: Result<u64, Status>,
 }
@@ -165,10 +165,17 @@ impl<'a, 'c> Search<'a, 'c> {
         }
         self.threads.for_each(&mut jobs, |job| self.judge(job));
         let mut jobs = jobs.into_iter().peekable();
+        let mut failed = None;
         for (of, mask) in &mut nodes {
             if let Some(job) = jobs.next_if(|job| job.of.id == of.id) {
-                *mask &= self.store(job)?;
+                match self.store(job) {
+                    Ok(all) => *mask &= all,
+                    Err(status) => drop(failed.get_or_insert(status)),
+                }
             }
+        }
+        if let Some(status) = failed {
+            return Err(status);
         }
         nodes.retain(|(_, mask)| *mask != 0);
         let feasible = nodes.iter().map(|(_, mask)| mask.count_ones() as usize).sum();
@@ -222,38 +229,30 @@ impl<'a, 'c> Search<'a, 'c> {
 
     fn job(&self, of: Listed<'a>) -> Job<'a> {
         let local = self.cache.get(of.id, of.at).map(|known| known.mask);
-        Job { of, is_new: local.is_none(), local: local.unwrap_or(0), judged: Ok(0) }
+        Job { of, local, is_new: local.is_none(), judged: Ok(0) }
     }
 
     /// Judges a chunk.
     fn judge(&self, job: &mut Job<'_>) {
         let chunk = job.of.chunk;
-        if job.is_new {
-            match self.judge_locally(chunk, chunk.live()) {
-                Ok(mask) => job.local = mask,
-                Err(status) => {
-                    job.judged = Err(status);
-                    return;
-                }
-            }
-        }
+        let local = job.local.map_or_else(|| self.judge_locally(chunk, chunk.live()), Ok);
+        job.local = local.as_ref().ok().copied();
         job.judged = match self.is_local {
-            true => Ok(job.local),
-            false => self.judge_globally(chunk, job.local),
+            true => local,
+            false => local.and_then(|mask| self.judge_globally(chunk, mask)),
         };
     }
 
     /// Caches the verdict of a chunk, and returns the lanes that pass all filters.
     fn store(&mut self, job: Job<'_>) -> Result<u64, Status> {
         let Job { of, is_new, local, judged } = job;
-        let all = judged?;
-        if is_new {
+        if let Some(local) = local.filter(|_| is_new) {
             self.cache.set_mask(of.id, of.at, local);
         }
-        if !self.is_local {
-            self.cache.set_all(of.id, of.at, all);
+        if let (Ok(all), false) = (&judged, self.is_local) {
+            self.cache.set_all(of.id, of.at, *all);
         }
-        Ok(all)
+        judged
     }
 
     /// Begins to load the next chunk, unless it is cached, and the pointers to the columns of the one after it.
@@ -312,20 +311,24 @@ impl<'a> Sample<'_, 'a, '_> {
 }
 
 impl<'a> Judge<Listed<'a>> for Sample<'_, 'a, '_> {
-    fn begin(&mut self, nodes: usize, chunks: impl Iterator<Item = u32>) {
+    fn begin(&mut self, most: usize, chunks: impl Iterator<Item = u32>) {
         let search = &mut *self.search;
-        let (threads, pace) = (search.threads, search.cache.pace);
-        if threads.worthwhile(pace, nodes / LANES).is_none() {
+        let threads = search.threads;
+        if threads.worthwhile(search.cache.pace, most).is_none() {
             return;
         }
         let listed = chunks.filter_map(|id| search.listed(id));
         let unknown = listed.filter(|of| search.known(*of).is_none());
         let mut jobs: Vec<Job<'a>> = unknown.map(|of| search.job(of)).collect();
-        if let Some(range) = threads.worthwhile(pace, jobs.len()) {
-            threads.share(&mut jobs, range, |job| search.judge(job));
-            let judged = jobs.into_iter().map(|job| (job.of.id, search.store(job)));
-            self.ahead = judged.collect::<Vec<_>>().into_iter();
-        }
+        let Some((first, rest)) = jobs.split_first_mut() else { return };
+        // The pace may be that of another pod.
+        let started = Instant::now();
+        search.judge(first);
+        search.cache.pace = started.elapsed();
+        self.is_timed = true;
+        threads.share(rest, search.cache.pace, |job| search.judge(job));
+        let judged = jobs.into_iter().map(|job| (job.of.id, search.store(job)));
+        self.ahead = judged.collect::<Vec<_>>().into_iter();
     }
 
     fn judge(&mut self, id: u32, following: Following<'_>) -> Option<(Listed<'a>, u64)> {

@@ -12,7 +12,7 @@ use crate::framework::preemption::{Candidate, DryRun, best_found};
 use crate::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Decision, Diagnosis, Failure, FitError, Framework,
 };
-use crate::model::{EventError, Pod, Uid};
+use crate::model::{Pod, Uid};
 use crate::snapshot::draft::{check_pod, check_supported};
 use crate::snapshot::{Cluster, Fork, NodeInfo};
 

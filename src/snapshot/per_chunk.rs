@@ -285,4 +285,14 @@ mod tests {
         assert_eq!(values.follow(&old), Followed::Until(old.generation(), vec![1]));
         assert_eq!(values.get(1, next), None);
     }
+
+    #[test]
+    fn each_value_of_this_generation_is_found() {
+        let mut values: PerChunk<char> = PerChunk::default();
+        values.renew(3, Generation(7), || 'a');
+        values.renew(5, Generation(7), || 'b');
+        let wanted = [(3, 8), (2, 7), (9, 7), (5, 7)].map(|(n, at)| (n, Generation(at)));
+        let found = values.get_each_mut(wanted.into_iter());
+        assert_eq!(found, [None, None, None, Some(&mut 'b')]);
+    }
 }

@@ -11,5 +11,6 @@ mod preferred;
 mod queueing_hints;
 mod rejections;
 mod scores_alone;
+mod threads;
 mod verdicts;
 mod volumes;

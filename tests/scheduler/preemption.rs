@@ -9,7 +9,7 @@ use portolan::plugin::{
     Code, Cycle, Diagnosis, Eviction, Handle, Nomination, Plugin, Status, default_plugins,
 };
 use portolan::scheduler::{PreemptError, SharedReader};
-use portolan::{AlgorithmConfig, Evictor, Framework, Schedulers, WhatIf};
+use portolan::{AlgorithmConfig, Evictor, Failure, Framework, Schedulers, WhatIf};
 use portolan_testkit::plugin;
 
 use super::cycles::{cpu, engine, now, scheduler, snapshot};
@@ -121,7 +121,7 @@ fn a_simulated_preemption_that_is_refused_changes_nothing() {
         high().spec(claims).build(),
     ] {
         let error = what_if.preempt(&refused).unwrap_err();
-        assert!(matches!(error, PreemptError::Refused(_)), "{error}");
+        assert!(matches!(error, PreemptError::Failed(Failure::Refused(_))), "{error}");
         assert_eq!(what_if.dump(), before, "{error}");
     }
     assert_eq!(what_if.preempt(&high().build()).unwrap().victims.len(), 1);

@@ -1,13 +1,12 @@
 //! Observers of a cycle: recorders and AfterFilter. Also tests that the number of threads changes nothing.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use portolan::cache::{Config, Engine, NodeInfo};
+use portolan::cache::{Config, Engine};
 use portolan::model::{Pod, node, pod};
 use portolan::plugin::{
-    Code, Cycle, Diagnosis, Feasible, Filter, Plugin, PreFilter, PreScore, Recorder, Score, Status,
-    Step,
+    Code, Cycle, Diagnosis, Feasible, Plugin, PreFilter, Recorder, Status, Step,
 };
 use portolan::{Algorithm, AlgorithmConfig, Failure, Framework};
 use portolan_testkit::plugin;
@@ -44,78 +43,6 @@ fn decisions_and_errors_do_not_depend_on_the_number_of_threads() {
     for threads in [1, 2, 8] {
         assert_eq!(decisions(Some(threads)), alone, "{threads} threads");
     }
-}
-
-/// Takes 2 µs for each node, so that several threads share the work. Rejects some nodes, differently for each pod.
-struct Slow(Duration);
-
-struct SlowFilter<'a>(&'a Pod, Duration);
-
-impl Plugin for Slow {
-    plugin!("Slow", Filter, Score);
-
-    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        Ok(PreFilter::Filter(Box::new(SlowFilter(cycle.pod, self.0))))
-    }
-
-    fn pre_score<'a>(
-        &'a self,
-        cycle: Cycle<'a>,
-        _: &'a Feasible<'a>,
-    ) -> Result<PreScore<'a>, Status> {
-        Ok(PreScore::Score(Box::new(SlowFilter(cycle.pod, self.0))))
-    }
-}
-
-impl SlowFilter<'_> {
-    fn number(&self, node: NodeInfo<'_>) -> usize {
-        let started = Instant::now();
-        while started.elapsed() < self.1 {
-            std::hint::spin_loop();
-        }
-        node.name().len() * 31
-            + node.name().bytes().map(usize::from).sum::<usize>()
-            + self.0.name.bytes().map(usize::from).sum::<usize>()
-    }
-}
-
-impl Filter for SlowFilter<'_> {
-    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        let rejects = self.number(node).is_multiple_of(3);
-        rejects.then(|| Status::new(Code::Unschedulable, "Slow", "not this one"))
-    }
-}
-
-impl Score for SlowFilter<'_> {
-    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
-        Ok((self.number(node) % 101) as i64)
-    }
-}
-
-#[test]
-fn decisions_of_slow_plugins_do_not_depend_on_the_number_of_threads() {
-    let (mut writer, _) = Engine::inline(Config::default());
-    for n in 0..2_000 {
-        let node = node(format!("n{n}")).zone(format!("z{}", n % 3)).cpu(1_000);
-        writer.add_node(node.memory(1 << 34).build()).unwrap();
-    }
-    let decisions = |threads: usize, time| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let pool = Arc::new(pool);
-        let mut found = Vec::new();
-        for percentage_of_nodes in [10, 60, 100] {
-            let config = AlgorithmConfig { percentage_of_nodes, seed: 7 };
-            let slow: Vec<(Box<dyn Plugin>, i64)> = vec![(Box::new(Slow(time)), 1)];
-            let slow = Framework::new(slow).unwrap();
-            let mut scheduler = Algorithm::new(slow, config, Some(pool.clone()));
-            let pods = (0..6).map(|n| pod(format!("p{n}")).build());
-            found.extend(pods.map(|pod| scheduler.schedule(writer.cluster(), &pod).unwrap()));
-        }
-        found
-    };
-    let alone = decisions(1, Duration::ZERO);
-    assert!(alone.iter().any(|decision| decision.feasible < decision.looked_at));
-    assert_eq!(decisions(3, Duration::from_micros(2)), alone);
 }
 
 #[derive(Default)]

@@ -268,6 +268,8 @@ fn faults() -> Vec<Fault> {
     // A list has many pages, and begins again when one of them is gone. Most lists succeed at once: the pause after a
     // failure grows up to a minute (client-go), and frequent failures would measure this pause.
     let lists = [(Effect::unavailable(), 211), (Effect::gone(), 997), (Effect::CutBody(99), 499)];
+    // A list of nodes has few pages.
+    let node_lists = [(Effect::unavailable(), 7), (Effect::gone(), 13), (Effect::CutBody(99), 11)];
     let watches = [
         (Effect::gone_line(), 5),
         (Effect::internal_error(), 29),
@@ -294,7 +296,7 @@ fn faults() -> Vec<Fault> {
         of(&reports, "create", "events"),
         of(&gets, "get", "pods"),
         of(&lists, "list", "pods"),
-        of(&lists, "list", "nodes"),
+        of(&node_lists, "list", "nodes"),
         of(&watches, "watch", "pods"),
         of(&watches, "watch", "nodes"),
         of(&events, "watch", "pods"),

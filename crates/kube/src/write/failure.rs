@@ -63,7 +63,11 @@ impl FailureReport {
         let reason = match error {
             Failure::Closed | Failure::OwnThread | Failure::NoProfile(_) => return None,
             Failure::Fit(fit) => return Some(FailureReport::of_fit(fit)),
-            Failure::NoNodes | Failure::PodGroup(_) => Reason::Unschedulable,
+            Failure::Member { failure, .. } => return FailureReport::of_cycle(failure),
+            Failure::NoNodes
+            | Failure::PodGroup(_)
+            | Failure::TooFew { .. }
+            | Failure::Incomplete(..) => Reason::Unschedulable,
             _ => Reason::SchedulerError,
         };
         Some(FailureReport::new(reason, error.to_string(), Nomination::Clear))
@@ -116,6 +120,17 @@ mod tests {
     #[test]
     fn a_closed_engine_pods_of_others_refusals_of_the_gate_and_unknown_outcomes_are_not_reported() {
         assert_eq!(FailureReport::of_cycle(&Failure::Closed), None);
+        let member = |failure: Failure| {
+            let failure = Box::new(failure);
+            FailureReport::of_cycle(&Failure::Member { position: 0, name: "a/b".into(), failure })
+        };
+        assert_eq!(member(Failure::Closed), None);
+        assert_eq!(member(Failure::NoNodes), FailureReport::of_cycle(&Failure::NoNodes));
+        let few = Failure::TooFew { found: 1, wanted: 2, first: None };
+        for unplaced in [few, Failure::Incomplete(1, 2)] {
+            let report = FailureReport::of_cycle(&unplaced);
+            assert_eq!(report.map(|report| report.reason), Some(Reason::Unschedulable));
+        }
         assert_eq!(FailureReport::of_cycle(&Failure::NoProfile("other".into())), None);
         assert_eq!(FailureReport::of_bind(&BindError::Closed), None);
         assert_eq!(FailureReport::of_bind(&BindError::Refused("another shard".into())), None);

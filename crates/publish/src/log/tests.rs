@@ -345,31 +345,48 @@ impl Fold for Jobs {
     fn publish(&mut self) {}
 }
 
+/// A fold that runs its events, and whose publishes take long.
+struct SlowJobs;
+
+impl Fold for SlowJobs {
+    type Event = Box<dyn FnOnce() + Send>;
+    type Outcome = ();
+
+    fn fold(&mut self, job: Self::Event) {
+        job();
+    }
+
+    fn publish(&mut self) {
+        (0..200).for_each(|_| thread::yield_now());
+    }
+}
+
 #[test]
-fn a_close_that_another_thread_relieves_waits_until_all_events_are_folded() {
-    const EVENTS: usize = 8 * 256;
-    for _ in 0..20 {
-        let log = Arc::new(Log::new(Jobs, 2 * EVENTS));
+fn a_close_that_another_thread_relieves_waits_until_all_events_have_outcomes() {
+    // The last batch is folded by the other thread.
+    const EVENTS: usize = 4 * 256 + 200;
+    for keeps in [Duration::ZERO, Duration::from_millis(10)].into_iter().cycle().take(20) {
+        let log = Arc::new(Log::new(SlowJobs, 2 * EVENTS));
         let (wants, wanted) = mpsc::channel();
         let (closed, is_closed) = mpsc::channel::<()>();
         thread::scope(|scope| {
             let of_other = Arc::clone(&log);
             let other = scope.spawn(move || {
                 wanted.recv().expect("an event is folded");
-                // Holds the token, and so the remaining events, until the other thread has closed the log or should
-                // have.
-                let _ = of_other.with(|_| is_closed.recv_timeout(Duration::from_millis(20)));
+                // Holds the token, and so the remaining events, until the other thread has closed the log or should have.
+                let _ = of_other.with(|_| is_closed.recv_timeout(keeps));
             });
             let held = log.token.take();
             let job = move || {
                 let _ = wants.send(());
                 (0..100).for_each(|_| thread::yield_now());
             };
-            log.post(Box::new(job)).expect("open");
-            (1..EVENTS).for_each(|_| log.post(Box::new(thread::yield_now)).expect("open"));
+            let mut tickets = vec![log.submit(Box::new(job)).expect("open")];
+            tickets.extend((1..EVENTS).map(|_| log.submit(Box::new(|| {})).expect("open")));
             log.token.release(held);
             log.close();
-            assert!(log.is_empty(), "{} events have no outcome", log.len());
+            let pending = tickets.iter().filter(|ticket| !ticket.is_answered()).count();
+            assert_eq!(pending, 0, "events without an outcome");
             let _ = closed.send(());
             other.join().expect("no panic");
         });

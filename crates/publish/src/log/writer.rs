@@ -191,11 +191,8 @@ impl<F: Fold> Log<F> {
         // submission happened before this call is either answered or in the log when this thread gets the token.
         self.closed.store(true, Ordering::Relaxed);
         if !self.token.is_held_here() {
-            self.serve(self.token.take());
-            // A thread that has promised to take the token may have relieved this one.
-            while !self.queue.is_empty() {
-                self.serve(self.token.take());
-            }
+            // A thread that has promised to take the token may relieve this one.
+            while !self.serve(self.token.take()) {}
         }
     }
 
@@ -255,18 +252,20 @@ impl<F: Fold> Log<F> {
         }
         self.token.after_push();
         match self.token.try_take() {
-            Some(held) => self.serve(held),
-            None if self.token.is_tired() => self.serve(self.token.take()),
+            Some(held) => drop(self.serve(held)),
+            None if self.token.is_tired() => drop(self.serve(self.token.take())),
             // The holder sees the push when it leaves; `token` has the argument.
             None => {}
         }
         Ok(())
     }
 
-    /// Folds the events in the log and releases the token. Strands no event.
-    fn serve<'a>(&'a self, mut held: Held<'a, State<F>>) {
+    /// Folds the events in the log and releases the token. Strands no event. Returns whether all events that were in the
+    /// log have their outcomes; otherwise another thread folds the rest.
+    fn serve<'a>(&'a self, mut held: Held<'a, State<F>>) -> bool {
         let mut panicked = None;
         let mut batches = 0;
+        let mut is_done = true;
         loop {
             loop {
                 match self.batch(&mut held.state) {
@@ -277,7 +276,7 @@ impl<F: Fold> Log<F> {
                 if batches >= PATIENCE {
                     held = match self.token.leave_to_others(held) {
                         Some(held) => held,
-                        None => return panicked.map_or((), |panic| resume_unwind(panic)),
+                        None => return panicked.map_or(false, |panic| resume_unwind(panic)),
                     };
                     self.token.tire();
                 }
@@ -288,11 +287,15 @@ impl<F: Fold> Log<F> {
             }
             held = match self.token.try_take() {
                 Some(held) => held,
-                None => break,
+                None => {
+                    is_done = false;
+                    break;
+                }
             };
         }
-        if let Some(panic) = panicked {
-            resume_unwind(panic);
+        match panicked {
+            Some(panic) => resume_unwind(panic),
+            None => is_done,
         }
     }
 
