@@ -265,7 +265,6 @@ impl<F: Fold> Log<F> {
     fn serve<'a>(&'a self, mut held: Held<'a, State<F>>) -> bool {
         let mut panicked = None;
         let mut batches = 0;
-        let mut is_done = true;
         loop {
             loop {
                 match self.batch(&mut held.state) {
@@ -274,10 +273,10 @@ impl<F: Fold> Log<F> {
                     Err(panic) => panicked = Some(panic),
                 }
                 if batches >= PATIENCE {
-                    held = match self.token.leave_to_others(held) {
-                        Some(held) => held,
-                        None => return panicked.map_or(false, |panic| resume_unwind(panic)),
+                    let Some(kept) = self.token.leave_to_others(held) else {
+                        return ended(panicked, false);
                     };
+                    held = kept;
                     self.token.tire();
                 }
             }
@@ -287,16 +286,10 @@ impl<F: Fold> Log<F> {
             }
             held = match self.token.try_take() {
                 Some(held) => held,
-                None => {
-                    is_done = false;
-                    break;
-                }
+                None => return ended(panicked, false),
             };
         }
-        match panicked {
-            Some(panic) => resume_unwind(panic),
-            None => is_done,
-        }
+        ended(panicked, true)
     }
 
     /// Folds, publishes and answers one batch. Returns the number of events.
@@ -396,5 +389,13 @@ impl<F: Fold> fmt::Debug for Log<F> {
             .field("capacity", &self.capacity())
             .field("closed", &self.is_closed())
             .finish_non_exhaustive()
+    }
+}
+
+/// Returns `is_done`, or goes on with a panic of the fold.
+fn ended(panicked: Option<Panic>, is_done: bool) -> bool {
+    match panicked {
+        Some(panic) => resume_unwind(panic),
+        None => is_done,
     }
 }
