@@ -398,7 +398,8 @@ mod tests {
         fn begin(&mut self, most: usize, chunks: impl Iterator<Item = u32>) {
             assert_eq!(self.0, [], "announced and not judged");
             self.0.extend(chunks);
-            assert!(self.0.len() <= most, "{} chunks, at most {most}", self.0.len());
+            // Chunks from which nodes were removed count more.
+            assert!(self.0.len() <= 2 * most, "{} chunks, roughly at most {most}", self.0.len());
         }
 
         fn judge(&mut self, id: u32, _: Following<'_>) -> Option<(u32, u64)> {
@@ -420,16 +421,13 @@ mod tests {
         }
         let mut order = Order::default();
         for (start, enough) in (0..40).flat_map(|n| [(n * 17, 1 + n * 9), (n * 5, 1)]) {
-            order.refresh(writer.cluster(), section(n_of(start), 3), 0, Chunk::live);
+            order.refresh(writer.cluster(), section(start as u32 % 3, 3), 0, Chunk::live);
             order.start_at(start);
             let mut judge = Announced::default();
             let found = order.sample(enough, &mut judge);
-            assert!(judge.0.is_empty() && judge.1 > 0 && found.feasible == enough.min(240));
+            assert!(judge.0.is_empty() && judge.1 > 0, "{:?}", judge.0);
+            assert!(found.feasible == enough || found.looked_at == order.nodes());
         }
-    }
-
-    fn n_of(start: usize) -> u32 {
-        start as u32 % 3
     }
 
     #[test]

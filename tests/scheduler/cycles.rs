@@ -411,7 +411,7 @@ fn simulations_do_not_change_the_engine() {
     let small: Vec<Pod> = (0..3).map(|n| cpu(format!("s{n}"), 150).build()).collect();
     assert!(asked.can_schedule(&small[0]).is_ok());
     let negative = cpu("negative", -10).build();
-    assert!(matches!(asked.can_schedule(&negative), Err(Failure::Plugin(_))), "as by the engine");
+    assert!(matches!(asked.can_schedule(&negative), Err(Failure::Refused(_))), "as by the engine");
     let placed = asked.schedule_all(&small, Stop::AtEnd);
     assert_eq!(placed.iter().filter(|it| it.is_ok()).count(), 2);
     let late: Vec<Pod> = (3..6).map(|n| cpu(format!("s{n}"), 150).build()).collect();
