@@ -21,7 +21,7 @@
 //! The steps up to the scores can be called on their own. One [`CycleState`] accompanies the pod from PreFilter to
 //! PostBind. A status whose code is a rejection ([`Code::is_rejection`]) rejects the pod. Any other status ends the
 //! cycle with an error that names the plugin and the step in kube-scheduler's words. If filters fail on several nodes,
-//! the reported error is that of the chunk that the search reaches first, whatever the number of threads.
+//! the cycle reports the error of the chunk that the search reaches first, whatever the number of threads.
 //!
 //! # Plugins that panic
 //!

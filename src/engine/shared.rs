@@ -169,8 +169,14 @@ impl Engine {
         let schedulers = RegisteredSchedulers::none(&config);
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD).max(SHORTEST_SWEEP_PERIOD);
         let sweep_period = Some(period).filter(|_| period < Duration::MAX && config.needs_sweeps());
-        let log = Arc::new(Engine::log(config, sweep_period));
-        Engine { log, schedulers, sweep_period }
+        let capacity = config.log_capacity.unwrap_or(LOG_CAPACITY);
+        let core = Core {
+            writer: Writer::new(config),
+            sweeps: sweep_period.map(|period| Sweeps { period, last: None }),
+            #[cfg(feature = "tracing")]
+            batch: Batch::default(),
+        };
+        Engine { log: Arc::new(Log::new(core, capacity)), schedulers, sweep_period }
     }
 
     /// Registers a scheduler. Returns `None` if the engine does not check placements and already has a scheduler.
@@ -190,17 +196,6 @@ impl Engine {
     /// expires.
     pub(crate) fn sweep_period(&self) -> Option<Duration> {
         self.sweep_period
-    }
-
-    fn log(config: Config, sweep_period: Option<Duration>) -> Log<Core> {
-        let capacity = config.log_capacity.unwrap_or(LOG_CAPACITY);
-        let core = Core {
-            writer: Writer::new(config),
-            sweeps: sweep_period.map(|period| Sweeps { period, last: None }),
-            #[cfg(feature = "tracing")]
-            batch: Batch::default(),
-        };
-        Log::new(core, capacity)
     }
 
     /// Puts an event in the log, and returns a ticket for its outcome. Waits while the log is full, but never for a

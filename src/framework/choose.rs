@@ -22,10 +22,10 @@ use super::dispatch;
 use super::extender;
 use super::filters::nodes_of;
 use super::memo::{Verdict, VerdictCache};
-use super::parallel::{FEW, Threads};
+use super::parallel::Threads;
 use super::recorder::Step;
 use super::scores::{Given, Scorer, Scores};
-use super::search::{Chosen, FoundChunks, Listed};
+use super::search::{Chosen, FoundChunks};
 use super::status::code;
 use super::{Cycle, Feasible, Framework, Score, ScoredNodes, Status};
 
@@ -157,23 +157,20 @@ impl<'a> Choice<'a, '_> {
         local: &[PluginScore<'_>],
         cache: &mut VerdictCache,
     ) -> Result<(), Status> {
-        let is_unscored =
-            |of: &Listed<'a>| cache.get(of.id, of.at).is_some_and(|verdict| !verdict.is_scored);
-        if self.threads.are_several()
-            && self.found.nodes.iter().filter(|(of, _)| is_unscored(of)).count() > FEW
-        {
-            let nodes = || self.found.nodes.iter().map(|(of, _)| (of.id, of.at));
-            let unscored = cache.unscored_each(nodes()).into_iter().zip(&self.found.nodes);
-            let jobs = unscored.filter_map(|(verdict, (of, _))| Some((of.chunk, verdict?, Ok(()))));
-            let mut jobs: Vec<_> = jobs.collect();
-            self.threads.for_each(&mut jobs, |(chunk, verdict, scored)| {
-                *scored = self.score_locally(scores, local, chunk, verdict);
-            });
-            return jobs.into_iter().try_for_each(|(_, _, scored)| scored);
-        }
-        let mut scored = Ok(());
-        for (of, _) in &self.found.nodes {
+        let nodes = &self.found.nodes;
+        let (mut trial, mut scored) = (self.threads.try_alone(), Ok(()));
+        for (at, (of, _)) in nodes.iter().enumerate() {
             let Some(verdict) = cache.unscored(of.id, of.at) else { continue };
+            if let Some(each) = trial.should_share(nodes.len() - at) {
+                let rest = nodes[at..].iter().map(|(of, _)| (of.id, of.at));
+                let jobs = cache.unscored_each(rest).into_iter().zip(&nodes[at..]);
+                let jobs = jobs.filter_map(|(verdict, (of, _))| Some((of.chunk, verdict?, Ok(()))));
+                let mut jobs: Vec<_> = jobs.collect();
+                self.threads.share(&mut jobs, each, |(chunk, verdict, scored)| {
+                    *scored = self.score_locally(scores, local, chunk, verdict);
+                });
+                return jobs.into_iter().fold(scored, |all, (.., scored)| all.and(scored));
+            }
             // As on several threads, an error does not keep the other chunks from being scored.
             scored = scored.and(self.score_locally(scores, local, of.chunk, verdict));
         }
@@ -221,13 +218,10 @@ impl<'a> Choice<'a, '_> {
 
     /// Returns the local totals of the feasible nodes, in list order.
     fn feasible_totals(&self, cache: &VerdictCache) -> Vec<i64> {
-        let mut totals = vec![0; self.found.feasible];
-        let mut rest = &mut totals[..];
+        let mut totals = Vec::with_capacity(self.found.feasible);
         for (of, mask) in &self.found.nodes {
             let known = cache.get(of.id, of.at).map_or(&[0; LANES], |known| &known.totals);
-            let lanes = mask.count_ones() as usize;
-            copy_lanes(&mut rest[..lanes], known, *mask);
-            rest = &mut rest[lanes..];
+            extend_by_lanes(&mut totals, known, *mask);
         }
         totals
     }
@@ -252,26 +246,39 @@ impl<'a> Choice<'a, '_> {
         scores: &Scores<'_>,
         (scorer, score): PluginScore<'_>,
     ) -> Result<Vec<i64>, Status> {
-        scorer.count(self.found.feasible as u64);
-        let mut values = vec![0; self.found.feasible];
-        let mut rest = &mut values[..];
-        let jobs = self.found.nodes.iter().map(|(of, mask)| {
-            let (own, others) = std::mem::take(&mut rest).split_at_mut(mask.count_ones() as usize);
-            rest = others;
-            (of.chunk, *mask, own, Ok(()))
-        });
-        let mut jobs: Vec<_> = jobs.collect();
-        self.threads.for_each(&mut jobs, |(chunk, mask, values, scored)| {
+        let column = |chunk: &Chunk, mask: u64| {
             let mut column = [0; LANES];
-            let asked = scores.watch.ask((scorer.plugin, Step::Score), code, || {
-                score.score_chunk(self.cycle.cluster, chunk, *mask, &mut column)
+            let scored = scores.watch.ask((scorer.plugin, Step::Score), code, || {
+                score.score_chunk(self.cycle.cluster, chunk, mask, &mut column)
             });
-            *scored = asked.map_err(|status| scorer.failed(status));
-            copy_lanes(values, &column, *mask);
-        });
+            scored.map(|()| column).map_err(|status| scorer.failed(status))
+        };
+        let nodes = &self.found.nodes;
+        scorer.count(self.found.feasible as u64);
+        let mut values = Vec::with_capacity(self.found.feasible);
+        let (mut trial, mut scored) = (self.threads.try_alone(), Ok(()));
         // An error does not keep the other chunks from being scored.
-        jobs.into_iter().try_for_each(|(.., scored)| scored)?;
-        Ok(values)
+        let mut add = |column, mask| match column {
+            Ok(column) => extend_by_lanes(&mut values, &column, mask),
+            Err(status) => {
+                if scored.is_ok() {
+                    scored = Err(status);
+                }
+            }
+        };
+        for (at, (of, mask)) in nodes.iter().enumerate() {
+            if let Some(each) = trial.should_share(nodes.len() - at) {
+                let jobs = nodes[at..].iter().map(|(of, mask)| (of.chunk, *mask, Ok([0; LANES])));
+                let mut jobs: Vec<_> = jobs.collect();
+                self.threads.share(&mut jobs, each, |(chunk, mask, scored)| {
+                    *scored = column(chunk, *mask);
+                });
+                jobs.into_iter().for_each(|(_, mask, column)| add(column, mask));
+                break;
+            }
+            add(column(of.chunk, *mask), *mask);
+        }
+        scored.map(|()| values)
     }
 
     /// Returns one of the nodes with the largest total. `totals` has those of the feasible nodes, in list order.
@@ -310,14 +317,12 @@ impl<'a> Choice<'a, '_> {
     }
 }
 
-/// Copies the values of the lanes in `mask`.
-fn copy_lanes(mut to: &mut [i64], column: &Column<i64>, mut mask: u64) {
+/// Appends the values of the lanes in `mask`.
+fn extend_by_lanes(values: &mut Vec<i64>, column: &Column<i64>, mut mask: u64) {
     while mask != 0 {
         let first = mask.trailing_zeros() as usize;
         let past = first + (mask >> first).trailing_ones() as usize;
-        let (own, others) = to.split_at_mut(past - first);
-        own.copy_from_slice(&column[first..past]);
-        to = others;
+        values.extend_from_slice(&column[first..past]);
         mask &= u64::MAX.checked_shl(past as u32).unwrap_or(0);
     }
 }

@@ -103,7 +103,7 @@ impl CycleState {
         }
     }
 
-    /// Returns the value under a key, or `None` if there is none of this type.
+    /// Returns the value under a key. `None` if the key has no value, or a value of another type.
     #[must_use]
     pub fn read<T: Send + Sync + 'static>(&self, key: &'static str) -> Option<Arc<T>> {
         let values = self.values.read().unwrap_or_else(PoisonError::into_inner);

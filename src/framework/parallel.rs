@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The remaining work, at the calling thread's pace, from which waking a thread pays off. Measured: waking a thread
-/// takes 5 to 10 µs, and reading on another core what this one has written costs about as much again.
+/// The remaining work, at the calling thread's pace, from which waking a thread pays off. Measured: a thread that sleeps
+/// begins 20 to 60 µs after it is woken.
 ///
 /// Short in development builds and under a fuzzer, so that these share work.
 const WORTH_WAKING: Duration =
-    Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 40 });
+    Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 100 });
 
 /// How long the items of one range take.
 const RANGE: Duration = Duration::from_micros(4);
@@ -24,7 +24,7 @@ const RANGE: Duration = Duration::from_micros(4);
 const TRIED: usize = 4;
 
 /// This many items are not worth taking the time.
-pub(super) const FEW: usize = 2 * TRIED;
+const FEW: usize = 2 * TRIED;
 
 /// How often the calling thread checks whether the others have finished before it sleeps.
 const SPINS: usize = 2_000;
@@ -49,10 +49,14 @@ impl<'a> Threads<'a> {
         self.share(rest, started.elapsed() / TRIED as u32, work);
     }
 
-    /// Returns how many items a thread takes at a time, if several threads should share `items` items that take this
-    /// long each.
-    pub(super) fn worthwhile(self, each: Duration, items: usize) -> Option<usize> {
-        self.0.and_then(|_| worthwhile(each, items))
+    /// Returns whether several threads should share `items` items that take this long each.
+    pub(super) fn are_worthwhile(self, each: Duration, items: usize) -> bool {
+        self.0.is_some() && worthwhile(each, items).is_some()
+    }
+
+    /// Begins items that the calling thread processes where they are, until it turns out that the rest should be shared.
+    pub(super) fn try_alone(self) -> Trial<'a> {
+        Trial { threads: self, started: None, tried: 0 }
     }
 
     /// Whether there is more than one thread.
@@ -74,6 +78,30 @@ impl<'a> Threads<'a> {
     }
 }
 
+/// Items that the calling thread processes alone at first.
+pub(super) struct Trial<'a> {
+    threads: Threads<'a>,
+    started: Option<Instant>,
+    tried: usize,
+}
+
+impl Trial<'_> {
+    /// Called before each item, with the number of items that are left. Returns how long an item takes, once, if several
+    /// threads should share these.
+    pub(super) fn should_share(&mut self, left: usize) -> Option<Duration> {
+        if !self.threads.are_several() || self.tried > TRIED {
+            return None;
+        }
+        let started = *self.started.get_or_insert_with(Instant::now);
+        self.tried += 1;
+        if self.tried <= TRIED {
+            return None;
+        }
+        Some(started.elapsed() / TRIED as u32).filter(|each| worthwhile(*each, left).is_some())
+    }
+}
+
+/// Returns how many items a thread takes at a time, if several threads should share items that take this long each.
 fn worthwhile(each: Duration, items: usize) -> Option<usize> {
     let each = each.max(Duration::from_nanos(1));
     let is_worthwhile = each.saturating_mul(items as u32) >= WORTH_WAKING;

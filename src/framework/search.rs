@@ -314,7 +314,7 @@ impl<'a> Judge<Listed<'a>> for Sample<'_, 'a, '_> {
     fn begin(&mut self, most: usize, chunks: impl Iterator<Item = u32>) {
         let search = &mut *self.search;
         let threads = search.threads;
-        if threads.worthwhile(search.cache.pace, most).is_none() {
+        if !threads.are_worthwhile(search.cache.pace, most) {
             return;
         }
         let listed = chunks.filter_map(|id| search.listed(id));
