@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use crate::model::{Name, Pod, stable_hash_of};
 use crate::snapshot::{Chunk, Column, LANES, nth_lane};
 
-use super::dispatch;
+use super::dispatch::{self, Asked, Usage};
 use super::extender;
 use super::filters::nodes_of;
 use super::memo::{Verdict, VerdictCache};
@@ -27,7 +27,7 @@ use super::recorder::Step;
 use super::scores::{Given, Scorer, Scores};
 use super::search::{Chosen, FoundChunks};
 use super::status::code;
-use super::{Cycle, Feasible, Framework, Score, ScoredNodes, Status};
+use super::{Cycle, Feasible, Framework, Score, ScoreKernel, ScoredNodes, Status};
 
 /// Chooses among the feasible nodes of one pod.
 pub(super) struct Choice<'a, 'c> {
@@ -45,6 +45,10 @@ type PluginScore<'s> = (&'s Scorer<'s>, &'s dyn Score);
 /// The plugins, split by the step in which their scores are added.
 #[derive(Default)]
 pub(super) struct PluginScores<'s> {
+    /// The local plugins whose scores one kernel computes together, and what it needs.
+    by_kernel: Vec<PluginScore<'s>>,
+    asked: (Asked, Asked),
+    /// The other local plugins.
     local: Vec<PluginScore<'s>>,
     global: Vec<PluginScore<'s>>,
     /// The weighted sum of the scores that are the same for all nodes.
@@ -60,18 +64,37 @@ struct Best<'a> {
 
 impl<'s> PluginScores<'s> {
     pub(super) fn new(scores: &'s Scores<'_>) -> PluginScores<'s> {
-        let local = Vec::with_capacity(scores.each.len());
-        let mut plugins = PluginScores { local, ..PluginScores::default() };
+        let mut plugins = PluginScores::default();
+        // Otherwise the plugins would not be timed one by one.
+        let may_join = !scores.watch.times_plugins();
         for scorer in &scores.each {
             match &scorer.score {
                 Given::All(score) => plugins.common += score * scorer.weight,
                 Given::Each(score) if scorer.is_in_local_total() => {
-                    plugins.local.push((scorer, &**score));
+                    let kernel = score.kernel().filter(|_| may_join);
+                    plugins.add_local((scorer, &**score), kernel);
                 }
                 Given::Each(score) => plugins.global.push((scorer, &**score)),
             }
         }
         plugins
+    }
+
+    fn add_local(&mut self, plugin: PluginScore<'s>, kernel: Option<ScoreKernel>) {
+        let (least, balanced) = &mut self.asked;
+        let asked = match kernel {
+            Some(kernel) if kernel.is_balance => balanced,
+            Some(_) => least,
+            None => return self.local.push(plugin),
+        };
+        // A weight is at least 1, so another plugin has taken this part of the kernel.
+        if asked.weight != 0 {
+            return self.local.push(plugin);
+        }
+        if let Some(ScoreKernel { cpu, memory, .. }) = kernel {
+            *asked = Asked { cpu, memory, weight: plugin.0.weight };
+        }
+        self.by_kernel.push(plugin);
     }
 
     /// Returns whether the totals depend only on the nodes and the pod's template.
@@ -91,7 +114,7 @@ impl<'a> Choice<'a, '_> {
         let feasible = Feasible::new(self.cycle.cluster, self.found.lanes());
         let scores = self.framework.pre_score(self.cycle, &feasible)?;
         let plugins = PluginScores::new(&scores);
-        self.update_local_totals(&scores, &plugins.local, cache)?;
+        self.update_local_totals(&scores, &plugins, cache)?;
         let extended = self.extender_scores();
         if plugins.global.is_empty() && extended.is_none() {
             return Ok(self.pick_by_local_totals(&plugins, cache));
@@ -114,7 +137,7 @@ impl<'a> Choice<'a, '_> {
         plugins: &PluginScores<'_>,
         cache: &mut VerdictCache,
     ) -> Result<Option<Chosen<'a>>, Status> {
-        self.update_local_totals(scores, &plugins.local, cache)?;
+        self.update_local_totals(scores, plugins, cache)?;
         Ok(self.pick_by_local_totals(plugins, cache))
     }
 
@@ -154,7 +177,7 @@ impl<'a> Choice<'a, '_> {
     fn update_local_totals(
         &self,
         scores: &Scores<'_>,
-        local: &[PluginScore<'_>],
+        plugins: &PluginScores<'_>,
         cache: &mut VerdictCache,
     ) -> Result<(), Status> {
         let nodes = &self.found.nodes;
@@ -167,12 +190,12 @@ impl<'a> Choice<'a, '_> {
                 let jobs = jobs.filter_map(|(verdict, (of, _))| Some((of.chunk, verdict?, Ok(()))));
                 let mut jobs: Vec<_> = jobs.collect();
                 self.threads.share(&mut jobs, each, |(chunk, verdict, scored)| {
-                    *scored = self.score_locally(scores, local, chunk, verdict);
+                    *scored = self.score_locally(scores, plugins, chunk, verdict);
                 });
                 return jobs.into_iter().fold(scored, |all, (.., scored)| all.and(scored));
             }
             // As on several threads, an error does not keep the other chunks from being scored.
-            scored = scored.and(self.score_locally(scores, local, of.chunk, verdict));
+            scored = scored.and(self.score_locally(scores, plugins, of.chunk, verdict));
         }
         scored
     }
@@ -181,13 +204,31 @@ impl<'a> Choice<'a, '_> {
     fn score_locally(
         &self,
         scores: &Scores<'_>,
-        local: &[PluginScore<'_>],
+        plugins: &PluginScores<'_>,
         chunk: &Chunk,
         verdict: &mut Verdict,
     ) -> Result<(), Status> {
-        verdict.totals.fill(0);
-        self.add_local_scores(scores, local, (chunk, verdict.mask), &mut verdict.totals)?;
-        verdict.set_scored();
+        let PluginScores { by_kernel, asked, local, .. } = plugins;
+        let (mask, totals) = (verdict.mask, &mut verdict.totals);
+        if scores.watch.recorder.is_some() {
+            scores.scored.add(mask);
+        }
+        let best = (!by_kernel.is_empty()).then(|| {
+            dispatch::allocation_scores(Usage::of(chunk), chunk.balance(), *asked, mask, totals)
+        });
+        match best.flatten() {
+            Some(best) if local.is_empty() => {
+                verdict.set_best(best);
+                return Ok(());
+            }
+            Some(_) => {}
+            None => {
+                totals.fill(0);
+                self.add_local_scores(scores, by_kernel, (chunk, mask), totals)?;
+            }
+        }
+        self.add_local_scores(scores, local, (chunk, mask), totals)?;
+        verdict.find_best();
         Ok(())
     }
 
@@ -199,8 +240,8 @@ impl<'a> Choice<'a, '_> {
         (chunk, mask): (&Chunk, u64),
         totals: &mut Column<i64>,
     ) -> Result<(), Status> {
-        if scores.watch.recorder.is_some() && !local.is_empty() {
-            scores.scored.add(mask);
+        if local.is_empty() {
+            return Ok(());
         }
         scores.together(|plugin| {
             for (scorer, score) in local {

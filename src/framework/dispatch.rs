@@ -10,7 +10,7 @@
     reason = "compilers vectorize one counter over several arrays of the same length"
 )]
 
-use crate::snapshot::{Column, LANES};
+use crate::snapshot::{Chunk, Column, LANES};
 
 /// Integers from 0 to this bound, and a hundred times them, are exactly representable as doubles.
 const EXACT: i64 = 1 << 46;
@@ -258,17 +258,43 @@ dispatched! {
     }
 }
 
-/// One resource of a chunk, as the scores use it.
+/// One resource of a chunk: the columns that filters and scores of guaranteed pods read.
 #[derive(Clone, Copy)]
-pub(crate) struct Amounts<'a> {
-    /// The pod's request.
-    pub(crate) pod: i64,
-    /// The requested amount of each node.
-    pub(crate) requested: &'a Column<i64>,
-    /// The allocatable amount of each node.
+pub(crate) struct Usage<'a> {
     pub(crate) allocatable: &'a Column<i64>,
     /// The reciprocal of the allocatable amount. Unspecified if that is 0.
     pub(crate) reciprocal: &'a Column<f64>,
+    pub(crate) requested: &'a Column<i64>,
+    /// The requested amount, with Kubernetes' default for containers that request none.
+    pub(crate) non_zero: &'a Column<i64>,
+}
+
+impl<'a> Usage<'a> {
+    /// Returns the columns of cpu and memory.
+    pub(crate) fn of(chunk: &'a Chunk) -> [Usage<'a>; 2] {
+        let (reciprocal_cpu, reciprocal_memory) = chunk.reciprocals();
+        let cpu = Usage {
+            allocatable: chunk.allocatable_cpu(),
+            reciprocal: reciprocal_cpu,
+            requested: chunk.requested_cpu(),
+            non_zero: chunk.non_zero_cpu(),
+        };
+        let memory = Usage {
+            allocatable: chunk.allocatable_memory(),
+            reciprocal: reciprocal_memory,
+            requested: chunk.requested_memory(),
+            non_zero: chunk.non_zero_memory(),
+        };
+        [cpu, memory]
+    }
+}
+
+/// A plugin's score of cpu and memory for one pod: what the pod requests, and the weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) cpu: i64,
+    pub(crate) memory: i64,
+    pub(crate) weight: i64,
 }
 
 /// Returns `part / whole`, rounded as a division rounds it. Both are integers: `part` is below 2^53, and `whole` is
@@ -289,73 +315,221 @@ fn quotient<const ISA: u8>(part: f64, whole: f64, reciprocal: f64) -> f64 {
     rest.mul_add(reciprocal, quotient)
 }
 
+/// The largest weight for which totals are exact as doubles.
+const MAX_WEIGHT: i64 = 1 << 40;
+
 dispatched! {
-    /// LeastAllocated over cpu and memory with weight 1 each: the mean of the free shares in percent, each rounded
-    /// down. Returns `false` if a number is too large for this kernel; the contents of `scores` are then unspecified.
-    fn least_allocated(cpu: Amounts<'_>, memory: Amounts<'_>, scores: &mut Column<i64>) -> bool {
+    /// Returns the lanes with a free pod slot and enough free cpu and memory, in this order. A request of
+    /// `i64::MIN` is always met.
+    fn has_room(
+        allowed: &Column<i64>,
+        pods: &Column<u32>,
+        requests: [i64; 2],
+        resources: [Usage<'_>; 2],
+    ) -> u64 {
+        let mut has = [0; LANES];
         let mut seen = 0;
-        let mut share = |of: &Amounts<'_>, at: usize| {
-            let whole = of.allocatable[at];
-            let used = of.requested[at].wrapping_add(of.pod);
-            seen |= whole | used;
-            let (whole, used) = (double(whole), double(used));
-            let part = whole - used;
-            // If a quotient is below an integer up to 100, so is the double nearest to it: the two are at least one
-            // unit in the last place apart.
-            let hundredfold = part.max(0.0) * 100.0;
-            let free = floor::<ISA>(quotient::<ISA>(hundredfold, whole, of.reciprocal[at]));
-            let counts = whole > 0.0;
-            (if counts & (part > 0.0) { free } else { 0.0 }, counts)
-        };
+        let [cpu, memory] = resources;
         for at in 0..LANES {
-            let (cpu, memory) = (share(&cpu, at), share(&memory, at));
-            let sum = cpu.0 + memory.0;
-            let mean = if cpu.1 & memory.1 { floor::<ISA>(sum * 0.5) } else { sum };
-            scores[at] = number(mean);
+            let fits = |request: i64, of: Usage<'_>| {
+                u8::from(request <= of.allocatable[at].wrapping_sub(of.requested[at]))
+            };
+            seen |= cpu.allocatable[at] | cpu.requested[at] | memory.allocatable[at] | memory.requested[at];
+            let place = u8::from(i64::from(pods[at]) < allowed[at]);
+            has[at] = place & fits(requests[0], cpu) & fits(requests[1], memory);
         }
-        // A negative number has its highest bit set, so it fails the check, too.
-        (seen as u64) < EXACT as u64
+        if seen < 0 {
+            // A number is negative, so a difference may overflow.
+            for at in 0..LANES {
+                let fits = |request: i64, of: Usage<'_>| {
+                    u8::from(request <= of.allocatable[at].saturating_sub(of.requested[at]))
+                };
+                let place = u8::from(i64::from(pods[at]) < allowed[at]);
+                has[at] = place & fits(requests[0], cpu) & fits(requests[1], memory);
+            }
+        }
+        pack::<ISA>(&has)
     }
 }
 
-/// Returns how balanced two used shares are, in percent, rounded down.
-#[inline(always)]
-fn balance<const ISA: u8>(cpu: f64, memory: f64) -> f64 {
-    let deviation = ((cpu - memory) * 0.5).abs();
-    floor::<ISA>((1.0 - deviation) * 100.0)
-}
-
 dispatched! {
-    /// BalancedAllocation over cpu and memory: 50, plus or minus up to 25 as the pod brings the used shares closer
-    /// together or further apart. `now` is the current balance in percent. Returns `false` as [`least_allocated`] does.
-    fn balanced_allocation(
-        cpu: Amounts<'_>,
-        memory: Amounts<'_>,
-        now: &Column<u8>,
-        scores: &mut Column<i64>,
-    ) -> bool {
-        let mut seen = 0;
+    /// Sets each lane's total to the weighted sum of two scores of cpu and memory, in the order of `asked`:
+    ///
+    /// - LeastAllocated with weight 1 each: the mean of the free shares in percent, each rounded down.
+    /// - BalancedAllocation: 50, plus or minus up to 25 as the pod brings the used shares closer together or further
+    ///   apart. `balance` is the current balance in percent.
+    ///
+    /// Returns the largest total among the lanes of `mask` and those of them that have it, or `None` if a number is too
+    /// large for this kernel; the contents of `totals` are then unspecified.
+    fn allocation_scores(
+        resources: [Usage<'_>; 2],
+        balance: &Column<u8>,
+        asked: (Asked, Asked),
+        mask: u64,
+        totals: &mut Column<i64>,
+    ) -> Option<(i64, u64)> {
+        let ([cpu, memory], (least, balanced)) = (resources, asked);
+        let (mut seen, mut largest) = (0, i64::MIN);
+        let (least_weight, balanced_weight) = (least.weight as f64, balanced.weight as f64);
         for at in 0..LANES {
-            let mut share = |of: &Amounts<'_>| {
-                let (used, whole) = (of.requested[at].wrapping_add(of.pod), of.allocatable[at]);
+            let mut free = |of: &Usage<'_>, pod: i64| {
+                let (whole, used) = (of.allocatable[at], of.non_zero[at].wrapping_add(pod));
+                seen |= whole | used;
+                let whole = double(whole);
+                let part = whole - double(used);
+                // If a quotient is below an integer up to 100, so is the double nearest to it: the two are at least one
+                // unit in the last place apart.
+                let hundredfold = part.max(0.0) * 100.0;
+                let free = floor::<ISA>(quotient::<ISA>(hundredfold, whole, of.reciprocal[at]));
+                let counts = whole > 0.0;
+                (if counts & (part > 0.0) { free } else { 0.0 }, counts)
+            };
+            let (free_cpu, free_memory) = (free(&cpu, least.cpu), free(&memory, least.memory));
+            let sum = free_cpu.0 + free_memory.0;
+            let mean = if free_cpu.1 & free_memory.1 { floor::<ISA>(sum * 0.5) } else { sum };
+            let mut share = |of: &Usage<'_>, pod: i64| {
+                let (used, whole) = (of.requested[at].wrapping_add(pod), of.allocatable[at]);
                 seen |= used | whole;
                 let share = quotient::<ISA>(double(used), double(whole), of.reciprocal[at]);
                 // Not `f64::min`: if nothing is allocatable, the share may be NaN, and is ignored below.
                 if share > 1.0 { 1.0 } else { share }
             };
-            let with = balance::<ISA>(share(&cpu), share(&memory));
-            let has_both = (cpu.allocatable[at] != 0) & (memory.allocatable[at] != 0);
-            let with = if has_both { with } else { 100.0 };
+            let deviation = ((share(&cpu, balanced.cpu) - share(&memory, balanced.memory)) * 0.5).abs();
+            let with = floor::<ISA>((1.0 - deviation) * 100.0);
+            let with = if free_cpu.1 & free_memory.1 { with } else { 100.0 };
             // 50 + (50 + with - now) / 2, written so that no term is negative.
-            scores[at] = (number(with) + 150 - i64::from(now[at])) / 2;
+            let change = floor::<ISA>((with + (150.0 - f64::from(balance[at]))) * 0.5);
+            let total = number(mean * least_weight + change * balanced_weight);
+            totals[at] = total;
+            largest = largest.max(if mask >> at & 1 == 1 { total } else { i64::MIN });
         }
-        (seen as u64) < EXACT as u64
+        let mut equal = [0; LANES];
+        for at in 0..LANES {
+            equal[at] = u8::from(totals[at] == largest);
+        }
+        // A negative number has its highest bit set, so it fails the check, too.
+        let is_exact = (seen as u64) < EXACT as u64
+            && (0..=MAX_WEIGHT).contains(&least.weight)
+            && (0..=MAX_WEIGHT).contains(&balanced.weight);
+        is_exact.then(|| (largest, pack::<ISA>(&equal) & mask))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::snapshot::balanced;
+
+    /// Generates realistic amounts: round ones, whose utilizations are exact ratios, and any amount up to the kernel's
+    /// limit.
+    fn amount() -> impl Strategy<Value = i64> {
+        prop_oneof![
+            (0..200_i64).prop_map(|n| n * 500),
+            (0..64_i64).prop_map(|n| n << 30),
+            (0..46_u32).prop_map(|shift| (1 << shift) - 1),
+            0..1_i64 << 46,
+        ]
+    }
+
+    /// The allocatable, requested and requested non-zero amounts of one resource in one lane.
+    type Lane = (i64, i64, i64);
+
+    fn lanes_of() -> impl Strategy<Value = Vec<(Lane, Lane)>> {
+        let lane = || (amount(), amount(), amount());
+        prop::collection::vec((lane(), lane()), LANES)
+    }
+
+    /// The free share of a resource in percent, rounded down.
+    fn free(whole: i64, used: i64) -> Option<i64> {
+        (whole > 0).then(|| (i128::from((whole - used).max(0)) * 100 / i128::from(whole)) as i64)
+    }
+
+    fn least(cpu: (i64, i64), memory: (i64, i64)) -> i64 {
+        let shares: Vec<i64> =
+            [free(cpu.0, cpu.1), free(memory.0, memory.1)].into_iter().flatten().collect();
+        shares.iter().sum::<i64>() / (shares.len() as i64).max(1)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+        #[test]
+        fn scores_by_kernel_and_by_node_agree(
+            lanes in lanes_of(),
+            pods in ((amount(), amount()), (amount(), amount())),
+            weights in (0..4_i64, 0..4_i64),
+            mask in any::<u64>(),
+        ) {
+            let column = |of: &dyn Fn(&(Lane, Lane)) -> i64| -> Column<i64> { std::array::from_fn(|at| of(&lanes[at])) };
+            let columns = [column(&|l| l.0.0), column(&|l| l.0.1), column(&|l| l.0.2), column(&|l| l.1.0), column(&|l| l.1.1), column(&|l| l.1.2)];
+            let reciprocals = [0, 3].map(|of| columns[of].map(|n| if n == 0 { 0.0 } else { 1.0 / n as f64 }));
+            let usage = |of: usize| Usage {
+                allocatable: &columns[3 * of],
+                reciprocal: &reciprocals[of],
+                requested: &columns[3 * of + 1],
+                non_zero: &columns[3 * of + 2],
+            };
+            let now: Column<u8> = std::array::from_fn(|at| {
+                balanced((columns[1][at], columns[0][at]), (columns[4][at], columns[3][at])) as u8
+            });
+            let asked = |(cpu, memory): (i64, i64), weight| Asked { cpu, memory, weight };
+            let both = (asked(pods.0, weights.0), asked(pods.1, weights.1));
+            let mut totals = [0; LANES];
+            let best = allocation_scores([usage(0), usage(1)], &now, both, mask, &mut totals);
+            let small = |used: &Column<i64>, pod: i64| used.iter().all(|n| n + pod < 1 << 46);
+            let are_small = small(&columns[2], pods.0.0) && small(&columns[5], pods.0.1)
+                && small(&columns[1], pods.1.0) && small(&columns[4], pods.1.1);
+            prop_assert_eq!(best.is_some(), are_small);
+            let Some((largest, best)) = best else { return Ok(()) };
+            for at in 0..LANES {
+                let least = least(
+                    (columns[0][at], columns[2][at] + pods.0.0),
+                    (columns[3][at], columns[5][at] + pods.0.1),
+                );
+                let with = balanced(
+                    (columns[1][at] + pods.1.0, columns[0][at]),
+                    (columns[4][at] + pods.1.1, columns[3][at]),
+                );
+                let balanced = 50 + (50 + with - i64::from(now[at])) / 2;
+                prop_assert_eq!(totals[at], weights.0 * least + weights.1 * balanced, "{:?}", lanes[at]);
+            }
+            let in_mask = |at: &usize| mask >> at & 1 == 1;
+            let most = (0..LANES).filter(in_mask).map(|at| totals[at]).max().unwrap_or(i64::MIN);
+            let have = (0..LANES).filter(in_mask).filter(|at| totals[*at] == most);
+            prop_assert_eq!((largest, best), (most, have.fold(0, |all, at| all | 1 << at)));
+        }
+
+        #[test]
+        fn room_by_kernel_and_by_node_agree(
+            lanes in prop::collection::vec(((-3..9_i64, -3..9_i64), (-3..9_i64, -3..9_i64), (0..3_i64, 0..3_u32)), LANES),
+            requests in (0..9_i64, 0..9_i64),
+            extreme in (0..LANES, prop_oneof![Just(i64::MIN), Just(i64::MAX)]),
+        ) {
+            let mut columns: [Column<i64>; 4] = [[0; LANES]; 4];
+            for (at, (cpu, memory, _)) in lanes.iter().enumerate() {
+                [columns[0][at], columns[1][at], columns[2][at], columns[3][at]] = [cpu.0, cpu.1, memory.0, memory.1];
+            }
+            columns[extreme.0 % 4][extreme.0] = extreme.1;
+            let allowed: Column<i64> = std::array::from_fn(|at| lanes[at].2.0);
+            let pods: Column<u32> = std::array::from_fn(|at| lanes[at].2.1);
+            let unused = ([0.0; LANES], [0; LANES]);
+            let usage = |of: usize| Usage {
+                allocatable: &columns[2 * of],
+                requested: &columns[2 * of + 1],
+                reciprocal: &unused.0,
+                non_zero: &unused.1,
+            };
+            let has = has_room(&allowed, &pods, [requests.0, requests.1], [usage(0), usage(1)]);
+            let one_by_one = has_place(&allowed, &pods)
+                & fits(requests.0, &columns[0], &columns[1])
+                & fits(requests.1, &columns[2], &columns[3]);
+            prop_assert_eq!(has, one_by_one);
+            let nothing = has_room(&allowed, &pods, [i64::MIN; 2], [usage(0), usage(1)]);
+            prop_assert_eq!(nothing, has_place(&allowed, &pods));
+        }
+    }
 
     dispatched! {
         fn packed(bytes: &[u8; LANES]) -> u64 {

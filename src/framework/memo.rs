@@ -41,10 +41,15 @@ impl Verdict {
         }
     }
 
-    /// Marks the totals as stored.
-    pub(super) fn set_scored(&mut self) {
+    /// Marks the totals as stored, and finds the largest one.
+    pub(super) fn find_best(&mut self) {
+        self.set_best(self.best_of(self.mask));
+    }
+
+    /// Marks the totals as stored. `best` is the largest total of the lanes in `mask`, and the lanes that have it.
+    pub(super) fn set_best(&mut self, best: (i64, u64)) {
         self.is_scored = true;
-        (self.largest, self.best) = self.best_of(self.mask);
+        (self.largest, self.best) = best;
     }
 
     fn best_of(&self, mask: u64) -> (i64, u64) {

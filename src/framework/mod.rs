@@ -72,7 +72,7 @@ pub use plugin::{
     Bind, Feasible, Filter, Incremental, Nomination, Permit, Plugin, PluginInfo, PreFilter,
     PreFlight, PreScore, Reads, Score, ScoredNodes,
 };
-pub(crate) use plugin::{each_lane, each_run, each_same, normalize_to_largest};
+pub(crate) use plugin::{ScoreKernel, each_lane, each_run, each_same, normalize_to_largest};
 pub use pod_groups::PodGroups;
 pub(crate) use pod_groups::{GroupStatus, Hold};
 pub use point::Point;

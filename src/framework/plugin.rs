@@ -801,6 +801,12 @@ pub trait Score: Send + Sync {
         Ok(())
     }
 
+    /// Returns what a kernel needs to add these scores to those of another plugin in one pass, if there is such a kernel.
+    #[doc(hidden)]
+    fn kernel(&self) -> Option<ScoreKernel> {
+        None
+    }
+
     /// Returns whether [`Score::normalize`] must be called (`ScorePlugin.ScoreExtensions` is not nil). The default is
     /// `false`.
     fn needs_normalize(&self) -> bool {
@@ -817,6 +823,15 @@ pub trait Score: Send + Sync {
     fn normalize(&self, _nodes: &ScoredNodes<'_>, _scores: &mut [i64]) -> Result<(), Status> {
         Ok(())
     }
+}
+
+/// A score that `dispatch::allocation_scores` computes, of this cpu and memory.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct ScoreKernel {
+    pub(crate) is_balance: bool,
+    pub(crate) cpu: i64,
+    pub(crate) memory: i64,
 }
 
 /// Returns the lanes of `mask` for which `holds` returns true.

@@ -225,12 +225,16 @@ impl Watch<'_> {
         outcome: impl FnOnce(&R) -> Option<Code>,
         work: impl FnOnce() -> R,
     ) -> R {
-        let recorder = self.recorder.filter(|_| self.state.records_plugin_metrics());
-        let Some(recorder) = recorder else { return work() };
+        let Some(recorder) = self.recorder.filter(|_| self.times_plugins()) else { return work() };
         let start = Instant::now();
         let result = work();
         recorder.plugin(plugin, step, outcome(&result), start.elapsed());
         result
+    }
+
+    /// Returns whether the durations of single plugins are recorded for this pod.
+    pub(super) fn times_plugins(self) -> bool {
+        self.recorder.is_some() && self.state.records_plugin_metrics()
     }
 
     /// Calls a plugin that returns nothing.

@@ -1,8 +1,8 @@
 //! Balance between the utilizations of resources (noderesources/balanced_allocation.go, 1.36.2).
 
-use crate::framework::dispatch::{self, Amounts};
+use crate::framework::dispatch::{self, Asked, Usage};
 use crate::framework::{
-    Cycle, Feasible, Plugin, PluginInfo, Point, PreScore, Score, Status, each_lane,
+    Cycle, Feasible, Plugin, PluginInfo, Point, PreScore, Score, ScoreKernel, Status, each_lane,
 };
 use crate::model::{Pod, PodClass};
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
@@ -130,23 +130,12 @@ impl Score for Balance {
         mask: u64,
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
-        let (reciprocal_cpu, reciprocal_memory) = chunk.reciprocals();
-        let cpu = Amounts {
-            pod: self.cpu,
-            requested: chunk.requested_cpu(),
-            allocatable: chunk.allocatable_cpu(),
-            reciprocal: reciprocal_cpu,
-        };
-        let memory = Amounts {
-            pod: self.memory,
-            requested: chunk.requested_memory(),
-            allocatable: chunk.allocatable_memory(),
-            reciprocal: reciprocal_memory,
-        };
-        // The kernel reads columns that chunks store only for guaranteed pods.
-        let by_kernel = self.class == PodClass::Guaranteed
-            && dispatch::balanced_allocation(cpu, memory, chunk.balance(), scores);
-        if !by_kernel {
+        let asked = Asked { cpu: self.cpu, memory: self.memory, weight: 1 };
+        let by_kernel = self.kernel().and_then(|_| {
+            let asked = (Asked::default(), asked);
+            dispatch::allocation_scores(Usage::of(chunk), chunk.balance(), asked, mask, scores)
+        });
+        if by_kernel.is_none() {
             each_lane(mask, |at| {
                 scores[at] = self.lane(chunk, at);
                 false
@@ -154,71 +143,14 @@ impl Score for Balance {
         }
         Ok(())
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::snapshot::LANES;
-
-    /// Generates realistic amounts: round ones, whose utilizations are exact ratios, and any amount up to the kernel's
-    /// limit.
-    fn amount() -> impl Strategy<Value = i64> {
-        prop_oneof![
-            (0..200_i64).prop_map(|n| n * 500),
-            (0..64_i64).prop_map(|n| n << 30),
-            (0..46_u32).prop_map(|shift| (1 << shift) - 1),
-            0..1_i64 << 46,
-        ]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-
-        #[test]
-        fn the_kernel_and_per_node_scores_agree(
-            lanes in prop::collection::vec((amount(), amount(), amount(), amount()), LANES),
-            (pod_cpu, pod_memory) in (amount(), amount()),
-        ) {
-            let column = |of: fn(&(i64, i64, i64, i64)) -> i64| -> Column<i64> {
-                std::array::from_fn(|at| of(&lanes[at]))
-            };
-            let (cpu, memory) = (column(|l| l.0), column(|l| l.1));
-            let (used_cpu, used_memory) = (column(|l| l.2), column(|l| l.3));
-            let reciprocal = |of: &Column<i64>| of.map(|n| if n == 0 { 0.0 } else { 1.0 / n as f64 });
-            let (reciprocal_cpu, reciprocal_memory) = (reciprocal(&cpu), reciprocal(&memory));
-            let now: Column<u8> = std::array::from_fn(|at| {
-                balanced((used_cpu[at], cpu[at]), (used_memory[at], memory[at])) as u8
-            });
-            let mut scores = [0; LANES];
-            let exact = dispatch::balanced_allocation(
-                Amounts {
-                    pod: pod_cpu,
-                    requested: &used_cpu,
-                    allocatable: &cpu,
-                    reciprocal: &reciprocal_cpu,
-                },
-                Amounts {
-                    pod: pod_memory,
-                    requested: &used_memory,
-                    allocatable: &memory,
-                    reciprocal: &reciprocal_memory,
-                },
-                &now,
-                &mut scores,
-            );
-            let small = |used: &Column<i64>, pod: i64| used.iter().all(|n| n + pod < 1 << 46);
-            prop_assert_eq!(exact, small(&used_cpu, pod_cpu) && small(&used_memory, pod_memory));
-            for at in (0..LANES).filter(|_| exact) {
-                let with = balanced(
-                    (used_cpu[at] + pod_cpu, cpu[at]),
-                    (used_memory[at] + pod_memory, memory[at]),
-                );
-                let without = i64::from(now[at]);
-                prop_assert_eq!(scores[at], 50 + (50 + with - without) / 2, "{:?}", lanes[at]);
-            }
-        }
+    fn kernel(&self) -> Option<ScoreKernel> {
+        // The kernel reads columns that chunks store only for guaranteed pods.
+        let (cpu, memory) = (self.cpu, self.memory);
+        (self.class == PodClass::Guaranteed).then_some(ScoreKernel {
+            is_balance: true,
+            cpu,
+            memory,
+        })
     }
 }

@@ -3,10 +3,10 @@
 
 use std::borrow::Cow;
 
-use crate::framework::dispatch::{self, Amounts};
+use crate::framework::dispatch::{self, Asked, Usage};
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
-    Reads, Reasons, Score, Status, each_lane,
+    Reads, Reasons, Score, ScoreKernel, Status, each_lane,
 };
 use crate::model::{Name, Pod, PodClass, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, Freed, LANES, NodeInfo};
@@ -155,6 +155,15 @@ fn insufficient(name: &str) -> Cow<'static, str> {
 const TOO_MANY_PODS: &str = "Too many pods";
 
 impl Room<'_> {
+    /// Returns the requested cpu and memory, as the kernel expects them, if a guaranteed pod requests nothing else.
+    fn cpu_and_memory(&self) -> Option<[i64; 2]> {
+        let is_all = self.class == PodClass::Guaranteed
+            && self.pod.ephemeral_storage.0 == 0
+            && self.scalars.is_empty();
+        let wanted = [self.pod.cpu.0, self.pod.memory.0];
+        is_all.then(|| wanted.map(|request| if request > 0 { request } else { i64::MIN }))
+    }
+
     /// Calls `enough` for each requirement of the pod, with its reason and the lanes that meet it, until `enough`
     /// returns true.
     fn each_need(
@@ -288,6 +297,10 @@ impl Filter for Room<'_> {
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        if let Some(requests) = self.cpu_and_memory() {
+            let (allowed, pods) = (chunk.allowed_pods(), chunk.pods());
+            return Ok(mask & dispatch::has_room(allowed, pods, requests, Usage::of(chunk)));
+        }
         let mut passed = mask;
         self.each_need(chunk, |_, fits| {
             passed &= fits;
@@ -414,29 +427,28 @@ impl Score for LeastAllocated {
         mask: u64,
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
-        let (reciprocal_cpu, reciprocal_memory) = chunk.reciprocals();
-        let cpu = Amounts {
-            pod: self.cpu,
-            requested: chunk.non_zero_cpu(),
-            allocatable: chunk.allocatable_cpu(),
-            reciprocal: reciprocal_cpu,
-        };
-        let memory = Amounts {
-            pod: self.memory,
-            requested: chunk.non_zero_memory(),
-            allocatable: chunk.allocatable_memory(),
-            reciprocal: reciprocal_memory,
-        };
-        // The kernel reads columns that chunks store only for guaranteed pods.
-        let by_kernel =
-            self.class == PodClass::Guaranteed && dispatch::least_allocated(cpu, memory, scores);
-        if !by_kernel {
+        let asked = Asked { cpu: self.cpu, memory: self.memory, weight: 1 };
+        let by_kernel = self.kernel().and_then(|_| {
+            let asked = (asked, Asked::default());
+            dispatch::allocation_scores(Usage::of(chunk), chunk.balance(), asked, mask, scores)
+        });
+        if by_kernel.is_none() {
             each_lane(mask, |at| {
                 scores[at] = self.lane(chunk, at);
                 false
             });
         }
         Ok(())
+    }
+
+    fn kernel(&self) -> Option<ScoreKernel> {
+        // The kernel reads columns that chunks store only for guaranteed pods.
+        let (cpu, memory) = (self.cpu, self.memory);
+        (self.class == PodClass::Guaranteed).then_some(ScoreKernel {
+            is_balance: false,
+            cpu,
+            memory,
+        })
     }
 }
 
