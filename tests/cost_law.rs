@@ -454,6 +454,34 @@ fn disabled_stores_cost_nothing() {
     assert_eq!(costs[0], costs[1]);
 }
 
+/// Returns the costs of adding a pod to a node with this many pods, and of removing one.
+fn on_a_node_with(pods: usize) -> [Cost; 2] {
+    let mut bed = Bed::new(64);
+    for n in 0..pods {
+        let pod = bed.pod(format!("there-{n}"), 0);
+        bed.writer.add_pod(pod).unwrap();
+    }
+    let mut costs = [const { Vec::new() }; 2];
+    for n in 0..SAMPLES {
+        let (new, old) =
+            (bed.pod(format!("new-{n}"), 0), bed.pod(format!("there-{}", n * pods / SAMPLES), 0));
+        costs[0].push(bed.cost(|writer| writer.add_pod(new)));
+        costs[1].push(bed.cost(|writer| writer.remove_pod(&old)));
+    }
+    costs.map(|costs| ordinary(&costs))
+}
+
+#[test]
+fn the_cost_of_a_placement_does_not_depend_on_the_pods_of_its_node() {
+    let few = on_a_node_with(SAMPLES);
+    let many = on_a_node_with(if cfg!(debug_assertions) { 4_000 } else { 40_000 });
+    println!("added and removed on a node with few pods: {few:?}, with many: {many:?}");
+    for (few, many) in few.into_iter().zip(many) {
+        assert!(many.copied < few.copied + 8_000, "{few:?} {many:?}");
+        assert!(many.allocated < few.allocated + 8_000, "{few:?} {many:?}");
+    }
+}
+
 /// Returns the most bytes that a single step of a long run allocates, and the index of that step.
 fn costliest_step(steps: usize, mut step: impl FnMut(usize)) -> (u64, usize) {
     let mut costliest = (0, 0);

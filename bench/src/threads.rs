@@ -70,7 +70,8 @@ impl Filter for Wait {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(usize::from(arguments.threads)).build();
+    let others = usize::from(arguments.threads) - 1;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(others).build();
     let pool = Arc::new(pool.map_err(|error| CommandError::Threads(error.to_string()))?);
     let threads = format!("{} threads", arguments.threads);
     let mut table = plain(["nodes", "filter", "1 thread", &threads, "ratio", "lowest", "highest"]);

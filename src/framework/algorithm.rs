@@ -14,6 +14,7 @@ use crate::snapshot::Cluster;
 use super::godel::sub_cluster::Admission;
 use super::godel::{Partition, SubCluster};
 use super::memo::Memo;
+use super::parallel::Helpers;
 use super::sampling::{Order, Section};
 use super::{CycleState, Framework};
 
@@ -35,7 +36,7 @@ pub struct AlgorithmConfig {
 pub struct Algorithm {
     pub(super) framework: Arc<Framework>,
     pub(super) config: AlgorithmConfig,
-    pub(super) pool: Option<Arc<rayon::ThreadPool>>,
+    pub(super) helpers: Option<Helpers>,
     /// The number of cycles so far.
     cycles: u64,
     pub(super) memo: Memo,
@@ -48,8 +49,10 @@ pub struct Algorithm {
 }
 
 impl Algorithm {
-    /// Creates an algorithm that evaluates nodes on the calling thread, and also on `pool` where that is faster: if
-    /// plugins judge or score many nodes whose verdicts are not cached, or take long for each.
+    /// Creates an algorithm that evaluates nodes on the calling thread, and also on the threads of `pool` where that is
+    /// faster: if plugins judge or score many nodes whose verdicts are not cached, or take long for each. A pool of one
+    /// thread makes two with the calling one. After such a decision the pool's threads are busy for another millisecond,
+    /// waiting for the next one.
     ///
     /// ```
     /// use portolan::cache::{Config, Engine};
@@ -80,7 +83,7 @@ impl Algorithm {
         Algorithm {
             framework,
             config: AlgorithmConfig { percentage_of_nodes, ..config },
-            pool,
+            helpers: pool.map(Helpers::new),
             cycles: 0,
             memo: Memo::default(),
             partition: None,

@@ -184,7 +184,7 @@ impl Memo {
             Keep::Always => true,
         };
         if !is_kept {
-            self.uncached.chunks.clear();
+            self.uncached.chunks.forget();
             self.uncached.chunks.follow(cluster);
             return &mut self.uncached;
         }
@@ -209,7 +209,7 @@ impl Memo {
         let most = (MAX_BYTES / bytes.max(1)).clamp(1, 4096);
         let (cache, is_new) = self.caches.get(template, most);
         if is_new {
-            cache.chunks.clear();
+            cache.chunks.forget();
         }
         cache.chunks.follow(cluster);
         // Chunks are removed together with their numbers, so most entries of such a large cache belong to chunks that

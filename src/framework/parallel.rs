@@ -2,12 +2,14 @@
 //!
 //! Waking a thread takes longer than judging a few chunks, and how long a chunk takes depends on the plugins, the pod
 //! and the caches of the processor. So the calling thread begins alone. If the first items show that the rest takes long
-//! enough, threads of the pool join in, and take ranges of the rest in turn with the calling thread until nothing is
-//! left. No item depends on another, so the results do not depend on the number of threads. A decision waits for the
-//! threads that it has woken, also if other work of the pool delays them.
+//! enough, the threads of the pool join in, and take ranges of the rest in turn with the calling thread until nothing is
+//! left. They then stay awake for a while, so that the next decision can share less work. No item depends on another, so
+//! the results do not depend on the number of threads. A decision waits for the threads that it has called, also if
+//! other work of the pool delays them.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The remaining work, at the calling thread's pace, from which waking a thread pays off. Measured: a thread that sleeps
@@ -16,6 +18,16 @@ use std::time::{Duration, Instant};
 /// Short in development builds and under a fuzzer, so that these share work.
 const WORTH_WAKING: Duration =
     Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 100 });
+
+/// The remaining work, at the calling thread's pace, from which calling threads that are awake pays off.
+const WORTH_SHARING: Duration =
+    Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 10 });
+
+/// How long a thread stays awake after the last work: longer than a scheduler's other steps between two decisions.
+const AWAKE: Duration = Duration::from_millis(1);
+
+/// The smallest and the largest pause after sharing did not pay off.
+const PAUSES: Range<usize> = 8..1024;
 
 /// How long the items of one range take.
 const RANGE: Duration = Duration::from_micros(4);
@@ -29,13 +41,99 @@ const FEW: usize = 2 * TRIED;
 /// How often the calling thread checks whether the others have finished before it sleeps.
 const SPINS: usize = 2_000;
 
-/// The threads of a scheduling cycle: the calling thread, and those of a pool.
+/// How often a helper looks for work before it looks at the clock.
+const SPINS_PER_LOOK: usize = 64;
+
+/// The threads of a pool, which help a scheduler's own thread.
+pub(super) struct Helpers {
+    pool: Arc<rayon::ThreadPool>,
+    readiness: Arc<Readiness>,
+}
+
+/// What the helpers do between two calls.
+#[derive(Default)]
+struct Readiness {
+    /// The number of helpers that are awake, or about to be.
+    awake: AtomicUsize,
+    /// The number of calls so far.
+    calls: AtomicUsize,
+    /// How often work is not shared after sharing took longer than the calling thread alone would have: the current
+    /// number, and how much of it is left. Other programs may need the processors.
+    pause: AtomicUsize,
+    left: AtomicUsize,
+}
+
+impl Helpers {
+    pub(super) fn new(pool: Arc<rayon::ThreadPool>) -> Helpers {
+        Helpers { pool, readiness: Arc::default() }
+    }
+
+    fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    /// Returns whether sharing paid off lately.
+    fn are_useful(&self) -> bool {
+        let readiness = &self.readiness;
+        // Relaxed: a number of a scheduler's own thread.
+        let left = readiness.left.load(Ordering::Relaxed);
+        readiness.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 0
+    }
+
+    /// Notes how long work took that the calling thread would have done in `alone`.
+    fn learn(&self, took: Duration, alone: Duration) {
+        let readiness = &self.readiness;
+        let pause = match took > alone {
+            true => (2 * readiness.pause.load(Ordering::Relaxed)).clamp(PAUSES.start, PAUSES.end),
+            false => 0,
+        };
+        readiness.pause.store(pause, Ordering::Relaxed);
+        readiness.left.store(pause, Ordering::Relaxed);
+    }
+
+    fn are_awake(&self) -> bool {
+        // Relaxed: a wrong answer costs time only.
+        self.readiness.awake.load(Ordering::Relaxed) >= self.threads()
+    }
+
+    /// Wakes the helpers, or keeps them awake.
+    fn call(&self) {
+        // Relaxed, here and below: the counters order no data; the pool does.
+        self.readiness.calls.fetch_add(1, Ordering::Relaxed);
+        while !self.are_awake() {
+            self.readiness.awake.fetch_add(1, Ordering::Relaxed);
+            let readiness = self.readiness.clone();
+            self.pool.spawn(move || readiness.stay_awake());
+        }
+    }
+}
+
+impl Readiness {
+    /// Executes work of the pool until there was none for a while.
+    fn stay_awake(&self) {
+        let (mut calls, mut since) = (self.calls.load(Ordering::Relaxed), Instant::now());
+        while since.elapsed() < AWAKE {
+            for _ in 0..SPINS_PER_LOOK {
+                rayon::yield_now();
+                std::hint::spin_loop();
+            }
+            let now = self.calls.load(Ordering::Relaxed);
+            if now != calls {
+                (calls, since) = (now, Instant::now());
+            }
+        }
+        self.awake.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The threads of a scheduling cycle: the calling thread, and its helpers.
 #[derive(Clone, Copy)]
-pub(super) struct Threads<'a>(Option<&'a rayon::ThreadPool>);
+pub(super) struct Threads<'a>(Option<&'a Helpers>);
 
 impl<'a> Threads<'a> {
-    pub(super) fn new(pool: Option<&'a rayon::ThreadPool>) -> Threads<'a> {
-        Threads(pool.filter(|pool| pool.current_num_threads() > 1))
+    pub(super) fn new(helpers: Option<&'a Helpers>) -> Threads<'a> {
+        Threads(helpers)
     }
 
     /// Calls `work` once for each item.
@@ -51,7 +149,7 @@ impl<'a> Threads<'a> {
 
     /// Returns whether several threads should share `items` items that take this long each.
     pub(super) fn are_worthwhile(self, each: Duration, items: usize) -> bool {
-        self.0.is_some() && worthwhile(each, items).is_some()
+        self.worthwhile(each, items).is_some()
     }
 
     /// Begins items that the calling thread processes where they are, until it turns out that the rest should be shared.
@@ -71,10 +169,24 @@ impl<'a> Threads<'a> {
         each: Duration,
         work: impl Fn(&mut T) + Sync,
     ) {
-        match (self.0, worthwhile(each, items.len())) {
-            (Some(pool), Some(range)) => share(pool, items, range, &work),
+        match (self.0, self.worthwhile(each, items.len())) {
+            (Some(helpers), Some(range)) => {
+                let (started, alone) = (Instant::now(), each * items.len() as u32);
+                share(helpers, items, range, &work);
+                helpers.learn(started.elapsed(), alone);
+            }
             _ => items.iter_mut().for_each(work),
         }
+    }
+
+    /// Returns how many items a thread takes at a time, if several threads should share items that take this long each.
+    fn worthwhile(self, each: Duration, items: usize) -> Option<usize> {
+        let helpers = self.0?;
+        let least = match helpers.are_awake() {
+            true => WORTH_SHARING,
+            false => WORTH_WAKING,
+        };
+        range_of(each, items, least).filter(|_| helpers.are_useful())
     }
 }
 
@@ -89,7 +201,8 @@ impl Trial<'_> {
     /// Called before each item, with the number of items that are left. Returns how long an item takes, once, if several
     /// threads should share these.
     pub(super) fn should_share(&mut self, left: usize) -> Option<Duration> {
-        if !self.threads.are_several() || self.tried > TRIED {
+        let is_too_few = self.started.is_none() && left <= FEW;
+        if !self.threads.are_several() || self.tried > TRIED || is_too_few {
             return None;
         }
         let started = *self.started.get_or_insert_with(Instant::now);
@@ -97,24 +210,27 @@ impl Trial<'_> {
         if self.tried <= TRIED {
             return None;
         }
-        Some(started.elapsed() / TRIED as u32).filter(|each| worthwhile(*each, left).is_some())
+        Some(started.elapsed() / TRIED as u32)
+            .filter(|each| self.threads.are_worthwhile(*each, left))
     }
 }
 
-/// Returns how many items a thread takes at a time, if several threads should share items that take this long each.
-fn worthwhile(each: Duration, items: usize) -> Option<usize> {
+/// Returns how many items a thread takes at a time, if all of them together take this long at least.
+fn range_of(each: Duration, items: usize, least: Duration) -> Option<usize> {
     let each = each.max(Duration::from_nanos(1));
-    let is_worthwhile = each.saturating_mul(items as u32) >= WORTH_WAKING;
+    let is_worthwhile = each.saturating_mul(items as u32) >= least;
     is_worthwhile.then(|| (RANGE.as_nanos() / each.as_nanos()).max(1) as usize)
 }
 
 fn share<T: Send>(
-    pool: &rayon::ThreadPool,
+    helpers: &Helpers,
     items: &mut [T],
     range: usize,
     work: &(impl Fn(&mut T) + Sync),
 ) {
-    let helpers = (pool.current_num_threads() - 1).min(items.len().div_ceil(range) - 1);
+    helpers.call();
+    let pool = &helpers.pool;
+    let helpers = helpers.threads().min(items.len().div_ceil(range) - 1);
     let ranges = Mutex::new(items.chunks_mut(range));
     let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {
@@ -148,16 +264,18 @@ mod tests {
 
     #[test]
     fn each_item_is_processed_once_by_any_number_of_threads() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-        for pool in [None, Some(&pool)] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let helpers = Helpers::new(Arc::new(pool));
+        for helpers in [None, Some(&helpers)] {
             for (len, pause) in [(0, 0), (5, 0), (1_000, 0), (100, 20)] {
                 let mut items = vec![0; len];
                 let slowly = |item: &mut usize| {
                     std::thread::sleep(Duration::from_micros(pause));
                     *item += 1;
                 };
-                Threads::new(pool).for_each(&mut items, slowly);
-                Threads::new(pool).share(&mut items, Duration::from_micros(50), |item| *item += 1);
+                Threads::new(helpers).for_each(&mut items, slowly);
+                Threads::new(helpers)
+                    .share(&mut items, Duration::from_micros(50), |item| *item += 1);
                 assert_eq!(items, vec![2; len]);
             }
         }
@@ -165,10 +283,41 @@ mod tests {
 
     #[test]
     fn only_long_work_is_shared() {
-        let pays_off = WORTH_WAKING.as_nanos() as usize;
-        assert_eq!(worthwhile(Duration::from_nanos(300), pays_off / 300), None);
-        assert_eq!(worthwhile(Duration::from_nanos(300), pays_off / 300 + 1), Some(13));
-        assert_eq!(worthwhile(Duration::from_micros(6), pays_off), Some(1));
-        assert_eq!(worthwhile(Duration::ZERO, pays_off - 1), None);
+        let least = Duration::from_micros(100);
+        assert_eq!(range_of(Duration::from_nanos(300), 333, least), None);
+        assert_eq!(range_of(Duration::from_nanos(300), 334, least), Some(13));
+        assert_eq!(range_of(Duration::from_micros(6), 100_000, least), Some(1));
+        assert_eq!(range_of(Duration::ZERO, 99_999, least), None);
+    }
+
+    #[test]
+    fn helpers_fall_asleep_and_are_woken() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let helpers = Helpers::new(Arc::new(pool));
+        for _ in 0..3 {
+            assert!(!helpers.are_awake());
+            Threads::new(Some(&helpers)).share(&mut [0; 64], AWAKE, |item| *item += 1);
+            while helpers.readiness.awake.load(Ordering::Relaxed) > 0 {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(helpers.readiness.calls.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn work_is_not_shared_for_a_while_after_that_took_longer() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let helpers = Helpers::new(Arc::new(pool));
+        let pause = || (0..).take_while(|_| !helpers.are_useful()).count();
+        let (short, long) = (Duration::from_micros(20), Duration::from_micros(30));
+        assert_eq!(pause(), 0);
+        for expected in [8, 16, 32] {
+            helpers.learn(long, short);
+            assert_eq!(pause(), expected);
+        }
+        helpers.learn(short, long);
+        assert_eq!(pause(), 0);
+        (0..20).for_each(|_| helpers.learn(long, short));
+        assert_eq!(pause(), PAUSES.end);
     }
 }

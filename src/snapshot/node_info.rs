@@ -208,8 +208,10 @@ impl<'a> NodeInfo<'a> {
 
     /// Returns the node's pods, in no particular order.
     pub fn pods(self) -> impl ExactSizeIterator<Item = PodInfo<'a>> {
-        let records = self.lane().pods.records().iter().enumerate();
-        records.map(move |(index, record)| PodInfo { node: self, record, index })
+        let pods = &self.lane().pods;
+        let records = pods.parts().flatten().enumerate();
+        let pods = records.map(move |(index, record)| PodInfo { node: self, record, index });
+        WithLength { pods, left: self.lane().pods.len() }
     }
 
     /// Returns the node's pods, most important first, with sums of their requests. O(1). The first call after the
@@ -271,14 +273,14 @@ impl<'a> NodeInfo<'a> {
 
     /// Returns the pod at this index among the node's pods.
     pub(crate) fn pod_at(self, index: usize) -> Option<PodInfo<'a>> {
-        let record = self.lane().pods.records().get(index)?;
+        let record = self.lane().pods.get(index)?;
         Some(PodInfo { node: self, record, index })
     }
 
     pub(crate) fn find(self, key: [u8; 16], text: Option<&str>) -> Option<PodInfo<'a>> {
         let pods = &self.lane().pods;
         let at = pods.find(key, text)?;
-        Some(PodInfo { node: self, record: &pods.records()[at], index: at })
+        Some(PodInfo { node: self, record: pods.get(at)?, index: at })
     }
 }
 
@@ -291,6 +293,27 @@ impl std::fmt::Debug for NodeInfo<'_> {
             .finish_non_exhaustive()
     }
 }
+
+/// An iterator that knows how many items are left.
+struct WithLength<I> {
+    pods: I,
+    left: usize,
+}
+
+impl<I: Iterator> Iterator for WithLength<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.left = self.left.saturating_sub(1);
+        self.pods.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<I: Iterator> ExactSizeIterator for WithLength<I> {}
 
 /// The location of a pod: its node's slot and its index among the node's pods.
 #[derive(Clone, Copy, Debug)]
@@ -311,13 +334,13 @@ impl<'a> PodInfo<'a> {
     /// Returns the pod's uid.
     #[must_use]
     pub fn uid(&self) -> Uid {
-        self.node.lane().pods.uid(self.record)
+        self.node.lane().pods.uid(self.index, self.record)
     }
 
     /// Returns the pod's name within its namespace.
     #[must_use]
     pub fn name(&self) -> &'a str {
-        self.node.lane().pods.name(self.record)
+        self.node.lane().pods.name(self.index)
     }
 
     /// Returns the pod's namespace.

@@ -28,8 +28,10 @@ pub(crate) struct PerChunk<T> {
     planned: Vec<u32>,
     /// The position of each chunk's value plus 1, or 0 if there is none, by chunk number.
     places: Vec<u32>,
-    /// The values, each with the generation that last changed its chunk.
+    /// The values, each with the generation that last changed its chunk. Those after the first `used` ones are of no
+    /// chunk.
     values: Vec<(Generation, T)>,
+    used: usize,
 }
 
 /// The values that a cache keeps when it follows another version.
@@ -155,7 +157,7 @@ impl<T> PerChunk<T> {
     ) -> Vec<Option<&mut T>> {
         let places: Vec<(Option<usize>, Generation)> =
             wanted.map(|(chunk, at)| (self.place(chunk), at)).collect();
-        let mut values: Vec<_> = self.values.iter_mut().map(Some).collect();
+        let mut values: Vec<_> = self.values[..self.used].iter_mut().map(Some).collect();
         let found = places.into_iter().map(|(place, at)| {
             let (known, value) = values[place?].take()?;
             (*known == at).then_some(value)
@@ -164,7 +166,8 @@ impl<T> PerChunk<T> {
     }
 
     /// Returns the cache entry of a chunk that was last changed by the generation `at`, for the caller to update. It
-    /// contains the chunk's previous value, or the value of `new` if there is none. O(1) amortized.
+    /// contains the chunk's previous value, or if there is none, one that was [forgotten](PerChunk::forget) or that of
+    /// `new`. O(1) amortized.
     #[inline]
     pub(crate) fn renew(&mut self, chunk: u32, at: Generation, new: impl FnOnce() -> T) -> &mut T {
         let place = self.place(chunk).unwrap_or_else(|| {
@@ -172,9 +175,12 @@ impl<T> PerChunk<T> {
             if self.places.len() <= number {
                 self.places.resize(number + 1, 0);
             }
-            self.values.push((at, new()));
-            self.places[number] = self.values.len() as u32;
-            self.values.len() - 1
+            if self.used == self.values.len() {
+                self.values.push((at, new()));
+            }
+            self.used += 1;
+            self.places[number] = self.used as u32;
+            self.used - 1
         });
         match self.plan {
             Some(_) => self.planned.push(chunk),
@@ -187,14 +193,20 @@ impl<T> PerChunk<T> {
 
     /// Returns the number of cached values, including outdated ones.
     pub(crate) fn len(&self) -> usize {
-        self.values.len()
+        self.used
     }
 
     /// Drops all values, but keeps the memory for reuse.
     pub(crate) fn clear(&mut self) {
-        self.places.clear();
+        self.forget();
         self.values.clear();
+    }
+
+    /// Takes all values from their chunks. [`PerChunk::renew`] returns them again, for others.
+    pub(crate) fn forget(&mut self) {
+        self.places.clear();
         self.planned.clear();
+        self.used = 0;
         self.newest = Generation::ZERO;
     }
 
@@ -218,6 +230,7 @@ impl<T> Default for PerChunk<T> {
             planned: Vec::new(),
             places: Vec::new(),
             values: Vec::new(),
+            used: 0,
         }
     }
 }
@@ -294,5 +307,10 @@ mod tests {
         let wanted = [(3, 8), (2, 7), (9, 7), (5, 7)].map(|(n, at)| (n, Generation(at)));
         let found = values.get_each_mut(wanted.into_iter());
         assert_eq!(found, [None, None, None, Some(&mut 'b')]);
+        values.forget();
+        assert_eq!((values.get(3, Generation(7)), values.len()), (None, 0));
+        assert_eq!(*values.renew(5, Generation(8), || 'c'), 'a', "the memory is reused");
+        let wanted = [(3, 7), (5, 8)].map(|(n, at)| (n, Generation(at)));
+        assert_eq!(values.get_each_mut(wanted.into_iter()), [None, Some(&mut 'a')]);
     }
 }

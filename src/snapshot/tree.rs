@@ -88,8 +88,12 @@ fn warm<T>(children: &[Option<Arc<T>>; WIDTH]) {
 
 impl<T: Part> Default for Tree<T> {
     fn default() -> Tree<T> {
-        Tree { root: None, height: 0 }
+        Tree::EMPTY
     }
+}
+
+impl<T: Part> Tree<T> {
+    pub(crate) const EMPTY: Tree<T> = Tree { root: None, height: 0 };
 }
 
 fn child(index: u32, level: u32) -> usize {

@@ -218,7 +218,8 @@ impl Schedulers {
         let pool = match usize::from(settings.threads) {
             1 => None,
             threads => {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                // The calling thread is one of them.
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads - 1).build();
                 Some(Arc::new(pool.map_err(|error| CommandError::Threads(error.to_string()))?))
             }
         };

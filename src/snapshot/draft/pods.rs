@@ -182,7 +182,7 @@ impl Draft {
         let mut empty_ghost = false;
         self.change_lane(slot, |chunk, at, generation| {
             let lane = chunk.lane_mut(at);
-            key = lane.pods.swap_remove(pod_ref.index).key;
+            key = lane.pods.swap_remove(pod_ref.index);
             let empty = lane.pods.is_empty();
             add(chunk, at, generation, &amounts, -1);
             if empty {

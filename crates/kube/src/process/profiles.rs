@@ -78,7 +78,8 @@ pub(super) fn pool(settings: &ProcessSettings) -> Result<Option<Arc<ThreadPool>>
     if threads < 2 {
         return Ok(None);
     }
-    let pool = ThreadPoolBuilder::new().num_threads(threads);
+    // The scheduling thread is one of them.
+    let pool = ThreadPoolBuilder::new().num_threads(threads - 1);
     let pool = pool.thread_name(|n| format!("nodes-{n}")).build();
     pool.map(|pool| Some(Arc::new(pool))).map_err(|error| std::io::Error::other(error).into())
 }
