@@ -183,25 +183,6 @@ fn a_loaded_node_takes_at_most_500_bytes() {
     assert!((300..=500).contains(&taken), "{taken} bytes per node");
 }
 
-#[test]
-fn a_placement_copies_about_75_bytes_for_each_pod_of_its_node() {
-    const PER_NODE: usize = 10_000;
-    let (mut writer, _reader) = Engine::inline(Config::default());
-    for i in 0..PER_NODE {
-        writer.add_pod(uuid(i).on("n")).unwrap();
-    }
-    writer.publish();
-    let before = ALLOCATOR.counts().allocated;
-    writer.add_pod(uuid(PER_NODE).on("n")).unwrap();
-    let each = (ALLOCATOR.counts().allocated - before) / PER_NODE as u64;
-    println!("a placement copies {each} bytes for each pod of its node");
-    assert!((60..=90).contains(&each), "{each} bytes");
-    // Until the next publish, the list is changed in place.
-    let before = ALLOCATOR.counts().allocated;
-    writer.add_pod(uuid(PER_NODE + 1).on("n")).unwrap();
-    assert!(ALLOCATOR.counts().allocated - before < 1_000_000);
-}
-
 /// Adds and removes pods while a snapshot from before is held, and returns the bytes that remain for each.
 fn bytes_per_removed_pod(made: impl Fn(usize) -> Pod) -> i64 {
     let mut writer = engine();
