@@ -17,8 +17,8 @@ use super::workloads::{Pods, Shape};
 
 /// Measure one decision over all nodes on several threads, relative to one thread.
 ///
-/// Each pod has a template of its own, so no verdict is cached. The decisions on one and on several threads alternate.
-/// Ratios above 1 mean that several threads are faster. Rows with a filter add one to the default profile: it takes
+/// Each pod has a template of its own, so no verdict is cached. Runs of decisions on one and on several threads
+/// alternate. Ratios above 1 mean that several threads are faster. Rows with a filter add one to the default profile: it takes
 /// this long per node and has no chunk call.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The number of pods in one part. The table has the lowest and the highest ratio of the parts.
+/// The number of pods that are decided on in a row. The table has the lowest and the highest ratio of these parts.
 const PART: usize = 40;
 
 /// Returns the median in microseconds.
@@ -136,18 +136,21 @@ fn measure(
     let mut algorithms = [algorithm(None)?, algorithm(Some(pool.clone()))?];
     let mut pods = Pods::new(1, 1);
     let mut times = [const { Vec::new() }; 2];
-    for n in 0..arguments.pods {
-        let pod = pods.make(Shape::Distinct);
-        let mut decisions = [const { None }; 2];
-        for at in [n % 2, 1 - n % 2] {
-            let started = Instant::now();
-            let decision = algorithms[at].schedule(snapshot, &pod);
-            times[at].push(started.elapsed());
-            decisions[at] = Some(decision);
+    for part in 0..arguments.pods.div_ceil(PART) {
+        let pods: Vec<_> = (0..PART).map(|_| pods.make(Shape::Distinct)).collect();
+        let mut decisions = [const { Vec::new() }; 2];
+        for at in [part % 2, 1 - part % 2] {
+            for pod in &pods {
+                let started = Instant::now();
+                let decision = algorithms[at].schedule(snapshot, pod);
+                times[at].push(started.elapsed());
+                decisions[at].push(decision);
+            }
         }
         let [alone, shared] = decisions;
         if alone != shared {
-            let different = format!("the decisions on pod {n} differ: {alone:?} and {shared:?}");
+            let different =
+                format!("the decisions of part {part} differ: {alone:?} and {shared:?}");
             return Err(CommandError::Usage(different));
         }
     }
