@@ -10,8 +10,10 @@
 
 pub mod api;
 mod component_metrics;
+mod debug;
 pub mod extender;
 pub mod feature_gates;
+mod lock;
 pub mod mirror;
 pub mod process;
 mod seldom;

@@ -116,6 +116,12 @@ fn counting(folder: &Folder, expires: &str) -> String {
     format!("echo run >> '{runs}'; n=$(wc -l < '{runs}' | tr -d ' '); echo \"{credential}\"")
 }
 
+/// A plugin that is a script of `sh`.
+fn plugin(script: &str, timeout: Duration) -> Plugin {
+    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
+    Plugin { exec: serde_json::from_value(exec).expect("valid"), timeouts: [timeout; 2] }
+}
+
 fn runs(folder: &Folder) -> usize {
     fs::read_to_string(folder.path("runs")).unwrap_or_default().lines().count()
 }
@@ -204,10 +210,9 @@ async fn a_plugin_that_fails_is_named_and_its_output_is_not() {
 
 #[tokio::test]
 async fn a_plugin_that_hangs_is_ended() {
-    let exec = serde_json::from_value(serde_json::json!({"command": "sleep", "args": ["1000"]}));
-    let plugin = Plugin { exec: exec.expect("valid"), timeouts: [Duration::from_millis(50); 2] };
+    let plugin = plugin("exec sleep 1000", Duration::from_millis(50));
     let error = plugin.run().await.err().expect("an error");
-    assert_eq!(error, "exec plugin sleep: it did not end within 0.05 s");
+    assert_eq!(error, "exec plugin sh: it did not end within 0.05 s");
 }
 
 #[tokio::test]
@@ -330,10 +335,7 @@ async fn a_plugin_that_hangs_does_not_run_on() {
     let folder = Folder::new();
     let pid = folder.path("pid");
     let script = format!("echo $$ > '{}'; exec sleep 1000", pid.display());
-    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
-    let exec = serde_json::from_value(exec).expect("valid");
-    let plugin = Plugin { exec, timeouts: [Duration::from_secs(2); 2] };
-    assert!(plugin.run().await.is_err());
+    assert!(plugin(&script, Duration::from_secs(2)).run().await.is_err());
     let pid = fs::read_to_string(pid).expect("begun").trim().to_owned();
     let is_running = || {
         // A zombie has ended.
@@ -345,13 +347,12 @@ async fn a_plugin_that_hangs_does_not_run_on() {
 
 #[tokio::test]
 async fn a_plugin_gets_the_cluster_and_the_environment_that_the_kubeconfig_names() {
-    let plugin = |fields: serde_json::Value, script: &str| {
-        let mut exec = serde_json::json!({
-            "command": "sh", "args": ["-c", script],
+    let plugin = |is_given: bool, script: &str| {
+        let mut exec: ExecConfig = serde_json::from_value(serde_json::json!({
+            "command": "sh", "args": ["-c", script], "provideClusterInfo": is_given,
             "env": [{"name": "KEPT", "value": "a"}, {"name": "DROPPED", "value": "b"}],
-        });
-        exec.as_object_mut().expect("an object").extend(fields.as_object().cloned().expect("one"));
-        let mut exec: ExecConfig = serde_json::from_value(exec).expect("valid");
+        }))
+        .expect("valid");
         exec.drop_env = Some(vec!["DROPPED".to_owned()]);
         exec.cluster = Some(kube::config::ExecAuthCluster {
             server: Some("https://s3rver".to_owned()),
@@ -361,12 +362,10 @@ async fn a_plugin_gets_the_cluster_and_the_environment_that_the_kubeconfig_names
     };
     let grep = "echo \"$KUBERNETES_EXEC_INFO\" | grep -q s3rver";
     let credential = "echo '{\"status\": {\"token\": \"t\"}}'";
-    let given = serde_json::json!({"provideClusterInfo": true});
-    let none = serde_json::json!({});
-    assert!(plugin(given, &format!("{grep} && {credential}")).run().await.is_ok());
-    assert!(plugin(none.clone(), &format!("{grep} || {credential}")).run().await.is_ok());
+    assert!(plugin(true, &format!("{grep} && {credential}")).run().await.is_ok());
+    assert!(plugin(false, &format!("{grep} || {credential}")).run().await.is_ok());
     let script = format!("[ \"$KEPT$DROPPED\" = a ] && {credential}");
-    assert!(plugin(none, &script).run().await.is_ok());
+    assert!(plugin(false, &script).run().await.is_ok());
 }
 
 #[test]
@@ -403,10 +402,7 @@ async fn credentials_are_renewed_a_tenth_of_their_time_early() {
     let expires = Timestamp::now() + Duration::from_secs(1_000);
     let status = format!(r#"{{"token": "t", "expirationTimestamp": "{expires}"}}"#);
     let script = format!("echo '{{\"status\": {status}}}'");
-    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
-    let exec = serde_json::from_value(exec).expect("valid");
-    let plugin = Plugin { exec, timeouts: [PATIENCE_OF_TESTS; 2] };
-    let found = plugin.run().await.expect("credentials");
+    let found = plugin(&script, PATIENCE_OF_TESTS).run().await.expect("credentials");
     let left = found.lasts(Timestamp::now()).expect("they expire").as_secs();
     assert!((800..=900).contains(&left), "{left} s");
 }
@@ -415,9 +411,7 @@ async fn credentials_are_renewed_a_tenth_of_their_time_early() {
 async fn a_plugin_that_fails_is_not_run_again_without_a_pause() {
     let folder = Folder::new();
     let script = format!("echo run >> '{}'; exit 1", folder.path("runs").display());
-    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
-    let exec = serde_json::from_value(exec).expect("valid");
-    let plugin = Plugin { exec, timeouts: [PATIENCE_OF_TESTS; 2] };
+    let plugin = plugin(&script, PATIENCE_OF_TESTS);
     let (token, renew_at) = (Some("t".to_owned()), Some(Timestamp::now()));
     let found = Credential { token, renew_at, ..Credential::default() };
     let config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));

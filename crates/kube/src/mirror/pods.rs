@@ -1,11 +1,11 @@
 //! The data about each pod that the engine does not keep.
 
-use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use portolan::model::{Name, Uid};
 
 use super::table::Table;
+use crate::debug::debug_by;
 
 /// A pod of the cluster, as the API server last reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +99,11 @@ impl PodIndex {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn put(&self, pod: KnownPod) {
+        self.write().put(pod, true, None);
+    }
+
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Table> {
         // No method of the table panics between two related changes.
         self.table.read().unwrap_or_else(PoisonError::into_inner)
@@ -109,8 +114,4 @@ impl PodIndex {
     }
 }
 
-impl fmt::Debug for PodIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodIndex").field("pods", &self.len()).finish_non_exhaustive()
-    }
-}
+debug_by!(PodIndex, it, pods: it.len());

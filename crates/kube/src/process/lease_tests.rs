@@ -34,12 +34,6 @@ fn is_held(turn: &Turn) -> bool {
     matches!(turn, Turn::Held(_))
 }
 
-#[test]
-fn micro_times_have_six_digits() {
-    let text = now();
-    assert_eq!((text.len(), &text[19..20], &text[26..]), (27, ".", "Z"), "{text}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_lease_is_not_free_before_its_holder_could_have_noticed() {
     let (server, mut lock) = world();

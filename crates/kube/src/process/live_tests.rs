@@ -68,7 +68,7 @@ async fn a_stop_does_not_wait_for_permits() {
         server.create(&pod).expect("created");
         timeout(PATIENCE, waiting.recv()).await.expect("in time");
     }
-    let counts = live.counts.clone();
+    let figures = live.figures.clone();
     timeout(PATIENCE, live.stop(Duration::ZERO)).await.expect("in time");
-    assert_eq!(counts.not_bound.load(Ordering::Relaxed), 2, "both were given up");
+    assert_eq!(lock(&figures).not_bound, 2, "both were given up");
 }

@@ -36,7 +36,7 @@ fn create(server: &ApiServer, world: &World, name: &str) -> Pod {
     }));
     let created = created.expect("created").to_string();
     let pod = portolan_k8s::pod_from_slice(created.as_bytes()).expect("a pod");
-    world.pods.add(&pod);
+    world.add(&pod);
     pod
 }
 
@@ -150,10 +150,8 @@ fn statuses_arrive_and_bindings_have_the_last_word() {
         let known = get(&server, "Pod", &pod.name);
         assert_eq!(known["status"]["nominatedNodeName"], "n1");
         let scheduled = condition(&server, &pod.name, "PodScheduled");
-        assert_eq!(
-            (&scheduled["status"], &scheduled["message"]),
-            (&json!("False"), &json!("first"))
-        );
+        assert_eq!(scheduled["status"], "False");
+        assert_eq!(scheduled["message"], "first");
         assert_eq!(scheduled["observedGeneration"], 1);
     }
     for pod in &pods {
@@ -231,7 +229,7 @@ fn conditions_that_others_wrote_survive_a_status() {
         observed_generation: None,
     };
     let known = PendingStatus { nominated: None, scheduled: Some(known) };
-    world.pods.edit(&pod, |pod| pod.pending = Some(Box::new(known)));
+    world.edit(&pod, |pod| pod.pending = Some(Box::new(known)));
     let failure = FailureReport::new(Reason::SchedulerError, "broken", Nomination::Keep);
     world.writes.status().report_failure(&pod, failure);
     until(|| world.writes.status().figures().sent == 1);

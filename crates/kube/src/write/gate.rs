@@ -1,10 +1,12 @@
 //! Lets one request per pod pass at a time, and keeps only the newest one that waits (KEP-5229).
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use portolan::model::Uid;
 use tokio::sync::{Notify, Semaphore};
+
+use crate::lock::lock;
 
 /// The requests of all pods that wait or are in flight.
 ///
@@ -70,7 +72,7 @@ impl<T> Held<'_, T> {
             let mut changed = std::pin::pin!(self.gate.changed.notified());
             // Registered before the check, as in `hold`.
             changed.as_mut().enable();
-            if self.gate.state().pods.get(&self.uid).is_none_or(|slot| slot.is_wanted) {
+            if lock(&self.gate.state).pods.get(&self.uid).is_none_or(|slot| slot.is_wanted) {
                 return;
             }
             changed.await;
@@ -85,14 +87,9 @@ impl<T> Gate<T> {
         Gate { state: Mutex::new(state), ready, changed, limit: limit.max(1) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        // Every critical section leaves a valid state, regardless of its callers.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a request. If a request of the same pod waits, it is replaced by the result of `merge`. Never blocks.
     pub(super) fn put(&self, uid: &Uid, request: T, merge: impl FnOnce(T, T) -> T) -> Put {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let is_full = state.waiting >= self.limit;
         let known = state.pods.get_mut(uid);
         if let Some(slot) = known
@@ -128,7 +125,7 @@ impl<T> Gate<T> {
                 // The semaphore is never closed.
                 Err(_) => std::future::pending().await,
             }
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let Some(uid) = state.order.pop_front() else { continue };
             let Some(slot) = state.pods.get_mut(&uid) else { continue };
             slot.is_queued = false;
@@ -156,7 +153,7 @@ impl<T> Gate<T> {
             // Registered before the check, so that an end between the check and the wait is not missed.
             changed.as_mut().enable();
             {
-                let State { pods, waiting: count, .. } = &mut *self.state();
+                let State { pods, waiting: count, .. } = &mut *lock(&self.state);
                 let slot = pods.entry(uid.clone()).or_insert_with(Slot::empty);
                 if let Some(amend) = amend.take()
                     && let Some(waiting) = slot.waiting.take()
@@ -178,7 +175,7 @@ impl<T> Gate<T> {
 
     fn end(&self, uid: &Uid) {
         {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let Some(slot) = state.pods.get_mut(uid) else { return };
             (slot.is_in_flight, slot.is_wanted) = (false, false);
             match slot.waiting {
@@ -198,7 +195,7 @@ impl<T> Gate<T> {
             // Registered before the check, so that an end between the check and the wait is not missed.
             changed.as_mut().enable();
             {
-                let state = self.state();
+                let state = lock(&self.state);
                 if state.waiting == 0 && state.pods.values().all(|slot| !slot.is_in_flight) {
                     return;
                 }
@@ -209,13 +206,13 @@ impl<T> Gate<T> {
 
     /// The number of requests that wait or are in flight.
     pub(super) fn unended(&self) -> usize {
-        let state = self.state();
+        let state = lock(&self.state);
         state.waiting + state.pods.values().filter(|slot| slot.is_in_flight).count()
     }
 
     /// The number of requests that wait.
     pub(super) fn waiting(&self) -> usize {
-        self.state().waiting
+        lock(&self.state).waiting
     }
 }
 
@@ -244,7 +241,7 @@ mod tests {
         drop(held);
         assert_eq!(gate.next().await.0, 3);
         assert_eq!(gate.waiting(), 0);
-        assert!(gate.state().pods.is_empty());
+        assert!(lock(&gate.state).pods.is_empty());
     }
 
     #[tokio::test]

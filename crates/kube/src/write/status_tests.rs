@@ -9,7 +9,7 @@ use portolan::plugin::Nomination;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::testing::{Answer, Seen, World, normalized, ok, refused};
+use super::testing::{Answer, Seen, World, normalized, ok, refused, until};
 use super::{FailureReport, Reason, StatusLimits, WriteOptions};
 use crate::mirror::{Condition, PendingStatus};
 
@@ -49,7 +49,7 @@ fn patched(message: &str, version: u32) -> Answer {
 #[test]
 fn a_failure_is_an_event_and_a_condition() {
     let world = World::new(|_, _| ok());
-    world.pods.add(&web(0));
+    world.add(&web(0));
     world.writes.status().report_failure(&web(0), unschedulable("0/3 nodes are available."));
     let seen = world.wait(2);
     let event = seen.iter().find(|seen| seen.method == "POST").expect("an event");
@@ -70,7 +70,7 @@ fn a_failure_is_an_event_and_a_condition() {
 #[test]
 fn a_long_message_is_cut_in_the_event_and_not_in_the_condition() {
     let world = World::new(|_, _| ok());
-    world.pods.add(&web(0));
+    world.add(&web(0));
     let message = "a".repeat(3_000);
     world.writes.status().report_failure(&web(0), unschedulable(&message));
     let seen = world.wait(2);
@@ -82,7 +82,7 @@ fn a_long_message_is_cut_in_the_event_and_not_in_the_condition() {
 #[test]
 fn only_changed_fields_of_a_known_condition_are_written() {
     let world = World::new(|_, _| ok());
-    world.pods.add(&web(0));
+    world.add(&web(0));
     let known = PendingStatus {
         nominated: Some("n1".into()),
         scheduled: Some(Condition {
@@ -93,7 +93,7 @@ fn only_changed_fields_of_a_known_condition_are_written() {
             observed_generation: Some(1),
         }),
     };
-    world.pods.edit(&web(0), |pod| pod.pending = Some(Box::new(known)));
+    world.edit(&web(0), |pod| pod.pending = Some(Box::new(known)));
     let failure = FailureReport::new(Reason::SchedulerError, "broken", Nomination::Clear);
     world.writes.status().report_failure(&web(0), failure);
     let seen = world.wait(2);
@@ -114,18 +114,14 @@ fn a_status_that_the_pod_has_is_not_written_again() {
         "PATCH" => patched("no", 8),
         _ => ok(),
     });
-    world.pods.add(&web(0));
+    world.add(&web(0));
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("no"));
     world.wait(2);
     // The mirror shows version 7 still, but the answer showed version 8. A nomination alone is written alone.
-    while status.figures().sent < 1 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().sent == 1);
     status.report_failure(&web(0), unschedulable("no"));
-    while status.figures().unchanged < 1 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().unchanged == 1);
     let nominated = FailureReport::new(Reason::Unschedulable, "no", Nomination::Node("n1".into()));
     status.report_failure(&web(0), nominated);
     let seen = world.wait_for(|seen| patches(seen).len() == 2);
@@ -135,14 +131,12 @@ fn a_status_that_the_pod_has_is_not_written_again() {
 #[test]
 fn pods_that_are_gone_or_have_a_node_are_not_patched() {
     let world = World::new(|_, _| ok());
-    world.pods.add(&web(1));
-    world.pods.edit(&web(1), |pod| (pod.node, pod.pending) = (Some("n1".into()), None));
+    world.add(&web(1));
+    world.edit(&web(1), |pod| (pod.node, pod.pending) = (Some("n1".into()), None));
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("gone"));
     status.report_failure(&web(1), unschedulable("bound"));
-    while status.figures().unchanged < 2 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().unchanged == 2);
     // The events are recorded nevertheless, as by kube-scheduler.
     let seen = world.wait(2);
     assert!(patches(&seen).is_empty());
@@ -159,7 +153,7 @@ fn failures_that_may_pass_are_retried_and_others_are_not() {
         }
     };
     let world = World::new(script);
-    world.pods.add(&web(0));
+    world.add(&web(0));
     world.writes.status().report_failure(&web(0), unschedulable("no"));
     world.wait_for(|seen| patches(seen).len() == 4);
 
@@ -167,12 +161,10 @@ fn failures_that_may_pass_are_retried_and_others_are_not() {
         "PATCH" => refused(422, "invalid"),
         _ => ok(),
     });
-    world.pods.add(&web(0));
+    world.add(&web(0));
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("no"));
-    while status.figures().failed < 1 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().failed == 1);
     assert_eq!(patches(&world.seen()).len(), 1);
 }
 
@@ -192,13 +184,11 @@ fn held_up(status_limits: StatusLimits) -> (World, Arc<Semaphore>) {
 fn a_newer_report_replaces_the_one_that_waits_and_further_pods_are_dropped() {
     let (world, permits) = held_up(StatusLimits { in_flight: 1, waiting: 1 });
     for number in 0..3 {
-        world.pods.add(&web(number));
+        world.add(&web(number));
     }
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("first"));
-    while status.figures().waiting > 0 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().waiting == 0);
     status.report_failure(&web(1), unschedulable("older"));
     status.report_failure(&web(1), unschedulable("newer"));
     status.report_failure(&web(2), unschedulable("dropped"));
@@ -212,19 +202,15 @@ fn a_newer_report_replaces_the_one_that_waits_and_further_pods_are_dropped() {
 #[test]
 fn a_binding_waits_for_the_status_in_flight_and_discards_the_one_that_waits() {
     let (world, permits) = held_up(StatusLimits::default());
-    world.pods.add(&web(0));
+    world.add(&web(0));
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("in flight"));
-    while status.figures().waiting > 0 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().waiting == 0);
     status.report_failure(&web(0), unschedulable("waits"));
     let is_binding = |seen: &Seen| seen.is("POST", "/binding");
     std::thread::scope(|scope| {
         let bound = scope.spawn(|| world.writes.binder().bind(&web(0), &"n1".into()));
-        while status.figures().waiting > 0 {
-            std::thread::yield_now();
-        }
+        until(|| status.figures().waiting == 0);
         permits.add_permits(9);
         bound.join().expect("no panic").expect("bound");
     });
@@ -251,13 +237,11 @@ fn held_at_web_1() -> (World, Arc<Semaphore>) {
 #[test]
 fn a_nomination_overrides_the_one_that_waits_and_keeps_its_condition() {
     let (world, permits) = held_at_web_1();
-    world.pods.add(&web(0));
-    world.pods.add(&web(1));
+    world.add(&web(0));
+    world.add(&web(1));
     let status = world.writes.status();
     status.report_failure(&web(1), unschedulable("in flight"));
-    while status.figures().waiting > 0 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().waiting == 0);
     let older = FailureReport::new(Reason::Unschedulable, "waits", Nomination::Node("n1".into()));
     status.report_failure(&web(0), older);
     world.writes.binder().nominate(&web(0), &"n2".into()).expect("nominated");
@@ -272,13 +256,11 @@ fn a_nomination_overrides_the_one_that_waits_and_keeps_its_condition() {
 #[test]
 fn clearing_an_older_nomination_keeps_a_report_that_clears_any() {
     let (world, permits) = held_at_web_1();
-    world.pods.add(&Pod { nominated_node_name: Some("n2".into()), ..web(0) });
-    world.pods.add(&web(1));
+    world.add(&Pod { nominated_node_name: Some("n2".into()), ..web(0) });
+    world.add(&web(1));
     let status = world.writes.status();
     status.report_failure(&web(1), unschedulable("in flight"));
-    while status.figures().waiting > 0 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().waiting == 0);
     let clears = FailureReport::new(Reason::Unschedulable, "waits", Nomination::Clear);
     status.report_failure(&web(0), clears);
     // A preemptor evicts pods from n1, to which the pod was nominated before.
@@ -294,13 +276,11 @@ fn clearing_an_older_nomination_keeps_a_report_that_clears_any() {
 #[test]
 fn nothing_is_written_after_the_deadline_of_the_fence() {
     let world = World::new(|_, _| ok());
-    world.pods.add(&web(0));
+    world.add(&web(0));
     world.fence.open_until(Instant::now());
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("no"));
-    while status.figures().failed < 1 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().failed == 1);
     let bound = world.writes.binder().bind(&web(0), &"n1".into());
     assert_eq!(bound, Err("this scheduler does not hold its lease".into()));
     assert_eq!(world.seen(), []);

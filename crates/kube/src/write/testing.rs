@@ -1,20 +1,19 @@
 //! A scripted API server, and writers that use it.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use portolan::model::{Pod, Uid};
+use portolan::model::Pod;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
-use super::{Fence, KnownPods, WriteOptions, Writes};
+use super::{Fence, WriteOptions, Writes};
 use crate::api::{Api, Limits};
-use crate::mirror::{KnownPod, PendingStatus};
+use crate::mirror::{KnownPod, PendingStatus, PodIndex};
 
 /// A request that the server received.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,43 +67,9 @@ struct Log {
 /// Decides an answer by the request and by how many requests of the same line came before.
 type Script = dyn Fn(&Seen, usize) -> Answer + Send + Sync;
 
-/// The pods that the mirror knows.
-#[derive(Default)]
-pub(super) struct Pods(pub(super) Mutex<HashMap<Uid, KnownPod>>);
-
-impl KnownPods for Pods {
-    fn known(&self, uid: &Uid) -> Option<KnownPod> {
-        self.0.lock().expect("pods").get(uid).cloned()
-    }
-}
-
-impl Pods {
-    /// Adds a pending pod of generation 1.
-    pub(super) fn add(&self, pod: &Pod) {
-        let known = KnownPod {
-            namespace: pod.namespace().clone(),
-            name: pod.name.clone(),
-            uid: pod.uid.clone(),
-            resource_version: pod.resource_version,
-            generation: 1,
-            node: None,
-            is_terminating: false,
-            pending: Some(Box::new(PendingStatus {
-                nominated: pod.nominated_node_name.clone(),
-                scheduled: None,
-            })),
-        };
-        self.0.lock().expect("pods").insert(pod.uid.clone(), known);
-    }
-
-    pub(super) fn edit(&self, pod: &Pod, edit: impl FnOnce(&mut KnownPod)) {
-        edit(self.0.lock().expect("pods").get_mut(&pod.uid).expect("known"));
-    }
-}
-
 /// A server, and writers that use it.
 pub(super) struct World {
-    pub(super) pods: Arc<Pods>,
+    pub(super) pods: Arc<PodIndex>,
     pub(super) fence: Fence,
     pub(super) writes: Writes,
     log: Arc<Log>,
@@ -160,11 +125,34 @@ impl World {
         let url = format!("http://{address}").parse().expect("a URL");
         let limits = Limits { timeout, ..Limits::default() };
         let api = Api::new(kube::Config::new(url), limits).expect("a client");
-        let (pods, fence) = (Arc::new(Pods::default()), Fence::opened());
+        let (pods, fence) = (Arc::<PodIndex>::default(), Fence::opened());
         let options = WriteOptions { host: "<host>".to_owned(), ..options };
         let writes = Writes::start(runtime.handle(), api, pods.clone(), fence.clone(), options);
         drop(entered);
         World { pods, fence, writes, log, _runtime: runtime }
+    }
+
+    /// Adds a pending pod of generation 1 to those that the mirror knows.
+    pub(super) fn add(&self, pod: &Pod) {
+        self.pods.put(KnownPod {
+            namespace: pod.namespace().clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            resource_version: pod.resource_version,
+            generation: 1,
+            node: None,
+            is_terminating: false,
+            pending: Some(Box::new(PendingStatus {
+                nominated: pod.nominated_node_name.clone(),
+                scheduled: None,
+            })),
+        });
+    }
+
+    pub(super) fn edit(&self, pod: &Pod, edit: impl FnOnce(&mut KnownPod)) {
+        let mut known = self.pods.get(&pod.uid).expect("known");
+        edit(&mut known);
+        self.pods.put(known);
     }
 
     /// The requests so far.

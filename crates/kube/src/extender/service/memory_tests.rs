@@ -20,8 +20,6 @@ const BODY: usize = 16 << 20;
 /// The most bytes that a request may take beyond its body and its answer.
 const BEYOND: usize = 32 << 20;
 
-type Verb = fn(&Service, &[u8]) -> Result<Response, Refused>;
-
 /// Returns a request of 16 MiB: a start, as many items as fit, separated by commas, and an end.
 fn body(start: &str, end: &str, mut item: impl FnMut(&mut String, usize)) -> String {
     let mut text = String::with_capacity(BODY + 64);

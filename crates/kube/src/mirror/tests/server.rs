@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use portolan::cache::{Config, Engine};
+use portolan::cache::{Config, Engine, Event};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -148,6 +148,49 @@ async fn send_lines(
         stream.write_all(chunk.as_bytes()).await?;
     }
     stream.write_all(b"0\r\n\r\n").await
+}
+
+/// Starts a mirror of these kinds beside a server with these replies.
+pub(super) async fn mirrored(
+    resources: &[Resource],
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Server, Mirror, Engine) {
+    let server = Server::start(replies).await;
+    let (mirror, engine) = server.mirror(resources);
+    (server, mirror, engine)
+}
+
+pub(super) async fn mirrored_nodes(
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Server, Mirror, Engine) {
+    mirrored(&[Resource::NODES], replies).await
+}
+
+/// Starts a mirror of nodes, and waits for its first list.
+pub(super) async fn synced_nodes(
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Server, Mirror, Engine) {
+    synced(&[Resource::NODES], replies).await
+}
+
+pub(super) async fn synced_pods(
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Server, Mirror, Engine) {
+    synced(&[Resource::PODS], replies).await
+}
+
+/// Starts a mirror, and waits for its first lists.
+pub(super) async fn synced(
+    resources: &[Resource],
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Server, Mirror, Engine) {
+    let (server, mirror, engine) = mirrored(resources, replies).await;
+    mirror.synced().await.expect("synced");
+    (server, mirror, engine)
+}
+
+pub(super) fn apply(engine: &Engine, event: Event) {
+    engine.submit(event).expect("open").wait().expect("folded").expect("applied");
 }
 
 /// The options of a mirror with short pauses, for the scheduler `default-scheduler`.

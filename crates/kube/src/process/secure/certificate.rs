@@ -38,7 +38,7 @@ pub enum CertificateSource {
 /// The certificate that the server presents.
 #[derive(Debug)]
 pub(super) struct ServingCertificate {
-    current: RwLock<Arc<CertifiedKey>>,
+    pub(super) current: RwLock<Arc<CertifiedKey>>,
     files: Option<(PathBuf, PathBuf)>,
     provider: Arc<CryptoProvider>,
 }

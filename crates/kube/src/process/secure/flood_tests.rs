@@ -10,12 +10,10 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::{get, post};
-use rustls::ClientConfig;
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -156,12 +154,14 @@ impl World {
         let address = listener.local_addr().expect("an address");
         let source = CertificateSource::SelfSigned;
         let certificate = ServingCertificate::new(&source, address.ip(), provider());
-        let config = tls(provider(), Arc::new(certificate.expect("made"))).expect("valid");
+        let certificate = Arc::new(certificate.expect("made"));
+        let client = Arc::new(trusting(&certificate));
+        let config = tls(provider(), certificate).expect("valid");
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let router = guarded(router, Arc::new(gate));
         let server = serve(listener, Some(acceptor), router, bounds, refusals.clone());
         let tasks = vec![api_server, tokio::spawn(server)];
-        World { address, client: Arc::new(trusting()), refusals, tasks }
+        World { address, client, refusals, tasks }
     }
 
     /// Connects with a small buffer, so that an answer that is not read soon blocks.
@@ -274,56 +274,21 @@ async fn client(url: &str) -> Api {
     Connection::unauthenticated(url).open(limits).await.expect("a client")
 }
 
-/// The client's side of TLS, without verification.
-fn trusting() -> ClientConfig {
+/// The client's side of TLS.
+fn trusting(certificate: &ServingCertificate) -> ClientConfig {
     // Without optimizations, this group costs less than the default one.
     let kx_groups = vec![rustls::crypto::ring::kx_group::SECP256R1];
     let provider = Arc::new(CryptoProvider { kx_groups, ..(*provider()).clone() });
-    let config = ClientConfig::builder_with_provider(provider.clone())
+    let mut roots = RootCertStore::empty();
+    let current = certificate.current.read().expect("no panic").clone();
+    roots.add(current.cert[0].clone()).expect("a certificate");
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("versions");
-    let any = Arc::new(AnyServer(provider));
-    let mut config = config.dangerous().with_custom_certificate_verifier(any).with_no_client_auth();
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     config.resumption = Resumption::disabled();
     config
-}
-
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// The resident memory of this process in MiB, or 0 if the system does not report it.

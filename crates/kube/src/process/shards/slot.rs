@@ -1,10 +1,10 @@
 //! A shard's Lease, and the state of the shard in this replica.
 
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::super::lease::{Holder, LeaseLock, Turn};
 use super::plan::View;
-use crate::api::ApiError;
+use crate::api::in_time;
 use crate::seldom::warn_seldom;
 
 /// A shard.
@@ -128,16 +128,14 @@ impl Slot {
             }
             Step::Ask => self.lock.ask().await,
             Step::Release => {
-                let limit = self.lock.config().renew_deadline / 2;
-                let late = || ApiError::NoAnswer("no answer in time".to_owned());
+                let limit = self.lock.limit();
                 let release = async {
                     if self.state == State::Taking {
                         self.lock.look().await?;
                     }
                     self.lock.release().await
                 };
-                let released = timeout(limit, release).await;
-                let released = released.unwrap_or_else(|_| Err(late()));
+                let released = in_time(limit, release).await;
                 if released.is_ok() {
                     tracing::info!(lease = path, "gave the shard up");
                     self.state = State::Away;
