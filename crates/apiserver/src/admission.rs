@@ -64,7 +64,7 @@ pub(crate) fn admit(
             object["status"] = json!({"phase": "Pending"});
             add_finalizer(object, "kubernetes.io/pvc-protection");
             if object["spec"]["storageClassName"].is_null() {
-                let (_, classes) = store.of(resources::storage_classes()).objects(&store.clock);
+                let (_, classes) = store.of(resources::storage_classes()).objects();
                 let default = classes.iter().find(|class| {
                     class.value["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true"
                 });
@@ -154,7 +154,7 @@ fn set_priority(
     let name = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
     let (priority, policy) = match name.as_str() {
         "" => {
-            let (_, all) = classes.objects(&store.clock);
+            let (_, all) = classes.objects();
             let default = all.iter().find(|class| class.value["globalDefault"] == true);
             if let Some(class) = default {
                 spec.insert("priorityClassName".into(), class.version.key.name.clone().into());

@@ -42,7 +42,7 @@ pub(crate) fn bind(store: &Store, key: &Key, binding: &Value) -> Result<(), ApiE
     }
     let topology = admission::topology_labels(store, node);
     let refused = |why: String| Err(ApiError::conflict("pods/binding", "", &key.name, why));
-    store.of(pods).change(&store.clock, key, |pod| {
+    store.of(pods).change(key, |pod| {
         let pod = pod.ok_or_else(|| ApiError::not_found(pods, &key.name))?;
         let present = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
         if let Some(uid) = metadata["uid"].as_str().filter(|uid| !uid.is_empty() && *uid != present("uid")) {

@@ -51,7 +51,7 @@ pub(crate) fn delete(
         return Err(ApiError::bad_request(message));
     }
     let mut gone = false;
-    let object = store.of(resource).change(&store.clock, key, |old| {
+    let object = store.of(resource).change(key, |old| {
         let old = old.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         check_preconditions(resource, key, old, options)?;
         let change = retire(resource, old, options);
@@ -64,7 +64,7 @@ pub(crate) fn delete(
     })?;
     let object = object.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
     if gone && resource.kind == "Pod" {
-        store.of(resource).change(&store.clock, key, |marked| {
+        store.of(resource).change(key, |marked| {
             let marked = marked.filter(|marked| text(marked, "uid") == text(&object.value, "uid"));
             // Another client may have removed it meanwhile.
             Ok(marked.map_or(Change::Keep, |marked| Change::Remove(marked.clone())))
@@ -147,7 +147,7 @@ fn grace_period(pod: &Value, options: &Value) -> u64 {
 /// Removes the finalizer of an empty namespace.
 pub(crate) fn finalize_namespace(store: &Store, name: &str) -> Result<(), ApiError> {
     let namespaces = resources::namespaces();
-    store.of(namespaces).change(&store.clock, &Key::new("", name), |old| {
+    store.of(namespaces).change(&Key::new("", name), |old| {
         let Some(old) = old else { return Ok(Change::Keep) };
         let mut new = old.clone();
         section(&mut new, "spec").remove("finalizers");

@@ -3,7 +3,7 @@
 use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, PatchKind};
 use serde_json::{Value, json};
 
-use crate::support::{eventually, node, pod, server_with};
+use crate::support::{create_namespace, eventually, node, pod, server_with};
 
 fn server() -> ApiServer {
     server_with(Default::default())
@@ -201,9 +201,7 @@ fn a_claim_is_annotated_for_its_provisioner() {
 #[test]
 fn a_deleted_namespace_is_emptied_and_removed() {
     let server = server();
-    server
-        .create(&json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x"}}))
-        .unwrap();
+    create_namespace(&server, "x");
     let mut inside = pod("a");
     inside["metadata"]["namespace"] = "x".into();
     inside["metadata"]["finalizers"] = json!(["example.com/hold"]);
