@@ -8,6 +8,7 @@ use crate::error::ApiError;
 use crate::resources::{self, Resource};
 use crate::server::AdmissionPlugin;
 use crate::store::{Key, Store};
+use crate::verbs::is_deleted;
 
 /// Refuses new content in a namespace that does not exist or is terminating (NamespaceLifecycle).
 pub(crate) fn namespace_accepts(
@@ -23,7 +24,7 @@ pub(crate) fn namespace_accepts(
     let Some(object) = store.of(namespaces).get(&Key::new("", namespace)) else {
         return Err(ApiError::not_found(namespaces, namespace));
     };
-    if object.value["metadata"]["deletionTimestamp"].is_null() {
+    if !is_deleted(&object.value) {
         return Ok(());
     }
     let why = format!(

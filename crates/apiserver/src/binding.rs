@@ -10,7 +10,7 @@ use crate::defaults::section;
 use crate::error::ApiError;
 use crate::resources;
 use crate::store::{Change, Key, Store};
-use crate::verbs::uid_precondition;
+use crate::verbs::{is_deleted, uid_precondition};
 
 /// Binds the pod at `key` by a `Binding` object. One write sets the node, the condition PodScheduled and the binding's
 /// labels and annotations, and clears the nomination.
@@ -61,7 +61,7 @@ pub(crate) fn bind(store: &Store, key: &Key, binding: &Value) -> Result<(), ApiE
             );
             return Err(ApiError::conflict("pods", "", &key.name, why));
         }
-        if !pod["metadata"]["deletionTimestamp"].is_null() {
+        if is_deleted(pod) {
             return refused(format!("pod {} is being deleted, cannot be assigned to a host", key.name));
         }
         if let Some(assigned) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {

@@ -7,7 +7,7 @@ use crate::defaults::section;
 use crate::error::ApiError;
 use crate::resources::{self, Resource};
 use crate::store::{Change, Key, Object, Store};
-use crate::verbs::{bump_generation, finalizers, is_finished, shown, text};
+use crate::verbs::{bump_generation, finalizers, has_ended, is_deleted, is_finished, shown, text};
 
 /// The result of a deletion.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ fn check_preconditions(
 /// Decides whether a deletion removes an object or marks it as terminating.
 fn retire(resource: &Resource, old: &Value, options: &Value) -> Change {
     let mut new = old.clone();
-    let deleting = !old["metadata"]["deletionTimestamp"].is_null();
+    let deleting = is_deleted(old);
     let grace = if resource.kind == "Pod" { grace_period(old, options) } else { 0 };
     if deleting {
         let present = old["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
@@ -133,8 +133,7 @@ const LONGEST_GRACE: u64 = 315_360_000;
 /// The seconds that a pod has to terminate.
 fn grace_period(pod: &Value, options: &Value) -> u64 {
     let unassigned = pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
-    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if unassigned || ended {
+    if unassigned || has_ended(pod) {
         return 0;
     }
     let seconds = options["gracePeriodSeconds"]

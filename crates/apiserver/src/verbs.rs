@@ -451,7 +451,7 @@ fn revise(
     if resource.generation && !same_specification(old, &new) {
         bump_generation(&mut new);
     }
-    if !old["metadata"]["deletionTimestamp"].is_null() {
+    if is_deleted(old) {
         let before = finalizers(old);
         if let Some(added) = finalizers(&new).iter().find(|finalizer| !before.contains(finalizer)) {
             let why = format!(
@@ -524,6 +524,21 @@ pub(crate) fn bump_generation(object: &mut Value) {
 
 pub(crate) fn finalizers(object: &Value) -> &[Value] {
     object["metadata"]["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+pub(crate) fn is_deleted(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether a pod is in a terminal phase.
+pub(crate) fn has_ended(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+/// Whether a pod or a node is ready.
+pub(crate) fn is_ready(object: &Value) -> bool {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// Whether neither finalizers nor a grace period hold a terminating object.

@@ -18,4 +18,6 @@ pub mod mirror;
 pub mod process;
 mod seldom;
 pub mod shadow;
+#[cfg(test)]
+mod testing;
 pub mod write;

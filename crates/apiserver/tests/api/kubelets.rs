@@ -22,7 +22,7 @@ fn with_node(options: KubeletOptions) -> (ApiServer, Kubelet) {
 fn running(server: &ApiServer, name: &str, grace: u64) -> Value {
     let mut pod = pod(name);
     pod["spec"]["terminationGracePeriodSeconds"] = grace.into();
-    create_on(&server, &pod, "n");
+    create_on(server, &pod, "n");
     eventually("a running pod", || phase(server, name) == "Running");
     server.get("Pod", "default", name).unwrap()
 }

@@ -122,21 +122,14 @@ fn kib(bytes: usize) -> usize {
     bytes.div_ceil(1_024)
 }
 
-/// A request that is not evaluated yet.
-struct Received {
+/// A request that is not evaluated yet, or an answer that is not sent yet.
+struct Counted {
     bytes: Vec<u8>,
     /// Its part of the limit, unless it is empty.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// An answer that is not sent yet.
-struct Unsent {
-    bytes: Vec<u8>,
-    /// Its part of the limit.
-    _permit: OwnedSemaphorePermit,
-}
-
-impl AsRef<[u8]> for Unsent {
+impl AsRef<[u8]> for Counted {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -290,7 +283,7 @@ impl RequestLimits {
 
     /// Reads a body into one block, which grows with what arrives: a client that announces a length and sends nothing
     /// occupies no memory.
-    async fn read(&self, mut body: Body) -> Result<Received, Refused> {
+    async fn read(&self, mut body: Body) -> Result<Counted, Refused> {
         let too_large = || {
             let why = format!("the request is larger than {} bytes", self.max_body);
             Refused(StatusCode::PAYLOAD_TOO_LARGE, why)
@@ -323,7 +316,7 @@ impl RequestLimits {
             }
             bytes.extend_from_slice(data);
         }
-        Ok(Received { bytes, _permit: permit })
+        Ok(Counted { bytes, _permit: permit })
     }
 
     /// Writes an answer, which counts against the limit until it is sent.
@@ -340,7 +333,7 @@ impl RequestLimits {
         let permit = permit.map_err(|_| unread())?;
         let mut bytes = Vec::with_capacity(size.0);
         serde_json::to_writer(&mut bytes, value).map_err(Refused::failed)?;
-        let body = Body::from(Bytes::from_owner(Unsent { bytes, _permit: permit }));
+        let body = Body::from(Bytes::from_owner(Counted { bytes, _permit: Some(permit) }));
         Ok(([(CONTENT_TYPE, JSON)], body).into_response())
     }
 
@@ -663,9 +656,9 @@ mod tests {
             let parts = lengths.iter().map(|length| Ok::<_, std::io::Error>(vec![b'x'; *length]));
             Body::from_stream(futures_util::stream::iter(parts.collect::<Vec<_>>()))
         };
-        let capacity = |received: Result<Received, Refused>| {
+        let capacity = |received: Result<Counted, Refused>| {
             received
-                .map(|Received { bytes, .. }| (bytes.len(), bytes.capacity()))
+                .map(|Counted { bytes, .. }| (bytes.len(), bytes.capacity()))
                 .map_err(|Refused(code, _)| code.as_u16())
         };
         assert_eq!(capacity(limits.read(Body::from(vec![b'x'; 99])).await), Ok((99, 99)));

@@ -68,14 +68,6 @@ impl PodIndex {
         table.known(table.find(uid)?)
     }
 
-    /// Returns the uid of the pod with this name, or `None` if the cluster does not have one. O(1).
-    #[must_use]
-    pub fn uid_of(&self, namespace: &str, name: &str) -> Option<Uid> {
-        let table = self.read();
-        let number = table.find_name(namespace, name)?;
-        table.get(number).map(|entry| entry.uid().clone())
-    }
-
     /// Returns the number of pods, in any state and of any scheduler.
     #[must_use]
     pub fn len(&self) -> usize {

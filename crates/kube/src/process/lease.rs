@@ -323,62 +323,52 @@ impl LeaseLock {
     }
 
     fn first(&self) -> Lease {
-        let now = now();
-        let mut first = Lease {
+        let ElectionConfig { namespace, name, .. } = self.config.clone();
+        let blank = Lease {
             api_version: Resource::LEASES.api_version.to_owned(),
             kind: Resource::LEASES.kind.to_owned(),
-            metadata: Metadata {
-                name: self.config.name.clone(),
-                namespace: self.config.namespace.clone(),
-                ..Metadata::default()
-            },
-            spec: Spec {
-                holder_identity: Some(self.config.identity.clone()),
-                lease_duration_seconds: Some(self.seconds()),
-                acquire_time: Some(now.clone()),
-                renew_time: Some(now),
-                lease_transitions: Some(0),
-                rest: Map::new(),
-            },
+            metadata: Metadata { name, namespace, ..Metadata::default() },
+            spec: Spec::default(),
         };
-        self.note_shards(&mut first);
-        first
-    }
-
-    fn note_shards(&self, lease: &mut Lease) {
-        if let Some(count) = self.shards {
-            lease.metadata.annotate(SHARDS, &count.to_string());
-        }
+        let now = now();
+        self.ours(blank, Some(now.clone()), now, 0)
     }
 
     fn next(&self, known: &Lease, is_ours: bool) -> Lease {
-        let transitions = known.spec.lease_transitions.unwrap_or(0);
-        let now = now();
-        let spec = Spec {
-            holder_identity: Some(self.config.identity.clone()),
-            lease_duration_seconds: Some(self.seconds()),
-            acquire_time: match is_ours {
-                true => known.spec.acquire_time.clone(),
-                false => Some(now.clone()),
-            },
-            renew_time: Some(now),
-            lease_transitions: Some(if is_ours {
-                transitions
-            } else {
-                transitions.saturating_add(1)
-            }),
-            rest: known.spec.rest.clone(),
+        let (transitions, now) = (known.spec.lease_transitions.unwrap_or(0), now());
+        let mut next = match is_ours {
+            true => self.ours(known.clone(), known.spec.acquire_time.clone(), now, transitions),
+            false => {
+                self.ours(known.clone(), Some(now.clone()), now, transitions.saturating_add(1))
+            }
         };
-        let mut next = Lease { spec, ..known.clone() };
-        self.note_shards(&mut next);
         if !is_ours || self.declines {
             next.metadata.remove_wanted_by();
         }
         next
     }
 
-    fn seconds(&self) -> i64 {
-        i64::try_from(self.config.lease_duration.as_secs()).unwrap_or(i64::MAX)
+    /// Returns a Lease with this candidate as its holder.
+    fn ours(
+        &self,
+        mut lease: Lease,
+        acquired: Option<String>,
+        now: String,
+        transitions: i64,
+    ) -> Lease {
+        let seconds = i64::try_from(self.config.lease_duration.as_secs()).unwrap_or(i64::MAX);
+        lease.spec = Spec {
+            holder_identity: Some(self.config.identity.clone()),
+            lease_duration_seconds: Some(seconds),
+            acquire_time: acquired,
+            renew_time: Some(now),
+            lease_transitions: Some(transitions),
+            rest: lease.spec.rest,
+        };
+        if let Some(count) = self.shards {
+            lease.metadata.annotate(SHARDS, &count.to_string());
+        }
+        lease
     }
 }
 

@@ -37,16 +37,10 @@ impl Pressure {
 
     /// Waits until no list is full, or until the deadline. Returns whether no list is full.
     pub(super) fn wait(&self, deadline: Instant) -> bool {
-        let mut full = lock(&self.0.full);
-        while *full > 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.0.eased.wait_timeout(full, left);
-            full = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        let left = deadline.saturating_duration_since(Instant::now());
+        let full = lock(&self.0.full);
+        let waited = self.0.eased.wait_timeout_while(full, left, |full| *full > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
     }
 }
 

@@ -92,7 +92,6 @@ mod tests {
     use super::super::binding::Outcomes;
     use super::super::live::LiveConfig;
     use super::super::threads::Threads;
-    use crate::api::{Api, Limits};
     use crate::mirror::PodIndex;
     use crate::write::{Fence, WriteOptions};
 
@@ -141,8 +140,7 @@ mod tests {
         let config = LiveConfig { bindings, ..LiveConfig::default() };
         let _within = runtime.enter();
         // Nothing is sent to this address, because the fence is closed.
-        let api = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
-        let api = Api::new(api, Limits::default()).expect("a client");
+        let api = crate::testing::api("http://127.0.0.1:9");
         let (pods, fence) = (Arc::new(PodIndex::default()), Fence::closed());
         let writes = Writes::start(runtime.handle(), api, pods, fence, WriteOptions::default());
         let (figures, threads) = (Arc::<Mutex<LiveFigures>>::default(), Threads::new(Alarm::new()));

@@ -383,12 +383,7 @@ fn a_victim_counts_as_terminating_once_its_deletion_was_accepted() {
 
 #[test]
 fn evictions_beyond_the_limit_wait() {
-    let permits = Arc::new(tokio::sync::Semaphore::new(0));
-    let held = permits.clone();
-    let world = World::new(move |seen, _| match &*seen.method {
-        "GET" => Answer::Held(held.clone()),
-        _ => ok(),
-    });
+    let (world, permits) = World::held(WriteOptions::default(), |seen| seen.method == "GET");
     let evictor = world.writes.evictor();
     let names: Vec<String> = (0..=ApiEvictor::AT_ONCE).map(|n| format!("v{n}")).collect();
     let ends: Vec<_> = names.iter().map(|name| begin(&evictor, &[name])).collect();
@@ -402,13 +397,7 @@ fn evictions_beyond_the_limit_wait() {
 
 #[test]
 fn the_victims_of_an_eviction_are_evicted_at_once() {
-    let permits = Arc::new(tokio::sync::Semaphore::new(0));
-    let held = permits.clone();
-    let script = move |seen: &Seen, _| match &*seen.method {
-        "GET" => Answer::Held(held.clone()),
-        _ => ok(),
-    };
-    let world = World::with(script, WriteOptions::default(), Duration::from_secs(60));
+    let (world, permits) = World::held(WriteOptions::default(), |seen| seen.method == "GET");
     let evictor = world.writes.evictor();
     let end = begin(&evictor, &["a", "b", "c"]);
     // The last one waits for the others.

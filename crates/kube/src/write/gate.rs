@@ -68,15 +68,10 @@ impl<T> Drop for Held<'_, T> {
 impl<T> Held<'_, T> {
     /// Waits until someone waits for the end of this request.
     pub(super) async fn wanted(&self) {
-        loop {
-            let mut changed = std::pin::pin!(self.gate.changed.notified());
-            // Registered before the check, as in `hold`.
-            changed.as_mut().enable();
-            if lock(&self.gate.state).pods.get(&self.uid).is_none_or(|slot| slot.is_wanted) {
-                return;
-            }
-            changed.await;
-        }
+        let is_wanted = |state: &mut State<T>| {
+            state.pods.get(&self.uid).is_none_or(|slot| slot.is_wanted).then_some(())
+        };
+        self.gate.until(is_wanted).await;
     }
 }
 
@@ -148,26 +143,34 @@ impl<T> Gate<T> {
     pub(super) async fn hold(&self, uid: &Uid, amend: impl FnOnce(T) -> Option<T>) -> Held<'_, T> {
         // Requests that are added while this one waits are newer, and stay as they are.
         let mut amend = Some(amend);
+        self.until(|State { pods, waiting: count, .. }| {
+            let slot = pods.entry(uid.clone()).or_insert_with(Slot::empty);
+            if let Some(amend) = amend.take()
+                && let Some(waiting) = slot.waiting.take()
+            {
+                slot.waiting = amend(waiting);
+                *count -= usize::from(slot.waiting.is_none());
+            }
+            if !std::mem::replace(&mut slot.is_in_flight, true) {
+                return Some(Held { gate: self, uid: uid.clone() });
+            }
+            // Only the first one notifies, since it is notified itself.
+            if !std::mem::replace(&mut slot.is_wanted, true) {
+                self.changed.notify_waiters();
+            }
+            None
+        })
+        .await
+    }
+
+    /// Checks the state now and after each change, until there is a result.
+    async fn until<R>(&self, mut check: impl FnMut(&mut State<T>) -> Option<R>) -> R {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before the check, so that an end between the check and the wait is not missed.
+            // Registered before the check, so that a change between the check and the wait is not missed.
             changed.as_mut().enable();
-            {
-                let State { pods, waiting: count, .. } = &mut *lock(&self.state);
-                let slot = pods.entry(uid.clone()).or_insert_with(Slot::empty);
-                if let Some(amend) = amend.take()
-                    && let Some(waiting) = slot.waiting.take()
-                {
-                    slot.waiting = amend(waiting);
-                    *count -= usize::from(slot.waiting.is_none());
-                }
-                if !std::mem::replace(&mut slot.is_in_flight, true) {
-                    return Held { gate: self, uid: uid.clone() };
-                }
-                // Only the first one notifies, since it is notified itself.
-                if !std::mem::replace(&mut slot.is_wanted, true) {
-                    self.changed.notify_waiters();
-                }
+            if let Some(result) = check(&mut lock(&self.state)) {
+                return result;
             }
             changed.await;
         }
@@ -190,30 +193,22 @@ impl<T> Gate<T> {
 
     /// Waits until no request waits or is in flight.
     pub(super) async fn idle(&self) {
-        loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before the check, so that an end between the check and the wait is not missed.
-            changed.as_mut().enable();
-            {
-                let state = lock(&self.state);
-                if state.waiting == 0 && state.pods.values().all(|slot| !slot.is_in_flight) {
-                    return;
-                }
-            }
-            changed.await;
-        }
+        self.until(|state| (unended(state) == 0).then_some(())).await;
     }
 
     /// The number of requests that wait or are in flight.
     pub(super) fn unended(&self) -> usize {
-        let state = lock(&self.state);
-        state.waiting + state.pods.values().filter(|slot| slot.is_in_flight).count()
+        unended(&lock(&self.state))
     }
 
     /// The number of requests that wait.
     pub(super) fn waiting(&self) -> usize {
         lock(&self.state).waiting
     }
+}
+
+fn unended<T>(state: &State<T>) -> usize {
+    state.waiting + state.pods.values().filter(|slot| slot.is_in_flight).count()
 }
 
 #[cfg(test)]

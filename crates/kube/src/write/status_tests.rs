@@ -1,7 +1,7 @@
 //! Reports of failures, as the API server receives them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use portolan::Binder;
 use portolan::model::{Pod, pod};
@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use super::testing::{Answer, Seen, World, normalized, ok, refused, until};
 use super::{FailureReport, Reason, StatusLimits, WriteOptions};
 use crate::mirror::{Condition, PendingStatus};
+use crate::testing;
 
 fn web(number: u32) -> Pod {
     let uid = format!("u-{number}");
@@ -86,11 +87,9 @@ fn only_changed_fields_of_a_known_condition_are_written() {
     let known = PendingStatus {
         nominated: Some("n1".into()),
         scheduled: Some(Condition {
-            status: "False".into(),
-            reason: "Unschedulable".into(),
-            message: "no".into(),
             last_transition_time: Some("2026-11-22T18:57:01Z".into()),
             observed_generation: Some(1),
+            ..testing::unschedulable("False", "no")
         }),
     };
     world.edit(&web(0), |pod| pod.pending = Some(Box::new(known)));
@@ -170,14 +169,8 @@ fn failures_that_may_pass_are_retried_and_others_are_not() {
 
 /// A world in which patches wait for permits.
 fn held_up(status_limits: StatusLimits) -> (World, Arc<Semaphore>) {
-    let permits = Arc::new(Semaphore::new(0));
-    let held = permits.clone();
-    let script = move |seen: &Seen, _| match seen {
-        _ if seen.is("PATCH", "/status") => Answer::Held(held.clone()),
-        _ => ok(),
-    };
     let options = WriteOptions { status_limits, ..WriteOptions::default() };
-    (World::with(script, options, Duration::from_secs(20)), permits)
+    World::held(options, |seen| seen.is("PATCH", "/status"))
 }
 
 #[test]
@@ -222,16 +215,9 @@ fn a_binding_waits_for_the_status_in_flight_and_discards_the_one_that_waits() {
 
 /// A world that writes one status at a time, and answers a patch of `web-1` only with a permit.
 fn held_at_web_1() -> (World, Arc<Semaphore>) {
-    let permits = Arc::new(Semaphore::new(0));
-    let held = permits.clone();
-    let script = move |seen: &Seen, _| match seen {
-        _ if seen.is("PATCH", "/web-1/status") => Answer::Held(held.clone()),
-        _ => ok(),
-    };
     let status_limits = StatusLimits { in_flight: 1, ..StatusLimits::default() };
     let options = WriteOptions { status_limits, ..WriteOptions::default() };
-    let world = World::with(script, options, Duration::from_secs(20));
-    (world, permits)
+    World::held(options, |seen| seen.is("PATCH", "/web-1/status"))
 }
 
 #[test]

@@ -96,17 +96,23 @@ impl World {
 
     /// A world whose server does not exist.
     pub(super) fn unreachable() -> World {
-        let runtime = runtime();
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
-        let address = listener.local_addr().expect("an address");
-        drop(listener);
-        World::at(
-            address,
-            runtime,
-            Arc::default(),
-            WriteOptions::default(),
-            Duration::from_secs(20),
-        )
+        // The listener ends at once.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr();
+        World::of(address.expect("an address"), Duration::from_secs(20))
+    }
+
+    /// A world in which the answers to some requests wait for permits.
+    pub(super) fn held(
+        options: WriteOptions,
+        is_held: fn(&Seen) -> bool,
+    ) -> (World, Arc<Semaphore>) {
+        let permits = Arc::new(Semaphore::new(0));
+        let held = permits.clone();
+        let script = move |seen: &Seen, _| match is_held(seen) {
+            true => Answer::Held(held.clone()),
+            false => ok(),
+        };
+        (World::with(script, options, Duration::from_secs(60)), permits)
     }
 
     /// A world with a server of its own, which is not scripted.
@@ -122,9 +128,9 @@ impl World {
         timeout: Duration,
     ) -> World {
         let entered = runtime.enter();
-        let url = format!("http://{address}").parse().expect("a URL");
         let limits = Limits { timeout, ..Limits::default() };
-        let api = Api::new(kube::Config::new(url), limits).expect("a client");
+        let config = crate::testing::config(&format!("http://{address}"));
+        let api = Api::new(config, limits).expect("a client");
         let (pods, fence) = (Arc::<PodIndex>::default(), Fence::opened());
         let options = WriteOptions { host: "<host>".to_owned(), ..options };
         let writes = Writes::start(runtime.handle(), api, pods.clone(), fence.clone(), options);
@@ -167,13 +173,10 @@ impl World {
 
     /// Waits until the requests are as expected, and returns them.
     pub(super) fn wait_for(&self, is_expected: impl Fn(&[Seen]) -> bool) -> Vec<Seen> {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let mut seen = self.log.seen.lock().expect("log");
-        while !is_expected(&seen) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "not what was expected: {seen:#?}");
-            seen = self.log.changed.wait_timeout(seen, left).expect("log").0;
-        }
+        let (seen, limit) = (self.log.seen.lock().expect("log"), Duration::from_secs(20));
+        let waited = self.log.changed.wait_timeout_while(seen, limit, |seen| !is_expected(seen));
+        let (seen, waited) = waited.expect("log");
+        assert!(!waited.timed_out(), "not what was expected: {seen:#?}");
         seen.clone()
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::testing::{Answer, Seen, World, ok, refused};
 use super::volumes::{read_claim, read_volume};
+use crate::testing::apply;
 
 fn volume(claim: Value) -> Value {
     json!({
@@ -84,8 +85,7 @@ impl Cluster {
     fn new(script: impl Fn(&Seen, usize) -> Answer + Send + Sync + 'static) -> Cluster {
         let engine = Engine::shared(Config::default());
         let n1 = node("n1").label("kubernetes.io/hostname", "n1").build();
-        let added = engine.submit(Event::add_node(n1)).expect("open").wait().expect("open");
-        added.expect("added");
+        apply(&engine, Event::add_node(n1));
         let world = World::new(script);
         world.add(&web());
         Cluster { world, engine }
@@ -244,7 +244,7 @@ fn failures_of_an_existing_volume_have_kube_schedulers_texts() {
     );
     let cluster = cluster(vec![volume(Value::Null), volume(reference())], vec![open()]);
     let n2 = node("n2").label("kubernetes.io/hostname", "n2").build();
-    cluster.engine.submit(Event::add_node(n2)).expect("open").wait().expect("open").expect("n2");
+    apply(&cluster.engine, Event::add_node(n2));
     assert_eq!(
         cluster.bind_pod(&web(), "n2", &fixed(), LONG).expect_err("fails"),
         "binding volumes: pv \"pv-a\" node affinity doesn't match node \"n2\": no matching NodeSelectorTerms",

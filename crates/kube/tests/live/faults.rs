@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{
     PATIENCE, Process, TIMEOUT, client, condition, create_class, find, high_pod, limits, node,
-    node_of, pod, runtime, server, until,
+    node_of, pod, runtime_of, server, until,
 };
 use futures_util::FutureExt;
 use portolan::model::Uid;
@@ -35,7 +35,7 @@ impl World {
         for n in 0..nodes {
             server.create(&node(&format!("n{n}"), 1_000)).expect("created");
         }
-        let runtime = runtime();
+        let runtime = runtime_of(1);
         let mut process = Process::with(&runtime, &server, "ours", 1, limits);
         process.lead(&runtime);
         World { process, runtime, server }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    self, Process, capacity, create_class, node, pod, request, runtime, seeds, server,
+    self, Process, capacity, create_class, node, pod, request, runtime_of, seeds, server,
 };
 use fastrand::Rng;
 use portolan::model::Uid;
@@ -403,7 +403,7 @@ impl Ledger {
 
 /// Runs one schedule.
 fn run(seed: u64) {
-    let runtime = runtime();
+    let runtime = runtime_of(1);
     let mut schedule = Schedule::new(seed);
     let early = schedule.random.u32(0..30);
     (0..early).for_each(|_| schedule.create_pod());

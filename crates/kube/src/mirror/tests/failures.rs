@@ -1,13 +1,10 @@
 //! Watches that end, fail or contain objects that cannot be read.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use portolan::cache::{Config, Engine};
 
 use super::server::*;
 use crate::api::Resource;
-use crate::mirror::{KindStatus, Mirror};
+use crate::mirror::KindStatus;
 
 const NODES: [Resource; 1] = [Resource::NODES];
 
@@ -151,8 +148,7 @@ async fn a_kind_that_is_forbidden_delays_readiness_until_it_is_allowed() {
     let mut options = options(&NODES);
     // Not as rarely as a kind that is not served.
     options.pauses.slow = Duration::from_secs(3600);
-    let engine = Engine::shared(Config::default());
-    let mirror = Mirror::start(server.api(), engine, Arc::default(), options).expect("a mirror");
+    let (mirror, _engine) = server.mirror_with(options);
     until("the second refusal", || mirror.figures()[0].watch_errors == 2).await;
     assert_eq!(mirror.figures()[0].status, KindStatus::Forbidden);
     assert!(!mirror.is_synced());

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use portolan::cache::{Config, Engine};
+use portolan::cache::Engine;
 
 use super::server::*;
 use crate::api::Resource;
-use crate::mirror::Mirror;
 
 const NODES: [Resource; 1] = [Resource::NODES];
 
@@ -94,9 +93,7 @@ async fn a_streamed_list_that_never_ends_is_replaced_by_pages() {
     let server = Server::start([silent, page(40, "", &[node("n2", 3, "4")])]).await;
     let mut options = options(&NODES);
     options.pauses.list_silence = Duration::from_millis(50);
-    let engine = Engine::shared(Config::default());
-    let mirror = Mirror::start(server.api(), engine.clone(), std::sync::Arc::default(), options)
-        .expect("a mirror");
+    let (mirror, engine) = server.mirror_with(options);
     mirror.synced().await.expect("synced");
     assert_eq!(names(&engine), ["n2"]);
 }

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use portolan::cache::{Config, Engine, Event};
+use portolan::cache::{Config, Engine};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use crate::api::{Api, Limits, Resource};
 use crate::mirror::{Mirror, Options};
+use crate::testing::config;
 
 /// A request, without its method, which is always GET.
 #[derive(Clone, Debug, Default)]
@@ -80,15 +81,19 @@ impl Server {
     }
 
     pub(super) fn api(&self) -> Api {
-        let config = kube::Config::new(self.url.parse().expect("a URL"));
         let limits = Limits { idle: Duration::from_secs(20), ..Limits::default() };
-        Api::new(config, limits).expect("a client")
+        Api::new(config(&self.url), limits).expect("a client")
     }
 
     /// Starts a mirror of these kinds with short pauses.
     pub(super) fn mirror(&self, resources: &[Resource]) -> (Mirror, Engine) {
+        self.mirror_with(options(resources))
+    }
+
+    pub(super) fn mirror_with(&self, options: Options) -> (Mirror, Engine) {
         let engine = Engine::shared(Config::default());
-        (self.mirror_to(engine.clone(), resources), engine)
+        let mirror = Mirror::start(self.api(), engine.clone(), Arc::default(), options);
+        (mirror.expect("a mirror"), engine)
     }
 
     pub(super) fn mirror_to(&self, engine: Engine, resources: &[Resource]) -> Mirror {
@@ -187,10 +192,6 @@ pub(super) async fn synced(
     let (server, mirror, engine) = mirrored(resources, replies).await;
     mirror.synced().await.expect("synced");
     (server, mirror, engine)
-}
-
-pub(super) fn apply(engine: &Engine, event: Event) {
-    engine.submit(event).expect("open").wait().expect("folded").expect("applied");
 }
 
 /// The options of a mirror with short pauses, for the scheduler `default-scheduler`.

@@ -6,6 +6,7 @@ use portolan::model::{Fact, Uid, node as build_node, pod as build_pod};
 use super::server::*;
 use crate::api::Resource;
 use crate::mirror::{Mirror, MirrorError, Options};
+use crate::testing::apply;
 
 const PODS: [Resource; 1] = [Resource::PODS];
 
@@ -171,9 +172,7 @@ async fn a_refresh_that_takes_too_long_is_an_error() {
     let server = Server::start([silent]).await;
     let mut options = options(&PODS);
     options.pauses.refresh = std::time::Duration::from_millis(30);
-    let engine = Engine::shared(Config::default());
-    let mirror =
-        Mirror::start(server.api(), engine, std::sync::Arc::default(), options).expect("a mirror");
+    let (mirror, _engine) = server.mirror_with(options);
     mirror.synced().await.expect("synced");
     server.quorum(page(17, "", &[]));
     let late = mirror.refresh().await;

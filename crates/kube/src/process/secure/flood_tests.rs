@@ -1,6 +1,5 @@
 //! Probes are answered while 1,000 hostile connections of each kind are open. `ci/floods.sh` prints the measurements.
 
-use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -105,21 +104,6 @@ impl Kind {
             }
             Kind::RandomPaths => get(&format!("/path-{number}"), ""),
         }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Kind::SlowHandshake => "slow handshake",
-            Kind::Reconnecting => "reconnecting",
-            Kind::SlowHead => "slow head",
-            Kind::SlowBody => "slow body",
-            Kind::UnreadAnswers => "unread answers",
-            Kind::RandomTokens => "random tokens",
-            Kind::SlowTokens => "slow tokens",
-            Kind::RandomPaths => "random paths",
-        })
     }
 }
 
@@ -317,7 +301,7 @@ async fn flood(kind: Kind) -> String {
     let bounds =
         Bounds { connections: limit, reserve: limit * all.reserve / all.connections, ..all };
     let world = Arc::new(World::start(bounds).await);
-    assert!(world.is_answered("/metrics", USER).await, "{kind}: before the flood");
+    assert!(world.is_answered("/metrics", USER).await, "{kind:?}: before the flood");
     let (connecting, opened) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(AtomicUsize::new(0)));
     let mut hostile = JoinSet::new();
     for number in 0..count {
@@ -334,9 +318,9 @@ async fn flood(kind: Kind) -> String {
     let is_full =
         |world: &World| !kind.stays_connected() || world.refusals.of(Reason::Displaced) > 0;
     while times.len() < PROBES || last < PROBES / 2 || !is_full(&world) {
-        assert!(start.elapsed() < FILLING, "{kind}: no connection was displaced");
+        assert!(start.elapsed() < FILLING, "{kind:?}: no connection was displaced");
         let start = Instant::now();
-        assert!(world.is_answered("/livez", "").await, "{kind}: probe {}", times.len());
+        assert!(world.is_answered("/livez", "").await, "{kind:?}: probe {}", times.len());
         times.push(start.elapsed());
         let is_open =
             opened.load(Ordering::Relaxed) == count && connecting.available_permits() == AT_ONCE;
@@ -344,16 +328,17 @@ async fn flood(kind: Kind) -> String {
         sleep(Duration::from_millis(20)).await;
     }
     let start = Instant::now();
-    assert!(world.is_answered("/metrics", USER).await, "{kind}: a user who is known");
+    assert!(world.is_answered("/metrics", USER).await, "{kind:?}: a user who is known");
     let known = start.elapsed();
     let (after, displaced) = (resident(), world.refusals.of(Reason::Displaced));
     hostile.shutdown().await;
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e3;
+    let name = format!("{kind:?}");
     let reviews = [Reason::TokenReviews, Reason::AccessReviews];
     let reviews: u64 = reviews.into_iter().map(|reason| world.refusals.of(reason)).sum();
     format!(
-        "{kind:<15} {count:>11} {:>6} {:>7.1} {:>7.1} {:>10.1} {:>9} {reviews:>7} {before:>10} {after:>9}",
+        "{name:<15} {count:>11} {:>6} {:>7.1} {:>7.1} {:>10.1} {:>9} {reviews:>7} {before:>10} {after:>9}",
         times.len(),
         at(50),
         at(100),
@@ -398,17 +383,7 @@ async fn requests_that_cannot_wait_for_a_review_are_refused_and_probes_are_not()
 async fn probes_are_answered_during_floods() {
     let start = Instant::now();
     println!(
-        "{:<15} {:>11} {:>6} {:>7} {:>7} {:>10} {:>9} {:>7} {:>10} {:>9}",
-        "flood",
-        "connections",
-        "probes",
-        "p50 ms",
-        "max ms",
-        "metrics ms",
-        "displaced",
-        "429",
-        "before MiB",
-        "after MiB"
+        "flood           connections probes  p50 ms  max ms metrics ms displaced     429 before MiB after MiB"
     );
     for kind in Kind::ALL {
         println!("{}", flood(kind).await);

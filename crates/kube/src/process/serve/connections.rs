@@ -448,21 +448,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_is_accepted_when_its_body_has_arrived() {
-        let world = World::start(1, LONG * 2, None).await;
-        let mut partial = world.connect().await;
-        let head = "POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n";
-        partial.write_all(format!("{head}bo").as_bytes()).await.expect("sent");
-        sleep(Duration::from_millis(200)).await;
-        // The part does not protect its connection.
-        let mut whole = world.connect().await;
-        assert!(closed(&mut partial).await);
-        whole.write_all(format!("{head}body").as_bytes()).await.expect("sent");
-        world.arrived.notified().await;
-        let mut refused = world.connect().await;
-        assert!(closed(&mut refused).await);
-        world.go.notify_one();
-        assert!(read(&mut whole, "slow").await);
-        assert_eq!([Reason::Displaced, Reason::Full].map(|r| world.refusals.of(r)), [1, 1]);
+        for (header, part, body) in [
+            ("Content-Length: 4", "bo", "body"),
+            ("Transfer-Encoding: chunked", "4\r\nbody\r\n", "4\r\nbody\r\n0\r\n\r\n"),
+        ] {
+            let world = World::start(1, LONG * 2, None).await;
+            let mut partial = world.connect().await;
+            let head = format!("POST /slow HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n");
+            partial.write_all(format!("{head}{part}").as_bytes()).await.expect("sent");
+            sleep(Duration::from_millis(200)).await;
+            // The part does not protect its connection.
+            let mut whole = world.connect().await;
+            assert!(closed(&mut partial).await);
+            whole.write_all(format!("{head}{body}").as_bytes()).await.expect("sent");
+            world.arrived.notified().await;
+            let mut refused = world.connect().await;
+            assert!(closed(&mut refused).await);
+            world.go.notify_one();
+            assert!(read(&mut whole, "slow").await);
+            assert_eq!([Reason::Displaced, Reason::Full].map(|r| world.refusals.of(r)), [1, 1]);
+        }
     }
 
     #[tokio::test]
@@ -507,20 +512,6 @@ mod tests {
             timeout(LONG, stream.read_to_string(&mut text)).await.expect("in time").expect("text");
             assert!(text.starts_with("HTTP/1.1 403"), "{address}: {text}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_chunked_body_protects_its_connection_when_its_end_has_arrived() {
-        let world = World::start(1, LONG * 2, None).await;
-        let mut whole = world.connect().await;
-        let head = "POST /slow HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
-        whole.write_all(format!("{head}4\r\nbody\r\n0\r\n\r\n").as_bytes()).await.expect("sent");
-        world.arrived.notified().await;
-        let mut refused = world.connect().await;
-        assert!(closed(&mut refused).await);
-        world.go.notify_one();
-        assert!(read(&mut whole, "slow").await);
-        assert_eq!(world.refusals.of(Reason::Full), 1);
     }
 
     #[tokio::test]

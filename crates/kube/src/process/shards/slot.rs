@@ -189,15 +189,14 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use portolan_apiserver::{ApiServer, Effect, Fault, Options};
+    use portolan_apiserver::{ApiServer, Effect, Fault};
 
-    use crate::api::{Api, Limits};
     use crate::process::ElectionConfig;
+    use crate::testing::{api, server, until};
 
     fn world() -> (ApiServer, Slot) {
-        let server = ApiServer::start(Options::default()).expect("a server");
-        let config = kube::Config::new(server.url().parse().expect("a URL"));
-        let api = Api::new(config, Limits::default()).expect("a client");
+        let server = server();
+        let api = api(&server.url());
         (server, Slot::new(LeaseLock::new(api, ElectionConfig::new("a")).expect("valid")))
     }
 
@@ -231,14 +230,9 @@ mod tests {
         let (server, mut slot) = world();
         let silent = Fault::new(Effect::HangAfter).verb("create").resource("leases");
         server.set_faults(0, vec![silent]);
-        let applied = async {
-            while server.objects("Lease").is_empty() {
-                tokio::task::yield_now().await;
-            }
-        };
         tokio::select! {
             _ = slot.perform(Step::Take) => panic!("there is no answer"),
-            () = applied => {}
+            () = until(|| !server.objects("Lease").is_empty()) => {}
         }
         assert_eq!(server.objects("Lease")[0]["spec"]["holderIdentity"], "a");
         assert!(slot.perform(Step::Release).await.is_ok());

@@ -24,7 +24,7 @@ fn placements(fields: Option<&str>) -> BTreeMap<String, Option<String>> {
     backlog(&server);
     let own = fields.is_some().then(|| portolan(&runtime, &server, true));
     let configuration = match (&own, fields) {
-        (Some((_, served)), Some(fields)) => extender(address(&served), fields),
+        (Some((_, served)), Some(fields)) => extender(address(served), fields),
         _ => String::new(),
     };
     let process = schedule(&runtime, &server, &configuration);

@@ -145,8 +145,13 @@ pub(crate) fn address(served: &Served) -> SocketAddr {
 }
 
 pub(crate) fn runtime() -> Runtime {
+    runtime_of(2)
+}
+
+/// A runtime with this many threads.
+pub(crate) fn runtime_of(threads: usize) -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(threads)
         .enable_all()
         .build()
         .expect("a runtime")
