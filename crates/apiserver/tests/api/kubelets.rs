@@ -53,22 +53,14 @@ fn a_node_becomes_ready_and_keeps_its_existing_fields() {
     assert_eq!(n["metadata"]["labels"]["zone"], "z");
     assert_eq!(n["spec"]["taints"], json!([{"key": "x"}]));
     // Later events do not reset allocatable resources.
-    server
-        .patch_status(
-            "Node",
-            "",
-            "n",
-            &json!({"status": {"allocatable": {"example.com/foo": "5"}}}),
-        )
-        .unwrap();
+    let body = json!({"status": {"allocatable": {"example.com/foo": "5"}}});
+    server.patch_status("Node", "", "n", &body).unwrap();
     server.create(&node("m")).unwrap();
     eventually("another ready node", || {
         server.get("Node", "", "m").unwrap()["status"]["conditions"].is_array()
     });
-    assert_eq!(
-        server.get("Node", "", "n").unwrap()["status"]["allocatable"]["example.com/foo"],
-        "5"
-    );
+    let n = server.get("Node", "", "n").unwrap();
+    assert_eq!(n["status"]["allocatable"]["example.com/foo"], "5");
 }
 
 #[test]
