@@ -8,6 +8,7 @@ use crate::error::ApiError;
 use crate::resources::{self, Resource};
 use crate::server::AdmissionPlugin;
 use crate::store::{Key, Store};
+use crate::verbs::is_deleted;
 
 /// Refuses new content in a namespace that does not exist or is terminating (NamespaceLifecycle).
 pub(crate) fn namespace_accepts(
@@ -23,7 +24,7 @@ pub(crate) fn namespace_accepts(
     let Some(object) = store.of(namespaces).get(&Key::new("", namespace)) else {
         return Err(ApiError::not_found(namespaces, namespace));
     };
-    if object.value["metadata"]["deletionTimestamp"].is_null() {
+    if !is_deleted(&object.value) {
         return Ok(());
     }
     let why = format!(
@@ -64,7 +65,7 @@ pub(crate) fn admit(
             object["status"] = json!({"phase": "Pending"});
             add_finalizer(object, "kubernetes.io/pvc-protection");
             if object["spec"]["storageClassName"].is_null() {
-                let (_, classes) = store.of(resources::storage_classes()).objects(&store.clock);
+                let (_, classes) = store.of(resources::storage_classes()).objects();
                 let default = classes.iter().find(|class| {
                     class.value["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true"
                 });
@@ -154,7 +155,7 @@ fn set_priority(
     let name = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
     let (priority, policy) = match name.as_str() {
         "" => {
-            let (_, all) = classes.objects(&store.clock);
+            let (_, all) = classes.objects();
             let default = all.iter().find(|class| class.value["globalDefault"] == true);
             if let Some(class) = default {
                 spec.insert("priorityClassName".into(), class.version.key.name.clone().into());

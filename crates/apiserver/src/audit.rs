@@ -34,22 +34,10 @@ pub struct Write {
 }
 
 #[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) verb: &'static str,
-    pub(crate) resource: String,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) body: Bytes,
-    pub(crate) code: u16,
-    pub(crate) applied: bool,
-    pub(crate) answered: bool,
-    pub(crate) user_agent: String,
-}
-
-#[derive(Debug)]
 pub(crate) struct Audit {
     start: Instant,
-    entries: Mutex<Vec<(Duration, Entry)>>,
+    /// The writes, without their bodies, which are parsed when the record is read.
+    entries: Mutex<Vec<(Write, Bytes)>>,
 }
 
 impl Audit {
@@ -57,14 +45,16 @@ impl Audit {
         Audit { start: Instant::now(), entries: Mutex::new(Vec::new()) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Duration, Entry)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Write, Bytes)>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn record(&self, entry: Entry) {
+    /// Records a write at the present time.
+    pub(crate) fn record(&self, mut write: Write, body: Bytes) {
         let mut entries = self.lock();
         // Under the lock, so that times never run backwards.
-        entries.push((self.start.elapsed(), entry));
+        write.at = self.start.elapsed();
+        entries.push((write, body));
     }
 
     /// Removes the writes so far.
@@ -87,22 +77,11 @@ impl Audit {
     pub(crate) fn writes_since(&self, seen: usize, resources: &[&str]) -> (Vec<Write>, usize) {
         let entries = self.lock();
         let new = entries.get(seen..).unwrap_or_default().iter();
-        let wanted = new.filter(|(_, entry)| resources.contains(&&*entry.resource));
+        let wanted = new.filter(|(write, _)| resources.contains(&&*write.resource));
         (wanted.map(write).collect(), entries.len())
     }
 }
 
-fn write((at, entry): &(Duration, Entry)) -> Write {
-    Write {
-        at: *at,
-        verb: entry.verb,
-        resource: entry.resource.clone(),
-        namespace: entry.namespace.clone(),
-        name: entry.name.clone(),
-        body: serde_json::from_slice(&entry.body).unwrap_or_default(),
-        code: entry.code,
-        applied: entry.applied,
-        answered: entry.answered,
-        user_agent: entry.user_agent.clone(),
-    }
+fn write((write, body): &(Write, Bytes)) -> Write {
+    Write { body: serde_json::from_slice(body).unwrap_or_default(), ..write.clone() }
 }

@@ -10,7 +10,7 @@ use crate::defaults::section;
 use crate::error::ApiError;
 use crate::resources;
 use crate::store::{Change, Key, Store};
-use crate::verbs::uid_precondition;
+use crate::verbs::{is_deleted, uid_precondition};
 
 /// Binds the pod at `key` by a `Binding` object. One write sets the node, the condition PodScheduled and the binding's
 /// labels and annotations, and clears the nomination.
@@ -42,7 +42,7 @@ pub(crate) fn bind(store: &Store, key: &Key, binding: &Value) -> Result<(), ApiE
     }
     let topology = admission::topology_labels(store, node);
     let refused = |why: String| Err(ApiError::conflict("pods/binding", "", &key.name, why));
-    store.of(pods).change(&store.clock, key, |pod| {
+    store.of(pods).change(key, |pod| {
         let pod = pod.ok_or_else(|| ApiError::not_found(pods, &key.name))?;
         let present = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
         if let Some(uid) = metadata["uid"].as_str().filter(|uid| !uid.is_empty() && *uid != present("uid")) {
@@ -61,7 +61,7 @@ pub(crate) fn bind(store: &Store, key: &Key, binding: &Value) -> Result<(), ApiE
             );
             return Err(ApiError::conflict("pods", "", &key.name, why));
         }
-        if !pod["metadata"]["deletionTimestamp"].is_null() {
+        if is_deleted(pod) {
             return refused(format!("pod {} is being deleted, cannot be assigned to a host", key.name));
         }
         if let Some(assigned) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {

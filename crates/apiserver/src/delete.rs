@@ -7,7 +7,7 @@ use crate::defaults::section;
 use crate::error::ApiError;
 use crate::resources::{self, Resource};
 use crate::store::{Change, Key, Object, Store};
-use crate::verbs::{bump_generation, finalizers, is_finished, shown, text};
+use crate::verbs::{bump_generation, finalizers, has_ended, is_deleted, is_finished, shown, text};
 
 /// The result of a deletion.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(crate) fn delete(
         return Err(ApiError::bad_request(message));
     }
     let mut gone = false;
-    let object = store.of(resource).change(&store.clock, key, |old| {
+    let object = store.of(resource).change(key, |old| {
         let old = old.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         check_preconditions(resource, key, old, options)?;
         let change = retire(resource, old, options);
@@ -64,7 +64,7 @@ pub(crate) fn delete(
     })?;
     let object = object.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
     if gone && resource.kind == "Pod" {
-        store.of(resource).change(&store.clock, key, |marked| {
+        store.of(resource).change(key, |marked| {
             let marked = marked.filter(|marked| text(marked, "uid") == text(&object.value, "uid"));
             // Another client may have removed it meanwhile.
             Ok(marked.map_or(Change::Keep, |marked| Change::Remove(marked.clone())))
@@ -104,7 +104,7 @@ fn check_preconditions(
 /// Decides whether a deletion removes an object or marks it as terminating.
 fn retire(resource: &Resource, old: &Value, options: &Value) -> Change {
     let mut new = old.clone();
-    let deleting = !old["metadata"]["deletionTimestamp"].is_null();
+    let deleting = is_deleted(old);
     let grace = if resource.kind == "Pod" { grace_period(old, options) } else { 0 };
     if deleting {
         let present = old["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
@@ -133,8 +133,7 @@ const LONGEST_GRACE: u64 = 315_360_000;
 /// The seconds that a pod has to terminate.
 fn grace_period(pod: &Value, options: &Value) -> u64 {
     let unassigned = pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
-    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if unassigned || ended {
+    if unassigned || has_ended(pod) {
         return 0;
     }
     let seconds = options["gracePeriodSeconds"]
@@ -147,7 +146,7 @@ fn grace_period(pod: &Value, options: &Value) -> u64 {
 /// Removes the finalizer of an empty namespace.
 pub(crate) fn finalize_namespace(store: &Store, name: &str) -> Result<(), ApiError> {
     let namespaces = resources::namespaces();
-    store.of(namespaces).change(&store.clock, &Key::new("", name), |old| {
+    store.of(namespaces).change(&Key::new("", name), |old| {
         let Some(old) = old else { return Ok(Change::Keep) };
         let mut new = old.clone();
         section(&mut new, "spec").remove("finalizers");

@@ -1,8 +1,10 @@
 //! Calls for tests in the server's process. They follow the same rules as HTTP requests, but without faults and delays.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use crate::audit::Entry;
+use crate::audit::Write;
 use crate::binding;
 use crate::delete;
 use crate::error::ApiError;
@@ -17,7 +19,7 @@ impl ApiServer {
     /// empty if the server does not serve the kind.
     pub fn objects(&self, kind: &str) -> Vec<Value> {
         let Some(resource) = resources::by_name(kind) else { return Vec::new() };
-        let (_, objects) = self.shared().store.of(resource).objects(&self.shared().store.clock);
+        let (_, objects) = self.shared().store.of(resource).objects();
         objects.iter().map(|object| shown(resource, &object.value)).collect()
     }
 
@@ -36,17 +38,12 @@ impl ApiServer {
     /// # Errors
     /// The error of a POST.
     pub fn create(&self, object: &Value) -> Result<Value, ApiError> {
-        let (resource, namespace, name) = place(object)?;
-        let created = verbs::create(&self.shared().store, resource, &namespace, object.clone());
-        let made = created.as_ref().map_or(name, |object| object.version.key.name.clone());
-        self.record(
-            "create",
-            resource.plural,
-            &namespace,
-            &made,
-            object,
-            created.as_ref().map(|_| 201),
-        );
+        let (resource, mut key) = place(object)?;
+        let created = verbs::create(&self.shared().store, resource, &key.namespace, object.clone());
+        if let Ok(created) = &created {
+            key = created.version.key.clone();
+        }
+        self.record("create", resource.plural, &key, object, &created);
         created.map(|created| shown(resource, &created.value))
     }
 
@@ -76,11 +73,10 @@ impl ApiServer {
     }
 
     fn put(&self, object: &Value, part: Part) -> Result<Value, ApiError> {
-        let (resource, namespace, name) = place(object)?;
+        let (resource, key) = place(object)?;
         let path = path(resource, part)?;
-        let key = Key::new(&namespace, &name);
         let updated = verbs::update(&self.shared().store, resource, &key, part, object.clone());
-        self.record("update", &path, &namespace, &name, object, updated.as_ref().map(|_| 200));
+        self.record("update", &path, &key, object, &updated);
         updated.map(|(updated, _)| shown(resource, &updated.value))
     }
 
@@ -122,17 +118,10 @@ impl ApiServer {
         how: PatchKind,
         patch: &Value,
     ) -> Result<Value, ApiError> {
-        let resource = known(kind)?;
+        let (resource, key) = (known(kind)?, Key::new(namespace, name));
         let path = path(resource, part)?;
-        let patched = verbs::patch(
-            &self.shared().store,
-            resource,
-            &Key::new(namespace, name),
-            part,
-            how,
-            patch,
-        );
-        self.record("patch", &path, namespace, name, patch, patched.as_ref().map(|_| 200));
+        let patched = verbs::patch(&self.shared().store, resource, &key, part, how, patch);
+        self.record("patch", &path, &key, patch, &patched);
         patched.map(|patched| shown(resource, &patched.value))
     }
 
@@ -145,15 +134,9 @@ impl ApiServer {
             "kind": "Binding", "apiVersion": "v1", "metadata": {"namespace": namespace, "name": name},
             "target": {"kind": "Node", "name": node},
         });
-        let bound = binding::bind(&self.shared().store, &Key::new(namespace, name), &binding);
-        self.record(
-            "create",
-            "pods/binding",
-            namespace,
-            name,
-            &binding,
-            bound.as_ref().map(|()| 201),
-        );
+        let key = Key::new(namespace, name);
+        let bound = binding::bind(&self.shared().store, &key, &binding);
+        self.record("create", "pods/binding", &key, &binding, &bound);
         bound
     }
 
@@ -168,40 +151,37 @@ impl ApiServer {
         name: &str,
         options: &Value,
     ) -> Result<Value, ApiError> {
-        let resource = known(kind)?;
-        let deleted =
-            delete::delete(&self.shared().store, resource, &Key::new(namespace, name), options);
-        self.record(
-            "delete",
-            resource.plural,
-            namespace,
-            name,
-            options,
-            deleted.as_ref().map(|_| 200),
-        );
+        let (resource, key) = (known(kind)?, Key::new(namespace, name));
+        let deleted = delete::delete(&self.shared().store, resource, &key, options);
+        self.record("delete", resource.plural, &key, options, &deleted);
         deleted.map(|deleted| deleted.shown(resource))
     }
 
-    fn record(
+    fn record<T>(
         &self,
         verb: &'static str,
         resource: &str,
-        namespace: &str,
-        name: &str,
+        key: &Key,
         body: &Value,
-        outcome: Result<u16, &ApiError>,
+        outcome: &Result<T, ApiError>,
     ) {
-        self.shared().audit.record(Entry {
+        let write = Write {
+            at: Duration::ZERO,
             verb,
             resource: resource.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            body: body.to_string().into(),
-            code: outcome.unwrap_or_else(|error| error.code),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            body: Value::Null,
+            code: match outcome {
+                Ok(_) if verb == "create" => 201,
+                Ok(_) => 200,
+                Err(error) => error.code,
+            },
             applied: outcome.is_ok(),
             answered: true,
             user_agent: "direct".into(),
-        });
+        };
+        self.shared().audit.record(write, body.to_string().into());
     }
 }
 
@@ -218,8 +198,8 @@ fn path(resource: &Resource, part: Part) -> Result<String, ApiError> {
     }
 }
 
-/// The resource, namespace and name of an object.
-fn place(object: &Value) -> Result<(&'static Resource, String, String), ApiError> {
+/// The resource and key of an object.
+fn place(object: &Value) -> Result<(&'static Resource, Key), ApiError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let resource = resources::by_kind(&text(&object["apiVersion"]), &text(&object["kind"]))
         .filter(|resource| !resource.review)
@@ -229,5 +209,5 @@ fn place(object: &Value) -> Result<(&'static Resource, String, String), ApiError
         namespace if namespace.is_empty() => "default".into(),
         namespace => namespace,
     };
-    Ok((resource, namespace, text(&object["metadata"]["name"])))
+    Ok((resource, Key { namespace, name: text(&object["metadata"]["name"]) }))
 }

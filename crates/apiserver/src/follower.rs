@@ -31,7 +31,7 @@ impl Follower {
         let since = if self.position == 0 {
             None
         } else {
-            collection.since(&store.clock, self.position, usize::MAX).ok()
+            collection.since(self.position, usize::MAX).ok()
         };
         match since {
             Some((events, seen)) => {
@@ -50,7 +50,7 @@ impl Follower {
             // At the start, or after events were dropped: every present object may have changed, and all other known
             // objects were deleted.
             None => {
-                let (seen, objects) = collection.objects(&store.clock);
+                let (seen, objects) = collection.objects();
                 self.position = seen;
                 let present: BTreeSet<Key> =
                     objects.iter().map(|object| object.version.key.clone()).collect();

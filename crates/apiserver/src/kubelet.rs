@@ -18,7 +18,7 @@ use crate::patch::PatchKind;
 use crate::resources::{self, Resource};
 use crate::server::{ApiServer, Shared};
 use crate::store::{Key, Store};
-use crate::verbs::{self, Part};
+use crate::verbs::{self, Part, has_ended, is_deleted, is_ready};
 
 /// The configuration of hollow kubelets.
 #[derive(Clone, Debug)]
@@ -193,10 +193,7 @@ impl Hollow {
             self.patch(nodes, key, Part::Main, &patch);
         }
         let status = &node["status"];
-        let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let ready = conditions
-            .iter()
-            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        let ready = is_ready(node);
         let capacity = [&status["capacity"], &status["allocatable"], &self.options.capacity];
         let capacity =
             capacity.into_iter().find(|capacity| !capacity.is_null()).cloned().unwrap_or_default();
@@ -258,7 +255,7 @@ impl Hollow {
         self.store().of(resources::nodes()).get(&Key::new("", node))?;
         let uid = pod["metadata"]["uid"].as_str()?.to_owned();
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
-        if !pod["metadata"]["deletionTimestamp"].is_null() {
+        if is_deleted(pod) {
             let grace = Duration::from_secs(
                 pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0),
             );
@@ -285,15 +282,13 @@ impl Hollow {
         match due {
             Due::Start => {
                 // The pod may have been deleted in the meantime.
-                if pod["metadata"]["deletionTimestamp"].is_null()
-                    && pod["status"]["phase"] == "Pending"
-                {
+                if !is_deleted(pod) && pod["status"]["phase"] == "Pending" {
                     self.patch(pods, key, Part::Status, &running(pod));
                 }
             }
             Due::Finish => self.patch(pods, key, Part::Status, &ended(pod, false)),
             Due::Stop { killed } => {
-                if !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+                if !has_ended(pod) {
                     self.patch(pods, key, Part::Status, &ended(pod, killed));
                 }
                 let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});

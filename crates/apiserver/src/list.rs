@@ -77,7 +77,7 @@ impl List<'_> {
         let after = from.as_ref().map(|from| &from.after);
         let select = |object: &crate::store::Version| self.selection.selects(object);
         let (read, more) = collection
-            .list(&store.clock, &self.selection.namespace, after, limit, at, select)
+            .list(&self.selection.namespace, after, limit, at, select)
             .map_err(|_| match &from {
                 None => ApiError::expired("The resourceVersion for the provided list is too old."),
                 Some(from) => {

@@ -140,8 +140,7 @@ fn delete_collection(store: &Store, call: &Call, body: &[u8]) -> Result<Value, A
     let selection = call.selection()?;
     let options = if body.is_empty() { Value::Null } else { parse_map(body)? };
     let select = |object: &crate::store::Version| selection.selects(object);
-    let listed =
-        store.of(resource).list(&store.clock, &call.key.namespace, None, usize::MAX, None, select);
+    let listed = store.of(resource).list(&call.key.namespace, None, usize::MAX, None, select);
     let (read, _) = listed.map_err(|_| ApiError::expired("the list is no longer known"))?;
     let mut items = Vec::new();
     for item in &read.items {
@@ -233,17 +232,17 @@ const FRESHNESS: Duration = Duration::from_secs(3);
 
 /// Waits until the watch cache has reached a version, and returns the version.
 async fn wait_for_version(shared: &Shared, call: &Call, version: u64) -> Result<u64, ApiError> {
-    let (collection, clock) = (shared.store.of(call.resource), &shared.store.clock);
+    let collection = shared.store.of(call.resource);
     let mut news = collection.subscribe();
     let reached = async {
-        while collection.reached(clock) < version {
+        while collection.reached() < version {
             // Writes of other kinds also advance the clock, so poll it.
             let _ = tokio::time::timeout(Duration::from_millis(50), news.changed()).await;
         }
     };
     match tokio::time::timeout(FRESHNESS, reached).await {
         Ok(()) => Ok(version),
-        Err(_) => Err(ApiError::too_large_version(version, collection.reached(clock))),
+        Err(_) => Err(ApiError::too_large_version(version, collection.reached())),
     }
 }
 

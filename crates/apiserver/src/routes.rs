@@ -11,8 +11,9 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
+use serde_json::Value;
 
-use crate::audit::Entry;
+use crate::audit::Write;
 use crate::call::Call;
 use crate::connection::Peer;
 use crate::discovery;
@@ -104,17 +105,19 @@ async fn serve(
                 .get(header::USER_AGENT)
                 .and_then(|agent| agent.to_str().ok())
                 .unwrap_or_default();
-            shared.audit.record(Entry {
+            let write = Write {
+                at: Duration::ZERO,
                 verb: call.verb,
                 resource: call.path.clone(),
                 namespace: call.key.namespace.clone(),
                 name: name.to_owned(),
-                body: body.clone(),
+                body: Value::Null,
                 code,
                 applied,
                 answered,
                 user_agent: agent.to_owned(),
-            });
+            };
+            shared.audit.record(write, body.clone());
         }
     };
     let in_flight = (call.verb != "watch").then(|| InFlight::new(shared));

@@ -233,7 +233,7 @@ impl ApiServer {
     /// # Errors
     /// If the server does not serve the kind.
     pub fn stall_cache(&self, kind: &str) -> Result<(), ApiError> {
-        self.shared.store.of(known(kind)?).set_stalled(&self.shared.store.clock, true);
+        self.shared.store.of(known(kind)?).set_stalled(true);
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl ApiServer {
     /// # Errors
     /// If the server does not serve the kind.
     pub fn resume_cache(&self, kind: &str) -> Result<(), ApiError> {
-        self.shared.store.of(known(kind)?).set_stalled(&self.shared.store.clock, false);
+        self.shared.store.of(known(kind)?).set_stalled(false);
         Ok(())
     }
 

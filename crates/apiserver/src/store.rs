@@ -99,6 +99,8 @@ pub(crate) struct Collection {
     pub(crate) resource: &'static Resource,
     state: RwLock<State>,
     news: watch::Sender<u64>,
+    /// The clock of all collections.
+    clock: Arc<Clock>,
 }
 
 /// Versions of objects, and the version of the store at which they were read.
@@ -109,10 +111,10 @@ pub(crate) struct Read {
 }
 
 impl Collection {
-    fn new(resource: &'static Resource, watch_cache: usize) -> Self {
+    fn new(resource: &'static Resource, watch_cache: usize, clock: Arc<Clock>) -> Self {
         let state =
             State { objects: BTreeMap::new(), history: History::new(watch_cache), stalled: None };
-        Collection { resource, state: RwLock::new(state), news: watch::Sender::new(0) }
+        Collection { resource, state: RwLock::new(state), news: watch::Sender::new(0), clock }
     }
 
     // A panic while the lock is held leaves the maps consistent.
@@ -132,7 +134,6 @@ impl Collection {
     /// afterwards, or the removed object. `decide` must not use this collection.
     pub(crate) fn change(
         &self,
-        clock: &Clock,
         key: &Key,
         decide: impl FnOnce(Option<&Value>) -> Result<Change, ApiError>,
     ) -> Result<Option<Object>, ApiError> {
@@ -147,7 +148,7 @@ impl Collection {
             Change::Put(value) => (Happening::Added, value),
             Change::Remove(value) => (Happening::Deleted, value),
         };
-        let number = clock.next_version();
+        let number = self.clock.next_version();
         value["metadata"]["resourceVersion"] = number.to_string().into();
         let version = Arc::new(Version::new(self.resource, number, key.clone(), &value));
         let object = Object { value: Arc::new(value), version: version.clone() };
@@ -169,7 +170,6 @@ impl Collection {
     /// version. O(objects of the namespace).
     pub(crate) fn list(
         &self,
-        clock: &Clock,
         namespace: &str,
         start: Option<&Key>,
         limit: usize,
@@ -178,7 +178,7 @@ impl Collection {
     ) -> Result<(Read, bool), TooOld> {
         let state = self.read();
         // Versions are assigned under the lock, so the map contains all versions of this collection up to this one.
-        let version = at.unwrap_or_else(|| clock.version());
+        let version = at.unwrap_or_else(|| self.clock.version());
         let first = match start {
             Some(key) => Bound::Excluded(key.clone()),
             None => Bound::Included(Key::new(namespace, "")),
@@ -217,44 +217,42 @@ impl Collection {
     }
 
     /// All objects, parsed, and the version of the store.
-    pub(crate) fn objects(&self, clock: &Clock) -> (u64, Vec<Object>) {
+    pub(crate) fn objects(&self) -> (u64, Vec<Object>) {
         let state = self.read();
-        (clock.version(), state.objects.values().cloned().collect())
+        (self.clock.version(), state.objects.values().cloned().collect())
     }
 
     /// Up to `limit` events after `version`, and the version up to which these are all events.
     pub(crate) fn since(
         &self,
-        clock: &Clock,
         version: u64,
         limit: usize,
     ) -> Result<(Vec<Arc<Event>>, u64), TooOld> {
         let state = self.read();
         let events = state.history.since(version, limit)?;
-        let seen = events.last().map_or_else(|| clock.version(), |event| event.version());
+        let seen = events.last().map_or_else(|| self.clock.version(), |event| event.version());
         Ok((events, seen))
     }
 
     /// The same from the watch cache, which may be stalled.
     pub(crate) fn cached_since(
         &self,
-        clock: &Clock,
         version: u64,
         limit: usize,
     ) -> Result<(Vec<Arc<Event>>, u64), TooOld> {
-        let (mut events, seen) = self.since(clock, version, limit)?;
+        let (mut events, seen) = self.since(version, limit)?;
         let Some(stalled) = self.stalled() else { return Ok((events, seen)) };
         events.retain(|event| event.version() <= stalled);
         Ok((events, seen.min(stalled)))
     }
 
     /// Stops the watch cache at the present version, or lets it catch up.
-    pub(crate) fn set_stalled(&self, clock: &Clock, stalled: bool) {
+    pub(crate) fn set_stalled(&self, stalled: bool) {
         let mut state = self.write();
-        state.stalled = stalled.then(|| clock.version());
+        state.stalled = stalled.then(|| self.clock.version());
         drop(state);
         // Watches continue.
-        self.news.send_replace(clock.version());
+        self.news.send_replace(self.clock.version());
     }
 
     /// The version at which the watch cache is stalled.
@@ -263,8 +261,8 @@ impl Collection {
     }
 
     /// The version that the watch cache has reached.
-    pub(crate) fn reached(&self, clock: &Clock) -> u64 {
-        self.stalled().unwrap_or_else(|| clock.version())
+    pub(crate) fn reached(&self) -> u64 {
+        self.stalled().unwrap_or_else(|| self.clock.version())
     }
 
     fn forget(&self, version: u64) {
@@ -280,16 +278,17 @@ impl Collection {
 /// All collections.
 #[derive(Debug)]
 pub(crate) struct Store {
-    pub(crate) clock: Clock,
+    pub(crate) clock: Arc<Clock>,
     disabled_admission: Vec<AdmissionPlugin>,
     collections: Vec<Collection>,
 }
 
 impl Store {
     pub(crate) fn new(seed: u64, watch_cache: usize) -> Self {
-        let collections =
-            TABLE.iter().map(|resource| Collection::new(resource, watch_cache)).collect();
-        Store { clock: Clock::new(seed), disabled_admission: Vec::new(), collections }
+        let clock = Arc::new(Clock::new(seed));
+        let collection = |resource| Collection::new(resource, watch_cache, clock.clone());
+        let collections = TABLE.iter().map(collection).collect();
+        Store { clock, disabled_admission: Vec::new(), collections }
     }
 
     pub(crate) fn without_admission(self, disabled: &[AdmissionPlugin]) -> Self {
@@ -321,7 +320,7 @@ mod tests {
     fn put(store: &Store, name: &str, labels: Value) {
         let nodes = store.of(resources::nodes());
         let object = json!({"metadata": {"name": name, "labels": labels}});
-        nodes.change(&store.clock, &Key::new("", name), |_| Ok(Change::Put(object))).unwrap();
+        nodes.change(&Key::new("", name), |_| Ok(Change::Put(object))).unwrap();
     }
 
     fn names(read: &Read) -> Vec<&str> {
@@ -334,9 +333,7 @@ mod tests {
         put(&store, "a", json!({}));
         let nodes = store.of(resources::nodes());
         let before = nodes.get(&Key::new("", "a")).unwrap();
-        nodes
-            .change(&store.clock, &Key::new("", "a"), |now| Ok(Change::Put(now.unwrap().clone())))
-            .unwrap();
+        nodes.change(&Key::new("", "a"), |now| Ok(Change::Put(now.unwrap().clone()))).unwrap();
         assert_eq!(nodes.get(&Key::new("", "a")).unwrap().version.version, before.version.version);
         assert_eq!(store.clock.version(), before.version.version);
     }
@@ -347,10 +344,7 @@ mod tests {
         put(&store, "a", json!({}));
         let pods = store.of(resources::pods());
         let object = json!({"metadata": {"name": "p"}});
-        let pod = pods
-            .change(&store.clock, &Key::new("x", "p"), |_| Ok(Change::Put(object)))
-            .unwrap()
-            .unwrap();
+        let pod = pods.change(&Key::new("x", "p"), |_| Ok(Change::Put(object))).unwrap().unwrap();
         put(&store, "b", json!({}));
         let node = store.of(resources::nodes()).get(&Key::new("", "b")).unwrap();
         assert_eq!(node.version.version, pod.version.version + 1);
@@ -365,19 +359,16 @@ mod tests {
         put(&store, "c", json!({}));
         put(&store, "a", json!({"v": "2"}));
         let nodes = store.of(resources::nodes());
-        nodes
-            .change(&store.clock, &Key::new("", "b"), |b| Ok(Change::Remove(b.unwrap().clone())))
-            .unwrap();
-        let (now, _) = nodes.list(&store.clock, "", None, 10, None, |_| true).unwrap();
+        nodes.change(&Key::new("", "b"), |b| Ok(Change::Remove(b.unwrap().clone()))).unwrap();
+        let (now, _) = nodes.list("", None, 10, None, |_| true).unwrap();
         assert_eq!(names(&now), ["a", "c"]);
-        let (past, more) = nodes.list(&store.clock, "", None, 10, Some(then), |_| true).unwrap();
+        let (past, more) = nodes.list("", None, 10, Some(then), |_| true).unwrap();
         assert_eq!((names(&past), more), (vec!["a", "b"], false));
         assert_eq!(past.items[0].labels["v"], "1");
-        let (page, more) = nodes.list(&store.clock, "", None, 1, Some(then), |_| true).unwrap();
+        let (page, more) = nodes.list("", None, 1, Some(then), |_| true).unwrap();
         assert_eq!((names(&page), more), (vec!["a"], true));
         let start = Key::new("", "a");
-        let (page, more) =
-            nodes.list(&store.clock, "", Some(&start), 1, Some(then), |_| true).unwrap();
+        let (page, more) = nodes.list("", Some(&start), 1, Some(then), |_| true).unwrap();
         assert_eq!((names(&page), more), (vec!["b"], false));
     }
 
@@ -387,10 +378,8 @@ mod tests {
         put(&store, "a", json!({}));
         let nodes = store.of(resources::nodes());
         let from = store.clock.version();
-        nodes
-            .change(&store.clock, &Key::new("", "a"), |a| Ok(Change::Remove(a.unwrap().clone())))
-            .unwrap();
-        let (events, seen) = nodes.since(&store.clock, from, 10).unwrap();
+        nodes.change(&Key::new("", "a"), |a| Ok(Change::Remove(a.unwrap().clone()))).unwrap();
+        let (events, seen) = nodes.since(from, 10).unwrap();
         assert_eq!(
             (events[0].happening, events[0].version(), seen),
             (Happening::Deleted, from + 1, from + 1)

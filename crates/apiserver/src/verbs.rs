@@ -107,6 +107,19 @@ fn set_namespace(resource: &Resource, namespace: &str, object: &mut Value) -> Re
     Ok(())
 }
 
+/// Returns what [`stored`] does, after checking that the body names the object of this key.
+fn stored_at(resource: &Resource, key: &Key, body: Value) -> Result<Value, ApiError> {
+    let mut object = stored(resource, body)?;
+    set_namespace(resource, &key.namespace, &mut object)?;
+    match text(&object, "name") {
+        name if name == key.name => Ok(object),
+        name => Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            key.name
+        ))),
+    }
+}
+
 pub(crate) fn get(store: &Store, resource: &Resource, key: &Key) -> Result<Object, ApiError> {
     store.of(resource).get(key).ok_or_else(|| ApiError::not_found(resource, &key.name))
 }
@@ -151,7 +164,7 @@ pub(crate) fn create(
     if resource.generation {
         metadata.insert("generation".into(), 1.into());
     }
-    let created = store.of(resource).change(&store.clock, &key, |present| match present {
+    let created = store.of(resource).change(&key, |present| match present {
         Some(_) => Err(ApiError::already_exists(resource, &key.name)),
         None => Ok(Change::Put(object)),
     })?;
@@ -321,15 +334,7 @@ pub(crate) fn update(
     part: Part,
     body: Value,
 ) -> Result<(Object, bool), ApiError> {
-    let mut new = stored(resource, body)?;
-    set_namespace(resource, &key.namespace, &mut new)?;
-    if text(&new, "name") != key.name {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            text(&new, "name"),
-            key.name
-        )));
-    }
+    let mut new = stored_at(resource, key, body)?;
     if resource.create_on_update && part == Part::Main && store.of(resource).get(key).is_none() {
         let uid = text(&new, "uid");
         if !uid.is_empty() {
@@ -338,7 +343,7 @@ pub(crate) fn update(
         section(&mut new, "metadata").remove("resourceVersion");
         return create(store, resource, &key.namespace, new).map(|object| (object, true));
     }
-    let updated = store.of(resource).change(&store.clock, key, |old| {
+    let updated = store.of(resource).change(key, |old| {
         let old = old.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         let uid = text(&new, "uid");
         if !uid.is_empty() && uid != text(old, "uid") {
@@ -358,19 +363,11 @@ pub(crate) fn patch(
     kind: PatchKind,
     patch: &Value,
 ) -> Result<Object, ApiError> {
-    let updated = store.of(resource).change(&store.clock, key, |old| {
+    let updated = store.of(resource).change(key, |old| {
         let old = old.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         let mut new = shown(resource, old);
         kind.apply(&mut new, patch)?;
-        let mut new = stored(resource, new)?;
-        set_namespace(resource, &key.namespace, &mut new)?;
-        if text(&new, "name") != key.name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({}) does not match the name on the URL ({})",
-                text(&new, "name"),
-                key.name
-            )));
-        }
+        let new = stored_at(resource, key, new)?;
         let uid = text(&new, "uid");
         if !uid.is_empty() && uid != text(old, "uid") {
             let why = format!("Invalid value: {uid:?}: field is immutable");
@@ -454,7 +451,7 @@ fn revise(
     if resource.generation && !same_specification(old, &new) {
         bump_generation(&mut new);
     }
-    if !old["metadata"]["deletionTimestamp"].is_null() {
+    if is_deleted(old) {
         let before = finalizers(old);
         if let Some(added) = finalizers(&new).iter().find(|finalizer| !before.contains(finalizer)) {
             let why = format!(
@@ -527,6 +524,21 @@ pub(crate) fn bump_generation(object: &mut Value) {
 
 pub(crate) fn finalizers(object: &Value) -> &[Value] {
     object["metadata"]["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+pub(crate) fn is_deleted(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether a pod is in a terminal phase.
+pub(crate) fn has_ended(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+/// Whether a pod or a node is ready.
+pub(crate) fn is_ready(object: &Value) -> bool {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// Whether neither finalizers nor a grace period hold a terminating object.

@@ -61,13 +61,11 @@ impl Watch {
 
     async fn run(&self, shared: &Shared, lines: &mut Lines<'_>) -> Result<(), Over> {
         let collection = shared.store.of(self.resource);
-        let clock = &shared.store.clock;
         let mut news = collection.subscribe();
         let mut position = self.version;
         if self.initial {
             let select = |object: &crate::store::Version| self.selection.selects(object);
             let listed = collection.list(
-                clock,
                 &self.selection.namespace,
                 None,
                 usize::MAX,
@@ -98,7 +96,7 @@ impl Watch {
         let mut first = true;
         loop {
             news.borrow_and_update();
-            let (events, seen) = match collection.cached_since(clock, position, BATCH) {
+            let (events, seen) = match collection.cached_since(position, BATCH) {
                 Ok(read) => read,
                 Err(too_old) if first && !self.initial => {
                     let message =

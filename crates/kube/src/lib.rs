@@ -10,10 +10,14 @@
 
 pub mod api;
 mod component_metrics;
+mod debug;
 pub mod extender;
 pub mod feature_gates;
+mod lock;
 pub mod mirror;
 pub mod process;
 mod seldom;
 pub mod shadow;
+#[cfg(test)]
+mod testing;
 pub mod write;

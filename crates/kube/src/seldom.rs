@@ -1,7 +1,9 @@
 //! Warnings about failures that repeat, such as those of an API server that cannot be reached.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use crate::lock::lock;
 
 /// The pause after the first warning. It doubles with each further one.
 const FIRST: Duration = Duration::from_secs(1);
@@ -24,8 +26,7 @@ impl Seldom {
     /// Returns how many warnings were left out since the last one that was printed, or `None` if this one is left out,
     /// too. The pauses begin anew when no warning came for as long as the last pause.
     pub(crate) fn may_warn(&self, now: Instant) -> Option<u64> {
-        // Every critical section leaves a valid state.
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         let (pause, left_out) = match &mut *state {
             Some(State { next, left_out, .. }) if now < *next => {
                 *left_out += 1;

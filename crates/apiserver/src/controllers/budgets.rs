@@ -35,7 +35,7 @@ fn set_status(store: &Store, key: &Key) {
     let Some(budget) = store.of(resources::budgets()).get(key) else { return };
     let budget = &*budget.value;
     let selector = &budget["spec"]["selector"];
-    let (_, pods) = store.of(resources::pods()).objects(&store.clock);
+    let (_, pods) = store.of(resources::pods()).objects();
     let (mut expected, mut healthy) = (0, 0);
     for pod in pods
         .iter()

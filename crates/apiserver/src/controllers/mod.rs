@@ -20,7 +20,7 @@ use crate::patch::PatchKind;
 use crate::resources::{self, Resource};
 use crate::server::Shared;
 use crate::store::{Key, Store};
-use crate::verbs::{self, Part};
+use crate::verbs::{self, Part, has_ended, is_deleted, is_ready};
 
 /// Runs the controllers for as long as the server lives.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -100,22 +100,6 @@ fn delete(store: &Store, resource: &Resource, key: &Key) {
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
-}
-
-fn is_deleted(object: &Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
-}
-
-/// Whether the pod is in a terminal phase.
-fn has_ended(pod: &Value) -> bool {
-    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    conditions
-        .into_iter()
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// The namespaces of some keys.

@@ -6,7 +6,7 @@ use crate::resources::{self, TABLE};
 use crate::store::{Key, Store};
 
 fn terminating(store: &Store) -> Vec<String> {
-    let (_, namespaces) = store.of(resources::namespaces()).objects(&store.clock);
+    let (_, namespaces) = store.of(resources::namespaces()).objects();
     let deleted = namespaces.into_iter().filter(|namespace| is_deleted(&namespace.value));
     deleted.map(|namespace| namespace.version.key.name.clone()).collect()
 }
@@ -34,7 +34,7 @@ pub(super) fn reconcile(store: &Store) {
 }
 
 fn content(store: &Store, resource: &resources::Resource, namespace: &str) -> Vec<Key> {
-    match store.of(resource).list(&store.clock, namespace, None, usize::MAX, None, |_| true) {
+    match store.of(resource).list(namespace, None, usize::MAX, None, |_| true) {
         Ok((read, _)) => read.items.iter().map(|item| item.key.clone()).collect(),
         // Only lists of an earlier version can fail.
         Err(_) => Vec::new(),

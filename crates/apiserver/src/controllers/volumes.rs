@@ -29,10 +29,10 @@ pub(super) fn releasing(store: &Store, claims: &BTreeSet<Key>) -> bool {
 
 /// Reconciles all claims and volumes. O(claims × volumes) for claims without a volume.
 pub(super) fn reconcile(store: &Store) {
-    for volume in store.of(resources::volumes()).objects(&store.clock).1 {
+    for volume in store.of(resources::volumes()).objects().1 {
         volume_phase(store, &volume);
     }
-    for claim in store.of(resources::claims()).objects(&store.clock).1 {
+    for claim in store.of(resources::claims()).objects().1 {
         if is_deleted(&claim.value) {
             release(store, &claim);
         } else if claim.value["status"]["phase"] != "Bound" {
@@ -96,7 +96,7 @@ fn release(store: &Store, claim: &Object) {
                 .into_iter()
                 .any(|volume| volume["persistentVolumeClaim"]["claimName"] == key.name.as_str())
     };
-    if !store.of(resources::pods()).objects(&store.clock).1.iter().any(uses) {
+    if !store.of(resources::pods()).objects().1.iter().any(uses) {
         remove_finalizer(store, resources::claims(), claim, "kubernetes.io/pvc-protection");
     }
 }
@@ -108,7 +108,7 @@ fn bind(store: &Store, claim: &Object) {
     let waits = class
         .as_ref()
         .is_some_and(|class| class.value["volumeBindingMode"] == "WaitForFirstConsumer");
-    let (_, volumes) = store.of(resources::volumes()).objects(&store.clock);
+    let (_, volumes) = store.of(resources::volumes()).objects();
     let named = text(&object["spec"], "volumeName");
     // The volume that the claim references, or that references the claim.
     let chosen = volumes.iter().find(|volume| {

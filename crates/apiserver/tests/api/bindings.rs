@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{binding, client, node, pod, server, uid};
+use crate::support::{binding, client, create_namespace, node, pod, server, uid};
 
 const PATH: &str = "/api/v1/namespaces/default/pods/a/binding";
 
@@ -30,10 +30,8 @@ fn a_binding_places_the_pod_in_one_write() {
     assert_eq!(bound["metadata"]["labels"]["topology.kubernetes.io/zone"], "z");
     assert_eq!(bound["metadata"]["generation"], 1);
     let condition = &bound["status"]["conditions"][0];
-    assert_eq!(
-        (&condition["type"], &condition["status"]),
-        (&json!("PodScheduled"), &json!("True"))
-    );
+    assert_eq!(condition["type"], "PodScheduled");
+    assert_eq!(condition["status"], "True");
     assert_eq!(condition.get("observedGeneration"), None);
     assert!(condition.get("lastProbeTime").is_some_and(Value::is_null));
 }
@@ -128,9 +126,7 @@ fn bindings_of_missing_pods_and_wrong_names_are_refused() {
 #[test]
 fn a_binding_in_a_terminating_namespace_is_forbidden() {
     let server = server();
-    server
-        .create(&json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "gone"}}))
-        .unwrap();
+    create_namespace(&server, "gone");
     let mut x = pod("x");
     x["metadata"]["namespace"] = "gone".into();
     server.create(&x).unwrap();

@@ -3,7 +3,7 @@
 use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, PatchKind};
 use serde_json::{Value, json};
 
-use crate::support::{eventually, node, pod, server_with};
+use crate::support::{create_namespace, eventually, node, pod, server_with};
 
 fn server() -> ApiServer {
     server_with(Default::default())
@@ -35,15 +35,8 @@ fn a_deployment_creates_its_pods() {
         assert_eq!(pod["metadata"]["labels"]["app"], "web");
     }
     let scale = |replicas: u64| {
-        server
-            .patch(
-                "Deployment",
-                "default",
-                "web",
-                PatchKind::Merge,
-                &json!({"spec": {"replicas": replicas}}),
-            )
-            .unwrap();
+        let body = json!({"spec": {"replicas": replicas}});
+        server.patch("Deployment", "default", "web", PatchKind::Merge, &body).unwrap();
     };
     scale(8);
     eventually("8 pods", || pods(&server) == 8);
@@ -154,15 +147,8 @@ fn a_waiting_claim_is_bound_when_a_volume_names_it() {
     assert_eq!(claim_of(&server)["status"]["phase"], "Pending");
     let reference = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "default", "name": "c",
         "uid": claim["metadata"]["uid"]});
-    server
-        .patch(
-            "PersistentVolume",
-            "",
-            "pv",
-            PatchKind::Merge,
-            &json!({"spec": {"claimRef": reference}}),
-        )
-        .unwrap();
+    let body = json!({"spec": {"claimRef": reference}});
+    server.patch("PersistentVolume", "", "pv", PatchKind::Merge, &body).unwrap();
     eventually("a bound claim", || claim_of(&server)["status"]["phase"] == "Bound");
     eventually("a bound volume", || volume_phase(&server, "pv") == "Bound");
 }
@@ -201,9 +187,7 @@ fn a_claim_is_annotated_for_its_provisioner() {
 #[test]
 fn a_deleted_namespace_is_emptied_and_removed() {
     let server = server();
-    server
-        .create(&json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x"}}))
-        .unwrap();
+    create_namespace(&server, "x");
     let mut inside = pod("a");
     inside["metadata"]["namespace"] = "x".into();
     inside["metadata"]["finalizers"] = json!(["example.com/hold"]);

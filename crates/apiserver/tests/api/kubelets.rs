@@ -5,17 +5,24 @@ use std::time::{Duration, Instant};
 use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions};
 use serde_json::{Value, json};
 
-use crate::support::{eventually, node, pod, server, uid};
+use crate::support::{create_on, eventually, node, pod, server, uid};
 
 fn phase(server: &ApiServer, name: &str) -> Value {
     server.get("Pod", "default", name).map(|pod| pod["status"]["phase"].clone()).unwrap_or_default()
 }
 
+/// Starts kubelets of a server that has the node n.
+fn with_node(options: KubeletOptions) -> (ApiServer, Kubelet) {
+    let server = server();
+    server.create(&node("n")).unwrap();
+    let kubelet = Kubelet::start(&server, options);
+    (server, kubelet)
+}
+
 fn running(server: &ApiServer, name: &str, grace: u64) -> Value {
     let mut pod = pod(name);
     pod["spec"]["terminationGracePeriodSeconds"] = grace.into();
-    server.create(&pod).unwrap();
-    server.bind("default", name, "n").unwrap();
+    create_on(server, &pod, "n");
     eventually("a running pod", || phase(server, name) == "Running");
     server.get("Pod", "default", name).unwrap()
 }
@@ -46,31 +53,20 @@ fn a_node_becomes_ready_and_keeps_its_existing_fields() {
     assert_eq!(n["metadata"]["labels"]["zone"], "z");
     assert_eq!(n["spec"]["taints"], json!([{"key": "x"}]));
     // Later events do not reset allocatable resources.
-    server
-        .patch_status(
-            "Node",
-            "",
-            "n",
-            &json!({"status": {"allocatable": {"example.com/foo": "5"}}}),
-        )
-        .unwrap();
+    let body = json!({"status": {"allocatable": {"example.com/foo": "5"}}});
+    server.patch_status("Node", "", "n", &body).unwrap();
     server.create(&node("m")).unwrap();
     eventually("another ready node", || {
         server.get("Node", "", "m").unwrap()["status"]["conditions"].is_array()
     });
-    assert_eq!(
-        server.get("Node", "", "n").unwrap()["status"]["allocatable"]["example.com/foo"],
-        "5"
-    );
+    let n = server.get("Node", "", "n").unwrap();
+    assert_eq!(n["status"]["allocatable"]["example.com/foo"], "5");
 }
 
 #[test]
 fn leases_are_renewed() {
-    let server = server();
-    server.create(&node("n")).unwrap();
     let renew_every = Duration::from_millis(20);
-    let _kubelet =
-        Kubelet::start(&server, KubeletOptions { renew_every, ..KubeletOptions::default() });
+    let (server, _kubelet) = with_node(KubeletOptions { renew_every, ..KubeletOptions::default() });
     let lease = || server.get("Lease", "kube-node-lease", "n").unwrap_or_default();
     eventually("a lease", || lease()["spec"]["holderIdentity"] == "n");
     let first = lease()["spec"]["renewTime"].clone();
@@ -80,9 +76,7 @@ fn leases_are_renewed() {
 
 #[test]
 fn a_bound_pod_runs() {
-    let server = server();
-    server.create(&node("n")).unwrap();
-    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let (server, _kubelet) = with_node(KubeletOptions::default());
     let pod = running(&server, "a", 0);
     let conditions = pod["status"]["conditions"].as_array().unwrap();
     let types: Vec<_> =
@@ -108,8 +102,7 @@ fn pods_of_other_nodes_do_not_run() {
     let nodes = Some(vec!["n".to_owned()]);
     let _kubelet = Kubelet::start(&server, KubeletOptions { nodes, ..KubeletOptions::default() });
     for (name, node) in [("b", "m"), ("c", "ghost")] {
-        server.create(&pod(name)).unwrap();
-        server.bind("default", name, node).unwrap();
+        create_on(&server, &pod(name), node);
     }
     server.create(&pod("d")).unwrap();
     running(&server, "a", 0);
@@ -121,9 +114,7 @@ fn pods_of_other_nodes_do_not_run() {
 
 #[test]
 fn a_deleted_pod_stops_and_is_then_removed() {
-    let server = server();
-    server.create(&node("n")).unwrap();
-    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let (server, _kubelet) = with_node(KubeletOptions::default());
     let a = running(&server, "a", 30);
     let start = Instant::now();
     server.delete("Pod", "default", "a", &Value::Null).unwrap();
@@ -136,15 +127,11 @@ fn a_deleted_pod_stops_and_is_then_removed() {
 
 #[test]
 fn containers_are_killed_when_their_grace_period_ends() {
-    let server = server();
-    server.create(&node("n")).unwrap();
     let stop_after = Duration::from_secs(7200);
-    let _kubelet =
-        Kubelet::start(&server, KubeletOptions { stop_after, ..KubeletOptions::default() });
+    let (server, _kubelet) = with_node(KubeletOptions { stop_after, ..KubeletOptions::default() });
     let mut held = pod("a");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    server.create(&held).unwrap();
-    server.bind("default", "a", "n").unwrap();
+    create_on(&server, &held, "n");
     eventually("a running pod", || phase(&server, "a") == "Running");
     server.delete("Pod", "default", "a", &json!({"gracePeriodSeconds": 3600})).unwrap();
     // Once another pod runs, the kubelet has handled the deletion.
@@ -166,16 +153,13 @@ fn containers_are_killed_when_their_grace_period_ends() {
 
 #[test]
 fn pods_of_jobs_succeed() {
-    let server = server();
-    server.create(&node("n")).unwrap();
     let finish_jobs_after = Some(Duration::ZERO);
-    let _kubelet =
-        Kubelet::start(&server, KubeletOptions { finish_jobs_after, ..KubeletOptions::default() });
+    let (server, _kubelet) =
+        with_node(KubeletOptions { finish_jobs_after, ..KubeletOptions::default() });
     let mut job = pod("j");
     job["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}]);
-    server.create(&job).unwrap();
-    server.bind("default", "j", "n").unwrap();
+    create_on(&server, &job, "n");
     running(&server, "a", 0);
     eventually("the end of the job", || phase(&server, "j") == "Succeeded");
     assert_eq!(phase(&server, "a"), "Running");
@@ -188,14 +172,12 @@ fn a_stopped_kubelet_starts_nothing() {
     let kubelet = Kubelet::start(&server, KubeletOptions::default());
     running(&server, "a", 0);
     kubelet.stop();
-    server.create(&pod("b")).unwrap();
-    server.bind("default", "b", "n").unwrap();
+    create_on(&server, &pod("b"), "n");
     // Another kubelet still starts pods.
     server.create(&node("m")).unwrap();
     let nodes = Some(vec!["m".to_owned()]);
     let second = Kubelet::start(&server, KubeletOptions { nodes, ..KubeletOptions::default() });
-    server.create(&pod("c")).unwrap();
-    server.bind("default", "c", "m").unwrap();
+    create_on(&server, &pod("c"), "m");
     eventually("a pod of another node", || phase(&server, "c") == "Running");
     assert_eq!(phase(&server, "b"), "Pending");
     drop(second);
@@ -205,14 +187,11 @@ fn a_stopped_kubelet_starts_nothing() {
 
 #[test]
 fn a_pre_stop_sleep_delays_the_end() {
-    let server = server();
-    server.create(&node("n")).unwrap();
-    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let (server, _kubelet) = with_node(KubeletOptions::default());
     let mut slow = pod("a");
     slow["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 1}}});
     slow["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    server.create(&slow).unwrap();
-    server.bind("default", "a", "n").unwrap();
+    create_on(&server, &slow, "n");
     eventually("a running pod", || phase(&server, "a") == "Running");
     let start = Instant::now();
     server.delete("Pod", "default", "a", &Value::Null).unwrap();

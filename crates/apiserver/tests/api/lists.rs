@@ -1,10 +1,20 @@
 //! Rules of lists and of deleting collections.
 
+use portolan_apiserver::ApiServer;
 use serde_json::{Value, json};
 
 use crate::support::{client, node, pod, server};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// Creates the pods a, b and c, each with its name as the label `app`.
+fn create_labelled(server: &ApiServer) {
+    for name in ["a", "b", "c"] {
+        let mut pod = pod(name);
+        pod["metadata"]["labels"] = json!({"app": name});
+        server.create(&pod).unwrap();
+    }
+}
 
 #[test]
 fn a_list_has_items_without_kind_and_the_version_of_the_store() {
@@ -31,11 +41,7 @@ fn names(list: &Value) -> Vec<&str> {
 #[test]
 fn lists_are_selected_by_fields_and_labels() {
     let server = server();
-    for name in ["a", "b", "c"] {
-        let mut pod = pod(name);
-        pod["metadata"]["labels"] = json!({"app": name});
-        server.create(&pod).unwrap();
-    }
+    create_labelled(&server);
     server.bind("default", "b", "n1").unwrap();
     server.patch_status("Pod", "default", "c", &json!({"status": {"phase": "Succeeded"}})).unwrap();
     let mut client = client(&server);
@@ -101,11 +107,7 @@ fn a_list_can_request_an_exact_version() {
 #[test]
 fn a_collection_is_deleted_by_selector() {
     let server = server();
-    for name in ["a", "b", "c"] {
-        let mut pod = pod(name);
-        pod["metadata"]["labels"] = json!({"app": name});
-        server.create(&pod).unwrap();
-    }
+    create_labelled(&server);
     let reply = client(&server).delete(&format!("{PODS}?labelSelector=app!%3Db"), &Value::Null);
     assert_eq!((reply.code, names(&reply.body)), (200, vec!["a", "c"]));
     assert_eq!(server.objects("pods").len(), 1);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, Options};
 use serde_json::{Value, json};
 
-use crate::support::{Client, eventually};
+use crate::support::{Client, create_namespace, eventually};
 
 fn recording() -> PathBuf {
     let shared = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vectors");
@@ -209,9 +209,7 @@ fn play(scenario: &Value) {
     }
     let _kubelet = Kubelet::start(&server, KubeletOptions::default());
     let namespace = "scenario".to_owned();
-    server
-        .create(&json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}}))
-        .unwrap();
+    create_namespace(&server, &namespace);
     let client = Client::new(server.address());
     let mut play = Play { server: &server, client, namespace, names: BTreeMap::new(), events: 0 };
     let mut writes = scenario["writes"].as_array().unwrap().iter().peekable();

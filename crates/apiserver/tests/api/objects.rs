@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use crate::support::{client, node, pod, server, server_with, uid};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
+const A: &str = "/api/v1/namespaces/default/pods/a";
+const A_STATUS: &str = "/api/v1/namespaces/default/pods/a/status";
+const B: &str = "/api/v1/namespaces/default/pods/b";
 
 #[test]
 fn a_created_pod_has_defaults_and_no_status_of_its_own() {
@@ -65,10 +68,8 @@ fn priority_comes_from_the_class() {
     default["globalDefault"] = true.into();
     server.create(&default).unwrap();
     let pod = server.create(&pod("d")).unwrap();
-    assert_eq!(
-        (&pod["spec"]["priority"], &pod["spec"]["priorityClassName"]),
-        (&json!(7), &json!("default"))
-    );
+    assert_eq!(pod["spec"]["priority"], 7);
+    assert_eq!(pod["spec"]["priorityClassName"], "default");
 }
 
 #[test]
@@ -119,10 +120,8 @@ fn refused_creations_name_the_reason() {
         let reply = client.post(path, &body);
         assert_eq!(reply.code, code, "{}", reply.body);
         assert!(reply.message().starts_with(message), "{}", reply.message());
-        assert_eq!(
-            (&reply.body["kind"], &reply.body["status"]),
-            (&json!("Status"), &json!("Failure"))
-        );
+        assert_eq!(reply.body["kind"], "Status");
+        assert_eq!(reply.body["status"], "Failure");
     };
     refused(PODS, pod("a"), 409, "pods \"a\" already exists");
     refused(PODS, pod("A"), 422, "Pod \"A\" is invalid: metadata.name: Invalid value: \"A\"");
@@ -210,20 +209,16 @@ fn the_status_is_written_only_through_its_subresource() {
     let mut client = client(&server);
     let a = server.create(&pod("a")).unwrap();
     let both = json!({"metadata": {"labels": {"x": "1"}}, "status": {"phase": "Running"}});
-    let main = client.patch(&format!("{PODS}/a"), &both).body;
-    assert_eq!(
-        (&main["metadata"]["labels"]["x"], &main["status"]["phase"]),
-        (&json!("1"), &json!("Pending"))
-    );
+    let main = client.patch(A, &both).body;
+    assert_eq!(main["metadata"]["labels"]["x"], "1");
+    assert_eq!(main["status"]["phase"], "Pending");
     let both = json!({"metadata": {"labels": {"x": "2"}}, "spec": {"priority": 3}, "status": {"phase": "Running"}});
-    let status = client.patch(&format!("{PODS}/a/status"), &both).body;
-    assert_eq!(
-        (&status["metadata"]["labels"]["x"], &status["status"]["phase"]),
-        (&json!("1"), &json!("Running"))
-    );
+    let status = client.patch(A_STATUS, &both).body;
+    assert_eq!(status["metadata"]["labels"]["x"], "1");
+    assert_eq!(status["status"]["phase"], "Running");
     assert_eq!(status["spec"], a["spec"]);
     assert_eq!(status["metadata"]["generation"], 1);
-    assert_eq!(client.get(&format!("{PODS}/a/status")).body["status"]["phase"], "Running");
+    assert_eq!(client.get(A_STATUS).body["status"]["phase"], "Running");
 }
 
 #[test]
@@ -231,16 +226,16 @@ fn a_patch_may_require_a_uid_and_a_version() {
     let server = server();
     let mut client = client(&server);
     let a = server.create(&pod("a")).unwrap();
-    let path = format!("{PODS}/a/status");
     let patch = |uid: &str| json!({"metadata": {"uid": uid}, "status": {"nominatedNodeName": "n"}});
-    assert_eq!(client.patch(&path, &patch(&uid(&a))).code, 200);
-    let reply = client.patch(&path, &patch("other"));
+    assert_eq!(client.patch(A_STATUS, &patch(&uid(&a))).code, 200);
+    let reply = client.patch(A_STATUS, &patch("other"));
     let text = "Pod \"a\" is invalid: metadata.uid: Invalid value: \"other\": field is immutable";
     assert_eq!((reply.code, reply.message()), (422, text));
     let versioned =
         json!({"metadata": {"resourceVersion": "1"}, "status": {"nominatedNodeName": "m"}});
-    assert_eq!(client.patch(&path, &versioned).code, 409);
-    let json_patch = client.request("PATCH", &path, "application/json-patch+json", "[]").unwrap();
+    assert_eq!(client.patch(A_STATUS, &versioned).code, 409);
+    let json_patch =
+        client.request("PATCH", A_STATUS, "application/json-patch+json", "[]").unwrap();
     assert_eq!(json_patch.code, 415);
     assert_eq!(client.patch(&format!("{PODS}/b/status"), &patch("")).code, 404);
 }
@@ -251,8 +246,8 @@ fn a_patch_that_changes_nothing_gets_no_version() {
     let mut client = client(&server);
     server.create(&pod("a")).unwrap();
     let patch = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "lastProbeTime": null}]}});
-    let first = client.patch(&format!("{PODS}/a/status"), &patch).body;
-    let second = client.patch(&format!("{PODS}/a/status"), &patch).body;
+    let first = client.patch(A_STATUS, &patch).body;
+    let second = client.patch(A_STATUS, &patch).body;
     assert_eq!(first["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]);
 }
 
@@ -264,7 +259,7 @@ fn changes_of_immutable_pod_fields_are_refused() {
     tolerant["spec"]["tolerations"] = json!([{"key": "k", "operator": "Exists"}]);
     server.create(&tolerant).unwrap();
     let mut refused = |patch: Value| {
-        let reply = client.merge(&format!("{PODS}/a"), &patch);
+        let reply = client.merge(A, &patch);
         assert_eq!(reply.code, 422, "{}", reply.body);
     };
     refused(json!({"spec": {"nodeName": "n"}}));
@@ -274,10 +269,9 @@ fn changes_of_immutable_pod_fields_are_refused() {
     refused(json!({"metadata": {"uid": "other"}}));
     let image =
         json!({"spec": {"containers": [{"name": "c", "image": "registry.example.com/pause:2"}]}});
-    let changed = client.patch(&format!("{PODS}/a"), &image);
+    let changed = client.patch(A, &image);
     assert_eq!((changed.code, &changed.body["metadata"]["generation"]), (200, &json!(2)));
-    let label = client
-        .merge(&format!("{PODS}/a"), &json!({"metadata": {"labels": {"x": "1"}, "generation": 9}}));
+    let label = client.merge(A, &json!({"metadata": {"labels": {"x": "1"}, "generation": 9}}));
     assert_eq!((label.code, &label.body["metadata"]["generation"]), (200, &json!(2)));
 }
 
@@ -287,24 +281,24 @@ fn a_pod_without_a_node_is_removed_at_once_and_a_bound_one_gets_its_grace_period
     let mut client = client(&server);
     server.create(&pod("a")).unwrap();
     server.create(&pod("b")).unwrap();
-    assert_eq!(client.delete(&format!("{PODS}/a"), &Value::Null).code, 200);
-    assert_eq!(client.get(&format!("{PODS}/a")).code, 404);
+    assert_eq!(client.delete(A, &Value::Null).code, 200);
+    assert_eq!(client.get(A).code, 404);
     server.bind("default", "b", "n").unwrap();
-    let deleted = client.delete(&format!("{PODS}/b"), &Value::Null).body;
+    let deleted = client.delete(B, &Value::Null).body;
     assert_eq!(deleted["metadata"]["deletionGracePeriodSeconds"], 30);
     assert_eq!(deleted["metadata"]["generation"], 2);
-    let again = client.delete(&format!("{PODS}/b"), &json!({"gracePeriodSeconds": 60})).body;
+    let again = client.delete(B, &json!({"gracePeriodSeconds": 60})).body;
     assert_eq!(again["metadata"]["resourceVersion"], deleted["metadata"]["resourceVersion"]);
-    let same = client.delete(&format!("{PODS}/b"), &json!({"gracePeriodSeconds": 30})).body;
+    let same = client.delete(B, &json!({"gracePeriodSeconds": 30})).body;
     assert_eq!(same["metadata"]["resourceVersion"], deleted["metadata"]["resourceVersion"]);
-    let shorter = client.delete(&format!("{PODS}/b"), &json!({"gracePeriodSeconds": 5})).body;
+    let shorter = client.delete(B, &json!({"gracePeriodSeconds": 5})).body;
     assert_eq!(shorter["metadata"]["deletionGracePeriodSeconds"], 5);
     assert!(
         shorter["metadata"]["deletionTimestamp"].as_str()
             <= deleted["metadata"]["deletionTimestamp"].as_str()
     );
-    assert_eq!(client.delete(&format!("{PODS}/b"), &json!({"gracePeriodSeconds": 0})).code, 200);
-    assert_eq!(client.get(&format!("{PODS}/b")).code, 404);
+    assert_eq!(client.delete(B, &json!({"gracePeriodSeconds": 0})).code, 200);
+    assert_eq!(client.get(B).code, 404);
 }
 
 #[test]
@@ -314,18 +308,12 @@ fn finalizers_hold_an_object() {
     let mut body = pod("a");
     body["metadata"]["finalizers"] = json!(["example.com/x"]);
     server.create(&body).unwrap();
-    let deleted = client.delete(&format!("{PODS}/a"), &Value::Null).body;
+    let deleted = client.delete(A, &Value::Null).body;
     assert!(deleted["metadata"]["deletionTimestamp"].is_string());
-    let added = client.merge(
-        &format!("{PODS}/a"),
-        &json!({"metadata": {"finalizers": ["example.com/x", "b/c"]}}),
-    );
+    let added = client.merge(A, &json!({"metadata": {"finalizers": ["example.com/x", "b/c"]}}));
     assert_eq!(added.code, 422);
-    assert_eq!(
-        client.merge(&format!("{PODS}/a"), &json!({"metadata": {"finalizers": null}})).code,
-        200
-    );
-    assert_eq!(client.get(&format!("{PODS}/a")).code, 404);
+    assert_eq!(client.merge(A, &json!({"metadata": {"finalizers": null}})).code, 200);
+    assert_eq!(client.get(A).code, 404);
 }
 
 #[test]
@@ -333,8 +321,7 @@ fn deletions_have_preconditions() {
     let server = server();
     let mut client = client(&server);
     let a = server.create(&pod("a")).unwrap();
-    let path = format!("{PODS}/a");
-    let reply = client.delete(&path, &json!({"preconditions": {"uid": "other"}}));
+    let reply = client.delete(A, &json!({"preconditions": {"uid": "other"}}));
     assert_eq!(reply.code, 409);
     let text = format!(
         "Operation cannot be fulfilled on Pod \"a\": the UID in the precondition (other) does not match the UID in \
@@ -342,9 +329,9 @@ fn deletions_have_preconditions() {
         uid(&a)
     );
     assert_eq!(reply.message(), text);
-    assert_eq!(client.delete(&path, &json!({"preconditions": {"resourceVersion": "1"}})).code, 409);
-    assert_eq!(client.delete(&path, &json!({"preconditions": {"uid": uid(&a)}})).code, 200);
-    assert_eq!(client.delete(&path, &Value::Null).code, 404);
+    assert_eq!(client.delete(A, &json!({"preconditions": {"resourceVersion": "1"}})).code, 409);
+    assert_eq!(client.delete(A, &json!({"preconditions": {"uid": uid(&a)}})).code, 200);
+    assert_eq!(client.delete(A, &Value::Null).code, 404);
 }
 
 #[test]
@@ -353,12 +340,10 @@ fn a_deletion_returns_the_object_or_a_status() {
     let mut client = client(&server);
     server.create(&pod("a")).unwrap();
     server.create(&node("n")).unwrap();
-    assert_eq!(client.delete(&format!("{PODS}/a"), &Value::Null).body["kind"], "Pod");
+    assert_eq!(client.delete(A, &Value::Null).body["kind"], "Pod");
     let status = client.delete("/api/v1/nodes/n", &Value::Null).body;
-    assert_eq!(
-        (&status["status"], &status["details"]["kind"]),
-        (&json!("Success"), &json!("nodes"))
-    );
+    assert_eq!(status["status"], "Success");
+    assert_eq!(status["details"]["kind"], "nodes");
 }
 
 #[test]
@@ -386,10 +371,8 @@ fn events_of_both_groups_are_the_same_objects() {
     let list = client.get("/api/v1/events?fieldSelector=involvedObject.name=a").body;
     assert_eq!((&list["apiVersion"], &list["items"][0]["message"]), (&json!("v1"), &json!("m")));
     let stored = client.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name=a").body;
-    assert_eq!(
-        (&stored["items"][0]["note"], &stored["items"][0]["series"]["count"]),
-        (&json!("m"), &json!(2))
-    );
+    assert_eq!(stored["items"][0]["note"], "m");
+    assert_eq!(stored["items"][0]["series"]["count"], 2);
 }
 
 #[test]
@@ -423,7 +406,7 @@ fn every_write_of_a_client_is_recorded() {
     client.get(PODS);
     client.post(PODS, &pod("a"));
     let patch = json!({"status": {"nominatedNodeName": "n"}});
-    client.patch(&format!("{PODS}/a/status"), &patch);
+    client.patch(A_STATUS, &patch);
     let writes = server.writes();
     let brief: Vec<_> = writes
         .iter()

@@ -234,6 +234,17 @@ pub(crate) fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
+/// Creates a pod and binds it to this node.
+pub(crate) fn create_on(server: &ApiServer, pod: &Value, node: &str) {
+    server.create(pod).unwrap();
+    server.bind("default", pod["metadata"]["name"].as_str().unwrap(), node).unwrap();
+}
+
+pub(crate) fn create_namespace(server: &ApiServer, name: &str) {
+    let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
+    server.create(&namespace).unwrap();
+}
+
 /// Waits until a condition holds that another thread brings about.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();

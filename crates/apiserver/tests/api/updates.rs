@@ -3,7 +3,7 @@
 use portolan_apiserver::{AdmissionPlugin, Options};
 use serde_json::{Value, json};
 
-use crate::support::{pod, server, server_with};
+use crate::support::{create_on, pod, server, server_with};
 
 #[test]
 fn a_manifest_updates_the_pod_that_was_created_from_it() {
@@ -61,8 +61,7 @@ fn a_resize_changes_the_resources_of_containers_and_nothing_else() {
 #[test]
 fn new_writes_are_read_by_their_resource() {
     let server = server();
-    server.create(&pod("a")).unwrap();
-    server.bind("default", "a", "n").unwrap();
+    create_on(&server, &pod("a"), "n");
     let names = |seen: usize, resources: &[&str]| {
         let (writes, all) = server.writes_since(seen, resources);
         let name = |write: &portolan_apiserver::Write| (write.resource.clone(), write.name.clone());

@@ -22,6 +22,7 @@ use super::error::{is_unsent, reasons};
 use super::pace::Pace;
 use super::requests::Meter;
 use super::{ApiError, Lines, Refusal};
+use crate::debug::debug_by;
 
 /// The limits on a client's requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -377,11 +378,7 @@ impl Api {
     }
 }
 
-impl std::fmt::Debug for Api {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
+debug_by!(Api, it, limits: it.limits);
 
 fn json(body: &impl Serialize) -> Result<Vec<u8>, ApiError> {
     serde_json::to_vec(body).map_err(|error| ApiError::Invalid(format!("a body: {error}")))

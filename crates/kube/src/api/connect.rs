@@ -134,13 +134,12 @@ mod tests {
 
     #[tokio::test]
     async fn an_invalid_kubeconfig_is_not_quoted() {
-        let name = format!("portolan-kubeconfig-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let folder = crate::testing::Folder::new();
+        let path = folder.path("config");
         let text = "users:\n- name: a\n  user:\n    token: s3cret\n    username: [oops]\n";
         std::fs::write(&path, text).expect("written");
-        let connection = Connection { kubeconfig: Some(path.clone()), ..Connection::default() };
+        let connection = Connection { kubeconfig: Some(path), ..Connection::default() };
         let error = connection.open(Limits::default()).await.expect_err("invalid").to_string();
-        let _ = std::fs::remove_file(&path);
         assert!(error.contains("not a valid kubeconfig, line 5 column "), "{error}");
         assert!(!error.contains("s3cret") && !error.contains("oops"), "{error}");
     }

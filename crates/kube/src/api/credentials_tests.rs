@@ -1,9 +1,8 @@
 //! Exec plugins and replaced certificates, against servers on sockets.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rcgen::{
@@ -18,33 +17,10 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::api::{Api, Connection, Limits};
+use crate::testing::{Folder, config};
 
 /// The longest time for which a test waits.
 const PATIENCE_OF_TESTS: Duration = Duration::from_secs(60);
-
-/// A directory that is deleted at the end of the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("portolan-credentials-{}-{n}", std::process::id()));
-        fs::create_dir_all(&path).expect("created");
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Reads the head of a request, and answers with a status and an empty JSON object.
 async fn answer(
@@ -116,6 +92,12 @@ fn counting(folder: &Folder, expires: &str) -> String {
     format!("echo run >> '{runs}'; n=$(wc -l < '{runs}' | tr -d ' '); echo \"{credential}\"")
 }
 
+/// A plugin that is a script of `sh`.
+fn plugin(script: &str, timeout: Duration) -> Plugin {
+    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
+    Plugin { exec: serde_json::from_value(exec).expect("valid"), timeouts: [timeout; 2] }
+}
+
 fn runs(folder: &Folder) -> usize {
     fs::read_to_string(folder.path("runs")).unwrap_or_default().lines().count()
 }
@@ -164,7 +146,7 @@ async fn a_plugin_runs_again_when_its_token_expires() {
 
 #[tokio::test]
 async fn a_client_without_an_opened_connection_refuses_a_plugin() {
-    let mut config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+    let mut config = config("http://127.0.0.1:9");
     config.auth_info.exec = serde_json::from_value(serde_json::json!({"command": "x"})).ok();
     let error = Api::new(config, Limits::default()).expect_err("refused").to_string();
     assert!(error.contains("only Connection::open runs"), "{error}");
@@ -204,10 +186,9 @@ async fn a_plugin_that_fails_is_named_and_its_output_is_not() {
 
 #[tokio::test]
 async fn a_plugin_that_hangs_is_ended() {
-    let exec = serde_json::from_value(serde_json::json!({"command": "sleep", "args": ["1000"]}));
-    let plugin = Plugin { exec: exec.expect("valid"), timeouts: [Duration::from_millis(50); 2] };
+    let plugin = plugin("exec sleep 1000", Duration::from_millis(50));
     let error = plugin.run().await.err().expect("an error");
-    assert_eq!(error, "exec plugin sleep: it did not end within 0.05 s");
+    assert_eq!(error, "exec plugin sh: it did not end within 0.05 s");
 }
 
 #[tokio::test]
@@ -216,7 +197,7 @@ async fn a_token_file_may_end_with_a_line_break_and_is_read_again() {
     let server = token_server(accepted.clone()).await;
     let file = folder.path("token");
     fs::write(&file, "t1\n").expect("written");
-    let mut config = kube::Config::new(server.parse().expect("a URL"));
+    let mut config = config(&server);
     config.auth_info.token_file = Some(file.display().to_string());
     let client = Client::with(config.clone(), None, Duration::from_millis(10)).expect("a client");
     let is_accepted = async || {
@@ -260,7 +241,7 @@ async fn a_certificate_that_is_replaced_is_used_for_the_next_requests() {
     let own = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
         .expect("valid");
     let own = own.signed_by(&key, &issuer).expect("signed");
-    let config = ServerConfig::builder_with_provider(provider)
+    let serving = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_client_cert_verifier(verifier.build().expect("a verifier"))
@@ -269,7 +250,7 @@ async fn a_certificate_that_is_replaced_is_used_for_the_next_requests() {
             PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
         )
         .expect("a configuration");
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let acceptor = TlsAcceptor::from(Arc::new(serving));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("an address");
     let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
@@ -291,8 +272,7 @@ async fn a_certificate_that_is_replaced_is_used_for_the_next_requests() {
     });
     let (certificate, key) = (folder.path("client.crt"), folder.path("client.key"));
     write_pair(&issuer, 1, [&certificate, &key]);
-    let mut config =
-        kube::Config::new(format!("https://127.0.0.1:{}", address.port()).parse().expect("a URL"));
+    let mut config = config(&format!("https://127.0.0.1:{}", address.port()));
     config.root_cert = Some(vec![issuer.der().to_vec()]);
     config.auth_info.client_certificate = Some(certificate.display().to_string());
     config.auth_info.client_key = Some(key.display().to_string());
@@ -316,7 +296,6 @@ async fn a_certificate_that_is_replaced_is_used_for_the_next_requests() {
 #[tokio::test]
 async fn an_answer_that_is_too_large_is_an_error() {
     let server = token_server(Arc::new(Mutex::new(vec![String::new()]))).await;
-    let config = |server: &str| kube::Config::new(server.parse().expect("a URL"));
     let limits = Limits { body: 1, ..Limits::default() };
     let mut with_token = config(&server);
     with_token.auth_info.token = Some(String::new().into());
@@ -330,10 +309,7 @@ async fn a_plugin_that_hangs_does_not_run_on() {
     let folder = Folder::new();
     let pid = folder.path("pid");
     let script = format!("echo $$ > '{}'; exec sleep 1000", pid.display());
-    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
-    let exec = serde_json::from_value(exec).expect("valid");
-    let plugin = Plugin { exec, timeouts: [Duration::from_secs(2); 2] };
-    assert!(plugin.run().await.is_err());
+    assert!(plugin(&script, Duration::from_secs(2)).run().await.is_err());
     let pid = fs::read_to_string(pid).expect("begun").trim().to_owned();
     let is_running = || {
         // A zombie has ended.
@@ -345,13 +321,12 @@ async fn a_plugin_that_hangs_does_not_run_on() {
 
 #[tokio::test]
 async fn a_plugin_gets_the_cluster_and_the_environment_that_the_kubeconfig_names() {
-    let plugin = |fields: serde_json::Value, script: &str| {
-        let mut exec = serde_json::json!({
-            "command": "sh", "args": ["-c", script],
+    let plugin = |is_given: bool, script: &str| {
+        let mut exec: ExecConfig = serde_json::from_value(serde_json::json!({
+            "command": "sh", "args": ["-c", script], "provideClusterInfo": is_given,
             "env": [{"name": "KEPT", "value": "a"}, {"name": "DROPPED", "value": "b"}],
-        });
-        exec.as_object_mut().expect("an object").extend(fields.as_object().cloned().expect("one"));
-        let mut exec: ExecConfig = serde_json::from_value(exec).expect("valid");
+        }))
+        .expect("valid");
         exec.drop_env = Some(vec!["DROPPED".to_owned()]);
         exec.cluster = Some(kube::config::ExecAuthCluster {
             server: Some("https://s3rver".to_owned()),
@@ -361,12 +336,10 @@ async fn a_plugin_gets_the_cluster_and_the_environment_that_the_kubeconfig_names
     };
     let grep = "echo \"$KUBERNETES_EXEC_INFO\" | grep -q s3rver";
     let credential = "echo '{\"status\": {\"token\": \"t\"}}'";
-    let given = serde_json::json!({"provideClusterInfo": true});
-    let none = serde_json::json!({});
-    assert!(plugin(given, &format!("{grep} && {credential}")).run().await.is_ok());
-    assert!(plugin(none.clone(), &format!("{grep} || {credential}")).run().await.is_ok());
+    assert!(plugin(true, &format!("{grep} && {credential}")).run().await.is_ok());
+    assert!(plugin(false, &format!("{grep} || {credential}")).run().await.is_ok());
     let script = format!("[ \"$KEPT$DROPPED\" = a ] && {credential}");
-    assert!(plugin(none, &script).run().await.is_ok());
+    assert!(plugin(false, &script).run().await.is_ok());
 }
 
 #[test]
@@ -385,7 +358,7 @@ fn a_certificate_of_a_plugin_is_used_with_its_key() {
 #[tokio::test]
 async fn a_refusal_of_credentials_that_were_renewed_meanwhile_is_ignored() {
     let new = || {
-        let config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+        let config = config("http://127.0.0.1:9");
         kube::Client::try_from(config).expect("a client")
     };
     let client =
@@ -403,10 +376,7 @@ async fn credentials_are_renewed_a_tenth_of_their_time_early() {
     let expires = Timestamp::now() + Duration::from_secs(1_000);
     let status = format!(r#"{{"token": "t", "expirationTimestamp": "{expires}"}}"#);
     let script = format!("echo '{{\"status\": {status}}}'");
-    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
-    let exec = serde_json::from_value(exec).expect("valid");
-    let plugin = Plugin { exec, timeouts: [PATIENCE_OF_TESTS; 2] };
-    let found = plugin.run().await.expect("credentials");
+    let found = plugin(&script, PATIENCE_OF_TESTS).run().await.expect("credentials");
     let left = found.lasts(Timestamp::now()).expect("they expire").as_secs();
     assert!((800..=900).contains(&left), "{left} s");
 }
@@ -415,12 +385,10 @@ async fn credentials_are_renewed_a_tenth_of_their_time_early() {
 async fn a_plugin_that_fails_is_not_run_again_without_a_pause() {
     let folder = Folder::new();
     let script = format!("echo run >> '{}'; exit 1", folder.path("runs").display());
-    let exec = serde_json::json!({"command": "sh", "args": ["-c", script]});
-    let exec = serde_json::from_value(exec).expect("valid");
-    let plugin = Plugin { exec, timeouts: [PATIENCE_OF_TESTS; 2] };
+    let plugin = plugin(&script, PATIENCE_OF_TESTS);
     let (token, renew_at) = (Some("t".to_owned()), Some(Timestamp::now()));
     let found = Credential { token, renew_at, ..Credential::default() };
-    let config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+    let config = config("http://127.0.0.1:9");
     let every = Duration::from_millis(200);
     let _client = Client::with(config, Some((plugin, found)), every).expect("a client");
     sleep(5 * every).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hyper_util::client::legacy;
 use serde::Deserialize;
+use tokio::time::timeout;
 
 /// Why a request to an API server failed.
 #[derive(Debug, thiserror::Error)]
@@ -159,6 +160,15 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> ApiError {
         ApiError::Refused(Box::new(refusal))
     }
+}
+
+/// Bounds the time of requests whose outcome is unknown after it.
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    requests: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    let late = || ApiError::NoAnswer(format!("no answer within {} s", limit.as_secs_f32()));
+    timeout(limit, requests).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Returns the text of an error with its causes, without repetitions.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use crate::lock::lock;
+
 /// Allows `qps` requests per second, and a burst of `burst` requests after a pause.
 pub(super) struct Pace {
     interval: Duration,
@@ -22,8 +24,7 @@ impl Pace {
 
     pub(super) async fn wait(&self) {
         let allowed = {
-            // The value is valid at every step, so a panic elsewhere does no harm.
-            let mut due = self.due.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut due = lock(&self.due);
             let mine = (*due).max(Instant::now());
             *due = mine + self.interval;
             mine.checked_sub(self.tolerance)

@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 
+use crate::api::unescape;
+
 /// A `urlPrefix`, split into its parts.
 pub(super) struct Address {
     /// The address without credentials.
@@ -55,20 +57,6 @@ fn split(prefix: &str) -> Option<(&str, &str, &str)> {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let at = rest[..end].rfind('@')?;
     Some((scheme, &rest[..at], &rest[at + 1..]))
-}
-
-/// Decodes `%2f` and other escape sequences. `None` if one is invalid.
-fn unescape(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => digit(bytes.next()?)? << 4 | digit(bytes.next()?)?,
-            _ => byte,
-        });
-    }
-    Some(decoded)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -28,6 +27,7 @@ use tokio::time::timeout;
 use super::address::{Address, redacted};
 use super::wire::{self, Args, BindingArgs, FilterAnswer, MetaPod, MetaVictims, NodeList, Victims};
 use crate::api::{is_unsent, reasons};
+use crate::debug::debug_by;
 use crate::mirror::RawObjects;
 use crate::write::{ApiBinder, Blocking, RuntimeEnded, Unbound};
 
@@ -319,11 +319,7 @@ impl Extender for HttpExtender {
     }
 }
 
-impl fmt::Debug for HttpExtender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpExtender").field("config", &self.config).finish_non_exhaustive()
-    }
-}
+debug_by!(HttpExtender, it, config: it.config);
 
 /// Returns the configuration of the connection to an extender (`makeTransport`).
 fn connection(config: &ExtenderConfig, server: &str) -> Result<kube::Config, String> {

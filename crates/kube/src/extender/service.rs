@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::{CONTENT_TYPE, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn};
@@ -122,21 +122,14 @@ fn kib(bytes: usize) -> usize {
     bytes.div_ceil(1_024)
 }
 
-/// A request that is not evaluated yet.
-struct Received {
+/// A request that is not evaluated yet, or an answer that is not sent yet.
+struct Counted {
     bytes: Vec<u8>,
     /// Its part of the limit, unless it is empty.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// An answer that is not sent yet.
-struct Unsent {
-    bytes: Vec<u8>,
-    /// Its part of the limit.
-    _permit: OwnedSemaphorePermit,
-}
-
-impl AsRef<[u8]> for Unsent {
+impl AsRef<[u8]> for Counted {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -156,73 +149,43 @@ impl std::io::Write for Size {
     }
 }
 
-/// A request that cannot be answered as asked.
-enum Refused {
-    /// The request was sent by a web page.
-    Page,
-    /// The request is not JSON.
-    NotJson,
-    /// Clients have not read their answers yet.
-    Unread,
-    /// Other requests take the memory.
-    Busy,
-    /// The mirror is not synced.
-    Unready,
-    /// The request cannot be read.
-    Malformed(String),
-    /// The request is too large.
-    TooLarge(usize),
-    /// The request did not arrive in time.
-    Slow,
+/// A request that cannot be answered as asked: the code, and the error.
+struct Refused(StatusCode, String);
+
+impl Refused {
+    fn malformed(why: impl fmt::Display) -> Refused {
+        Refused(StatusCode::BAD_REQUEST, why.to_string())
+    }
+
     /// The request was read, and the plugins failed.
-    Failed(String),
+    fn failed(why: impl fmt::Display) -> Refused {
+        Refused(StatusCode::INTERNAL_SERVER_ERROR, why.to_string())
+    }
+
+    fn unavailable(why: &str) -> Refused {
+        Refused(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
+    }
 }
+
+/// Other requests take the memory.
+const BUSY: &str = "other requests take all memory for requests";
+const UNREAD: &str = "clients have not read their answers yet";
 
 impl From<serde_json::Error> for Refused {
     fn from(error: serde_json::Error) -> Refused {
-        Refused::Malformed(error.to_string())
+        Refused::malformed(error)
     }
 }
 
 impl From<Status> for Refused {
     fn from(status: Status) -> Refused {
-        Refused::Failed(status.message())
+        Refused::failed(status.message())
     }
 }
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let (code, error) = match self {
-            Refused::Page => {
-                (StatusCode::FORBIDDEN, "requests with an Origin are refused".to_owned())
-            }
-            Refused::NotJson => {
-                let why = "the content type is not application/json".to_owned();
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, why)
-            }
-            Refused::Unread => {
-                let why = "clients have not read their answers yet".to_owned();
-                (StatusCode::SERVICE_UNAVAILABLE, why)
-            }
-            Refused::Busy => {
-                let why = "other requests take all memory for requests".to_owned();
-                (StatusCode::SERVICE_UNAVAILABLE, why)
-            }
-            Refused::Unready => {
-                let why = "the first lists are not applied yet".to_owned();
-                (StatusCode::SERVICE_UNAVAILABLE, why)
-            }
-            Refused::Malformed(why) => (StatusCode::BAD_REQUEST, why),
-            Refused::TooLarge(most) => {
-                let why = format!("the request is larger than {most} bytes");
-                (StatusCode::PAYLOAD_TOO_LARGE, why)
-            }
-            Refused::Slow => {
-                let why = format!("the request took longer than {} s", READ_TIMEOUT.as_secs());
-                (StatusCode::REQUEST_TIMEOUT, why)
-            }
-            Refused::Failed(why) => (StatusCode::INTERNAL_SERVER_ERROR, why),
-        };
+        let Refused(code, error) = self;
         let error = message(error);
         // A struct of one string can be serialized.
         let body = serde_json::to_vec(&ErrorResult { error }).unwrap_or_default();
@@ -261,13 +224,16 @@ pub fn extender_routes(
         binder: options.allow_bind.then(|| scheduler.writes().binder()),
         limits: RequestLimits::new(options.at_once, options.max_body),
     });
+    let route = |verb: Verb| {
+        let service = service.clone();
+        post(move |body: Body| service.respond(body, verb))
+    };
     Ok(Router::new()
-        .route("/filter", post(filter))
-        .route("/prioritize", post(prioritize))
-        .route("/preempt", post(preempt))
-        .route("/bind", post(bind))
-        .route_layer(from_fn(refuse_pages))
-        .with_state(service))
+        .route("/filter", route(Service::filter))
+        .route("/prioritize", route(Service::prioritize))
+        .route("/preempt", route(Service::preempt))
+        .route("/bind", route(Service::bind))
+        .route_layer(from_fn(refuse_pages)))
 }
 
 /// Refuses requests of web pages.
@@ -281,30 +247,19 @@ async fn refuse_pages(request: Request, next: Next) -> Response {
 /// Checks that a browser would not send these headers for a page of another host without asking this one first.
 fn check_not_from_page(headers: &HeaderMap) -> Result<(), Refused> {
     if headers.contains_key(ORIGIN) {
-        return Err(Refused::Page);
+        let why = "requests with an Origin are refused".to_owned();
+        return Err(Refused(StatusCode::FORBIDDEN, why));
     }
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim_ascii();
-    if kind.eq_ignore_ascii_case(JSON) { Ok(()) } else { Err(Refused::NotJson) }
+    if kind.eq_ignore_ascii_case(JSON) {
+        return Ok(());
+    }
+    let why = "the content type is not application/json".to_owned();
+    Err(Refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why))
 }
 
-type Asked = State<Arc<Service>>;
-
-async fn filter(State(service): Asked, body: Body) -> Response {
-    service.respond(body, Service::filter).await
-}
-
-async fn prioritize(State(service): Asked, body: Body) -> Response {
-    service.respond(body, Service::prioritize).await
-}
-
-async fn preempt(State(service): Asked, body: Body) -> Response {
-    service.respond(body, Service::preempt).await
-}
-
-async fn bind(State(service): Asked, body: Body) -> Response {
-    service.respond(body, Service::bind).await
-}
+type Verb = fn(&Service, &[u8]) -> Result<Response, Refused>;
 
 /// A version of the cluster, and the framework of a pod's profile.
 struct Basis {
@@ -328,8 +283,11 @@ impl RequestLimits {
 
     /// Reads a body into one block, which grows with what arrives: a client that announces a length and sends nothing
     /// occupies no memory.
-    async fn read(&self, mut body: Body) -> Result<Received, Refused> {
-        let too_large = || Refused::TooLarge(self.max_body);
+    async fn read(&self, mut body: Body) -> Result<Counted, Refused> {
+        let too_large = || {
+            let why = format!("the request is larger than {} bytes", self.max_body);
+            Refused(StatusCode::PAYLOAD_TOO_LARGE, why)
+        };
         let announced = body.size_hint().exact().map(usize::try_from).transpose();
         let most = announced.map_err(|_| too_large())?.unwrap_or(self.max_body);
         if most > self.max_body {
@@ -337,7 +295,7 @@ impl RequestLimits {
         }
         let (mut bytes, mut permit) = (Vec::new(), None::<OwnedSemaphorePermit>);
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Refused::Malformed(error.to_string()))?;
+            let frame = frame.map_err(Refused::malformed)?;
             let Some(data) = frame.data_ref() else { continue };
             let length = bytes.len() + data.len();
             if length > most {
@@ -346,9 +304,10 @@ impl RequestLimits {
             if length > bytes.capacity() {
                 let capacity = length.max(2 * bytes.capacity()).min(most);
                 let more = kib(capacity) - kib(bytes.capacity());
-                let more = u32::try_from(more).map_err(|_| Refused::Busy)?;
+                let busy = || Refused::unavailable(BUSY);
+                let more = u32::try_from(more).map_err(|_| busy())?;
                 let more = self.bodies.clone().try_acquire_many_owned(more);
-                let more = more.map_err(|_| Refused::Busy)?;
+                let more = more.map_err(|_| busy())?;
                 match &mut permit {
                     Some(permit) => permit.merge(more),
                     None => permit = Some(more),
@@ -357,24 +316,24 @@ impl RequestLimits {
             }
             bytes.extend_from_slice(data);
         }
-        Ok(Received { bytes, _permit: permit })
+        Ok(Counted { bytes, _permit: permit })
     }
 
     /// Writes an answer, which counts against the limit until it is sent.
     fn write(&self, value: &impl Serialize) -> Result<Response, Refused> {
-        let failed = |error: serde_json::Error| Refused::Failed(error.to_string());
         let mut size = Size(0);
-        serde_json::to_writer(&mut size, value).map_err(failed)?;
+        serde_json::to_writer(&mut size, value).map_err(Refused::failed)?;
         let permits = kib(size.0);
         if permits > self.max_answers {
-            return Err(Refused::Failed(format!("the answer would have {} bytes", size.0)));
+            return Err(Refused::failed(format!("the answer would have {} bytes", size.0)));
         }
-        let permits = u32::try_from(permits).map_err(|_| Refused::Unread)?;
+        let unread = || Refused::unavailable(UNREAD);
+        let permits = u32::try_from(permits).map_err(|_| unread())?;
         let permit = self.answers.clone().try_acquire_many_owned(permits);
-        let permit = permit.map_err(|_| Refused::Unread)?;
+        let permit = permit.map_err(|_| unread())?;
         let mut bytes = Vec::with_capacity(size.0);
-        serde_json::to_writer(&mut bytes, value).map_err(failed)?;
-        let body = Body::from(Bytes::from_owner(Unsent { bytes, _permit: permit }));
+        serde_json::to_writer(&mut bytes, value).map_err(Refused::failed)?;
+        let body = Body::from(Bytes::from_owner(Counted { bytes, _permit: Some(permit) }));
         Ok(([(CONTENT_TYPE, JSON)], body).into_response())
     }
 
@@ -384,10 +343,12 @@ impl RequestLimits {
         body: Body,
         work: impl FnOnce(&[u8]) -> Result<Response, Refused> + Send + 'static,
     ) -> Result<Response, Refused> {
-        let failed = |error: &dyn fmt::Display| Refused::Failed(error.to_string());
-        let body = timeout(READ_TIMEOUT, self.read(body)).await.map_err(|_| Refused::Slow)??;
-        let turn = self.evaluations.clone().acquire_owned();
-        let turn = turn.await.map_err(|error| failed(&error))?;
+        let slow = || {
+            let why = format!("the request took longer than {} s", READ_TIMEOUT.as_secs());
+            Refused(StatusCode::REQUEST_TIMEOUT, why)
+        };
+        let body = timeout(READ_TIMEOUT, self.read(body)).await.map_err(|_| slow())??;
+        let turn = self.evaluations.clone().acquire_owned().await.map_err(Refused::failed)?;
         let evaluate = move || {
             let answer = work(&body.bytes);
             drop(body);
@@ -396,28 +357,24 @@ impl RequestLimits {
             answer
         };
         let answer = tokio::task::spawn_blocking(evaluate).await;
-        answer.unwrap_or_else(|error| Err(failed(&error)))
+        answer.unwrap_or_else(|error| Err(Refused::failed(error)))
     }
 }
 
 impl Service {
-    async fn respond(
-        self: Arc<Service>,
-        body: Body,
-        work: impl FnOnce(&Service, &[u8]) -> Result<Response, Refused> + Send + 'static,
-    ) -> Response {
+    async fn respond(self: Arc<Service>, body: Body, verb: Verb) -> Response {
         if !self.readiness.is_synced() {
-            return Refused::Unready.into_response();
+            return Refused::unavailable("the first lists are not applied yet").into_response();
         }
         let service = self.clone();
-        let answer = self.limits.answer(body, move |bytes| work(&service, bytes)).await;
+        let answer = self.limits.answer(body, move |bytes| verb(&service, bytes)).await;
         answer.unwrap_or_else(IntoResponse::into_response)
     }
 
     fn basis(&self, raw: &RawValue) -> Result<Basis, Refused> {
         let read = pod_from_slice(raw.get().as_bytes());
-        let pod = read.map_err(|error| Refused::Malformed(format!("Pod: {error}")))?;
-        let stopped = || Refused::Failed("the extender is stopping".to_owned());
+        let pod = read.map_err(|error| Refused::malformed(format_args!("Pod: {error}")))?;
+        let stopped = || Refused::failed("the extender is stopping");
         let schedulers = self.schedulers.upgrade().ok_or_else(stopped)?;
         let profiles = schedulers.profiles();
         let framework = profiles.get(&pod).or_else(|| profiles.iter().next()).cloned();
@@ -517,11 +474,11 @@ impl Service {
         for (field, value) in [("PodName", &name), ("PodNamespace", &namespace), ("Node", &node)] {
             if !is_name(value) {
                 let value = prefix(value, MAX_MESSAGE);
-                return Err(Refused::Malformed(format!("{field}: {value:?} is not a name")));
+                return Err(Refused::malformed(format_args!("{field}: {value:?} is not a name")));
             }
         }
         if uid.is_empty() {
-            return Err(Refused::Malformed("PodUID is missing".to_owned()));
+            return Err(Refused::malformed("PodUID is missing"));
         }
         let error = match &self.binder {
             None => "bindings are not allowed: start the extender with --allow-bind".to_owned(),
@@ -637,7 +594,7 @@ mod tests {
                 begun.add_permits(1);
                 // Ends when the sender is dropped.
                 let _ = released.recv();
-                Err(Refused::Slow)
+                Err(Refused::failed("late"))
             };
             own.answer(Body::empty(), work).await.is_ok()
         });
@@ -663,9 +620,7 @@ mod tests {
         };
         let json = ("content-type", "application/json");
         let code = |pairs: &[(&'static str, &'static str)]| {
-            check_not_from_page(&headers(pairs))
-                .err()
-                .map(|refused| refused.into_response().status().as_u16())
+            check_not_from_page(&headers(pairs)).err().map(|Refused(code, _)| code.as_u16())
         };
         assert_eq!(code(&[json]), None);
         assert_eq!(code(&[("content-type", "Application/JSON ; charset=utf-8")]), None);
@@ -701,10 +656,10 @@ mod tests {
             let parts = lengths.iter().map(|length| Ok::<_, std::io::Error>(vec![b'x'; *length]));
             Body::from_stream(futures_util::stream::iter(parts.collect::<Vec<_>>()))
         };
-        let capacity = |received: Result<Received, Refused>| {
+        let capacity = |received: Result<Counted, Refused>| {
             received
-                .map(|Received { bytes, .. }| (bytes.len(), bytes.capacity()))
-                .map_err(|refused| refused.into_response().status().as_u16())
+                .map(|Counted { bytes, .. }| (bytes.len(), bytes.capacity()))
+                .map_err(|Refused(code, _)| code.as_u16())
         };
         assert_eq!(capacity(limits.read(Body::from(vec![b'x'; 99])).await), Ok((99, 99)));
         assert_eq!(capacity(limits.read(Body::from(vec![b'x'; 101])).await), Err(413));
@@ -763,9 +718,9 @@ mod tests {
         assert_eq!(limits.bodies.available_permits(), 1, "what has arrived, in KiB");
         assert!(limits.answer(Body::from("x"), ok).await.is_ok());
         let busy = limits.answer(Body::from(vec![b'x'; 2 << 10]), ok).await;
-        assert!(matches!(busy, Err(Refused::Busy)));
+        assert!(busy.is_err_and(|Refused(_, why)| why == BUSY));
         for slow in slow {
-            assert!(matches!(slow.await, Err(Refused::Slow)));
+            assert!(slow.await.is_err_and(|refused| refused.0 == StatusCode::REQUEST_TIMEOUT));
         }
         assert_eq!(limits.bodies.available_permits(), 16);
     }

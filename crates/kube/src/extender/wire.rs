@@ -574,10 +574,13 @@ mod tests {
         RawValue::from_string(text.to_owned()).expect("JSON")
     }
 
+    fn json(value: &impl Serialize) -> String {
+        serde_json::to_string(value).expect("serializable")
+    }
+
     #[test]
     fn requests_are_written_as_go_writes_them() {
         let (pod, node) = (raw(r#"{"metadata":{}}"#), raw(r#"{"metadata":{"name":"n"}}"#));
-        let json = |value: &dyn erased::Json| value.json();
         let names = Args { pod: &pod, nodes: None, node_names: Some(vec!["n"]) };
         assert_eq!(json(&names), r#"{"Pod":{"metadata":{}},"Nodes":null,"NodeNames":["n"]}"#);
         let nodes = NodeList { metadata: Empty {}, items: vec![Cow::Borrowed(&*node)] };
@@ -607,17 +610,6 @@ mod tests {
         let expected = r#"{"PodName":"p","PodNamespace":"s","PodUID":"u","Node":"n"}"#;
         assert_eq!(json(&binding), expected);
         assert_eq!(BindingArgs::read(expected.as_bytes()).expect("read"), binding);
-    }
-
-    mod erased {
-        pub(super) trait Json {
-            fn json(&self) -> String;
-        }
-        impl<T: serde::Serialize> Json for T {
-            fn json(&self) -> String {
-                serde_json::to_string(self).expect("serializable")
-            }
-        }
     }
 
     #[test]

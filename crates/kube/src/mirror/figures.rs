@@ -1,12 +1,12 @@
 //! The state of each reflector, and the figures made of it.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use crate::api::Resource;
+use crate::lock::lock;
 
 /// The progress of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,41 +54,35 @@ pub struct KindFigures {
 /// The state that a reflector reports.
 pub(super) struct KindState {
     resource: Resource,
-    board: Arc<Signal>,
-    status: AtomicU8,
-    objects: AtomicUsize,
-    relists: AtomicU64,
-    watch_errors: AtomicU64,
-    skipped: AtomicU64,
-    unchanged: AtomicU64,
-    refused: AtomicU64,
-    version: AtomicU64,
+    board: watch::Sender<bool>,
+    /// Without `age`.
+    figures: Mutex<KindFigures>,
     last_line: Mutex<Option<Instant>>,
-    last_error: Mutex<Option<String>>,
     /// The version that someone waits for, or 0.
     awaited: watch::Sender<u64>,
 }
 
-/// Wakes the tasks that wait for a state.
-pub(super) struct Signal {
-    changed: watch::Sender<()>,
-    is_stopped: AtomicBool,
-}
-
 /// The states of all kinds.
 pub(super) struct Board {
-    signal: Arc<Signal>,
+    /// Whether no more events reach the engine. Notified of each change of a state that tasks wait for.
+    is_stopped: watch::Sender<bool>,
     kinds: Vec<Arc<KindState>>,
+}
+
+/// Stops a mirror when it is dropped, even if its task or thread panics.
+pub(super) struct StopOnDrop(pub(super) Arc<Board>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.is_stopped.send_replace(true);
+    }
 }
 
 impl Board {
     pub(super) fn new(resources: &[Resource]) -> Board {
-        let signal = Arc::new(Signal {
-            changed: watch::Sender::new(()),
-            is_stopped: AtomicBool::new(false),
-        });
-        let state = |resource: &Resource| Arc::new(KindState::new(*resource, signal.clone()));
-        Board { kinds: resources.iter().map(state).collect(), signal }
+        let is_stopped = watch::Sender::new(false);
+        let state = |resource: &Resource| Arc::new(KindState::new(*resource, is_stopped.clone()));
+        Board { kinds: resources.iter().map(state).collect(), is_stopped }
     }
 
     pub(super) fn kinds(&self) -> &[Arc<KindState>] {
@@ -97,41 +91,34 @@ impl Board {
 
     /// Returns whether no more events reach the engine.
     pub(super) fn is_stopped(&self) -> bool {
-        // Pairs with the Release in `stop`: everything that the mirror did before it stopped is visible.
-        self.signal.is_stopped.load(Ordering::Acquire)
-    }
-
-    pub(super) fn stop(&self) {
-        // Pairs with the Acquire in `is_stopped`.
-        self.signal.is_stopped.store(true, Ordering::Release);
-        self.signal.changed.send_replace(());
+        *self.is_stopped.borrow()
     }
 
     /// Waits until the condition holds or the mirror has stopped.
     pub(super) async fn wait_until(&self, condition: impl Fn() -> bool) {
-        let mut changed = self.signal.changed.subscribe();
+        let mut changed = self.is_stopped.subscribe();
         // The sender lives in `self`, so it is never closed.
         while !condition() && !self.is_stopped() && changed.changed().await.is_ok() {}
     }
 }
 
 impl KindState {
-    fn new(resource: Resource, board: Arc<Signal>) -> KindState {
-        KindState {
-            resource,
-            board,
-            status: AtomicU8::new(0),
-            objects: AtomicUsize::new(0),
-            relists: AtomicU64::new(0),
-            watch_errors: AtomicU64::new(0),
-            skipped: AtomicU64::new(0),
-            unchanged: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            version: AtomicU64::new(0),
-            last_line: Mutex::new(None),
-            last_error: Mutex::new(None),
-            awaited: watch::Sender::new(0),
-        }
+    fn new(resource: Resource, board: watch::Sender<bool>) -> KindState {
+        let figures = KindFigures {
+            kind: resource.kind,
+            status: KindStatus::Listing,
+            objects: 0,
+            relists: 0,
+            watch_errors: 0,
+            skipped: 0,
+            unchanged: 0,
+            refused: 0,
+            resource_version: 0,
+            age: None,
+            last_error: None,
+        };
+        let (figures, awaited) = (Mutex::new(figures), watch::Sender::new(0));
+        KindState { resource, board, figures, last_line: Mutex::default(), awaited }
     }
 
     pub(super) fn resource(&self) -> &Resource {
@@ -142,16 +129,8 @@ impl KindState {
         self.resource.kind
     }
 
-    // Figures need no order among themselves, so their accesses are relaxed. Tasks wait for `status` and `version`.
-
     pub(super) fn status(&self) -> KindStatus {
-        // Pairs with the Release in `set_status`: the list that synced the kind has been applied.
-        match self.status.load(Ordering::Acquire) {
-            1 => KindStatus::Synced,
-            2 => KindStatus::NotServed,
-            3 => KindStatus::Forbidden,
-            _ => KindStatus::Listing,
-        }
+        lock(&self.figures).status
     }
 
     /// Returns whether the kind no longer delays readiness. Every API server has pods and nodes: a 404 for them comes
@@ -166,28 +145,19 @@ impl KindState {
 
     /// Changes the status. A kind that was synced stays so, as its objects are still known.
     pub(super) fn set_status(&self, status: KindStatus) {
-        let number = match status {
-            KindStatus::Listing => 0,
-            KindStatus::Synced => 1,
-            KindStatus::NotServed => 2,
-            KindStatus::Forbidden => 3,
-        };
         if self.status() != KindStatus::Synced {
-            // Pairs with the Acquire in `status`.
-            self.status.store(number, Ordering::Release);
-            self.board.changed.send_replace(());
+            lock(&self.figures).status = status;
+            self.board.send_modify(|_| ());
         }
     }
 
     pub(super) fn version(&self) -> u64 {
-        // Pairs with the Release in `set_version`: the events up to the version have been passed on.
-        self.version.load(Ordering::Acquire)
+        lock(&self.figures).resource_version
     }
 
     /// Records a version up to which all events have been passed on.
     pub(super) fn set_version(&self, version: u64) {
-        // Pairs with the Acquire in `version`.
-        self.version.store(version, Ordering::Release);
+        lock(&self.figures).resource_version = version;
         let awaited = *self.awaited.borrow();
         if awaited != 0 && version >= awaited {
             self.awaited.send_if_modified(|awaited| {
@@ -197,7 +167,7 @@ impl KindState {
                 }
                 is_reached
             });
-            self.board.changed.send_replace(());
+            self.board.send_modify(|_| ());
         }
     }
 
@@ -214,56 +184,23 @@ impl KindState {
         self.awaited.subscribe()
     }
 
-    pub(super) fn set_objects(&self, objects: usize) {
-        self.objects.store(objects, Ordering::Relaxed);
-    }
-
-    pub(super) fn relisted(&self) {
-        self.relists.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn failed(&self, why: String) {
-        self.watch_errors.fetch_add(1, Ordering::Relaxed);
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-    }
-
-    pub(super) fn skipped(&self) {
-        self.skipped.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn unchanged(&self) {
-        self.unchanged.fetch_add(1, Ordering::Relaxed);
+    /// Changes figures that no task waits for.
+    pub(super) fn count(&self, count: impl FnOnce(&mut KindFigures)) {
+        count(&mut lock(&self.figures));
     }
 
     /// Returns the number of changes that the engine refused.
     pub(super) fn refusals(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        lock(&self.figures).refused
     }
 
     pub(super) fn heard(&self) {
-        let now = Some(Instant::now());
-        *self.last_line.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *lock(&self.last_line) = Some(Instant::now());
     }
 
     pub(super) fn figures(&self) -> KindFigures {
-        let last_line = *self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
-        KindFigures {
-            kind: self.name(),
-            status: self.status(),
-            objects: self.objects.load(Ordering::Relaxed),
-            relists: self.relists.load(Ordering::Relaxed),
-            watch_errors: self.watch_errors.load(Ordering::Relaxed),
-            skipped: self.skipped.load(Ordering::Relaxed),
-            unchanged: self.unchanged.load(Ordering::Relaxed),
-            refused: self.refusals(),
-            resource_version: self.version(),
-            age: last_line.map(|at| at.elapsed()),
-            last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        }
+        let age = lock(&self.last_line).map(|at| at.elapsed());
+        KindFigures { age, ..lock(&self.figures).clone() }
     }
 }
 

@@ -59,7 +59,7 @@ mod tests;
 mod wire;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use portolan::cache::{Engine, Reader};
@@ -69,6 +69,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::api::{Api, ApiError, Resource};
+use crate::debug::debug_by;
+use crate::lock::lock;
 
 pub use audit::{Difference, compare};
 pub use backoff::Pauses;
@@ -76,8 +78,9 @@ pub use figures::{KindFigures, KindStatus};
 pub use options::Options;
 pub use pods::{Condition, KnownPod, PendingStatus, PodIndex};
 pub use raw::{RawKinds, RawObjects};
+pub(crate) use status::PodStatus;
 
-use figures::{Board, KindState};
+use figures::{Board, KindState, StopOnDrop};
 use objects::{Nodes, ObjectSink, Objects};
 use options::UNFINISHED;
 use pod_rules::PodRules;
@@ -85,8 +88,8 @@ use pod_sink::PodSink;
 use raw::{RawKind, RawSink};
 use reflector::Reflector;
 use sink::Sink;
-use submit::Events;
 pub(crate) use submit::Observer;
+use submit::{Events, Stopped};
 use wire::Page;
 
 /// Why a mirror cannot start, or why an operation on it failed.
@@ -121,6 +124,12 @@ pub enum MirrorError {
         /// The version of the server.
         wanted: u64,
     },
+}
+
+impl From<Stopped> for MirrorError {
+    fn from(Stopped: Stopped) -> MirrorError {
+        MirrorError::Stopped
+    }
 }
 
 /// Keeps an engine equal to an API server, until it is stopped or dropped.
@@ -257,7 +266,7 @@ impl Mirror {
     /// The server cannot be asked, the mirror has stopped or does not read pods, or the version is not reached within
     /// [`Pauses::refresh`].
     pub async fn refresh(&self) -> Result<u64, MirrorError> {
-        let events = self.running().events.clone().ok_or(MirrorError::Stopped)?;
+        let events = lock(&self.running).events.clone().ok_or(MirrorError::Stopped)?;
         let pods = self.board.kinds().iter().find(|kind| *kind.resource() == Resource::PODS);
         let pods = pods.ok_or(MirrorError::NotMirrored(Resource::PODS.kind))?;
         // A list without a resource version is as new as the server's store.
@@ -279,7 +288,7 @@ impl Mirror {
         if seen < wanted && !self.board.is_stopped() {
             return Err(MirrorError::Behind { seen, wanted });
         }
-        events.flush().await.map_err(|_| MirrorError::Stopped)?;
+        events.flush().await?;
         Ok(seen)
     }
 
@@ -297,7 +306,7 @@ impl Mirror {
     /// last state.
     pub async fn stop(&self) {
         let (tasks, thread) = {
-            let mut running = self.running();
+            let mut running = lock(&self.running);
             running.events = None;
             (std::mem::take(&mut running.tasks), running.thread.take())
         };
@@ -310,10 +319,6 @@ impl Mirror {
             // A panic of the thread is reported by the panic hook.
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
-    }
-
-    fn running(&self) -> std::sync::MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -338,15 +343,11 @@ impl fmt::Debug for Readiness {
 impl Drop for Mirror {
     fn drop(&mut self) {
         // The thread ends by itself when the tasks have dropped their ends of the channel.
-        self.running().tasks.iter().for_each(JoinHandle::abort);
+        lock(&self.running).tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-impl fmt::Debug for Mirror {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mirror").field("figures", &self.figures()).finish_non_exhaustive()
-    }
-}
+debug_by!(Mirror, it, figures: it.figures());
 
 /// The state that the reflectors share.
 struct Start<'a> {
@@ -356,15 +357,6 @@ struct Start<'a> {
     reader: &'a Reader,
     may_read: &'a watch::Sender<bool>,
     board: &'a Arc<Board>,
-}
-
-/// Stops the mirror if a reflector ends, since the engine would no longer equal the server.
-struct Ends(Arc<Board>);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 impl Start<'_> {
@@ -407,7 +399,8 @@ impl Start<'_> {
         let pauses = &self.options.pauses;
         let reflector = Reflector::new(self.api.clone(), kind.clone(), selector, sink, pauses);
         let mut may_read = self.may_read.subscribe();
-        let ends = Ends(self.board.clone());
+        // If a reflector ends, the engine no longer equals the server.
+        let ends = StopOnDrop(self.board.clone());
         runtime.spawn(async move {
             let _ends = ends;
             // An error says that the mirror was dropped.

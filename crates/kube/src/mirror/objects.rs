@@ -168,7 +168,7 @@ impl<M: Model> Sink for ObjectSink<M> {
     async fn put(&mut self, object: &RawValue, meta: &Meta<'_>) -> Result<(), NotPut> {
         let (key, digest) = (self.key(meta), self.model.digest(object));
         if self.list.is_none() && self.is_known(key, digest, meta) {
-            self.kind.unchanged();
+            self.kind.count(|figures| figures.unchanged += 1);
             return Ok(());
         }
         let object = self.model.read(object.get().as_bytes()).map_err(NotPut::Unreadable)?;
@@ -176,7 +176,7 @@ impl<M: Model> Sink for ObjectSink<M> {
             Some(list) => list.push(Listed { key, digest, object }),
             None => {
                 self.keys.insert(key, digest);
-                self.kind.set_objects(self.keys.len());
+                self.kind.count(|figures| figures.objects = self.keys.len());
                 self.events.send(&self.kind, self.model.put(object)).await?;
             }
         }
@@ -203,7 +203,7 @@ impl<M: Model> Sink for ObjectSink<M> {
             }
             None => {
                 self.keys.remove(&key);
-                self.kind.set_objects(self.keys.len());
+                self.kind.count(|figures| figures.objects = self.keys.len());
                 self.events.send(&self.kind, self.model.delete(meta)).await
             }
         }
@@ -215,7 +215,7 @@ impl<M: Model> Sink for ObjectSink<M> {
             self.keys.clear();
         }
         self.keys.extend(list.iter().map(|listed| (listed.key, listed.digest)));
-        self.kind.set_objects(self.keys.len());
+        self.kind.count(|figures| figures.objects = self.keys.len());
         let objects = list.into_iter().map(|listed| listed.object);
         if self.is_partial {
             for object in objects {

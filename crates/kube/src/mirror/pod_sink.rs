@@ -87,7 +87,7 @@ impl Sink for PodSink {
         let (uid, version, generation) = (Uid::new(&meta.uid), meta.version(), meta.generation);
         let known = digest.filter(|_| self.is_placed(&uid));
         if self.rules.is_known(&uid, version, generation, known) {
-            self.kind.unchanged();
+            self.kind.count(|figures| figures.unchanged += 1);
             return Ok(());
         }
         let pod = pod_from_slice(object.get().as_bytes()).map_err(NotPut::Unreadable)?;

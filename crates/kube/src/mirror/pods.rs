@@ -1,11 +1,11 @@
 //! The data about each pod that the engine does not keep.
 
-use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use portolan::model::{Name, Uid};
 
 use super::table::Table;
+use crate::debug::debug_by;
 
 /// A pod of the cluster, as the API server last reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,14 +68,6 @@ impl PodIndex {
         table.known(table.find(uid)?)
     }
 
-    /// Returns the uid of the pod with this name, or `None` if the cluster does not have one. O(1).
-    #[must_use]
-    pub fn uid_of(&self, namespace: &str, name: &str) -> Option<Uid> {
-        let table = self.read();
-        let number = table.find_name(namespace, name)?;
-        table.get(number).map(|entry| entry.uid().clone())
-    }
-
     /// Returns the number of pods, in any state and of any scheduler.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -99,6 +91,11 @@ impl PodIndex {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn put(&self, pod: KnownPod) {
+        self.write().put(pod, true, None);
+    }
+
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Table> {
         // No method of the table panics between two related changes.
         self.table.read().unwrap_or_else(PoisonError::into_inner)
@@ -109,8 +106,4 @@ impl PodIndex {
     }
 }
 
-impl fmt::Debug for PodIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodIndex").field("pods", &self.len()).finish_non_exhaustive()
-    }
-}
+debug_by!(PodIndex, it, pods: it.len());

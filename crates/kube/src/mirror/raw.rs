@@ -5,7 +5,6 @@
 //! `apiVersion` and `kind`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use portolan::model::{DEFAULT_SCHEDULER, Name, Uid};
@@ -15,6 +14,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::sink::{NotPut, Sink};
 use super::submit::Stopped;
 use super::wire::Meta;
+use crate::debug::debug_by;
 
 /// Which objects are kept, in addition to the pods that wait for one of our schedulers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,15 +88,7 @@ impl RawObjects {
     }
 }
 
-impl fmt::Debug for RawObjects {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let objects = self.read();
-        f.debug_struct("RawObjects")
-            .field("pods", &objects.pods.len())
-            .field("nodes", &objects.nodes.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_by!(RawObjects, it, pods: it.read().pods.len(), nodes: it.read().nodes.len());
 
 /// The fields that decide whether a pod is kept.
 #[derive(Default, Deserialize)]

@@ -30,6 +30,7 @@ use tracing::{debug, info, warn};
 use crate::api::{Api, ApiError, Lines, Refusal};
 use crate::seldom::warn_seldom;
 
+use super::MirrorError;
 use super::backoff::{Backoff, Pauses};
 use super::figures::{KindState, KindStatus};
 use super::sink::{NotPut, Sink};
@@ -44,26 +45,6 @@ const BROKEN: u32 = 3;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The number of short watches after which an awaited version is listed instead.
 const HURRIED: u32 = 3;
-
-/// Why a list or a watch ended early.
-#[derive(Debug)]
-enum FailureReport {
-    Api(ApiError),
-    /// The mirror has stopped.
-    Stopped,
-}
-
-impl From<ApiError> for FailureReport {
-    fn from(error: ApiError) -> FailureReport {
-        FailureReport::Api(error)
-    }
-}
-
-impl From<Stopped> for FailureReport {
-    fn from(Stopped: Stopped) -> FailureReport {
-        FailureReport::Stopped
-    }
-}
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,11 +115,11 @@ impl<S: Sink> Reflector<S> {
             };
             match done {
                 Ok(()) => {}
-                Err(FailureReport::Stopped) => return,
-                Err(FailureReport::Api(error)) => {
+                Err(MirrorError::Api(error)) => {
                     let pause = self.failed(&error);
                     self.pause(pause).await;
                 }
+                Err(_) => return,
             }
         }
     }
@@ -158,7 +139,10 @@ impl<S: Sink> Reflector<S> {
     /// Decides what to do after a failure, and returns how long to wait before that.
     fn failed(&mut self, error: &ApiError) -> Duration {
         let kind = self.kind.name();
-        self.kind.failed(error.to_string());
+        self.kind.count(|figures| {
+            figures.watch_errors += 1;
+            figures.last_error = Some(error.to_string());
+        });
         let mut pause = self.backoff.pause();
         match error.code() {
             _ if error.is_gone() || is_too_large(error) => {
@@ -209,7 +193,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// Watches from the last version.
-    async fn resume(&mut self) -> Result<(), FailureReport> {
+    async fn resume(&mut self) -> Result<(), MirrorError> {
         self.hurried = if self.is_hurried() { self.hurried + 1 } else { 0 };
         if self.hurried > HURRIED {
             // The server sends no bookmark at the end of a watch.
@@ -243,7 +227,7 @@ impl<S: Sink> Reflector<S> {
 
     /// Passes on the changes of a watch until it ends, or until somebody waits for a version. Returns the number of
     /// lines, plus one if the end was not the server's.
-    async fn follow(&mut self, mut lines: Lines) -> Result<u64, FailureReport> {
+    async fn follow(&mut self, mut lines: Lines) -> Result<u64, MirrorError> {
         let mut heard = 0;
         loop {
             let line = tokio::select! {
@@ -282,7 +266,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// Passes on a change and returns its version, or `None` if the line is of an unknown type.
-    async fn change(&mut self, line: &Line<'_>) -> Result<Option<String>, FailureReport> {
+    async fn change(&mut self, line: &Line<'_>) -> Result<Option<String>, MirrorError> {
         let meta = || Meta::of(line.object, self.kind.resource());
         let meta = match &*line.action {
             "ADDED" | "MODIFIED" => {
@@ -327,7 +311,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     fn skip(&mut self, meta: &Meta<'_>, field: &str, error: &dyn fmt::Display) {
-        self.kind.skipped();
+        self.kind.count(|figures| figures.skipped += 1);
         let (kind, namespace, name) = (self.kind.name(), &*meta.namespace, &*meta.name);
         warn!(kind, namespace, name, field, %error, "skipping an object that cannot be read");
         self.sink.keep(meta);

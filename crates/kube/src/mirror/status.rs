@@ -1,4 +1,4 @@
-//! Reads the part of a pending pod's status that a scheduler writes.
+//! Reads the part of a pod's status that a scheduler writes.
 
 use std::borrow::Cow;
 
@@ -8,56 +8,66 @@ use serde::Deserialize;
 use super::pods::{Condition, PendingStatus};
 
 #[derive(Deserialize)]
-struct WirePod<'a> {
+struct PodAnswer<'a> {
     #[serde(borrow)]
-    status: Option<WireStatus<'a>>,
+    status: Option<PodStatus<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireStatus<'a> {
+/// The status of a pod.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodStatus<'a> {
     #[serde(borrow)]
     nominated_node_name: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    conditions: Option<Vec<WireCondition<'a>>>,
+    conditions: Option<Vec<ConditionAnswer<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct WireCondition<'a> {
+pub(crate) struct ConditionAnswer<'a> {
     #[serde(rename = "type", borrow)]
-    name: Cow<'a, str>,
+    pub(crate) kind: Cow<'a, str>,
     #[serde(borrow)]
     status: Cow<'a, str>,
     #[serde(borrow)]
-    reason: Cow<'a, str>,
+    reason: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    message: Cow<'a, str>,
+    message: Option<Cow<'a, str>>,
     #[serde(borrow)]
     last_transition_time: Option<Cow<'a, str>>,
     observed_generation: Option<i64>,
 }
 
+impl PodStatus<'_> {
+    pub(crate) fn conditions(&self) -> &[ConditionAnswer<'_>] {
+        self.conditions.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the condition of this type.
+    pub(crate) fn condition(&self, kind: &str) -> Option<Condition> {
+        let found = self.conditions().iter().find(|condition| condition.kind == kind)?;
+        Some(Condition {
+            status: (*found.status).into(),
+            reason: found.reason.as_deref().unwrap_or_default().into(),
+            message: found.message.as_deref().unwrap_or_default().into(),
+            last_transition_time: found.last_transition_time.as_deref().map(Into::into),
+            observed_generation: found.observed_generation,
+        })
+    }
+
+    pub(crate) fn pending(&self) -> PendingStatus {
+        let nominated = self.nominated_node_name.as_deref().filter(|node| !node.is_empty());
+        let scheduled = self.condition("PodScheduled");
+        PendingStatus { nominated: nominated.map(Name::from), scheduled }
+    }
+}
+
 /// Reads the status of a pod from its JSON. A status that cannot be read is treated as empty. It only saves requests:
 /// without it, a scheduler writes values that the pod already has. O(length).
 pub(super) fn pending_status(pod: &str) -> PendingStatus {
-    let Ok(WirePod { status: Some(status) }) = serde_json::from_str(pod) else {
-        return PendingStatus::default();
-    };
-    let mut conditions = status.conditions.unwrap_or_default().into_iter();
-    let nominated = status.nominated_node_name.filter(|name| !name.is_empty());
-    PendingStatus {
-        nominated: nominated.map(|name| Name::from(&*name)),
-        scheduled: conditions.find(|condition| condition.name == "PodScheduled").map(|found| {
-            Condition {
-                status: found.status.into(),
-                reason: found.reason.into(),
-                message: found.message.into(),
-                last_transition_time: found.last_transition_time.map(Into::into),
-                observed_generation: found.observed_generation,
-            }
-        }),
-    }
+    let answer: Option<PodAnswer<'_>> = serde_json::from_str(pod).ok();
+    answer.and_then(|answer| answer.status).unwrap_or_default().pending()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use portolan::model::{EventError, Pod};
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
-use super::figures::{Board, KindState};
+use super::figures::{Board, KindState, StopOnDrop};
 use super::pods::PodIndex;
 
 /// The number of events that may wait for the thread.
@@ -59,7 +59,6 @@ impl Events {
         let (sender, receiver) = mpsc::channel(CHANNEL);
         let thread =
             thread::Builder::new().name("portolan-mirror".to_owned()).spawn(move || {
-                // Even if a callback of the engine panics.
                 let _stopped = StopOnDrop(board);
                 Submitter { engine, pods, tickets: VecDeque::new(), observer }.run(receiver);
             })?;
@@ -76,14 +75,6 @@ impl Events {
         let (sender, receiver) = oneshot::channel();
         self.0.send(Work::Flush(sender)).await.map_err(|_| Stopped)?;
         receiver.await.map_err(|_| Stopped)
-    }
-}
-
-struct StopOnDrop(Arc<Board>);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
     }
 }
 
@@ -161,7 +152,7 @@ impl Submitter {
             match ticket.wait().map_err(|_| Stopped)? {
                 Ok(applied) => {
                     for (name, why) in &applied.rejected {
-                        kind.refused();
+                        kind.count(|figures| figures.refused += 1);
                         warn!(kind = kind.name(), name, %why, "the engine refused an object of a list");
                     }
                 }
@@ -175,7 +166,7 @@ impl Submitter {
     fn refused(&self, kind: &KindState, pod: Option<Arc<Pod>>, why: &EventError) {
         match pod {
             Some(pod) => {
-                kind.refused();
+                kind.count(|figures| figures.refused += 1);
                 let name = format!("{}/{}", pod.namespace(), pod.name);
                 warn!(kind = kind.name(), name, %why, "the engine refused a pod");
                 self.pods.distrust(&pod.uid, pod.resource_version);
@@ -183,7 +174,7 @@ impl Submitter {
             // Deletions are sent without checking whether the engine has the object.
             None if is_absence(why) => {}
             None => {
-                kind.refused();
+                kind.count(|figures| figures.refused += 1);
                 warn!(kind = kind.name(), %why, "the engine refused a change");
             }
         }

@@ -205,10 +205,6 @@ impl Table {
 }
 
 impl Entry {
-    pub(super) fn uid(&self) -> &Uid {
-        &self.uid
-    }
-
     pub(super) fn standing(&self) -> Standing {
         match self {
             Entry { node, .. } if *node != NO_NODE => Standing::Placed,
@@ -233,12 +229,8 @@ impl Names {
         self.numbers.get(name).copied()
     }
 
-    fn get(&self, number: u32) -> Option<&Name> {
-        self.names.get(number as usize).map(|(name, _)| name)
-    }
-
     fn name(&self, number: u32) -> Option<Name> {
-        self.get(number).cloned()
+        self.names.get(number as usize).map(|(name, _)| name.clone())
     }
 
     fn intern(&mut self, name: &Name) -> u32 {

@@ -6,8 +6,7 @@
 //!                                └── claims, permits ──▶ threads `bind-waiting`
 //! ```
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use portolan::model::{Change, Diff, Pod};
 use portolan::plugin::ClusterEvent;
@@ -17,26 +16,17 @@ use portolan::{Placement, Schedulers, SchedulingLoop};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-use super::live::{LiveConfig, StartError};
+use super::live::{LiveConfig, LiveFigures, StartError};
 use super::pool::{Job, Pool, Work};
 use super::requests::Requests;
 use super::shards::HandOver;
 use super::threads::{Ends, Threads, now};
+use crate::lock::lock;
 use crate::seldom::warn_seldom;
 use crate::write::{FailureReport, Writes};
 
 /// The maximum number of answers whose events are submitted together.
 const BATCH: usize = 256;
-
-/// Counted with relaxed orderings, which pair with nothing: no data depends on a count.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) placed: AtomicU64,
-    pub(super) failed: AtomicU64,
-    pub(super) bound: AtomicU64,
-    pub(super) not_bound: AtomicU64,
-    pub(super) handed_over: AtomicU64,
-}
 
 /// Starts the bindings of placed pods. Once it is dropped, its threads end after the last binding.
 pub(super) struct Dispatch {
@@ -118,9 +108,7 @@ impl Blocking {
                 // The pod is assumed until it is nominated, so no other pod takes its resources meanwhile.
                 let is_handed_over = to.nominate(&placement.pod, placement.node());
                 self.binding.withdraw(placement, now);
-                // See `Counts`.
-                let handed_over = &self.outcomes.counts.handed_over;
-                handed_over.fetch_add(u64::from(is_handed_over), Ordering::Relaxed);
+                lock(&self.outcomes.figures).handed_over += u64::from(is_handed_over);
             }
             None => {
                 let bound = self.binding.bind(placement, now);
@@ -155,7 +143,7 @@ impl Ending {
 pub(super) struct Outcomes {
     pub(super) queue: Arc<QueueFront>,
     pub(super) writes: Writes,
-    pub(super) counts: Arc<Counts>,
+    pub(super) figures: Arc<Mutex<LiveFigures>>,
     /// Hands pods over to other replicas, if there are several shards.
     pub(super) hand_over: Option<HandOver>,
 }
@@ -164,12 +152,10 @@ impl Outcomes {
     fn take(&self, placement: &Placement, bound: Result<(), (BindError, Option<Place>)>) {
         let pod = &placement.pod;
         let Err((error, _)) = bound else {
-            // See `Counts`.
-            self.counts.bound.fetch_add(1, Ordering::Relaxed);
+            lock(&self.figures).bound += 1;
             return;
         };
-        // See `Counts`.
-        self.counts.not_bound.fetch_add(1, Ordering::Relaxed);
+        lock(&self.figures).not_bound += 1;
         warn_seldom!(pod = %pod.key(), node = %placement.node(), %error, "pod not bound");
         // The node's shard was given up during the binding cycle: the pod is scheduled again.
         if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(placement.node())) {

@@ -6,11 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::ElectionConfig;
 use super::election::ElectionError;
-use crate::api::{Api, ApiError, Resource};
+use crate::api::{Api, ApiError, Resource, in_time};
+use crate::write::micros;
 
 /// The annotation of a Lease whose holder is asked to give it up, with the identity of the candidate that asks.
 const WANTED_BY: &str = "portolan.dev/wanted-by";
@@ -196,33 +197,28 @@ impl LeaseLock {
 
     /// Takes or renews the Lease, unless another candidate holds it.
     pub(super) async fn try_turn(&mut self) -> Result<Turn, ApiError> {
-        let limit = self.limit();
-        timeout(limit, self.turn(true)).await.unwrap_or_else(|_| Err(late(limit)))
+        in_time(self.limit(), self.turn(true)).await
     }
 
     /// Renews the Lease if it is ours. If it is free, it is not taken: another candidate may have held it meanwhile, so
     /// the holder must not go on as before. The [`Turn::Other`] is then empty.
     pub(super) async fn renew(&mut self) -> Result<Turn, ApiError> {
-        let limit = self.limit();
-        timeout(limit, self.turn(false)).await.unwrap_or_else(|_| Err(late(limit)))
+        in_time(self.limit(), self.turn(false)).await
     }
 
     /// Reads the Lease.
     pub(super) async fn look(&mut self) -> Result<(), ApiError> {
-        let limit = self.limit();
-        match timeout(limit, self.api.get(&self.path)).await {
-            Ok(Ok(bytes)) => self.see(read(&bytes)?),
-            Ok(Err(error)) if error.is_not_found() => drop(self.lacks()),
-            Ok(Err(error)) => return Err(error),
-            Err(_) => return Err(late(limit)),
+        match in_time(self.limit(), self.api.get(&self.path)).await {
+            Ok(bytes) => self.see(read(&bytes)?),
+            Err(error) if error.is_not_found() => drop(self.lacks()),
+            Err(error) => return Err(error),
         }
         Ok(())
     }
 
     /// Asks the holder of the Lease to give it up, unless another candidate asks already.
     pub(super) async fn ask(&mut self) -> Result<(), ApiError> {
-        let limit = self.limit();
-        timeout(limit, self.look_and_ask()).await.unwrap_or_else(|_| Err(late(limit)))
+        in_time(self.limit(), self.look_and_ask()).await
     }
 
     async fn look_and_ask(&mut self) -> Result<(), ApiError> {
@@ -269,7 +265,7 @@ impl LeaseLock {
     }
 
     /// The longest time to wait for a request.
-    fn limit(&self) -> Duration {
+    pub(super) fn limit(&self) -> Duration {
         self.config.renew_deadline / 2
     }
 
@@ -327,76 +323,61 @@ impl LeaseLock {
     }
 
     fn first(&self) -> Lease {
-        let now = now();
-        let mut first = Lease {
+        let ElectionConfig { namespace, name, .. } = self.config.clone();
+        let blank = Lease {
             api_version: Resource::LEASES.api_version.to_owned(),
             kind: Resource::LEASES.kind.to_owned(),
-            metadata: Metadata {
-                name: self.config.name.clone(),
-                namespace: self.config.namespace.clone(),
-                ..Metadata::default()
-            },
-            spec: Spec {
-                holder_identity: Some(self.config.identity.clone()),
-                lease_duration_seconds: Some(self.seconds()),
-                acquire_time: Some(now.clone()),
-                renew_time: Some(now),
-                lease_transitions: Some(0),
-                rest: Map::new(),
-            },
+            metadata: Metadata { name, namespace, ..Metadata::default() },
+            spec: Spec::default(),
         };
-        self.note_shards(&mut first);
-        first
-    }
-
-    fn note_shards(&self, lease: &mut Lease) {
-        if let Some(count) = self.shards {
-            lease.metadata.annotate(SHARDS, &count.to_string());
-        }
+        let now = now();
+        self.ours(blank, Some(now.clone()), now, 0)
     }
 
     fn next(&self, known: &Lease, is_ours: bool) -> Lease {
-        let transitions = known.spec.lease_transitions.unwrap_or(0);
-        let now = now();
-        let spec = Spec {
-            holder_identity: Some(self.config.identity.clone()),
-            lease_duration_seconds: Some(self.seconds()),
-            acquire_time: match is_ours {
-                true => known.spec.acquire_time.clone(),
-                false => Some(now.clone()),
-            },
-            renew_time: Some(now),
-            lease_transitions: Some(if is_ours {
-                transitions
-            } else {
-                transitions.saturating_add(1)
-            }),
-            rest: known.spec.rest.clone(),
+        let (transitions, now) = (known.spec.lease_transitions.unwrap_or(0), now());
+        let mut next = match is_ours {
+            true => self.ours(known.clone(), known.spec.acquire_time.clone(), now, transitions),
+            false => {
+                self.ours(known.clone(), Some(now.clone()), now, transitions.saturating_add(1))
+            }
         };
-        let mut next = Lease { spec, ..known.clone() };
-        self.note_shards(&mut next);
         if !is_ours || self.declines {
             next.metadata.remove_wanted_by();
         }
         next
     }
 
-    fn seconds(&self) -> i64 {
-        i64::try_from(self.config.lease_duration.as_secs()).unwrap_or(i64::MAX)
+    /// Returns a Lease with this candidate as its holder.
+    fn ours(
+        &self,
+        mut lease: Lease,
+        acquired: Option<String>,
+        now: String,
+        transitions: i64,
+    ) -> Lease {
+        let seconds = i64::try_from(self.config.lease_duration.as_secs()).unwrap_or(i64::MAX);
+        lease.spec = Spec {
+            holder_identity: Some(self.config.identity.clone()),
+            lease_duration_seconds: Some(seconds),
+            acquire_time: acquired,
+            renew_time: Some(now),
+            lease_transitions: Some(transitions),
+            rest: lease.spec.rest,
+        };
+        if let Some(count) = self.shards {
+            lease.metadata.annotate(SHARDS, &count.to_string());
+        }
+        lease
     }
-}
-
-fn late(limit: Duration) -> ApiError {
-    ApiError::NoAnswer(format!("no answer within {} s", limit.as_secs_f32()))
 }
 
 fn read(bytes: &[u8]) -> Result<Lease, ApiError> {
     serde_json::from_slice(bytes).map_err(|error| ApiError::Malformed(format!("a Lease: {error}")))
 }
 
-/// The time as a `MicroTime`.
 fn now() -> String {
-    format!("{:.6}", Timestamp::now())
+    micros(Timestamp::now())
 }
 
 #[cfg(test)]

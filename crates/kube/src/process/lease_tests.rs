@@ -2,17 +2,16 @@
 
 use super::*;
 
-use portolan_apiserver::{ApiServer, Options};
+use portolan_apiserver::ApiServer;
 use serde_json::json;
 
-use crate::api::Limits;
+use crate::testing;
 
 /// A server, and a candidate `us` for a Lease on it.
 fn world() -> (ApiServer, LeaseLock) {
-    let server = ApiServer::start(Options::default()).expect("a server");
-    let config = kube::Config::new(server.url().parse().expect("a URL"));
-    let api = Api::new(config, Limits::default()).expect("a client");
-    let lock = LeaseLock::new(api, ElectionConfig::new("us")).expect("valid");
+    let server = testing::server();
+    let lock =
+        LeaseLock::new(testing::api(&server.url()), ElectionConfig::new("us")).expect("valid");
     (server, lock)
 }
 
@@ -32,12 +31,6 @@ fn delete(server: &ApiServer) {
 
 fn is_held(turn: &Turn) -> bool {
     matches!(turn, Turn::Held(_))
-}
-
-#[test]
-fn micro_times_have_six_digits() {
-    let text = now();
-    assert_eq!((text.len(), &text[19..20], &text[26..]), (27, ".", "Z"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

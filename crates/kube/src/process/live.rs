@@ -9,10 +9,9 @@
 //!
 //! A binding that only waits for an answer is a task of the runtime. Other bindings block, and have threads.
 
-use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,14 +23,16 @@ use portolan_k8s::config::{ConfigError, Configuration, Registry};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::binding::{Counts, Dispatch, Outcomes};
+use super::binding::{Dispatch, Outcomes};
 use super::profiles::{extenders, framework, pool, registry, shown};
 use super::scheduling::Worker;
 use super::serve::refusals::Refusals;
 use super::shards::HandOver;
 use super::threads::{Alarm, Ends, Threads, now};
 use crate::api::Api;
+use crate::debug::debug_by;
 use crate::extender::HttpExtenderError;
+use crate::lock::lock;
 use crate::mirror::{self, Mirror, MirrorError, PodIndex};
 use crate::write::{ApiEvictor, Fence, ShardGate, Unwritten, WriteOptions, Writes};
 
@@ -126,7 +127,7 @@ pub struct LiveScheduler {
     schedulers: Arc<Schedulers>,
     mirror: Mirror,
     writes: Writes,
-    counts: Arc<Counts>,
+    figures: Arc<Mutex<LiveFigures>>,
     metrics: Arc<Metrics>,
     refusals: Refusals,
     configuration: Arc<str>,
@@ -212,10 +213,7 @@ impl LiveScheduler {
         api_evictor.set_queue(schedulers.queue(), now);
         let threads = Threads::new(Alarm::new());
         let evictions = Mutex::new(threads.alarm().pressure().level(ApiEvictor::AT_ONCE));
-        api_evictor.on_change(move |begun| {
-            // A panic leaves a valid level.
-            evictions.lock().unwrap_or_else(PoisonError::into_inner).set(begun);
-        });
+        api_evictor.on_change(move |begun| lock(&evictions).set(begun));
         config.mirror.schedulers = names;
         config.mirror.raw = objects;
         let mirror = Mirror::start(api, schedulers.engine().clone(), pods, config.mirror.clone())?;
@@ -224,7 +222,7 @@ impl LiveScheduler {
             schedulers,
             mirror,
             writes,
-            counts: Arc::default(),
+            figures: Arc::default(),
             metrics,
             refusals: Refusals::default(),
             configuration: shown,
@@ -285,15 +283,7 @@ impl LiveScheduler {
     /// Returns the counts so far.
     #[must_use]
     pub fn figures(&self) -> LiveFigures {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { placed, failed, bound, not_bound, handed_over } = &*self.counts;
-        LiveFigures {
-            placed: of(placed),
-            failed: of(failed),
-            bound: of(bound),
-            not_bound: of(not_bound),
-            handed_over: of(handed_over),
-        }
+        *lock(&self.figures)
     }
 
     /// Starts to schedule. Wait for [`Mirror::synced`] first, and after an election for [`Mirror::refresh`]: a decision
@@ -306,7 +296,7 @@ impl LiveScheduler {
         let outcomes = Outcomes {
             queue: self.schedulers.queue().clone(),
             writes: self.writes.clone(),
-            counts: self.counts.clone(),
+            figures: self.figures.clone(),
             hand_over: self
                 .writes
                 .pace()
@@ -325,7 +315,7 @@ impl LiveScheduler {
                 scheduling: self.schedulers.scheduling_loop()?,
                 dispatch: dispatch.clone(),
                 writes: self.writes.clone(),
-                counts: self.counts.clone(),
+                figures: self.figures.clone(),
                 alarm: self.threads.alarm().clone(),
             };
             self.threads.spawn("schedule", Ends::AtStop, move || worker.run())?;
@@ -403,14 +393,7 @@ impl Drop for LiveScheduler {
     }
 }
 
-impl fmt::Debug for LiveScheduler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LiveScheduler")
-            .field("figures", &self.figures())
-            .field("mirror", &self.mirror)
-            .finish_non_exhaustive()
-    }
-}
+debug_by!(LiveScheduler, it, figures: it.figures(), mirror: it.mirror);
 
 #[cfg(test)]
 #[path = "storm_tests.rs"]

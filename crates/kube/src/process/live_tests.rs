@@ -1,13 +1,12 @@
 //! The end of a scheduler with a plugin that is not in the tree.
 
 use portolan::plugin::{Cycle, Permit, Plugin, PluginInfo, Point, Status};
-use portolan_apiserver::{ApiServer, Options};
 use portolan_k8s::config::PluginArgs;
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::*;
-use crate::api::{Connection, Limits};
+use crate::testing;
 
 const NAME: &str = "Patient";
 
@@ -33,14 +32,8 @@ impl Plugin for Patient {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_does_not_wait_for_permits() {
-    let server = ApiServer::start(Options { controllers: false, ..Options::default() });
-    let server = server.expect("started");
-    let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
-    let status = json!({"capacity": amounts, "allocatable": amounts});
-    let node =
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": status});
-    server.create(&node).expect("created");
-    let api = Connection::unauthenticated(server.url()).open(Limits::default()).await;
+    let server = testing::server();
+    testing::create_node(&server);
     let (is_waiting, mut waiting) = unbounded_channel();
     let mut registry = registry();
     let make = move |_: PluginArgs<'_>, _: &PluginHandle| {
@@ -57,7 +50,7 @@ async fn a_stop_does_not_wait_for_permits() {
         ..LiveConfig::default()
     };
     let fence = Fence::opened();
-    let live = LiveScheduler::with(api.expect("open"), fence, config, registry);
+    let live = LiveScheduler::with(testing::api(&server.url()), fence, config, registry);
     let mut live = live.expect("started");
     live.mirror().synced().await.expect("synced");
     live.begin().expect("begun");
@@ -68,7 +61,7 @@ async fn a_stop_does_not_wait_for_permits() {
         server.create(&pod).expect("created");
         timeout(PATIENCE, waiting.recv()).await.expect("in time");
     }
-    let counts = live.counts.clone();
+    let figures = live.figures.clone();
     timeout(PATIENCE, live.stop(Duration::ZERO)).await.expect("in time");
-    assert_eq!(counts.not_bound.load(Ordering::Relaxed), 2, "both were given up");
+    assert_eq!(lock(&figures).not_bound, 2, "both were given up");
 }

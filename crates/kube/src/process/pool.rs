@@ -6,13 +6,14 @@
 //! must not delay other pods.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use portolan::Placement;
 
 use super::pressure::Level;
 use super::threads::{Ends, Threads};
+use crate::lock::lock;
 
 /// The time after which a thread without work ends.
 const IDLE: Duration = Duration::from_secs(30);
@@ -80,7 +81,7 @@ impl<J: Job> Pool<J> {
 
     /// Adds a job. Never blocks for long.
     pub(super) fn put(&self, job: J) {
-        let mut state = self.0.state();
+        let mut state = lock(&self.0.state);
         state.push(job);
         self.grow_by_one(&mut state);
         drop(state);
@@ -89,7 +90,7 @@ impl<J: Job> Pool<J> {
 
     /// Starts a thread if a job waits because one could not be started before.
     pub(super) fn grow(&self) {
-        self.grow_by_one(&mut self.0.state());
+        self.grow_by_one(&mut lock(&self.0.state));
     }
 
     fn grow_by_one(&self, state: &mut State<J>) {
@@ -122,17 +123,12 @@ impl<J: Job> State<J> {
 
 impl<J: Job> Drop for Pool<J> {
     fn drop(&mut self) {
-        self.0.state().is_closed = true;
+        lock(&self.0.state).is_closed = true;
         self.0.changed.notify_all();
     }
 }
 
 impl<J: Job> Shared<J> {
-    fn state(&self) -> MutexGuard<'_, State<J>> {
-        // Every critical section leaves a valid state.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self, mut work: Work<J>) {
         while let Some(job) = self.next() {
             work(job);
@@ -141,7 +137,7 @@ impl<J: Job> Shared<J> {
 
     /// Waits for a job, or returns `None` if the thread ends.
     fn next(&self) -> Option<J> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let mut is_over = false;
         loop {
             if let Some(job) = state.pop() {

@@ -6,8 +6,10 @@
 //! long before its victims are deleted. A list of such pods is full once it has as many pods as its limit, until half
 //! of them are gone: otherwise each binding would wake a scheduling thread.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
+
+use crate::lock::lock;
 
 /// Counts the lists that are full. Clones share the count.
 #[derive(Clone, Default)]
@@ -35,21 +37,10 @@ impl Pressure {
 
     /// Waits until no list is full, or until the deadline. Returns whether no list is full.
     pub(super) fn wait(&self, deadline: Instant) -> bool {
-        let mut full = self.full();
-        while *full > 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.0.eased.wait_timeout(full, left);
-            full = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
-    }
-
-    fn full(&self) -> MutexGuard<'_, usize> {
-        // Every critical section leaves a valid count.
-        self.0.full.lock().unwrap_or_else(PoisonError::into_inner)
+        let left = deadline.saturating_duration_since(Instant::now());
+        let full = lock(&self.0.full);
+        let waited = self.0.eased.wait_timeout_while(full, left, |full| *full > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
     }
 }
 
@@ -64,7 +55,7 @@ impl Level {
             return;
         }
         self.is_full = is_full;
-        let mut full = self.pressure.full();
+        let mut full = lock(&self.pressure.0.full);
         if is_full {
             *full += 1;
             return;

@@ -6,7 +6,7 @@
 //! belongs on a thread of the runtime.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use portolan::scheduler::{Answered, BindRequest};
@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::pressure::Level;
 use super::threads::Alarm;
+use crate::lock::lock;
 
 /// Why a request is abandoned.
 const ENDED: &str = "the tokio runtime of the API server's client has ended: keep it until the scheduler has stopped";
@@ -57,7 +58,7 @@ impl Requests {
 
     /// Sends a request as soon as fewer than the limit are in flight. Never blocks.
     pub(super) fn start(&self, request: BindRequest) {
-        let mut state = self.0.state();
+        let mut state = lock(&self.0.state);
         if state.in_flight >= self.0.most {
             state.waiting.push_back(request);
             state.set_level();
@@ -72,14 +73,9 @@ impl Requests {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Every critical section leaves a valid state.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the request that has waited longest. If no request waits, one fewer is in flight.
     fn next(&self) -> Option<BindRequest> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let next = state.waiting.pop_front();
         state.set_level();
         state.in_flight -= usize::from(next.is_none());

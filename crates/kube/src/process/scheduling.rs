@@ -5,16 +5,16 @@
 //! hundredth of the time, and a batch would delay a pod of high priority that arrives meanwhile.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use portolan::scheduler::queue::PopError;
 use portolan::{SchedulingLoop, Unplaced};
 
-use super::binding::{Counts, Dispatch};
-use super::live::TICK;
+use super::binding::Dispatch;
+use super::live::{LiveFigures, TICK};
 use super::threads::{Alarm, now};
+use crate::lock::lock;
 use crate::write::{FailureReport, Writes};
 
 /// A scheduling thread.
@@ -22,7 +22,7 @@ pub(super) struct Worker {
     pub(super) scheduling: SchedulingLoop,
     pub(super) dispatch: Arc<Dispatch>,
     pub(super) writes: Writes,
-    pub(super) counts: Arc<Counts>,
+    pub(super) figures: Arc<Mutex<LiveFigures>>,
     pub(super) alarm: Alarm,
 }
 
@@ -47,9 +47,10 @@ impl Worker {
             Err(_) => return ControlFlow::Break(()),
         };
         let (placed, failed) = attempt.into_parts();
-        // See `Counts`.
-        self.counts.placed.fetch_add(placed.len() as u64, Ordering::Relaxed);
-        self.counts.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
+        let mut figures = lock(&self.figures);
+        figures.placed += placed.len() as u64;
+        figures.failed += failed.len() as u64;
+        drop(figures);
         for placement in placed {
             self.dispatch.bind(&mut self.scheduling, placement);
         }
@@ -91,7 +92,6 @@ mod tests {
     use super::super::binding::Outcomes;
     use super::super::live::LiveConfig;
     use super::super::threads::Threads;
-    use crate::api::{Api, Limits};
     use crate::mirror::PodIndex;
     use crate::write::{Fence, WriteOptions};
 
@@ -140,20 +140,19 @@ mod tests {
         let config = LiveConfig { bindings, ..LiveConfig::default() };
         let _within = runtime.enter();
         // Nothing is sent to this address, because the fence is closed.
-        let api = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
-        let api = Api::new(api, Limits::default()).expect("a client");
+        let api = crate::testing::api("http://127.0.0.1:9");
         let (pods, fence) = (Arc::new(PodIndex::default()), Fence::closed());
         let writes = Writes::start(runtime.handle(), api, pods, fence, WriteOptions::default());
-        let (counts, threads) = (Arc::<Counts>::default(), Threads::new(Alarm::new()));
+        let (figures, threads) = (Arc::<Mutex<LiveFigures>>::default(), Threads::new(Alarm::new()));
         let (queue, hand_over) = (schedulers.queue().clone(), None);
         let outcomes =
-            Outcomes { queue, writes: writes.clone(), counts: counts.clone(), hand_over };
+            Outcomes { queue, writes: writes.clone(), figures: figures.clone(), hand_over };
         let dispatch = Dispatch::start(runtime.handle(), &threads, &config, &schedulers, &outcomes);
         let worker = Worker {
             scheduling: schedulers.scheduling_loop().expect("a loop"),
             dispatch: Arc::new(dispatch.expect("started")),
             writes,
-            counts,
+            figures,
             alarm: threads.alarm().clone(),
         };
         World { schedulers, worker, threads, permits, begun, bound }

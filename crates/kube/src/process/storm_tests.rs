@@ -9,7 +9,6 @@ use portolan_apiserver::{
 use serde_json::{Value, json};
 
 use super::{LiveConfig, LiveScheduler};
-use crate::api::{Connection, Limits};
 use crate::write::Fence;
 
 /// The longest time for which a storm may last.
@@ -162,8 +161,8 @@ async fn run(seed: u64, weather: Weather, storms: usize) {
     while !server.objects("Pod").iter().all(has_started) {
         tokio::time::sleep(POLL).await;
     }
-    let api = Connection::unauthenticated(server.url()).open(Limits::default()).await;
-    let live = LiveScheduler::start(api.expect("open"), Fence::opened(), LiveConfig::default());
+    let api = crate::testing::api(&server.url());
+    let live = LiveScheduler::start(api, Fence::opened(), LiveConfig::default());
     let mut live = live.expect("started");
     live.mirror().synced().await.expect("synced");
     live.begin().expect("begun");

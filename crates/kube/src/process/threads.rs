@@ -2,7 +2,7 @@
 //! unexpectedly, and whether too many placed pods wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
 
@@ -10,6 +10,7 @@ use portolan::model::Timestamp;
 use tokio::sync::watch;
 
 use super::pressure::Pressure;
+use crate::lock::lock;
 
 /// Signals that the scheduler has failed, unless it is stopping, and that too many placed pods wait. Clones share their
 /// state.
@@ -102,7 +103,7 @@ impl Threads {
             let _end = end;
             work();
         })?;
-        let mut handles = self.handles();
+        let mut handles = lock(&self.handles);
         handles.retain(|handle| !handle.is_finished());
         handles.push(thread);
         Ok(())
@@ -111,18 +112,13 @@ impl Threads {
     /// Waits until all threads have ended, including threads that are started meanwhile.
     pub(super) fn join(&self) {
         loop {
-            let handles = std::mem::take(&mut *self.handles());
+            let handles = std::mem::take(&mut *lock(&self.handles));
             if handles.is_empty() {
                 return;
             }
             // A panic has been reported by the panic hook.
             handles.into_iter().for_each(|handle| drop(handle.join()));
         }
-    }
-
-    fn handles(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        // Every critical section leaves a valid list.
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The parts of a shadow, their start and their end.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,6 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::api::Api;
 use crate::component_metrics::Scrape;
+use crate::debug::debug_by;
 use crate::mirror::{self, Mirror, MirrorError, PodIndex};
 use crate::process::profiles::{framework, registry, shown};
 
@@ -263,11 +263,4 @@ impl Shadow {
     }
 }
 
-impl fmt::Debug for Shadow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shadow")
-            .field("figures", &self.figures())
-            .field("mirror", &self.mirror)
-            .finish_non_exhaustive()
-    }
-}
+debug_by!(Shadow, it, figures: it.figures(), mirror: it.mirror);

@@ -54,8 +54,7 @@ impl World {
 
     fn event(&self, event: Event) {
         self.recorder.borrow_mut().before(&event);
-        let outcome = self.engine.submit(event).expect("open").wait().expect("folded");
-        outcome.expect("accepted");
+        crate::testing::apply(&self.engine, event);
     }
 
     fn next_version(&self) -> u64 {
@@ -116,13 +115,7 @@ impl World {
     }
 
     fn condition(&self, status: &str, message: &str) {
-        let condition = Condition {
-            status: status.into(),
-            reason: "Unschedulable".into(),
-            message: message.into(),
-            last_transition_time: None,
-            observed_generation: None,
-        };
+        let condition = crate::testing::unschedulable(status, message);
         *self.condition.lock().expect("not poisoned") = Some(Some(condition));
     }
 

@@ -22,7 +22,6 @@
 //!
 //! kube-scheduler does not retry, and forgets the pod after any error.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +38,7 @@ use super::shard_gate::{ShardGate, Turn};
 use super::status::StatusWriter;
 use super::{Fence, LONGEST_WAIT, NO_LEASE, NO_SHARD};
 use crate::api::{Api, ApiError};
+use crate::debug::debug_by;
 use crate::seldom::warn_seldom;
 
 /// How often a binding is sent again after the pod was found without a node.
@@ -137,13 +137,6 @@ fn is_assigned_to(message: &str, node: &str) -> bool {
     message.ends_with(&format!("is already assigned to node \"{node}\""))
 }
 
-/// Where a pod was found.
-enum Found {
-    Here,
-    Nowhere,
-    Conflict(String),
-}
-
 /// Why another component did not bind a pod.
 pub(crate) enum Unbound {
     /// The pod is not bound.
@@ -161,12 +154,18 @@ impl ApiBinder {
         Ok(Some(turn))
     }
 
-    async fn bind_pod(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
+    /// Binds a pod by these requests, beside no other write to it, and records the event.
+    async fn bind_by(
+        &self,
+        pod: &Pod,
+        node: &Name,
+        requests: impl Future<Output = Result<(), BinderError>>,
+    ) -> Result<(), BinderError> {
         let _active = Active::new(&self.active);
         let turn = self.enter(pod, node)?;
         // A failure that is reported after the binding would contradict it.
         let _held = self.status.hold(&pod.uid).await;
-        settled(turn, self.send(pod, node).await)?;
+        settled(turn, requests.await)?;
         self.events.record(Occurrence::scheduled(pod, node));
         Ok(())
     }
@@ -179,34 +178,22 @@ impl ApiBinder {
         node: &Name,
         bind: impl Future<Output = Result<(), Unbound>>,
     ) -> Result<(), BinderError> {
-        let _active = Active::new(&self.active);
-        let turn = self.enter(pod, node)?;
-        let _held = self.status.hold(&pod.uid).await;
-        settled(turn, self.send_through(pod, node, bind).await)?;
-        self.events.record(Occurrence::scheduled(pod, node));
-        Ok(())
-    }
-
-    async fn send_through(
-        &self,
-        pod: &Pod,
-        node: &Name,
-        bind: impl Future<Output = Result<(), Unbound>>,
-    ) -> Result<(), BinderError> {
-        if !self.fence.may_write() {
-            return Err(BinderError::Failed(NO_LEASE.to_owned()));
-        }
-        match bind.await {
-            Ok(()) => Ok(()),
-            Err(Unbound::Refused(why)) => Err(BinderError::Failed(why)),
-            Err(Unbound::Unknown(why)) => {
-                match self.look_for(pod, &pod.uid.to_string(), node).await? {
-                    Found::Here => Ok(()),
-                    Found::Nowhere => Err(BinderError::Failed(why)),
-                    Found::Conflict(why) => Err(BinderError::Conflict(why)),
+        let requests = async {
+            if !self.fence.may_write() {
+                return Err(BinderError::Failed(NO_LEASE.to_owned()));
+            }
+            match bind.await {
+                Ok(()) => Ok(()),
+                Err(Unbound::Refused(why)) => Err(BinderError::Failed(why)),
+                Err(Unbound::Unknown(why)) => {
+                    match self.is_bound(pod, &pod.uid.to_string(), node).await? {
+                        true => Ok(()),
+                        false => Err(BinderError::Failed(why)),
+                    }
                 }
             }
-        }
+        };
+        self.bind_by(pod, node, requests).await
     }
 
     /// Binds a pod for another scheduler, which records the event itself.
@@ -258,14 +245,13 @@ impl ApiBinder {
                 Verdict::Again => {}
                 Verdict::Unknown => {
                     warn_seldom!(pod = %pod.name, %node, %error, "outcome of a binding unknown");
-                    match self.look_for(pod, &uid, node).await? {
-                        Found::Here => break,
-                        Found::Conflict(why) => return Err(BinderError::Conflict(why)),
-                        Found::Nowhere if repeats == 0 => {
-                            return Err(BinderError::Failed(error.to_string()));
-                        }
-                        Found::Nowhere => repeats -= 1,
+                    if self.is_bound(pod, &uid, node).await? {
+                        break;
                     }
+                    if repeats == 0 {
+                        return Err(BinderError::Failed(error.to_string()));
+                    }
+                    repeats -= 1;
                 }
             }
             if !self.fence.pause(waits.after(&error)).await {
@@ -275,18 +261,18 @@ impl ApiBinder {
         Ok(())
     }
 
-    /// Reads a pod until the API server answers.
-    async fn look_for(&self, pod: &Pod, uid: &str, node: &str) -> Result<Found, BinderError> {
+    /// Reads a pod until the API server answers. Returns whether it is on the node, or `false` if it has none.
+    async fn is_bound(&self, pod: &Pod, uid: &str, node: &str) -> Result<bool, BinderError> {
         let path = pod_path(pod.namespace(), &pod.name, "");
         let mut waits = self.waits;
         loop {
             let error = match self.api.get(&path).await {
                 Ok(answer) => match serde_json::from_slice::<PodAnswer<'_>>(&answer) {
-                    Ok(found) => return Ok(locate(&found, uid, node)),
+                    Ok(found) => return is_here(&found, uid, node).map_err(BinderError::Conflict),
                     Err(error) => ApiError::Malformed(error.to_string()),
                 },
                 Err(error) if error.is_not_found() => {
-                    return Ok(Found::Conflict(error.to_string()));
+                    return Err(BinderError::Conflict(error.to_string()));
                 }
                 Err(error) => error,
             };
@@ -305,30 +291,32 @@ fn settled(turn: Option<Turn>, bound: Result<(), BinderError>) -> Result<(), Bin
     bound
 }
 
-fn locate(found: &PodAnswer<'_>, uid: &str, node: &str) -> Found {
+fn is_here(found: &PodAnswer<'_>, uid: &str, node: &str) -> Result<bool, String> {
     if found.metadata.uid != uid {
-        return Found::Conflict("the pod was replaced by another one of its name".to_owned());
+        return Err("the pod was replaced by another one of its name".to_owned());
     }
     match found.node() {
-        Some(here) if here == node => Found::Here,
-        Some(other) => Found::Conflict(format!("the pod is already assigned to node \"{other}\"")),
+        Some(here) if here == node => Ok(true),
+        Some(other) => Err(format!("the pod is already assigned to node \"{other}\"")),
         None if found.metadata.deletion_timestamp.is_some() => {
-            Found::Conflict("the pod is being deleted".to_owned())
+            Err("the pod is being deleted".to_owned())
         }
-        None => Found::Nowhere,
+        None => Ok(false),
     }
 }
 
 impl Binder for ApiBinder {
     fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
-        self.outcome(self.bind_pod(pod, node))
+        self.outcome(self.bind_by(pod, node, self.send(pod, node)))
     }
 
     /// The future must be polled on the runtime of the client. If the fence is closed meanwhile, it ends by itself.
     fn request(&self, pod: &Arc<Pod>, node: &Name) -> Option<BindingFuture> {
         let (binder, pod, node) = (self.clone(), pod.clone(), node.clone());
         // Boxed again, so that requests that wait for their turn are small.
-        Some(Box::pin(async move { Box::pin(binder.bind_pod(&pod, &node)).await }))
+        Some(Box::pin(async move {
+            Box::pin(binder.bind_by(&pod, &node, binder.send(&pod, &node))).await
+        }))
     }
 
     /// Patches `status.nominatedNodeName`. As in kube-scheduler, the binding cycle continues if this fails, unless the
@@ -346,8 +334,4 @@ impl Binder for ApiBinder {
     }
 }
 
-impl fmt::Debug for ApiBinder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiBinder").field("fence", &self.fence).finish_non_exhaustive()
-    }
-}
+debug_by!(ApiBinder, it, fence: it.fence);

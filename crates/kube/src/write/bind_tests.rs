@@ -282,7 +282,7 @@ fn a_nomination_is_patched_once_and_is_not_critical() {
         Answer::Json(200, json!({"metadata": metadata, "status": {"nominatedNodeName": nominated}}))
     };
     let world = World::new(move |_, _| answer("n1".into()));
-    world.pods.add(&web());
+    world.add(&web());
     let binder = binder(&world);
     binder.nominate(&web(), &"n1".into()).expect("nominated");
     // The mirror does not show it yet, but the answer did.

@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use portolan::model::{ClaimReference, Name, Pod};
+use portolan::model::{ClaimReference, Pod};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{ApiError, Resource};
-use crate::mirror::Condition;
+use crate::mirror::PodStatus;
 
 /// Serialized as `null`.
 type Null = ();
@@ -202,7 +202,7 @@ pub(super) struct PodAnswer<'a> {
     #[serde(borrow)]
     pub(super) spec: PodSpecAnswer<'a>,
     #[serde(borrow)]
-    pub(super) status: PodStatusAnswer<'a>,
+    pub(super) status: PodStatus<'a>,
 }
 
 /// The metadata of an answer.
@@ -227,53 +227,9 @@ pub(super) struct PodSpecAnswer<'a> {
     pub(super) node_name: Option<Cow<'a, str>>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct PodStatusAnswer<'a> {
-    #[serde(borrow)]
-    pub(super) nominated_node_name: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    pub(super) conditions: Option<Vec<ConditionAnswer<'a>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct ConditionAnswer<'a> {
-    #[serde(rename = "type", borrow)]
-    pub(super) kind: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(super) status: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(super) reason: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    pub(super) message: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    pub(super) last_transition_time: Option<Cow<'a, str>>,
-    pub(super) observed_generation: Option<i64>,
-}
-
 impl PodAnswer<'_> {
-    /// Returns the condition of this type.
-    pub(super) fn condition(&self, kind: &str) -> Option<Condition> {
-        let conditions = self.status.conditions.as_deref().unwrap_or_default();
-        let found = conditions.iter().find(|condition| condition.kind == kind)?;
-        Some(Condition {
-            status: (*found.status).into(),
-            reason: found.reason.as_deref().unwrap_or_default().into(),
-            message: found.message.as_deref().unwrap_or_default().into(),
-            last_transition_time: found.last_transition_time.as_deref().map(Into::into),
-            observed_generation: found.observed_generation,
-        })
-    }
-
     /// Returns the node that the pod is bound to.
     pub(super) fn node(&self) -> Option<&str> {
         self.spec.node_name.as_deref().filter(|node| !node.is_empty())
-    }
-
-    /// Returns the node that the pod is nominated to.
-    pub(super) fn nominated(&self) -> Option<Name> {
-        let nominated = self.status.nominated_node_name.as_deref();
-        nominated.filter(|node| !node.is_empty()).map(Name::from)
     }
 }

@@ -12,18 +12,15 @@ use portolan::plugin::{
     Assumed, Eviction, Handle, Nomination, PodInPreBind, PodVolumes, VolumeBinder,
 };
 use portolan::{Binder, BinderError, Evictor};
-use portolan_apiserver::{ApiServer, Effect, Fault, Options};
+use portolan_apiserver::{ApiServer, Effect, Fault};
 use serde_json::{Value, json};
 
 use super::bind::{ApiBinder, Waits};
 use super::testing::{World, until};
 use super::volumes::{read_claim, read_volume};
 use super::{FailureReport, Reason};
-use crate::mirror::{Condition, PendingStatus};
-
-fn server() -> ApiServer {
-    ApiServer::start(Options::default()).expect("a server")
-}
+use crate::mirror::PendingStatus;
+use crate::testing::{apply, server, unschedulable};
 
 /// Creates a pod, which the mirror knows, and returns it.
 fn create(server: &ApiServer, world: &World, name: &str) -> Pod {
@@ -36,7 +33,7 @@ fn create(server: &ApiServer, world: &World, name: &str) -> Pod {
     }));
     let created = created.expect("created").to_string();
     let pod = portolan_k8s::pod_from_slice(created.as_bytes()).expect("a pod");
-    world.pods.add(&pod);
+    world.add(&pod);
     pod
 }
 
@@ -150,10 +147,8 @@ fn statuses_arrive_and_bindings_have_the_last_word() {
         let known = get(&server, "Pod", &pod.name);
         assert_eq!(known["status"]["nominatedNodeName"], "n1");
         let scheduled = condition(&server, &pod.name, "PodScheduled");
-        assert_eq!(
-            (&scheduled["status"], &scheduled["message"]),
-            (&json!("False"), &json!("first"))
-        );
+        assert_eq!(scheduled["status"], "False");
+        assert_eq!(scheduled["message"], "first");
         assert_eq!(scheduled["observedGeneration"], 1);
     }
     for pod in &pods {
@@ -223,15 +218,8 @@ fn conditions_that_others_wrote_survive_a_status() {
         {"type": "example.com/after", "status": "True"},
     ]}});
     server.patch_status("Pod", "default", "p", &others).expect("patched");
-    let known = Condition {
-        status: "False".into(),
-        reason: "Unschedulable".into(),
-        message: "no".into(),
-        last_transition_time: None,
-        observed_generation: None,
-    };
-    let known = PendingStatus { nominated: None, scheduled: Some(known) };
-    world.pods.edit(&pod, |pod| pod.pending = Some(Box::new(known)));
+    let known = PendingStatus { nominated: None, scheduled: Some(unschedulable("False", "no")) };
+    world.edit(&pod, |pod| pod.pending = Some(Box::new(known)));
     let failure = FailureReport::new(Reason::SchedulerError, "broken", Nomination::Keep);
     world.writes.status().report_failure(&pod, failure);
     until(|| world.writes.status().figures().sent == 1);
@@ -247,7 +235,7 @@ fn conditions_that_others_wrote_survive_a_status() {
 fn engine() -> Engine {
     let engine = Engine::shared(Config::default());
     let n1 = node("n1").label("kubernetes.io/hostname", "n1").build();
-    engine.submit(Event::add_node(n1)).expect("open").wait().expect("open").expect("added");
+    apply(&engine, Event::add_node(n1));
     engine
 }
 

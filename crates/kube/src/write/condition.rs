@@ -4,8 +4,12 @@
 use jiff::Timestamp;
 
 use super::bodies::ConditionChange;
-use super::times;
 use crate::mirror::Condition;
+
+/// Formats a time as `metav1.Time`: UTC, in seconds.
+fn seconds(time: Timestamp) -> String {
+    format!("{time:.0}")
+}
 
 /// The desired condition of a pod.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +39,7 @@ impl<'a> Wanted<'a> {
         let Some(known) = known else {
             let change = ConditionChange {
                 last_probe_time: Some(()),
-                last_transition_time: Some(times::seconds(now)),
+                last_transition_time: Some(seconds(now)),
                 message: Some(self.message).filter(|message| !message.is_empty()),
                 observed_generation: generation,
                 reason: Some(self.reason).filter(|reason| !reason.is_empty()),
@@ -47,7 +51,7 @@ impl<'a> Wanted<'a> {
         let is_transition = *known.status != *self.status;
         let change = ConditionChange {
             last_probe_time: None,
-            last_transition_time: is_transition.then(|| times::seconds(now)),
+            last_transition_time: is_transition.then(|| seconds(now)),
             message: (*known.message != *self.message).then_some(self.message),
             observed_generation: generation.filter(|new| known.observed_generation != Some(*new)),
             reason: (*known.reason != *self.reason).then_some(self.reason),
@@ -62,6 +66,7 @@ impl<'a> Wanted<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::micros;
     use super::*;
     use serde_json::json;
 
@@ -78,6 +83,14 @@ mod tests {
     fn wanted(message: &str, generation: i64) -> Wanted<'_> {
         let (kind, status, reason) = ("PodScheduled", "False", "Unschedulable");
         Wanted { kind, status, reason, message, generation }
+    }
+
+    #[test]
+    fn times_are_cut_and_not_rounded() {
+        let time: Timestamp = "2026-11-22T18:57:01.9876549Z".parse().expect("a time");
+        assert_eq!(seconds(time), "2026-11-22T18:57:01Z");
+        assert_eq!(micros(time), "2026-11-22T18:57:01.987654Z");
+        assert_eq!(micros(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
     }
 
     #[test]

@@ -11,9 +11,7 @@
 //!   not kept, since a pod is bound once.
 //! - The name of an event is cut if it would be too long, where client-go uses a random name.
 
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -25,6 +23,8 @@ use super::occurrence::{EventBody, Occurrence, SeriesBody, SeriesPatch};
 use super::series::{EventCache, Sweep, Sweeps, Write};
 use super::{Fence, LONGEST_WAIT};
 use crate::api::{Api, ApiError, Patch, Resource};
+use crate::debug::debug_by;
+use crate::lock::lock;
 use crate::seldom::warn_seldom;
 
 /// The time without bindings after which a scheduler is idle.
@@ -79,19 +79,11 @@ pub struct EventFigures {
     pub counted: u64,
 }
 
-#[derive(Default)]
-struct Counters {
-    sent: AtomicU64,
-    dropped: AtomicU64,
-    failed: AtomicU64,
-    counted: AtomicU64,
-}
-
 /// Records events. Clones share their queue.
 #[derive(Clone)]
 pub struct EventRecorder {
     queue: mpsc::Sender<Occurrence>,
-    counters: Arc<Counters>,
+    figures: Arc<Mutex<EventFigures>>,
     /// The occurrences that wait or are being written.
     open: watch::Sender<usize>,
     hurry: Arc<Notify>,
@@ -109,7 +101,7 @@ impl EventRecorder {
         bindings: watch::Receiver<usize>,
     ) -> EventRecorder {
         let (queue, mut occurrences) = mpsc::channel(limits.queue.max(1));
-        let counters = Arc::new(Counters::default());
+        let figures = Arc::<Mutex<EventFigures>>::default();
         let cache = EventCache::new(limits.known);
         let host = host.into();
         let at_once = limits.at_once.max(1);
@@ -117,7 +109,7 @@ impl EventRecorder {
         let at_once = Arc::new(Semaphore::new(at_once + spare));
         runtime.spawn(yield_to_bindings(at_once.clone(), spare, bindings));
         let retries = Arc::new(Semaphore::new(limits.retries));
-        let (open, counting) = (watch::Sender::new(0), counters.clone());
+        let (open, counting) = (watch::Sender::new(0), figures.clone());
         let hurry = Arc::new(Notify::new());
         let sink = Sink {
             api,
@@ -129,7 +121,7 @@ impl EventRecorder {
             retries,
             open: open.clone(),
             hurry: hurry.clone(),
-            counters: counting,
+            figures: counting,
         };
         let sink = Arc::new(sink);
         let working = sink.clone();
@@ -146,7 +138,7 @@ impl EventRecorder {
                 () = sink.sweep(&closed) => {}
             }
         });
-        EventRecorder { queue, counters, open, hurry }
+        EventRecorder { queue, figures, open, hurry }
     }
 
     /// Records an occurrence. Never blocks. If the queue is full, the occurrence is dropped.
@@ -155,7 +147,7 @@ impl EventRecorder {
         self.open.send_modify(|open| *open += 1);
         if self.queue.try_send(occurrence).is_err() {
             self.open.send_modify(|open| *open -= 1);
-            count(&self.counters.dropped);
+            lock(&self.figures).dropped += 1;
         }
     }
 
@@ -175,20 +167,8 @@ impl EventRecorder {
     /// Counts the occurrences so far.
     #[must_use]
     pub fn figures(&self) -> EventFigures {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { sent, dropped, failed, counted } = &*self.counters;
-        EventFigures {
-            sent: read(sent),
-            dropped: read(dropped),
-            failed: read(failed),
-            counted: read(counted),
-        }
+        *lock(&self.figures)
     }
-}
-
-fn count(counter: &AtomicU64) {
-    // The figures are independent of each other and order nothing.
-    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 struct Sink {
@@ -202,7 +182,7 @@ struct Sink {
     open: watch::Sender<usize>,
     /// Ends the pauses before further tries.
     hurry: Arc<Notify>,
-    counters: Arc<Counters>,
+    figures: Arc<Mutex<EventFigures>>,
 }
 
 /// The result of a try.
@@ -239,7 +219,7 @@ impl Sink {
             match self.cache.observe(event, now) {
                 Some(write) => return Some(write),
                 None => {
-                    count(&self.counters.counted);
+                    lock(&self.figures).counted += 1;
                     self.open.send_modify(|open| *open -= 1);
                 }
             }
@@ -256,10 +236,13 @@ impl Sink {
             let drop_it = |error: &ApiError| {
                 let key = &write.event.key;
                 warn_seldom!(reason = key.reason, pod = %key.name, %error, "event dropped");
-                count(&self.counters.failed);
+                lock(&self.figures).failed += 1;
             };
             let error = match tried {
-                Tried::Sent => return count(&self.counters.sent),
+                Tried::Sent => {
+                    lock(&self.figures).sent += 1;
+                    return;
+                }
                 Tried::Refused(error) => return drop_it(&error),
                 Tried::Later(error) => error,
             };
@@ -375,11 +358,7 @@ fn jitter() -> f64 {
     f64::from(Timestamp::now().subsec_nanosecond() % 1_000_000) / 1e6
 }
 
-impl fmt::Debug for EventRecorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventRecorder").field("figures", &self.figures()).finish_non_exhaustive()
-    }
-}
+debug_by!(EventRecorder, it, figures: it.figures());
 
 #[cfg(test)]
 mod tests {

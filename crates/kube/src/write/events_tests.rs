@@ -106,13 +106,10 @@ fn an_event_is_tried_twelve_times_and_delays_no_other_one() {
 
 #[test]
 fn a_full_queue_drops_occurrences() {
-    let permits = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
-    let held = permits.clone();
     let event_limits =
         EventLimits { at_once: 1, at_once_when_idle: 1, queue: 2, ..EventLimits::default() };
     let options = WriteOptions { event_limits, ..WriteOptions::default() };
-    let script = move |_: &Seen, _| Answer::Held(held.clone());
-    let world = World::with(script, options, Duration::from_secs(20));
+    let (world, permits) = World::held(options, |_| true);
     let events = world.writes.events();
     events.record(failed());
     world.wait(1);

@@ -25,8 +25,7 @@
 //! - The patch has `metadata.uid`, and the deletion `preconditions.uid`, so that neither can reach a pod of the same
 //!   name that was created meanwhile.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -47,6 +46,8 @@ use super::occurrence::Occurrence;
 use super::status::{StatusWriter, Target};
 use super::{Fence, HandOverPace, NO_LEASE};
 use crate::api::{Api, ApiError};
+use crate::debug::debug_by;
+use crate::lock::lock;
 use crate::seldom::warn_seldom;
 
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
@@ -133,7 +134,7 @@ impl ApiEvictor {
     /// Returns whether no eviction is running or about to run.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
-        *self.shared.begun.lock().expect("no panic") == 0
+        *lock(&self.shared.begun) == 0
     }
 }
 
@@ -161,7 +162,7 @@ impl Evictor for ApiEvictor {
 
 impl Shared {
     fn count(&self, change: impl FnOnce(usize) -> usize) {
-        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = lock(&self.begun);
         *begun = change(*begun);
         // Within the lock, so that the last call has the last number.
         if let Some(on_change) = self.on_change.get() {
@@ -338,10 +339,10 @@ fn disruption<'a>(victim: &'a PodAnswer<'a>, message: &'a str) -> Option<StatusC
         message,
         generation: victim.metadata.generation,
     };
-    let known = victim.condition(DISRUPTION_TARGET);
+    let known = victim.status.condition(DISRUPTION_TARGET);
     let difference = wanted.compare(known.as_ref(), Timestamp::now());
     let change = difference.change.filter(|_| difference.matters)?;
-    let known = victim.status.conditions.as_deref().unwrap_or_default();
+    let known = victim.status.conditions();
     let mut order: Vec<_> =
         known.iter().map(|condition| ConditionType { kind: &condition.kind }).collect();
     if !difference.is_known {
@@ -354,8 +355,4 @@ fn disruption<'a>(victim: &'a PodAnswer<'a>, message: &'a str) -> Option<StatusC
     })
 }
 
-impl fmt::Debug for ApiEvictor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiEvictor").field("fence", &self.shared.fence).finish_non_exhaustive()
-    }
-}
+debug_by!(ApiEvictor, it, fence: it.shared.fence);

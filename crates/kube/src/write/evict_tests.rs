@@ -26,7 +26,7 @@ fn evict(world: &World, victims: &[&str], cleared: &[&str]) {
     let victims = victims.iter().map(|name| web(name).on("n1")).collect();
     let lower = |name: &&str| Pod { nominated_node_name: Some("n1".into()), ..web(name) };
     let cleared: Vec<Pod> = cleared.iter().map(lower).collect();
-    cleared.iter().for_each(|pod| world.pods.add(pod));
+    cleared.iter().for_each(|pod| world.add(pod));
     let eviction =
         Eviction::new(&Handle::default(), web("high"), "n1".into(), victims, move || {
             ended.send(()).expect("the test waits");
@@ -323,7 +323,7 @@ fn a_preemptor_is_nominated_to_a_node_of_another_replica_once_its_victims_are_de
         }
         let options = WriteOptions { gate: Some(gate), ..WriteOptions::default() };
         let world = World::with(|seen, _| answers(seen), options, Duration::from_secs(20));
-        world.pods.add(&web("high"));
+        world.add(&web("high"));
         evict(&world, &["a"], &[]);
         let mut expected = vec!["GET a", "PATCH a/status", "DELETE a"];
         if !is_held {
@@ -346,7 +346,7 @@ fn a_preemptor_is_not_nominated_to_a_node_of_another_replica_if_a_victim_stays()
         _ => answers(seen),
     };
     let world = World::with(script, options, Duration::from_secs(20));
-    world.pods.add(&web("high"));
+    world.add(&web("high"));
     evict(&world, &["a"], &[]);
     assert_eq!(steps(&world), ["GET a", "PATCH a/status", "DELETE a", "GET a"]);
 }
@@ -383,12 +383,7 @@ fn a_victim_counts_as_terminating_once_its_deletion_was_accepted() {
 
 #[test]
 fn evictions_beyond_the_limit_wait() {
-    let permits = Arc::new(tokio::sync::Semaphore::new(0));
-    let held = permits.clone();
-    let world = World::new(move |seen, _| match &*seen.method {
-        "GET" => Answer::Held(held.clone()),
-        _ => ok(),
-    });
+    let (world, permits) = World::held(WriteOptions::default(), |seen| seen.method == "GET");
     let evictor = world.writes.evictor();
     let names: Vec<String> = (0..=ApiEvictor::AT_ONCE).map(|n| format!("v{n}")).collect();
     let ends: Vec<_> = names.iter().map(|name| begin(&evictor, &[name])).collect();
@@ -402,13 +397,7 @@ fn evictions_beyond_the_limit_wait() {
 
 #[test]
 fn the_victims_of_an_eviction_are_evicted_at_once() {
-    let permits = Arc::new(tokio::sync::Semaphore::new(0));
-    let held = permits.clone();
-    let script = move |seen: &Seen, _| match &*seen.method {
-        "GET" => Answer::Held(held.clone()),
-        _ => ok(),
-    };
-    let world = World::with(script, WriteOptions::default(), Duration::from_secs(60));
+    let (world, permits) = World::held(WriteOptions::default(), |seen| seen.method == "GET");
     let evictor = world.writes.evictor();
     let end = begin(&evictor, &["a", "b", "c"]);
     // The last one waits for the others.

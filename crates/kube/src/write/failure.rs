@@ -1,8 +1,8 @@
 //! The report of a failed attempt in the pod's status (schedule_one.go `handleSchedulingFailure`).
 
+use portolan::Failure;
 use portolan::plugin::Nomination;
 use portolan::scheduler::BindError;
-use portolan::{Failure, FitError};
 
 /// Why a pod was not scheduled, as its condition `PodScheduled` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,21 +48,19 @@ impl FailureReport {
         FailureReport { reason, message: message.into(), nomination }
     }
 
-    /// The report of a pod that fits on no node.
-    #[must_use]
-    pub fn of_fit(error: &FitError) -> FailureReport {
-        FailureReport::new(Reason::Unschedulable, error.to_string(), error.nomination.clone())
-    }
-
     /// The report of a scheduling cycle that failed, or `None` if the pod is not this scheduler's, or if the engine is
     /// closed.
     ///
-    /// Like kube-scheduler, every failure but a [`FitError`] clears the nomination.
+    /// Like kube-scheduler, every failure but [`Failure::Fit`] clears the nomination.
     #[must_use]
     pub fn of_cycle(error: &Failure) -> Option<FailureReport> {
+        let mut nomination = Nomination::Clear;
         let reason = match error {
             Failure::Closed | Failure::OwnThread | Failure::NoProfile(_) => return None,
-            Failure::Fit(fit) => return Some(FailureReport::of_fit(fit)),
+            Failure::Fit(fit) => {
+                nomination = fit.nomination.clone();
+                Reason::Unschedulable
+            }
             Failure::Member { failure, .. } => return FailureReport::of_cycle(failure),
             Failure::NoNodes
             | Failure::PodGroup(_)
@@ -70,7 +68,7 @@ impl FailureReport {
             | Failure::Incomplete(..) => Reason::Unschedulable,
             _ => Reason::SchedulerError,
         };
-        Some(FailureReport::new(reason, error.to_string(), Nomination::Clear))
+        Some(FailureReport::new(reason, error.to_string(), nomination))
     }
 
     /// The report of a binding cycle that failed, or `None` if nothing was tried, as after a refusal by the gate of the
@@ -92,6 +90,7 @@ impl FailureReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portolan::FitError;
     use portolan::plugin::Status;
 
     #[test]

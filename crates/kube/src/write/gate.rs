@@ -1,10 +1,12 @@
 //! Lets one request per pod pass at a time, and keeps only the newest one that waits (KEP-5229).
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use portolan::model::Uid;
 use tokio::sync::{Notify, Semaphore};
+
+use crate::lock::lock;
 
 /// The requests of all pods that wait or are in flight.
 ///
@@ -66,15 +68,10 @@ impl<T> Drop for Held<'_, T> {
 impl<T> Held<'_, T> {
     /// Waits until someone waits for the end of this request.
     pub(super) async fn wanted(&self) {
-        loop {
-            let mut changed = std::pin::pin!(self.gate.changed.notified());
-            // Registered before the check, as in `hold`.
-            changed.as_mut().enable();
-            if self.gate.state().pods.get(&self.uid).is_none_or(|slot| slot.is_wanted) {
-                return;
-            }
-            changed.await;
-        }
+        let is_wanted = |state: &mut State<T>| {
+            state.pods.get(&self.uid).is_none_or(|slot| slot.is_wanted).then_some(())
+        };
+        self.gate.until(is_wanted).await;
     }
 }
 
@@ -85,14 +82,9 @@ impl<T> Gate<T> {
         Gate { state: Mutex::new(state), ready, changed, limit: limit.max(1) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        // Every critical section leaves a valid state, regardless of its callers.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a request. If a request of the same pod waits, it is replaced by the result of `merge`. Never blocks.
     pub(super) fn put(&self, uid: &Uid, request: T, merge: impl FnOnce(T, T) -> T) -> Put {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let is_full = state.waiting >= self.limit;
         let known = state.pods.get_mut(uid);
         if let Some(slot) = known
@@ -128,7 +120,7 @@ impl<T> Gate<T> {
                 // The semaphore is never closed.
                 Err(_) => std::future::pending().await,
             }
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let Some(uid) = state.order.pop_front() else { continue };
             let Some(slot) = state.pods.get_mut(&uid) else { continue };
             slot.is_queued = false;
@@ -151,26 +143,34 @@ impl<T> Gate<T> {
     pub(super) async fn hold(&self, uid: &Uid, amend: impl FnOnce(T) -> Option<T>) -> Held<'_, T> {
         // Requests that are added while this one waits are newer, and stay as they are.
         let mut amend = Some(amend);
+        self.until(|State { pods, waiting: count, .. }| {
+            let slot = pods.entry(uid.clone()).or_insert_with(Slot::empty);
+            if let Some(amend) = amend.take()
+                && let Some(waiting) = slot.waiting.take()
+            {
+                slot.waiting = amend(waiting);
+                *count -= usize::from(slot.waiting.is_none());
+            }
+            if !std::mem::replace(&mut slot.is_in_flight, true) {
+                return Some(Held { gate: self, uid: uid.clone() });
+            }
+            // Only the first one notifies, since it is notified itself.
+            if !std::mem::replace(&mut slot.is_wanted, true) {
+                self.changed.notify_waiters();
+            }
+            None
+        })
+        .await
+    }
+
+    /// Checks the state now and after each change, until there is a result.
+    async fn until<R>(&self, mut check: impl FnMut(&mut State<T>) -> Option<R>) -> R {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before the check, so that an end between the check and the wait is not missed.
+            // Registered before the check, so that a change between the check and the wait is not missed.
             changed.as_mut().enable();
-            {
-                let State { pods, waiting: count, .. } = &mut *self.state();
-                let slot = pods.entry(uid.clone()).or_insert_with(Slot::empty);
-                if let Some(amend) = amend.take()
-                    && let Some(waiting) = slot.waiting.take()
-                {
-                    slot.waiting = amend(waiting);
-                    *count -= usize::from(slot.waiting.is_none());
-                }
-                if !std::mem::replace(&mut slot.is_in_flight, true) {
-                    return Held { gate: self, uid: uid.clone() };
-                }
-                // Only the first one notifies, since it is notified itself.
-                if !std::mem::replace(&mut slot.is_wanted, true) {
-                    self.changed.notify_waiters();
-                }
+            if let Some(result) = check(&mut lock(&self.state)) {
+                return result;
             }
             changed.await;
         }
@@ -178,7 +178,7 @@ impl<T> Gate<T> {
 
     fn end(&self, uid: &Uid) {
         {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let Some(slot) = state.pods.get_mut(uid) else { return };
             (slot.is_in_flight, slot.is_wanted) = (false, false);
             match slot.waiting {
@@ -193,30 +193,22 @@ impl<T> Gate<T> {
 
     /// Waits until no request waits or is in flight.
     pub(super) async fn idle(&self) {
-        loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before the check, so that an end between the check and the wait is not missed.
-            changed.as_mut().enable();
-            {
-                let state = self.state();
-                if state.waiting == 0 && state.pods.values().all(|slot| !slot.is_in_flight) {
-                    return;
-                }
-            }
-            changed.await;
-        }
+        self.until(|state| (unended(state) == 0).then_some(())).await;
     }
 
     /// The number of requests that wait or are in flight.
     pub(super) fn unended(&self) -> usize {
-        let state = self.state();
-        state.waiting + state.pods.values().filter(|slot| slot.is_in_flight).count()
+        unended(&lock(&self.state))
     }
 
     /// The number of requests that wait.
     pub(super) fn waiting(&self) -> usize {
-        self.state().waiting
+        lock(&self.state).waiting
     }
+}
+
+fn unended<T>(state: &State<T>) -> usize {
+    state.waiting + state.pods.values().filter(|slot| slot.is_in_flight).count()
 }
 
 #[cfg(test)]
@@ -244,7 +236,7 @@ mod tests {
         drop(held);
         assert_eq!(gate.next().await.0, 3);
         assert_eq!(gate.waiting(), 0);
-        assert!(gate.state().pods.is_empty());
+        assert!(lock(&gate.state).pods.is_empty());
     }
 
     #[tokio::test]

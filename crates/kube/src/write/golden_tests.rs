@@ -159,7 +159,7 @@ fn failures_are_reported_as_by_kube_scheduler() {
             }
         }
         for pod in pods.values() {
-            world.pods.add(pod);
+            world.add(pod);
         }
         for (name, message) in messages {
             let pod = pods.get_mut(name).expect("known");
@@ -214,7 +214,7 @@ fn nominations_before_pre_bind_are_those_of_kube_scheduler() {
             let node = body["status"]["nominatedNodeName"].as_str().expect("a node");
             let world = world(HashMap::new());
             let nominated = Pod { uid: Uid::new("<uid>"), ..pod(name).build() };
-            world.pods.add(&nominated);
+            world.add(&nominated);
             world.writes.binder().nominate(&nominated, &node.into()).expect("nominated");
             assert_eq!(patches(&world), std::slice::from_ref(body));
         }

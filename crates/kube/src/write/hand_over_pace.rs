@@ -5,11 +5,13 @@
 //! pod over again only after a pause that doubles each time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use portolan::model::Uid;
 use portolan::plugin::ShardSet;
+
+use crate::lock::lock;
 
 /// The pause before the second hand-over of a pod.
 const FIRST: Duration = Duration::from_secs(1);
@@ -56,8 +58,7 @@ impl HandOverPace {
 
     /// Returns whether the pod may be handed over now, and records the hand-over.
     pub(crate) fn try_acquire(&self, uid: &Uid) -> bool {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.try_acquire(uid, Instant::now())
+        lock(&self.recent).try_acquire(uid, Instant::now())
     }
 }
 

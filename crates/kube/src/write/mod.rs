@@ -43,18 +43,16 @@ mod status;
 mod status_tests;
 #[cfg(test)]
 mod testing;
-mod times;
 mod volume_checks;
 mod volumes;
 #[cfg(test)]
 mod volumes_tests;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use portolan::cache::WeakEngine;
-use portolan::model::Uid;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -73,7 +71,8 @@ pub use status::{StatusFigures, StatusLimits, StatusWriter};
 pub use volumes::ApiVolumeBinder;
 
 use crate::api::Api;
-use crate::mirror::{KnownPod, PodIndex};
+use crate::debug::debug_by;
+use crate::mirror::PodIndex;
 
 /// The longest time that a write waits because the server asks for it.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -82,18 +81,6 @@ const NO_LEASE: &str = "this scheduler does not hold its lease";
 /// Why the gate of the shards refuses a binding.
 const NO_SHARD: &str =
     "another replica holds the shard of the node, or held it after the pod was placed";
-
-/// Looks up the cluster's pods. Implemented by the index that the mirror writes.
-pub trait KnownPods: Send + Sync {
-    /// Returns a pod, or `None` if the cluster does not have it.
-    fn known(&self, uid: &Uid) -> Option<KnownPod>;
-}
-
-impl KnownPods for PodIndex {
-    fn known(&self, uid: &Uid) -> Option<KnownPod> {
-        self.get(uid)
-    }
-}
 
 /// Options of [`Writes`].
 #[derive(Clone, Debug, Default)]
@@ -118,7 +105,7 @@ pub struct Writes {
     runtime: Handle,
     blocking: Blocking,
     api: Api,
-    pods: Arc<dyn KnownPods>,
+    pods: Arc<PodIndex>,
     fence: Fence,
     status: StatusWriter,
     events: EventRecorder,
@@ -144,7 +131,7 @@ impl Writes {
     pub fn start(
         runtime: &Handle,
         api: Api,
-        pods: Arc<dyn KnownPods>,
+        pods: Arc<PodIndex>,
         fence: Fence,
         options: WriteOptions,
     ) -> Writes {
@@ -255,14 +242,11 @@ impl Writes {
     }
 }
 
-impl fmt::Debug for Writes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writes")
-            .field("fence", &self.fence)
-            .field("status", &self.status)
-            .field("events", &self.events)
-            .finish_non_exhaustive()
-    }
+debug_by!(Writes, it, fence: it.fence, status: it.status, events: it.events);
+
+/// Formats a time as `metav1.MicroTime`: UTC, in microseconds.
+pub(crate) fn micros(time: Timestamp) -> String {
+    format!("{time:.6}")
 }
 
 /// Returns the longest prefix of at most `most` bytes.

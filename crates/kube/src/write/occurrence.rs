@@ -8,7 +8,7 @@ use portolan::model::{DEFAULT_SCHEDULER, Name, Pod, Uid};
 use serde::Serialize;
 
 use super::series::{Key, Recorded, Series};
-use super::{prefix, times};
+use super::{micros, prefix};
 
 /// The longest note that the API server accepts, in bytes.
 const LONGEST_NOTE: usize = 1_024;
@@ -179,7 +179,7 @@ impl<'a> EventBody<'a> {
             kind: "Event",
             api_version: "events.k8s.io/v1",
             metadata: EventMetadata { name, namespace: &key.namespace },
-            event_time: times::micros(event.time),
+            event_time: micros(event.time),
             series,
             reporting_controller: &key.controller,
             reporting_instance: format!("{}-{host}", key.controller),
@@ -247,7 +247,7 @@ pub(super) struct SeriesBody {
 
 impl SeriesBody {
     pub(super) fn of(series: Series) -> SeriesBody {
-        SeriesBody { count: series.count, last_observed_time: times::micros(series.last) }
+        SeriesBody { count: series.count, last_observed_time: micros(series.last) }
     }
 }
 

@@ -5,7 +5,7 @@
 //! action, reason, controller and object are equal, including the object's version. Notes are not compared.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,6 +13,7 @@ use portolan::model::{Name, Uid};
 use tokio::time::{Instant, Interval, interval_at};
 
 use super::occurrence::{ObjectKind, SCHEDULED, Type};
+use crate::lock::lock;
 
 /// After this time without another occurrence, an event or series is over. Also the time between two sweeps.
 const FINISH: Duration = Duration::from_secs(6 * 60);
@@ -74,14 +75,9 @@ impl EventCache {
         EventCache { events: Mutex::default(), limit }
     }
 
-    fn events(&self) -> MutexGuard<'_, HashMap<Arc<Key>, Write>> {
-        // The map is valid after every operation.
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts an occurrence, and returns the event to write, if any.
     pub(super) fn observe(&self, event: Recorded, now: Timestamp) -> Option<Write> {
-        let mut events = self.events();
+        let mut events = lock(&self.events);
         if let Some(known) = events.get_mut(&event.key) {
             if let Some(series) = &mut known.series {
                 series.count = series.count.saturating_add(1);
@@ -101,7 +97,7 @@ impl EventCache {
     /// Forgets single events that are over, and returns the series that are.
     pub(super) fn finished(&self, now: Timestamp) -> Vec<Write> {
         let is_over = |last: Timestamp| now.duration_since(last).unsigned_abs() > FINISH;
-        let mut events = self.events();
+        let mut events = lock(&self.events);
         events.retain(|_, write| write.series.is_some() || !is_over(write.event.time));
         let finished = |write: &&Write| write.series.is_some_and(|series| is_over(series.last));
         events.values().filter(finished).cloned().collect()
@@ -109,7 +105,7 @@ impl EventCache {
 
     /// Forgets a series whose final count was written, unless it has continued meanwhile.
     pub(super) fn forget(&self, written: &Write) {
-        let mut events = self.events();
+        let mut events = lock(&self.events);
         if events.get(&written.event.key).is_some_and(|known| known.series == written.series) {
             events.remove(&written.event.key);
         }
@@ -117,7 +113,7 @@ impl EventCache {
 
     /// Returns all series.
     pub(super) fn series(&self) -> Vec<Write> {
-        self.events().values().filter(|write| write.series.is_some()).cloned().collect()
+        lock(&self.events).values().filter(|write| write.series.is_some()).cloned().collect()
     }
 }
 
@@ -197,17 +193,17 @@ mod tests {
         cache.observe(event("series", 1, "", 0), at(0));
         cache.observe(event("series", 1, "", 0), at(100));
         assert!(cache.finished(at(360)).is_empty());
-        assert_eq!(cache.events().len(), 2);
+        assert_eq!(lock(&cache.events).len(), 2);
         assert!(cache.finished(at(361)).is_empty());
-        assert_eq!(cache.events().len(), 1);
+        assert_eq!(lock(&cache.events).len(), 1);
         let over = cache.finished(at(461));
         assert_eq!(over.len(), 1);
         // The series continues while its count is written.
         cache.observe(event("series", 1, "", 0), at(462));
         cache.forget(&over[0]);
-        assert_eq!(cache.events().len(), 1);
+        assert_eq!(lock(&cache.events).len(), 1);
         cache.forget(&cache.finished(at(900))[0]);
-        assert!(cache.events().is_empty());
+        assert!(lock(&cache.events).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -228,7 +224,7 @@ mod tests {
         let event = event("a", 1, "", 0);
         let key = Arc::new(Key { reason: SCHEDULED, ..Key::clone(&event.key) });
         assert!(cache.observe(Recorded { key, ..event }, at(0)).is_some());
-        assert!(cache.events().is_empty());
+        assert!(lock(&cache.events).is_empty());
     }
 
     #[test]
@@ -237,6 +233,6 @@ mod tests {
         cache.observe(event("a", 1, "", 0), at(0));
         assert!(cache.observe(event("b", 1, "", 0), at(0)).is_some());
         let again = cache.observe(event("b", 1, "", 0), at(0)).expect("created again");
-        assert_eq!((again.series, cache.events().len()), (None, 1));
+        assert_eq!((again.series, lock(&cache.events).len()), (None, 1));
     }
 }

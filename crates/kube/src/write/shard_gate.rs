@@ -2,14 +2,16 @@
 //! that is given up has ended.
 
 use std::collections::HashSet;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use portolan::model::Uid;
 use portolan::plugin::ShardSet;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::debug::debug_by;
+use crate::lock::lock;
 
 /// Permission to bind to the nodes of some shards. Clones share it.
 ///
@@ -76,7 +78,7 @@ impl ShardGate {
     /// this process took the shard.
     pub(super) fn enter(&self, pod: &Uid, node: &str) -> Option<Turn> {
         let shard = self.0.shards.of_node(node);
-        let mut all = self.bindings();
+        let mut all = lock(&self.0.bindings);
         let bindings = all.get_mut(shard as usize).filter(|_| self.0.shards.holds(shard))?;
         if bindings.refused.remove(pod) {
             return None;
@@ -87,7 +89,7 @@ impl ShardGate {
 
     /// Adds a shard to the set. Refuses once each pod in `refused` that is to be bound to a node of the shard.
     pub(crate) fn begin(&self, shard: u32, refused: HashSet<Uid>) {
-        if let Some(bindings) = self.bindings().get_mut(shard as usize) {
+        if let Some(bindings) = lock(&self.0.bindings).get_mut(shard as usize) {
             bindings.refused = refused;
             self.0.shards.add(shard);
         }
@@ -96,13 +98,13 @@ impl ShardGate {
     /// Removes a shard from the set. After that, no binding to its nodes begins.
     pub(crate) fn give_up(&self, shard: u32) {
         // Under the lock, so that each binding either sees this or is counted.
-        let _bindings = self.bindings();
+        let _bindings = lock(&self.0.bindings);
         self.0.shards.remove(shard);
     }
 
     /// Returns whether no binding to the nodes of the shard is in flight or may still be applied.
     pub(crate) fn is_drained(&self, shard: u32) -> bool {
-        let all = self.bindings();
+        let all = lock(&self.0.bindings);
         let Some(bindings) = all.get(shard as usize) else { return true };
         let is_doubtful = bindings.doubtful_until.is_some_and(|until| Instant::now() < until);
         bindings.in_flight == 0 && !is_doubtful
@@ -120,16 +122,11 @@ impl ShardGate {
             left.await;
         }
     }
-
-    fn bindings(&self) -> MutexGuard<'_, Vec<Bindings>> {
-        // No code that may panic runs under the lock.
-        self.0.bindings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(bindings) = self.gate.bindings().get_mut(self.shard as usize) {
+        if let Some(bindings) = lock(&self.gate.0.bindings).get_mut(self.shard as usize) {
             bindings.in_flight -= 1;
             if !self.is_settled {
                 let doubt = self.gate.0.doubt.get().copied().unwrap_or_default();
@@ -140,14 +137,7 @@ impl Drop for Turn {
     }
 }
 
-impl fmt::Debug for ShardGate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardGate")
-            .field("shards", &self.0.shards)
-            .field("in_flight", &self.bindings().iter().map(|of| of.in_flight).sum::<u32>())
-            .finish()
-    }
-}
+debug_by!(ShardGate, it, shards: it.0.shards);
 
 #[cfg(test)]
 mod tests {

@@ -14,9 +14,7 @@
 //! - Nothing is written if the pod is known to be gone, or to have a node.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,9 +32,11 @@ use super::events::EventRecorder;
 use super::failure::FailureReport;
 use super::gate::{Gate, Held, Put};
 use super::occurrence::Occurrence;
-use super::{Fence, KnownPods, LONGEST_WAIT};
+use super::{Fence, LONGEST_WAIT};
 use crate::api::{Api, ApiError, Patch};
-use crate::mirror::{KnownPod, PendingStatus};
+use crate::debug::debug_by;
+use crate::lock::lock;
+use crate::mirror::{KnownPod, PendingStatus, PodIndex};
 use crate::seldom::warn_seldom;
 
 const POD_SCHEDULED: &str = "PodScheduled";
@@ -85,22 +85,14 @@ pub struct StatusWriter(Arc<Shared>);
 
 struct Shared {
     api: Api,
-    pods: Arc<dyn KnownPods>,
+    pods: Arc<PodIndex>,
     fence: Fence,
     events: EventRecorder,
     gate: Gate<Report>,
     /// The written statuses that the mirror may not have seen yet.
     written: Mutex<Written>,
-    counters: Counters,
-}
-
-#[derive(Default)]
-struct Counters {
-    sent: AtomicU64,
-    unchanged: AtomicU64,
-    replaced: AtomicU64,
-    dropped: AtomicU64,
-    failed: AtomicU64,
+    /// Without `waiting`.
+    figures: Mutex<StatusFigures>,
 }
 
 #[derive(Default)]
@@ -134,14 +126,14 @@ impl StatusWriter {
     pub(super) fn start(
         runtime: &Handle,
         api: Api,
-        pods: Arc<dyn KnownPods>,
+        pods: Arc<PodIndex>,
         fence: Fence,
         events: EventRecorder,
         limits: StatusLimits,
     ) -> StatusWriter {
         let gate = Gate::new(limits.waiting);
-        let (written, counters) = (Mutex::default(), Counters::default());
-        let shared = Arc::new(Shared { api, pods, fence, events, gate, written, counters });
+        let (written, figures) = (Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { api, pods, fence, events, gate, written, figures });
         for _ in 0..limits.in_flight.max(1) {
             let shared = shared.clone();
             runtime.spawn(async move {
@@ -173,9 +165,9 @@ impl StatusWriter {
         };
         match shared.gate.put(&pod.uid, report, merge) {
             Put::Waits => {}
-            Put::Replaced => count(&shared.counters.replaced),
+            Put::Replaced => lock(&shared.figures).replaced += 1,
             Put::Dropped => {
-                count(&shared.counters.dropped);
+                lock(&shared.figures).dropped += 1;
                 warn_seldom!(pod = %pod.name, "status dropped: too many pods wait for theirs");
             }
         }
@@ -261,22 +253,8 @@ impl StatusWriter {
     /// Counts the reports so far.
     #[must_use]
     pub fn figures(&self) -> StatusFigures {
-        let Shared { counters, gate, .. } = &*self.0;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        StatusFigures {
-            sent: read(&counters.sent),
-            unchanged: read(&counters.unchanged),
-            replaced: read(&counters.replaced),
-            dropped: read(&counters.dropped),
-            failed: read(&counters.failed),
-            waiting: gate.waiting() as u64,
-        }
+        StatusFigures { waiting: self.0.gate.waiting() as u64, ..*lock(&self.0.figures) }
     }
-}
-
-fn count(counter: &AtomicU64) {
-    // The figures are independent of each other and order nothing.
-    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Shared {
@@ -294,7 +272,8 @@ impl Shared {
         let Some((status, known)) =
             known.and_then(|known| Some((known.pending.as_deref()?, known)))
         else {
-            return count(&self.counters.unchanged);
+            lock(&self.figures).unchanged += 1;
+            return;
         };
         let wanted = Wanted {
             kind: POD_SCHEDULED,
@@ -311,7 +290,8 @@ impl Shared {
         };
         let nomination = nomination.filter(|node| *node != status.nominated.as_ref());
         if !difference.matters && nomination.is_none() {
-            return count(&self.counters.unchanged);
+            lock(&self.figures).unchanged += 1;
+            return;
         }
         let order = || vec![ConditionType { kind: POD_SCHEDULED }];
         let change = StatusChange {
@@ -361,14 +341,16 @@ impl Shared {
                 () = sleep(wait) => {}
             }
         };
-        count(if patched.is_ok() { &self.counters.sent } else { &self.counters.failed });
+        let mut figures = lock(&self.figures);
+        *(if patched.is_ok() { &mut figures.sent } else { &mut figures.failed }) += 1;
+        drop(figures);
         patched
     }
 
     /// Returns the pod as the mirror knows it, or as a later answer to one of our patches showed it.
     fn latest(&self, uid: &Uid) -> Option<KnownPod> {
-        let mut known = self.pods.known(uid)?;
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.pods.get(uid)?;
+        let mut written = lock(&self.written);
         if let Some((version, status)) = written.by_uid.get(uid) {
             if *version <= known.resource_version {
                 written.by_uid.remove(uid);
@@ -383,13 +365,12 @@ impl Shared {
     fn keep(&self, uid: &Uid, answer: &Bytes) {
         let Ok(answer) = serde_json::from_slice::<PodAnswer<'_>>(answer) else { return };
         let Ok(version) = answer.metadata.resource_version.parse::<u64>() else { return };
-        let scheduled = answer.condition(POD_SCHEDULED);
-        let status = PendingStatus { nominated: answer.nominated(), scheduled };
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = answer.status.pending();
+        let mut written = lock(&self.written);
         written.by_uid.insert(uid.clone(), (version, status));
         if written.by_uid.len() > 1_024 + 2 * written.kept {
             let is_newer = |uid: &Uid, version: u64| {
-                self.pods.known(uid).is_some_and(|known| known.resource_version < version)
+                self.pods.get(uid).is_some_and(|known| known.resource_version < version)
             };
             written.by_uid.retain(|uid, (version, _)| is_newer(uid, *version));
             written.kept = written.by_uid.len();
@@ -404,8 +385,4 @@ fn may_pass(error: &ApiError) -> bool {
     is_lost || matches!(error.code(), Some(409 | 429 | 500 | 502..=504))
 }
 
-impl fmt::Debug for StatusWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StatusWriter").field("figures", &self.figures()).finish_non_exhaustive()
-    }
-}
+debug_by!(StatusWriter, it, figures: it.figures());

@@ -1,7 +1,7 @@
 //! Reports of failures, as the API server receives them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use portolan::Binder;
 use portolan::model::{Pod, pod};
@@ -9,9 +9,10 @@ use portolan::plugin::Nomination;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::testing::{Answer, Seen, World, normalized, ok, refused};
+use super::testing::{Answer, Seen, World, normalized, ok, refused, until};
 use super::{FailureReport, Reason, StatusLimits, WriteOptions};
 use crate::mirror::{Condition, PendingStatus};
+use crate::testing;
 
 fn web(number: u32) -> Pod {
     let uid = format!("u-{number}");
@@ -49,7 +50,7 @@ fn patched(message: &str, version: u32) -> Answer {
 #[test]
 fn a_failure_is_an_event_and_a_condition() {
     let world = World::new(|_, _| ok());
-    world.pods.add(&web(0));
+    world.add(&web(0));
     world.writes.status().report_failure(&web(0), unschedulable("0/3 nodes are available."));
     let seen = world.wait(2);
     let event = seen.iter().find(|seen| seen.method == "POST").expect("an event");
@@ -70,7 +71,7 @@ fn a_failure_is_an_event_and_a_condition() {
 #[test]
 fn a_long_message_is_cut_in_the_event_and_not_in_the_condition() {
     let world = World::new(|_, _| ok());
-    world.pods.add(&web(0));
+    world.add(&web(0));
     let message = "a".repeat(3_000);
     world.writes.status().report_failure(&web(0), unschedulable(&message));
     let seen = world.wait(2);
@@ -82,18 +83,16 @@ fn a_long_message_is_cut_in_the_event_and_not_in_the_condition() {
 #[test]
 fn only_changed_fields_of_a_known_condition_are_written() {
     let world = World::new(|_, _| ok());
-    world.pods.add(&web(0));
+    world.add(&web(0));
     let known = PendingStatus {
         nominated: Some("n1".into()),
         scheduled: Some(Condition {
-            status: "False".into(),
-            reason: "Unschedulable".into(),
-            message: "no".into(),
             last_transition_time: Some("2026-11-22T18:57:01Z".into()),
             observed_generation: Some(1),
+            ..testing::unschedulable("False", "no")
         }),
     };
-    world.pods.edit(&web(0), |pod| pod.pending = Some(Box::new(known)));
+    world.edit(&web(0), |pod| pod.pending = Some(Box::new(known)));
     let failure = FailureReport::new(Reason::SchedulerError, "broken", Nomination::Clear);
     world.writes.status().report_failure(&web(0), failure);
     let seen = world.wait(2);
@@ -114,18 +113,14 @@ fn a_status_that_the_pod_has_is_not_written_again() {
         "PATCH" => patched("no", 8),
         _ => ok(),
     });
-    world.pods.add(&web(0));
+    world.add(&web(0));
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("no"));
     world.wait(2);
     // The mirror shows version 7 still, but the answer showed version 8. A nomination alone is written alone.
-    while status.figures().sent < 1 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().sent == 1);
     status.report_failure(&web(0), unschedulable("no"));
-    while status.figures().unchanged < 1 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().unchanged == 1);
     let nominated = FailureReport::new(Reason::Unschedulable, "no", Nomination::Node("n1".into()));
     status.report_failure(&web(0), nominated);
     let seen = world.wait_for(|seen| patches(seen).len() == 2);
@@ -135,14 +130,12 @@ fn a_status_that_the_pod_has_is_not_written_again() {
 #[test]
 fn pods_that_are_gone_or_have_a_node_are_not_patched() {
     let world = World::new(|_, _| ok());
-    world.pods.add(&web(1));
-    world.pods.edit(&web(1), |pod| (pod.node, pod.pending) = (Some("n1".into()), None));
+    world.add(&web(1));
+    world.edit(&web(1), |pod| (pod.node, pod.pending) = (Some("n1".into()), None));
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("gone"));
     status.report_failure(&web(1), unschedulable("bound"));
-    while status.figures().unchanged < 2 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().unchanged == 2);
     // The events are recorded nevertheless, as by kube-scheduler.
     let seen = world.wait(2);
     assert!(patches(&seen).is_empty());
@@ -159,7 +152,7 @@ fn failures_that_may_pass_are_retried_and_others_are_not() {
         }
     };
     let world = World::new(script);
-    world.pods.add(&web(0));
+    world.add(&web(0));
     world.writes.status().report_failure(&web(0), unschedulable("no"));
     world.wait_for(|seen| patches(seen).len() == 4);
 
@@ -167,38 +160,28 @@ fn failures_that_may_pass_are_retried_and_others_are_not() {
         "PATCH" => refused(422, "invalid"),
         _ => ok(),
     });
-    world.pods.add(&web(0));
+    world.add(&web(0));
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("no"));
-    while status.figures().failed < 1 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().failed == 1);
     assert_eq!(patches(&world.seen()).len(), 1);
 }
 
 /// A world in which patches wait for permits.
 fn held_up(status_limits: StatusLimits) -> (World, Arc<Semaphore>) {
-    let permits = Arc::new(Semaphore::new(0));
-    let held = permits.clone();
-    let script = move |seen: &Seen, _| match seen {
-        _ if seen.is("PATCH", "/status") => Answer::Held(held.clone()),
-        _ => ok(),
-    };
     let options = WriteOptions { status_limits, ..WriteOptions::default() };
-    (World::with(script, options, Duration::from_secs(20)), permits)
+    World::held(options, |seen| seen.is("PATCH", "/status"))
 }
 
 #[test]
 fn a_newer_report_replaces_the_one_that_waits_and_further_pods_are_dropped() {
     let (world, permits) = held_up(StatusLimits { in_flight: 1, waiting: 1 });
     for number in 0..3 {
-        world.pods.add(&web(number));
+        world.add(&web(number));
     }
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("first"));
-    while status.figures().waiting > 0 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().waiting == 0);
     status.report_failure(&web(1), unschedulable("older"));
     status.report_failure(&web(1), unschedulable("newer"));
     status.report_failure(&web(2), unschedulable("dropped"));
@@ -212,19 +195,15 @@ fn a_newer_report_replaces_the_one_that_waits_and_further_pods_are_dropped() {
 #[test]
 fn a_binding_waits_for_the_status_in_flight_and_discards_the_one_that_waits() {
     let (world, permits) = held_up(StatusLimits::default());
-    world.pods.add(&web(0));
+    world.add(&web(0));
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("in flight"));
-    while status.figures().waiting > 0 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().waiting == 0);
     status.report_failure(&web(0), unschedulable("waits"));
     let is_binding = |seen: &Seen| seen.is("POST", "/binding");
     std::thread::scope(|scope| {
         let bound = scope.spawn(|| world.writes.binder().bind(&web(0), &"n1".into()));
-        while status.figures().waiting > 0 {
-            std::thread::yield_now();
-        }
+        until(|| status.figures().waiting == 0);
         permits.add_permits(9);
         bound.join().expect("no panic").expect("bound");
     });
@@ -236,28 +215,19 @@ fn a_binding_waits_for_the_status_in_flight_and_discards_the_one_that_waits() {
 
 /// A world that writes one status at a time, and answers a patch of `web-1` only with a permit.
 fn held_at_web_1() -> (World, Arc<Semaphore>) {
-    let permits = Arc::new(Semaphore::new(0));
-    let held = permits.clone();
-    let script = move |seen: &Seen, _| match seen {
-        _ if seen.is("PATCH", "/web-1/status") => Answer::Held(held.clone()),
-        _ => ok(),
-    };
     let status_limits = StatusLimits { in_flight: 1, ..StatusLimits::default() };
     let options = WriteOptions { status_limits, ..WriteOptions::default() };
-    let world = World::with(script, options, Duration::from_secs(20));
-    (world, permits)
+    World::held(options, |seen| seen.is("PATCH", "/web-1/status"))
 }
 
 #[test]
 fn a_nomination_overrides_the_one_that_waits_and_keeps_its_condition() {
     let (world, permits) = held_at_web_1();
-    world.pods.add(&web(0));
-    world.pods.add(&web(1));
+    world.add(&web(0));
+    world.add(&web(1));
     let status = world.writes.status();
     status.report_failure(&web(1), unschedulable("in flight"));
-    while status.figures().waiting > 0 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().waiting == 0);
     let older = FailureReport::new(Reason::Unschedulable, "waits", Nomination::Node("n1".into()));
     status.report_failure(&web(0), older);
     world.writes.binder().nominate(&web(0), &"n2".into()).expect("nominated");
@@ -272,13 +242,11 @@ fn a_nomination_overrides_the_one_that_waits_and_keeps_its_condition() {
 #[test]
 fn clearing_an_older_nomination_keeps_a_report_that_clears_any() {
     let (world, permits) = held_at_web_1();
-    world.pods.add(&Pod { nominated_node_name: Some("n2".into()), ..web(0) });
-    world.pods.add(&web(1));
+    world.add(&Pod { nominated_node_name: Some("n2".into()), ..web(0) });
+    world.add(&web(1));
     let status = world.writes.status();
     status.report_failure(&web(1), unschedulable("in flight"));
-    while status.figures().waiting > 0 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().waiting == 0);
     let clears = FailureReport::new(Reason::Unschedulable, "waits", Nomination::Clear);
     status.report_failure(&web(0), clears);
     // A preemptor evicts pods from n1, to which the pod was nominated before.
@@ -294,13 +262,11 @@ fn clearing_an_older_nomination_keeps_a_report_that_clears_any() {
 #[test]
 fn nothing_is_written_after_the_deadline_of_the_fence() {
     let world = World::new(|_, _| ok());
-    world.pods.add(&web(0));
+    world.add(&web(0));
     world.fence.open_until(Instant::now());
     let status = world.writes.status();
     status.report_failure(&web(0), unschedulable("no"));
-    while status.figures().failed < 1 {
-        std::thread::yield_now();
-    }
+    until(|| status.figures().failed == 1);
     let bound = world.writes.binder().bind(&web(0), &"n1".into());
     assert_eq!(bound, Err("this scheduler does not hold its lease".into()));
     assert_eq!(world.seen(), []);

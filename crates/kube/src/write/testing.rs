@@ -1,20 +1,19 @@
 //! A scripted API server, and writers that use it.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use portolan::model::{Pod, Uid};
+use portolan::model::Pod;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
-use super::{Fence, KnownPods, WriteOptions, Writes};
+use super::{Fence, WriteOptions, Writes};
 use crate::api::{Api, Limits};
-use crate::mirror::{KnownPod, PendingStatus};
+use crate::mirror::{KnownPod, PendingStatus, PodIndex};
 
 /// A request that the server received.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,43 +67,9 @@ struct Log {
 /// Decides an answer by the request and by how many requests of the same line came before.
 type Script = dyn Fn(&Seen, usize) -> Answer + Send + Sync;
 
-/// The pods that the mirror knows.
-#[derive(Default)]
-pub(super) struct Pods(pub(super) Mutex<HashMap<Uid, KnownPod>>);
-
-impl KnownPods for Pods {
-    fn known(&self, uid: &Uid) -> Option<KnownPod> {
-        self.0.lock().expect("pods").get(uid).cloned()
-    }
-}
-
-impl Pods {
-    /// Adds a pending pod of generation 1.
-    pub(super) fn add(&self, pod: &Pod) {
-        let known = KnownPod {
-            namespace: pod.namespace().clone(),
-            name: pod.name.clone(),
-            uid: pod.uid.clone(),
-            resource_version: pod.resource_version,
-            generation: 1,
-            node: None,
-            is_terminating: false,
-            pending: Some(Box::new(PendingStatus {
-                nominated: pod.nominated_node_name.clone(),
-                scheduled: None,
-            })),
-        };
-        self.0.lock().expect("pods").insert(pod.uid.clone(), known);
-    }
-
-    pub(super) fn edit(&self, pod: &Pod, edit: impl FnOnce(&mut KnownPod)) {
-        edit(self.0.lock().expect("pods").get_mut(&pod.uid).expect("known"));
-    }
-}
-
 /// A server, and writers that use it.
 pub(super) struct World {
-    pub(super) pods: Arc<Pods>,
+    pub(super) pods: Arc<PodIndex>,
     pub(super) fence: Fence,
     pub(super) writes: Writes,
     log: Arc<Log>,
@@ -131,17 +96,23 @@ impl World {
 
     /// A world whose server does not exist.
     pub(super) fn unreachable() -> World {
-        let runtime = runtime();
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
-        let address = listener.local_addr().expect("an address");
-        drop(listener);
-        World::at(
-            address,
-            runtime,
-            Arc::default(),
-            WriteOptions::default(),
-            Duration::from_secs(20),
-        )
+        // The listener ends at once.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr();
+        World::of(address.expect("an address"), Duration::from_secs(20))
+    }
+
+    /// A world in which the answers to some requests wait for permits.
+    pub(super) fn held(
+        options: WriteOptions,
+        is_held: fn(&Seen) -> bool,
+    ) -> (World, Arc<Semaphore>) {
+        let permits = Arc::new(Semaphore::new(0));
+        let held = permits.clone();
+        let script = move |seen: &Seen, _| match is_held(seen) {
+            true => Answer::Held(held.clone()),
+            false => ok(),
+        };
+        (World::with(script, options, Duration::from_secs(60)), permits)
     }
 
     /// A world with a server of its own, which is not scripted.
@@ -157,14 +128,37 @@ impl World {
         timeout: Duration,
     ) -> World {
         let entered = runtime.enter();
-        let url = format!("http://{address}").parse().expect("a URL");
         let limits = Limits { timeout, ..Limits::default() };
-        let api = Api::new(kube::Config::new(url), limits).expect("a client");
-        let (pods, fence) = (Arc::new(Pods::default()), Fence::opened());
+        let config = crate::testing::config(&format!("http://{address}"));
+        let api = Api::new(config, limits).expect("a client");
+        let (pods, fence) = (Arc::<PodIndex>::default(), Fence::opened());
         let options = WriteOptions { host: "<host>".to_owned(), ..options };
         let writes = Writes::start(runtime.handle(), api, pods.clone(), fence.clone(), options);
         drop(entered);
         World { pods, fence, writes, log, _runtime: runtime }
+    }
+
+    /// Adds a pending pod of generation 1 to those that the mirror knows.
+    pub(super) fn add(&self, pod: &Pod) {
+        self.pods.put(KnownPod {
+            namespace: pod.namespace().clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            resource_version: pod.resource_version,
+            generation: 1,
+            node: None,
+            is_terminating: false,
+            pending: Some(Box::new(PendingStatus {
+                nominated: pod.nominated_node_name.clone(),
+                scheduled: None,
+            })),
+        });
+    }
+
+    pub(super) fn edit(&self, pod: &Pod, edit: impl FnOnce(&mut KnownPod)) {
+        let mut known = self.pods.get(&pod.uid).expect("known");
+        edit(&mut known);
+        self.pods.put(known);
     }
 
     /// The requests so far.
@@ -179,13 +173,10 @@ impl World {
 
     /// Waits until the requests are as expected, and returns them.
     pub(super) fn wait_for(&self, is_expected: impl Fn(&[Seen]) -> bool) -> Vec<Seen> {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let mut seen = self.log.seen.lock().expect("log");
-        while !is_expected(&seen) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "not what was expected: {seen:#?}");
-            seen = self.log.changed.wait_timeout(seen, left).expect("log").0;
-        }
+        let (seen, limit) = (self.log.seen.lock().expect("log"), Duration::from_secs(20));
+        let waited = self.log.changed.wait_timeout_while(seen, limit, |seen| !is_expected(seen));
+        let (seen, waited) = waited.expect("log");
+        assert!(!waited.timed_out(), "not what was expected: {seen:#?}");
         seen.clone()
     }
 

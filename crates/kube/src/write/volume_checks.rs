@@ -22,7 +22,7 @@ impl ApiVolumeBinder {
     ) -> Result<bool, String> {
         let missing = || format!("failed to get node {node:?}: node {node:?} not found");
         let node = self.node(node).ok_or_else(missing)?;
-        if self.pods.known(&pod.uid).is_none() {
+        if self.pods.get(&pod.uid).is_none() {
             return Err(format!("pod does not exist any more: pod {:?} not found", pod.name));
         }
         for binding in &volumes.bindings {

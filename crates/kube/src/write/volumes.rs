@@ -15,7 +15,6 @@
 //! - The checks read objects from the API server, where kube-scheduler reads its informers.
 //! - Node affinities of in-tree volumes are not translated to those of their CSI drivers for the checks.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +29,10 @@ use tokio::time::{interval, timeout};
 
 use super::blocking::Blocking;
 use super::bodies::{Metadata, VolumePatch};
-use super::{Fence, KnownPods, NO_LEASE};
+use super::{Fence, NO_LEASE};
 use crate::api::{Api, Patch, Resource};
+use crate::debug::debug_by;
+use crate::mirror::PodIndex;
 
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
@@ -44,7 +45,7 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 pub struct ApiVolumeBinder {
     blocking: Blocking,
     pub(super) api: Api,
-    pub(super) pods: Arc<dyn KnownPods>,
+    pub(super) pods: Arc<PodIndex>,
     fence: Fence,
     /// `None` if the engine was gone already.
     reader: Option<Arc<SharedReader>>,
@@ -56,7 +57,7 @@ impl ApiVolumeBinder {
     pub(super) fn new(
         blocking: Blocking,
         api: Api,
-        pods: Arc<dyn KnownPods>,
+        pods: Arc<PodIndex>,
         fence: Fence,
         engine: &WeakEngine,
     ) -> ApiVolumeBinder {
@@ -231,8 +232,4 @@ impl VolumeBinder for ApiVolumeBinder {
     }
 }
 
-impl fmt::Debug for ApiVolumeBinder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiVolumeBinder").field("fence", &self.fence).finish_non_exhaustive()
-    }
-}
+debug_by!(ApiVolumeBinder, it, fence: it.fence);

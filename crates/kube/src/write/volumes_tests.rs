@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::testing::{Answer, Seen, World, ok, refused};
 use super::volumes::{read_claim, read_volume};
+use crate::testing::apply;
 
 fn volume(claim: Value) -> Value {
     json!({
@@ -72,6 +73,8 @@ fn web() -> Pod {
     pod("web-0").namespace("shop").uid("u-1").build()
 }
 
+const LONG: Duration = Duration::from_secs(20);
+
 struct Cluster {
     world: World,
     engine: Engine,
@@ -82,21 +85,26 @@ impl Cluster {
     fn new(script: impl Fn(&Seen, usize) -> Answer + Send + Sync + 'static) -> Cluster {
         let engine = Engine::shared(Config::default());
         let n1 = node("n1").label("kubernetes.io/hostname", "n1").build();
-        let added = engine.submit(Event::add_node(n1)).expect("open").wait().expect("open");
-        added.expect("added");
+        apply(&engine, Event::add_node(n1));
         let world = World::new(script);
-        world.pods.add(&web());
+        world.add(&web());
         Cluster { world, engine }
     }
 
     fn bind(&self, volumes: &PodVolumes) -> Result<(), String> {
-        self.bind_on("n1", volumes, Duration::from_secs(20))
+        self.bind_pod(&web(), "n1", volumes, LONG)
     }
 
-    fn bind_on(&self, node: &str, volumes: &PodVolumes, limit: Duration) -> Result<(), String> {
+    fn bind_pod(
+        &self,
+        pod: &Pod,
+        node: &str,
+        volumes: &PodVolumes,
+        limit: Duration,
+    ) -> Result<(), String> {
         let mut binder = self.world.writes.volume_binder(&self.engine.downgrade());
         binder.poll = Duration::from_millis(1);
-        binder.bind(&web(), &node.into(), volumes, limit, &PodInPreBind::default())
+        binder.bind(pod, &node.into(), volumes, limit, &PodInPreBind::default())
     }
 
     fn patches(&self) -> Vec<Seen> {
@@ -236,9 +244,9 @@ fn failures_of_an_existing_volume_have_kube_schedulers_texts() {
     );
     let cluster = cluster(vec![volume(Value::Null), volume(reference())], vec![open()]);
     let n2 = node("n2").label("kubernetes.io/hostname", "n2").build();
-    cluster.engine.submit(Event::add_node(n2)).expect("open").wait().expect("open").expect("n2");
+    apply(&cluster.engine, Event::add_node(n2));
     assert_eq!(
-        cluster.bind_on("n2", &fixed(), Duration::from_secs(20)).expect_err("fails"),
+        cluster.bind_pod(&web(), "n2", &fixed(), LONG).expect_err("fails"),
         "binding volumes: pv \"pv-a\" node affinity doesn't match node \"n2\": no matching NodeSelectorTerms",
     );
 }
@@ -265,12 +273,12 @@ fn failures_of_provisioning_have_kube_schedulers_texts() {
 fn binding_ends_if_the_node_or_the_pod_is_gone() {
     let cluster = cluster(vec![volume(reference())], vec![claim(Value::Null, "")]);
     assert_eq!(
-        cluster.bind_on("n3", &fixed(), Duration::from_secs(20)).expect_err("fails"),
+        cluster.bind_pod(&web(), "n3", &fixed(), LONG).expect_err("fails"),
         "binding volumes: failed to get node \"n3\": node \"n3\" not found",
     );
-    cluster.world.pods.0.lock().expect("pods").clear();
+    let elsewhere = Pod { uid: "u-2".into(), ..web() };
     assert_eq!(
-        cluster.bind(&fixed()).expect_err("fails"),
+        cluster.bind_pod(&elsewhere, "n1", &fixed(), LONG).expect_err("fails"),
         "binding volumes: pod does not exist any more: pod \"web-0\" not found",
     );
 }
@@ -278,7 +286,7 @@ fn binding_ends_if_the_node_or_the_pod_is_gone() {
 #[test]
 fn binding_ends_after_its_timeout_or_with_the_lease() {
     let open = || cluster(vec![volume(reference())], vec![claim(Value::Null, "")]);
-    let bound = open().bind_on("n1", &fixed(), Duration::from_millis(20));
+    let bound = open().bind_pod(&web(), "n1", &fixed(), Duration::from_millis(20));
     assert_eq!(bound, Err("binding volumes: context deadline exceeded".to_owned()));
     let cluster = open();
     cluster.world.fence.close();

@@ -19,12 +19,8 @@ use tokio::time::timeout;
 const LEASE: Duration = Duration::from_secs(2);
 const RENEW: Duration = Duration::from_millis(1_200);
 
-/// An election whose leader renews about every 150 ms.
 fn config(identity: &str) -> ElectionConfig {
-    let mut config = ElectionConfig::new(identity);
-    (config.lease_duration, config.renew_deadline) = (LEASE, RENEW);
-    config.retry_period = Duration::from_millis(150);
-    config
+    support::election(identity, LEASE, RENEW)
 }
 
 /// A process that takes part in an election.
@@ -65,6 +61,13 @@ impl Candidate {
     }
 }
 
+/// Starts a candidate, and a second one when the first leads.
+async fn leader_and_standby(server: &ApiServer) -> [Candidate; 2] {
+    let first = Candidate::start(server, "a", config("a"));
+    first.led().await;
+    [first, Candidate::start(server, "b", config("b"))]
+}
+
 /// Fails if two fences are ever open at once.
 struct Watchdog(Arc<AtomicBool>, std::thread::JoinHandle<()>);
 
@@ -95,6 +98,14 @@ impl Watchdog {
 
 fn lease(server: &ApiServer) -> Value {
     server.get("Lease", "kube-system", "kube-scheduler").expect("a Lease")
+}
+
+/// Asserts who holds the Lease, and how often it changed hands.
+fn assert_holder(server: &ApiServer, holder: &str, transitions: u64) -> Value {
+    let spec = lease(server)["spec"].clone();
+    assert_eq!(spec["holderIdentity"], holder);
+    assert_eq!(spec["leaseTransitions"], transitions);
+    spec
 }
 
 fn renewed(write: &Write) -> Timestamp {
@@ -131,9 +142,7 @@ async fn one_of_several_candidates_leads() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_leader_is_replaced_after_the_lease_duration_and_not_before() {
     let server = server();
-    let first = Candidate::start(&server, "a", config("a"));
-    first.led().await;
-    let second = Candidate::start(&server, "b", config("b"));
+    let [first, second] = leader_and_standby(&server).await;
     until("some renewals", || applied(&server, "a").len() > 3).await;
     let watchdog = Watchdog::start(&[&first.fence, &second.fence]);
     first.task.abort();
@@ -144,8 +153,7 @@ async fn a_killed_leader_is_replaced_after_the_lease_duration_and_not_before() {
     let vacancy = vacancy(&server, "a", "b");
     assert!(vacancy > LEASE, "{vacancy:?}");
     assert!(vacancy < LEASE * 4, "{vacancy:?}");
-    let spec = lease(&server)["spec"].clone();
-    assert_eq!((&spec["holderIdentity"], &spec["leaseTransitions"]), (&json!("b"), &json!(1)));
+    assert_holder(&server, "b", 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,9 +172,7 @@ async fn a_leader_that_cannot_renew_may_not_write_when_the_standby_leads() {
     let rounds = effects.map(|effect| {
         tokio::spawn(async move {
             let server = server();
-            let first = Candidate::start(&server, "a", config("a"));
-            first.led().await;
-            let second = Candidate::start(&server, "b", config("b"));
+            let [first, second] = leader_and_standby(&server).await;
             let fence = first.fence.clone();
             let watchdog = Watchdog::start(&[&first.fence, &second.fence]);
             let fault = Fault::new(effect.clone()).verb("update").resource("leases");
@@ -189,9 +195,7 @@ async fn a_leader_that_cannot_renew_may_not_write_when_the_standby_leads() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_of_a_server_that_is_paused_loses_its_lease() {
     let server = server();
-    let first = Candidate::start(&server, "a", config("a"));
-    first.led().await;
-    let second = Candidate::start(&server, "b", config("b"));
+    let [first, second] = leader_and_standby(&server).await;
     until("some renewals", || applied(&server, "a").len() > 3).await;
     let watchdog = Watchdog::start(&[&first.fence, &second.fence]);
     let fence = first.fence.clone();
@@ -207,9 +211,7 @@ async fn a_leader_of_a_server_that_is_paused_loses_its_lease() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspended_leader_finds_its_fence_closed() {
     let server = server();
-    let first = Candidate::start(&server, "a", config("a"));
-    first.led().await;
-    let second = Candidate::start(&server, "b", config("b"));
+    let [first, second] = leader_and_standby(&server).await;
     // Suspended: no task of the process runs, and its threads would resume with this fence.
     first.task.abort();
     second.led().await;
@@ -219,12 +221,7 @@ async fn a_suspended_leader_finds_its_fence_closed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_hands_over_at_once() {
     let server = server();
-    let long = |name: &str| {
-        let mut config = config(name);
-        (config.lease_duration, config.renew_deadline) =
-            (Duration::from_secs(600), Duration::from_secs(400));
-        config
-    };
+    let long = |name| support::election(name, Duration::from_secs(600), Duration::from_secs(400));
     let fence = Fence::closed();
     let api = client(&server, "a", limits(Duration::from_secs(30)));
     let mut first = Election::new(api, long("a"), fence.clone()).expect("valid");
@@ -234,8 +231,7 @@ async fn a_release_hands_over_at_once() {
     first.release().await.expect("released");
     assert!(fence.is_lost());
     second.led().await;
-    let spec = lease(&server)["spec"].clone();
-    assert_eq!((&spec["holderIdentity"], &spec["leaseTransitions"]), (&json!("b"), &json!(1)));
+    assert_holder(&server, "b", 1);
     let released = applied(&server, "a").pop().expect("a release").body;
     assert_eq!(released["spec"]["holderIdentity"], "");
     assert_eq!(released["spec"]["leaseDurationSeconds"], 1);
@@ -309,8 +305,7 @@ async fn a_leader_in_go_is_respected_whatever_its_clock_shows() {
         standby.led().await;
         let waited = Duration::try_from(renewed(&applied(&server, "b")[0]) - began);
         assert!(waited.expect("later") > LEASE, "a full lease since it was first seen");
-        let spec = lease(&server)["spec"].clone();
-        assert_eq!((&spec["holderIdentity"], &spec["leaseTransitions"]), (&json!("b"), &json!(4)));
+        let spec = assert_holder(&server, "b", 4);
         assert_ne!(spec["acquireTime"], theirs["spec"]["acquireTime"]);
     }
 }

@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{PATIENCE, Process, TIMEOUT, client, limits, node, pod, server, until};
+use crate::support::{
+    PATIENCE, Process, TIMEOUT, client, condition, create_class, find, high_pod, limits, node,
+    node_of, pod, runtime_of, server, until,
+};
 use futures_util::FutureExt;
 use portolan::model::Uid;
 use portolan_apiserver::{ApiServer, Effect, Fault, Write};
@@ -32,14 +35,9 @@ impl World {
         for n in 0..nodes {
             server.create(&node(&format!("n{n}"), 1_000)).expect("created");
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime = runtime_of(1);
         let mut process = Process::with(&runtime, &server, "ours", 1, limits);
-        process.fence.open();
-        process.begin(&runtime);
+        process.lead(&runtime);
         World { process, runtime, server }
     }
 
@@ -59,12 +57,8 @@ impl World {
         self.server.create(&pod(name, cpu)).expect("created")
     }
 
-    fn get(&self, name: &str) -> Option<Value> {
-        self.server.get("Pod", "default", name).ok()
-    }
-
     fn node_of(&self, name: &str) -> Option<String> {
-        Some(self.get(name)?["spec"]["nodeName"].as_str()?.to_owned())
+        node_of(&self.server, name)
     }
 
     /// Waits until a pod is bound, and returns its node.
@@ -94,10 +88,7 @@ impl World {
     }
 
     fn condition(&self, name: &str) -> Value {
-        let pod = self.get(name).unwrap_or_default();
-        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let scheduled = conditions.into_iter().find(|found| found["type"] == "PodScheduled");
-        scheduled.unwrap_or_default()
+        condition(&self.server, name)
     }
 
     /// The mirror's figures of pods.
@@ -326,10 +317,8 @@ fn a_lone_scheduler_reports_a_binding_that_conflicts() {
     let reports = world.writes("pods/status");
     let [report] = &reports[..] else { panic!("{} reports", reports.len()) };
     let condition = &report.body["status"]["conditions"][0];
-    assert_eq!(
-        (&condition["status"], &condition["reason"]),
-        (&json!("False"), &json!("SchedulerError"))
-    );
+    assert_eq!(condition["status"], "False");
+    assert_eq!(condition["reason"], "SchedulerError");
 }
 
 #[test]
@@ -343,17 +332,13 @@ fn a_preemption_survives_faults_of_its_deletion() {
         Effect::conflict(),
     ] {
         let world = World::start(1);
-        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-            "metadata": {"name": "high"}, "value": 1000});
-        world.server.create(&class).expect("created");
+        create_class(&world.server, "high", 1_000);
         world.create("victim", 800);
         world.bound("victim");
         world.fault(Fault::new(effect.clone()).verb("delete").resource("pods").limit(1));
-        let mut preemptor = pod("preemptor", 800);
-        preemptor["spec"]["priorityClassName"] = json!("high");
-        world.server.create(&preemptor).expect("created");
+        world.server.create(&high_pod("preemptor", 800)).expect("created");
         world.until(&format!("{effect:?}"), || world.node_of("preemptor").is_some());
-        assert!(world.get("victim").is_none(), "{effect:?}");
+        assert_eq!(find(&world.server, "victim"), Value::Null, "{effect:?}");
         assert_eq!(world.server.faults_fired(), [1], "{effect:?}");
     }
 }
@@ -430,32 +415,25 @@ fn pods_that_wait_for_volumes_do_not_delay_each_other() {
 fn a_victim_that_waits_for_its_volumes_is_not_deleted() {
     let runtime = Runtime::new().expect("a runtime");
     let (server, live) = with_claims(&runtime, &["low"], 800);
-    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-        "metadata": {"name": "high"}, "value": 1_000});
-    server.create(&class).expect("created");
-    let mut high = pod("high", 800);
-    high["spec"]["priorityClassName"] = json!("high");
-    let high = server.create(&high).expect("created");
-    let get = |name: &str| server.get("Pod", "default", name).unwrap_or_default();
-    runtime.block_on(until("bound", || get("high")["spec"]["nodeName"] == "n0"));
-    let event = |reason: &str| {
-        server
-            .objects("Event")
-            .into_iter()
-            .find(|event| event["reason"] == reason && event["regarding"]["name"] == "low")
+    create_class(&server, "high", 1_000);
+    let high = server.create(&high_pod("high", 800)).expect("created");
+    runtime.block_on(until("bound", || node_of(&server, "high").as_deref() == Some("n0")));
+    let note = |reason: &str| {
+        let is = |of: &Value| of["reason"] == reason && of["regarding"]["name"] == "low";
+        server.objects("Event").into_iter().find(is).unwrap_or_default()["note"].clone()
     };
-    runtime.block_on(until("the victim's events", || {
-        event("Preempted").is_some() && event("FailedScheduling").is_some()
-    }));
     let preempted =
         format!("Preempted by pod {} on node n0 (in kube-scheduler memory).", uid(&high));
-    assert_eq!(event("Preempted").unwrap_or_default()["note"], preempted);
     let failed = "running PreBind plugin \"VolumeBinding\": binding volumes: context canceled";
-    assert_eq!(event("FailedScheduling").unwrap_or_default()["note"], failed);
+    for (reason, expected) in [("Preempted", &*preempted), ("FailedScheduling", failed)] {
+        runtime.block_on(until(reason, || !note(reason).is_null()));
+        assert_eq!(note(reason), expected);
+    }
     let deletions = server.writes().into_iter().filter(|write| write.verb == "delete").count();
     assert_eq!(deletions, 0);
-    assert_eq!(get("low")["spec"]["nodeName"], Value::Null);
-    assert_eq!(get("low")["metadata"]["deletionTimestamp"], Value::Null);
+    let low = server.get("Pod", "default", "low").expect("it exists");
+    assert_eq!(low["spec"]["nodeName"], Value::Null);
+    assert_eq!(low["metadata"]["deletionTimestamp"], Value::Null);
     runtime.block_on(live.stop(Duration::ZERO));
 }
 

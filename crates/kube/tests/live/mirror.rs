@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::{PATIENCE, client, node, pod, runtime};
 use fastrand::Rng;
 use portolan::cache::{Config, Engine};
 use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind};
-use portolan_kube::api::{Api, Limits};
+use portolan_kube::api::Limits;
 use portolan_kube::mirror::{KindStatus, Mirror, Options};
 use serde_json::{Value, json};
 
@@ -20,17 +21,14 @@ struct World {
 
 impl World {
     fn start(seed: u64, prepare: impl FnOnce(&ApiServer)) -> World {
+        let bookmark_every = Duration::from_millis(100);
         let options = portolan_apiserver::Options {
-            bookmark_every: Duration::from_millis(100),
+            bookmark_every,
             ..portolan_apiserver::Options::default()
         };
         let server = ApiServer::start(options).expect("a free port");
         prepare(&server);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime = runtime();
         let engine = Engine::shared(Config::default());
         let mut options = Options::new(["default-scheduler"]);
         options.pauses.shortest = Duration::from_millis(2);
@@ -39,8 +37,7 @@ impl World {
         limits.idle = Duration::from_secs(3);
         let mirror = {
             let _within = runtime.enter();
-            let config = kube::Config::new(server.url().parse().expect("a URL"));
-            let api = Api::new(config, limits).expect("a client");
+            let api = client(&server, "mirror", limits);
             Mirror::start(api, engine.clone(), std::sync::Arc::default(), options)
                 .expect("a mirror")
         };
@@ -48,14 +45,13 @@ impl World {
     }
 
     fn synced(&self) {
-        let synced =
-            async { tokio::time::timeout(Duration::from_secs(30), self.mirror.synced()).await };
+        let synced = async { tokio::time::timeout(PATIENCE, self.mirror.synced()).await };
         self.runtime.block_on(synced).expect("in time").expect("synced");
     }
 
     /// Asserts that the mirror soon equals the server. Nothing else may change it meanwhile.
     fn check(&self) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let found = self.runtime.block_on(self.mirror.compare()).expect("lists");
             if found.is_empty() {
@@ -70,12 +66,12 @@ impl World {
     fn change(&mut self) {
         let random = &mut self.random;
         let pod = format!("pod-{}", random.u32(0..30));
-        let node = format!("node-{}", random.u32(0..6));
+        let name = format!("node-{}", random.u32(0..6));
         let service = format!("service-{}", random.u32(0..4));
         let server = &self.server;
         let _ = match random.u32(0..20) {
             0..6 => server.create(&pod_called(&pod, random)).map(drop),
-            6..11 => server.bind("default", &pod, &node),
+            6..11 => server.bind("default", &pod, &name),
             11 => server.delete("Pod", "default", &pod, &json!({})).map(drop),
             12..14 => {
                 server.delete("Pod", "default", &pod, &json!({"gracePeriodSeconds": 0})).map(drop)
@@ -90,8 +86,8 @@ impl World {
                 let labels = json!({"metadata": {"labels": {"n": random.u32(0..9).to_string()}}});
                 server.patch("Pod", "default", &pod, PatchKind::Merge, &labels).map(drop)
             }
-            16 => server.create(&node_called(&node)).map(drop),
-            17 => server.delete("Node", "", &node, &json!({})).map(drop),
+            16 => server.create(&node(&name, 8_000)).map(drop),
+            17 => server.delete("Node", "", &name, &json!({})).map(drop),
             18 => {
                 let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
                 let meta = json!({"name": service, "namespace": "default"});
@@ -106,15 +102,11 @@ impl World {
 
 fn pod_called(name: &str, random: &mut Rng) -> Value {
     let scheduler = if random.u32(0..5) == 0 { "other" } else { "default-scheduler" };
-    let container =
-        json!({"name": "c", "image": "pause", "resources": {"requests": {"cpu": "10m"}}});
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"schedulerName": scheduler, "containers": [container]}})
-}
-
-fn node_called(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
-        "status": {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"}}})
+    let mut pod = pod(name, 10);
+    pod["spec"]["schedulerName"] = json!(scheduler);
+    // A deletion takes a while.
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(30);
+    pod
 }
 
 #[test]
@@ -182,7 +174,7 @@ fn the_mirror_equals_the_server_through_faults() {
 #[test]
 fn a_refresh_sees_what_was_written_before_it() {
     let mut world = World::start(3, |server| {
-        server.create(&node_called("node-0")).expect("created");
+        server.create(&node("node-0", 8_000)).expect("created");
     });
     world.synced();
     for i in 0..20 {

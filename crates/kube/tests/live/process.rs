@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Process, client, limits, node, pod, server, until};
+use crate::support::{
+    self, Process, client, create_pods, limits, node, pod, runtime, server, until,
+};
 use portolan_apiserver::{ApiServer, Effect, Fault};
 use portolan_kube::api::{Api, ApiError, Limits};
 use portolan_kube::process::{LiveConfig, LiveScheduler};
@@ -10,12 +12,7 @@ use portolan_kube::write::Fence;
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
-
-fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-}
 
 /// A listener whose queue is full: the system drops further connections, whose clients try again after a second.
 async fn full() -> (TcpListener, Vec<TcpStream>) {
@@ -78,12 +75,10 @@ async fn a_write_that_waits_for_its_answer_ends_with_the_lease() {
 }
 
 /// A cluster with this many pods that fit, and one that does not.
-fn cluster(pods: usize) -> ApiServer {
+fn cluster(pods: u32) -> ApiServer {
     let server = server();
     server.create(&node("n1", 64_000)).expect("created");
-    for n in 0..pods {
-        server.create(&pod(&format!("pod-{n}"), 100)).expect("created");
-    }
+    create_pods(&server, 0..pods, 100);
     server.create(&pod("large", 65_000)).expect("created");
     server
 }
@@ -95,8 +90,7 @@ fn a_stop_writes_the_pending_events_and_conditions() {
         |resource: &str| Fault::new(Effect::Delay(Duration::from_millis(100))).resource(resource);
     server.set_faults(0, vec![slow("events"), slow("pods/status")]);
     let mut process = Process::start(&runtime, &server, "a", 1);
-    process.fence.open();
-    process.begin(&runtime);
+    process.lead(&runtime);
     let live = &process.live;
     runtime.block_on(until("bound", || live.figures().bound == 20 && live.figures().failed > 0));
     runtime.block_on(process.live.stop(support::PATIENCE));
@@ -113,8 +107,7 @@ fn a_scheduler_outlives_its_runtime_without_a_panic() {
     let (server, first) = (cluster(3), runtime());
     server.set_faults(0, vec![Fault::new(Effect::HangBefore).resource("pods/binding")]);
     let mut process = Process::with(&first, &server, "a", 1, Limits::default());
-    process.fence.open();
-    process.begin(&first);
+    process.lead(&first);
     first.block_on(until("sent", || server.faults_fired() == [3]));
     drop(first);
     let second = runtime();

@@ -20,7 +20,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Process, node, pod, server};
+use crate::support::{
+    self, Process, capacity, create_class, node, pod, request, runtime_of, seeds, server,
+};
 use fastrand::Rng;
 use portolan::model::Uid;
 use portolan_apiserver::{ApiServer, Effect, Fault};
@@ -54,9 +56,7 @@ impl Schedule {
     fn new(seed: u64) -> Schedule {
         let mut random = Rng::with_seed(seed);
         let server = server();
-        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-            "metadata": {"name": "high"}, "value": 1000});
-        server.create(&class).expect("created");
+        create_class(&server, "high", 1_000);
         let mut capacities = BTreeMap::new();
         for n in 0..random.u32(10..=30) {
             let (name, capacity) = (format!("node-{n}"), random.u64(1..=4) * 1_000);
@@ -236,7 +236,7 @@ impl Schedule {
         let nodes = self.server.objects("Node").into_iter();
         let capacity = |node: Value| {
             let name = text(&node["metadata"]["name"]).to_owned();
-            (name, cpu(&node["status"]["allocatable"]["cpu"]))
+            (name, capacity(&node))
         };
         nodes.map(capacity).filter(|(name, _)| name != "elsewhere").collect()
     }
@@ -403,11 +403,7 @@ impl Ledger {
 
 /// Runs one schedule.
 fn run(seed: u64) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = runtime_of(1);
     let mut schedule = Schedule::new(seed);
     let early = schedule.random.u32(0..30);
     (0..early).for_each(|_| schedule.create_pod());
@@ -421,8 +417,7 @@ fn run(seed: u64) {
         leader.fence.open();
     } else {
         schedule.set_faults(seed);
-        leader.fence.open();
-        leader.begin(&runtime);
+        leader.lead(&runtime);
     }
     schedule.set_faults(seed);
     let steps = schedule.random.u32(20..=60);
@@ -448,8 +443,7 @@ fn run(seed: u64) {
             }
         };
         runtime.block_on(begin);
-        standby.fence.open();
-        standby.begin(&runtime);
+        standby.lead(&runtime);
         former = Some(std::mem::replace(&mut leader, standby));
     }
     schedule.disturb(steps / 2);
@@ -470,11 +464,7 @@ fn run(seed: u64) {
 
 #[test]
 fn no_pod_is_lost_or_bound_twice_and_no_node_is_overcommitted() {
-    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-    let seeds = match number("PORTOLAN_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("PORTOLAN_SCHEDULES").unwrap_or(SCHEDULES),
-    };
+    let seeds = seeds(SCHEDULES);
     let (next, failed) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
     let work = || {
         loop {
@@ -499,17 +489,4 @@ fn text(value: &Value) -> &str {
 
 fn uid(object: &Value) -> String {
     text(&object["metadata"]["uid"]).to_owned()
-}
-
-/// Thousandths of a CPU.
-fn cpu(quantity: &Value) -> u64 {
-    let text = text(quantity);
-    match text.strip_suffix('m') {
-        Some(thousandths) => thousandths.parse().expect("a quantity"),
-        None => text.parse::<u64>().expect("a quantity") * 1_000,
-    }
-}
-
-fn request(pod: &Value) -> u64 {
-    cpu(&pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
 }

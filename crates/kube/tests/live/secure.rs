@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, ANY, address, client};
 use portolan_apiserver::{ApiServer, Effect, Fault, Options, User};
-use portolan_kube::api::{Api, Connection, Limits};
+use portolan_kube::api::Limits;
 use portolan_kube::process::{
     CertificateSource, LiveConfig, LiveScheduler, Lookup, SecureConfig, ServeError, Served,
 };
@@ -17,11 +17,9 @@ use portolan_kube::write::Fence;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
 };
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -32,6 +30,9 @@ struct World {
     server: ApiServer,
     served: Served,
     scheduler: LiveScheduler,
+    /// The file of the certificate that the scheduler gives itself.
+    certificate: PathBuf,
+    _folder: Folder,
 }
 
 impl World {
@@ -49,19 +50,30 @@ impl World {
         };
         let users = vec![user("prometheus", true), user("eva", false)];
         let server = ApiServer::start(Options { users, ..Options::default() }).expect("a server");
-        let api = client(&server).await;
+        let api = client(&server, "a", Limits::default());
         let config = LiveConfig::default();
         let scheduler =
             LiveScheduler::start(api.clone(), Fence::opened(), config).expect("started");
-        let mut secure = SecureConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let (mut secure, own) = (SecureConfig::new(ANY), Folder::new());
+        secure.certificate = CertificateSource::Folder(own.0.clone());
         (secure.authentication, secure.authorization) = (Some(api.clone()), Some(api));
         configure(&server, &mut secure);
+        let folder = match &secure.certificate {
+            CertificateSource::Folder(folder) => folder,
+            _ => &own.0,
+        };
+        let certificate = folder.join("kube-scheduler.crt");
         let served = Served::secure(secure, &scheduler).await?;
-        Ok(World { server, served, scheduler })
+        Ok(World { server, served, scheduler, certificate, _folder: own })
     }
 
     async fn get(&self, path: &str, headers: &str) -> Answer {
-        get(self.served.address().tcp().expect("TCP"), &tls(None, None), path, headers).await
+        get(address(&self.served), &self.tls(None), path, headers).await
+    }
+
+    /// A client's side of TLS that trusts the certificate that the scheduler gave itself.
+    fn tls(&self, own: Option<&Authority>) -> Arc<ClientConfig> {
+        tls(CertificateDer::from_pem_file(&self.certificate).expect("a certificate"), own)
     }
 
     /// Counts the reviews of tokens and of accesses.
@@ -70,10 +82,6 @@ impl World {
         let tokens = reviews.iter().filter(|review| review["kind"] == "TokenReview").count();
         (tokens, reviews.len() - tokens)
     }
-}
-
-async fn client(server: &ApiServer) -> Api {
-    Connection::unauthenticated(server.url()).open(Limits::default()).await.expect("a client")
 }
 
 #[derive(Debug)]
@@ -113,20 +121,15 @@ fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
 }
 
-/// A client's side of TLS: with the authority that it trusts, or without verification, and perhaps with a certificate.
-fn tls(authority: Option<&Authority>, own: Option<&Authority>) -> Arc<ClientConfig> {
+/// A client's side of TLS: with the certificate that it trusts, and perhaps with one of its own.
+fn tls(trusted: CertificateDer<'static>, own: Option<&Authority>) -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider.clone())
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted).expect("an authority");
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("versions");
-    let config = match authority {
-        Some(authority) => {
-            let mut roots = RootCertStore::empty();
-            roots.add(authority.0.der().clone()).expect("an authority");
-            config.with_root_certificates(roots)
-        }
-        None => config.dangerous().with_custom_certificate_verifier(Arc::new(Any(provider))),
-    };
+        .expect("versions")
+        .with_root_certificates(roots);
     Arc::new(match own {
         None => config.with_no_client_auth(),
         Some(authority) => {
@@ -137,47 +140,6 @@ fn tls(authority: Option<&Authority>, own: Option<&Authority>) -> Arc<ClientConf
             config.with_client_auth_cert(chain, key).expect("matching")
         }
     })
-}
-
-/// Trusts every server.
-#[derive(Debug)]
-struct Any(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Any {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// An authority that signs certificates.
@@ -325,11 +287,11 @@ async fn a_client_certificate_authenticates_its_subject() {
         config.lookup = Lookup::Skip;
     })
     .await;
-    let at = world.served.address().tcp().expect("TCP");
-    let privileged = get(at, &tls(Some(&servers), Some(&clients)), "/metrics", "").await;
+    let (at, trusted) = (address(&world.served), servers.0.der());
+    let privileged = get(at, &tls(trusted.clone(), Some(&clients)), "/metrics", "").await;
     assert_eq!(privileged.code, 200, "{privileged:?}");
     assert_eq!(world.reviews(), (0, 0), "system:masters may do anything");
-    let stranger = tls(Some(&servers), Some(&Authority::new()));
+    let stranger = tls(trusted.clone(), Some(&Authority::new()));
     assert_eq!(get(at, &stranger, "/livez", "").await.code, 401);
     // Another way to authenticate counts.
     let token = bearer("token-of-prometheus");
@@ -359,9 +321,9 @@ async fn the_authorities_of_the_cluster_are_looked_up() {
         config.lookup = Lookup::Strict;
     })
     .await;
-    let at = world.served.address().tcp().expect("TCP");
-    assert_eq!(get(at, &tls(None, Some(&clients)), "/metrics", "").await.code, 200);
-    let proxy = tls(None, Some(&proxies));
+    let at = address(&world.served);
+    assert_eq!(get(at, &world.tls(Some(&clients)), "/metrics", "").await.code, 200);
+    let proxy = world.tls(Some(&proxies));
     let user = |name: &str| format!("X-Remote-User: {name}\r\nX-Remote-Group: team\r\n");
     assert_eq!(get(at, &proxy, "/metrics", &user("prometheus")).await.code, 200);
     let spec = world.server.reviews().pop().expect("a review")["spec"].clone();
@@ -433,7 +395,7 @@ async fn a_folder_without_a_certificate_gets_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_tls_handshake_delays_no_other_client() {
     let world = World::start(|_, _| {}).await;
-    let at = world.served.address().tcp().expect("TCP");
+    let at = address(&world.served);
     let mut idle = Vec::new();
     for _ in 0..20 {
         idle.push(TcpStream::connect(at).await.expect("connected"));

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use portolan_apiserver::{ApiServer, Options};
-use portolan_kube::api::{Connection, Limits};
+use crate::support::{ANY, address, client, node, pod, server, until};
+use portolan_kube::api::Limits;
 use portolan_kube::process::{Election, ElectionConfig, LiveConfig, LiveScheduler, Served};
 use portolan_kube::write::Fence;
 use serde_json::json;
@@ -23,19 +23,17 @@ async fn get(address: SocketAddr, path: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scheduler_serves_its_health_its_metrics_and_its_configuration() {
-    let server = ApiServer::start(Options::default()).expect("a server");
-    let connection = Connection::unauthenticated(server.url());
-    let api = connection.open(Limits::default()).await.expect("a client");
+    let server = server();
     let fence = Fence::opened();
     let mut config = LiveConfig::default();
     let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
     config.configuration = Some(text.into());
     // No answer, so that the first lists are not applied.
     server.pause();
+    let api = client(&server, "a", Limits::default());
     let mut scheduler = LiveScheduler::start(api, fence.clone(), config).expect("a scheduler");
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let served = Served::start(any, &scheduler).await.expect("served");
-    let at = served.address().tcp().expect("TCP");
+    let served = Served::start(ANY, &scheduler).await.expect("served");
+    let at = address(&served);
     let ready = get(at, "/readyz").await;
     assert!(ready.starts_with("HTTP/1.1 500") && ready.contains("first lists"), "{ready}");
     assert!(get(at, "/livez").await.starts_with("HTTP/1.1 200"));
@@ -45,23 +43,9 @@ async fn a_scheduler_serves_its_health_its_metrics_and_its_configuration() {
     scheduler.begin().expect("begun");
     assert!(get(at, "/readyz").await.starts_with("HTTP/1.1 200"));
     assert!(get(at, "/configz").await.ends_with(text));
-    let amounts = json!({"cpu": "1", "memory": "1Gi", "pods": "10"});
-    server
-        .create(&json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
-            "status": {"capacity": amounts, "allocatable": amounts},
-        }))
-        .expect("a node");
-    server
-        .create(&json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "default"},
-            "spec": {"containers": [{"name": "c", "image": "registry.example.com/pause:1"}]},
-        }))
-        .expect("a pod");
-    while scheduler.figures().bound == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    server.create(&node("n1", 1_000)).expect("created");
+    server.create(&pod("p", 100)).expect("created");
+    until("bound", || scheduler.figures().bound > 0).await;
     let metrics = get(at, "/metrics").await;
     let line =
         "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"default-scheduler\"} 1";
@@ -81,20 +65,18 @@ fn value(metrics: &str, sample: &str) -> Option<f64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_and_leadership_are_exported_under_kube_schedulers_names() {
-    let server = ApiServer::start(Options::default()).expect("a server");
-    let connection = Connection::unauthenticated(server.url());
+    let server = server();
     let mut limits = Limits::default();
     limits.qps = Some(1_000.0);
-    let api = connection.open(limits).await.expect("a client");
+    let api = client(&server, "a", limits);
     let mut config = ElectionConfig::new("a");
     config.name = "exported".to_owned();
     let (fence, leases) = (Fence::closed(), api.with_limits(Limits::default()));
     let mut election = Election::new(leases, config, fence.clone()).expect("valid");
     let scheduler =
         LiveScheduler::start(api.clone(), fence, LiveConfig::default()).expect("a scheduler");
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let served = Served::start(any, &scheduler).await.expect("served");
-    let metrics = async || get(served.address().tcp().expect("TCP"), "/metrics").await;
+    let served = Served::start(ANY, &scheduler).await.expect("served");
+    let metrics = async || get(address(&served), "/metrics").await;
     let leads = "leader_election_master_status{name=\"exported\"}";
     assert_eq!(value(&metrics().await, leads), Some(0.0));
     election.acquire().await;

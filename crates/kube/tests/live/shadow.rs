@@ -1,11 +1,14 @@
 //! A shadow beside a running scheduler, and beside bindings that no scheduler would have chosen.
 //!
-//! `PORTOLAN_SCHEDULES` sets the number of random workloads.
+//! `PORTOLAN_SCHEDULES` sets the number of random workloads, and `PORTOLAN_SEED` runs one of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{self, PATIENCE, Process, client, node, pod, server, until};
+use crate::support::{
+    self, ANY, PATIENCE, Process, client, create_class, node, pod, seeds, server, until,
+};
 use fastrand::Rng;
 use portolan_apiserver::ApiServer;
 use portolan_kube::api::{Limits, Resource};
@@ -50,6 +53,31 @@ async fn judgements(mut shadow: Shadow) -> BTreeMap<String, Judgement> {
     found
 }
 
+/// A pod of this profile.
+fn pod_of(scheduler: &str, name: &str, cpu: u64) -> Value {
+    let mut pod = pod(name, cpu);
+    pod["spec"]["schedulerName"] = json!(scheduler);
+    pod
+}
+
+fn create_all<const N: usize>(server: &ApiServer, nodes: [(&str, u64); N]) {
+    for (name, cpu) in nodes {
+        server.create(&node(name, cpu)).expect("created");
+    }
+}
+
+/// Creates a pod and binds it to this node.
+fn create_on(server: &ApiServer, pod: &Value, node: &str) {
+    let created = server.create(pod).expect("created");
+    let name = created["metadata"]["name"].as_str().expect("a name");
+    server.bind("default", name, node).expect("bound");
+}
+
+fn configuration(further: &str) -> Option<Arc<str>> {
+    let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration";
+    Some(format!("{head}\n{further}\n").into())
+}
+
 fn zoned(name: &str, cpu: u64, zone: u32) -> Value {
     let mut node = node(name, cpu);
     node["metadata"]["labels"] = json!({"kubernetes.io/hostname": name,
@@ -60,13 +88,10 @@ fn zoned(name: &str, cpu: u64, zone: u32) -> Value {
 #[tokio::test]
 async fn a_pod_on_a_worse_node_is_a_disagreement_with_the_scores_of_both_nodes() {
     let server = server();
-    for (name, cpu) in [("large", 16_000), ("small", 1_000)] {
-        server.create(&node(name, cpu)).expect("created");
-    }
+    create_all(&server, [("large", 16_000), ("small", 1_000)]);
     let shadow = observe(&server, config()).await;
     for (name, node) in [("good", "large"), ("bad", "small")] {
-        server.create(&pod(name, 800)).expect("created");
-        server.bind("default", name, node).expect("bound");
+        create_on(&server, &pod(name, 800), node);
     }
     let found = judgements(shadow).await;
     assert_eq!(found["good"].verdict, Verdict::Agreed);
@@ -100,8 +125,7 @@ async fn a_pod_on_a_node_that_a_filter_rejects_is_infeasible_with_the_reason() {
     server.create(&node("full", 100)).expect("created");
     let shadow = observe(&server, config()).await;
     for (name, node) in [("a", "tainted"), ("b", "full"), ("c", "missing")] {
-        server.create(&pod(name, 500)).expect("created");
-        server.bind("default", name, node).expect("bound");
+        create_on(&server, &pod(name, 500), node);
     }
     let found = judgements(shadow).await;
     let reason = |name: &str| {
@@ -118,9 +142,7 @@ async fn a_pod_on_a_node_that_a_filter_rejects_is_infeasible_with_the_reason() {
 #[tokio::test]
 async fn bindings_in_another_order_than_the_decisions_are_explained() {
     let server = server();
-    for (name, cpu) in [("n1", 8_000), ("n2", 7_000)] {
-        server.create(&node(name, cpu)).expect("created");
-    }
+    create_all(&server, [("n1", 8_000), ("n2", 7_000)]);
     let shadow = observe(&server, config()).await;
     for name in ["first", "second"] {
         server.create(&pod(name, 1_000)).expect("created");
@@ -140,11 +162,8 @@ async fn bindings_in_another_order_than_the_decisions_are_explained() {
 #[tokio::test]
 async fn a_decision_before_a_change_that_is_not_a_binding_is_explained() {
     let server = server();
-    for (name, cpu) in [("n1", 8_000), ("n2", 7_000)] {
-        server.create(&node(name, cpu)).expect("created");
-    }
-    server.create(&pod("old", 4_000)).expect("created");
-    server.bind("default", "old", "n1").expect("bound");
+    create_all(&server, [("n1", 8_000), ("n2", 7_000)]);
+    create_on(&server, &pod("old", 4_000), "n1");
     let shadow = observe(&server, config()).await;
     server.create(&pod("new", 1_000)).expect("created");
     server.delete("Pod", "default", "old", &json!({"gracePeriodSeconds": 0})).expect("deleted");
@@ -158,9 +177,7 @@ async fn a_decision_before_a_change_that_is_not_a_binding_is_explained() {
 #[tokio::test]
 async fn pods_that_failed_attempts_nominated_to_their_nodes_are_explained_if_they_fit() {
     let server = server();
-    for (name, cpu) in [("large", 16_000), ("small", 1_000)] {
-        server.create(&node(name, cpu)).expect("created");
-    }
+    create_all(&server, [("large", 16_000), ("small", 1_000)]);
     let shadow = observe(&server, config()).await;
     let failed = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
     for (name, cpu, conditions) in
@@ -186,24 +203,16 @@ async fn pods_that_failed_attempts_nominated_to_their_nodes_are_explained_if_the
 async fn only_pods_of_the_profiles_that_were_seen_pending_are_judged() {
     let server = server();
     server.create(&node("n1", 8_000)).expect("created");
-    server.create(&pod("before", 100)).expect("created");
-    server.bind("default", "before", "n1").expect("bound");
+    create_on(&server, &pod("before", 100), "n1");
     let mut settings = config();
-    settings.configuration = Some(
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
-         profiles:\n- schedulerName: one\n- schedulerName: two\n"
-            .into(),
-    );
+    settings.configuration =
+        configuration("profiles: [{schedulerName: one}, {schedulerName: two}]");
     settings.profiles = vec!["two".into()];
     let shadow = observe(&server, settings.clone()).await;
     for (name, scheduler) in [("a", "one"), ("b", "two")] {
-        let mut pod = pod(name, 100);
-        pod["spec"]["schedulerName"] = json!(scheduler);
-        server.create(&pod).expect("created");
-        server.bind("default", name, "n1").expect("bound");
+        create_on(&server, &pod_of(scheduler, name, 100), "n1");
     }
-    let mut placed = pod("static", 100);
-    placed["spec"]["schedulerName"] = json!("two");
+    let mut placed = pod_of("two", "static", 100);
     placed["spec"]["nodeName"] = json!("n1");
     server.create(&placed).expect("created");
     shadow.mirror().refresh().await.expect("the mirror follows");
@@ -231,11 +240,8 @@ async fn settings_that_a_shadow_cannot_follow_are_refused() {
     settings.window += Duration::from_millis(1);
     assert_eq!(refused(settings), "the window of 60.001 s is too long: choose at most 60 s");
     let mut settings = config();
-    settings.configuration = Some(
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
-         extenders:\n- {urlPrefix: 'http://h/', filterVerb: filter}\n"
-            .into(),
-    );
+    settings.configuration =
+        configuration("extenders: [{urlPrefix: 'http://h/', filterVerb: filter}]");
     let text = refused(settings);
     let expected = "a shadow cannot ask extenders, whose answers may have changed since: ";
     assert!(text.starts_with(expected), "{text}");
@@ -249,19 +255,13 @@ async fn samples_have_the_size_of_the_profile() {
         server.create(&node(&format!("node-{n:03}"), cpu)).expect("created");
     }
     let mut settings = config();
-    settings.configuration = Some(
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
-         percentageOfNodesToScore: 1\n\
-         profiles:\n- schedulerName: part\n\
-         - schedulerName: whole\n  percentageOfNodesToScore: 100\n"
-            .into(),
+    settings.configuration = configuration(
+        "percentageOfNodesToScore: 1\nprofiles: [{schedulerName: part}, \
+         {schedulerName: whole, percentageOfNodesToScore: 100}]",
     );
     let shadow = observe(&server, settings).await;
     for (name, scheduler, node) in [("a", "part", "node-050"), ("b", "whole", "node-060")] {
-        let mut pod = pod(name, 500);
-        pod["spec"]["schedulerName"] = json!(scheduler);
-        server.create(&pod).expect("created");
-        server.bind("default", name, node).expect("bound");
+        create_on(&server, &pod_of(scheduler, name, 500), node);
     }
     let found = judgements(shadow).await;
     let of = |name: &str| (found[name].verdict, found[name].rank);
@@ -276,8 +276,7 @@ async fn pods_with_resource_claims_are_undecided() {
     let shadow = observe(&server, config()).await;
     let mut claiming = pod("a", 100);
     claiming["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "gpu"}]);
-    server.create(&claiming).expect("created");
-    server.bind("default", "a", "n1").expect("bound");
+    create_on(&server, &claiming, "n1");
     let found = judgements(shadow).await;
     assert_eq!(found["a"].verdict, Verdict::Undecided);
     assert_eq!(found["a"].reason.as_deref(), Some("resource claims are not supported"));
@@ -288,10 +287,8 @@ async fn figures_are_served_as_metrics() {
     let server = server();
     server.create(&node("n1", 8_000)).expect("created");
     let shadow = observe(&server, config()).await;
-    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let served = Served::shadow(any, &shadow).await.expect("a free port");
-    server.create(&pod("a", 100)).expect("created");
-    server.bind("default", "a", "n1").expect("bound");
+    let served = Served::shadow(ANY, &shadow).await.expect("a free port");
+    create_on(&server, &pod("a", 100), "n1");
     until("judged", || shadow.figures().of(Verdict::Agreed) == 1).await;
     let url = format!("http://{}", served.address());
     let api = portolan_kube::api::Connection::unauthenticated(url).open(Limits::default()).await;
@@ -376,9 +373,7 @@ fn beside_a_scheduler(
     let runtime = Runtime::new().expect("a runtime");
     let server = server();
     let mut random = Rng::with_seed(seed);
-    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-        "metadata": {"name": "high"}, "value": 1000});
-    server.create(&class).expect("created");
+    create_class(&server, "high", 1_000);
     for n in 0..nodes {
         let mut node = zoned(&format!("node-{n:03}"), cpus(&mut random, n) * 1_000, n % 3);
         if random.u32(0..8) == 0 {
@@ -388,8 +383,7 @@ fn beside_a_scheduler(
     }
     let mut process =
         Process::with(&runtime, &server, "scheduler", seed, support::limits(PATIENCE));
-    process.fence.open();
-    process.begin(&runtime);
+    process.lead(&runtime);
     let shadow = runtime.block_on(observe(&server, config()));
     let mut workload = Workload { random, pods: 0 };
     while arrival == Arrival::OneByOne && workload.pods < pods {
@@ -448,8 +442,7 @@ fn assert_explained(seed: u64, found: &BTreeMap<String, Judgement>) {
 
 #[test]
 fn all_decisions_of_a_scheduler_with_the_same_rules_agree_or_are_explained() {
-    let rounds = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|rounds| rounds.parse().ok());
-    for seed in 0..rounds.unwrap_or(6) {
+    for seed in seeds(6) {
         let nodes = 20 + 15 * (seed % 6) as u32;
         let found = beside_a_scheduler(seed, nodes, any_size, 150, Arrival::InBursts);
         assert_explained(seed, &found);

@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::support::{TIMEOUT, applied, client, limits, live_config, node, pod, server, until};
+use crate::support::{
+    TIMEOUT, applied, capacity, client, condition, create_class, create_nodes, create_pods,
+    election, find, limits, live_config, node, pod, request, seeds, server, until,
+};
 use portolan::plugin::ShardSet;
 use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind, Write};
-use portolan_kube::process::{ElectionConfig, LiveFigures, LiveScheduler, ShardHolder};
+use portolan_kube::process::{LiveFigures, LiveScheduler, ShardHolder};
 use portolan_kube::write::Fence;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
@@ -20,13 +23,6 @@ use tokio::task::JoinHandle;
 /// Long enough that a busy machine renews in time.
 const LEASE: Duration = Duration::from_secs(4);
 const RENEW: Duration = Duration::from_secs(3);
-
-fn config(identity: &str) -> ElectionConfig {
-    let mut config = ElectionConfig::new(identity);
-    (config.lease_duration, config.renew_deadline) = (LEASE, RENEW);
-    config.retry_period = Duration::from_millis(150);
-    config
-}
 
 fn shard_set(count: u32) -> ShardSet {
     NonZeroU32::new(count).and_then(ShardSet::new).expect("few shards")
@@ -50,7 +46,8 @@ impl Replica {
         live.shards = Some(shards.clone());
         let api = client(server, name, limits(TIMEOUT * 10));
         let scheduler = LiveScheduler::start(api.clone(), fence.clone(), live).expect("started");
-        let holder = ShardHolder::new(&api, &config(name), &scheduler).expect("valid");
+        let config = election(name, LEASE, RENEW);
+        let holder = ShardHolder::new(&api, &config, &scheduler).expect("valid");
         let (stop, stopped) = oneshot::channel();
         let (figures, read) = watch::channel(LiveFigures::default());
         let task = tokio::spawn(run(scheduler, holder, stopped, figures));
@@ -114,9 +111,28 @@ fn node_of(pod: &Value) -> Option<&str> {
     pod["spec"]["nodeName"].as_str()
 }
 
+/// Starts two replicas, and waits until each has its share.
+async fn pair(server: &ApiServer, shards: u32) -> [Replica; 2] {
+    let replicas = ["a", "b"].map(|name| Replica::start(server, name, shards));
+    balanced(&replicas.each_ref()).await;
+    replicas
+}
+
+async fn stop(replicas: impl IntoIterator<Item = Replica>) {
+    for replica in replicas {
+        replica.stop().await;
+    }
+}
+
 async fn all_bound(server: &ApiServer) {
     until("all pods are bound", || server.objects("Pod").iter().all(|pod| node_of(pod).is_some()))
         .await;
+}
+
+/// Waits until all pods are bound, and checks their bindings.
+async fn settled(server: &ApiServer, shards: u32) {
+    all_bound(server).await;
+    check(server, &shard_set(shards));
 }
 
 /// Checks who bound what, and that no node has more than its capacity.
@@ -138,21 +154,13 @@ fn check(server: &ApiServer, shards: &ShardSet) {
             assert_eq!(before, None, "{} is bound twice", write.name);
         }
     }
-    let milli = |text: &Value| -> u64 {
-        let text = text.as_str().expect("a quantity");
-        match text.strip_suffix('m') {
-            Some(milli) => milli.parse().expect("a number"),
-            None => text.parse::<u64>().expect("a number") * 1_000,
-        }
-    };
     let mut used: BTreeMap<String, u64> = BTreeMap::new();
     for pod in server.objects("Pod") {
-        let cpu = milli(&pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]);
-        *used.entry(node_of(&pod).expect("bound").to_owned()).or_default() += cpu;
+        *used.entry(node_of(&pod).expect("bound").to_owned()).or_default() += request(&pod);
     }
     for node in server.objects("Node") {
         let name = node["metadata"]["name"].as_str().expect("a name");
-        let capacity = milli(&node["status"]["allocatable"]["cpu"]);
+        let capacity = capacity(&node);
         let used = used.get(name).copied().unwrap_or(0);
         assert!(used <= capacity, "{name}: {used} of {capacity}");
     }
@@ -166,24 +174,16 @@ fn failures(server: &ApiServer) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_bind_all_pods_each_to_its_own_nodes() {
     let server = server();
-    for n in 0..200 {
-        server.create(&node(&format!("node-{n}"), 4_000)).expect("created");
-    }
-    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
-    balanced(&[&replicas[0], &replicas[1]]).await;
-    for n in 0..1_000 {
-        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
-    }
-    all_bound(&server).await;
-    check(&server, &shard_set(2));
+    create_nodes(&server, 200, 4_000);
+    let replicas = pair(&server, 2).await;
+    create_pods(&server, 0..1_000, 500);
+    settled(&server, 2).await;
     for name in ["a", "b"] {
         let bound = applied(&server, name).iter().filter(|w| w.resource == "pods/binding").count();
         assert!(bound > 300, "{name} bound {bound}");
     }
     assert_eq!(failures(&server), 0);
-    for replica in replicas {
-        replica.stop().await;
-    }
+    stop(replicas).await;
     for lease in server.objects("Lease") {
         assert_eq!(lease["spec"]["holderIdentity"], "", "released");
     }
@@ -199,11 +199,8 @@ async fn pods_of_a_full_shard_are_handed_over_without_a_report() {
         let cpu = if shards.of_node(&name) == 0 { 100 } else { 4_000 };
         server.create(&node(&name, cpu)).expect("created");
     }
-    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
-    balanced(&[&replicas[0], &replicas[1]]).await;
-    for n in 0..100 {
-        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
-    }
+    let replicas = pair(&server, 2).await;
+    create_pods(&server, 0..100, 500);
     all_bound(&server).await;
     check(&server, &shards);
     assert_eq!(failures(&server), 0);
@@ -212,40 +209,29 @@ async fn pods_of_a_full_shard_are_handed_over_without_a_report() {
     for pod in server.objects("Pod") {
         assert_eq!(shards.of_node(node_of(&pod).expect("bound")), 1);
     }
-    for replica in replicas {
-        replica.stop().await;
-    }
+    stop(replicas).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shards_of_a_replica_that_died_are_taken_over_with_their_pods() {
     let server = server();
-    for n in 0..40 {
-        server.create(&node(&format!("node-{n}"), 4_000)).expect("created");
-    }
-    let [first, second] = ["a", "b"].map(|name| Replica::start(&server, name, 4));
-    balanced(&[&first, &second]).await;
+    create_nodes(&server, 40, 4_000);
+    let [first, second] = pair(&server, 4).await;
     first.kill();
-    for n in 0..100 {
-        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
-    }
+    create_pods(&server, 0..100, 500);
     until("the second has all shards", || second.held() == 4).await;
-    all_bound(&server).await;
-    check(&server, &shard_set(4));
+    settled(&server, 4).await;
     second.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_third_replica_gets_its_share_and_no_pod_is_lost_or_bound_twice() {
     let server = server();
-    for n in 0..60 {
-        server.create(&node(&format!("node-{n}"), 8_000)).expect("created");
-    }
+    create_nodes(&server, 60, 8_000);
     // Bindings are in flight whenever a shard is released.
     let slow = Fault::new(Effect::Delay(Duration::from_millis(60)));
     server.set_faults(0, vec![slow.verb("create").resource("pods/binding")]);
-    let [first, second] = ["a", "b"].map(|name| Replica::start(&server, name, 6));
-    balanced(&[&first, &second]).await;
+    let [first, second] = pair(&server, 6).await;
     let mut third = None;
     for n in 0..400 {
         if n == 100 {
@@ -257,46 +243,30 @@ async fn a_third_replica_gets_its_share_and_no_pod_is_lost_or_bound_twice() {
     let third = third.expect("started");
     balanced(&[&first, &second, &third]).await;
     assert_eq!((first.held(), second.held(), third.held()), (2, 2, 2));
-    for n in 400..500 {
-        server.create(&pod(&format!("pod-{n}"), 500)).expect("created");
-    }
-    all_bound(&server).await;
-    check(&server, &shard_set(6));
+    create_pods(&server, 400..500, 500);
+    settled(&server, 6).await;
     // A replica that shuts down in order is replaced without waiting for its leases to expire.
     third.stop().await;
     balanced(&[&first, &second]).await;
     server.create(&pod("last", 500)).expect("created");
-    all_bound(&server).await;
-    check(&server, &shard_set(6));
-    for replica in [first, second] {
-        replica.stop().await;
-    }
+    settled(&server, 6).await;
+    stop([first, second]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_fits_nowhere_is_reported_by_one_replica() {
     let server = server();
-    for n in 0..10 {
-        server.create(&node(&format!("node-{n}"), 1_000)).expect("created");
-    }
-    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
-    balanced(&[&replicas[0], &replicas[1]]).await;
+    create_nodes(&server, 10, 1_000);
+    let replicas = pair(&server, 2).await;
     // The node does not exist, so the pod belongs to the shard of a node of that name.
     let mut large = server.create(&pod("large", 2_000)).expect("created");
     large["status"]["nominatedNodeName"] = json!("gone");
     server.update_status(&large).expect("nominated");
     until("the report", || failures(&server) > 0).await;
-    let condition = || {
-        let found = server.get("Pod", "default", "large").expect("the pod");
-        found["status"]["conditions"][0].clone()
-    };
-    until("the condition", || condition()["reason"] == "Unschedulable").await;
+    until("the condition", || condition(&server, "large")["reason"] == "Unschedulable").await;
     server.create(&node("large", 4_000)).expect("created");
-    all_bound(&server).await;
-    check(&server, &shard_set(2));
-    for replica in replicas {
-        replica.stop().await;
-    }
+    settled(&server, 2).await;
+    stop(replicas).await;
 }
 
 /// The reports of pods that were not scheduled, in their statuses.
@@ -337,7 +307,7 @@ fn name_in(prefix: &str, shard: u32) -> String {
 }
 
 /// Creates a node of shard 0 that is too small, and one of shard 1, whose name is returned.
-fn create_nodes(server: &ApiServer) -> String {
+fn create_two_nodes(server: &ApiServer) -> String {
     let (small, large) = (name_in("node", 0), name_in("node", 1));
     server.create(&node(&small, 100)).expect("created");
     server.create(&node(&large, 1_000)).expect("created");
@@ -354,10 +324,8 @@ fn owned_pod(name: &str, cpu: u64) -> Value {
 
 /// Creates a preemptor of shard 0, in a cluster whose only possible victim is on a node of shard 1, which is returned.
 fn create_preemptor(server: &ApiServer) -> String {
-    let node = create_nodes(server);
-    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-        "metadata": {"name": "high"}, "value": 1000});
-    server.create(&class).expect("created");
+    let node = create_two_nodes(server);
+    create_class(server, "high", 1_000);
     server.create(&pod("victim", 800)).expect("created");
     server.bind("default", "victim", &node).expect("bound");
     let mut preemptor = owned_pod("preemptor", 800);
@@ -369,8 +337,7 @@ fn create_preemptor(server: &ApiServer) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preemptor_is_handed_over_after_the_deletion_of_its_victims() {
     let server = server();
-    let replicas = ["a", "b"].map(|name| Replica::start(&server, name, 2));
-    balanced(&[&replicas[0], &replicas[1]]).await;
+    let replicas = pair(&server, 2).await;
     let slow = Fault::new(Effect::Delay(Duration::from_millis(300)));
     server.set_faults(0, vec![slow.verb("delete").resource("pods")]);
     let node = create_preemptor(&server);
@@ -384,17 +351,12 @@ async fn a_preemptor_is_handed_over_after_the_deletion_of_its_victims() {
         write.name == "preemptor" && !write.body["status"]["nominatedNodeName"].is_null()
     });
     assert!(deleted < nominated.expect("handed over"));
-    for replica in replicas {
-        replica.stop().await;
-    }
+    stop(replicas).await;
 }
 
 /// Starts a replica that holds shard 0 of 2, beside an idle replica that holds shard 1.
 async fn start_beside_idle_replica(server: &ApiServer) -> Replica {
-    let idle = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": "kube-scheduler-shard-1", "namespace": "kube-system"},
-        "spec": {"holderIdentity": "idle", "leaseDurationSeconds": 3_600}});
-    server.create(&idle).expect("created");
+    hold(server, 1, json!({}));
     let replica = Replica::start(server, "a", 2);
     until("it holds its shard", || replica.held() == 1).await;
     replica
@@ -409,11 +371,8 @@ async fn a_preemptor_whose_victims_stay_is_reported_again() {
     let lost = fault("patch").resource("pods/status").name("preemptor").limit(4);
     server.set_faults(0, vec![fault("delete").resource("pods"), lost]);
     create_preemptor(&server);
-    let condition = || {
-        let found = server.get("Pod", "default", "preemptor").expect("the pod");
-        found["status"]["conditions"][0]["reason"].clone()
-    };
-    until("the second report", || condition() == "Unschedulable").await;
+    let is_reported = || condition(&server, "preemptor")["reason"] == "Unschedulable";
+    until("the second report", is_reported).await;
     replica.stop().await;
 }
 
@@ -424,13 +383,10 @@ async fn only_hand_overs_that_were_written_are_counted() {
     let lost = Fault::new(Effect::internal_error()).verb("patch").resource("pods/status");
     // Two hand-overs, with their repetitions.
     server.set_faults(0, vec![lost.limit(8)]);
-    let node = create_nodes(&server);
+    let node = create_two_nodes(&server);
     server.create(&owned_pod("pod", 500)).expect("created");
-    until("the hand-over", || {
-        let found = server.get("Pod", "default", "pod").expect("the pod");
-        found["status"]["nominatedNodeName"] == *node
-    })
-    .await;
+    let nominated = || find(&server, "pod")["status"]["nominatedNodeName"] == *node;
+    until("the hand-over", nominated).await;
     let figures = replica.figures.wait_for(|figures| figures.handed_over > 0).await;
     assert_eq!(figures.expect("it runs").handed_over, 1);
     replica.stop().await;
@@ -441,19 +397,39 @@ fn lease(server: &ApiServer, shard: u32) -> Value {
     server.get("Lease", "kube-system", &name).expect("a Lease")
 }
 
+/// Creates a Lease that an idle replica holds for longer than a test.
+fn hold(server: &ApiServer, shard: u32, annotations: Value) {
+    let metadata = json!({"name": format!("kube-scheduler-shard-{shard}"),
+        "namespace": "kube-system", "annotations": annotations});
+    let spec = json!({"holderIdentity": "idle", "leaseDurationSeconds": 3_600});
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": metadata, "spec": spec});
+    server.create(&lease).expect("created");
+}
+
+/// Changes the holder of a Lease, which fails if a renewal comes first.
+fn set_holder(server: &ApiServer, shard: u32, holder: &str) -> bool {
+    let mut lease = lease(server, shard);
+    lease["spec"]["holderIdentity"] = json!(holder);
+    server.update(&lease).is_ok()
+}
+
+/// Adds annotations to a Lease.
+fn annotate(server: &ApiServer, shard: u32, annotations: Value) {
+    let (name, body) = (
+        format!("kube-scheduler-shard-{shard}"),
+        json!({"metadata": {"annotations": annotations}}),
+    );
+    server.patch("Lease", "kube-system", &name, PatchKind::Merge, &body).expect("patched");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_loses_one_lease_stops_writing_for_all_shards() {
     let server = server();
     let replica = Replica::start(&server, "a", 2);
     balanced(&[&replica]).await;
     assert!(replica.fence.may_write());
-    until("another holder", || {
-        let mut stolen = lease(&server, 1);
-        stolen["spec"]["holderIdentity"] = json!("thief");
-        // Fails if a renewal comes first.
-        server.update(&stolen).is_ok()
-    })
-    .await;
+    until("another holder", || set_holder(&server, 1, "thief")).await;
     until("the replica notices the loss", || replica.fence.is_lost()).await;
     assert!(replica.task.await.expect("no panic"), "the lease was lost");
     assert_eq!(lease(&server, 0)["spec"]["holderIdentity"], "a", "not released");
@@ -464,21 +440,14 @@ async fn a_shard_that_a_dead_replica_requested_is_acquired_again() {
     let server = server();
     let replica = Replica::start(&server, "a", 2);
     balanced(&[&replica]).await;
-    let wanted = json!({"metadata": {"annotations": {
-        "portolan.dev/wanted-by": "ghost", "example.com/other": "stays",
-    }}});
-    server
-        .patch("Lease", "kube-system", "kube-scheduler-shard-0", PatchKind::Merge, &wanted)
-        .expect("patched");
+    let wanted = json!({"portolan.dev/wanted-by": "ghost", "example.com/other": "stays"});
+    annotate(&server, 0, wanted);
     until("the shard is released", || replica.held() == 1).await;
     until("the shard is acquired again", || replica.held() == 2).await;
     let annotations = lease(&server, 0)["metadata"]["annotations"].clone();
     assert_eq!(annotations, json!({"example.com/other": "stays", "portolan.dev/shards": "2"}));
     // A request is removed if its replica would then hold more shards than this one.
-    let wanted = json!({"metadata": {"annotations": {"portolan.dev/wanted-by": "a"}}});
-    server
-        .patch("Lease", "kube-system", "kube-scheduler-shard-1", PatchKind::Merge, &wanted)
-        .expect("patched");
+    annotate(&server, 1, json!({"portolan.dev/wanted-by": "a"}));
     let others = json!({"portolan.dev/shards": "2"});
     until("the request is removed", || lease(&server, 1)["metadata"]["annotations"] == others)
         .await;
@@ -489,20 +458,14 @@ async fn a_shard_that_a_dead_replica_requested_is_acquired_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_with_another_number_of_shards_takes_none_until_the_others_have_ended() {
     let server = server();
-    let before = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": "kube-scheduler-shard-0", "namespace": "kube-system",
-            "annotations": {"portolan.dev/shards": "3"}},
-        "spec": {"holderIdentity": "old", "leaseDurationSeconds": 3_600}});
-    server.create(&before).expect("created");
+    hold(&server, 0, json!({"portolan.dev/shards": "3"}));
     // Counts the reads.
     let read = Fault::new(Effect::Delay(Duration::ZERO)).verb("get");
     server.set_faults(0, vec![read.name("kube-scheduler-shard-1")]);
     let replica = Replica::start(&server, "a", 2);
     until("rounds", || server.faults_fired()[0] > 10).await;
     assert_eq!(applied(&server, "a").len(), 0, "it acquires nothing and requests nothing");
-    let mut released = lease(&server, 0);
-    released["spec"]["holderIdentity"] = json!("");
-    server.update(&released).expect("released");
+    assert!(set_holder(&server, 0, ""), "released");
     balanced(&[&replica]).await;
     for shard in 0..2 {
         assert_eq!(lease(&server, shard)["metadata"]["annotations"]["portolan.dev/shards"], "2");
@@ -514,19 +477,14 @@ async fn a_replica_with_another_number_of_shards_takes_none_until_the_others_hav
 async fn bindings_of_the_previous_holder_count_although_the_watch_is_late() {
     let server = server();
     server.create(&node("n", 1_000)).expect("created");
-    let before = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": "kube-scheduler-shard-0", "namespace": "kube-system"},
-        "spec": {"holderIdentity": "old", "leaseDurationSeconds": 3_600}});
-    server.create(&before).expect("created");
+    hold(&server, 0, json!({}));
     server.create(&pod("second", 800)).expect("created");
     let mut replica = Replica::start(&server, "a", 1);
     replica.figures.changed().await.expect("it has begun");
     server.stall_cache("Pod").expect("known");
     server.create(&pod("first", 800)).expect("created");
     server.bind("default", "first", "n").expect("bound");
-    let mut released = lease(&server, 0);
-    released["spec"]["holderIdentity"] = json!("");
-    server.update(&released).expect("released");
+    assert!(set_holder(&server, 0, ""), "released");
     until("the replica has the lease", || lease(&server, 0)["spec"]["holderIdentity"] == "a").await;
     server.resume_cache("Pod").expect("known");
     until("the second pod is reported", || failures(&server) > 0).await;
@@ -603,19 +561,12 @@ async fn random_schedule(seed: u64) {
     all_bound(&server).await;
     balanced(&replicas.iter().collect::<Vec<_>>()).await;
     check(&server, &shard_set(shards));
-    for replica in replicas {
-        replica.stop().await;
-    }
+    stop(replicas).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_start_and_stop_while_requests_fail_lose_no_pod() {
-    let given = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|text| text.parse().ok());
-    let one = std::env::var("PORTOLAN_SEED").ok().and_then(|text| text.parse().ok());
-    let seeds: Vec<u64> = match one {
-        Some(seed) => vec![seed],
-        None => (0..given.unwrap_or(3)).collect(),
-    };
+    let seeds: Vec<u64> = seeds(3).collect();
     for seeds in seeds.chunks(AT_ONCE) {
         let schedules = seeds.iter().map(|seed| tokio::spawn(random_schedule(*seed)));
         for (seed, schedule) in seeds.iter().zip(schedules.collect::<Vec<_>>()) {

@@ -2,14 +2,12 @@
 
 use std::fmt::Write as _;
 
-use portolan_apiserver::{ApiServer, Options};
 use portolan_testkit::alloc::Counting;
-use serde_json::json;
 
 use super::wire::MAX_ITEMS;
 use super::*;
-use crate::api::{Connection, Limits};
 use crate::process::LiveConfig;
+use crate::testing;
 use crate::write::Fence;
 
 /// The counts belong to the thread, so any value of this type reads them.
@@ -19,8 +17,6 @@ const BODY: usize = 16 << 20;
 
 /// The most bytes that a request may take beyond its body and its answer.
 const BEYOND: usize = 32 << 20;
-
-type Verb = fn(&Service, &[u8]) -> Result<Response, Refused>;
 
 /// Returns a request of 16 MiB: a start, as many items as fit, separated by commas, and an end.
 fn body(start: &str, end: &str, mut item: impl FnMut(&mut String, usize)) -> String {
@@ -120,14 +116,10 @@ fn hostile() -> Vec<(&'static str, Verb, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_takes_little_more_memory_than_its_body() {
-    let server = ApiServer::start(Options::default()).expect("started");
-    let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
-    let status = json!({"capacity": amounts, "allocatable": amounts});
-    let node =
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": status});
-    server.create(&node).expect("created");
-    let api = Connection::unauthenticated(server.url()).open(Limits::default()).await;
-    let live = LiveScheduler::start(api.expect("open"), Fence::closed(), LiveConfig::default());
+    let server = testing::server();
+    testing::create_node(&server);
+    let api = testing::api(&server.url());
+    let live = LiveScheduler::start(api, Fence::closed(), LiveConfig::default());
     let live = live.expect("started");
     live.mirror().synced().await.expect("synced");
     let service = Service {

@@ -3,8 +3,9 @@
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use super::{BROKEN, FailureReport, Next, Reflector, bookmark, parse};
+use super::{BROKEN, Next, Reflector, bookmark, parse};
 use crate::api::{ApiError, Lines};
+use crate::mirror::MirrorError;
 use crate::mirror::figures::KindStatus;
 use crate::mirror::sink::Sink;
 use crate::mirror::submit::Stopped;
@@ -15,7 +16,7 @@ pub(crate) const PAGE: usize = 500;
 
 impl<S: Sink> Reflector<S> {
     /// Lists all objects, and continues with the watch if the list was streamed.
-    pub(super) async fn list(&mut self) -> Result<(), FailureReport> {
+    pub(super) async fn list(&mut self) -> Result<(), MirrorError> {
         if self.streams_lists && self.broken_lists < BROKEN {
             let path = format!(
                 "{}?{}watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&\
@@ -41,7 +42,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// Reads the objects that a watch sends first, and then the watch.
-    async fn streamed_list(&mut self, mut lines: Lines) -> Result<(), FailureReport> {
+    async fn streamed_list(&mut self, mut lines: Lines) -> Result<(), MirrorError> {
         self.sink.begin();
         let mut is_first = true;
         loop {
@@ -77,7 +78,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    async fn paginated_list(&mut self) -> Result<(), FailureReport> {
+    async fn paginated_list(&mut self) -> Result<(), MirrorError> {
         self.sink.begin();
         let mut next = String::new();
         let mut limit = format!("limit={PAGE}");
@@ -115,7 +116,7 @@ impl<S: Sink> Reflector<S> {
     /// Completes a list of this version.
     async fn end_list(&mut self, version: String) -> Result<(), Stopped> {
         self.sink.end().await?;
-        self.kind.relisted();
+        self.kind.count(|figures| figures.relists += 1);
         self.next = Next::Watch;
         (self.hurried, self.broken_lists) = (0, 0);
         self.saw(version);

@@ -1,24 +1,20 @@
 //! Watches that end, fail or contain objects that cannot be read.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use portolan::cache::{Config, Engine};
 
 use super::server::*;
 use crate::api::Resource;
-use crate::mirror::{KindStatus, Mirror};
+use crate::mirror::KindStatus;
 
 const NODES: [Resource; 1] = [Resource::NODES];
 
 #[tokio::test]
 async fn a_watch_that_ends_is_resumed_from_the_last_event() {
-    let server = Server::start([
+    let (server, mirror, engine) = mirrored_nodes([
         lines([end(9), added(&node("n1", 12, "4"))]),
         held([added(&node("n2", 15, "4"))]),
     ])
     .await;
-    let (mirror, engine) = server.mirror(&NODES);
     until("the second watch", || mirror.figures()[0].resource_version == 15).await;
     let resumed = &server.requests()[1];
     assert_eq!((resumed.get("watch"), resumed.get("resourceVersion")), ("true", "12"));
@@ -31,8 +27,7 @@ async fn a_watch_that_ends_is_resumed_from_the_last_event() {
 
 #[tokio::test]
 async fn a_bookmark_moves_the_version_from_which_a_watch_is_resumed() {
-    let server = Server::start([lines([end(9), bookmark(70)])]).await;
-    let (_mirror, _engine) = server.mirror(&NODES);
+    let (server, _mirror, _engine) = mirrored_nodes([lines([end(9), bookmark(70)])]).await;
     until("the second watch", || server.requests().len() == 2).await;
     assert_eq!(server.requests()[1].get("resourceVersion"), "70");
 }
@@ -49,13 +44,12 @@ async fn every_410_and_a_version_that_is_too_large_list_again() {
         ("too large", refusal(504, "Timeout", too_large)),
         ("too large line", lines([event("ERROR", &status(504, "Timeout", too_large))])),
     ] {
-        let server = Server::start([
+        let (server, mirror, engine) = mirrored_nodes([
             lines([added(&node("gone", 5, "4")), end(9), bookmark(9)]),
             reply,
             held([added(&node("n1", 31, "4")), end(33)]),
         ])
         .await;
-        let (mirror, engine) = server.mirror(&NODES);
         until(case, || mirror.figures()[0].relists == 2).await;
         let again = &server.requests()[2];
         assert!(again.is_streamed_list(), "{case}");
@@ -73,13 +67,12 @@ async fn a_failure_of_the_server_resumes_without_a_list() {
         ("line", lines([event("ERROR", &status(500, "InternalError", "etcd has no leader"))])),
         ("silence", lines([""; 0])),
     ] {
-        let server = Server::start([
+        let (server, mirror, _engine) = mirrored_nodes([
             lines([added(&node("n1", 5, "4")), end(9), bookmark(9)]),
             reply,
             held([added(&node("n2", 12, "4"))]),
         ])
         .await;
-        let (mirror, _engine) = server.mirror(&NODES);
         until(case, || mirror.figures()[0].resource_version == 12).await;
         assert_eq!(server.requests()[2].get("resourceVersion"), "9", "{case}");
         let figures = &mirror.figures()[0];
@@ -90,12 +83,11 @@ async fn a_failure_of_the_server_resumes_without_a_list() {
 
 #[tokio::test]
 async fn a_line_that_is_not_json_lists_again_at_least_as_new() {
-    let server = Server::start([
+    let (server, mirror, _engine) = mirrored_nodes([
         lines([end(9), bookmark(11), "{\"type\":\"ADDED\",\"object\":{".to_owned()]),
         held([added(&node("n1", 12, "4")), end(13)]),
     ])
     .await;
-    let (mirror, _engine) = server.mirror(&NODES);
     until("the second list", || mirror.figures()[0].relists == 2).await;
     let again = &server.requests()[1];
     assert!(again.is_streamed_list());
@@ -104,14 +96,13 @@ async fn a_line_that_is_not_json_lists_again_at_least_as_new() {
 
 #[tokio::test]
 async fn an_object_that_cannot_be_read_is_skipped_and_the_watch_goes_on() {
-    let server = Server::start([held([
+    let (_, mirror, engine) = mirrored_nodes([held([
         added(&node("n1", 5, "4")),
         end(9),
         modified(&node("n1", 10, "many")),
         added(&node("n2", 11, "4")),
     ])])
     .await;
-    let (mirror, engine) = server.mirror(&NODES);
     until("the last event", || mirror.figures()[0].resource_version == 11).await;
     until("both nodes", || engine.reader().is_ok_and(|r| r.snapshot().node_count() == 2)).await;
     let version = engine.reader().expect("open").snapshot();
@@ -122,25 +113,25 @@ async fn an_object_that_cannot_be_read_is_skipped_and_the_watch_goes_on() {
 
 #[tokio::test]
 async fn a_page_with_an_object_that_cannot_be_read_is_applied_without_it() {
-    let server = Server::start([
+    let (_, mirror, engine) = synced_nodes([
         refusal(422, "Invalid", "no"),
         page(40, "", &[node("n1", 5, "4"), node("n2", 6, "many"), node("n3", 7, "4")]),
     ])
     .await;
-    let (mirror, engine) = server.mirror(&NODES);
-    mirror.synced().await.expect("synced");
     assert_eq!(engine.reader().expect("open").snapshot().node_count(), 2);
     assert_eq!(mirror.figures()[0].skipped, 1);
 }
 
 #[tokio::test]
 async fn a_kind_that_is_not_served_does_not_delay_readiness_and_is_asked_again() {
-    let server = Server::start([
-        refusal(404, "NotFound", "the server could not find the requested resource"),
-        refusal(404, "NotFound", "the server could not find the requested resource"),
-    ])
+    let (server, mirror, _engine) = mirrored(
+        &[Resource::CSI_STORAGE_CAPACITIES],
+        [
+            refusal(404, "NotFound", "the server could not find the requested resource"),
+            refusal(404, "NotFound", "the server could not find the requested resource"),
+        ],
+    )
     .await;
-    let (mirror, _engine) = server.mirror(&[Resource::CSI_STORAGE_CAPACITIES]);
     mirror.synced().await.expect("ready without the kind");
     assert_eq!(mirror.figures()[0].status, KindStatus::NotServed);
     server.then(lines([end(9)]));
@@ -157,8 +148,7 @@ async fn a_kind_that_is_forbidden_delays_readiness_until_it_is_allowed() {
     let mut options = options(&NODES);
     // Not as rarely as a kind that is not served.
     options.pauses.slow = Duration::from_secs(3600);
-    let engine = Engine::shared(Config::default());
-    let mirror = Mirror::start(server.api(), engine, Arc::default(), options).expect("a mirror");
+    let (mirror, _engine) = server.mirror_with(options);
     until("the second refusal", || mirror.figures()[0].watch_errors == 2).await;
     assert_eq!(mirror.figures()[0].status, KindStatus::Forbidden);
     assert!(!mirror.is_synced());

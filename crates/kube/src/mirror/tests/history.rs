@@ -42,12 +42,7 @@ impl World {
         let engine = Engine::shared(Config::default());
         for node in ["n0", "n1", "n2"] {
             let node = model::node(node).cpu(64_000).memory(1 << 40).pods(1_000).build();
-            engine
-                .submit(Event::add_node(node))
-                .expect("open")
-                .wait()
-                .expect("folded")
-                .expect("added");
+            crate::testing::apply(&engine, Event::add_node(node));
         }
         let (random, pods, seen) = (Rng::with_seed(seed), BTreeMap::new(), Vec::new());
         World {

@@ -142,7 +142,7 @@ fn a_pod_that_takes_the_name_of_another_removes_it() {
     put(&rules, renamed(placed("a", 1, "n1")));
     assert_eq!(put(&rules, renamed(pending("b", 2))), ["remove a", "put b"]);
     assert_eq!(put(&rules, renamed(placed("c", 3, "n2"))), ["remove pending b", "put c"]);
-    assert_eq!(rules.index().uid_of("default", "web-0"), Some("c".into()));
+    assert_eq!(known(&rules, "c").expect("known").name, "web-0".into());
     assert_eq!(rules.index().len(), 1);
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::api::{Api, Limits, Resource};
 use crate::mirror::{Mirror, Options};
+use crate::testing::config;
 
 /// A request, without its method, which is always GET.
 #[derive(Clone, Debug, Default)]
@@ -80,15 +81,19 @@ impl Server {
     }
 
     pub(super) fn api(&self) -> Api {
-        let config = kube::Config::new(self.url.parse().expect("a URL"));
         let limits = Limits { idle: Duration::from_secs(20), ..Limits::default() };
-        Api::new(config, limits).expect("a client")
+        Api::new(config(&self.url), limits).expect("a client")
     }
 
     /// Starts a mirror of these kinds with short pauses.
     pub(super) fn mirror(&self, resources: &[Resource]) -> (Mirror, Engine) {
+        self.mirror_with(options(resources))
+    }
+
+    pub(super) fn mirror_with(&self, options: Options) -> (Mirror, Engine) {
         let engine = Engine::shared(Config::default());
-        (self.mirror_to(engine.clone(), resources), engine)
+        let mirror = Mirror::start(self.api(), engine.clone(), Arc::default(), options);
+        (mirror.expect("a mirror"), engine)
     }
 
     pub(super) fn mirror_to(&self, engine: Engine, resources: &[Resource]) -> Mirror {
@@ -148,6 +153,45 @@ async fn send_lines(
         stream.write_all(chunk.as_bytes()).await?;
     }
     stream.write_all(b"0\r\n\r\n").await
+}
+
+/// Starts a mirror of these kinds beside a server with these replies.
+pub(super) async fn mirrored(
+    resources: &[Resource],
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Server, Mirror, Engine) {
+    let server = Server::start(replies).await;
+    let (mirror, engine) = server.mirror(resources);
+    (server, mirror, engine)
+}
+
+pub(super) async fn mirrored_nodes(
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Server, Mirror, Engine) {
+    mirrored(&[Resource::NODES], replies).await
+}
+
+/// Starts a mirror of nodes, and waits for its first list.
+pub(super) async fn synced_nodes(
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Server, Mirror, Engine) {
+    synced(&[Resource::NODES], replies).await
+}
+
+pub(super) async fn synced_pods(
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Server, Mirror, Engine) {
+    synced(&[Resource::PODS], replies).await
+}
+
+/// Starts a mirror, and waits for its first lists.
+pub(super) async fn synced(
+    resources: &[Resource],
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Server, Mirror, Engine) {
+    let (server, mirror, engine) = mirrored(resources, replies).await;
+    mirror.synced().await.expect("synced");
+    (server, mirror, engine)
 }
 
 /// The options of a mirror with short pauses, for the scheduler `default-scheduler`.

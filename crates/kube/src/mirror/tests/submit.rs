@@ -54,6 +54,12 @@ fn pod(version: u64, node: &str) -> Pod {
     model::pod("web-0").uid("u-1").resource_version(version).on(node).build()
 }
 
+/// A pod with a request that the engine refuses.
+fn negative() -> Pod {
+    let pod = model::pod("web-0").uid("u-1").resource_version(5);
+    pod.request("cpu", Quantity::milli(-1)).on("n1").build()
+}
+
 #[tokio::test]
 async fn a_pod_is_put_whatever_the_engine_knows_about_it() {
     let world = World::new();
@@ -70,26 +76,22 @@ async fn a_pod_is_put_whatever_the_engine_knows_about_it() {
 #[tokio::test]
 async fn a_pod_that_the_engine_refuses_is_counted_and_tried_again_by_the_next_list() {
     let world = World::new();
-    let negative = model::pod("web-0").uid("u-1").resource_version(5);
-    let negative = negative.request("cpu", Quantity::milli(-1)).on("n1").build();
-    world.index(negative.clone());
-    world.send(Event::put_pod(negative.clone())).await;
+    world.index(negative());
+    world.send(Event::put_pod(negative())).await;
     assert_eq!((world.version_of("u-1"), world.refused()), (None, 1));
     let mut events = Vec::new();
     world.rules.begin_list();
-    world.rules.put(negative, 1, None, PendingStatus::default, &mut events);
+    world.rules.put(negative(), 1, None, PendingStatus::default, &mut events);
     assert_eq!(events.len(), 1);
 }
 
 #[tokio::test]
 async fn a_pod_that_the_engine_refuses_is_passed_on_again_although_its_digest_is_the_same() {
     let world = World::new();
-    let negative = model::pod("web-0").uid("u-1").resource_version(5);
-    let negative = negative.request("cpu", Quantity::milli(-1)).on("n1").build();
     let digest = digest_of("{}");
-    world.rules.put(negative.clone(), 1, digest, PendingStatus::default, &mut Vec::new());
+    world.rules.put(negative(), 1, digest, PendingStatus::default, &mut Vec::new());
     assert!(world.rules.is_known(&"u-1".into(), 6, 1, digest), "not refused yet");
-    world.send(Event::put_pod(negative)).await;
+    world.send(Event::put_pod(negative())).await;
     assert_eq!(world.refused(), 1);
     assert!(!world.rules.is_known(&"u-1".into(), 7, 1, digest));
 }

@@ -6,6 +6,7 @@ use portolan::model::{Fact, Uid, node as build_node, pod as build_pod};
 use super::server::*;
 use crate::api::Resource;
 use crate::mirror::{Mirror, MirrorError, Options};
+use crate::testing::apply;
 
 const PODS: [Resource; 1] = [Resource::PODS];
 
@@ -57,9 +58,8 @@ async fn the_status_of_a_pending_pod_is_indexed() {
     let status = r#"{"status":{"nominatedNodeName":"n7","conditions":[{"type":"PodScheduled","status":"False"}]},
         "metadata":{"name":"a","namespace":"shop","uid":"u-1","generation":4,"resourceVersion":"7"},
         "spec":{"schedulerName":"default-scheduler","containers":[]}}"#;
-    let server = Server::start([lines([added(&status.replace('\n', "")), end(9)])]).await;
-    let (mirror, _engine) = server.mirror(&PODS);
-    mirror.synced().await.expect("synced");
+    let (_, mirror, _engine) =
+        synced_pods([lines([added(&status.replace('\n', "")), end(9)])]).await;
     let known = mirror.pods().get(&"u-1".into()).expect("known");
     assert_eq!(known.generation, 4);
     let pending = known.pending.expect("pending");
@@ -70,15 +70,13 @@ async fn the_status_of_a_pending_pod_is_indexed() {
 #[tokio::test]
 async fn an_assumed_pod_is_confirmed_moved_and_removed() {
     let (sender, reply) = open([added(&pod("u-1", "", 5)), added(&pod("u-2", "", 6)), end(9)]);
-    let server = Server::start([reply]).await;
-    let (mirror, engine) = server.mirror(&PODS);
-    mirror.synced().await.expect("synced");
+    let (_, _mirror, engine) = synced_pods([reply]).await;
     let node = build_node("n1").cpu(4_000).memory(1 << 34).pods(110).build();
-    engine.submit(Event::add_node(node)).expect("open").wait().expect("folded").expect("added");
+    apply(&engine, Event::add_node(node));
     for uid in ["u-1", "u-2"] {
         let pod = build_pod(format!("pod-{uid}")).namespace("shop").uid(uid).cpu(100).build();
         let event = Event::assume(pod.on("n1"));
-        engine.submit(event).expect("open").wait().expect("folded").expect("assumed");
+        apply(&engine, event);
     }
     let assumed = || engine.reader().expect("open").snapshot().assumed_count();
     sender.send(modified(&pod_with("u-1", 10, r#""priority":1"#, ""))).expect("open");
@@ -96,7 +94,7 @@ async fn an_engine_that_was_filled_before_loses_pods_that_the_server_does_not_ha
     let engine = Engine::shared(Config::default());
     for uid in ["u-1", "u-2"] {
         let pod = build_pod(format!("pod-{uid}")).namespace("shop").uid(uid).on("n1").build();
-        engine.submit(Event::add_pod(pod)).expect("open").wait().expect("folded").expect("added");
+        apply(&engine, Event::add_pod(pod));
     }
     let server = Server::start([lines([added(&pod("u-1", "n1", 5)), end(9)])]).await;
     let mirror = server.mirror_to(engine.clone(), &PODS);
@@ -111,11 +109,9 @@ async fn an_engine_that_was_filled_before_loses_pods_that_the_server_does_not_ha
 #[tokio::test]
 async fn an_update_of_a_pod_that_the_engine_has_lost_adds_it() {
     let (sender, reply) = open([added(&pod("u-1", "n1", 5)), end(9)]);
-    let server = Server::start([reply]).await;
-    let (mirror, engine) = server.mirror(&PODS);
-    mirror.synced().await.expect("synced");
+    let (_, mirror, engine) = synced_pods([reply]).await;
     let removal = Event::RemovePod { uid: Uid::new("u-1"), node: None };
-    engine.submit(removal).expect("open").wait().expect("folded").expect("removed");
+    apply(&engine, removal);
     sender.send(modified(&pod("u-1", "n1", 10))).expect("open");
     sender.send(modified(&pod("u-1", "n1", 11))).expect("open");
     let version = || engine.reader().expect("open").snapshot();
@@ -129,8 +125,7 @@ async fn an_update_of_a_pod_that_the_engine_has_lost_adds_it() {
 async fn readiness_waits_for_every_kind() {
     // The answers are in the order of the requests, which one kind at a time determines.
     let (sender, reply) = open([""; 0]);
-    let server = Server::start([reply]).await;
-    let (mirror, _engine) = server.mirror(&[Resource::NODES, Resource::SERVICES]);
+    let (server, mirror, _engine) = mirrored(&[Resource::NODES, Resource::SERVICES], [reply]).await;
     until("both requests", || server.requests().len() == 2).await;
     sender.send(end(9)).expect("open");
     until("one kind", || mirror.figures().iter().any(|kind| kind.relists == 1)).await;
@@ -139,9 +134,7 @@ async fn readiness_waits_for_every_kind() {
 
 #[tokio::test]
 async fn a_refresh_of_a_current_mirror_returns_at_once() {
-    let server = Server::start([held([end(9)])]).await;
-    let (mirror, _engine) = server.mirror(&PODS);
-    mirror.synced().await.expect("synced");
+    let (server, mirror, _engine) = synced_pods([held([end(9)])]).await;
     server.quorum(page(9, "more", &[]));
     assert_eq!(mirror.refresh().await.expect("current"), 9);
     assert_eq!(server.requests().len(), 1);
@@ -150,10 +143,8 @@ async fn a_refresh_of_a_current_mirror_returns_at_once() {
 #[tokio::test]
 async fn a_refresh_waits_for_the_events_before_the_version_of_a_quorum_read() {
     let silent = held([end(9)]);
-    let server =
-        Server::start([silent, lines([added(&pod("u-1", "n1", 12))]), lines([bookmark(20)])]).await;
-    let (mirror, engine) = server.mirror(&PODS);
-    mirror.synced().await.expect("synced");
+    let (server, mirror, engine) =
+        synced_pods([silent, lines([added(&pod("u-1", "n1", 12))]), lines([bookmark(20)])]).await;
     server.quorum(page(17, "more", &[]));
     assert_eq!(mirror.refresh().await.expect("reached"), 20);
     assert_eq!(engine.reader().expect("open").snapshot().pod_count(), 1);
@@ -166,9 +157,8 @@ async fn a_refresh_waits_for_the_events_before_the_version_of_a_quorum_read() {
 async fn a_refresh_without_bookmarks_lists_at_least_as_new() {
     let silent = held([end(9)]);
     let short = || lines([modified(&pod("u-1", "n1", 10))]);
-    let server = Server::start([silent, short(), short(), short(), lines([end(17)])]).await;
-    let (mirror, _engine) = server.mirror(&PODS);
-    mirror.synced().await.expect("synced");
+    let (server, mirror, _engine) =
+        synced_pods([silent, short(), short(), short(), lines([end(17)])]).await;
     server.quorum(page(17, "more", &[]));
     assert_eq!(mirror.refresh().await.expect("reached"), 17);
     let list = &server.requests()[4];
@@ -182,9 +172,7 @@ async fn a_refresh_that_takes_too_long_is_an_error() {
     let server = Server::start([silent]).await;
     let mut options = options(&PODS);
     options.pauses.refresh = std::time::Duration::from_millis(30);
-    let engine = Engine::shared(Config::default());
-    let mirror =
-        Mirror::start(server.api(), engine, std::sync::Arc::default(), options).expect("a mirror");
+    let (mirror, _engine) = server.mirror_with(options);
     mirror.synced().await.expect("synced");
     server.quorum(page(17, "", &[]));
     let late = mirror.refresh().await;
@@ -193,9 +181,7 @@ async fn a_refresh_that_takes_too_long_is_an_error() {
 
 #[tokio::test]
 async fn a_stopped_mirror_has_submitted_its_events_and_says_so() {
-    let server = Server::start([held([added(&node("n1", 5, "4")), end(9)])]).await;
-    let (mirror, engine) = server.mirror(&[Resource::NODES]);
-    mirror.synced().await.expect("synced");
+    let (_, mirror, engine) = synced_nodes([held([added(&node("n1", 5, "4")), end(9)])]).await;
     mirror.stop().await;
     assert_eq!(engine.reader().expect("open").snapshot().node_count(), 1);
     assert!(matches!(mirror.synced().await, Err(MirrorError::Stopped)));
@@ -205,8 +191,7 @@ async fn a_stopped_mirror_has_submitted_its_events_and_says_so() {
 #[tokio::test]
 async fn a_closed_engine_stops_the_mirror() {
     let (sender, reply) = open([added(&node("n1", 5, "4"))]);
-    let server = Server::start([reply]).await;
-    let (mirror, engine) = server.mirror(&[Resource::NODES]);
+    let (_, mirror, engine) = mirrored_nodes([reply]).await;
     engine.close();
     sender.send(end(9)).expect("open");
     assert!(matches!(mirror.synced().await, Err(MirrorError::Stopped)));
@@ -243,7 +228,7 @@ async fn a_comparison_finds_every_difference() {
         Event::add_pod(placed("u-9")),
         Event::add_pod(placed("u-8")),
     ] {
-        engine.submit(event).expect("open").wait().expect("folded").expect("applied");
+        apply(&engine, event);
     }
     let server = Server::start([
         page(40, "", &[pod("u-1", "n1", 5), pod("u-9", "n1", 6), pod("u-2", "", 7)]),
@@ -267,9 +252,8 @@ async fn a_comparison_finds_every_difference() {
 #[tokio::test]
 async fn a_mirror_that_has_caught_up_has_no_differences() {
     let objects = [pod("u-1", "n1", 5), pod("u-2", "", 7)];
-    let server = Server::start([refusal(422, "Invalid", "no"), page(40, "", &objects)]).await;
-    let (mirror, _engine) = server.mirror(&PODS);
-    mirror.synced().await.expect("synced");
+    let (server, mirror, _engine) =
+        synced_pods([refusal(422, "Invalid", "no"), page(40, "", &objects)]).await;
     until("the watch", || server.requests().len() == 3).await;
     server.then(page(40, "", &objects));
     assert_eq!(mirror.compare().await.expect("lists"), []);
@@ -292,9 +276,7 @@ async fn heartbeats_do_not_reach_the_engine() {
         (Resource::PODS, pod(5, "Pending", "x"), pod(11, "Running", "x"), pod(12, "Running", "y")),
     ] {
         let (server_end, reply) = open([added(&first), end(9)]);
-        let server = Server::start([reply]).await;
-        let (mirror, engine) = server.mirror(&[resource]);
-        mirror.synced().await.expect("synced");
+        let (_, mirror, engine) = synced(&[resource], [reply]).await;
         let reader = engine.reader().expect("open");
         let generation = reader.snapshot().generation();
         server_end.send(modified(&beat)).expect("open");
@@ -304,8 +286,7 @@ async fn heartbeats_do_not_reach_the_engine() {
         assert_eq!(reader.snapshot().generation(), generation, "{}", resource.kind);
 
         let replies = [added(&first), end(9), modified(&beat), modified(&change)];
-        let server = Server::start([held(replies)]).await;
-        let (mirror, engine) = server.mirror(&[resource]);
+        let (_, mirror, engine) = mirrored(&[resource], [held(replies)]).await;
         until("the change", || mirror.figures()[0].resource_version == 12).await;
         assert_eq!(mirror.figures()[0].unchanged, 1);
         mirror.stop().await;

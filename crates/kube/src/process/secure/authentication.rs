@@ -247,8 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_code_of_a_token_depends_on_the_token_and_the_process() {
-        let connection = crate::api::Connection::unauthenticated("http://127.0.0.1:1");
-        let api = connection.open(crate::api::Limits::default()).await.expect("a client");
+        let api = crate::testing::api("http://127.0.0.1:1");
         let tokens = || Tokens::new(api.clone(), Duration::from_secs(10)).expect("random numbers");
         let (one, other) = (tokens(), tokens());
         assert_eq!(one.code("a"), one.code("a"));

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::lock::lock;
 
 /// The number of answers that are kept, as in kube-scheduler.
 const LIMIT: usize = 8_192;
@@ -35,7 +37,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
 
     /// Returns the answer, unless it has expired.
     pub(super) fn get(&self, key: &K) -> Option<V> {
-        let entries = &mut self.entries().by_key;
+        let entries = &mut lock(&self.entries).by_key;
         match entries.get(key) {
             Some((until, value)) if Instant::now() < *until => Some(value.clone()),
             Some(_) => {
@@ -53,7 +55,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
             return;
         }
         let now = Instant::now();
-        let Entries { by_key: entries, sweep } = &mut *self.entries();
+        let Entries { by_key: entries, sweep } = &mut *lock(&self.entries);
         if *sweep <= now {
             entries.retain(|_, (until, _)| now < *until);
             *sweep = now + ttl;
@@ -68,11 +70,6 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
             }
         }
         entries.insert(key, (now + ttl, value));
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Entries<K, V>> {
-        // Every critical section leaves a valid map.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,7 +89,7 @@ mod tests {
         assert_eq!((cache.get(&"a"), cache.get(&"b")), (Some(1), None));
         advance(Duration::from_millis(1)).await;
         assert_eq!(cache.get(&"a"), None);
-        assert!(cache.entries().by_key.is_empty());
+        assert!(lock(&cache.entries).by_key.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -102,7 +99,7 @@ mod tests {
         cache.put("b", 2, TTL);
         advance(TTL).await;
         cache.put("c", 3, TTL);
-        assert_eq!(cache.entries().by_key.len(), 1);
+        assert_eq!(lock(&cache.entries).by_key.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -38,7 +38,7 @@ pub enum CertificateSource {
 /// The certificate that the server presents.
 #[derive(Debug)]
 pub(super) struct ServingCertificate {
-    current: RwLock<Arc<CertifiedKey>>,
+    pub(super) current: RwLock<Arc<CertifiedKey>>,
     files: Option<(PathBuf, PathBuf)>,
     provider: Arc<CryptoProvider>,
 }
@@ -180,22 +180,20 @@ mod tests {
 
     #[test]
     fn a_replaced_certificate_is_read_again_and_half_of_a_pair_is_not() {
-        let folder = format!("portolan-certificate-{}", std::process::id());
-        let folder = std::env::temp_dir().join(folder);
+        let folder = crate::testing::Folder::new();
         let address = IpAddr::from([192, 0, 2, 1]);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let source = CertificateSource::Folder(folder.clone());
+        let source = CertificateSource::Folder(folder.path(""));
         let serving = ServingCertificate::new(&source, address, provider).expect("made");
         let current = || serving.current.read().expect("not poisoned").cert.clone();
         let first = current();
 
         let (certificate, key) = self_signed(address).expect("made");
-        fs::write(folder.join("kube-scheduler.crt"), certificate.pem()).expect("written");
+        fs::write(folder.path("kube-scheduler.crt"), certificate.pem()).expect("written");
         assert!(serving.reload().is_err(), "the key belongs to the previous certificate");
         assert_eq!(current(), first);
-        fs::write(folder.join("kube-scheduler.key"), key).expect("written");
+        fs::write(folder.path("kube-scheduler.key"), key).expect("written");
         serving.reload().expect("a pair");
         assert_eq!(current(), [certificate.der().clone()]);
-        fs::remove_dir_all(folder).expect("removed");
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use crate::api::{Api, ApiError, Resource};
+use crate::api::{Api, ApiError, Resource, in_time};
 
 /// The time for all tries of a review.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -34,8 +34,7 @@ pub(super) async fn review<S: Serialize, T: DeserializeOwned>(
     resource: Resource,
     spec: &S,
 ) -> Result<T, ApiError> {
-    let late = || ApiError::NoAnswer(format!("no answer within {} s", LIMIT.as_secs()));
-    timeout(LIMIT, repeat(api, resource, spec)).await.unwrap_or_else(|_| Err(late()))
+    in_time(LIMIT, repeat(api, resource, spec)).await
 }
 
 async fn repeat<S: Serialize, T: DeserializeOwned>(

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
 use super::cache::Cache;
+use crate::lock::lock;
 
 /// The number of reviews in progress, as many as the client sends at once
 /// ([`Connection::delegated`](crate::api::Connection::delegated)).
@@ -96,7 +97,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Reviews<K, V> {
 
     /// Joins a review, or begins one. Returns `None` if there are too many.
     fn wait(&self, key: K, asker: Asker) -> Option<Waiting<'_, K, V>> {
-        let mut in_progress = self.in_progress();
+        let mut in_progress = lock(&self.in_progress);
         let limit = match asker {
             Asker::Known => LIMIT,
             Asker::Stranger => LIMIT - RESERVE,
@@ -112,11 +113,6 @@ impl<K: Eq + Hash + Clone, V: Clone> Reviews<K, V> {
         review.waiting += 1;
         Some(Waiting { reviews: self, key, answer: review.answer.clone() })
     }
-
-    fn in_progress(&self) -> MutexGuard<'_, HashMap<K, Review<V>>> {
-        // Every critical section leaves a valid map.
-        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A request that waits for a review.
@@ -128,7 +124,7 @@ struct Waiting<'a, K: Eq + Hash + Clone, V: Clone> {
 
 impl<K: Eq + Hash + Clone, V: Clone> Drop for Waiting<'_, K, V> {
     fn drop(&mut self) {
-        let mut in_progress = self.reviews.in_progress();
+        let mut in_progress = lock(&self.reviews.in_progress);
         if let Some(review) = in_progress.get_mut(&self.key) {
             review.waiting -= 1;
             if review.waiting == 0 {
@@ -180,7 +176,7 @@ mod tests {
         assert!(all.iter().all(|answer| *answer == Err(Unreviewed::Failed("failed".to_owned()))));
         assert_eq!(refused, Err(Unreviewed::TooMany));
         assert_eq!(asked.load(Ordering::Relaxed), 1);
-        assert!(reviews.in_progress().is_empty());
+        assert!(lock(&reviews.in_progress).is_empty());
         // An error is not cached, and an answer is.
         let answer = reviews.get("a", Asker::Stranger, ready(Ok((1, TTL))));
         assert_eq!(answer.await, Ok(1));
@@ -201,7 +197,7 @@ mod tests {
             assert_eq!(reviews.get(1_001, Asker::Stranger, never()).await, Ok(1));
         };
         tokio::join!(strangers, others);
-        assert!(reviews.in_progress().is_empty());
+        assert!(lock(&reviews.in_progress).is_empty());
         let stranger = reviews.get(1_000, Asker::Stranger, ready(Ok((2, TTL)))).await;
         assert_eq!(stranger, Ok(2));
     }

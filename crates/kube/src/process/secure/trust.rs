@@ -165,24 +165,8 @@ fn text(name: &str, value: &HeaderValue) -> Result<String, String> {
 
 /// Decodes percent escapes, such as `%2f`, in the key of an attribute. Invalid text stays as it is.
 fn unescape(key: &str) -> String {
-    let mut bytes = Vec::with_capacity(key.len());
-    let mut rest = key.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = (*first == b'%').then(|| after.get(..2)).flatten();
-        let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
-        match (first, digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
-            (_, Some(byte)) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            (b'%', None) => return key.to_owned(),
-            (byte, None) => {
-                bytes.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
+    let decoded = crate::api::unescape(key).and_then(|bytes| String::from_utf8(bytes).ok());
+    decoded.unwrap_or_else(|| key.to_owned())
 }
 
 /// The sources of trusted authorities.

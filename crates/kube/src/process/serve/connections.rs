@@ -5,18 +5,18 @@
 //! connections, except for a reserve. A client that is not authenticated therefore delays no probe, whatever it sends
 //! or does not read.
 
+use std::convert::Infallible;
 use std::io::ErrorKind;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::extract::ConnectInfo;
-use bytes::Bytes;
 use http::Request;
-use hyper::body::{Frame, Incoming, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
-use super::connection_state::{ConnectionState, Connections, InFlight};
+use super::connection_state::{ConnectionState, Connections};
 use super::host_check::local_only;
 use super::listen::{Listener, Stream};
 use super::refusals::{Reason, Refusals};
@@ -184,9 +184,14 @@ impl Server {
             }
             let answer = router.call(request);
             async move {
-                Ok::<_, std::convert::Infallible>(
-                    answer.await?.map(|body| Answer { body, _in_flight: in_flight }),
-                )
+                let answer = answer.await?;
+                // The request ends when the server has taken all of the body, which owns this.
+                Ok::<_, Infallible>(answer.map(|body: Body| {
+                    body.map_err(move |error| {
+                        let _ = &in_flight;
+                        error
+                    })
+                }))
             }
         });
         let mut builder = http1::Builder::new();
@@ -216,32 +221,6 @@ impl Server {
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended");
         }
-    }
-}
-
-/// The body of an answer, whose request has ended when the server has taken all of it.
-struct Answer {
-    body: Body,
-    _in_flight: InFlight,
-}
-
-impl HttpBody for Answer {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -469,21 +448,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_is_accepted_when_its_body_has_arrived() {
-        let world = World::start(1, LONG * 2, None).await;
-        let mut partial = world.connect().await;
-        let head = "POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n";
-        partial.write_all(format!("{head}bo").as_bytes()).await.expect("sent");
-        sleep(Duration::from_millis(200)).await;
-        // The part does not protect its connection.
-        let mut whole = world.connect().await;
-        assert!(closed(&mut partial).await);
-        whole.write_all(format!("{head}body").as_bytes()).await.expect("sent");
-        world.arrived.notified().await;
-        let mut refused = world.connect().await;
-        assert!(closed(&mut refused).await);
-        world.go.notify_one();
-        assert!(read(&mut whole, "slow").await);
-        assert_eq!([Reason::Displaced, Reason::Full].map(|r| world.refusals.of(r)), [1, 1]);
+        for (header, part, body) in [
+            ("Content-Length: 4", "bo", "body"),
+            ("Transfer-Encoding: chunked", "4\r\nbody\r\n", "4\r\nbody\r\n0\r\n\r\n"),
+        ] {
+            let world = World::start(1, LONG * 2, None).await;
+            let mut partial = world.connect().await;
+            let head = format!("POST /slow HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n");
+            partial.write_all(format!("{head}{part}").as_bytes()).await.expect("sent");
+            sleep(Duration::from_millis(200)).await;
+            // The part does not protect its connection.
+            let mut whole = world.connect().await;
+            assert!(closed(&mut partial).await);
+            whole.write_all(format!("{head}{body}").as_bytes()).await.expect("sent");
+            world.arrived.notified().await;
+            let mut refused = world.connect().await;
+            assert!(closed(&mut refused).await);
+            world.go.notify_one();
+            assert!(read(&mut whole, "slow").await);
+            assert_eq!([Reason::Displaced, Reason::Full].map(|r| world.refusals.of(r)), [1, 1]);
+        }
     }
 
     #[tokio::test]
@@ -528,20 +512,6 @@ mod tests {
             timeout(LONG, stream.read_to_string(&mut text)).await.expect("in time").expect("text");
             assert!(text.starts_with("HTTP/1.1 403"), "{address}: {text}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_chunked_body_protects_its_connection_when_its_end_has_arrived() {
-        let world = World::start(1, LONG * 2, None).await;
-        let mut whole = world.connect().await;
-        let head = "POST /slow HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
-        whole.write_all(format!("{head}4\r\nbody\r\n0\r\n\r\n").as_bytes()).await.expect("sent");
-        world.arrived.notified().await;
-        let mut refused = world.connect().await;
-        assert!(closed(&mut refused).await);
-        world.go.notify_one();
-        assert!(read(&mut whole, "slow").await);
-        assert_eq!(world.refusals.of(Reason::Full), 1);
     }
 
     #[tokio::test]

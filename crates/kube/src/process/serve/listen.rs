@@ -262,30 +262,9 @@ mod tests {
 
     use super::super::connections::{Bounds, serve};
     use super::super::refusals::{Reason, Refusals};
+    use crate::testing::Folder;
 
     const LONG: Duration = Duration::from_secs(20);
-
-    /// A folder of a test, which is removed at the end.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(test: &str) -> Folder {
-            let name = format!("portolan-listen-{}-{test}", std::process::id());
-            let folder = std::env::temp_dir().join(name);
-            fs::create_dir_all(&folder).expect("a folder");
-            Folder(folder)
-        }
-
-        fn path(&self) -> PathBuf {
-            self.0.join("s")
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     async fn bind(path: impl Into<PathBuf>) -> Result<Listener, ListenError> {
         let bound = Listener::bind(ListenAddress::Unix(path.into())).await;
@@ -309,8 +288,8 @@ mod tests {
 
     #[tokio::test]
     async fn requests_over_a_socket_of_mode_0600_are_answered_until_the_end() {
-        let folder = Folder::new("answers");
-        let path = folder.path();
+        let folder = Folder::new();
+        let path = folder.path("s");
         let server = start(bind(&path).await.expect("bound"), 8, &Refusals::default());
         assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
         // No browser sends requests to a socket, so the header Host is not checked.
@@ -323,11 +302,11 @@ mod tests {
 
     #[tokio::test]
     async fn all_clients_of_a_socket_count_as_one() {
-        let folder = Folder::new("limits");
+        let folder = Folder::new();
         let refusals = Refusals::default();
-        let _server = start(bind(folder.path()).await.expect("bound"), 1, &refusals);
-        let mut first = UnixStream::connect(folder.path()).await.expect("connected");
-        assert!(ask(&folder.path()).await.ends_with("ok"));
+        let _server = start(bind(folder.path("s")).await.expect("bound"), 1, &refusals);
+        let mut first = UnixStream::connect(folder.path("s")).await.expect("connected");
+        assert!(ask(&folder.path("s")).await.ends_with("ok"));
         let read = timeout(LONG, first.read(&mut [0; 1])).await.expect("in time");
         assert!(matches!(read, Ok(0) | Err(_)), "closed");
         assert_eq!(refusals.of(Reason::Displaced), 1);
@@ -335,40 +314,40 @@ mod tests {
 
     #[tokio::test]
     async fn a_socket_on_which_no_process_listens_is_replaced() {
-        let folder = Folder::new("stale");
-        drop(std::os::unix::net::UnixListener::bind(folder.path()).expect("bound"));
-        let _server = start(bind(folder.path()).await.expect("bound"), 8, &Refusals::default());
-        assert!(ask(&folder.path()).await.ends_with("ok"));
+        let folder = Folder::new();
+        drop(std::os::unix::net::UnixListener::bind(folder.path("s")).expect("bound"));
+        let _server = start(bind(folder.path("s")).await.expect("bound"), 8, &Refusals::default());
+        assert!(ask(&folder.path("s")).await.ends_with("ok"));
     }
 
     #[tokio::test]
     async fn a_socket_of_another_server_is_refused() {
-        let folder = Folder::new("live");
-        let _server = start(bind(folder.path()).await.expect("bound"), 8, &Refusals::default());
-        assert!(matches!(bind(folder.path()).await, Err(ListenError::InUse)));
-        assert!(ask(&folder.path()).await.ends_with("ok"));
+        let folder = Folder::new();
+        let _server = start(bind(folder.path("s")).await.expect("bound"), 8, &Refusals::default());
+        assert!(matches!(bind(folder.path("s")).await, Err(ListenError::InUse)));
+        assert!(ask(&folder.path("s")).await.ends_with("ok"));
     }
 
     /// Other systems refuse the connection, as if no process listened.
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_socket_of_a_server_that_does_not_accept_is_refused() {
-        let folder = Folder::new("full");
+        let folder = Folder::new();
         let other = tokio::net::UnixSocket::new_stream().expect("a socket");
-        other.bind(folder.path()).expect("bound");
+        other.bind(folder.path("s")).expect("bound");
         let _other = other.listen(0).expect("listens");
-        let _first = UnixStream::connect(folder.path()).await.expect("connected");
-        assert!(matches!(bind(folder.path()).await, Err(ListenError::InUse)));
+        let _first = UnixStream::connect(folder.path("s")).await.expect("connected");
+        assert!(matches!(bind(folder.path("s")).await, Err(ListenError::InUse)));
     }
 
     #[tokio::test]
     async fn a_file_that_is_not_a_socket_is_kept() {
-        let folder = Folder::new("file");
-        fs::write(folder.path(), "text").expect("written");
-        assert!(matches!(bind(folder.path()).await, Err(ListenError::NotASocket)));
-        assert_eq!(fs::read_to_string(folder.path()).expect("kept"), "text");
+        let folder = Folder::new();
+        fs::write(folder.path("s"), "text").expect("written");
+        assert!(matches!(bind(folder.path("s")).await, Err(ListenError::NotASocket)));
+        assert_eq!(fs::read_to_string(folder.path("s")).expect("kept"), "text");
 
-        let (target, link) = (folder.0.join("target"), folder.0.join("link"));
+        let (target, link) = (folder.path("target"), folder.path("link"));
         drop(std::os::unix::net::UnixListener::bind(&target).expect("bound"));
         std::os::unix::fs::symlink(&target, &link).expect("a link");
         assert!(matches!(bind(&link).await, Err(ListenError::NotASocket)));
@@ -377,18 +356,18 @@ mod tests {
 
     #[tokio::test]
     async fn the_file_of_another_server_is_not_removed_at_the_end() {
-        let folder = Folder::new("replaced");
-        let first = bind(folder.path()).await.expect("bound");
-        fs::remove_file(folder.path()).expect("removed");
-        let _second = bind(folder.path()).await.expect("bound");
+        let folder = Folder::new();
+        let first = bind(folder.path("s")).await.expect("bound");
+        fs::remove_file(folder.path("s")).expect("removed");
+        let _second = bind(folder.path("s")).await.expect("bound");
         drop(first);
-        assert!(folder.path().exists());
+        assert!(folder.path("s").exists());
     }
 
     #[tokio::test]
     async fn a_path_must_be_absolute_and_short() {
-        let folder = Folder::new("paths");
-        let mut longest = folder.path().into_os_string();
+        let folder = Folder::new();
+        let mut longest = folder.path("s").into_os_string();
         longest.push("s".repeat(MAX_PATH - longest.len()));
         assert!(bind(&longest).await.is_ok());
         longest.push("s");

@@ -336,14 +336,13 @@ mod tests {
 
     use portolan::cache::{Config, Engine, Event};
     use portolan::model::{node, pod};
-    use portolan_apiserver::{ApiServer, Effect, Fault, Options};
+    use portolan_apiserver::{ApiServer, Effect, Fault};
 
-    use crate::api::Limits;
+    use crate::testing::{api, apply, server, until};
 
     /// Creates a holder of 2 shards, whose Leases last so long that a test never waits for their end.
     fn holder(server: &ApiServer) -> ShardHolder {
-        let config = kube::Config::new(server.url().parse().expect("a URL"));
-        let api = Api::new(config, Limits::default()).expect("a client");
+        let api = api(&server.url());
         let mut election = ElectionConfig::new("a");
         let minutes = |n: u64| Duration::from_secs(n * 60);
         (election.lease_duration, election.renew_deadline) = (minutes(60), minutes(50));
@@ -366,41 +365,31 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_lease_of_another_replica_that_cannot_be_read_does_not_hold_the_fence() {
-        let server = ApiServer::start(Options::default()).expect("a server");
+        let server = server();
         let mut holder = holder(&server);
         assert!(holder.round(&[Some(Step::Take), None]).await.is_ok());
         let fence = Fence::closed();
         holder.fence = fence.clone();
         let silent = Fault::new(Effect::HangBefore).verb("get").name("shard-1");
         server.set_faults(0, vec![silent]);
-        let opened = async {
-            while !fence.may_write() {
-                tokio::task::yield_now().await;
-            }
-        };
         tokio::select! {
             _ = holder.round(&[Some(Step::Renew), Some(Step::Look)]) => panic!("no answer"),
-            () = opened => {}
+            () = until(|| fence.may_write()) => {}
             () = sleep(Duration::from_secs(60)) => panic!("the fence is not open"),
         }
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn held_leases_are_renewed_while_the_answer_about_another_one_is_late() {
-        let server = ApiServer::start(Options::default()).expect("a server");
+        let server = server();
         let mut holder = holder(&server);
         holder.retry_period = Duration::from_millis(5);
         assert!(holder.round(&[Some(Step::Take), None]).await.is_ok());
         let silent = Fault::new(Effect::HangBefore).verb("get").name("shard-1");
         server.set_faults(0, vec![silent]);
-        let renewed = async {
-            while server.writes().len() < 4 {
-                tokio::task::yield_now().await;
-            }
-        };
         tokio::select! {
             _ = holder.round(&[Some(Step::Renew), Some(Step::Look)]) => panic!("no answer"),
-            () = renewed => {}
+            () = until(|| server.writes().len() >= 4) => {}
             () = sleep(Duration::from_secs(60)) => panic!("not renewed again"),
         }
     }
@@ -415,16 +404,13 @@ mod tests {
         let (ours, other) = (name_in(0), name_in(1));
         let engine = Engine::shared(Config::default());
         for name in [&ours, &other] {
-            let node = node(name.as_str()).cpu(8_000).pods(10).build();
-            let added = engine.submit(Event::add_node(node)).expect("open").wait();
-            added.expect("open").expect("accepted");
+            apply(&engine, Event::add_node(node(name.as_str()).cpu(8_000).pods(10).build()));
         }
         for (uid, on, is_assumed) in
             [("a", &ours, true), ("b", &ours, false), ("c", &other, true), ("d", &ours, true)]
         {
             let pod = pod(uid).uid(uid).on(on.as_str()).build();
-            let event = if is_assumed { Event::assume(pod) } else { Event::add_pod(pod) };
-            engine.submit(event).expect("open").wait().expect("open").expect("accepted");
+            apply(&engine, if is_assumed { Event::assume(pod) } else { Event::add_pod(pod) });
         }
         let version = engine.with_writer(|writer| writer.snapshot()).expect("open");
         assert_eq!(assumed(&version, &shards, 0), HashSet::from(["a".into(), "d".into()]));

@@ -1,10 +1,10 @@
 //! A shard's Lease, and the state of the shard in this replica.
 
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::super::lease::{Holder, LeaseLock, Turn};
 use super::plan::View;
-use crate::api::ApiError;
+use crate::api::in_time;
 use crate::seldom::warn_seldom;
 
 /// A shard.
@@ -128,16 +128,14 @@ impl Slot {
             }
             Step::Ask => self.lock.ask().await,
             Step::Release => {
-                let limit = self.lock.config().renew_deadline / 2;
-                let late = || ApiError::NoAnswer("no answer in time".to_owned());
+                let limit = self.lock.limit();
                 let release = async {
                     if self.state == State::Taking {
                         self.lock.look().await?;
                     }
                     self.lock.release().await
                 };
-                let released = timeout(limit, release).await;
-                let released = released.unwrap_or_else(|_| Err(late()));
+                let released = in_time(limit, release).await;
                 if released.is_ok() {
                     tracing::info!(lease = path, "gave the shard up");
                     self.state = State::Away;
@@ -191,15 +189,14 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use portolan_apiserver::{ApiServer, Effect, Fault, Options};
+    use portolan_apiserver::{ApiServer, Effect, Fault};
 
-    use crate::api::{Api, Limits};
     use crate::process::ElectionConfig;
+    use crate::testing::{api, server, until};
 
     fn world() -> (ApiServer, Slot) {
-        let server = ApiServer::start(Options::default()).expect("a server");
-        let config = kube::Config::new(server.url().parse().expect("a URL"));
-        let api = Api::new(config, Limits::default()).expect("a client");
+        let server = server();
+        let api = api(&server.url());
         (server, Slot::new(LeaseLock::new(api, ElectionConfig::new("a")).expect("valid")))
     }
 
@@ -233,14 +230,9 @@ mod tests {
         let (server, mut slot) = world();
         let silent = Fault::new(Effect::HangAfter).verb("create").resource("leases");
         server.set_faults(0, vec![silent]);
-        let applied = async {
-            while server.objects("Lease").is_empty() {
-                tokio::task::yield_now().await;
-            }
-        };
         tokio::select! {
             _ = slot.perform(Step::Take) => panic!("there is no answer"),
-            () = applied => {}
+            () = until(|| !server.objects("Lease").is_empty()) => {}
         }
         assert_eq!(server.objects("Lease")[0]["spec"]["holderIdentity"], "a");
         assert!(slot.perform(Step::Release).await.is_ok());

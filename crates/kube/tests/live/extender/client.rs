@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::stub::{Answer, Service, extender};
-use super::world::{find, node_of, outcome, runtime, schedule, stop};
-use crate::support::{self, node, pod, until};
+use super::world::{outcome, schedule, stop};
+use crate::support::{self, create_class, find, high_pod, node, node_of, pod, runtime, until};
 
 #[test]
 fn names_or_whole_nodes_are_sent_and_failures_have_kube_schedulers_message() {
@@ -161,11 +161,8 @@ fn only_pods_with_a_managed_resource_are_sent() {
 fn an_extender_chooses_the_victims() {
     for is_capable in [true, false] {
         let (runtime, server) = (runtime(), support::server());
-        for (name, value) in [("middle", 10), ("high", 1_000)] {
-            let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-                "metadata": {"name": name}, "value": value});
-            server.create(&class).expect("created");
-        }
+        create_class(&server, "middle", 10);
+        create_class(&server, "high", 1_000);
         let mut uids = BTreeMap::new();
         for (at, name) in ["n1", "n2"].into_iter().enumerate() {
             server.create(&node(name, 1_000)).expect("created");
@@ -182,9 +179,7 @@ fn an_extender_chooses_the_victims() {
             let victims = json!({"Pods": [{"UID": second}], "NumPDBViolations": 0});
             Answer::Json(json!({"NodeNameToMetaVictims": {"n2": victims}}))
         });
-        let mut high = pod("high", 500);
-        high["spec"]["priorityClassName"] = json!("high");
-        server.create(&high).expect("created");
+        server.create(&high_pod("high", 500)).expect("created");
         let fields = format!("preemptVerb: preempt, nodeCacheCapable: {is_capable}");
         let process = schedule(&runtime, &server, &service.extender(&fields));
         runtime.block_on(until("preempted", || node_of(&server, "high").is_some()));

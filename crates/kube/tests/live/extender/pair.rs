@@ -6,8 +6,8 @@ use std::time::Duration;
 use portolan_apiserver::ApiServer;
 
 use super::stub::{Answer, Service, extender};
-use super::world::{condition, node_of, portolan, post, runtime, schedule, stop};
-use crate::support::{self, applied, node, pod, until};
+use super::world::{is_tried, portolan, post, schedule, stop};
+use crate::support::{self, address, applied, node, node_of, pod, runtime, until};
 
 fn backlog(server: &ApiServer) {
     for at in 0..5 {
@@ -24,14 +24,11 @@ fn placements(fields: Option<&str>) -> BTreeMap<String, Option<String>> {
     backlog(&server);
     let own = fields.is_some().then(|| portolan(&runtime, &server, true));
     let configuration = match (&own, fields) {
-        (Some((_, served)), Some(fields)) => extender(served.address().tcp().expect("TCP"), fields),
+        (Some((_, served)), Some(fields)) => extender(address(served), fields),
         _ => String::new(),
     };
     let process = schedule(&runtime, &server, &configuration);
-    let is_over = |at: u32| {
-        let name = format!("p{at}");
-        node_of(&server, &name).is_some() || condition(&server, &name).is_some()
-    };
+    let is_over = |at: u32| is_tried(&server, &format!("p{at}"));
     runtime.block_on(until("all tried", || (0..20).all(is_over)));
     let placed = (0..20).map(|at| format!("p{at}"));
     let placed = placed.map(|name| (name.clone(), node_of(&server, &name))).collect();
@@ -73,7 +70,7 @@ fn the_outcome_of_a_binding_without_an_answer_is_looked_up() {
     server.create(&node("n1", 1_000)).expect("created");
     server.create(&pod("web", 100)).expect("created");
     let (own, served) = portolan(&runtime, &server, true);
-    let behind = served.address().tcp().expect("TCP");
+    let behind = address(&served);
     // Passes the request on, and drops the answer.
     let service = Service::start(move |verb, body| {
         let answer = post(behind, verb, &body.to_string());

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::world::{answering, ask, node_of, portolan, post, post_with, runtime, stop, unready};
-use crate::support::{self, node, pod};
+use super::world::{answering, ask, portolan, post, post_with, stop, unready};
+use crate::support::{self, address, node, node_of, pod, runtime};
 
 #[test]
 fn the_service_answers_nothing_before_the_first_lists_are_applied() {
@@ -11,7 +11,7 @@ fn the_service_answers_nothing_before_the_first_lists_are_applied() {
     server.create(&node("n1", 1_000)).expect("created");
     server.pause();
     let (own, served) = unready(&runtime, &server, true);
-    let at = served.address().tcp().expect("TCP");
+    let at = address(&served);
     let mut wanted = pod("web", 100);
     wanted["metadata"]["uid"] = json!("u");
     let names = json!({"Pod": wanted, "NodeNames": ["n1"]});
@@ -33,7 +33,7 @@ fn web_pages_cannot_bind_pods() {
     server.create(&node("n1", 1_000)).expect("created");
     let uid = server.create(&pod("web", 100)).expect("created")["metadata"]["uid"].clone();
     let (own, served) = portolan(&runtime, &server, true);
-    let at = served.address().tcp().expect("TCP");
+    let at = address(&served);
     let binding = json!({"PodName": "web", "PodNamespace": "default", "PodUID": uid, "Node": "n1"});
     let (host, json) = ("Host: localhost\r\n", "Content-Type: application/json\r\n");
     for (headers, code) in [
@@ -71,7 +71,7 @@ fn the_service_filters_scores_and_preempts_by_the_mirror() {
     low["spec"]["nodeName"] = json!("n1");
     let low = server.create(&low).expect("created")["metadata"]["uid"].clone();
     let (own, served) = portolan(&runtime, &server, false);
-    let at = served.address().tcp().expect("TCP");
+    let at = address(&served);
     let mut wanted = pod("web", 100);
     wanted["metadata"]["uid"] = json!("u");
     wanted["spec"]["priority"] = json!(10);
@@ -86,10 +86,8 @@ fn the_service_filters_scores_and_preempts_by_the_mirror() {
         ["n2", "n3"].map(|name| json!({"metadata": {"name": name, "labels": {"kept": "as sent"}}}));
     let nodes = json!({"Pod": wanted, "Nodes": {"items": items}});
     let answer = ask(at, "filter", &nodes);
-    assert_eq!(
-        (&answer["Nodes"]["items"], &answer["NodeNames"]),
-        (&json!([items[0]]), &Value::Null)
-    );
+    assert_eq!(answer["Nodes"]["items"], json!([items[0]]));
+    assert_eq!(&answer["NodeNames"], &Value::Null);
     let scores = ask(at, "prioritize", &names);
     let score = |at: usize| scores[at]["Score"].as_i64().expect("a score");
     assert_eq!(scores[1]["Host"], "n2");
@@ -135,7 +133,7 @@ fn the_service_filters_scores_and_preempts_by_the_mirror() {
     // The connection may be reset before the answer is read, but not by a service that has read everything.
     post(at, "filter", &large);
     let strict = answering(&runtime, &own, false, 64);
-    let answer = post(strict.address().tcp().expect("TCP"), "filter", &names.to_string());
+    let answer = post(address(&strict), "filter", &names.to_string());
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     drop(strict);
     assert_eq!(ask(at, "filter", &names), expected, "it still answers");

@@ -6,8 +6,8 @@ use portolan_kube::extender::{ExtenderOptions, extender_routes};
 use portolan_kube::process::{LiveConfig, LiveScheduler};
 use portolan_kube::write::Fence;
 
-use super::world::{runtime, stop};
-use crate::support::{self, Process, limits};
+use super::world::stop;
+use crate::support::{self, Process, limits, runtime};
 
 #[test]
 fn an_extender_that_cannot_be_called_is_an_error_at_the_start() {

@@ -12,8 +12,8 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 
 use super::stub::extender;
-use super::world::{outcome, runtime};
-use crate::support::{self, Process, limits};
+use super::world::outcome;
+use crate::support::{self, Process, limits, runtime};
 
 /// A certificate for this name, with its key, both as PEM.
 struct Identity {

@@ -10,22 +10,13 @@ use portolan_kube::process::Served;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::support::{self, Process, limits, node, pod, until};
-
-pub(crate) fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime")
-}
+use crate::support::{self, ANY, Process, condition, limits, node, node_of, pod, runtime, until};
 
 /// Starts a scheduler with an extender, which may write.
 pub(crate) fn schedule(runtime: &Runtime, server: &ApiServer, configuration: &str) -> Process {
     let limits = limits(Duration::from_secs(10));
     let mut process = Process::configured(runtime, server, "scheduler", 7, limits, configuration);
-    process.fence.open();
-    process.begin(runtime);
+    process.lead(runtime);
     process
 }
 
@@ -35,25 +26,13 @@ pub(crate) fn stop(runtime: Runtime, process: Process) {
     runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
-pub(crate) fn find(server: &ApiServer, name: &str) -> Value {
-    let mut pods = server.objects("Pod").into_iter();
-    pods.find(|pod| pod["metadata"]["name"] == name).unwrap_or_default()
+/// Tells whether a pod has a node or a reason why not.
+pub(crate) fn is_tried(server: &ApiServer, name: &str) -> bool {
+    node_of(server, name).is_some() || !condition(server, name).is_null()
 }
 
-pub(crate) fn node_of(server: &ApiServer, name: &str) -> Option<String> {
-    find(server, name)["spec"]["nodeName"].as_str().map(str::to_owned)
-}
-
-/// Returns the reason and the message of the condition `PodScheduled`.
-pub(crate) fn condition(server: &ApiServer, name: &str) -> Option<(String, String)> {
-    let pod = find(server, name);
-    let conditions = pod["status"]["conditions"].as_array()?;
-    let found = conditions.iter().find(|condition| condition["type"] == "PodScheduled")?;
-    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
-    Some((text("reason"), text("message")))
-}
-
-/// Schedules one pod on a cluster of two nodes, and returns its node, or why it was not scheduled.
+/// Schedules one pod on a cluster of two nodes, and returns its node, or the reason and the message why it was not
+/// scheduled.
 pub(crate) fn outcome(configuration: &str) -> Result<String, (String, String)> {
     let (runtime, server) = (runtime(), support::server());
     for name in ["n1", "n2"] {
@@ -61,10 +40,12 @@ pub(crate) fn outcome(configuration: &str) -> Result<String, (String, String)> {
     }
     server.create(&pod("web", 100)).expect("created");
     let process = schedule(&runtime, &server, configuration);
-    let is_done = || node_of(&server, "web").is_some() || condition(&server, "web").is_some();
-    runtime.block_on(until("an outcome", is_done));
-    let found = node_of(&server, "web");
-    let outcome = found.ok_or_else(|| condition(&server, "web").expect("a condition"));
+    runtime.block_on(until("an outcome", || is_tried(&server, "web")));
+    let outcome = node_of(&server, "web").ok_or_else(|| {
+        let condition = condition(&server, "web");
+        let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+        (text("reason"), text("message"))
+    });
     stop(runtime, process);
     outcome
 }
@@ -106,8 +87,7 @@ pub(crate) fn answering(
     (options.allow_bind, options.max_body) = (allow_bind, max_body);
     let routes = extender_routes(&process.live, options).expect("routes");
     let routes = axum::Router::new().nest("/v", routes);
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    runtime.block_on(Served::start_with(any, &process.live, routes)).expect("served")
+    runtime.block_on(Served::start_with(ANY, &process.live, routes)).expect("served")
 }
 
 /// Posts to a service as kube-scheduler does, and returns the whole answer.

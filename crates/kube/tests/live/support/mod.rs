@@ -1,13 +1,15 @@
 //! Servers, clients and waits that the tests share.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use portolan_apiserver::{ApiServer, Options, Write};
 use portolan_kube::api::{Api, Limits, Resource};
-use portolan_kube::process::{LiveConfig, LiveScheduler};
+use portolan_kube::process::{ElectionConfig, LiveConfig, LiveScheduler, Served};
 use portolan_kube::write::Fence;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -65,6 +67,102 @@ pub(crate) fn pod(name: &str, cpu: u64) -> Value {
     let container = json!({"name": "c", "image": "pause", "resources": resources});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {"containers": [container], "terminationGracePeriodSeconds": 0}})
+}
+
+/// Creates as many nodes, `node-0` and so on, each with this many CPUs, in thousandths.
+pub(crate) fn create_nodes(server: &ApiServer, count: u32, cpu: u64) {
+    (0..count)
+        .for_each(|n| drop(server.create(&node(&format!("node-{n}"), cpu)).expect("created")));
+}
+
+/// Creates the pods of these numbers, `pod-0` and so on, each with this request.
+pub(crate) fn create_pods(server: &ApiServer, numbers: Range<u32>, cpu: u64) {
+    numbers.for_each(|n| drop(server.create(&pod(&format!("pod-{n}"), cpu)).expect("created")));
+}
+
+/// Creates a class of priorities.
+pub(crate) fn create_class(server: &ApiServer, name: &str, value: i32) {
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": name}, "value": value});
+    server.create(&class).expect("created");
+}
+
+/// A pod of the class `high`.
+pub(crate) fn high_pod(name: &str, cpu: u64) -> Value {
+    let mut high = pod(name, cpu);
+    high["spec"]["priorityClassName"] = json!("high");
+    high
+}
+
+/// Returns a pod, or null if there is none.
+pub(crate) fn find(server: &ApiServer, name: &str) -> Value {
+    server.get("Pod", "default", name).unwrap_or_default()
+}
+
+pub(crate) fn node_of(server: &ApiServer, name: &str) -> Option<String> {
+    find(server, name)["spec"]["nodeName"].as_str().map(str::to_owned)
+}
+
+/// Returns a pod's condition `PodScheduled`, or null.
+pub(crate) fn condition(server: &ApiServer, name: &str) -> Value {
+    let pod = find(server, name);
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|found| found["type"] == "PodScheduled").cloned().unwrap_or_default()
+}
+
+/// Returns the thousandths of a CPU that a node has for pods.
+pub(crate) fn capacity(node: &Value) -> u64 {
+    cpu(&node["status"]["allocatable"]["cpu"])
+}
+
+/// Returns the thousandths of a CPU that a pod requests.
+pub(crate) fn request(pod: &Value) -> u64 {
+    cpu(&pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+}
+
+fn cpu(quantity: &Value) -> u64 {
+    let text = quantity.as_str().expect("a quantity");
+    match text.strip_suffix('m') {
+        Some(thousandths) => thousandths.parse().expect("a number"),
+        None => text.parse::<u64>().expect("a number") * 1_000,
+    }
+}
+
+/// Returns the seeds of random schedules: the one of `PORTOLAN_SEED`, or else as many as `PORTOLAN_SCHEDULES` says.
+pub(crate) fn seeds(default: u64) -> Range<u64> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    match number("PORTOLAN_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("PORTOLAN_SCHEDULES").unwrap_or(default),
+    }
+}
+
+/// Any free port of this machine.
+pub(crate) const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+pub(crate) fn address(served: &Served) -> SocketAddr {
+    served.address().tcp().expect("TCP")
+}
+
+pub(crate) fn runtime() -> Runtime {
+    runtime_of(2)
+}
+
+/// A runtime with this many threads.
+pub(crate) fn runtime_of(threads: usize) -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// Returns an election whose leader renews about every 150 ms.
+pub(crate) fn election(identity: &str, lease: Duration, renew: Duration) -> ElectionConfig {
+    let mut config = ElectionConfig::new(identity);
+    (config.lease_duration, config.renew_deadline) = (lease, renew);
+    config.retry_period = Duration::from_millis(150);
+    config
 }
 
 /// The shortest waits that kube-scheduler allows.
@@ -137,6 +235,12 @@ impl Process {
         let api = client(server, name, limits);
         let live = LiveScheduler::start(api, fence.clone(), config).expect("started");
         Process { live, fence }
+    }
+
+    /// Opens the fence, and starts to schedule.
+    pub(crate) fn lead(&mut self, runtime: &Runtime) {
+        self.fence.open();
+        self.begin(runtime);
     }
 
     /// Waits for the mirror, and starts to schedule.
