@@ -17,9 +17,9 @@ use super::workloads::{Pods, Shape};
 
 /// Measure one decision over all nodes on several threads, relative to one thread.
 ///
-/// Each pod has a template of its own, so no verdict is cached. Runs of decisions on one and on several threads
-/// alternate. Ratios above 1 mean that several threads are faster. Rows with a filter add one to the default profile: it takes
-/// this long per node and has no chunk call.
+/// Each pod has a template of its own, so no verdict is cached. Runs of 40 decisions on one thread and on several
+/// alternate. Ratios above 1 mean that several threads are faster. Rows with a filter add one to the default profile,
+/// which takes this long per node and has no chunk call.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Numbers of nodes, separated by commas.
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     /// Percentage of nodes at which the search for feasible nodes stops; 0 adapts to the number of nodes.
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     percentage_of_nodes: u8,
-    /// Number of pods.
+    /// Number of pods, rounded up to a multiple of 40.
     #[arg(long, value_name = "COUNT", default_value_t = 400)]
     pods: usize,
 }
@@ -85,9 +85,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         for filter in &arguments.filter {
             let times = measure(arguments, &snapshot, *filter, &pool)?;
             let [alone, shared] = times.each_ref().map(|times| median(times));
-            let parts = times[0].chunks(PART).zip(times[1].chunks(PART));
+            let runs = times[0].chunks(RUN).zip(times[1].chunks(RUN));
             let mut ratios: Vec<f64> =
-                parts.map(|(alone, shared)| median(alone) / median(shared)).collect();
+                runs.map(|(alone, shared)| median(alone) / median(shared)).collect();
             ratios.sort_by(f64::total_cmp);
             let [lowest, highest] = [ratios.first(), ratios.last()].map(|of| of.copied());
             let ratio = |ratio: f64| format!("{ratio:.2}");
@@ -106,8 +106,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The number of pods that are decided on in a row. The table has the lowest and the highest ratio of these parts.
-const PART: usize = 40;
+/// The number of consecutive decisions in a run. The table has the lowest and the highest ratio of a run.
+const RUN: usize = 40;
 
 /// Returns the median in microseconds.
 fn median(times: &[Duration]) -> f64 {
@@ -136,10 +136,10 @@ fn measure(
     let mut algorithms = [algorithm(None)?, algorithm(Some(pool.clone()))?];
     let mut pods = Pods::new(1, 1);
     let mut times = [const { Vec::new() }; 2];
-    for part in 0..arguments.pods.div_ceil(PART) {
-        let pods: Vec<_> = (0..PART).map(|_| pods.make(Shape::Distinct)).collect();
+    for run in 0..arguments.pods.div_ceil(RUN) {
+        let pods: Vec<_> = (0..RUN).map(|_| pods.make(Shape::Distinct)).collect();
         let mut decisions = [const { Vec::new() }; 2];
-        for at in [part % 2, 1 - part % 2] {
+        for at in [run % 2, 1 - run % 2] {
             for pod in &pods {
                 let started = Instant::now();
                 let decision = algorithms[at].schedule(snapshot, pod);
@@ -149,8 +149,7 @@ fn measure(
         }
         let [alone, shared] = decisions;
         if alone != shared {
-            let different =
-                format!("the decisions of part {part} differ: {alone:?} and {shared:?}");
+            let different = format!("the decisions of run {run} differ: {alone:?} and {shared:?}");
             return Err(CommandError::Usage(different));
         }
     }

@@ -145,7 +145,8 @@ impl Writer {
     }
 
     /// Folds one event into the state. Most events cost O(log n); relists cost O(n log n). An event about a pod also
-    /// copies up to 32 of its node's pods, some 75 bytes for each, unless they were copied since the last publish.
+    /// copies up to 32 of its node's pods if it places one, and up to 65 if it removes one, some 75 bytes for each, unless
+    /// they were copied since the last publish.
     /// Readers see the event after the next [`Writer::publish`].
     ///
     /// # Errors

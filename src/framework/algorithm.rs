@@ -14,7 +14,7 @@ use crate::snapshot::Cluster;
 use super::godel::sub_cluster::Admission;
 use super::godel::{Partition, SubCluster};
 use super::memo::Memo;
-use super::parallel::Helpers;
+use super::parallel::Workers;
 use super::sampling::{Order, Section};
 use super::{CycleState, Framework};
 
@@ -36,7 +36,7 @@ pub struct AlgorithmConfig {
 pub struct Algorithm {
     pub(super) framework: Arc<Framework>,
     pub(super) config: AlgorithmConfig,
-    pub(super) helpers: Option<Helpers>,
+    pub(super) workers: Option<Workers>,
     /// The number of cycles so far.
     cycles: u64,
     pub(super) memo: Memo,
@@ -49,10 +49,10 @@ pub struct Algorithm {
 }
 
 impl Algorithm {
-    /// Creates an algorithm that evaluates nodes on the calling thread, and also on the threads of `pool` where that is
-    /// faster: if plugins judge or score many nodes whose verdicts are not cached, or take long for each. A pool of one
-    /// thread makes two with the calling one. After such a decision the pool's threads are busy for another millisecond,
-    /// waiting for the next one.
+    /// Creates an algorithm that evaluates nodes on the calling thread. The threads of `pool` join in if plugins judge or
+    /// score many nodes whose verdicts are not cached, or take long for each node. They are additional threads: a pool of
+    /// one thread makes two. After a shared decision they spin for another millisecond, so that the next one can begin at
+    /// once; with several schedulers on one pool, each keeps them awake.
     ///
     /// ```
     /// use portolan::cache::{Config, Engine};
@@ -83,7 +83,7 @@ impl Algorithm {
         Algorithm {
             framework,
             config: AlgorithmConfig { percentage_of_nodes, ..config },
-            helpers: pool.map(Helpers::new),
+            workers: pool.map(Workers::new),
             cycles: 0,
             memo: Memo::default(),
             partition: None,

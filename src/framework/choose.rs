@@ -3,7 +3,8 @@
 //! A node's total is the weighted sum of its scores, computed in two steps:
 //!
 //! 1. *Local totals*: the scores of local plugins ([`PluginInfo::local`](super::PluginInfo::local)), which depend only
-//!    on the node and the pod's template, if they need no normalization. They are kept in the [`VerdictCache`], so only
+//!    on the node and the pod's template, if they need no normalization. One kernel computes those of LeastAllocated and
+//!    BalancedAllocation together. They are kept in the [`VerdictCache`], so only
 //!    chunks that have changed are scored.
 //! 2. *Global scores*: the scores of the other plugins, computed in every cycle and normalized over all feasible
 //!    nodes.
@@ -45,7 +46,7 @@ type PluginScore<'s> = (&'s Scorer<'s>, &'s dyn Score);
 /// The plugins, split by the step in which their scores are added.
 #[derive(Default)]
 pub(super) struct PluginScores<'s> {
-    /// The local plugins whose scores one kernel computes together, and what it needs.
+    /// The local plugins whose scores one kernel computes, and its input.
     by_kernel: Vec<PluginScore<'s>>,
     asked: (Asked, Asked),
     /// The other local plugins.
@@ -65,13 +66,13 @@ struct Best<'a> {
 impl<'s> PluginScores<'s> {
     pub(super) fn new(scores: &'s Scores<'_>) -> PluginScores<'s> {
         let mut plugins = PluginScores::default();
-        // Otherwise the plugins would not be timed one by one.
-        let may_join = !scores.watch.times_plugins();
+        // Plugins that are timed are called one by one.
+        let may_combine = !scores.watch.times_plugins();
         for scorer in &scores.each {
             match &scorer.score {
                 Given::All(score) => plugins.common += score * scorer.weight,
                 Given::Each(score) if scorer.is_in_local_total() => {
-                    let kernel = score.kernel().filter(|_| may_join);
+                    let kernel = score.kernel().filter(|_| may_combine);
                     plugins.add_local((scorer, &**score), kernel);
                 }
                 Given::Each(score) => plugins.global.push((scorer, &**score)),
@@ -87,7 +88,7 @@ impl<'s> PluginScores<'s> {
             Some(_) => least,
             None => return self.local.push(plugin),
         };
-        // A weight is at least 1, so another plugin has taken this part of the kernel.
+        // A weight is at least 1, so another plugin already uses this score of the kernel.
         if asked.weight != 0 {
             return self.local.push(plugin);
         }
@@ -213,22 +214,22 @@ impl<'a> Choice<'a, '_> {
         if scores.watch.recorder.is_some() {
             scores.scored.add(mask);
         }
-        let best = (!by_kernel.is_empty()).then(|| {
-            dispatch::allocation_scores(Usage::of(chunk), chunk.balance(), *asked, mask, totals)
-        });
-        match best.flatten() {
-            Some(best) if local.is_empty() => {
-                verdict.set_best(best);
-                return Ok(());
+        let best = match by_kernel.is_empty() {
+            true => None,
+            false => {
+                let usage = Usage::of(chunk);
+                dispatch::allocation_scores(usage, chunk.balance(), *asked, mask, totals)
             }
-            Some(_) => {}
-            None => {
-                totals.fill(0);
-                self.add_local_scores(scores, by_kernel, (chunk, mask), totals)?;
-            }
+        };
+        if best.is_none() {
+            totals.fill(0);
+            self.add_local_scores(scores, by_kernel, (chunk, mask), totals)?;
         }
         self.add_local_scores(scores, local, (chunk, mask), totals)?;
-        verdict.find_best();
+        match best {
+            Some(best) if local.is_empty() => verdict.set_best(best),
+            _ => verdict.find_best(),
+        }
         Ok(())
     }
 

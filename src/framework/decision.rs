@@ -84,7 +84,7 @@ impl Algorithm {
         {
             return Err(Failure::NoNodes);
         }
-        let Algorithm { framework, config, helpers, memo, admission, orders, .. } = self;
+        let Algorithm { framework, config, workers, memo, admission, orders, .. } = self;
         let admitted = admission.as_mut().and_then(|admission| admission.admit(cycle.pod));
         let cycle = Cycle { pod: admitted.as_ref().unwrap_or(cycle.pod), ..cycle };
         let filters = &framework.pre_filter(cycle);
@@ -115,7 +115,7 @@ impl Algorithm {
         };
         let (of, template) = ((cycle.cluster, chunks), &cycle.pod.template);
         let cache = memo.cache(of, template, keep);
-        let (recorder, threads) = (framework.recorder(), Threads::new(helpers.as_ref()));
+        let (recorder, threads) = (framework.recorder(), Threads::new(workers.as_ref()));
         let found = timed_step(recorder, Step::Filter, code, || {
             let search = &mut Search::new(cycle, filters, threads, cache);
             stages.feasible(search, orders, &mut verdicts)

@@ -258,7 +258,7 @@ dispatched! {
     }
 }
 
-/// One resource of a chunk: the columns that filters and scores of guaranteed pods read.
+/// One resource of a chunk's guaranteed pods, as filters and scores read it.
 #[derive(Clone, Copy)]
 pub(crate) struct Usage<'a> {
     pub(crate) allocatable: &'a Column<i64>,
@@ -315,7 +315,7 @@ fn quotient<const ISA: u8>(part: f64, whole: f64, reciprocal: f64) -> f64 {
     rest.mul_add(reciprocal, quotient)
 }
 
-/// The largest weight for which totals are exact as doubles.
+/// A weight up to which totals are exact as doubles.
 const MAX_WEIGHT: i64 = 1 << 40;
 
 dispatched! {
@@ -331,22 +331,18 @@ dispatched! {
         let mut seen = 0;
         let [cpu, memory] = resources;
         for at in 0..LANES {
-            let fits = |request: i64, of: Usage<'_>| {
+            let is_enough = |request: i64, of: Usage<'_>| {
                 u8::from(request <= of.allocatable[at].wrapping_sub(of.requested[at]))
             };
             seen |= cpu.allocatable[at] | cpu.requested[at] | memory.allocatable[at] | memory.requested[at];
             let place = u8::from(i64::from(pods[at]) < allowed[at]);
-            has[at] = place & fits(requests[0], cpu) & fits(requests[1], memory);
+            has[at] = place & is_enough(requests[0], cpu) & is_enough(requests[1], memory);
         }
         if seen < 0 {
             // A number is negative, so a difference may overflow.
-            for at in 0..LANES {
-                let fits = |request: i64, of: Usage<'_>| {
-                    u8::from(request <= of.allocatable[at].saturating_sub(of.requested[at]))
-                };
-                let place = u8::from(i64::from(pods[at]) < allowed[at]);
-                has[at] = place & fits(requests[0], cpu) & fits(requests[1], memory);
-            }
+            return has_place(allowed, pods)
+                & fits(requests[0], cpu.allocatable, cpu.requested)
+                & fits(requests[1], memory.allocatable, memory.requested);
         }
         pack::<ISA>(&has)
     }
@@ -355,11 +351,11 @@ dispatched! {
 dispatched! {
     /// Sets each lane's total to the weighted sum of two scores of cpu and memory, in the order of `asked`:
     ///
-    /// - LeastAllocated with weight 1 each: the mean of the free shares in percent, each rounded down.
+    /// - LeastAllocated, with both resources weighted equally: the mean of the free shares in percent, each rounded down.
     /// - BalancedAllocation: 50, plus or minus up to 25 as the pod brings the used shares closer together or further
     ///   apart. `balance` is the current balance in percent.
     ///
-    /// Returns the largest total among the lanes of `mask` and those of them that have it, or `None` if a number is too
+    /// Returns the largest total of the lanes in `mask` and the lanes that have it, or `None` if a number is too
     /// large for this kernel; the contents of `totals` are then unspecified.
     fn allocation_scores(
         resources: [Usage<'_>; 2],
@@ -434,9 +430,9 @@ mod tests {
     }
 
     /// The allocatable, requested and requested non-zero amounts of one resource in one lane.
-    type Lane = (i64, i64, i64);
+    type Amounts = (i64, i64, i64);
 
-    fn lanes_of() -> impl Strategy<Value = Vec<(Lane, Lane)>> {
+    fn lanes_of() -> impl Strategy<Value = Vec<(Amounts, Amounts)>> {
         let lane = || (amount(), amount(), amount());
         prop::collection::vec((lane(), lane()), LANES)
     }
@@ -462,7 +458,7 @@ mod tests {
             weights in (0..4_i64, 0..4_i64),
             mask in any::<u64>(),
         ) {
-            let column = |of: &dyn Fn(&(Lane, Lane)) -> i64| -> Column<i64> { std::array::from_fn(|at| of(&lanes[at])) };
+            let column = |of: &dyn Fn(&(Amounts, Amounts)) -> i64| -> Column<i64> { std::array::from_fn(|at| of(&lanes[at])) };
             let columns = [column(&|l| l.0.0), column(&|l| l.0.1), column(&|l| l.0.2), column(&|l| l.1.0), column(&|l| l.1.1), column(&|l| l.1.2)];
             let reciprocals = [0, 3].map(|of| columns[of].map(|n| if n == 0 { 0.0 } else { 1.0 / n as f64 }));
             let usage = |of: usize| Usage {

@@ -115,6 +115,7 @@ impl VerdictCache {
             totals: [0; LANES],
         };
         let verdict = self.chunks.renew(chunk, at, new);
+        // A reused entry keeps `all` and `totals`, which `epoch` and `is_scored` mark as unset.
         (verdict.mask, verdict.epoch, verdict.is_scored) = (mask, 0, false);
     }
 

@@ -4,10 +4,10 @@
 //! and the caches of the processor. So the calling thread begins alone. If the first items show that the rest takes long
 //! enough, the threads of the pool join in, and take ranges of the rest in turn with the calling thread until nothing is
 //! left. They then stay awake for a while, so that the next decision can share less work. No item depends on another, so
-//! the results do not depend on the number of threads. A decision waits for the threads that it has called, also if
+//! the results do not depend on the number of threads. A decision waits for the threads that it has woken, even if
 //! other work of the pool delays them.
 
-use std::ops::Range;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 const WORTH_WAKING: Duration =
     Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 100 });
 
-/// The remaining work, at the calling thread's pace, from which calling threads that are awake pays off.
+/// The remaining work, at the calling thread's pace, from which sharing with workers that are awake pays off.
 const WORTH_SHARING: Duration =
     Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 10 });
 
 /// How long a thread stays awake after the last work: longer than a scheduler's other steps between two decisions.
 const AWAKE: Duration = Duration::from_millis(1);
 
-/// The smallest and the largest pause after sharing did not pay off.
-const PAUSES: Range<usize> = 8..1024;
+/// The smallest and the largest number of times that work is not shared after sharing did not pay off.
+const PAUSES: RangeInclusive<usize> = 8..=1024;
 
 /// How long the items of one range take.
 const RANGE: Duration = Duration::from_micros(4);
@@ -41,99 +41,100 @@ const FEW: usize = 2 * TRIED;
 /// How often the calling thread checks whether the others have finished before it sleeps.
 const SPINS: usize = 2_000;
 
-/// How often a helper looks for work before it looks at the clock.
-const SPINS_PER_LOOK: usize = 64;
+/// How often a worker looks for work before it looks at the clock.
+const SPINS_PER_CHECK: usize = 64;
 
-/// The threads of a pool, which help a scheduler's own thread.
-pub(super) struct Helpers {
+/// The workers of a pool, which share the work of a scheduling thread.
+pub(super) struct Workers {
     pool: Arc<rayon::ThreadPool>,
-    readiness: Arc<Readiness>,
-}
-
-/// What the helpers do between two calls.
-#[derive(Default)]
-struct Readiness {
-    /// The number of helpers that are awake, or about to be.
-    awake: AtomicUsize,
-    /// The number of calls so far.
-    calls: AtomicUsize,
-    /// How often work is not shared after sharing took longer than the calling thread alone would have: the current
-    /// number, and how much of it is left. Other programs may need the processors.
+    idling: Arc<Idling>,
+    /// Exponential backoff after sharing did not pay off, for example because other programs use the processors: how many
+    /// times work is not shared, and how many of these remain. Only the scheduling thread uses them; atomic because it
+    /// lends them to the workers.
     pause: AtomicUsize,
     left: AtomicUsize,
 }
 
-impl Helpers {
-    pub(super) fn new(pool: Arc<rayon::ThreadPool>) -> Helpers {
-        Helpers { pool, readiness: Arc::default() }
+/// The workers between two shared decisions.
+#[derive(Default)]
+struct Idling {
+    /// The number of workers that are awake, or about to be.
+    awake: AtomicUsize,
+    /// The number of times that work was shared.
+    shared: AtomicUsize,
+}
+
+impl Workers {
+    pub(super) fn new(pool: Arc<rayon::ThreadPool>) -> Workers {
+        let (pause, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Workers { pool, idling: Arc::default(), pause, left }
     }
 
     fn threads(&self) -> usize {
         self.pool.current_num_threads()
     }
 
-    /// Returns whether sharing paid off lately.
-    fn are_useful(&self) -> bool {
-        let readiness = &self.readiness;
-        // Relaxed: a number of a scheduler's own thread.
-        let left = readiness.left.load(Ordering::Relaxed);
-        readiness.left.store(left.saturating_sub(1), Ordering::Relaxed);
+    /// Returns whether work should be shared now. After sharing took longer than the calling thread alone would have, it
+    /// is not shared the next times.
+    fn take_turn(&self) -> bool {
+        // Relaxed, here and below: see the field.
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
         left == 0
     }
 
-    /// Notes how long work took that the calling thread would have done in `alone`.
-    fn learn(&self, took: Duration, alone: Duration) {
-        let readiness = &self.readiness;
+    /// Records how long work took that the calling thread would have done in `alone`.
+    fn record(&self, took: Duration, alone: Duration) {
         let pause = match took > alone {
-            true => (2 * readiness.pause.load(Ordering::Relaxed)).clamp(PAUSES.start, PAUSES.end),
+            true => (2 * self.pause.load(Ordering::Relaxed)).clamp(*PAUSES.start(), *PAUSES.end()),
             false => 0,
         };
-        readiness.pause.store(pause, Ordering::Relaxed);
-        readiness.left.store(pause, Ordering::Relaxed);
+        self.pause.store(pause, Ordering::Relaxed);
+        self.left.store(pause, Ordering::Relaxed);
     }
 
     fn are_awake(&self) -> bool {
         // Relaxed: a wrong answer costs time only.
-        self.readiness.awake.load(Ordering::Relaxed) >= self.threads()
+        self.idling.awake.load(Ordering::Relaxed) >= self.threads()
     }
 
-    /// Wakes the helpers, or keeps them awake.
-    fn call(&self) {
+    /// Wakes the workers, or keeps them awake.
+    fn wake(&self) {
         // Relaxed, here and below: the counters order no data; the pool does.
-        self.readiness.calls.fetch_add(1, Ordering::Relaxed);
-        while !self.are_awake() {
-            self.readiness.awake.fetch_add(1, Ordering::Relaxed);
-            let readiness = self.readiness.clone();
-            self.pool.spawn(move || readiness.stay_awake());
+        self.idling.shared.fetch_add(1, Ordering::Relaxed);
+        if self.idling.awake.load(Ordering::Relaxed) == 0 {
+            self.idling.awake.store(self.threads(), Ordering::Relaxed);
+            let idling = self.idling.clone();
+            self.pool.spawn_broadcast(move |_| idling.stay_awake());
         }
     }
 }
 
-impl Readiness {
-    /// Executes work of the pool until there was none for a while.
+impl Idling {
+    /// Executes work of the pool until none was shared for [`AWAKE`].
     fn stay_awake(&self) {
-        let (mut calls, mut since) = (self.calls.load(Ordering::Relaxed), Instant::now());
+        let (mut shared, mut since) = (self.shared.load(Ordering::Relaxed), Instant::now());
         while since.elapsed() < AWAKE {
-            for _ in 0..SPINS_PER_LOOK {
+            for _ in 0..SPINS_PER_CHECK {
                 rayon::yield_now();
                 std::hint::spin_loop();
             }
-            let now = self.calls.load(Ordering::Relaxed);
-            if now != calls {
-                (calls, since) = (now, Instant::now());
+            let now = self.shared.load(Ordering::Relaxed);
+            if now != shared {
+                (shared, since) = (now, Instant::now());
             }
         }
         self.awake.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The threads of a scheduling cycle: the calling thread, and its helpers.
+/// The threads of a scheduling cycle: the calling thread, and the workers.
 #[derive(Clone, Copy)]
-pub(super) struct Threads<'a>(Option<&'a Helpers>);
+pub(super) struct Threads<'a>(Option<&'a Workers>);
 
 impl<'a> Threads<'a> {
-    pub(super) fn new(helpers: Option<&'a Helpers>) -> Threads<'a> {
-        Threads(helpers)
+    pub(super) fn new(workers: Option<&'a Workers>) -> Threads<'a> {
+        Threads(workers)
     }
 
     /// Calls `work` once for each item.
@@ -170,10 +171,10 @@ impl<'a> Threads<'a> {
         work: impl Fn(&mut T) + Sync,
     ) {
         match (self.0, self.worthwhile(each, items.len())) {
-            (Some(helpers), Some(range)) => {
-                let (started, alone) = (Instant::now(), each * items.len() as u32);
-                share(helpers, items, range, &work);
-                helpers.learn(started.elapsed(), alone);
+            (Some(workers), Some(range)) => {
+                let (started, alone) = (Instant::now(), each.saturating_mul(items.len() as u32));
+                share(workers, items, range, &work);
+                workers.record(started.elapsed(), alone);
             }
             _ => items.iter_mut().for_each(work),
         }
@@ -181,12 +182,12 @@ impl<'a> Threads<'a> {
 
     /// Returns how many items a thread takes at a time, if several threads should share items that take this long each.
     fn worthwhile(self, each: Duration, items: usize) -> Option<usize> {
-        let helpers = self.0?;
-        let least = match helpers.are_awake() {
+        let workers = self.0?;
+        let least = match workers.are_awake() {
             true => WORTH_SHARING,
             false => WORTH_WAKING,
         };
-        range_of(each, items, least).filter(|_| helpers.are_useful())
+        range_of(each, items, least).filter(|_| workers.take_turn())
     }
 }
 
@@ -223,14 +224,13 @@ fn range_of(each: Duration, items: usize, least: Duration) -> Option<usize> {
 }
 
 fn share<T: Send>(
-    helpers: &Helpers,
+    workers: &Workers,
     items: &mut [T],
     range: usize,
     work: &(impl Fn(&mut T) + Sync),
 ) {
-    helpers.call();
-    let pool = &helpers.pool;
-    let helpers = helpers.threads().min(items.len().div_ceil(range) - 1);
+    workers.wake();
+    let helpers = workers.threads().min(items.len().div_ceil(range) - 1);
     let ranges = Mutex::new(items.chunks_mut(range));
     let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {
@@ -239,7 +239,7 @@ fn share<T: Send>(
         }
     };
     let running = AtomicUsize::new(helpers);
-    pool.in_place_scope(|scope| {
+    workers.pool.in_place_scope(|scope| {
         for _ in 0..helpers {
             scope.spawn(|_| {
                 run();
@@ -265,16 +265,16 @@ mod tests {
     #[test]
     fn each_item_is_processed_once_by_any_number_of_threads() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-        let helpers = Helpers::new(Arc::new(pool));
-        for helpers in [None, Some(&helpers)] {
+        let workers = Workers::new(Arc::new(pool));
+        for workers in [None, Some(&workers)] {
             for (len, pause) in [(0, 0), (5, 0), (1_000, 0), (100, 20)] {
                 let mut items = vec![0; len];
                 let slowly = |item: &mut usize| {
                     std::thread::sleep(Duration::from_micros(pause));
                     *item += 1;
                 };
-                Threads::new(helpers).for_each(&mut items, slowly);
-                Threads::new(helpers)
+                Threads::new(workers).for_each(&mut items, slowly);
+                Threads::new(workers)
                     .share(&mut items, Duration::from_micros(50), |item| *item += 1);
                 assert_eq!(items, vec![2; len]);
             }
@@ -291,33 +291,33 @@ mod tests {
     }
 
     #[test]
-    fn helpers_fall_asleep_and_are_woken() {
+    fn workers_fall_asleep_and_are_woken() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-        let helpers = Helpers::new(Arc::new(pool));
+        let workers = Workers::new(Arc::new(pool));
         for _ in 0..3 {
-            assert!(!helpers.are_awake());
-            Threads::new(Some(&helpers)).share(&mut [0; 64], AWAKE, |item| *item += 1);
-            while helpers.readiness.awake.load(Ordering::Relaxed) > 0 {
+            assert!(!workers.are_awake());
+            Threads::new(Some(&workers)).share(&mut [0; 64], AWAKE, |item| *item += 1);
+            while workers.idling.awake.load(Ordering::Relaxed) > 0 {
                 std::thread::yield_now();
             }
         }
-        assert_eq!(helpers.readiness.calls.load(Ordering::Relaxed), 3);
+        assert_eq!(workers.idling.shared.load(Ordering::Relaxed), 3);
     }
 
     #[test]
-    fn work_is_not_shared_for_a_while_after_that_took_longer() {
+    fn sharing_backs_off_after_it_did_not_pay_off() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-        let helpers = Helpers::new(Arc::new(pool));
-        let pause = || (0..).take_while(|_| !helpers.are_useful()).count();
+        let workers = Workers::new(Arc::new(pool));
+        let pause = || (0..).take_while(|_| !workers.take_turn()).count();
         let (short, long) = (Duration::from_micros(20), Duration::from_micros(30));
         assert_eq!(pause(), 0);
         for expected in [8, 16, 32] {
-            helpers.learn(long, short);
+            workers.record(long, short);
             assert_eq!(pause(), expected);
         }
-        helpers.learn(short, long);
+        workers.record(short, long);
         assert_eq!(pause(), 0);
-        (0..20).for_each(|_| helpers.learn(long, short));
-        assert_eq!(pause(), PAUSES.end);
+        (0..20).for_each(|_| workers.record(long, short));
+        assert_eq!(pause(), *PAUSES.end());
     }
 }

@@ -155,13 +155,14 @@ fn insufficient(name: &str) -> Cow<'static, str> {
 const TOO_MANY_PODS: &str = "Too many pods";
 
 impl Room<'_> {
-    /// Returns the requested cpu and memory, as the kernel expects them, if a guaranteed pod requests nothing else.
-    fn cpu_and_memory(&self) -> Option<[i64; 2]> {
-        let is_all = self.class == PodClass::Guaranteed
+    /// Returns the requests of cpu and memory for the kernel, if the pod is guaranteed and requests nothing else;
+    /// `i64::MIN` for none.
+    fn kernel_requests(&self) -> Option<[i64; 2]> {
+        let is_covered = self.class == PodClass::Guaranteed
             && self.pod.ephemeral_storage.0 == 0
             && self.scalars.is_empty();
         let wanted = [self.pod.cpu.0, self.pod.memory.0];
-        is_all.then(|| wanted.map(|request| if request > 0 { request } else { i64::MIN }))
+        is_covered.then(|| wanted.map(|request| if request > 0 { request } else { i64::MIN }))
     }
 
     /// Calls `enough` for each requirement of the pod, with its reason and the lanes that meet it, until `enough`
@@ -297,7 +298,7 @@ impl Filter for Room<'_> {
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        if let Some(requests) = self.cpu_and_memory() {
+        if let Some(requests) = self.kernel_requests() {
             let (allowed, pods) = (chunk.allowed_pods(), chunk.pods());
             return Ok(mask & dispatch::has_room(allowed, pods, requests, Usage::of(chunk)));
         }

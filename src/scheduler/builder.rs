@@ -177,7 +177,7 @@ impl SchedulersBuilder {
         SchedulersBuilder { algorithm, ..self }
     }
 
-    /// Sets a thread pool that shares long decisions; see [`Algorithm::new`].
+    /// Sets a thread pool whose threads join the scheduling thread in long decisions; see [`Algorithm::new`].
     pub fn pool(self, pool: Arc<rayon::ThreadPool>) -> Self {
         SchedulersBuilder { pool: Some(pool), ..self }
     }

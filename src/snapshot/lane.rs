@@ -2,8 +2,8 @@
 //!
 //! A pod placed on a node is a record, stored by value in a block of the node's lane; the names of a block's pods share
 //! one string. No pod has a reference count, and the pods of a block are contiguous in memory for code that visits all
-//! of them (eviction, what-if, audit). Versions share the full blocks. Placing a pod copies only the last block, so it
-//! costs the same on a node with 40,000 pods as on one with 30.
+//! of them (eviction, what-if, audit). Versions share full blocks, so placing a pod copies only the last block, and
+//! removing one at most two more, for any number of pods.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ pub(crate) struct PodRecord {
     start: i64,
     deletion: i64,
     pub(crate) template: TemplateId,
-    /// Start of the pod's text in its block: the name, followed by the uid if that is not a UUID. A block has at most
-    /// 32 times 128 KiB of text.
+    /// Start of the pod's text in its block: the name, followed by the uid if that is not a UUID. 32 bits suffice: a
+    /// block has at most 32 times 128 KiB of text.
     text: u32,
     name_len: u16,
     uid_len: u16,
@@ -35,9 +35,9 @@ pub(crate) struct PodRecord {
 
 const NO_TIME: i64 = i64::MIN;
 
-const _: () = assert!(size_of::<PodRecord>() == 56, "lanes are copied with each placed pod");
+const _: () = assert!(size_of::<PodRecord>() == 56, "a placement copies up to 32 records");
 
-/// Number of pods in a full block. Few nodes have more pods, so most have one block.
+/// Number of pods in a full block: a placement copies at most this many, and most nodes need few blocks.
 const BLOCK: usize = 32;
 
 /// The pods of one node.
@@ -45,7 +45,7 @@ const BLOCK: usize = 32;
 pub(crate) struct Pods {
     full: Tree<Block>,
     full_blocks: u32,
-    /// The last block. Empty only if there are no pods.
+    /// The last block, which is empty only if the node has no pods.
     last: Block,
 }
 
@@ -85,37 +85,37 @@ impl Pods {
         self.last.records.is_empty()
     }
 
-    /// Returns the records, in parts.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = &[PodRecord]> {
+    /// Returns the records in the order of their indexes, a slice per block.
+    pub(crate) fn record_blocks(&self) -> impl Iterator<Item = &[PodRecord]> {
         self.blocks().map(|block| &*block.records)
     }
 
     fn blocks(&self) -> impl Iterator<Item = &Block> {
-        let full = (self.full_blocks > 0).then(|| self.full.iter());
-        full.into_iter().flatten().map(|(_, block)| block).chain([&self.last])
+        self.full.iter().map(|(_, block)| block).chain([&self.last])
     }
 
-    /// Returns the record of the pod at this index.
+    /// Returns the record of the pod at this index, if there is one. O(log n).
     pub(crate) fn get(&self, at: usize) -> Option<&PodRecord> {
+        if at >= self.len() {
+            return None;
+        }
         self.block(at).records.get(at % BLOCK)
     }
 
     /// Returns the block of the pod at this index, or the last one.
     fn block(&self, at: usize) -> &Block {
-        let full =
-            ((at / BLOCK) < self.full_blocks as usize).then(|| self.full.get((at / BLOCK) as u32));
-        full.flatten().unwrap_or(&self.last)
+        self.full.get((at / BLOCK) as u32).unwrap_or(&self.last)
     }
 
     /// Changes the block of the pod at this index, which is copied first if another version shares it.
     fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Block, usize) -> R) -> R {
         let number = (at / BLOCK) as u32;
-        if number < self.full_blocks && self.full.get(number).is_some() {
+        if number < self.full_blocks {
             let changed =
                 self.full.update(number, Generation::ZERO, |block| change(block, at % BLOCK));
             return match changed {
                 Some(changed) => changed,
-                None => unreachable!("the block was there"),
+                None => unreachable!("every full block is in the tree"),
             };
         }
         change(&mut self.last, at % BLOCK)
@@ -123,11 +123,10 @@ impl Pods {
 
     /// Returns the index of the pod with this uid. O(pods of the node).
     pub(crate) fn find(&self, key: [u8; 16], text: Option<&str>) -> Option<usize> {
-        let found = self.blocks().enumerate().find_map(|(number, block)| {
+        self.blocks().enumerate().find_map(|(number, block)| {
             let at = block.records.iter().position(|record| block.has_uid(record, (key, text)))?;
             Some(number * BLOCK + at)
-        });
-        found
+        })
     }
 
     /// Returns the name of the pod at this index.
@@ -288,7 +287,7 @@ impl Block {
         removed
     }
 
-    /// Removes the text of a record that is no longer needed.
+    /// Removes the text of a removed record.
     fn drop_text(&mut self, gone: &PodRecord) {
         let (start, len) = (gone.text_start(), gone.text_len());
         self.text.drain(start..start + len);
@@ -455,8 +454,7 @@ mod tests {
         .collect()
     }
 
-    /// The same as what a list of pods does, for any order of additions and removals, across the ends of blocks; a copy
-    /// keeps what it had.
+    /// Pods equal a list under any additions and removals, across the ends of blocks, and copies do not change.
     #[test]
     fn pods_are_added_and_removed_as_in_a_list() {
         let (mut pods, mut list) = (Pods::default(), Vec::new());
@@ -486,10 +484,11 @@ mod tests {
                 list[at].2 = random;
             }
             assert_eq!(pods.is_empty(), list.is_empty());
+            assert!(pods.get(list.len()).is_none() && pods.get(list.len() + BLOCK).is_none());
             if step % 97 == 0 {
                 assert_eq!(seen(&pods), list);
                 let parts: Vec<u32> =
-                    pods.parts().flatten().map(|record| record.template).collect();
+                    pods.record_blocks().flatten().map(|record| record.template).collect();
                 assert_eq!(parts, list.iter().map(|of| of.2).collect::<Vec<_>>());
                 held.push((pods.clone(), list.clone()));
             }

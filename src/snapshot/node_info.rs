@@ -206,12 +206,10 @@ impl<'a> NodeInfo<'a> {
         self.chunk.pods()[self.at] as usize
     }
 
-    /// Returns the node's pods, in no particular order.
-    pub fn pods(self) -> impl ExactSizeIterator<Item = PodInfo<'a>> {
-        let pods = &self.lane().pods;
-        let records = pods.parts().flatten().enumerate();
-        let pods = records.map(move |(index, record)| PodInfo { node: self, record, index });
-        WithLength { pods, left: self.lane().pods.len() }
+    /// Returns the node's pods, in no particular order. [`NodeInfo::pod_count`] is their number.
+    pub fn pods(self) -> impl Iterator<Item = PodInfo<'a>> {
+        let records = self.lane().pods.record_blocks().flatten().enumerate();
+        records.map(move |(index, record)| PodInfo { node: self, record, index })
     }
 
     /// Returns the node's pods, most important first, with sums of their requests. O(1). The first call after the
@@ -293,27 +291,6 @@ impl std::fmt::Debug for NodeInfo<'_> {
             .finish_non_exhaustive()
     }
 }
-
-/// An iterator that knows how many items are left.
-struct WithLength<I> {
-    pods: I,
-    left: usize,
-}
-
-impl<I: Iterator> Iterator for WithLength<I> {
-    type Item = I::Item;
-
-    fn next(&mut self) -> Option<I::Item> {
-        self.left = self.left.saturating_sub(1);
-        self.pods.next()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
-    }
-}
-
-impl<I: Iterator> ExactSizeIterator for WithLength<I> {}
 
 /// The location of a pod: its node's slot and its index among the node's pods.
 #[derive(Clone, Copy, Debug)]

@@ -28,8 +28,8 @@ pub(crate) struct PerChunk<T> {
     planned: Vec<u32>,
     /// The position of each chunk's value plus 1, or 0 if there is none, by chunk number.
     places: Vec<u32>,
-    /// The values, each with the generation that last changed its chunk. Those after the first `used` ones are of no
-    /// chunk.
+    /// The values, each with the generation that last changed its chunk. Those after the first `used` belong to no chunk
+    /// and are kept for reuse.
     values: Vec<(Generation, T)>,
     used: usize,
 }
@@ -166,8 +166,8 @@ impl<T> PerChunk<T> {
     }
 
     /// Returns the cache entry of a chunk that was last changed by the generation `at`, for the caller to update. It
-    /// contains the chunk's previous value, or if there is none, one that was [forgotten](PerChunk::forget) or that of
-    /// `new`. O(1) amortized.
+    /// holds the chunk's previous value; otherwise a [forgotten](PerChunk::forget) value of any chunk, which the caller
+    /// must overwrite, or that of `new`. O(1) amortized.
     #[inline]
     pub(crate) fn renew(&mut self, chunk: u32, at: Generation, new: impl FnOnce() -> T) -> &mut T {
         let place = self.place(chunk).unwrap_or_else(|| {
@@ -202,7 +202,7 @@ impl<T> PerChunk<T> {
         self.values.clear();
     }
 
-    /// Takes all values from their chunks. [`PerChunk::renew`] returns them again, for others.
+    /// Empties the cache, but keeps the values for [`PerChunk::renew`] to reuse.
     pub(crate) fn forget(&mut self) {
         self.places.clear();
         self.planned.clear();

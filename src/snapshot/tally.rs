@@ -109,14 +109,14 @@ impl Groups {
     }
 }
 
-/// Returns the lanes in `which` that have pods, with parts of their pods. Their memory is often in no cache: here the
-/// loads for one node do not wait for those of another.
+/// Returns the lanes in `which` that have pods, each with its pods, a block at a time. Their memory is often in no cache:
+/// here the loads for one node do not wait for those of another.
 fn read(chunk: &Chunk, which: u64) -> Vec<(usize, &[PodRecord])> {
     let mut nodes = Vec::with_capacity(which.count_ones() as usize);
     // A node without pods is not read.
     let filled = lanes(which).filter(|lane| chunk.pods()[*lane] > 0);
     nodes.extend(
-        filled.flat_map(|lane| chunk.lane(lane).pods.parts().map(move |part| (lane, part))),
+        filled.flat_map(|lane| chunk.lane(lane).pods.record_blocks().map(move |part| (lane, part))),
     );
     let first = nodes.iter().filter_map(|(_, records)| records.first());
     std::hint::black_box(first.fold(0, |sum, record| sum ^ record.template));

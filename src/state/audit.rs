@@ -143,7 +143,7 @@ impl Cluster {
             i64::from(chunk.balance()[at]),
             node.generation() <= self.generation(),
         );
-        let expected = (node.pods().len(), balance, true);
+        let expected = (node.pods().count(), balance, true);
         differences.note(format_args!("columns of node {name}"), &columns, &expected);
     }
 

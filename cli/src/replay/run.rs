@@ -218,7 +218,7 @@ impl Schedulers {
         let pool = match usize::from(settings.threads) {
             1 => None,
             threads => {
-                // The calling thread is one of them.
+                // The scheduling thread is another one.
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads - 1).build();
                 Some(Arc::new(pool.map_err(|error| CommandError::Threads(error.to_string()))?))
             }

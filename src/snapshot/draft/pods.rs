@@ -88,7 +88,8 @@ impl Draft {
 
     /// Places a pod that [`Draft::check_place`] has accepted and that is not on a node yet. An unknown node becomes a
     /// ghost. `known` is the node's slot, or `None` if it is unknown or if a pod was removed since it was looked up.
-    /// Returns the slot and the number of the pod's template. O(log n).
+    /// Returns the slot and the number of the pod's template. O(log n), and
+    /// O(log n + pods of the node) with Gödel's stores.
     pub(crate) fn place(
         &mut self,
         pod: &Pod,

@@ -78,7 +78,7 @@ pub(super) fn pool(settings: &ProcessSettings) -> Result<Option<Arc<ThreadPool>>
     if threads < 2 {
         return Ok(None);
     }
-    // The scheduling thread is one of them.
+    // The scheduling thread is another one.
     let pool = ThreadPoolBuilder::new().num_threads(threads - 1);
     let pool = pool.thread_name(|n| format!("nodes-{n}")).build();
     pool.map(|pool| Some(Arc::new(pool))).map_err(|error| std::io::Error::other(error).into())
@@ -161,7 +161,7 @@ mod tests {
         let read = |text: &str| ProcessSettings::read(&format!("{DEFAULT}{text}")).expect("valid");
         let threads = |text: &str| {
             let pool = pool(&read(text)).expect("threads");
-            pool.map_or(1, |pool| pool.current_num_threads())
+            1 + pool.map_or(0, |pool| pool.current_num_threads())
         };
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         assert_eq!((threads(""), threads("parallelism: 1")), (1, 1));
