@@ -17,6 +17,12 @@ folder=$PWD/target/pgo
 rm -rf "$folder/profiles" && mkdir -p "$folder/profiles"
 profdata=$(find "$(rustc --print sysroot)" -name llvm-profdata -type f | head -n 1)
 profdata=${profdata:-llvm-profdata}
+# Before the first build, which takes long.
+llvm=$(rustc --version --verbose | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
+if ! "$profdata" --version | grep -Eq "LLVM version ($llvm|$((llvm + 1)))\."; then
+    echo "$profdata does not read the profiles of LLVM $llvm: rustup component add llvm-tools" >&2
+    exit 1
+fi
 
 build() {
     RUSTFLAGS="$1" cargo build --profile dist --locked "${package[@]}" --target-dir "$2"

@@ -4,8 +4,7 @@
 //!
 //! 1. *Local totals*: the scores of local plugins ([`PluginInfo::local`](super::PluginInfo::local)), which depend only
 //!    on the node and the pod's template, if they need no normalization. One kernel computes those of LeastAllocated and
-//!    BalancedAllocation together. They are kept in the [`VerdictCache`], so only
-//!    chunks that have changed are scored.
+//!    BalancedAllocation together. They are kept in the [`VerdictCache`], so only chunks that have changed are scored.
 //! 2. *Global scores*: the scores of the other plugins, computed in every cycle and normalized over all feasible
 //!    nodes.
 //!
