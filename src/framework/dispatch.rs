@@ -352,7 +352,7 @@ dispatched! {
     /// Sets each lane's total to the weighted sum of two scores of cpu and memory, in the order of `asked`:
     ///
     /// - LeastAllocated, with both resources weighted equally: the mean of the free shares in percent, each rounded down.
-    /// - BalancedAllocation: 50, plus or minus up to 25 as the pod brings the used shares closer together or further
+    /// - BalancedAllocation: 75, plus or minus up to 25 as the pod brings the used shares closer together or further
     ///   apart. `balance` is the current balance in percent.
     ///
     /// Returns the largest total of the lanes in `mask` and the lanes that have it, or `None` if a number is too
@@ -429,6 +429,10 @@ mod tests {
         ]
     }
 
+    fn weight() -> impl Strategy<Value = i64> {
+        prop_oneof![4 => 0..4_i64, 1 => Just(MAX_WEIGHT), 1 => Just(MAX_WEIGHT + 1), 1 => Just((1 << 53) + 1)]
+    }
+
     /// The allocatable, requested and requested non-zero amounts of one resource in one lane.
     type Amounts = (i64, i64, i64);
 
@@ -455,7 +459,7 @@ mod tests {
         fn scores_by_kernel_and_by_node_agree(
             lanes in lanes_of(),
             pods in ((amount(), amount()), (amount(), amount())),
-            weights in (0..4_i64, 0..4_i64),
+            weights in (weight(), weight()),
             mask in any::<u64>(),
         ) {
             let column = |of: &dyn Fn(&(Amounts, Amounts)) -> i64| -> Column<i64> { std::array::from_fn(|at| of(&lanes[at])) };
@@ -477,7 +481,8 @@ mod tests {
             let small = |used: &Column<i64>, pod: i64| used.iter().all(|n| n + pod < 1 << 46);
             let are_small = small(&columns[2], pods.0.0) && small(&columns[5], pods.0.1)
                 && small(&columns[1], pods.1.0) && small(&columns[4], pods.1.1);
-            prop_assert_eq!(best.is_some(), are_small);
+            let is_exact = are_small && weights.0.max(weights.1) <= MAX_WEIGHT;
+            prop_assert_eq!(best.is_some(), is_exact);
             let Some((largest, best)) = best else { return Ok(()) };
             for at in 0..LANES {
                 let least = least(

@@ -8,7 +8,7 @@
 //! other work of the pool delays them.
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,9 @@ const WORTH_SHARING: Duration =
 
 /// How long a thread stays awake after the last work: longer than a scheduler's other steps between two decisions.
 const AWAKE: Duration = Duration::from_millis(1);
+
+/// Development builds and fuzzers share work although that never pays off there.
+const BACKS_OFF: bool = !cfg!(any(debug_assertions, fuzzing));
 
 /// The smallest and the largest number of times that work is not shared after sharing did not pay off.
 const PAUSES: RangeInclusive<usize> = 8..=1024;
@@ -48,17 +51,25 @@ const SPINS_PER_CHECK: usize = 64;
 pub(super) struct Workers {
     pool: Arc<rayon::ThreadPool>,
     idling: Arc<Idling>,
-    /// Exponential backoff after sharing did not pay off, for example because other programs use the processors: how many
-    /// times work is not shared, and how many of these remain. Only the scheduling thread uses them; atomic because it
-    /// lends them to the workers.
+    /// By the logarithm of the microseconds that the calling thread alone would take: whether sharing pays off depends on
+    /// them.
+    backoffs: [Backoff; 16],
+}
+
+/// Exponential backoff after sharing did not pay off, for example because other programs use the processors.
+///
+/// Only the scheduling thread uses it. Atomic because the thread lends the workers to themselves.
+#[derive(Default)]
+struct Backoff {
+    /// How many times work is not shared, and how many of these remain.
     pause: AtomicUsize,
     left: AtomicUsize,
 }
 
 /// The workers between two shared decisions.
-#[derive(Default)]
 struct Idling {
-    /// The number of workers that are awake, or about to be.
+    is_awake: Vec<AtomicBool>,
+    /// The number of workers that are awake.
     awake: AtomicUsize,
     /// The number of times that work was shared.
     shared: AtomicUsize,
@@ -66,31 +77,19 @@ struct Idling {
 
 impl Workers {
     pub(super) fn new(pool: Arc<rayon::ThreadPool>) -> Workers {
-        let (pause, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Workers { pool, idling: Arc::default(), pause, left }
+        let is_awake = (0..pool.current_num_threads()).map(|_| AtomicBool::new(false)).collect();
+        let (awake, shared) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let idling = Arc::new(Idling { is_awake, awake, shared });
+        Workers { pool, idling, backoffs: Default::default() }
     }
 
     fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.idling.is_awake.len()
     }
 
-    /// Returns whether work should be shared now. After sharing took longer than the calling thread alone would have, it
-    /// is not shared the next times.
-    fn take_turn(&self) -> bool {
-        // Relaxed, here and below: see the field.
-        let left = self.left.load(Ordering::Relaxed);
-        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
-        left == 0
-    }
-
-    /// Records how long work took that the calling thread would have done in `alone`.
-    fn record(&self, took: Duration, alone: Duration) {
-        let pause = match took > alone {
-            true => (2 * self.pause.load(Ordering::Relaxed)).clamp(*PAUSES.start(), *PAUSES.end()),
-            false => 0,
-        };
-        self.pause.store(pause, Ordering::Relaxed);
-        self.left.store(pause, Ordering::Relaxed);
+    fn backoff(&self, alone: Duration) -> &Backoff {
+        let micros = alone.as_micros().max(1).ilog2() as usize;
+        &self.backoffs[micros.min(self.backoffs.len() - 1)]
     }
 
     fn are_awake(&self) -> bool {
@@ -102,17 +101,45 @@ impl Workers {
     fn wake(&self) {
         // Relaxed, here and below: the counters order no data; the pool does.
         self.idling.shared.fetch_add(1, Ordering::Relaxed);
-        if self.idling.awake.load(Ordering::Relaxed) == 0 {
-            self.idling.awake.store(self.threads(), Ordering::Relaxed);
+        if !self.are_awake() {
             let idling = self.idling.clone();
-            self.pool.spawn_broadcast(move |_| idling.stay_awake());
+            self.pool.spawn_broadcast(move |worker| idling.stay_awake(worker.index()));
         }
     }
 }
 
+impl Backoff {
+    /// Returns whether work should be shared now. After sharing took longer than the calling thread alone would have, it
+    /// is not shared the next times.
+    fn take_turn(&self) -> bool {
+        // Relaxed, here and below: see the type.
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 0
+    }
+
+    /// Records whether sharing paid off.
+    fn record(&self, paid_off: bool) {
+        let pause = match paid_off {
+            true => 0,
+            false => {
+                let pause = 2 * self.pause.load(Ordering::Relaxed);
+                pause.clamp(*PAUSES.start(), *PAUSES.end())
+            }
+        };
+        self.pause.store(pause, Ordering::Relaxed);
+        self.left.store(pause, Ordering::Relaxed);
+    }
+}
+
 impl Idling {
-    /// Executes work of the pool until none was shared for [`AWAKE`].
-    fn stay_awake(&self) {
+    /// Executes work of the pool on this worker until none was shared for [`AWAKE`].
+    fn stay_awake(&self, worker: usize) {
+        let Some(is_awake) = self.is_awake.get(worker) else { return };
+        if is_awake.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.awake.fetch_add(1, Ordering::Relaxed);
         let (mut shared, mut since) = (self.shared.load(Ordering::Relaxed), Instant::now());
         while since.elapsed() < AWAKE {
             for _ in 0..SPINS_PER_CHECK {
@@ -125,6 +152,7 @@ impl Idling {
             }
         }
         self.awake.fetch_sub(1, Ordering::Relaxed);
+        is_awake.store(false, Ordering::Relaxed);
     }
 }
 
@@ -174,7 +202,9 @@ impl<'a> Threads<'a> {
             (Some(workers), Some(range)) => {
                 let (started, alone) = (Instant::now(), each.saturating_mul(items.len() as u32));
                 share(workers, items, range, &work);
-                workers.record(started.elapsed(), alone);
+                if BACKS_OFF {
+                    workers.backoff(alone).record(started.elapsed() <= alone);
+                }
             }
             _ => items.iter_mut().for_each(work),
         }
@@ -182,12 +212,14 @@ impl<'a> Threads<'a> {
 
     /// Returns how many items a thread takes at a time, if several threads should share items that take this long each.
     fn worthwhile(self, each: Duration, items: usize) -> Option<usize> {
-        let workers = self.0?;
+        // A worker that waits for others executes other work of the pool, which may take long.
+        let workers = self.0.filter(|workers| workers.pool.current_thread_index().is_none())?;
         let least = match workers.are_awake() {
             true => WORTH_SHARING,
             false => WORTH_WAKING,
         };
-        range_of(each, items, least).filter(|_| workers.take_turn())
+        let alone = each.saturating_mul(items as u32);
+        range_of(each, items, least).filter(|_| workers.backoff(alone).take_turn())
     }
 }
 
@@ -308,16 +340,45 @@ mod tests {
     fn sharing_backs_off_after_it_did_not_pay_off() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
         let workers = Workers::new(Arc::new(pool));
-        let pause = || (0..).take_while(|_| !workers.take_turn()).count();
-        let (short, long) = (Duration::from_micros(20), Duration::from_micros(30));
-        assert_eq!(pause(), 0);
+        let [short, long] =
+            [20, 5_000].map(|micros| workers.backoff(Duration::from_micros(micros)));
+        let pause = |of: &Backoff| (0..).take_while(|_| !of.take_turn()).count();
+        assert_eq!(pause(short), 0);
         for expected in [8, 16, 32] {
-            workers.record(long, short);
-            assert_eq!(pause(), expected);
+            short.record(false);
+            assert_eq!((pause(long), pause(short)), (0, expected));
         }
-        workers.record(short, long);
-        assert_eq!(pause(), 0);
-        (0..20).for_each(|_| workers.record(long, short));
-        assert_eq!(pause(), *PAUSES.end());
+        short.record(true);
+        assert_eq!(pause(short), 0);
+        (0..20).for_each(|_| long.record(false));
+        assert_eq!((pause(short), pause(long)), (0, *PAUSES.end()));
+    }
+
+    #[test]
+    fn a_worker_that_fell_asleep_alone_is_woken() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let workers = Workers::new(Arc::new(pool));
+        let share = || Threads::new(Some(&workers)).share(&mut [0; 64], AWAKE, |item| *item += 1);
+        let all_are_awake = || {
+            while !workers.are_awake() {
+                std::thread::yield_now();
+            }
+        };
+        share();
+        all_are_awake();
+        // As if the first one had left.
+        workers.idling.is_awake[0].store(false, Ordering::Relaxed);
+        workers.idling.awake.fetch_sub(1, Ordering::Relaxed);
+        share();
+        all_are_awake();
+    }
+
+    #[test]
+    fn a_worker_does_not_share_its_own_work() {
+        let pool = Arc::new(rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap());
+        let workers = Workers::new(pool.clone());
+        let mut items = [0; 64];
+        pool.install(|| Threads::new(Some(&workers)).share(&mut items, AWAKE, |item| *item += 1));
+        assert_eq!((items, workers.idling.shared.load(Ordering::Relaxed)), ([1; 64], 0));
     }
 }

@@ -109,6 +109,7 @@ impl Pods {
 
     /// Changes the block of the pod at this index, which is copied first if another version shares it.
     fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Block, usize) -> R) -> R {
+        debug_assert!(at < self.len(), "there is no pod with this index");
         let number = (at / BLOCK) as u32;
         if number < self.full_blocks {
             let changed =
@@ -144,8 +145,11 @@ impl Pods {
     /// after it copies the last block anyway.
     pub(crate) fn reserve_for(&mut self, pod: &Pod) {
         let Block { records, text } = &mut self.last;
-        if records.len() == records.capacity() && records.len() < BLOCK {
-            records.reserve_exact(records.len() / 16 + 1);
+        if records.len() == BLOCK {
+            return;
+        }
+        if records.len() == records.capacity() {
+            records.reserve_exact((records.len() / 16 + 1).min(BLOCK - records.len()));
         }
         let new = pod.name.len() + pod.uid.key().1.map_or(0, str::len);
         if text.len() + new > text.capacity() {
@@ -251,7 +255,8 @@ impl Block {
         };
         record.set_object(pod, assumed);
         if self.records.len() == self.records.capacity() {
-            self.records.reserve_exact(self.records.len() / 4 + 1);
+            let len = self.records.len();
+            self.records.reserve_exact((len / 4 + 1).min(BLOCK - len));
         }
         self.records.push(record);
         let new = pod.name.len() + uid_text.len();
