@@ -39,7 +39,7 @@ const RANGE: Duration = Duration::from_micros(4);
 const TRIED: usize = 4;
 
 /// This many items are not worth taking the time.
-const FEW: usize = 2 * TRIED;
+const FEW: usize = 4 * TRIED;
 
 /// How often the calling thread checks whether the others have finished before it sleeps.
 const SPINS: usize = 2_000;
