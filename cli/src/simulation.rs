@@ -184,8 +184,12 @@ impl Simulation {
     /// Adds a pod to the queue, as its controller creates it.
     pub(crate) fn arrive(&self, pod: &Pod) -> Result<(), CommandError> {
         let new = Pod { node_name: None, ..pod.clone() };
-        let put = event(&self.engine, Event::PutPending(Arc::new(new)))?;
-        put.map(drop).map_err(|error| refused(pod, error))
+        self.apply(pod, Event::PutPending(Arc::new(new)))
+    }
+
+    /// Applies an event that concerns this pod.
+    pub(crate) fn apply(&self, pod: &Pod, of: Event) -> Result<(), CommandError> {
+        event(&self.engine, of)?.map(drop).map_err(|error| refused(pod, error))
     }
 
     /// Schedules and binds pods until nothing is left to do at this moment.
@@ -287,8 +291,7 @@ impl Simulation {
     ) -> Result<(), CommandError> {
         observer.rejected(pod, why);
         if is_final {
-            event(&self.engine, Event::RemovePending(pod.uid.clone()))?
-                .map_err(|error| refused(pod, error))?;
+            self.apply(pod, Event::RemovePending(pod.uid.clone()))?;
         }
         Ok(())
     }

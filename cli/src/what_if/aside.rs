@@ -5,16 +5,13 @@
 //! cordoned nodes. Pods whose verdicts depend on nothing but the node are therefore taken from the queue, and return
 //! when another node may have changed. Each is tried again then, so its outcome and its message are those of the queue.
 
-use portolan::cache::Event;
 use portolan::model::{Pod, Taint, TaintEffect};
 use portolan::plugin::{Cycle, CycleState, Point};
 use portolan::scheduler::queue::Place;
 
 use crate::error::CommandError;
-use crate::simulation::{Simulation, closed, event, refused};
 
-use super::record::Record;
-use super::settle::settle;
+use super::world::World;
 
 /// The pods that are set aside, in the order in which they were rejected.
 #[derive(Default)]
@@ -22,22 +19,17 @@ pub(super) struct Aside(Vec<Pod>);
 
 impl Aside {
     /// Sets the pods aside that were rejected since the last call.
-    pub(super) fn take(
-        &mut self,
-        simulation: &Simulation,
-        record: &mut Record,
-    ) -> Result<(), CommandError> {
-        for uid in record.take_rejected() {
-            let waiting = simulation.queue.with(|queue, _| {
+    pub(super) fn take(&mut self, world: &mut World) -> Result<(), CommandError> {
+        for uid in world.record.take_rejected() {
+            let waiting = world.simulation.queue.with(|queue, _| {
                 let is_waiting = queue.place(&uid) == Some(Place::Unschedulable);
                 queue.get(&uid).filter(|_| is_waiting).map(|queued| queued.pod.clone())
             });
             let Some(pod) = waiting.filter(|pod| pod.nominated_node_name.is_none()) else {
                 continue;
             };
-            if needs_open_node(&pod, simulation, record)? {
-                event(&simulation.engine, Event::RemovePending(uid))?
-                    .map_err(|error| refused(&pod, error))?;
+            if needs_open_node(&pod, world)? {
+                world.dequeue(&pod)?;
                 self.0.push(pod);
             }
         }
@@ -45,27 +37,19 @@ impl Aside {
     }
 
     /// Returns the pods to the queue, and settles them.
-    pub(super) fn put_back(
-        &mut self,
-        simulation: &mut Simulation,
-        record: &mut Record,
-    ) -> Result<(), CommandError> {
+    pub(super) fn put_back(&mut self, world: &mut World) -> Result<(), CommandError> {
         // A pod has ended by now if its job has failed.
-        for pod in self.0.drain(..).filter(|pod| !record.has_ended(&pod.uid)) {
-            simulation.arrive(&pod)?;
+        for pod in self.0.drain(..).filter(|pod| !world.record.has_ended(&pod.uid)) {
+            world.simulation.arrive(&pod)?;
         }
-        settle(simulation, record)
+        world.settle()
     }
 }
 
 /// Whether only a change of a node that is not cordoned can help the pod.
-fn needs_open_node(
-    pod: &Pod,
-    simulation: &Simulation,
-    record: &Record,
-) -> Result<bool, CommandError> {
+fn needs_open_node(pod: &Pod, world: &World) -> Result<bool, CommandError> {
     let cordon = Taint::new(Taint::UNSCHEDULABLE, "", TaintEffect::NoSchedule);
-    let Some((framework, _)) = record.profiles.get(pod) else { return Ok(false) };
+    let Some((framework, _)) = world.record.profiles.get(pod) else { return Ok(false) };
     let rejects_cordoned = |of: &str| of == "NodeUnschedulable";
     let mut filters = framework.plugins_at(Point::Filter);
     if pod.template.group().is_some()
@@ -74,7 +58,7 @@ fn needs_open_node(
     {
         return Ok(false);
     }
-    let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+    let cluster = world.cluster()?;
     let state = CycleState::default();
     Ok(framework.pre_filter(Cycle::new(&cluster, pod, &state)).are_local())
 }

@@ -5,12 +5,12 @@ use portolan::model::{Name, Pod};
 use portolan::plugin::{Cycle, CycleState};
 
 use crate::error::CommandError;
-use crate::simulation::{Simulation, closed, event};
 use crate::text::count;
 
 use crate::creation::unbound_claim;
 
 use super::record::Record;
+use super::world::World;
 
 /// The plugins whose filters a kubelet applies to a pod before it runs it (`AdmissionCheck` in kube-scheduler's
 /// scheduler.go).
@@ -20,14 +20,13 @@ const KUBELET: [&str; 3] = ["NodeResourcesFit", "NodeAffinity", "NodePorts"];
 /// of those that name a node of another cluster.
 pub(super) fn add(
     pods: Vec<Pod>,
-    simulation: &Simulation,
-    record: &mut Record,
+    world: &mut World,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Pod>, CommandError> {
     if pods.iter().all(|pod| node_of(pod).is_none()) {
         return Ok(pods);
     }
-    let mut reader = simulation.engine.reader().map_err(closed)?;
+    let mut reader = world.reader()?;
     let mut free = Vec::new();
     let mut foreign = Vec::new();
     for pod in pods {
@@ -41,18 +40,17 @@ pub(super) fn add(
             free.push(pod);
             continue;
         }
-        record.arrives(&pod, None);
+        world.record.arrives(&pod, None);
         if let Some(why) = unbound_claim(&pod, now) {
-            record.is_refused(&pod.uid, why);
+            world.record.is_refused(&pod.uid, why);
             continue;
         }
-        if let Some(why) = refused_by_kubelet(&pod, node, now, record) {
-            record.is_refused(&pod.uid, why);
+        if let Some(why) = refused_by_kubelet(&pod, node, now, &world.record) {
+            world.record.is_refused(&pod.uid, why);
             continue;
         }
-        let put = event(&simulation.engine, Event::add_pod(pod.clone()))?;
-        put.map_err(|error| CommandError::Refused { object: format!("pod {}", pod.key()), error })?;
-        record.runs(&pod, node);
+        world.simulation.apply(&pod, Event::add_pod(pod.clone()))?;
+        world.record.runs(&pod, node);
     }
     if let [(pod, node), others @ ..] = &*foreign {
         let others = match others.len() {

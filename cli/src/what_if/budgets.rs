@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use portolan::cache::{Cluster, Event, PodInfo};
-use portolan::model::{Name, Object, PodDisruptionBudget, Template};
+use portolan::model::{Name, PodDisruptionBudget, Template};
 use portolan::scheduler::drain::Stays;
 use portolan_k8s::{BudgetLimit, Health, PodCounts, PodFacts};
 
 use crate::error::CommandError;
-use crate::simulation::{Simulation, closed, event};
 
 use super::record::{Change, Record};
+use super::world::World;
 
 /// The budgets of the cluster.
 pub(super) struct Limits<'c> {
@@ -90,17 +90,13 @@ impl<'c> Limits<'c> {
     }
 
     /// Computes the numbers from the current pods, and writes those that have changed. O(pods + budgets).
-    pub(super) fn update(
-        &mut self,
-        simulation: &Simulation,
-        record: &mut Record,
-    ) -> Result<(), CommandError> {
+    pub(super) fn update(&mut self, world: &mut World) -> Result<(), CommandError> {
         if self.limits.is_empty() {
             return Ok(());
         }
-        let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
-        record.take_changes();
-        let healths = self.healths(&cluster, record);
+        let cluster = world.cluster()?;
+        world.record.take_changes();
+        let healths = self.healths(&cluster, &world.record);
         let store = &cluster.objects().pod_disruption_budgets;
         for ((limit, state), health) in self.limits.iter().zip(&mut self.states).zip(healths) {
             state.allowed = match (limit.has_status, state.health, health) {
@@ -117,11 +113,7 @@ impl<'c> Limits<'c> {
                     disruptions_allowed: allowed,
                     ..PodDisruptionBudget::clone(budget)
                 };
-                let put = event(&simulation.engine, Event::PutObject(Object::from(budget)))?;
-                put.map_err(|error| CommandError::Refused {
-                    object: format!("budget {name}"),
-                    error,
-                })?;
+                world.apply(Event::put_object(budget), || format!("budget {name}"))?;
             }
         }
         Ok(())

@@ -11,11 +11,9 @@ use portolan_k8s::{ControllerKind, PodController};
 
 use crate::error::CommandError;
 use crate::replacement::recreated;
-use crate::simulation::{Simulation, closed, event};
 
 use super::model::New;
-use super::record::Record;
-use super::settle::enter;
+use super::world::World;
 
 /// The plugins whose rejection means that a daemon set creates no pod for the node (daemon/daemon_controller.go
 /// `NodeShouldRunDaemonPod`). A pod that another plugin rejects is created and pending.
@@ -64,27 +62,21 @@ impl Daemons {
 
     /// Adds a node with the pods that the daemon sets create on it. Returns the number of those that fit; the others
     /// are pending.
-    pub(super) fn join(
-        &mut self,
-        new: New,
-        simulation: &mut Simulation,
-        record: &mut Record,
-    ) -> Result<usize, CommandError> {
+    pub(super) fn join(&mut self, new: New, world: &mut World) -> Result<usize, CommandError> {
         let node = new.node;
         if !new.has_limits {
             self.without_limits.insert(node.name.clone());
         }
-        let refused =
-            |error| CommandError::Refused { object: format!("node {}", node.name), error };
-        event(&simulation.engine, Event::add_node(node.clone()))?.map_err(refused)?;
+        let of = || format!("node {}", node.name);
+        world.apply(Event::add_node(node.clone()), of)?;
         let claims = self.sets.iter().flat_map(|set| {
             let pods = set.expand(std::slice::from_ref(&node));
             pods.iter().flat_map(|pod| set.claims(pod)).map(Object::from).collect::<Vec<_>>()
         });
         for object in new.objects.into_iter().chain(claims) {
-            event(&simulation.engine, Event::put_object(object))?.map_err(refused)?;
+            world.apply(Event::PutObject(object), of)?;
         }
-        let mut reader = simulation.engine.reader().map_err(closed)?;
+        let mut reader = world.reader()?;
         let mut placed = 0;
         for pod in self.on(&node) {
             let cluster = reader.refresh();
@@ -92,11 +84,11 @@ impl Daemons {
             match self.framework.filter(cluster, &pod, info) {
                 None => {
                     let pod = pod.on(node.name.clone());
-                    event(&simulation.engine, Event::add_pod(pod))?.map_err(refused)?;
+                    world.apply(Event::add_pod(pod), of)?;
                     placed += 1;
                 }
                 Some(status) if ELIGIBILITY.contains(&status.plugin) => {}
-                Some(_) => enter(simulation, record, &pod, None)?,
+                Some(_) => world.enter(&pod, None)?,
             }
         }
         Ok(placed)

@@ -5,21 +5,20 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::cache::{Cluster, Engine, Event};
+use portolan::cache::Cluster;
 use portolan::model::{Name, Node, Pod, Uid};
 use portolan::scheduler::drain::{self, DrainOptions, Stays};
 
 use crate::error::CommandError;
 use crate::names::did_you_mean;
 use crate::replacement::{Replacement, recreated};
-use crate::simulation::{Simulation, closed, event, refused};
 use crate::text::first_names;
 
 use super::answer::{Answer, Drained};
 use super::aside::Aside;
 use super::budgets::{Limits, Refused};
 use super::record::{End, Record};
-use super::settle::{enter, settle};
+use super::world::World;
 use super::{Blocked, groups};
 
 /// The outcome of a node's drain.
@@ -83,30 +82,13 @@ pub(super) fn once(names: &[String]) -> Vec<String> {
     names.iter().filter(|name| known.insert(*name)).cloned().collect()
 }
 
-/// Replaces a node's object.
-pub(super) fn update(engine: &Engine, node: Node) -> Result<(), CommandError> {
-    let object = format!("node {}", node.name);
-    event(engine, Event::UpdateNode(Arc::new(node)))?
-        .map_err(|error| CommandError::Refused { object, error })
-        .map(drop)
-}
-
-/// Cordons or uncordons the node.
-pub(super) fn cordon(
-    engine: &Engine,
-    node: &Node,
-    unschedulable: bool,
-) -> Result<(), CommandError> {
-    update(engine, Node { unschedulable, ..node.clone() })
-}
-
 /// Cordons the nodes of `--drain`.
-pub(super) fn cordon_all(names: &[String], engine: &Engine) -> Result<Vec<Name>, CommandError> {
-    let mut reader = engine.reader().map_err(closed)?;
+pub(super) fn cordon_all(names: &[String], world: &World) -> Result<Vec<Name>, CommandError> {
+    let mut reader = world.reader()?;
     let names = once(names);
     for name in &names {
         let node = known(reader.refresh(), "--drain", name)?;
-        cordon(engine, &node, true)?;
+        world.cordon(&node, true)?;
     }
     Ok(names.into_iter().map(Name::from).collect())
 }
@@ -129,30 +111,25 @@ impl<'c> Drains<'c> {
     pub(super) fn drain(
         &mut self,
         nodes: &[Name],
-        simulation: &mut Simulation,
-        record: &mut Record,
+        world: &mut World,
         answer: &mut Answer,
     ) -> Result<Vec<Blocked>, CommandError> {
         let mut blocked = Vec::new();
         for (at, node) in nodes.iter().enumerate() {
-            let done = self.run(node, simulation, record)?;
+            let done = self.run(node, world)?;
             blocked.extend(done.blocked.into_iter().map(|(pod, why)| (pod, node.clone(), why)));
             match answer.drained.get_mut(at) {
                 Some(known) => known.waits += done.waits,
                 None => answer.drained.push(Drained { node: node.clone(), waits: done.waits }),
             }
         }
-        self.end(simulation, record)?;
+        self.end(world)?;
         Ok(blocked)
     }
 
     /// Ends a series of calls of [`Drains::run`]: other nodes than the cordoned ones may change now.
-    pub(super) fn end(
-        &mut self,
-        simulation: &mut Simulation,
-        record: &mut Record,
-    ) -> Result<(), CommandError> {
-        self.aside.put_back(simulation, record)
+    pub(super) fn end(&mut self, world: &mut World) -> Result<(), CommandError> {
+        self.aside.put_back(world)
     }
 
     /// The options that `kubectl drain` needs for the same drains.
@@ -190,18 +167,13 @@ impl<'c> Drains<'c> {
     }
 
     /// Evicts the pods of a cordoned node as far as possible. Call [`Drains::end`] after the last node.
-    pub(super) fn run(
-        &mut self,
-        node: &Name,
-        simulation: &mut Simulation,
-        record: &mut Record,
-    ) -> Result<Outcome, CommandError> {
-        let mut reader = simulation.engine.reader().map_err(closed)?;
+    pub(super) fn run(&mut self, node: &Name, world: &mut World) -> Result<Outcome, CommandError> {
+        let mut reader = world.reader()?;
         let mut outcome = Outcome::default();
         self.note_kinds(reader.refresh(), node);
         loop {
-            self.limits.follow(reader.refresh(), record);
-            let (going, blocked) = self.round(reader.refresh(), node, record);
+            self.limits.follow(reader.refresh(), &mut world.record);
+            let (going, blocked) = self.round(reader.refresh(), node, &world.record);
             if going.is_empty() {
                 outcome.blocked = blocked;
                 return Ok(outcome);
@@ -213,29 +185,28 @@ impl<'c> Drains<'c> {
                 self.uses.entry(budget).or_default().waits += 1;
             }
             outcome.evicted += going.len();
-            self.aside.take(simulation, record)?;
+            self.aside.take(world)?;
             for pod in &going {
-                let gone = event(&simulation.engine, Event::remove_pod(pod))?;
-                gone.map_err(|error| refused(pod, error))?;
+                world.remove(pod)?;
             }
-            let ended = groups::with_groups(going.clone(), simulation, record)?;
+            let ended = groups::with_groups(going.clone(), world)?;
             self.evicted.extend(going);
             for pod in ended {
                 let node = pod.node_name.as_ref().unwrap_or(node);
-                let preemptions = record.preemptions;
-                match record.replacements.disrupted(&pod) {
+                let preemptions = world.record.preemptions;
+                match world.record.replacements.disrupted(&pod) {
                     Replacement::Never(why) => {
                         let end = End::Lost(node.clone(), format!("evicted, {why}"));
-                        record.ends(&pod, Some(node), end);
-                        settle(simulation, record)?;
+                        world.record.ends(&pod, Some(node), end);
+                        world.settle()?;
                     }
-                    _ => enter(simulation, record, &recreated(pod.clone()), Some(node))?,
+                    _ => world.enter(&recreated(pod.clone()), Some(node))?,
                 }
-                if record.preemptions > preemptions {
-                    self.aside.put_back(simulation, record)?;
+                if world.record.preemptions > preemptions {
+                    self.aside.put_back(world)?;
                 }
             }
-            simulation.expire_permits(record)?;
+            world.expire_permits()?;
         }
     }
 

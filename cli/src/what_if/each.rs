@@ -167,7 +167,7 @@ impl<'q> Base<'q> {
         let mut start = Start::with(self.arguments, self.config, controllers, put, None)?;
         let mut limits = start.limits(self.contents)?;
         start.settle(&mut limits)?;
-        start.record.begin_change();
+        start.world.record.begin_change();
         Ok((start, limits))
     }
 
@@ -178,13 +178,13 @@ impl<'q> Base<'q> {
         [during, after]: &[Outcome; 2],
     ) -> Result<Harm, CommandError> {
         let (mut start, mut limits) = self.start()?;
-        let (simulation, record) = (&mut start.simulation, &mut start.record);
-        let mut failed = fail::fail(nodes, self.contents.facts(), simulation, record)?;
-        limits.update(simulation, record)?;
-        failed.end_placed(simulation, record)?;
+        let world = &mut start.world;
+        let mut failed = fail::fail(nodes, self.contents.facts(), world)?;
+        limits.update(world)?;
+        failed.end_placed(world)?;
         let during = Effects::between(during, &start.outcome()?);
-        let (simulation, record) = (&mut start.simulation, &mut start.record);
-        failed.delete(simulation, record)?;
+        let world = &mut start.world;
+        failed.delete(world)?;
         start.end_terminating(&mut limits)?;
         let after = Effects::between(after, &start.outcome()?);
         let keys = |rows| own(rows).map(|row| row.pod.key()).collect();

@@ -22,12 +22,11 @@ use portolan_k8s::PodFacts;
 
 use crate::error::CommandError;
 use crate::replacement::{Replacement, is_of_node, recreated};
-use crate::simulation::{Simulation, closed, event, refused};
 
-use super::drain::{known, once, update};
+use super::drain::{known, once};
 use super::groups;
 use super::record::{End, Record};
-use super::settle::{enter, settle};
+use super::world::World;
 
 /// A pod that is deleted because its node has failed.
 struct Deleted {
@@ -55,10 +54,9 @@ pub(super) struct Failed {
 pub(super) fn fail(
     names: &[String],
     facts: &PodFacts,
-    simulation: &mut Simulation,
-    record: &mut Record,
+    world: &mut World,
 ) -> Result<Failed, CommandError> {
-    let mut reader = simulation.engine.reader().map_err(closed)?;
+    let mut reader = world.reader()?;
     let mut failed = Failed::default();
     let mut deleted: Vec<Deleted> = Vec::new();
     for name in once(names) {
@@ -66,15 +64,15 @@ pub(super) fn fail(
         let taints = [TaintEffect::NoSchedule, TaintEffect::NoExecute]
             .map(|effect| Taint::new(Taint::UNREACHABLE, "", effect));
         let taints = node.taints.iter().cloned().chain(taints).collect();
-        update(&simulation.engine, Node { taints, ..Node::clone(&node) })?;
+        world.update(Node { taints, ..Node::clone(&node) })?;
         for info in reader.refresh().node(&name).iter().flat_map(|info| info.pods()) {
             let stays = facts.stays_on_failed_node(&info.uid());
-            deleted.extend(failed.judge(info.to_pod(), &node, stays, record));
+            deleted.extend(failed.judge(info.to_pod(), &node, stays, &mut world.record));
         }
         failed.nodes.push(node.name.clone());
     }
     failed.waiting.sort_by_cached_key(|(pod, _)| pod.key());
-    delete(deleted, &mut failed.remaining, simulation, record)?;
+    delete(deleted, &mut failed.remaining, world)?;
     Ok(failed)
 }
 
@@ -82,28 +80,25 @@ pub(super) fn fail(
 fn delete(
     mut deleted: Vec<Deleted>,
     remaining: &mut HashSet<Uid>,
-    simulation: &mut Simulation,
-    record: &mut Record,
+    world: &mut World,
 ) -> Result<(), CommandError> {
     deleted.sort_by_cached_key(|it| (it.after, it.pod.key()));
     // Pods with the same time are deleted together, before any of them is replaced.
     for together in deleted.chunk_by(|a, b| a.after == b.after) {
         for Deleted { pod, is_gone, .. } in together {
-            let gone = event(&simulation.engine, Event::remove_pod(pod))?;
-            gone.map_err(|error| refused(pod, error))?;
+            world.remove(pod)?;
             remaining.remove(&pod.uid);
             if !is_gone {
-                let add = event(&simulation.engine, Event::add_pod(terminating(pod)))?;
-                add.map_err(|error| refused(pod, error))?;
+                world.simulation.apply(pod, Event::add_pod(terminating(pod)))?;
             }
         }
         for Deleted { pod, node, is_replaced, .. } in together {
             match is_replaced {
-                true => enter(simulation, record, &recreated(pod.clone()), Some(node))?,
-                false => record.ends(pod, Some(node), End::Deleted),
+                true => world.enter(&recreated(pod.clone()), Some(node))?,
+                false => world.record.ends(pod, Some(node), End::Deleted),
             }
         }
-        simulation.expire_permits(record)?;
+        world.expire_permits()?;
     }
     Ok(())
 }
@@ -188,18 +183,14 @@ impl Failed {
     }
 
     /// Ends the pods that have been placed on the nodes since they failed, because they tolerate the taints.
-    pub(super) fn end_placed(
-        &mut self,
-        simulation: &Simulation,
-        record: &mut Record,
-    ) -> Result<(), CommandError> {
-        let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+    pub(super) fn end_placed(&mut self, world: &mut World) -> Result<(), CommandError> {
+        let cluster = world.cluster()?;
         for name in &self.nodes {
             let pods = cluster.node(name).into_iter().flat_map(|info| info.pods());
             let pods = pods.filter(|pod| pod.deletion_time().is_none()).map(|pod| pod.to_pod());
             for pod in pods.filter(|pod| !self.remaining.contains(&pod.uid)) {
                 let why = format!("node {name} has failed, and the pod tolerates its taints");
-                record.ends(&pod, None, End::Unreachable(why));
+                world.record.ends(&pod, None, End::Unreachable(why));
                 self.waiting.push((pod, name.clone()));
             }
         }
@@ -207,49 +198,39 @@ impl Failed {
     }
 
     /// Deletes the objects of the nodes, and replaces the pods that have waited for it.
-    pub(super) fn delete(
-        self,
-        simulation: &mut Simulation,
-        record: &mut Record,
-    ) -> Result<(), CommandError> {
-        remove_nodes(&self.nodes, simulation, record)?;
+    pub(super) fn delete(self, world: &mut World) -> Result<(), CommandError> {
+        remove_nodes(&self.nodes, world)?;
         let mut ended = Vec::new();
         for (pod, node) in self.waiting {
-            match record.replacements.of(&pod) {
+            match world.record.replacements.of(&pod) {
                 Replacement::Never(why) => {
-                    record.ends(&pod, Some(&node), End::Lost(node.clone(), why.to_owned()));
+                    world.record.ends(&pod, Some(&node), End::Lost(node.clone(), why.to_owned()));
                 }
                 _ => ended.push(Pod { node_name: Some(node), ..pod }),
             }
         }
-        for pod in groups::with_groups(ended, simulation, record)? {
+        for pod in groups::with_groups(ended, world)? {
             let node = pod.node_name.clone();
-            enter(simulation, record, &recreated(pod), node.as_ref())?;
+            world.enter(&recreated(pod), node.as_ref())?;
         }
-        settle(simulation, record)?;
-        simulation.expire_permits(record)
+        world.settle()?;
+        world.expire_permits()
     }
 }
 
 /// Deletes the nodes that still exist, with all pods that are on them. Pods of daemon sets end with their node.
-pub(super) fn remove_nodes(
-    names: &[Name],
-    simulation: &Simulation,
-    record: &mut Record,
-) -> Result<(), CommandError> {
-    let mut reader = simulation.engine.reader().map_err(closed)?;
+pub(super) fn remove_nodes(names: &[Name], world: &mut World) -> Result<(), CommandError> {
+    let mut reader = world.reader()?;
     for name in names {
         let Some(info) = reader.refresh().node(name) else { continue };
         let pods: Vec<Pod> = info.pods().map(|pod| pod.to_pod()).collect();
         for pod in pods {
-            let gone = event(&simulation.engine, Event::remove_pod(&pod))?;
-            gone.map_err(|error| refused(&pod, error))?;
+            world.remove(&pod)?;
             if is_of_node(&pod.template) || pod.deletion_time.is_some() {
-                record.ends(&pod, Some(name), End::Deleted);
+                world.record.ends(&pod, Some(name), End::Deleted);
             }
         }
-        event(&simulation.engine, Event::RemoveNode(name.clone()))?
-            .map_err(|error| CommandError::Refused { object: format!("node {name}"), error })?;
+        world.apply(Event::RemoveNode(name.clone()), || format!("node {name}"))?;
     }
     Ok(())
 }

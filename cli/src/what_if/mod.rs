@@ -33,13 +33,13 @@ mod report;
 mod rollout;
 mod rows;
 mod scale;
-mod settle;
 mod start;
 #[cfg(test)]
 mod tests;
 mod unsimulated;
 mod upgrade;
 mod volumes;
+mod world;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -9,14 +9,13 @@ use crate::cluster;
 use crate::error::CommandError;
 use crate::input::is_standard_input;
 use crate::names::did_you_mean;
-use crate::simulation::{Simulation, closed};
 use crate::text::{count, shortened};
 
 use super::MOST;
 use super::answer::Answer;
 use super::daemons::Daemons;
 use super::model::Model;
-use super::record::Record;
+use super::world::World;
 
 /// A number of copies of a node.
 #[derive(Clone, Debug)]
@@ -48,11 +47,10 @@ impl Copies {
     pub(super) fn add(
         &self,
         daemons: &mut Daemons,
-        simulation: &mut Simulation,
-        record: &mut Record,
+        world: &mut World,
         answer: &mut Answer,
     ) -> Result<(), CommandError> {
-        let mut reader = simulation.engine.reader().map_err(closed)?;
+        let mut reader = world.reader()?;
         let (model, like) = self.model(reader.refresh(), answer)?;
         let left_out = model.left_out();
         if !left_out.is_empty() {
@@ -63,7 +61,7 @@ impl Copies {
         let names = (1_usize..).map(|n| Name::from(format!("{like}-{n}")));
         let mut names = names.filter(|name| reader.refresh().node(name).is_none());
         for name in names.by_ref().take(self.count).collect::<Vec<_>>() {
-            placed += daemons.join(model.copy(name), simulation, record)?;
+            placed += daemons.join(model.copy(name), world)?;
         }
         answer.added += self.count;
         if placed > 0 {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::WhatIf;
-use portolan::cache::{Cluster, Event, Snapshot};
+use portolan::cache::{Cluster, Snapshot};
 use portolan::model::Pod;
 use portolan::scheduler::drain::DrainOptions;
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::CommandError;
-use crate::simulation::{Simulation, closed, event};
+use crate::simulation::closed;
 use crate::targets::{Finder, Reference, Removal, Scale};
 use crate::text::count;
 use crate::{cluster, metrics, policy, terminal};
@@ -20,11 +20,10 @@ use super::daemons::Daemons;
 use super::difference::{Effects, Outcome};
 use super::drain::{self, Drains};
 use super::each::Base;
-use super::record::Record;
-use super::settle::arrive;
 use super::start::Start;
 use super::unsimulated::{self, unresponsive};
 use super::upgrade::Upgrade;
+use super::world::World;
 use super::{Arguments, MOST, bound, consolidate, fail, model, rollout, scale, volumes};
 
 /// Simulates the cluster with the changes and without them.
@@ -48,7 +47,7 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
     start.warn(arguments, &mut answer);
     question.count_more(&start, &changed, &mut answer)?;
     let Changed { mut drains, later: snapshot, .. } = changed;
-    let Start { simulation, record, .. } = &start;
+    let World { simulation, record } = &start.world;
     if arguments.consolidate {
         let time = Duration::from_secs_f64(arguments.time_limit);
         let limits = (&mut drains.limits, record);
@@ -106,61 +105,62 @@ impl<'q> Question<'q> {
         answer: &mut Answer,
     ) -> Result<Changed<'q>, CommandError> {
         let Question { arguments, config, contents, without } = *self;
-        let mut reader = start.simulation.engine.reader().map_err(closed)?;
+        let mut reader = start.world.reader()?;
         let facts = contents.facts();
         let mut limits = start.limits(contents)?;
         start.settle(&mut limits)?;
-        start.record.begin_change();
-        let (simulation, record) = (&mut start.simulation, &mut start.record);
+        start.world.record.begin_change();
+        let world = &mut start.world;
         // The nodes of the cluster, not the added ones.
         let failing = self.failing(reader.refresh())?;
         check(arguments, &failing, contents.controllers())?;
         answer.unsimulated.extend(unresponsive(reader.refresh(), &failing));
         let drained = self.drained(reader.refresh(), &failing)?;
-        let mut daemons = self.scale(simulation, record, answer)?;
-        let mut failed = fail::fail(&failing, facts, simulation, record)?;
+        let mut daemons = self.scale(world, answer)?;
+        let mut failed = fail::fail(&failing, facts, world)?;
         answer.failed = failed.nodes.clone();
         answer.is_loss_accepted = arguments.force;
-        limits.update(simulation, record)?;
+        limits.update(world)?;
 
         let mut drains = Drains::new(self.drain_options(), limits);
-        let drained = drain::cordon_all(&drained, &simulation.engine)?;
-        let mut blocked = drains.drain(&drained, simulation, record, answer)?;
+        let drained = drain::cordon_all(&drained, world)?;
+        let mut blocked = drains.drain(&drained, world, answer)?;
         let upgraded = arguments.upgrade.as_ref();
         let most = (arguments.max_surge, arguments.max_unavailable);
         let upgraded = upgraded.map(|nodes| Upgrade::new(nodes, &failing, most, reader.refresh()));
         let mut upgraded = upgraded.transpose()?;
         if let Some(upgrade) = &mut upgraded {
-            blocked.extend(upgrade.proceed(&mut daemons, &mut drains, simulation, record)?);
+            blocked.extend(upgrade.proceed(&mut daemons, &mut drains, world)?);
         }
-        self.add(added, simulation, record, answer)?;
-        failed.end_placed(simulation, record)?;
+        self.add(added, world, answer)?;
+        failed.end_placed(world)?;
         let now = reader.snapshot();
-        answer.now = Effects::between(&without[0], &record.outcome(&now));
+        answer.now = Effects::between(&without[0], &world.record.outcome(&now));
         answer.now.blocked = blocked;
-        answer.now.failed_jobs = record.failed_jobs.len();
+        answer.now.failed_jobs = world.record.failed_jobs.len();
         if let Some(domain) = arguments.each {
-            let base = Base::new(arguments, config, contents, &now, record);
+            let base = Base::new(arguments, config, contents, &now, &world.record);
             answer.each = Some(base.each(domain)?);
         }
 
         let later = Later { terminating: start.terminating.len(), failed: failed.nodes.len() };
         if later != Later::default() {
-            failed.delete(simulation, record)?;
+            failed.delete(world)?;
             start.end_terminating(&mut drains.limits)?;
-            let (simulation, record) = (&mut start.simulation, &mut start.record);
-            let mut blocked = drains.drain(&drained, simulation, record, answer)?;
+            let world = &mut start.world;
+            let mut blocked = drains.drain(&drained, world, answer)?;
             if let Some(upgrade) = &mut upgraded {
-                blocked.extend(upgrade.proceed(&mut daemons, &mut drains, simulation, record)?);
+                blocked.extend(upgrade.proceed(&mut daemons, &mut drains, world)?);
             }
-            let mut effects = Effects::between(&without[1], &record.outcome(reader.refresh()));
+            let mut effects =
+                Effects::between(&without[1], &world.record.outcome(reader.refresh()));
             effects.blocked = blocked;
-            effects.failed_jobs = start.record.failed_jobs.len();
+            effects.failed_jobs = start.world.record.failed_jobs.len();
             answer.later = Some((later, effects));
         }
         answer.upgrade = upgraded;
         answer.kubectl_flags = drains.kubectl_flags();
-        answer.budgets = drains.uses(&answer.last().blocked, reader.refresh(), &start.record);
+        answer.budgets = drains.uses(&answer.last().blocked, reader.refresh(), &start.world.record);
         let later = reader.snapshot();
         let placed = &answer.last().placed;
         answer.unlimited = model::without_known_limits(placed, &daemons.without_limits, &later);
@@ -184,17 +184,12 @@ impl<'q> Question<'q> {
     }
 
     /// Deletes controllers and pods, adds nodes, and scales controllers. Returns the daemon sets that run on new nodes.
-    fn scale(
-        &self,
-        simulation: &mut Simulation,
-        record: &mut Record,
-        answer: &mut Answer,
-    ) -> Result<Daemons, CommandError> {
+    fn scale(&self, world: &mut World, answer: &mut Answer) -> Result<Daemons, CommandError> {
         let Question { arguments, contents, .. } = *self;
         let namespace = arguments.namespace.as_deref();
         let initial = Scales::of(contents.controllers());
         let finder = Finder { controllers: contents.controllers(), scales: &initial, namespace };
-        scale::remove(&arguments.remove, &finder, simulation, record, answer)?;
+        scale::remove(&arguments.remove, &finder, world, answer)?;
         let is_kept = |it: &&PodController| {
             !arguments.remove.iter().any(|removal| removal.covers(it))
                 || namespace.is_some_and(|of| of != &*it.namespace)
@@ -204,18 +199,18 @@ impl<'q> Question<'q> {
         let mut daemons = match adds_nodes {
             true => {
                 let kept = contents.controllers().iter().filter(is_kept);
-                let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+                let cluster = world.cluster()?;
                 Daemons::of(&cluster, kept.cloned())
             }
             false => Daemons::none(),
         };
         for copies in &arguments.add {
-            copies.add(&mut daemons, simulation, record, answer)?;
+            copies.add(&mut daemons, world, answer)?;
         }
-        simulation.settle(record)?;
+        world.schedule()?;
         let facts = contents.facts();
-        let new = scale::scale(&arguments.scale, &finder, facts, simulation, record, answer)?;
-        self.add_pods(new, simulation, record, answer)?;
+        let new = scale::scale(&arguments.scale, &finder, facts, world, answer)?;
+        self.add_pods(new, world, answer)?;
         Ok(daemons)
     }
 
@@ -223,27 +218,24 @@ impl<'q> Question<'q> {
     fn add(
         &self,
         mut added: cluster::Added,
-        simulation: &mut Simulation,
-        record: &mut Record,
+        world: &mut World,
         answer: &mut Answer,
     ) -> Result<(), CommandError> {
-        let now = simulation.engine.reader().map_err(closed)?.snapshot();
+        let now = world.cluster()?;
         let bound = volumes::bind(&mut added.objects, &now);
         if bound > 0 {
             let claims = count(bound, "new claim");
             answer.notes.push(format!("bound {claims} to volumes, as the cluster would at once"));
         }
         for object in std::mem::take(&mut added.objects) {
-            let name = format!("{} {}", object.kind().as_str(), object.name());
-            let put = event(&simulation.engine, Event::put_object(object))?;
-            put.map_err(|error| CommandError::Refused { object: name, error })?;
+            world.put(object)?;
         }
-        rollout::run(self.contents, &mut added, simulation, record, answer)?;
+        rollout::run(self.contents, &mut added, world, answer)?;
         answer.is_idle = self.changes_nothing_else()
             && added.pods.is_empty()
             && answer.rollouts.is_empty()
             && !added.controllers.is_empty();
-        self.add_pods(added.pods, simulation, record, answer)
+        self.add_pods(added.pods, world, answer)
     }
 
     /// Whether added files are the only change of the question.
@@ -270,14 +262,13 @@ impl<'q> Question<'q> {
     fn add_pods(
         &self,
         pods: Vec<Pod>,
-        simulation: &mut Simulation,
-        record: &mut Record,
+        world: &mut World,
         answer: &mut Answer,
     ) -> Result<(), CommandError> {
-        record.creation.expect(&pods);
-        record.refuse_known(&pods, &self.contents.files(), &simulation.engine)?;
-        let free = bound::add(pods, simulation, record, &mut answer.notes)?;
-        arrive(simulation, record, &free)
+        world.record.creation.expect(&pods);
+        world.record.refuse_known(&pods, &self.contents.files(), &*world.cluster()?)?;
+        let free = bound::add(pods, world, &mut answer.notes)?;
+        world.arrive(&free)
     }
 
     /// Counts the copies of the pod of `--fit-more` that fit.
@@ -296,7 +287,7 @@ impl<'q> Question<'q> {
         })?;
         answer.unsimulated.extend(unsimulated::copies(&like, &changed.later));
         let like = Pod { node_name: None, ..like };
-        let profiles = &start.record.profiles;
+        let profiles = &start.world.record.profiles;
         let Some((framework, config)) = profiles.get(&like).or_else(|| profiles.iter().next())
         else {
             return Ok(());

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::cache::{Cluster, Engine};
+use portolan::cache::Cluster;
 use portolan::model::{Name, Pod, Template, Timestamp, Uid};
 use portolan::{AlgorithmConfig, Framework, Profiles};
 
@@ -14,7 +14,7 @@ use crate::creation::Creation;
 use crate::error::CommandError;
 use crate::policy;
 use crate::replacement::{Replacement, Replacements};
-use crate::simulation::{Observer, Rejection, closed};
+use crate::simulation::{Observer, Rejection};
 use crate::targets::Candidate;
 
 use super::difference::{Fate, Outcome, Preempted, State};
@@ -242,12 +242,11 @@ impl Record {
         &self,
         pods: &[Pod],
         files: &[&Path],
-        engine: &Engine,
+        now: &Cluster,
     ) -> Result<(), CommandError> {
         if pods.is_empty() {
             return Ok(());
         }
-        let now = engine.reader().map_err(closed)?.snapshot();
         let mut names = std::collections::HashSet::new();
         let placed = now.nodes().flat_map(|node| node.pods());
         names.extend(placed.map(|pod| (pod.namespace().clone(), pod.name().to_owned())));

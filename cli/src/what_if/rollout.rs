@@ -5,22 +5,19 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use portolan::cache::Event;
 use portolan::model::{Name, Object, Pod, Uid};
 use portolan_k8s::{ControllerKind, IntOrPercent, PodController, PodFacts, Scales, UpdateStrategy};
 
 use crate::cluster::{Added, Contents};
 use crate::error::CommandError;
 use crate::replacement::ordinal;
-use crate::simulation::{Simulation, closed, event};
 
 use super::answer::Answer;
 use super::claims::claims;
-use super::record::Record;
 use super::scale::{delete_pod, rank};
-use super::settle::{enter, settle};
 use super::targets::{Finder, Reference};
 use super::volumes;
+use super::world::World;
 
 /// The rollout of a controller.
 pub(super) struct Rollout {
@@ -56,20 +53,21 @@ impl Rollout {
 pub(super) fn run(
     contents: &Contents,
     added: &mut Added,
-    simulation: &mut Simulation,
-    record: &mut Record,
+    world: &mut World,
     answer: &mut Answer,
 ) -> Result<(), CommandError> {
     let all = contents.controllers();
     let of_cluster = &all[..all.len() - added.controllers.len()];
     let scales = Scales::of(all);
     for new in added.controllers.clone() {
-        let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+        let cluster = world.cluster()?;
         let named = format!("{}/{}", new.kind.as_str().to_lowercase(), new.name);
         let Ok(reference) = Reference::parse(&named) else { continue };
         let namespace = Some(&*new.namespace);
         let finder = Finder { controllers: &[], scales: &scales, namespace };
-        let Ok(target) = finder.find("", &reference, record.candidates(&cluster)) else { continue };
+        let Ok(target) = finder.find("", &reference, world.record.candidates(&cluster)) else {
+            continue;
+        };
         let mut old = target.pods;
         let own: HashSet<Uid> = own_pods(&new, &added.pods).map(|pod| pod.uid.clone()).collect();
         old.retain(|pod| pod.deletion_time.is_none() && !own.contains(&pod.uid));
@@ -81,8 +79,7 @@ pub(super) fn run(
             facts: contents.facts(),
             old,
             fresh: Vec::new(),
-            simulation: &mut *simulation,
-            record: &mut *record,
+            world: &mut *world,
             answer: &mut *answer,
         };
         let controller =
@@ -128,7 +125,7 @@ pub(super) fn run(
         };
         answer.rollouts.push(rollout);
     }
-    simulation.expire_permits(record)
+    world.expire_permits()
 }
 
 /// The pods that belong to the controller.
@@ -168,17 +165,16 @@ struct Roll<'r> {
     old: Vec<Pod>,
     /// The pods of the new template.
     fresh: Vec<Pod>,
-    simulation: &'r mut Simulation,
-    record: &'r mut Record,
+    world: &'r mut World,
     answer: &'r mut Answer,
 }
 
 impl Roll<'_> {
     /// The number of pods that are available.
     fn running(&self, pods: &[Pod]) -> Result<usize, CommandError> {
-        let now = self.simulation.engine.reader().map_err(closed)?.snapshot();
+        let now = self.world.cluster()?;
         let is_ready = |pod: &&Pod| {
-            let has_changed = self.record.has_arrived(&pod.uid);
+            let has_changed = self.world.record.has_arrived(&pod.uid);
             now.pod(&pod.uid).is_some() && (has_changed || self.facts.is_ready(&pod.uid))
         };
         Ok(pods.iter().filter(is_ready).count())
@@ -191,7 +187,7 @@ impl Roll<'_> {
         }
         for pod in &self.fresh {
             if self.running(std::slice::from_ref(pod))? == 0 {
-                return Ok(Some(self.record.why(&pod.uid)));
+                return Ok(Some(self.world.record.why(&pod.uid)));
             }
         }
         Ok(Some("the old pods are not available".to_owned()))
@@ -201,28 +197,26 @@ impl Roll<'_> {
     fn delete(&mut self, number: usize) -> Result<(), CommandError> {
         rank(self.new.kind.as_str(), &mut self.old, self.facts);
         for pod in self.old.drain(..number.min(self.old.len())) {
-            let from = delete_pod(&pod, self.simulation, self.record)?;
+            let from = delete_pod(&pod, self.world)?;
             self.answer.removed.push((pod, from));
         }
-        settle(self.simulation, self.record)
+        self.world.settle()
     }
 
     /// Creates a pod of the new template, in the place of an old one if one is given.
     fn add(&mut self, pod: Pod, from: Option<&Name>) -> Result<(), CommandError> {
-        self.record.creation.admission.expect(self.new, std::slice::from_ref(&pod));
+        self.world.record.creation.admission.expect(self.new, std::slice::from_ref(&pod));
         if from.is_none() {
-            self.record.creation.expect(std::slice::from_ref(&pod));
+            self.world.record.creation.expect(std::slice::from_ref(&pod));
         }
-        let now = self.simulation.engine.reader().map_err(closed)?.snapshot();
+        let now = self.world.cluster()?;
         let new = claims(Some(self.new), None, &pod, &now).into_iter();
         let mut objects: Vec<Object> = new.map(Object::from).collect();
         volumes::bind(&mut objects, &now);
         for object in objects {
-            let name = format!("{} {}", object.kind().as_str(), object.name());
-            event(&self.simulation.engine, Event::PutObject(object))?
-                .map_err(|error| CommandError::Refused { object: name, error })?;
+            self.world.put(object)?;
         }
-        enter(self.simulation, self.record, &pod, from)?;
+        self.world.enter(&pod, from)?;
         self.fresh.push(pod);
         Ok(())
     }
@@ -331,7 +325,7 @@ impl Roll<'_> {
         while self.fresh.len() - self.running(&self.fresh)? < most
             && let Some(pod) = old.next()
         {
-            let now = self.simulation.engine.reader().map_err(closed)?.snapshot();
+            let now = self.world.cluster()?;
             let node = pod.node_name.as_ref().and_then(|node| now.node(node));
             let node = node.and_then(|node| node.node().cloned());
             let new = node.as_ref().and_then(|node| self.new.daemon_on(node));
@@ -361,6 +355,6 @@ impl Roll<'_> {
 
     /// Deletes a pod that another one replaces. Returns its node.
     fn end(&mut self, pod: &Pod) -> Result<Option<Name>, CommandError> {
-        delete_pod(pod, self.simulation, self.record)
+        delete_pod(pod, self.world)
     }
 }

@@ -2,20 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use portolan::cache::Event;
 use portolan::model::{Name, Object, Pod, PodSpec, Template, Uid, VolumeSource};
 use portolan_k8s::{PodController, PodFacts};
 
 use crate::error::CommandError;
 use crate::replacement::{is_bare, ordinal, recreated};
-use crate::simulation::{Simulation, closed, event, refused};
 use crate::targets::{Finder, Reference, Removal, Scale, Target};
 use crate::text::count;
 
 use super::answer::{Answer, Scaled};
 use super::claims::{claims, renamed};
-use super::record::{End, Record};
-use super::settle::{enter, settle};
+use super::record::End;
+use super::world::World;
 use super::{groups, volumes};
 
 /// Deletes controllers with their pods, or single pods, at once, as `kubectl delete` does: a pod that
@@ -23,11 +21,10 @@ use super::{groups, volumes};
 pub(super) fn remove(
     removals: &[Removal],
     finder: &Finder<'_>,
-    simulation: &mut Simulation,
-    record: &mut Record,
+    world: &mut World,
     answer: &mut Answer,
 ) -> Result<(), CommandError> {
-    let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
+    let cluster = world.cluster()?;
     let mut returning = Vec::new();
     let mut deleted: HashSet<Uid> = HashSet::new();
     // Nothing recreates the pods of an owner that is deleted too.
@@ -40,9 +37,11 @@ pub(super) fn remove(
     for removal in removals {
         let targets = match removal {
             Removal::Named(reference) => {
-                vec![finder.find("--remove", reference, record.candidates(&cluster))?]
+                vec![finder.find("--remove", reference, world.record.candidates(&cluster))?]
             }
-            Removal::Labeled(of) => finder.labeled("--remove", of, record.candidates(&cluster))?,
+            Removal::Labeled(of) => {
+                finder.labeled("--remove", of, world.record.candidates(&cluster))?
+            }
         };
         for target in targets {
             // A deployment recreates the replica set, and any controller its pods.
@@ -50,14 +49,14 @@ pub(super) fn remove(
             let is_recreated =
                 removal.kind() == "ReplicaSet" && owners.into_iter().any(|it| it.controller);
             if !is_recreated {
-                record.replacements.remove(removal.kind(), &target.namespace, &target.name);
+                world.record.replacements.remove(removal.kind(), &target.namespace, &target.name);
             }
             // A pod that is being deleted ends in any case.
             for pod in target.pods.into_iter().filter(|pod| pod.deletion_time.is_none()) {
                 if !deleted.insert(pod.uid.clone()) {
                     continue;
                 }
-                let from = delete_pod(&pod, simulation, record)?;
+                let from = delete_pod(&pod, world)?;
                 match is_recreated || (removal.kind() == "Pod" && !is_bare(&pod)) {
                     true => returning.push(Pod { node_name: from, ..pod }),
                     false => answer.removed.push((pod, from)),
@@ -65,29 +64,22 @@ pub(super) fn remove(
             }
         }
     }
-    for pod in groups::with_groups(returning, simulation, record)? {
+    for pod in groups::with_groups(returning, world)? {
         let from = pod.node_name.clone();
-        enter(simulation, record, &recreated(pod), from.as_ref())?;
+        world.enter(&recreated(pod), from.as_ref())?;
     }
-    settle(simulation, record)?;
-    simulation.expire_permits(record)
+    world.settle()?;
+    world.expire_permits()
 }
 
 /// Deletes a pod from its node, or from the queue. Returns its node.
-pub(super) fn delete_pod(
-    pod: &Pod,
-    simulation: &Simulation,
-    record: &mut Record,
-) -> Result<Option<Name>, CommandError> {
-    let gone = match &pod.node_name {
-        Some(_) => Some(Event::remove_pod(pod)),
-        None if record.is_uncreated(&pod.uid) => None,
-        None => Some(Event::RemovePending(pod.uid.clone())),
-    };
-    if let Some(gone) = gone {
-        event(&simulation.engine, gone)?.map_err(|error| refused(pod, error))?;
+pub(super) fn delete_pod(pod: &Pod, world: &mut World) -> Result<Option<Name>, CommandError> {
+    match &pod.node_name {
+        Some(_) => world.remove(pod)?,
+        None if world.record.is_uncreated(&pod.uid) => {}
+        None => world.dequeue(pod)?,
     }
-    record.ends(pod, pod.node_name.as_ref(), End::Deleted);
+    world.record.ends(pod, pod.node_name.as_ref(), End::Deleted);
     Ok(pod.node_name.clone())
 }
 
@@ -109,14 +101,13 @@ pub(super) fn scale(
     wanted: &[Scale],
     finder: &Finder<'_>,
     facts: &PodFacts,
-    simulation: &mut Simulation,
-    record: &mut Record,
+    world: &mut World,
     answer: &mut Answer,
 ) -> Result<Vec<Pod>, CommandError> {
     let mut new = Vec::new();
     for Scale { of, replicas } in wanted {
-        let cluster = simulation.engine.reader().map_err(closed)?.snapshot();
-        let target = finder.find("--scale", of, record.candidates(&cluster))?;
+        let cluster = world.cluster()?;
+        let target = finder.find("--scale", of, world.record.candidates(&cluster))?;
         refuse_owned(of, &target)?;
         let Target { namespace, controller, mut pods, .. } = target;
         // A terminating pod is replaced already.
@@ -137,7 +128,7 @@ pub(super) fn scale(
         }
         let replicas = (*replicas).min(left);
         answer.scaled.push(Scaled { controller: name, from, to: replicas });
-        record.replacements.scale(of.kind, &namespace, &of.name, replicas);
+        world.record.replacements.scale(of.kind, &namespace, &of.name, replicas);
         if replicas >= from {
             let more = more(of, &namespace, controller, &pods, replicas - from)?;
             let claims =
@@ -145,11 +136,9 @@ pub(super) fn scale(
             let mut objects: Vec<Object> = claims.map(Object::from).collect();
             volumes::bind(&mut objects, &cluster);
             for object in objects {
-                let name = format!("{} {}", object.kind().as_str(), object.name());
-                event(&simulation.engine, Event::PutObject(object))?
-                    .map_err(|error| CommandError::Refused { object: name, error })?;
+                world.put(object)?;
             }
-            let admission = &mut record.creation.admission;
+            let admission = &mut world.record.creation.admission;
             match (controller, pods.first()) {
                 (Some(controller), _) => admission.expect(controller, &more),
                 (None, Some(like)) => admission.expect_like(like, &more),
@@ -160,12 +149,12 @@ pub(super) fn scale(
         }
         rank(of.kind, &mut pods, facts);
         for pod in pods.drain(..from - replicas) {
-            let from = delete_pod(&pod, simulation, record)?;
+            let from = delete_pod(&pod, world)?;
             answer.removed.push((pod, from));
         }
-        settle(simulation, record)?;
+        world.settle()?;
     }
-    simulation.expire_permits(record)?;
+    world.expire_permits()?;
     Ok(new)
 }
 

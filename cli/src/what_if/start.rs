@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan::cache::{Cluster, Event, Writer};
+use portolan::cache::{Cluster, Writer};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
@@ -11,7 +11,7 @@ use crate::cluster::Contents;
 use crate::creation::Creation;
 use crate::error::CommandError;
 use crate::replacement::{Replacement, Replacements, recreated};
-use crate::simulation::{Simulation, Stage, closed, event, refused};
+use crate::simulation::{Stage, closed};
 use crate::{metrics, policy};
 
 use super::Arguments;
@@ -19,12 +19,11 @@ use super::answer::Answer;
 use super::budgets::Limits;
 use super::difference::{Outcome, own};
 use super::record::{End, Record};
-use super::settle::{arrive, enter, settle};
+use super::world::World;
 
 /// A simulated cluster.
 pub(super) struct Start {
-    pub(super) simulation: Simulation,
-    pub(super) record: Record,
+    pub(super) world: World,
     /// The pods without a node.
     pending: Vec<Pod>,
     /// The pods that are being deleted, on their nodes.
@@ -91,47 +90,45 @@ impl Start {
         let profiles_by_name = Profiles::by_name(profiles.iter().map(named));
         let record = Record::new(profiles_by_name, replacements, creation, &arguments.godel);
         let notes = policies.notes;
-        Ok(Start { simulation, record, pending, terminating, notes, profiles: names })
+        let world = World { simulation, record };
+        Ok(Start { world, pending, terminating, notes, profiles: names })
     }
 
     /// What the budgets of the cluster allow.
     pub(super) fn limits<'c>(&self, contents: &'c Contents) -> Result<Limits<'c>, CommandError> {
-        let cluster = self.simulation.engine.reader().map_err(closed)?.snapshot();
-        Ok(Limits::new(contents.budget_limits(), contents.facts(), &cluster, &self.record))
+        let (cluster, record) = (self.world.cluster()?, &self.world.record);
+        Ok(Limits::new(contents.budget_limits(), contents.facts(), &cluster, record))
     }
 
     /// Tries the pods that are pending in the cluster.
     pub(super) fn settle(&mut self, limits: &mut Limits<'_>) -> Result<(), CommandError> {
-        arrive(&mut self.simulation, &mut self.record, &self.pending)?;
-        limits.update(&self.simulation, &mut self.record)
+        self.world.arrive(&self.pending)?;
+        limits.update(&mut self.world)
     }
 
     /// Ends the pods that are being deleted. A controller has replaced them already, unless it waits until their
     /// objects are gone.
     pub(super) fn end_terminating(&mut self, limits: &mut Limits<'_>) -> Result<(), CommandError> {
-        let Start { simulation, record, terminating, .. } = self;
-        let now = simulation.engine.reader().map_err(closed)?.snapshot();
+        let Start { world, terminating, .. } = self;
+        let now = world.cluster()?;
         // Those of deleted nodes are gone.
         let left = |pod: &&Pod| now.pod(&pod.uid).is_some_and(|pod| pod.deletion_time().is_some());
         let left: Vec<&Pod> = terminating.iter().filter(left).collect();
         for pod in &left {
-            let gone = event(&simulation.engine, Event::remove_pod(pod))?;
-            gone.map_err(|error| refused(pod, error))?;
+            world.remove(pod)?;
         }
         // The scheduler is faster than a controller.
-        simulation.settle(record)?;
+        world.schedule()?;
         for pod in left {
             let node = pod.node_name.as_ref();
-            match record.replacements.of(pod) {
-                Replacement::WhenGone => {
-                    enter(simulation, record, &recreated(pod.clone()), node)?;
-                }
-                _ => record.ends(pod, node, End::Deleted),
+            match world.record.replacements.of(pod) {
+                Replacement::WhenGone => world.enter(&recreated(pod.clone()), node)?,
+                _ => world.record.ends(pod, node, End::Deleted),
             }
         }
-        settle(simulation, record)?;
-        simulation.expire_permits(record)?;
-        limits.update(simulation, record)
+        world.settle()?;
+        world.expire_permits()?;
+        limits.update(world)
     }
 
     /// What becomes of each pod without a change: now, and when the pods that are being deleted have ended.
@@ -146,7 +143,7 @@ impl Start {
 
     /// What has become of each pod by now.
     pub(super) fn outcome(&self) -> Result<Outcome, CommandError> {
-        Ok(self.record.outcome(&self.simulation.engine.reader().map_err(closed)?.snapshot()))
+        Ok(self.world.record.outcome(&*self.world.cluster()?))
     }
 
     /// Warns about pods that no profile of the configuration schedules.

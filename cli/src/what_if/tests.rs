@@ -352,7 +352,7 @@ fn the_effects_are_the_difference_between_two_simulations() {
         let mut limits = baseline.limits(&contents).expect("budgets");
         baseline.settle(&mut limits).expect("settled");
         baseline.end_terminating(&mut limits).expect("ended");
-        let reader = baseline.simulation.engine.reader().expect("a reader");
+        let reader = baseline.world.simulation.engine.reader().expect("a reader");
         let (before, mut counts) = placed(&reader.snapshot());
         let without = without_change(arguments, &config, &contents).expect("outcomes");
         let mut start = Start::new(arguments, &config, &contents, None).expect("a cluster");

@@ -12,16 +12,14 @@ use portolan::model::{Name, Node, Pod};
 use portolan_k8s::IntOrPercent;
 
 use crate::error::CommandError;
-use crate::simulation::{Simulation, closed};
 use crate::text::count;
 
 use super::Blocked;
 use super::daemons::Daemons;
-use super::drain::{Drains, cordon};
+use super::drain::Drains;
 use super::fail::remove_nodes;
 use super::model::Model;
-use super::record::Record;
-use super::settle::settle;
+use super::world::World;
 use crate::selection::Selection;
 
 /// Parses a number of nodes or a percentage of them.
@@ -104,8 +102,7 @@ impl Upgrade {
         &mut self,
         daemons: &mut Daemons,
         drains: &mut Drains<'_>,
-        simulation: &mut Simulation,
-        record: &mut Record,
+        world: &mut World,
     ) -> Result<Vec<Blocked>, CommandError> {
         let (surge, away) = self.size;
         while self.done < self.nodes.len() {
@@ -113,7 +110,7 @@ impl Upgrade {
             let batch = &self.nodes[self.done..end];
             let (replaced, in_place) = batch.split_at(surge.min(batch.len()));
             if self.failed().is_none() {
-                begin(replaced, batch, daemons, simulation, record)?;
+                begin(replaced, batch, daemons, world)?;
                 self.steps.push(Step {
                     nodes: batch.iter().map(|node| node.name.clone()).collect(),
                     surge: replaced.len(),
@@ -126,25 +123,25 @@ impl Upgrade {
             let Some(step) = self.steps.last_mut() else { break };
             let mut blocked = Vec::new();
             for node in batch {
-                let done = drains.run(&node.name, simulation, record)?;
+                let done = drains.run(&node.name, world)?;
                 step.evicted += done.evicted;
                 step.waits += done.waits;
                 let stay = done.blocked.into_iter();
                 blocked.extend(stay.map(|(pod, why)| (pod, node.name.clone(), why)));
             }
-            drains.end(simulation, record)?;
+            drains.end(world)?;
             step.blocked = blocked.len();
-            step.pending = record.displaced().map(Pod::key).collect();
+            step.pending = world.record.displaced().map(Pod::key).collect();
             if !blocked.is_empty() {
                 return Ok(blocked);
             }
             let replaced: Vec<Name> = replaced.iter().map(|node| node.name.clone()).collect();
-            remove_nodes(&replaced, simulation, record)?;
+            remove_nodes(&replaced, world)?;
             for node in in_place {
-                cordon(&simulation.engine, node, node.unschedulable)?;
+                world.cordon(node, node.unschedulable)?;
             }
-            settle(simulation, record)?;
-            simulation.expire_permits(record)?;
+            world.settle()?;
+            world.expire_permits()?;
             self.done = end;
         }
         Ok(Vec::new())
@@ -156,10 +153,9 @@ fn begin(
     replaced: &[Arc<Node>],
     batch: &[Arc<Node>],
     daemons: &mut Daemons,
-    simulation: &mut Simulation,
-    record: &mut Record,
+    world: &mut World,
 ) -> Result<(), CommandError> {
-    let mut reader = simulation.engine.reader().map_err(closed)?;
+    let mut reader = world.reader()?;
     for node in replaced {
         let name: Name = format!("{}-upgraded", node.name).into();
         if reader.refresh().node(&name).is_some() {
@@ -168,8 +164,8 @@ fn begin(
             )));
         }
         let model = Model::of(Node::clone(node), &[], reader.refresh());
-        daemons.join(model.copy(name), simulation, record)?;
+        daemons.join(model.copy(name), world)?;
     }
-    simulation.settle(record)?;
-    batch.iter().try_for_each(|node| cordon(&simulation.engine, node, true))
+    world.schedule()?;
+    batch.iter().try_for_each(|node| world.cordon(node, true))
 }

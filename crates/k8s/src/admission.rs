@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
+use super::defaults::Rules;
 use super::error::{Path, ReadError};
 use super::limit_range::LimitRange;
 use super::node::{name, quantities};
 use super::pod::PodDraft;
-use super::wire::Metadata;
 use super::wire_objects as wire;
 use super::workloads::PodController;
 use portolan::model::{
@@ -227,7 +227,7 @@ impl Quota {
     pub(super) fn read(
         wire: &wire::ResourceQuota<'_>,
         path: &Path<'_>,
-        namespace: impl FnOnce(&Metadata<'_>) -> Name,
+        rules: &Rules<'_>,
     ) -> Result<Quota, ReadError> {
         let meta = wire.metadata.clone().unwrap_or_default();
         let spec = wire.spec.clone().unwrap_or_default();
@@ -243,8 +243,8 @@ impl Quota {
             values: it.values.iter().map(name).collect(),
         });
         Ok(Quota {
-            namespace: namespace(&meta),
-            name: super::objects::named(&meta, path)?,
+            namespace: rules.namespace(&meta.namespace),
+            name: super::objects::named(&meta.name, path)?,
             hard: quantities(&spec.hard, &path.key("spec").key("hard"))?,
             scopes: spec.scopes.iter().map(always).chain(selected).collect(),
             used: ResourceList::default(),

@@ -5,18 +5,16 @@ use std::sync::Arc;
 
 use super::admission::{AllTraits, Quota};
 use super::budgets::{self, BudgetLimit, PodFacts};
-use super::controllers;
 use super::defaults::{Defaulted, Rules};
 use super::error::{Cause, Path, ReadError};
 use super::limit_range::LimitRange;
 use super::objects::{self, PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
-use super::pod_group::{self, GroupKind};
+use super::pod_group::GroupKind;
 use super::read::Skipped;
-use super::resolve::labeled;
 use super::wire::Metadata;
 use super::workloads::{ControllerKind, PodController};
-use super::{reservation, sets, storage, wire_objects, wire_pod, wire_storage};
+use super::{sets, storage, wire_objects, wire_pod, wire_storage};
 use portolan::model::{Name, Node, Object, Pod, Template};
 
 /// The kinds that are distinguished.
@@ -53,46 +51,50 @@ pub(super) enum Kind {
     Other(String),
 }
 
+/// The API groups and names of the kinds that are read.
+static KINDS: [(&str, &str, Kind); 33] = [
+    ("", "Pod", Kind::Pod),
+    ("", "Node", Kind::Node),
+    ("", "Namespace", Kind::Namespace),
+    ("", "Service", Kind::Service),
+    ("", "ReplicationController", Kind::ReplicationController),
+    ("apps", "ReplicaSet", Kind::Controller(ControllerKind::ReplicaSet)),
+    ("apps", "StatefulSet", Kind::Controller(ControllerKind::StatefulSet)),
+    ("apps", "Deployment", Kind::Controller(ControllerKind::Deployment)),
+    ("apps", "DaemonSet", Kind::Controller(ControllerKind::DaemonSet)),
+    ("batch", "Job", Kind::Controller(ControllerKind::Job)),
+    ("batch", "CronJob", Kind::CronJob),
+    ("jobset.x-k8s.io", "JobSet", Kind::JobSet),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", Kind::LeaderWorkerSet),
+    ("scheduling.k8s.io", "PriorityClass", Kind::PriorityClass),
+    ("node.k8s.io", "RuntimeClass", Kind::RuntimeClass),
+    ("", "LimitRange", Kind::LimitRange),
+    ("", "ResourceQuota", Kind::ResourceQuota),
+    ("", "PersistentVolume", Kind::PersistentVolume),
+    ("", "PersistentVolumeClaim", Kind::PersistentVolumeClaim),
+    ("storage.k8s.io", "StorageClass", Kind::StorageClass),
+    ("storage.k8s.io", "CSINode", Kind::CsiNode),
+    ("storage.k8s.io", "VolumeAttachment", Kind::VolumeAttachment),
+    ("storage.k8s.io", "CSIDriver", Kind::CsiDriver),
+    ("storage.k8s.io", "CSIStorageCapacity", Kind::CsiStorageCapacity),
+    ("policy", "PodDisruptionBudget", Kind::PodDisruptionBudget),
+    ("scheduling.k8s.io", "PodGroup", Kind::PodGroup(GroupKind::Kubernetes)),
+    ("scheduling.x-k8s.io", "PodGroup", Kind::PodGroup(GroupKind::Coscheduling)),
+    ("scheduling.sigs.k8s.io", "PodGroup", Kind::PodGroup(GroupKind::Coscheduling)),
+    ("scheduling.godel.kubewharf.io", "PodGroup", Kind::PodGroup(GroupKind::Godel)),
+    ("scheduling.godel.kubewharf.io", "Reservation", Kind::Reservation),
+    ("scheduling.godel.kubewharf.io", "Movement", Kind::Movement),
+    ("node.godel.kubewharf.io", "NMNode", Kind::NmNode),
+    ("node.katalyst.kubewharf.io", "CustomNodeResource", Kind::CustomNodeResource),
+];
+
 impl Kind {
     pub(super) fn of(api_version: &str, kind: &str) -> Kind {
-        use ControllerKind::{DaemonSet, Deployment, Job, ReplicaSet, StatefulSet};
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        match (group, kind) {
-            ("", "Pod") => Kind::Pod,
-            ("", "Node") => Kind::Node,
-            ("", "Namespace") => Kind::Namespace,
-            ("", "Service") => Kind::Service,
-            ("", "ReplicationController") => Kind::ReplicationController,
-            ("apps", "ReplicaSet") => Kind::Controller(ReplicaSet),
-            ("apps", "StatefulSet") => Kind::Controller(StatefulSet),
-            ("apps", "Deployment") => Kind::Controller(Deployment),
-            ("apps", "DaemonSet") => Kind::Controller(DaemonSet),
-            ("batch", "Job") => Kind::Controller(Job),
-            ("batch", "CronJob") => Kind::CronJob,
-            ("jobset.x-k8s.io", "JobSet") => Kind::JobSet,
-            ("leaderworkerset.x-k8s.io", "LeaderWorkerSet") => Kind::LeaderWorkerSet,
-            ("scheduling.k8s.io", "PriorityClass") => Kind::PriorityClass,
-            ("node.k8s.io", "RuntimeClass") => Kind::RuntimeClass,
-            ("", "LimitRange") => Kind::LimitRange,
-            ("", "ResourceQuota") => Kind::ResourceQuota,
-            ("", "PersistentVolume") => Kind::PersistentVolume,
-            ("", "PersistentVolumeClaim") => Kind::PersistentVolumeClaim,
-            ("storage.k8s.io", "StorageClass") => Kind::StorageClass,
-            ("storage.k8s.io", "CSINode") => Kind::CsiNode,
-            ("storage.k8s.io", "VolumeAttachment") => Kind::VolumeAttachment,
-            ("storage.k8s.io", "CSIDriver") => Kind::CsiDriver,
-            ("storage.k8s.io", "CSIStorageCapacity") => Kind::CsiStorageCapacity,
-            ("policy", "PodDisruptionBudget") => Kind::PodDisruptionBudget,
-            ("scheduling.godel.kubewharf.io", "Reservation") => Kind::Reservation,
-            ("scheduling.godel.kubewharf.io", "Movement") => Kind::Movement,
-            (group, "PodGroup") => match GroupKind::of(group) {
-                Some(known) => Kind::PodGroup(known),
-                None => Kind::Other(kind.to_owned()),
-            },
-            ("node.godel.kubewharf.io", "NMNode") => Kind::NmNode,
-            ("node.katalyst.kubewharf.io", "CustomNodeResource") => Kind::CustomNodeResource,
-            (_, kind) if kind.ends_with("List") => Kind::List,
-            (_, kind) => Kind::Other(kind.to_owned()),
+        match KINDS.iter().find(|(of, name, _)| (*of, *name) == (group, kind)) {
+            Some((.., known)) => known.clone(),
+            None if kind.ends_with("List") => Kind::List,
+            None => Kind::Other(kind.to_owned()),
         }
     }
 
@@ -103,35 +105,7 @@ impl Kind {
 
     /// Returns the name of a kind that is read, or `None` for lists and other kinds.
     pub(super) fn name(&self) -> Option<&'static str> {
-        Some(match self {
-            Kind::Pod => "Pod",
-            Kind::Node => "Node",
-            Kind::Namespace => "Namespace",
-            Kind::Service => "Service",
-            Kind::ReplicationController => "ReplicationController",
-            Kind::Controller(kind) => kind.as_str(),
-            Kind::CronJob => "CronJob",
-            Kind::JobSet => "JobSet",
-            Kind::LeaderWorkerSet => "LeaderWorkerSet",
-            Kind::PriorityClass => "PriorityClass",
-            Kind::RuntimeClass => "RuntimeClass",
-            Kind::LimitRange => "LimitRange",
-            Kind::ResourceQuota => "ResourceQuota",
-            Kind::PersistentVolume => "PersistentVolume",
-            Kind::PersistentVolumeClaim => "PersistentVolumeClaim",
-            Kind::StorageClass => "StorageClass",
-            Kind::CsiNode => "CSINode",
-            Kind::VolumeAttachment => "VolumeAttachment",
-            Kind::CsiDriver => "CSIDriver",
-            Kind::CsiStorageCapacity => "CSIStorageCapacity",
-            Kind::PodDisruptionBudget => "PodDisruptionBudget",
-            Kind::PodGroup(_) => "PodGroup",
-            Kind::NmNode => "NMNode",
-            Kind::CustomNodeResource => "CustomNodeResource",
-            Kind::Reservation => "Reservation",
-            Kind::Movement => "Movement",
-            Kind::List | Kind::Other(_) => return None,
-        })
+        KINDS.iter().find(|(.., known)| known == self).map(|(_, name, _)| *name)
     }
 
     pub(super) fn is_list(&self) -> bool {
@@ -246,137 +220,15 @@ impl Collected {
         Ok(())
     }
 
-    pub(super) fn namespace(
-        &mut self,
-        wire: &wire_objects::Bare<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        self.objects.push(labeled(objects::namespace(wire, path)?).into());
-        Ok(())
-    }
-
-    pub(super) fn service(
-        &mut self,
-        wire: &wire_objects::Service<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        let rules = &mut Rules::apply(&mut self.defaulted);
-        let service = objects::service(wire, path, |meta| rules.namespace(&meta.namespace))?;
-        if wire.metadata.as_ref().is_some_and(|meta| meta.namespace.is_empty()) {
-            rules.about("Service", &service.namespace, &service.name);
-            rules.note("metadata.namespace", &service.namespace);
-        }
-        self.objects.push(service.into());
-        Ok(())
-    }
-
     pub(super) fn budget(
         &mut self,
         wire: &wire_objects::PodDisruptionBudget<'_>,
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
-        let budget = objects::budget(wire, path, |meta| rules.namespace(&meta.namespace))?;
+        let budget = objects::budget(wire, path, rules)?;
         self.budget_limits.push(budgets::limit(wire, path, &budget)?);
         self.objects.push(budget.into());
-        Ok(())
-    }
-
-    pub(super) fn pod_group(
-        &mut self,
-        kind: GroupKind,
-        wire: &wire_objects::PodGroup<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        let rules = &mut Rules::apply(&mut self.defaulted);
-        let group = pod_group::read(kind, wire, path, |meta| rules.namespace(&meta.namespace))?;
-        self.objects.push(group.into());
-        Ok(())
-    }
-
-    pub(super) fn reservation(
-        &mut self,
-        wire: &wire_objects::Reservation<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        let rules = &mut Rules::apply(&mut self.defaulted);
-        self.objects.push(reservation::read(wire, path, rules)?.into());
-        Ok(())
-    }
-
-    /// Adds an object, or returns the error of reading it.
-    pub(super) fn object(&mut self, read: Result<Object, ReadError>) -> Result<(), ReadError> {
-        self.objects.push(read?);
-        Ok(())
-    }
-
-    pub(super) fn priority_class(
-        &mut self,
-        wire: &wire_objects::PriorityClass<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        self.priority_classes.push(objects::priority_class(wire, path)?);
-        Ok(())
-    }
-
-    pub(super) fn runtime_class(
-        &mut self,
-        wire: &wire_objects::RuntimeClass<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        self.runtime_classes.push(objects::runtime_class(wire, path)?);
-        Ok(())
-    }
-
-    pub(super) fn limit_range(
-        &mut self,
-        wire: &wire_objects::LimitRange<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        let rules = &mut Rules::apply(&mut self.defaulted);
-        self.limit_ranges
-            .push(LimitRange::read(wire, path, |meta| rules.namespace(&meta.namespace))?);
-        Ok(())
-    }
-
-    pub(super) fn quota(
-        &mut self,
-        wire: &wire_objects::ResourceQuota<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        let rules = &mut Rules::apply(&mut self.defaulted);
-        self.quotas.push(Quota::read(wire, path, |meta| rules.namespace(&meta.namespace))?);
-        Ok(())
-    }
-
-    pub(super) fn replication_controller(
-        &mut self,
-        wire: &wire_objects::ReplicationController<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        let rules = &mut Rules::apply(&mut self.defaulted);
-        self.controllers.push(controllers::replication_controller(wire, path, rules)?);
-        Ok(())
-    }
-
-    pub(super) fn controller(
-        &mut self,
-        kind: ControllerKind,
-        wire: &wire_objects::Controller<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        let rules = &mut Rules::apply(&mut self.defaulted);
-        self.controllers.push(controllers::controller(kind, wire, path, rules)?);
-        Ok(())
-    }
-
-    pub(super) fn cron_job(
-        &mut self,
-        wire: &wire_objects::CronJob<'_>,
-        path: &Path<'_>,
-    ) -> Result<(), ReadError> {
-        let rules = &mut Rules::apply(&mut self.defaulted);
-        self.controllers.push(controllers::cron_job(wire, path, rules)?);
         Ok(())
     }
 
@@ -408,7 +260,8 @@ impl Collected {
         if !storage::has_class(wire) {
             self.classless.push(self.objects.len());
         }
-        self.object(storage::persistent_volume_claim(wire, path))
+        self.objects.push(storage::claim(wire, path)?.into());
+        Ok(())
     }
 
     pub(super) fn storage_class(
@@ -421,7 +274,8 @@ impl Collected {
             let created = wire.metadata.as_ref().map(|meta| meta.creation_timestamp.to_string());
             self.default_classes.push((created.unwrap_or_default(), class.name().clone()));
         }
-        self.object(Ok(class))
+        self.objects.push(class);
+        Ok(())
     }
 
     /// Counts an object that was read.

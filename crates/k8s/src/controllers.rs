@@ -159,7 +159,7 @@ pub(super) fn build(
         .filter(|_| parts.meta.name.is_empty() && rules.applies());
     let name = match generate_name {
         Some(_) => Name::default(),
-        None => named(&parts.meta, path)?,
+        None => named(&parts.meta.name, path)?,
     };
     let namespace = rules.namespace(&parts.meta.namespace);
     rules.about(kind.as_str(), &namespace, &name);

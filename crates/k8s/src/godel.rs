@@ -39,9 +39,7 @@ wire! {
         node: Text<'a>,
         victims: List<WireVictim<'a>>,
     }
-}
 
-wire! {
     struct WireVictim<'a> {
         name: Text<'a>,
         namespace: Text<'a>,

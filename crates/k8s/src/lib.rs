@@ -81,8 +81,6 @@ mod strict;
 mod time;
 mod tree;
 mod typed;
-#[cfg(test)]
-mod vector_tests;
 mod versions;
 mod volume;
 mod wire;

@@ -1,10 +1,12 @@
 //! Limit ranges: default requests and limits of containers, and their bounds (plugin limitranger/admission.go).
 
+use std::cmp::Ordering;
+
 use super::admission::amount_text;
+use super::defaults::Rules;
 use super::error::{Path, ReadError};
 use super::node::quantities;
 use super::pod::PodDraft;
-use super::wire::Metadata;
 use super::wire_objects as wire;
 use portolan::model::{Name, Quantity, ResourceList};
 
@@ -31,7 +33,7 @@ impl LimitRange {
     pub(super) fn read(
         wire: &wire::LimitRange<'_>,
         path: &Path<'_>,
-        namespace: impl FnOnce(&Metadata<'_>) -> Name,
+        rules: &Rules<'_>,
     ) -> Result<LimitRange, ReadError> {
         let meta = wire.metadata.clone().unwrap_or_default();
         let spec_path = path.key("spec");
@@ -61,7 +63,7 @@ impl LimitRange {
             }
             items.push(read);
         }
-        Ok(LimitRange { namespace: namespace(&meta), items })
+        Ok(LimitRange { namespace: rules.namespace(&meta.namespace), items })
     }
 
     /// Fills in the default requests and limits of all containers (`PodMutateLimitFunc`).
@@ -117,34 +119,23 @@ impl Item {
         limits: &ResourceList,
         errors: &mut Vec<String>,
     ) {
-        for (name, least) in self.min.iter() {
-            let low = |amount: &Quantity| *amount < least;
-            let text = |amount| amount_text(name, amount);
-            let prefix = format!("minimum {name} usage per {kind} is {}", text(least));
-            match (requests.get(name), limits.get(name)) {
-                (None, _) => errors.push(format!("{prefix}.  No request is specified")),
-                (Some(request), _) if low(&request) => {
-                    errors.push(format!("{prefix}, but request is {}", text(request)));
+        let (request, limit) = (("request", requests), ("limit", limits));
+        for (bounds, which, wrong, given) in [
+            (&self.min, "minimum", Ordering::Less, [request, limit]),
+            (&self.max, "maximum", Ordering::Greater, [limit, request]),
+        ] {
+            for (name, bound) in bounds.iter() {
+                let text = |amount| amount_text(name, amount);
+                let prefix = format!("{which} {name} usage per {kind} is {}", text(bound));
+                let amounts = given.map(|(what, amounts)| (what, amounts.get(name)));
+                let is_wrong = |amount: Quantity| amount.cmp(&bound) == wrong;
+                if let (what, None) = amounts[0] {
+                    errors.push(format!("{prefix}.  No {what} is specified"));
+                } else if let Some((what, Some(amount))) =
+                    amounts.into_iter().find(|(_, amount)| amount.is_some_and(is_wrong))
+                {
+                    errors.push(format!("{prefix}, but {what} is {}", text(amount)));
                 }
-                (_, Some(limit)) if low(&limit) => {
-                    errors.push(format!("{prefix}, but limit is {}", text(limit)));
-                }
-                _ => {}
-            }
-        }
-        for (name, most) in self.max.iter() {
-            let high = |amount: &Quantity| *amount > most;
-            let text = |amount| amount_text(name, amount);
-            let prefix = format!("maximum {name} usage per {kind} is {}", text(most));
-            match (limits.get(name), requests.get(name)) {
-                (None, _) => errors.push(format!("{prefix}.  No limit is specified")),
-                (Some(limit), _) if high(&limit) => {
-                    errors.push(format!("{prefix}, but limit is {}", text(limit)));
-                }
-                (_, Some(request)) if high(&request) => {
-                    errors.push(format!("{prefix}, but request is {}", text(request)));
-                }
-                _ => {}
             }
         }
         for (name, most) in self.ratio.iter() {

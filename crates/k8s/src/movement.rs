@@ -17,7 +17,7 @@ pub(super) fn read(wire: &wire::Movement<'_>, path: &Path<'_>) -> Result<Object,
     let path_owners = path_owners.key("owners");
     let owners = status.owners.iter().enumerate();
     Ok(Object::from(Movement {
-        name: named(&meta, path)?,
+        name: named(&meta.name, path)?,
         creator: name(&spec.creator),
         creation_time: timestamp(
             &meta.creation_timestamp,

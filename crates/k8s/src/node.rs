@@ -79,7 +79,7 @@ pub(super) fn nm_node(wire: &wire::NmNode<'_>, path: &Path<'_>) -> Result<Object
     let status_path = path.key("status");
     let amounts = |amounts, field| resource_list(amounts, &status_path.key(field));
     let mut nm_node =
-        NmNode::new(named(&meta, path)?).with_labels(&labels(&meta.labels)).with_resources(
+        NmNode::new(named(&meta.name, path)?).with_labels(&labels(&meta.labels)).with_resources(
             amounts(&status.resource_capacity, "resourceCapacity")?,
             amounts(&status.resource_allocatable, "resourceAllocatable")?,
         );
@@ -104,7 +104,7 @@ pub(super) fn custom_node_resource(
     let resources = status.resources.clone().unwrap_or_default();
     let allocatable =
         resource_list(&resources.allocatable, &status_path.key("resources").key("allocatable"))?;
-    let mut custom = CustomNodeResource::new(named(&meta, path)?, &allocatable);
+    let mut custom = CustomNodeResource::new(named(&meta.name, path)?, &allocatable);
     custom.resource_version = resource_version(&meta, &path.key("metadata"))?;
     let mut numa = Vec::new();
     let sockets = status_path.key("topologyZone");

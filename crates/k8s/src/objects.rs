@@ -1,10 +1,12 @@
 //! Namespaces, services, priority and runtime classes.
 
+use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::node::{labels, name, resource_list};
 use super::pod::preemption_policy;
+use super::resolve::labeled;
 use super::selector::label_selector;
-use super::wire::Metadata;
+use super::wire::Text;
 use super::wire_objects as wire;
 use portolan::model::{
     Labels, Name, Namespace, PodDisruptionBudget, PreemptionPolicy, ResourceList, Service,
@@ -38,33 +40,43 @@ pub struct RuntimeClass {
 }
 
 /// Returns the name of an object, or an error if it is empty.
-pub(super) fn named(meta: &Metadata<'_>, path: &Path<'_>) -> Result<Name, ReadError> {
-    if meta.name.is_empty() {
+pub(super) fn named(text: &Text<'_>, path: &Path<'_>) -> Result<Name, ReadError> {
+    if text.is_empty() {
         return Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing));
     }
-    Ok(name(&meta.name))
+    Ok(name(text))
 }
 
-pub(super) fn namespace(wire: &wire::Bare<'_>, path: &Path<'_>) -> Result<Namespace, ReadError> {
+pub(super) fn namespace(
+    wire: &wire::Bare<'_>,
+    path: &Path<'_>,
+    rules: &Rules<'_>,
+) -> Result<Namespace, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
-    Ok(Namespace { name: named(&meta, path)?, labels: labels(&meta.labels) })
+    let namespace = Namespace { name: named(&meta.name, path)?, labels: labels(&meta.labels) };
+    Ok(if rules.applies() { labeled(namespace) } else { namespace })
 }
 
 pub(super) fn service(
     wire: &wire::Service<'_>,
     path: &Path<'_>,
-    namespace: impl FnOnce(&Metadata<'_>) -> Name,
+    rules: &mut Rules<'_>,
 ) -> Result<Service, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
-    let name = named(&meta, path)?;
+    let name = named(&meta.name, path)?;
     let selector = wire.spec.as_ref().map(|spec| labels(&spec.selector)).unwrap_or_default();
-    Ok(Service { namespace: namespace(&meta), name, selector })
+    let namespace = rules.namespace(&meta.namespace);
+    if meta.namespace.is_empty() {
+        rules.about("Service", &namespace, &name);
+        rules.note("metadata.namespace", &namespace);
+    }
+    Ok(Service { namespace, name, selector })
 }
 
 pub(super) fn budget(
     wire: &wire::PodDisruptionBudget<'_>,
     path: &Path<'_>,
-    namespace: impl FnOnce(&Metadata<'_>) -> Name,
+    rules: &Rules<'_>,
 ) -> Result<PodDisruptionBudget, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     let spec = wire.spec.clone().unwrap_or_default();
@@ -74,8 +86,8 @@ pub(super) fn budget(
     // Go iterates over the map in key order.
     disrupted_pods.sort_unstable();
     Ok(PodDisruptionBudget {
-        namespace: namespace(&meta),
-        name: named(&meta, path)?,
+        namespace: rules.namespace(&meta.namespace),
+        name: named(&meta.name, path)?,
         selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
         disruptions_allowed: status.disruptions_allowed.unwrap_or(0),
         disrupted_pods,
@@ -88,7 +100,7 @@ pub(super) fn priority_class(
 ) -> Result<PriorityClass, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     Ok(PriorityClass {
-        name: named(&meta, path)?,
+        name: named(&meta.name, path)?,
         value: wire.value.unwrap_or_default(),
         global_default: wire.global_default.unwrap_or(false),
         preemption_policy: preemption_policy(
@@ -112,7 +124,7 @@ pub(super) fn runtime_class(
         None => None,
     };
     let mut class = RuntimeClass {
-        name: named(&meta, path)?,
+        name: named(&meta.name, path)?,
         overhead,
         node_selector: Labels::EMPTY,
         tolerations: Vec::new(),

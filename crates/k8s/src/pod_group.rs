@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::defaults::Rules;
 use super::error::{Path, ReadError};
 use super::node::{optional, timestamp};
 use super::objects::named;
@@ -27,18 +28,6 @@ const GODEL_TIMEOUT: Duration = Duration::from_secs(300);
 /// Labels that name the group of a pod, in order of precedence: coscheduling's label, and its predecessor.
 const LABELS: [&str; 2] = ["scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io"];
 
-impl GroupKind {
-    /// Returns the kind for an API group.
-    pub(super) fn of(group: &str) -> Option<GroupKind> {
-        match group {
-            "scheduling.k8s.io" => Some(GroupKind::Kubernetes),
-            "scheduling.x-k8s.io" | "scheduling.sigs.k8s.io" => Some(GroupKind::Coscheduling),
-            "scheduling.godel.kubewharf.io" => Some(GroupKind::Godel),
-            _ => None,
-        }
-    }
-}
-
 /// Returns the group of a pod: its own field, else coscheduling's label, else Gödel's annotation.
 pub(super) fn of_pod(meta: &Metadata<'_>, spec: &wire_pod::PodSpec<'_>) -> Option<Name> {
     let field = spec.scheduling_group.as_ref().and_then(|group| optional(&group.pod_group_name));
@@ -54,7 +43,7 @@ pub(super) fn read(
     kind: GroupKind,
     wire: &wire::PodGroup<'_>,
     path: &Path<'_>,
-    namespace: impl FnOnce(&Metadata<'_>) -> Name,
+    rules: &Rules<'_>,
 ) -> Result<PodGroup, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     let spec = wire.spec.clone().unwrap_or_default();
@@ -78,8 +67,8 @@ pub(super) fn read(
         })
     })?;
     Ok(PodGroup {
-        namespace: namespace(&meta),
-        name: named(&meta, path)?,
+        namespace: rules.namespace(&meta.namespace),
+        name: named(&meta.name, path)?,
         min_members,
         schedule_timeout: timeout(kind, *spec.schedule_timeout_seconds, path)?,
         priority: *spec.priority,

@@ -12,13 +12,18 @@ use serde::Deserialize;
 use serde::de::value::{CowStrDeserializer, MapAccessDeserializer};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::admission::Quota;
 use super::collect::{Collected, Kind};
+use super::controllers::{controller, cron_job, replication_controller};
+use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::framing;
+use super::limit_range::LimitRange;
 use super::resolve::{Objects, resolve};
 use super::tree::{self, Entry, Progress, Spot, Tree};
 use super::typed::{Origin, Typed};
 use super::wire::{Key, Text};
+use super::{movement, node, objects, pod_group, reservation, storage};
 
 /// Reads several inputs and resolves references between their objects at the end: a priority class may be in another
 /// file than its pods.
@@ -462,57 +467,61 @@ fn body(
     kind: &Kind,
     object: Typed<'_, '_>,
 ) -> Result<(), ReadError> {
+    /// Reads the struct that `$add` takes.
     macro_rules! read {
-        ($wire:ty, $add:ident $(, $argument:expr)?) => {{
-            let wire: $wire = object.read()?;
-            document.take(|collected| collected.$add($($argument,)? &wire, path));
+        (|$wire:ident, $all:ident| $add:expr) => {{
+            let read = object.read()?;
+            document.take(|$all| {
+                let $wire = &read;
+                $add
+            });
         }};
     }
-    macro_rules! store {
-        ($wire:ident, $read:ident) => {{
-            let wire: super::wire_storage::$wire<'_> = Deserialize::deserialize(object)?;
-            document.take(|collected| collected.object(super::storage::$read(&wire, path)));
-        }};
+    /// Appends what `$read` makes of the struct that it takes to one of the lists.
+    macro_rules! add {
+        ($list:ident, |$wire:ident, $rules:pat_param| $read:expr) => {
+            read!(|$wire, all| {
+                let $rules = &mut Rules::apply(&mut all.defaulted);
+                all.$list.push($read?.into());
+                Ok(())
+            })
+        };
     }
-    macro_rules! part {
-        ($wire:ident, $read:ident) => {{
-            let wire: wire::$wire<'_> = Deserialize::deserialize(object)?;
-            document.take(|collected| collected.object(super::node::$read(&wire, path)));
-        }};
-    }
-    use super::wire_objects as wire;
     match kind {
-        Kind::Namespace => read!(wire::Bare<'_>, namespace),
-        Kind::Service => read!(wire::Service<'_>, service),
-        Kind::PriorityClass => read!(wire::PriorityClass<'_>, priority_class),
-        Kind::PersistentVolume => store!(PersistentVolume, persistent_volume),
-        Kind::PersistentVolumeClaim => {
-            read!(super::wire_storage::PersistentVolumeClaim<'_>, claim)
+        Kind::Namespace => add!(objects, |wire, rules| objects::namespace(wire, path, rules)),
+        Kind::Service => add!(objects, |wire, rules| objects::service(wire, path, rules)),
+        Kind::PodGroup(kind) => {
+            add!(objects, |wire, rules| pod_group::read(*kind, wire, path, rules));
         }
-        Kind::StorageClass => read!(super::wire_storage::StorageClass<'_>, storage_class),
-        Kind::CsiNode => store!(CsiNode, csi_node),
-        Kind::VolumeAttachment => store!(VolumeAttachment, volume_attachment),
-        Kind::CsiDriver => store!(CsiDriver, csi_driver),
-        Kind::CsiStorageCapacity => store!(CsiStorageCapacity, csi_storage_capacity),
-        Kind::PodDisruptionBudget => read!(wire::PodDisruptionBudget<'_>, budget),
-        Kind::PodGroup(kind) => read!(wire::PodGroup<'_>, pod_group, *kind),
-        Kind::NmNode => part!(NmNode, nm_node),
-        Kind::CustomNodeResource => part!(CustomNodeResource, custom_node_resource),
-        Kind::Reservation => read!(wire::Reservation<'_>, reservation),
-        Kind::Movement => {
-            let wire: wire::Movement<'_> = Deserialize::deserialize(object)?;
-            document.take(|collected| collected.object(super::movement::read(&wire, path)));
+        Kind::Reservation => add!(objects, |wire, rules| reservation::read(wire, path, rules)),
+        Kind::Movement => add!(objects, |wire, _| movement::read(wire, path)),
+        Kind::NmNode => add!(objects, |wire, _| node::nm_node(wire, path)),
+        Kind::CustomNodeResource => add!(objects, |wire, _| node::custom_node_resource(wire, path)),
+        Kind::PersistentVolume => add!(objects, |wire, _| storage::persistent_volume(wire, path)),
+        Kind::CsiNode => add!(objects, |wire, _| storage::csi_node(wire, path)),
+        Kind::VolumeAttachment => add!(objects, |wire, _| storage::volume_attachment(wire, path)),
+        Kind::CsiDriver => add!(objects, |wire, _| storage::csi_driver(wire, path)),
+        Kind::CsiStorageCapacity => {
+            add!(objects, |wire, _| storage::csi_storage_capacity(wire, path));
         }
-        Kind::LimitRange => read!(wire::LimitRange<'_>, limit_range),
-        Kind::ResourceQuota => read!(wire::ResourceQuota<'_>, quota),
-        Kind::RuntimeClass => read!(wire::RuntimeClass<'_>, runtime_class),
+        Kind::PersistentVolumeClaim => read!(|wire, all| all.claim(wire, path)),
+        Kind::StorageClass => read!(|wire, all| all.storage_class(wire, path)),
+        Kind::PodDisruptionBudget => read!(|wire, all| all.budget(wire, path)),
+        Kind::PriorityClass => {
+            add!(priority_classes, |wire, _| objects::priority_class(wire, path));
+        }
+        Kind::RuntimeClass => add!(runtime_classes, |wire, _| objects::runtime_class(wire, path)),
+        Kind::LimitRange => add!(limit_ranges, |wire, rules| LimitRange::read(wire, path, rules)),
+        Kind::ResourceQuota => add!(quotas, |wire, rules| Quota::read(wire, path, rules)),
         Kind::ReplicationController => {
-            read!(wire::ReplicationController<'_>, replication_controller);
+            add!(controllers, |wire, rules| replication_controller(wire, path, rules));
         }
-        Kind::Controller(kind) => read!(wire::Controller<'_>, controller, *kind),
-        Kind::CronJob => read!(wire::CronJob<'_>, cron_job),
-        Kind::JobSet => read!(wire::JobSet<'_>, job_set),
-        Kind::LeaderWorkerSet => read!(wire::LeaderWorkerSet<'_>, leader_worker_set),
+        Kind::Controller(kind) => {
+            add!(controllers, |wire, rules| controller(*kind, wire, path, rules));
+        }
+        Kind::CronJob => add!(controllers, |wire, rules| cron_job(wire, path, rules)),
+        Kind::JobSet => read!(|wire, all| all.job_set(wire, path)),
+        Kind::LeaderWorkerSet => read!(|wire, all| all.leader_worker_set(wire, path)),
         Kind::Pod | Kind::Node | Kind::List | Kind::Other(_) => {
             return direct(document, path, kind, object);
         }

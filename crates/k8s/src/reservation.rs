@@ -22,7 +22,7 @@ pub(super) fn read(
     let spec = wire.spec.clone().unwrap_or_default();
     let status = wire.status.clone().unwrap_or_default();
     let annotations = meta.annotations.clone().unwrap_or_default();
-    let own_name = named(&meta, path)?;
+    let own_name = named(&meta.name, path)?;
     let namespace = rules.namespace(&meta.namespace);
     rules.about("Reservation", &namespace, &own_name);
     let placeholder = optional(&annotations.reservation_index).ok_or_else(|| {

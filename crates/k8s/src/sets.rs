@@ -107,7 +107,7 @@ impl<'w> Set<'w> {
                 let base = super::node::name(&meta.generate_name);
                 (base.clone(), Some(Arc::new(GeneratedSet { base, name: OnceLock::new() })))
             }
-            false => (named(meta, path)?, None),
+            false => (named(&meta.name, path)?, None),
         };
         let owner = OwnerReference {
             api_version: api_version.into(),

@@ -4,13 +4,13 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::collect::Kind;
 use super::controllers;
 use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::pod_group::{self, GroupKind};
 use super::tree::Spot;
 use super::typed::{Origin, Typed};
-use super::wire::Metadata;
 use super::workloads::{ControllerKind, PodController};
 use super::{movement, objects, reservation, storage};
 use super::{wire_objects, wire_pod};
@@ -83,26 +83,28 @@ pub(super) fn object_in(kind: &str, spot: &Spot<'_>) -> Result<Object, ReadError
     let kind = of("kind").unwrap_or(kind);
     let root = &Path::Root;
     let rules = &mut Rules::stored();
-    let namespace = |meta: &Metadata<'_>| (&*meta.namespace).into();
     let unsupported =
         || ReadError::new(root, Cause::Kind { found: kind.to_owned(), expected: KINDS });
     let workload =
         |controller: PodController| controller.workload().map(Object::from).ok_or_else(unsupported);
+    let of_kind =
+        |kind| workload(controllers::controller(kind, &read(spot)?, root, &mut Rules::stored())?);
     match kind {
-        "Namespace" => objects::namespace(&read(spot)?, root).map(Object::from),
-        "Service" => objects::service(&read(spot)?, root, namespace).map(Object::from),
-        "PodDisruptionBudget" => objects::budget(&read(spot)?, root, namespace).map(Object::from),
+        "Namespace" => objects::namespace(&read(spot)?, root, rules).map(Object::from),
+        "Service" => objects::service(&read(spot)?, root, rules).map(Object::from),
+        "PodDisruptionBudget" => objects::budget(&read(spot)?, root, rules).map(Object::from),
         "PodGroup" => {
             // The API version distinguishes the kinds of pod groups.
-            let version = of("apiVersion").unwrap_or_default();
-            let group = version.split_once('/').map_or("", |(group, _)| group);
-            let kind = GroupKind::of(group).unwrap_or(GroupKind::Kubernetes);
-            pod_group::read(kind, &read(spot)?, root, namespace).map(Object::from)
+            let kind = match Kind::of(of("apiVersion").unwrap_or_default(), "PodGroup") {
+                Kind::PodGroup(kind) => kind,
+                _ => GroupKind::Kubernetes,
+            };
+            pod_group::read(kind, &read(spot)?, root, rules).map(Object::from)
         }
         "Reservation" => reservation::read(&read(spot)?, root, rules).map(Object::from),
         "Movement" => movement::read(&read(spot)?, root),
         "PersistentVolume" => storage::persistent_volume(&read(spot)?, root),
-        "PersistentVolumeClaim" => storage::persistent_volume_claim(&read(spot)?, root),
+        "PersistentVolumeClaim" => storage::claim(&read(spot)?, root).map(Object::from),
         "StorageClass" => storage::storage_class(&read(spot)?, root),
         "CSINode" => storage::csi_node(&read(spot)?, root),
         "VolumeAttachment" => storage::volume_attachment(&read(spot)?, root),
@@ -113,18 +115,9 @@ pub(super) fn object_in(kind: &str, spot: &Spot<'_>) -> Result<Object, ReadError
         "ReplicationController" => {
             workload(controllers::replication_controller(&read(spot)?, root, rules)?)
         }
-        "ReplicaSet" => {
-            let kind = ControllerKind::ReplicaSet;
-            workload(controllers::controller(kind, &read(spot)?, root, rules)?)
-        }
-        "StatefulSet" => {
-            let kind = ControllerKind::StatefulSet;
-            workload(controllers::controller(kind, &read(spot)?, root, rules)?)
-        }
-        "DaemonSet" => {
-            let kind = ControllerKind::DaemonSet;
-            workload(controllers::controller(kind, &read(spot)?, root, rules)?)
-        }
+        "ReplicaSet" => of_kind(ControllerKind::ReplicaSet),
+        "StatefulSet" => of_kind(ControllerKind::StatefulSet),
+        "DaemonSet" => of_kind(ControllerKind::DaemonSet),
         _ => Err(unsupported()),
     }
 }

@@ -1,7 +1,8 @@
 //! Reads claims, volumes and the other storage objects that restrict the nodes of a volume.
 
-use super::error::{Cause, Path, ReadError};
+use super::error::{Path, ReadError};
 use super::node::{labels, name, quantities, quantity};
+use super::objects::named;
 use super::selector::{label_selector, node_selector};
 use super::wire::{List, QuantityText, Text};
 use super::{volume, wire_pod, wire_storage as wire};
@@ -13,13 +14,6 @@ use portolan::model::{
 };
 
 type Meta<'a> = wire::Metadata<'a>;
-
-fn named(meta: &Meta<'_>, path: &Path<'_>) -> Result<Name, ReadError> {
-    if meta.name.is_empty() {
-        return Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing));
-    }
-    Ok(name(&meta.name))
-}
 
 /// Returns the namespace, which defaults to `default`.
 fn namespace(meta: &Meta<'_>) -> Name {
@@ -74,7 +68,7 @@ pub(super) fn persistent_volume(
     let path_spec = path.key("spec");
     let capacity = quantities(&spec.capacity, &path_spec.key("capacity"))?;
     Ok(Object::from(PersistentVolume {
-        name: named(&meta, path)?,
+        name: named(&meta.name, path)?,
         labels: labels(&meta.labels),
         capacity: capacity.get("storage").map_or(0, Quantity::value),
         access_modes: access_modes(&spec.access_modes, &path_spec)?,
@@ -95,13 +89,6 @@ pub(super) fn persistent_volume(
         is_available: wire.status.as_ref().is_some_and(|status| &*status.phase == "Available"),
         is_deleting: !meta.deletion_timestamp.is_empty(),
     }))
-}
-
-pub(super) fn persistent_volume_claim(
-    wire: &wire::PersistentVolumeClaim<'_>,
-    path: &Path<'_>,
-) -> Result<Object, ReadError> {
-    claim(wire, path).map(Object::from)
 }
 
 /// Returns whether a claim names a storage class, which may be empty, or a volume. Others get the default class.
@@ -165,7 +152,6 @@ impl ClaimTemplate {
     }
 }
 
-/// Reads a claim.
 pub(super) fn claim(
     wire: &wire::PersistentVolumeClaim<'_>,
     path: &Path<'_>,
@@ -183,7 +169,7 @@ pub(super) fn claim(
     let selector = spec.selector.as_ref();
     Ok(PersistentVolumeClaim {
         namespace: namespace(&meta),
-        name: named(&meta, path)?,
+        name: named(&meta.name, path)?,
         uid: name(&meta.uid),
         owner: owner.map(|owner| name(&owner.uid)).unwrap_or_default(),
         request: requests.get("storage").map_or(0, Quantity::value),
@@ -226,7 +212,7 @@ pub(super) fn storage_class(
         ..NodeSelectorTerm::default()
     };
     Ok(Object::from(StorageClass {
-        name: named(&meta, path)?,
+        name: named(&meta.name, path)?,
         provisioner: name(&wire.provisioner),
         binding_mode,
         allowed_topologies: NodeSelector {
@@ -247,7 +233,7 @@ pub(super) fn csi_node(wire: &wire::CsiNode<'_>, path: &Path<'_>) -> Result<Obje
     let migrated = meta.annotations.iter().find(|(known, _)| **known == *key);
     let migrated = migrated.iter().flat_map(|(_, plugins)| plugins.split(','));
     Ok(Object::from(CsiNode {
-        name: named(&meta, path)?,
+        name: named(&meta.name, path)?,
         drivers: drivers.collect(),
         migrated: migrated.filter(|plugin| !plugin.is_empty()).map(Name::from).collect(),
     }))
@@ -260,7 +246,7 @@ pub(super) fn volume_attachment(
     let meta = wire.metadata.clone().unwrap_or_default();
     let spec = wire.spec.clone().unwrap_or_default();
     Ok(Object::from(VolumeAttachment {
-        name: named(&meta, path)?,
+        name: named(&meta.name, path)?,
         attacher: name(&spec.attacher),
         node: name(&spec.node_name),
         volume: name(&spec.source.unwrap_or_default().persistent_volume_name),
@@ -271,7 +257,7 @@ pub(super) fn csi_driver(wire: &wire::CsiDriver<'_>, path: &Path<'_>) -> Result<
     let meta = wire.metadata.clone().unwrap_or_default();
     let storage_capacity = wire.spec.as_ref().and_then(|spec| spec.storage_capacity);
     Ok(Object::from(CsiDriver {
-        name: named(&meta, path)?,
+        name: named(&meta.name, path)?,
         storage_capacity: storage_capacity.unwrap_or(false),
     }))
 }
@@ -285,7 +271,7 @@ pub(super) fn csi_storage_capacity(
     let capacity = bytes(&wire.capacity, &path.key("capacity"))?;
     Ok(Object::from(CsiStorageCapacity {
         namespace: namespace(&meta),
-        name: named(&meta, path)?,
+        name: named(&meta.name, path)?,
         class: name(&wire.storage_class_name),
         nodes: label_selector(wire.node_topology.as_ref(), &path.key("nodeTopology"))?,
         largest: largest.or(capacity),

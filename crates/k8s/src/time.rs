@@ -7,34 +7,13 @@ use portolan::model::Timestamp;
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.as_bytes();
     let (date, rest) = text.split_at_checked(19)?;
-    let [
-        y1,
-        y2,
-        y3,
-        y4,
-        b'-',
-        m1,
-        m2,
-        b'-',
-        d1,
-        d2,
-        b'T' | b't',
-        h1,
-        h2,
-        b':',
-        n1,
-        n2,
-        b':',
-        s1,
-        s2,
-    ] = date
-    else {
+    let is_separated = date[4] == b'-' && date[7] == b'-' && date[13] == b':' && date[16] == b':';
+    if !is_separated || !date[10].eq_ignore_ascii_case(&b'T') {
         return None;
-    };
-    let year = number(&[*y1, *y2, *y3, *y4])?;
-    let month = number(&[*m1, *m2])?;
-    let day = number(&[*d1, *d2])?;
-    let (hour, minute, second) = (number(&[*h1, *h2])?, number(&[*n1, *n2])?, number(&[*s1, *s2])?);
+    }
+    let part = |bytes: std::ops::Range<usize>| number(&date[bytes]);
+    let (year, month, day) = (part(0..4)?, part(5..7)?, part(8..10)?);
+    let (hour, minute, second) = (part(11..13)?, part(14..16)?, part(17..19)?);
     let in_range = (1..=12).contains(&month)
         && (1..=days_in(year, month)).contains(&day)
         && hour < 24

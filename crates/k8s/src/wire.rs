@@ -304,9 +304,9 @@ pub(super) type TextMap<'a> = Map<'a, Text<'a>>;
 /// The fields `requests`, `limits` and `allocatable`.
 pub(super) type Amounts<'a> = Map<'a, QuantityText<'a>>;
 
-/// Declares a struct in which every field may be absent.
+/// Declares structs in which every field may be absent.
 macro_rules! wire {
-    ($(#[$doc:meta])* struct $name:ident<$a:lifetime> { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
+    ($($(#[$doc:meta])* struct $name:ident<$a:lifetime> { $($(#[$attribute:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, Default, serde::Deserialize)]
         #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"), remote = "Self")]
@@ -325,6 +325,19 @@ macro_rules! wire {
                 $name::deserialize(deserializer)
             }
         }
+    )*};
+}
+
+/// Declares the structs of objects, which have metadata and these parts.
+macro_rules! objects {
+    ($($(#[$doc:meta])* $name:ident { $($part:ident: $type:ident),* })*) => {
+        $crate::wire::wire! {$(
+            $(#[$doc])*
+            struct $name<'a> {
+                metadata: Option<Metadata<'a>>,
+                $($part: Option<$type<'a>>,)*
+            }
+        )*}
     };
 }
 
@@ -349,7 +362,7 @@ impl<'de, T: Wire<'de>> Visitor<'de> for Fields<T> {
     }
 }
 
-pub(super) use wire;
+pub(super) use {objects, wire};
 
 wire! {
     struct Metadata<'a> {
@@ -364,9 +377,7 @@ wire! {
         deletion_timestamp: Text<'a>,
         owner_references: List<OwnerReference<'a>>,
     }
-}
 
-wire! {
     /// The annotations that scheduling reads. All others are skipped.
     struct Annotations<'a> {
         #[serde(rename = "godel.bytedance.com/pod-group-name")]
@@ -410,8 +421,6 @@ wire! {
         movement_name: Text<'a>,
         #[serde(rename = "godel.bytedance.com/request-template")]
         request_template: Text<'a>,
-        #[serde(rename = "batch.kubernetes.io/job-completion-index")]
-        completion_index: Text<'a>,
         /// Annotations of job sets and leader-worker sets.
         #[serde(rename = "alpha.jobset.sigs.k8s.io/exclusive-topology")]
         jobset_topology: Text<'a>,
@@ -425,9 +434,7 @@ wire! {
         #[serde(rename = "godel.bytedance.com/scheduler-name")]
         scheduler_name: Text<'a>,
     }
-}
 
-wire! {
     struct OwnerReference<'a> {
         api_version: Text<'a>,
         kind: Text<'a>,
@@ -435,31 +442,23 @@ wire! {
         uid: Text<'a>,
         controller: Option<bool>,
     }
-}
 
-wire! {
     struct LabelSelector<'a> {
         match_labels: TextMap<'a>,
         match_expressions: List<Requirement<'a>>,
     }
-}
 
-wire! {
     struct Requirement<'a> {
         key: Text<'a>,
         operator: Text<'a>,
         values: List<Text<'a>>,
     }
-}
 
-wire! {
     struct ResourceRequirements<'a> {
         requests: Amounts<'a>,
         limits: Amounts<'a>,
     }
-}
 
-wire! {
     struct Named<'a> {
         name: Text<'a>,
     }

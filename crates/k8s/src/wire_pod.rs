@@ -2,22 +2,12 @@
 
 use super::wire::{
     Amounts, LabelSelector, List, Metadata, Named, Requirement, ResourceRequirements, Text,
-    TextMap, Whole, wire,
+    TextMap, Whole, objects, wire,
 };
 
-wire! {
-    struct Pod<'a> {
-        metadata: Option<Metadata<'a>>,
-        spec: Option<PodSpec<'a>>,
-        status: Option<PodStatus<'a>>,
-    }
-}
-
-wire! {
-    struct PodTemplate<'a> {
-        metadata: Option<Metadata<'a>>,
-        spec: Option<PodSpec<'a>>,
-    }
+objects! {
+    Pod { spec: PodSpec, status: PodStatus }
+    PodTemplate { spec: PodSpec }
 }
 
 wire! {
@@ -45,15 +35,11 @@ wire! {
         scheduling_group: Option<SchedulingGroup<'a>>,
         resource_claims: List<Named<'a>>,
     }
-}
 
-wire! {
     struct SchedulingGroup<'a> {
         pod_group_name: Text<'a>,
     }
-}
 
-wire! {
     struct Container<'a> {
         name: Text<'a>,
         image: Text<'a>,
@@ -62,15 +48,11 @@ wire! {
         restart_policy: Text<'a>,
         restart_policy_rules: List<RestartRule<'a>>,
     }
-}
 
-wire! {
     struct RestartRule<'a> {
         action: Text<'a>,
     }
-}
 
-wire! {
     struct ContainerPort<'a> {
         container_port: Whole<i64>,
         host_port: Whole<i64>,
@@ -78,51 +60,37 @@ wire! {
         host_ip: Text<'a>,
         protocol: Text<'a>,
     }
-}
 
-wire! {
     struct Affinity<'a> {
         node_affinity: Option<NodeAffinity<'a>>,
         pod_affinity: Option<PodAffinity<'a>>,
         pod_anti_affinity: Option<PodAffinity<'a>>,
     }
-}
 
-wire! {
     struct NodeAffinity<'a> {
         required_during_scheduling_ignored_during_execution: Option<NodeSelector<'a>>,
         preferred_during_scheduling_ignored_during_execution: List<PreferredSchedulingTerm<'a>>,
     }
-}
 
-wire! {
     struct NodeSelector<'a> {
         node_selector_terms: List<NodeSelectorTerm<'a>>,
     }
-}
 
-wire! {
     struct NodeSelectorTerm<'a> {
         match_expressions: List<Requirement<'a>>,
         match_fields: List<Requirement<'a>>,
     }
-}
 
-wire! {
     struct PreferredSchedulingTerm<'a> {
         weight: Whole<i32>,
         preference: NodeSelectorTerm<'a>,
     }
-}
 
-wire! {
     struct PodAffinity<'a> {
         required_during_scheduling_ignored_during_execution: List<PodAffinityTerm<'a>>,
         preferred_during_scheduling_ignored_during_execution: List<WeightedPodAffinityTerm<'a>>,
     }
-}
 
-wire! {
     struct PodAffinityTerm<'a> {
         topology_key: Text<'a>,
         label_selector: Option<LabelSelector<'a>>,
@@ -131,16 +99,12 @@ wire! {
         match_label_keys: List<Text<'a>>,
         mismatch_label_keys: List<Text<'a>>,
     }
-}
 
-wire! {
     struct WeightedPodAffinityTerm<'a> {
         weight: Whole<i32>,
         pod_affinity_term: PodAffinityTerm<'a>,
     }
-}
 
-wire! {
     struct Toleration<'a> {
         key: Text<'a>,
         operator: Text<'a>,
@@ -149,9 +113,7 @@ wire! {
         /// Read of the pods of files, see [`super::budgets::PodFacts`].
         toleration_seconds: Whole<i64>,
     }
-}
 
-wire! {
     struct TopologySpreadConstraint<'a> {
         max_skew: Whole<i32>,
         topology_key: Text<'a>,
@@ -162,9 +124,7 @@ wire! {
         node_taints_policy: Text<'a>,
         match_label_keys: List<Text<'a>>,
     }
-}
 
-wire! {
     struct Volume<'a> {
         name: Text<'a>,
         persistent_volume_claim: Option<ClaimVolume<'a>>,
@@ -182,108 +142,78 @@ wire! {
         vsphere_volume: Option<Vsphere<'a>>,
         portworx_volume: Option<Portworx<'a>>,
     }
-}
 
-wire! {
     /// An object of which only the presence matters.
     struct Empty<'a> {
         #[serde(skip)]
         nothing: std::marker::PhantomData<&'a ()>,
     }
-}
 
-wire! {
     struct EphemeralVolume<'a> {
         /// Read of the pods of files, whose claims are created, see [`super::storage::ClaimTemplate`].
         volume_claim_template: Option<super::wire_storage::PersistentVolumeClaim<'a>>,
     }
-}
 
-wire! {
     struct ClaimVolume<'a> {
         claim_name: Text<'a>,
         read_only: Option<bool>,
     }
-}
 
-wire! {
     struct Gce<'a> {
         pd_name: Text<'a>,
         partition: Whole<i32>,
         read_only: Option<bool>,
     }
-}
 
-wire! {
     struct Ebs<'a> {
         #[serde(rename = "volumeID")]
         volume_id: Text<'a>,
         read_only: Option<bool>,
     }
-}
 
-wire! {
     struct Rbd<'a> {
         monitors: List<Text<'a>>,
         pool: Text<'a>,
         image: Text<'a>,
         read_only: Option<bool>,
     }
-}
 
-wire! {
     struct Iscsi<'a> {
         iqn: Text<'a>,
         read_only: Option<bool>,
     }
-}
 
-wire! {
     struct Csi<'a> {
         driver: Text<'a>,
     }
-}
 
-wire! {
     struct ImageVolume<'a> {
         reference: Text<'a>,
     }
-}
 
-wire! {
     struct AzureDisk<'a> {
         #[serde(rename = "diskURI")]
         disk_uri: Text<'a>,
     }
-}
 
-wire! {
     struct AzureFile<'a> {
         share_name: Text<'a>,
     }
-}
 
-wire! {
     struct Cinder<'a> {
         #[serde(rename = "volumeID")]
         volume_id: Text<'a>,
     }
-}
 
-wire! {
     struct Vsphere<'a> {
         volume_path: Text<'a>,
     }
-}
 
-wire! {
     struct Portworx<'a> {
         #[serde(rename = "volumeID")]
         volume_id: Text<'a>,
     }
-}
 
-wire! {
     struct PodStatus<'a> {
         phase: Text<'a>,
         start_time: Text<'a>,
@@ -294,18 +224,14 @@ wire! {
         resources: Option<ResourceRequirements<'a>>,
         allocated_resources: Option<Amounts<'a>>,
     }
-}
 
-wire! {
     struct Condition<'a> {
         #[serde(rename = "type")]
         condition_type: Text<'a>,
         status: Text<'a>,
         reason: Text<'a>,
     }
-}
 
-wire! {
     struct ContainerStatus<'a> {
         name: Text<'a>,
         resources: Option<ResourceRequirements<'a>>,

@@ -206,8 +206,7 @@ fn read<T: for<'de> Deserialize<'de>>(
 mod tests {
     use super::*;
 
-    const CONFIGURATION: &str =
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+    const CONFIGURATION: &str = crate::config::Configuration::DEFAULT;
 
     fn found(text: &str) -> (usize, Option<String>) {
         let found = find(text).unwrap_or_else(|error| panic!("{error}: {text}"));

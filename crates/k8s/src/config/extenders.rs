@@ -297,7 +297,7 @@ fn is_label(name: &str) -> bool {
     ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(inner)
 }
 
-fn is_subdomain(name: &str) -> bool {
+pub(crate) fn is_subdomain(name: &str) -> bool {
     let is_lower = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.split('.').all(|label| {
         let bytes = label.as_bytes();
@@ -322,8 +322,7 @@ mod tests {
     use super::super::{Configuration, Registry};
     use super::*;
 
-    const HEAD: &str =
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+    const HEAD: &str = Configuration::DEFAULT;
 
     fn read(text: &str) -> Result<Configuration, (u64, String)> {
         let read =

@@ -29,6 +29,8 @@ use profile::WireProfile;
 use crate::error::{Cause, ReadError};
 use crate::yaml::At;
 
+#[cfg(feature = "strict")]
+pub(crate) use extenders::is_subdomain;
 pub use extenders::{ExtenderConfig, ExtenderTls};
 pub use process::{ClientConnection, LeaderElection, ProcessSettings};
 pub use registry::{ArgsError, PluginArgs, Registry, RegistryError};
@@ -162,7 +164,7 @@ impl Configuration {
         handle: &Handle,
     ) -> Result<Configuration, ConfigError> {
         let (mut wire, note) = parse(text)?;
-        let process = ProcessSettings::of(&wire.process(note)?)?;
+        let process = wire.process(note)?;
         let mut notes = process.notes.clone();
         let percentage_of_nodes = percentage(wire.percentage_of_nodes_to_score.as_ref())?;
         let extenders = Extenders::read(wire.extenders.as_deref().unwrap_or_default())?;
@@ -257,19 +259,9 @@ fn syntax(error: ReadError) -> ConfigError {
     }
 }
 
-/// The fields of the process.
-struct Settings<'a> {
-    client_connection: Option<&'a At<WireClientConnection>>,
-    leader_election: Option<&'a At<WireLeaderElection>>,
-    parallelism: Option<&'a At<i64>>,
-    delay_cache_until_active: bool,
-    enable_profiling: Option<bool>,
-    notes: Vec<String>,
-}
-
 impl WireConfiguration {
-    /// Checks version and kind, and returns the fields of the process. `note` is one about the text.
-    fn process(&self, note: Option<String>) -> Result<Settings<'_>, ConfigError> {
+    /// Checks version and kind, and returns the settings of the process. `note` is one about the text.
+    fn process(&self, note: Option<String>) -> Result<ProcessSettings, ConfigError> {
         let mut notes = Vec::from_iter(note);
         let addresses = [
             ("healthzBindAddress", &self.healthz_bind_address),
@@ -294,14 +286,7 @@ impl WireConfiguration {
             }
             _ => return Err(at(&self.api_version, document::unsupported())),
         }
-        Ok(Settings {
-            client_connection: self.client_connection.as_ref(),
-            leader_election: self.leader_election.as_ref(),
-            parallelism: self.parallelism.as_ref(),
-            delay_cache_until_active: self.delay_cache_until_active.unwrap_or(false),
-            enable_profiling: self.enable_profiling,
-            notes,
-        })
+        ProcessSettings::of(self, notes)
     }
 }
 
@@ -369,8 +354,7 @@ struct WireConfiguration {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\n\
-                        kind: KubeSchedulerConfiguration\n";
+    const HEAD: &str = Configuration::DEFAULT;
 
     fn read(text: &str) -> Result<Configuration, ConfigError> {
         let text = format!("{HEAD}{text}");

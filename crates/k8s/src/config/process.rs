@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::duration::go_duration;
-use super::{ConfigError, Settings, V1, at, document, parse};
+use super::{ConfigError, V1, WireConfiguration, at, document, parse};
 use crate::yaml::At;
 
 /// The settings of a scheduler's process.
@@ -85,12 +85,15 @@ impl ProcessSettings {
     /// The text is not a configuration, or kube-scheduler would reject these settings. The error has the line.
     pub fn read(text: &str) -> Result<ProcessSettings, ConfigError> {
         let (wire, note) = parse(text)?;
-        ProcessSettings::of(&wire.process(note)?)
+        wire.process(note)
     }
 
     /// Checks what kube-scheduler checks, with its defaults for absent fields (component-base/config/validation).
-    pub(super) fn of(wire: &Settings<'_>) -> Result<ProcessSettings, ConfigError> {
-        let parallelism = match wire.parallelism {
+    pub(super) fn of(
+        wire: &WireConfiguration,
+        notes: Vec<String>,
+    ) -> Result<ProcessSettings, ConfigError> {
+        let parallelism = match &wire.parallelism {
             None => None,
             Some(given) => Some(
                 u32::try_from(given.value)
@@ -99,7 +102,7 @@ impl ProcessSettings {
                     .ok_or_else(|| at(given, "parallelism must be greater than 0"))?,
             ),
         };
-        let client = wire.client_connection;
+        let client = wire.client_connection.as_ref();
         let burst = match client.and_then(|client| client.value.burst.as_ref()) {
             None => None,
             Some(given) => match u32::try_from(given.value) {
@@ -116,7 +119,7 @@ impl ProcessSettings {
                 content_type: text(client.content_type.as_ref()),
             }
         });
-        let leader_election = match wire.leader_election {
+        let leader_election = match &wire.leader_election {
             None => LeaderElection::default(),
             Some(given) => elect(given)?,
         };
@@ -124,9 +127,9 @@ impl ProcessSettings {
             client_connection,
             leader_election,
             parallelism,
-            delay_cache_until_active: wire.delay_cache_until_active,
+            delay_cache_until_active: wire.delay_cache_until_active.unwrap_or(false),
             enable_profiling: wire.enable_profiling,
-            notes: wire.notes.clone(),
+            notes,
         })
     }
 
@@ -265,8 +268,7 @@ pub(super) struct WireLeaderElection {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\n\
-                        kind: KubeSchedulerConfiguration\n";
+    const HEAD: &str = crate::config::Configuration::DEFAULT;
 
     fn read(text: &str) -> Result<ProcessSettings, ConfigError> {
         ProcessSettings::read(&format!("{HEAD}{text}"))

@@ -319,48 +319,38 @@ struct WirePlugin {
     is_replaced: bool,
 }
 
+/// The sets with their points, of which `multiPoint` has none.
+macro_rules! sets {
+    ($plugins:ident $(, $mutable:tt)?) => {
+        [
+            (None, &$($mutable)? $plugins.multi_point),
+            (Some(Point::PreEnqueue), &$($mutable)? $plugins.pre_enqueue),
+            (Some(Point::QueueSort), &$($mutable)? $plugins.queue_sort),
+            (Some(Point::PreFilter), &$($mutable)? $plugins.pre_filter),
+            (Some(Point::Filter), &$($mutable)? $plugins.filter),
+            (Some(Point::PostFilter), &$($mutable)? $plugins.post_filter),
+            (Some(Point::PreScore), &$($mutable)? $plugins.pre_score),
+            (Some(Point::Score), &$($mutable)? $plugins.score),
+            (Some(Point::Reserve), &$($mutable)? $plugins.reserve),
+            (Some(Point::Permit), &$($mutable)? $plugins.permit),
+            (Some(Point::PreBind), &$($mutable)? $plugins.pre_bind),
+            (Some(Point::Bind), &$($mutable)? $plugins.bind),
+            (Some(Point::PostBind), &$($mutable)? $plugins.post_bind),
+        ]
+    };
+}
+
 impl WirePlugins {
-    fn points(&self) -> [(Point, &WireSet); Point::ALL.len()] {
-        Point::ALL.map(|point| {
-            let set = match point {
-                Point::PreEnqueue => &self.pre_enqueue,
-                Point::QueueSort => &self.queue_sort,
-                Point::PreFilter => &self.pre_filter,
-                Point::Filter => &self.filter,
-                Point::PostFilter => &self.post_filter,
-                Point::PreScore => &self.pre_score,
-                Point::Score => &self.score,
-                Point::Reserve => &self.reserve,
-                Point::Permit => &self.permit,
-                Point::PreBind => &self.pre_bind,
-                Point::Bind => &self.bind,
-                Point::PostBind => &self.post_bind,
-            };
-            (point, set)
-        })
+    fn points(&self) -> impl Iterator<Item = (Point, &WireSet)> {
+        self.all().into_iter().filter_map(|(point, set)| Some((point?, set)))
+    }
+
+    fn all(&self) -> [(Option<Point>, &WireSet); Point::ALL.len() + 1] {
+        sets!(self)
     }
 
     fn all_mut(&mut self) -> [(Option<Point>, &mut WireSet); Point::ALL.len() + 1] {
-        [
-            (None, &mut self.multi_point),
-            (Some(Point::PreEnqueue), &mut self.pre_enqueue),
-            (Some(Point::QueueSort), &mut self.queue_sort),
-            (Some(Point::PreFilter), &mut self.pre_filter),
-            (Some(Point::Filter), &mut self.filter),
-            (Some(Point::PostFilter), &mut self.post_filter),
-            (Some(Point::PreScore), &mut self.pre_score),
-            (Some(Point::Score), &mut self.score),
-            (Some(Point::Reserve), &mut self.reserve),
-            (Some(Point::Permit), &mut self.permit),
-            (Some(Point::PreBind), &mut self.pre_bind),
-            (Some(Point::Bind), &mut self.bind),
-            (Some(Point::PostBind), &mut self.post_bind),
-        ]
-    }
-
-    fn all(&self) -> Vec<(Option<Point>, &WireSet)> {
-        let points = self.points().into_iter().map(|(point, set)| (Some(point), set));
-        [(None, &self.multi_point)].into_iter().chain(points).collect()
+        sets!(self, mut)
     }
 
     /// Returns the plugins that run at all points that they extend.

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use portolan::model::{Quantity, is_label_key, is_label_value};
 
 use super::{Place, Sink, Step};
+use crate::config::is_subdomain;
 use crate::tree::{Spot, Tree};
 
 const REQUIRED: &str = "Required value";
@@ -48,21 +49,9 @@ fn not_negative(number: Option<i32>, at: &[Step], sink: &mut Sink<'_>) {
     }
 }
 
-/// A DNS subdomain (RFC 1123), which most names must be.
-fn is_subdomain(name: &str) -> bool {
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        let is_alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        bytes.iter().all(|byte| is_alphanumeric(byte) || *byte == b'-')
-            && bytes.first().is_some_and(is_alphanumeric)
-            && bytes.last().is_some_and(is_alphanumeric)
-    };
-    name.len() <= 253 && name.split('.').all(is_label)
-}
-
 fn name(meta: &ObjectMeta, sink: &mut Sink<'_>) {
     let name = meta.name.as_deref().unwrap_or_default();
-    if !name.is_empty() && !is_subdomain(name) {
+    if !name.is_empty() && (name.len() > 253 || !is_subdomain(name)) {
         let why = "must be a lowercase RFC 1123 subdomain: lower case letters, digits, '-' and '.'";
         sink.add(&place(&["metadata", "name"]), invalid(name, why));
     }
