@@ -451,7 +451,10 @@ mod tests {
     use super::*;
     use crate::model::pod;
 
-    fn seen(pods: &Pods) -> Vec<(String, String, u32)> {
+    /// The name, the uid and the template of each pod.
+    type List = Vec<(String, String, u32)>;
+
+    fn seen(pods: &Pods) -> List {
         let all = (0..pods.len()).filter_map(|at| Some((at, pods.get(at)?)));
         all.map(|(at, record)| {
             (pods.name(at).to_owned(), pods.uid(at, record).to_string(), record.template)
@@ -463,7 +466,7 @@ mod tests {
     #[test]
     fn pods_are_added_and_removed_as_in_a_list() {
         let (mut pods, mut list) = (Pods::default(), Vec::new());
-        let mut held: Vec<(Pods, Vec<(String, String, u32)>)> = Vec::new();
+        let mut held: Vec<(Pods, List)> = Vec::new();
         let mut random = 7_u32;
         for step in 0..3_000_u32 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
