@@ -69,8 +69,6 @@ struct Backoff {
 /// The workers between two shared decisions.
 struct Idling {
     is_awake: Vec<AtomicBool>,
-    /// The number of workers that are awake.
-    awake: AtomicUsize,
     /// The number of times that work was shared.
     shared: AtomicUsize,
 }
@@ -78,8 +76,7 @@ struct Idling {
 impl Workers {
     pub(super) fn new(pool: Arc<rayon::ThreadPool>) -> Workers {
         let is_awake = (0..pool.current_num_threads()).map(|_| AtomicBool::new(false)).collect();
-        let (awake, shared) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let idling = Arc::new(Idling { is_awake, awake, shared });
+        let idling = Arc::new(Idling { is_awake, shared: AtomicUsize::new(0) });
         Workers { pool, idling, backoffs: Default::default() }
     }
 
@@ -94,7 +91,7 @@ impl Workers {
 
     fn are_awake(&self) -> bool {
         // Relaxed: a wrong answer costs time only.
-        self.idling.awake.load(Ordering::Relaxed) >= self.threads()
+        self.idling.is_awake.iter().all(|is_awake| is_awake.load(Ordering::Relaxed))
     }
 
     /// Wakes the workers, or keeps them awake.
@@ -139,7 +136,6 @@ impl Idling {
         if is_awake.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.awake.fetch_add(1, Ordering::Relaxed);
         let (mut shared, mut since) = (self.shared.load(Ordering::Relaxed), Instant::now());
         while since.elapsed() < AWAKE {
             for _ in 0..SPINS_PER_CHECK {
@@ -151,7 +147,6 @@ impl Idling {
                 (shared, since) = (now, Instant::now());
             }
         }
-        self.awake.fetch_sub(1, Ordering::Relaxed);
         is_awake.store(false, Ordering::Relaxed);
     }
 }
@@ -326,10 +321,11 @@ mod tests {
     fn workers_fall_asleep_and_are_woken() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
         let workers = Workers::new(Arc::new(pool));
+        let is_any_awake =
+            || workers.idling.is_awake.iter().any(|is_awake| is_awake.load(Ordering::Relaxed));
         for _ in 0..3 {
-            assert!(!workers.are_awake());
             Threads::new(Some(&workers)).share(&mut [0; 64], AWAKE, |item| *item += 1);
-            while workers.idling.awake.load(Ordering::Relaxed) > 0 {
+            while is_any_awake() {
                 std::thread::yield_now();
             }
         }
