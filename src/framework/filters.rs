@@ -140,6 +140,22 @@ impl Framework {
         self.pre_filter_without(cycle, None)
     }
 
+    /// Returns whether the verdict on each node depends only on the node and the pod's template, now and after more pods
+    /// of the template were placed: no pods are nominated that take precedence over this one, and every plugin that is
+    /// not local skips it. Cheaper than [`Filters::are_local`], because local plugins are not asked.
+    pub(crate) fn filters_locally(&self, cycle: Cycle<'_>) -> bool {
+        let skip = |asked: &Cell<_>| {
+            let plugins = self.pre_filter_order().map(|(entry, _)| entry);
+            plugins.filter(|entry| !entry.info.is_local).all(|Entry { plugin, info, .. }| {
+                asked.set(info.name);
+                plugin.treats_template_alike(cycle.pod)
+                    && matches!(plugin.pre_filter(cycle), Ok(PreFilter::Skip))
+            })
+        };
+        let all_skip = || self.handle().panics().guard_all(Step::PreFilter.as_str(), skip);
+        self.nominated(cycle).is_none() && all_skip().unwrap_or(false)
+    }
+
     /// Like [`Framework::pre_filter`] if `rejectors` is `None`. Otherwise does not ask these plugins, which rejected
     /// the pod, and lets the others restrict no nodes, so that all of their filters can be asked about every node.
     pub(super) fn pre_filter_without<'a>(

@@ -47,15 +47,15 @@ impl CommitCheck for FilterCheck {
             return RoomCheck.check_unchanged(cluster, pod, nodes);
         };
         let pod = Pod { node_name: None, ..pod.clone() };
+        let state = CycleState::default();
+        let cycle = Cycle::new(cluster, &pod, &state);
+        if framework.filters_locally(cycle) {
+            return Recheck::Valid;
+        }
         if !framework.treats_template_alike(&pod) {
             return Recheck::OneByOne;
         }
-        let state = CycleState::default();
-        let filters = framework.pre_filter(Cycle::new(cluster, &pod, &state));
-        match filters.are_local() {
-            true => Recheck::Valid,
-            false => filters.still_pass(nodes).map_or(Recheck::OneByOne, Recheck::Each),
-        }
+        framework.pre_filter(cycle).still_pass(nodes).map_or(Recheck::OneByOne, Recheck::Each)
     }
 }
 

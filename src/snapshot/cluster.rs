@@ -9,6 +9,7 @@ use crate::model::{
     Generation, LabelSelector, Labels, Launcher, Name, Node, Pod, PodGroupState, Taint, Template,
     Uid, hash_of, key_hash, pod_name_hash,
 };
+use crate::sync::mutated;
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
 use super::cost;
@@ -409,6 +410,14 @@ impl Cluster {
         let id = self.rest.places.get(node.slot().0)?.chunk;
         let (chunk, newest) = self.chunks.get_newest(id)?;
         Some((id, newest, chunk))
+    }
+
+    /// Returns whether neither the node with this slot nor another node of its chunk has changed after `since`, a
+    /// generation of this branch. O(log n).
+    pub(crate) fn is_unchanged_since(&self, slot: NodeSlot, since: Generation) -> bool {
+        let newest = |place: &Place| self.chunks.get_newest(place.chunk).map(|(_, newest)| newest);
+        let newest = self.rest.places.get(slot.0).and_then(newest);
+        newest.is_some_and(|newest| newest <= since || mutated!("commit-overlooks-changes"))
     }
 
     /// Returns an exclusive upper bound of the chunk numbers.

@@ -20,7 +20,7 @@ use crate::freeing;
 use crate::model::{EventError, Generation, Pod, Template};
 use crate::sync::mutated;
 
-use super::chunk::NodeSlot;
+use super::chunk::{Chunk, NodeSlot};
 use super::cluster::{Cluster, Snapshot};
 use super::draft::{Draft, node_of};
 use super::lane::TemplateId;
@@ -279,13 +279,7 @@ impl Draft {
         let at = grafts.position(chunk)?;
         let template = self.acquire_template(&pod.template)?;
         let generation = self.cluster.generation();
-        if grafts.chunks[at].1.is_none() {
-            self.cluster.made += std::mem::take(&mut grafts.plan.made);
-            let others = &mut grafts.plan.draft.cluster.chunks;
-            grafts.chunks[at].1 = others.get_newest(chunk).map(|(_, newest)| newest);
-            self.cluster.chunks.exchange(others, chunk, generation);
-        }
-        self.cluster.chunks.update(chunk, generation, |chunk| {
+        let enter = |chunk: &mut Chunk| {
             chunk.requested_mut().generation[lane] = generation;
             // The plan or the check of another pod may have counted this one under other numbers. Its labels may have
             // another number even if its template has not.
@@ -297,7 +291,15 @@ impl Draft {
                     pods.set_template(index, template);
                 }
             }
-        });
+        };
+        if grafts.chunks[at].1.is_none() {
+            self.cluster.made += std::mem::take(&mut grafts.plan.made);
+            let others = &mut grafts.plan.draft.cluster.chunks;
+            grafts.chunks[at].1 = others.get_newest(chunk).map(|(_, newest)| newest);
+            self.cluster.chunks.exchange(others, chunk, generation, enter);
+        } else {
+            self.cluster.chunks.update(chunk, generation, enter);
+        }
         self.count_placed(pod, slot, true);
         Some(slot)
     }
@@ -358,9 +360,9 @@ fn could_be_mistaken(
     plan: &Cluster,
     chunk: u32,
     number: TemplateId,
-    template: &Template,
+    template: &Arc<Template>,
 ) -> bool {
-    own.template(number).is_none_or(|known| **known != *template)
+    own.template(number).is_none_or(|known| known != template)
         && plan.chunks.get(chunk).is_some_and(|chunk| chunk.with_affinity() != 0)
 }
 

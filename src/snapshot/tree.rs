@@ -317,11 +317,18 @@ impl<T: Part + Clone + Marked> Tree<T> {
         self.update_leaf(index, generation, |leaf| change(Arc::make_mut(leaf)))
     }
 
-    /// Exchanges the leaves at `index` of two trees that both have one, and marks them as touched at `generation`.
-    /// O(log n).
-    pub(crate) fn exchange(&mut self, other: &mut Tree<T>, index: u32, generation: Generation) {
+    /// Exchanges the leaves at `index` of two trees that both have one, changes the leaf that this tree gets, and marks
+    /// both as touched at `generation`. O(log n).
+    pub(crate) fn exchange(
+        &mut self,
+        other: &mut Tree<T>,
+        index: u32,
+        generation: Generation,
+        change: impl FnOnce(&mut T),
+    ) {
         self.update_leaf(index, generation, |own| {
-            other.update_leaf(index, generation, |others| std::mem::swap(own, others))
+            other.update_leaf(index, generation, |others| std::mem::swap(own, others));
+            change(Arc::make_mut(own));
         });
     }
 

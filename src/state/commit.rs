@@ -56,6 +56,15 @@ impl CommitPolicy {
         }
     }
 
+    /// Returns whether the placement of one pod is certainly still valid, see [`CommitCheck::check_unchanged`].
+    pub(super) fn check_one_unchanged(&self, cluster: &Cluster, pod: &Pod, node: NodeSlot) -> bool {
+        match self.check_unchanged(cluster, pod, &[node]) {
+            Recheck::Valid => true,
+            Recheck::Each(valid) => valid == [true],
+            Recheck::OneByOne => false,
+        }
+    }
+
     /// Returns the reason for which the placement on a node is refused. The node's slot is given if it has one.
     pub(super) fn check(
         &self,

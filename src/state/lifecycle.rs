@@ -41,8 +41,8 @@ impl Observer for () {}
 pub(super) enum Age {
     /// No event has been folded since.
     Current,
-    /// Events have been folded since.
-    Stale,
+    /// Events have been folded since this generation.
+    Since(Generation),
     /// The event does not name the version.
     Unknown,
 }
@@ -292,7 +292,7 @@ impl State {
             None => Age::Unknown,
             Some(generation) if generation.next() == self.generation => Age::Current,
             Some(_) if mutated!("commit-takes-stale-for-fresh") => Age::Current,
-            Some(_) => Age::Stale,
+            Some(generation) => Age::Since(generation),
         }
     }
 
@@ -308,11 +308,18 @@ impl State {
         let node = node_of(pod)?;
         let conflict =
             |reason| EventError::Conflict { uid: uid.clone(), node: node.clone(), reason };
-        if age == Age::Stale && draft.lacks_place(pod, node) {
+        let is_stale = matches!(age, Age::Since(_));
+        if is_stale && draft.lacks_place(pod, node) {
             return Err(conflict("its reservation is no longer available".to_owned()));
         }
-        if age == Age::Stale && draft.lacks_suggestion(pod, node) {
+        if is_stale && draft.lacks_suggestion(pod, node) {
             return Err(conflict("its movement no longer suggests this node".to_owned()));
+        }
+        if let (Age::Since(since), Some(slot)) = (age, slot)
+            && draft.cluster.is_unchanged_since(slot, since)
+            && self.commit_policy.check_one_unchanged(&draft.cluster, pod, slot)
+        {
+            return Ok(Some(slot));
         }
         if age != Age::Current && !matches!(self.commit_policy, CommitPolicy::Unchecked) {
             // The placeholder pod whose reservation this pod takes does not compete with it.

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use portolan::cache::{Chunk, Cluster, CommitPolicy, Config, Engine, Event, NodeInfo};
-use portolan::model::{EventError, Labels, Name, Pod, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::model::{
+    EventError, LabelSelector, Labels, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, Taint,
+    TaintEffect, Timestamp, node, pod,
+};
 use portolan::plugin::{Cycle, Filter, Handle, Plugin, Point, PreFilter, Status, default_plugins};
 use portolan::scheduler::queue::{PopError, QueueError};
 use portolan::scheduler::{InMemoryBinder, InMemoryEvictor};
@@ -324,37 +327,93 @@ impl Filter for CountsChecks {
     }
 }
 
-#[test]
-fn a_batch_beside_other_events_is_checked_only_in_the_chunks_that_they_changed() {
-    let plugin = CountsChecks::default();
-    let (own, beside) = (plugin.clone(), plugin.beside.clone());
+/// Schedulers of a cluster with a node in each of the zones `a` and `b`, which have separate chunks. Both nodes are in
+/// one region.
+fn two_zones(plugin: &CountsChecks) -> Schedulers {
+    let own = plugin.clone();
     let profile = move |handle: &Handle| {
         let mut plugins = default_plugins(handle);
         plugins.push((Box::new(own), 0));
         Framework::new(plugins)
     };
     let schedulers = Schedulers::builder().profile("default-scheduler", profile).build().unwrap();
-    let engine = schedulers.engine();
-    // A zone has chunks of its own.
     for zone in ["a", "b"] {
-        let node = node(zone).zone(zone).hostname().cpu(1_000).memory(1 << 30).pods(110);
-        engine.submit(Event::add_node(node.build())).unwrap().wait().unwrap().unwrap();
+        let node = node(zone).zone(zone).label("region", "r").hostname();
+        let node = node.cpu(1_000).memory(1 << 30).pods(110).build();
+        schedulers.engine().submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();
     }
+    schedulers
+}
+
+/// A pod that only the node in this zone can run.
+fn pod_in(zone: &str, name: impl Into<Name>) -> PodBuilder {
+    pod(name).cpu(100).node_selector(Labels::new([("kubernetes.io/hostname", zone)]))
+}
+
+impl CountsChecks {
+    /// Adds a pod during the first decision.
+    fn add_beside(&self, engine: &Engine, pod: Pod) {
+        let engine = engine.clone();
+        *self.beside.lock().unwrap() = Some(Box::new(move || {
+            engine.submit(Event::add_pod(pod)).unwrap().wait().unwrap().unwrap();
+        }));
+    }
+
+    /// Returns the number of checks. The pod must have been added.
+    fn checks(&self) -> u64 {
+        assert!(self.beside.lock().unwrap().is_none(), "no event came in between");
+        self.checks.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_batch_beside_other_events_is_checked_only_in_the_chunks_that_they_changed() {
+    let plugin = CountsChecks::default();
+    let schedulers = two_zones(&plugin);
+    let engine = schedulers.engine();
     for (at, zone) in ["a", "a", "a", "b"].into_iter().enumerate() {
-        let only = Labels::new([("kubernetes.io/hostname", zone)]);
-        put(engine, pod(format!("p{at}")).cpu(100).node_selector(only).build());
+        put(engine, pod_in(zone, format!("p{at}")).build());
     }
-    let other = engine.clone();
-    *beside.lock().unwrap() = Some(Box::new(move || {
-        let added = Event::add_pod(pod("beside").cpu(100).on("b").build());
-        other.submit(added).unwrap().wait().unwrap().unwrap();
-    }));
+    plugin.add_beside(engine, pod("beside").cpu(100).on("b").build());
     let mut scheduling = schedulers.scheduling_loop().unwrap();
     let batch = NonZeroUsize::new(4).unwrap();
     let attempts = scheduling.schedule_batch(batch, Some(Instant::now()), clock).unwrap();
     assert!(attempts.iter().all(|attempt| matches!(attempt, Attempt::Placed(_))));
     assert_eq!(attempts.len(), 4);
-    assert!(beside.lock().unwrap().is_none(), "no event came in between");
-    assert_eq!(plugin.checks.load(Ordering::Relaxed), 1);
+    assert_eq!(plugin.checks(), 1);
     assert_eq!(engine.with_writer(|writer| writer.cluster().audit()).unwrap(), vec![]);
+}
+
+#[test]
+fn a_pod_beside_another_event_is_checked_only_if_the_event_changed_its_chunk() {
+    for (zone, checks) in [("a", 0), ("b", 1)] {
+        let plugin = CountsChecks::default();
+        let schedulers = two_zones(&plugin);
+        put(schedulers.engine(), pod_in(zone, "p").build());
+        plugin.add_beside(schedulers.engine(), pod("beside").cpu(100).on("b").build());
+        let mut scheduling = schedulers.scheduling_loop().unwrap();
+        let attempt = scheduling.schedule_one(Some(Instant::now()), clock).unwrap();
+        assert!(matches!(attempt, Attempt::Placed(_)), "{attempt:?}");
+        assert_eq!(plugin.checks(), checks);
+    }
+}
+
+#[test]
+fn a_pod_is_refused_for_an_event_in_another_chunk_that_a_filter_reads() {
+    let plugin = CountsChecks::default();
+    let schedulers = two_zones(&plugin);
+    put(schedulers.engine(), pod_in("a", "p").label("app", "x").build());
+    let term = PodAffinityTerm {
+        topology_key: "region".into(),
+        selector: LabelSelector::from_labels([("app", "x")]),
+        namespaces: Box::new(["default".into()]),
+        namespace_selector: LabelSelector::Nothing,
+    };
+    let refuses = PodAffinity { required: Box::new([term]), ..PodAffinity::default() };
+    plugin
+        .add_beside(schedulers.engine(), pod("beside").pod_anti_affinity(refuses).on("b").build());
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let attempt = scheduling.schedule_one(Some(Instant::now()), clock).unwrap();
+    assert!(matches!(attempt, Attempt::Failed(..)), "{attempt:?}");
+    plugin.checks();
 }
