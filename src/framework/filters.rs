@@ -140,9 +140,9 @@ impl Framework {
         self.pre_filter_without(cycle, None)
     }
 
-    /// Returns whether the verdict on each node depends only on the node and the pod's template, now and after more pods
-    /// of the template were placed: no pods are nominated that take precedence over this one, and every plugin that is
-    /// not local skips it. Cheaper than [`Filters::are_local`], because local plugins are not asked.
+    /// Returns whether the verdict on each node depends only on the node and the pod's template, also once more pods of
+    /// the template are placed: no pods are nominated that take precedence over this one, and every plugin that is not
+    /// local skips the pod. Cheaper than [`Filters::are_local`], because local plugins are not asked.
     pub(crate) fn filters_locally(&self, cycle: Cycle<'_>) -> bool {
         let skip = |asked: &Cell<_>| {
             let plugins = self.pre_filter_order().map(|(entry, _)| entry);

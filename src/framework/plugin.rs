@@ -133,7 +133,8 @@ impl PluginInfo {
     }
 
     /// Declares that the plugin's verdict on a node depends only on the node and the pod's template: not on other
-    /// nodes, other objects or the time.
+    /// nodes, other objects or the time. If its PreFilter rejects pods or names nodes, that depends on the template
+    /// alone.
     ///
     /// The scheduler caches the verdicts of local plugins until the node changes, and their scores too if these need no
     /// normalization. Pods that name their node are not cached. If the verdicts depend on other data nevertheless,

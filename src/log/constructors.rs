@@ -70,7 +70,8 @@ impl Event {
 
     /// Sets the published version on which an [`assume`](Event::assume), [`assume_all`](Event::assume_all),
     /// [`assume_each`](Event::assume_each) or [`preempt`](Event::preempt) was decided. If no event has been folded
-    /// since that version, the commit check is skipped. Other events are returned unchanged.
+    /// since that version, the commit check is skipped (see also [`CommitPolicy`](crate::cache::CommitPolicy)). Other
+    /// events are returned unchanged.
     ///
     /// ```
     /// use portolan::cache::{Config, Engine, Event};

@@ -333,19 +333,26 @@ impl SchedulersBuilder {
 #[derive(Clone, Default)]
 struct LateCheck(Arc<OnceLock<FilterCheck>>);
 
+impl LateCheck {
+    fn get(&self) -> &dyn CommitCheck {
+        match self.0.get() {
+            Some(check) => check,
+            None => &RoomCheck,
+        }
+    }
+}
+
 impl CommitCheck for LateCheck {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
-        match self.0.get() {
-            Some(check) => check.check(cluster, pod, node),
-            None => RoomCheck.check(cluster, pod, node),
-        }
+        self.get().check(cluster, pod, node)
+    }
+
+    fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
+        self.get().is_local(cluster, pod)
     }
 
     fn check_unchanged(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeSlot]) -> Recheck {
-        match self.0.get() {
-            Some(check) => check.check_unchanged(cluster, pod, nodes),
-            None => RoomCheck.check_unchanged(cluster, pod, nodes),
-        }
+        self.get().check_unchanged(cluster, pod, nodes)
     }
 }
 

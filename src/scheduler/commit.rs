@@ -14,8 +14,9 @@ use super::Profiles;
 /// and claims, anywhere in the cluster.
 ///
 /// The cost is one PreFilter and the filters of one node: well under a microsecond for a pod without affinity. The
-/// writer skips the check if nothing has changed since the decision. A pod without a profile here
-/// gets the default check of [`CommitPolicy`](crate::cache::CommitPolicy).
+/// writer skips the check if nothing has changed since the decision, or nothing that the filters read: if the node has
+/// not changed and every plugin that is not [local](crate::plugin::PluginInfo::local) skips the pod. A pod without a
+/// profile here gets the default check of [`CommitPolicy`](crate::cache::CommitPolicy).
 #[derive(Clone)]
 pub struct FilterCheck(Profiles<Arc<Framework>>);
 
@@ -42,20 +43,25 @@ impl CommitCheck for FilterCheck {
         }
     }
 
-    fn check_unchanged(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeSlot]) -> Recheck {
-        let Some(framework) = self.0.get(pod) else {
-            return RoomCheck.check_unchanged(cluster, pod, nodes);
-        };
+    /// No local plugin is asked, so the answer is cheap.
+    fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
+        let Some(framework) = self.0.get(pod) else { return RoomCheck.is_local(cluster, pod) };
         let pod = Pod { node_name: None, ..pod.clone() };
-        let state = CycleState::default();
-        let cycle = Cycle::new(cluster, &pod, &state);
-        if framework.filters_locally(cycle) {
+        framework.filters_locally(Cycle::new(cluster, &pod, &CycleState::default()))
+    }
+
+    fn check_unchanged(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeSlot]) -> Recheck {
+        if self.is_local(cluster, pod) {
             return Recheck::Valid;
         }
+        let Some(framework) = self.0.get(pod) else { return Recheck::OneByOne };
+        let pod = Pod { node_name: None, ..pod.clone() };
         if !framework.treats_template_alike(&pod) {
             return Recheck::OneByOne;
         }
-        framework.pre_filter(cycle).still_pass(nodes).map_or(Recheck::OneByOne, Recheck::Each)
+        let state = CycleState::default();
+        let filters = framework.pre_filter(Cycle::new(cluster, &pod, &state));
+        filters.still_pass(nodes).map_or(Recheck::OneByOne, Recheck::Each)
     }
 }
 

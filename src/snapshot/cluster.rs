@@ -412,12 +412,14 @@ impl Cluster {
         Some((id, newest, chunk))
     }
 
-    /// Returns whether neither the node with this slot nor another node of its chunk has changed after `since`, a
-    /// generation of this branch. O(log n).
+    /// Returns whether the node with this slot, which is no ghost, and the other nodes of its chunk have not changed
+    /// since a generation of this branch, and the verdicts of local plugins depend on no store. O(log n).
     pub(crate) fn is_unchanged_since(&self, slot: NodeSlot, since: Generation) -> bool {
-        let newest = |place: &Place| self.chunks.get_newest(place.chunk).map(|(_, newest)| newest);
-        let newest = self.rest.places.get(slot.0).and_then(newest);
-        newest.is_some_and(|newest| newest <= since || mutated!("commit-overlooks-changes"))
+        let Some(node) = self.node_by_slot(slot) else { return false };
+        let newest = self.chunk_of(node).map(|(_, newest, _)| newest);
+        self.godel.is_none()
+            && self.custom.is_none()
+            && newest.is_some_and(|newest| newest <= since || mutated!("commit-overlooks-changes"))
     }
 
     /// Returns an exclusive upper bound of the chunk numbers.

@@ -318,7 +318,7 @@ impl<T: Part + Clone + Marked> Tree<T> {
     }
 
     /// Exchanges the leaves at `index` of two trees that both have one, changes the leaf that this tree gets, and marks
-    /// both as touched at `generation`. O(log n).
+    /// both leaves as touched at `generation`. O(log n).
     pub(crate) fn exchange(
         &mut self,
         other: &mut Tree<T>,

@@ -8,12 +8,18 @@ use crate::snapshot::{Cluster, NodeInfo, NodeSlot};
 /// implementation, because the state depends on no plugin.
 pub trait CommitCheck: Send + Sync {
     /// Checks whether `pod` may be placed on `node` in the complete current state. Called unless the placement was
-    /// decided on the current version.
+    /// decided on the current version, or [`CommitCheck::is_local`] makes the call unnecessary.
     ///
     /// # Errors
     ///
     /// Returns a human-readable reason if the pod does not fit.
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String>;
+
+    /// Returns whether [`CommitCheck::check`] reads nothing but the node and the pod's template. A placement that was
+    /// decided on an earlier version is then not checked if its node has not changed since. The default is `false`.
+    fn is_local(&self, _cluster: &Cluster, _pod: &Pod) -> bool {
+        false
+    }
 
     /// Checks placements of pods of this pod's template on several nodes at once. A scheduler has checked each of them
     /// on an earlier version, and nothing has happened to the nodes since. The default is [`Recheck::OneByOne`].
@@ -24,8 +30,10 @@ pub trait CommitCheck: Send + Sync {
 
 /// The check that the writer makes before it assumes a pod.
 ///
-/// The check is skipped only if the assume names the current version as the one on which it was decided: nothing has
-/// happened since then, so a single comparison suffices. An assume that names no version is always checked.
+/// The check is skipped if the assume names the current version as the one on which it was decided: nothing has happened
+/// since then, so a single comparison suffices. It is also skipped if the assume names an earlier version, the node has
+/// not changed since, and the check reads only the node ([`CommitCheck::is_local`]). An assume that names no version is
+/// always checked.
 #[derive(Default)]
 #[non_exhaustive]
 pub enum CommitPolicy {
@@ -56,12 +64,12 @@ impl CommitPolicy {
         }
     }
 
-    /// Returns whether the placement of one pod is certainly still valid, see [`CommitCheck::check_unchanged`].
-    pub(super) fn check_one_unchanged(&self, cluster: &Cluster, pod: &Pod, node: NodeSlot) -> bool {
-        match self.check_unchanged(cluster, pod, &[node]) {
-            Recheck::Valid => true,
-            Recheck::Each(valid) => valid == [true],
-            Recheck::OneByOne => false,
+    /// Returns whether nothing has to be checked on a node that has not changed since a scheduler decided on it, see
+    /// [`CommitCheck::is_local`]. The built-in check costs no more than this question.
+    pub(super) fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
+        match self {
+            CommitPolicy::Room | CommitPolicy::Unchecked => false,
+            CommitPolicy::Check(check) => check.is_local(cluster, pod),
         }
     }
 
@@ -106,6 +114,10 @@ pub(crate) struct RoomCheck;
 impl CommitCheck for RoomCheck {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
         has_room(cluster.node(node), pod, node)
+    }
+
+    fn is_local(&self, _: &Cluster, _: &Pod) -> bool {
+        true
     }
 
     fn check_unchanged(&self, _: &Cluster, _: &Pod, _: &[NodeSlot]) -> Recheck {

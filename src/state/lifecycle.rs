@@ -41,7 +41,9 @@ impl Observer for () {}
 pub(super) enum Age {
     /// No event has been folded since.
     Current,
-    /// Events have been folded since this generation.
+    /// Events have been folded since.
+    Stale,
+    /// Events have been folded since this generation, and the event assumes one pod only.
     Since(Generation),
     /// The event does not name the version.
     Unknown,
@@ -171,7 +173,11 @@ impl State {
     ) -> Result<(), EventError> {
         match event {
             Event::AssumePod { pod, decided_on } => {
-                let slot = self.check_assume(&self.draft, pod, self.age(*decided_on))?;
+                let age = match (self.age(*decided_on), decided_on) {
+                    (Age::Stale, Some(since)) if *since < self.generation => Age::Since(*since),
+                    (age, _) => age,
+                };
+                let slot = self.check_assume(&self.draft, pod, age)?;
                 self.place(pod, slot, true, observer);
                 applied.added = 1;
             }
@@ -292,7 +298,7 @@ impl State {
             None => Age::Unknown,
             Some(generation) if generation.next() == self.generation => Age::Current,
             Some(_) if mutated!("commit-takes-stale-for-fresh") => Age::Current,
-            Some(generation) => Age::Since(generation),
+            Some(_) => Age::Stale,
         }
     }
 
@@ -308,7 +314,7 @@ impl State {
         let node = node_of(pod)?;
         let conflict =
             |reason| EventError::Conflict { uid: uid.clone(), node: node.clone(), reason };
-        let is_stale = matches!(age, Age::Since(_));
+        let is_stale = matches!(age, Age::Stale | Age::Since(_));
         if is_stale && draft.lacks_place(pod, node) {
             return Err(conflict("its reservation is no longer available".to_owned()));
         }
@@ -317,7 +323,7 @@ impl State {
         }
         if let (Age::Since(since), Some(slot)) = (age, slot)
             && draft.cluster.is_unchanged_since(slot, since)
-            && self.commit_policy.check_one_unchanged(&draft.cluster, pod, slot)
+            && self.commit_policy.is_local(&draft.cluster, pod)
         {
             return Ok(Some(slot));
         }
