@@ -1,0 +1,93 @@
+//! Claims, and the allocations that are not stored yet.
+
+use std::sync::Arc;
+
+use crate::model::{AllocationResult, ResourceClaim};
+
+use super::Usage;
+
+/// An allocation for a claim that is reserved, but not stored in the claim yet.
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    /// The claim.
+    pub claim: Arc<ResourceClaim>,
+    /// The allocation.
+    pub allocation: Arc<AllocationResult>,
+}
+
+type Key = (Arc<str>, Arc<str>);
+
+/// The claims by namespace and name, with the devices that they use.
+#[derive(Clone, Default)]
+pub struct Claims {
+    claims: imbl::OrdMap<Key, Arc<ResourceClaim>>,
+    /// By the uid of the claim.
+    in_flight: imbl::HashMap<Arc<str>, InFlight>,
+    usage: Usage,
+}
+
+impl Claims {
+    /// Returns the claim with this namespace and name.
+    #[must_use]
+    pub fn get(&self, namespace: &Arc<str>, name: &Arc<str>) -> Option<&Arc<ResourceClaim>> {
+        self.claims.get(&(namespace.clone(), name.clone()))
+    }
+
+    /// Returns the claims of a namespace, in the order of their names.
+    pub fn of_namespace(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Arc<ResourceClaim>> {
+        let first = (namespace.clone(), Arc::from(""));
+        let claims = self.claims.range(first..);
+        let namespace = namespace.clone();
+        claims.take_while(move |((of, _), _)| *of == namespace).map(|(_, claim)| claim)
+    }
+
+    /// Returns the allocation in flight of the claim with this uid.
+    #[must_use]
+    pub fn in_flight(&self, uid: &str) -> Option<&InFlight> {
+        self.in_flight.get(uid)
+    }
+
+    /// Returns the devices in use.
+    #[must_use]
+    pub fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    /// Adds or replaces a claim. Its devices are in use from its allocation to the removal of the allocation. An
+    /// allocation cannot change, so another one is not counted.
+    pub(super) fn put(&mut self, claim: Arc<ResourceClaim>) {
+        let key = (claim.namespace().clone(), claim.name().clone());
+        let old = self.claims.get(&key).cloned();
+        let (known, new) =
+            (old.as_ref().map_or(0, |old| old.metadata.version()), claim.metadata.version());
+        if known != 0 && new != 0 && new <= known {
+            return;
+        }
+        let before = old.as_ref().and_then(|old| old.status.allocation.as_deref());
+        match (before, claim.status.allocation.as_deref()) {
+            (None, Some(new)) => self.usage.add(new),
+            (Some(old), None) => self.usage.remove(old),
+            _ => {}
+        }
+        self.claims.insert(key, claim);
+    }
+
+    pub(super) fn delete(&mut self, namespace: &Arc<str>, name: &Arc<str>) {
+        let old = self.claims.remove(&(namespace.clone(), name.clone()));
+        if let Some(allocation) = old.as_ref().and_then(|old| old.status.allocation.as_deref()) {
+            self.usage.remove(allocation);
+        }
+    }
+
+    pub(super) fn reserve(&mut self, pending: InFlight) {
+        let uid = &pending.claim.metadata.uid;
+        self.usage.reserve(uid, &pending.allocation);
+        self.in_flight.insert(uid.clone(), pending);
+    }
+
+    pub(super) fn release(&mut self, uid: &Arc<str>) {
+        if let Some(pending) = self.in_flight.remove(uid) {
+            self.usage.release(uid, &pending.allocation);
+        }
+    }
+}
