@@ -24,6 +24,8 @@ pub struct Claims {
     /// By the uid of the claim.
     in_flight: imbl::HashMap<Arc<str>, InFlight>,
     usage: Usage,
+    /// The claims whose last change removed their allocation.
+    freed: imbl::HashMap<Arc<str>, Arc<ResourceClaim>>,
 }
 
 impl Claims {
@@ -47,6 +49,16 @@ impl Claims {
         self.in_flight.get(uid)
     }
 
+    /// Returns whether this version of a claim is the one that removed the allocation, or if that is not known because
+    /// the claim has changed since.
+    #[must_use]
+    pub fn was_freed(&self, claim: &ResourceClaim) -> bool {
+        let is_known = |known: &Arc<ResourceClaim>| std::ptr::eq(&**known, claim);
+        let newest = self.get(claim.namespace(), claim.name());
+        self.freed.get(&claim.metadata.uid).is_some_and(is_known)
+            || !newest.is_some_and(is_known)
+    }
+
     /// Returns the devices in use.
     #[must_use]
     pub fn usage(&self) -> &Usage {
@@ -66,14 +78,20 @@ impl Claims {
         let before = old.as_ref().and_then(|old| old.status.allocation.as_deref());
         match (before, claim.status.allocation.as_deref()) {
             (None, Some(new)) => self.usage.add(new),
-            (Some(old), None) => self.usage.remove(old),
-            _ => {}
+            (Some(old), None) => {
+                self.usage.remove(old);
+                self.freed.insert(claim.metadata.uid.clone(), claim.clone());
+            }
+            _ => drop(self.freed.remove(&claim.metadata.uid)),
         }
         self.claims.insert(key, claim);
     }
 
     pub(super) fn delete(&mut self, namespace: &Arc<str>, name: &Arc<str>) {
         let old = self.claims.remove(&(namespace.clone(), name.clone()));
+        if let Some(old) = &old {
+            self.freed.remove(&old.metadata.uid);
+        }
         if let Some(allocation) = old.as_ref().and_then(|old| old.status.allocation.as_deref()) {
             self.usage.remove(allocation);
         }

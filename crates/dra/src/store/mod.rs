@@ -68,7 +68,13 @@ pub enum DeviceEvent {
     /// flight.
     Release(Arc<str>),
     /// Stores the claim that the API server returned, and ends its reservation.
-    Allocated(Arc<ResourceClaim>),
+    Allocated {
+        /// The claim.
+        claim: Arc<ResourceClaim>,
+        /// The uid of the claim for which the devices were reserved. It differs from that of `claim` if the claim was
+        /// created after the reservation.
+        reserved: Arc<str>,
+    },
 }
 
 impl Devices {
@@ -143,7 +149,9 @@ impl Store for Devices {
         match event {
             DeviceEvent::PutClass(class) => has_name(class.name()),
             DeviceEvent::PutSlice(slice) => has_name(slice.name()),
-            DeviceEvent::PutClaim(claim) | DeviceEvent::Allocated(claim) => has_name(claim.name()),
+            DeviceEvent::PutClaim(claim) | DeviceEvent::Allocated { claim, .. } => {
+                has_name(claim.name())
+            }
             DeviceEvent::PutPod(pod) => has_name(&pod.uid),
             DeviceEvent::Reserve(pending) => self.check_reserve(pending),
             DeviceEvent::DeleteClass(_)
@@ -168,8 +176,8 @@ impl Store for Devices {
                 pending.iter().for_each(|pending| self.claims.reserve(pending.clone()));
             }
             DeviceEvent::Release(uid) => self.claims.release(uid),
-            DeviceEvent::Allocated(claim) => {
-                self.claims.release(&claim.metadata.uid);
+            DeviceEvent::Allocated { claim, reserved } => {
+                self.claims.release(reserved);
                 self.claims.put(claim.clone());
             }
         }
