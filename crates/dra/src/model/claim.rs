@@ -319,10 +319,8 @@ pub struct Condition {
     /// `True`, `False` or `Unknown`.
     pub status: Arc<str>,
     /// The reason.
-    #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: Arc<str>,
     /// The message.
-    #[serde(skip_serializing_if = "str::is_empty")]
     pub message: Arc<str>,
     /// All other fields.
     #[serde(flatten)]

@@ -152,10 +152,9 @@ impl Plugin for DynamicResources {
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        if cycle.pod.template.resource_claims.is_empty()
-            && cycle.pod.template.resources.incoming.scalars.is_empty()
-        {
-            cycle.state.write(NAME, PodState::default());
+        // PostFilter finds the state even if the pod is rejected here.
+        cycle.state.write(NAME, PodState::default());
+        if self.treats_template_alike(cycle.pod) {
             return Ok(PreFilter::Skip);
         }
         let devices = devices(cycle.cluster)?;
