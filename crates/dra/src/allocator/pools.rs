@@ -103,7 +103,7 @@ impl NodePool {
             }
         }
         if state == PoolState::Complete {
-            if let Err(reason) = check(pool.slices().iter().filter(is_current)) {
+            if let Err(reason) = check(kept.iter().copied(), pool.slices().iter().filter(is_current)) {
                 state = PoolState::Invalid(reason);
             }
         }
@@ -123,8 +123,12 @@ impl NodePool {
     }
 }
 
-/// Checks that device names and counter sets are unique, and that devices consume counters that exist.
-fn check<'a>(slices: impl Iterator<Item = &'a Arc<ResourceSlice>> + Clone) -> Result<(), String> {
+/// Checks that the names of devices that concern the node are unique, that counter sets are unique, and that all devices
+/// of the pool consume counters that exist.
+fn check<'a>(
+    kept: impl Iterator<Item = &'a Arc<ResourceSlice>>,
+    slices: impl Iterator<Item = &'a Arc<ResourceSlice>> + Clone,
+) -> Result<(), String> {
     let mut sets: BTreeMap<&str, BTreeMap<&str, Quantity>> = BTreeMap::new();
     for set in slices.clone().flat_map(|slice| &slice.spec.shared_counters) {
         let counters = set.counters.iter().map(|(name, of)| (&**name, of.value.quantity()));
@@ -133,10 +137,12 @@ fn check<'a>(slices: impl Iterator<Item = &'a Arc<ResourceSlice>> + Clone) -> Re
         }
     }
     let mut names = BTreeSet::new();
-    for device in slices.flat_map(|slice| &slice.spec.devices) {
+    for device in kept.flat_map(|slice| &slice.spec.devices) {
         if !names.insert(&device.name) {
             return Err(format!("duplicate device name {}", device.name));
         }
+    }
+    for device in slices.flat_map(|slice| &slice.spec.devices) {
         for consumed in &device.consumes_counters {
             let set = &consumed.counter_set;
             let Some(counters) = sets.get(&**set) else {

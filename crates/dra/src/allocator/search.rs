@@ -158,17 +158,14 @@ impl<'a> Search<'a> {
         let candidate = &self.scope.candidates[position];
         let device = candidate.device;
         let usage = self.usage(candidate);
-        if !device.is_shared() {
-            let owners = &self.owners[position];
-            let is_in_use = match choice.exactly.admin_access {
-                Some(true) => owners.contains(&at.claim),
-                _ => {
-                    !owners.is_empty() || usage.is_some_and(|usage| usage.is_dedicated(&device.name))
-                }
-            };
-            if is_in_use {
-                return Ok(false);
-            }
+        // A device that allows several allocations has owners only if it did not allow them before.
+        let owners = &self.owners[position];
+        let is_in_use = match choice.exactly.admin_access {
+            Some(true) => owners.contains(&at.claim),
+            _ => !owners.is_empty() || usage.is_some_and(|usage| usage.is_dedicated(&device.name)),
+        };
+        if is_in_use {
+            return Ok(false);
         }
         if choice.all.is_none() && !self.selects(at, position)? {
             return Ok(false);
@@ -277,14 +274,16 @@ impl<'a> Search<'a> {
         Ok(verdict)
     }
 
-    /// Reserves the counters of a device if enough is left of each.
+    /// Reserves the counters of a device if enough is left of each. No device is allocated while any counter of the
+    /// pool is overdrawn.
     fn reserve_counters(&mut self, candidate: &Candidate<'a>) -> bool {
         let usage = self.usage(candidate);
         let pool = &self.scope.pools.pools()[candidate.pool];
         let left =
             self.counters.entry(candidate.pool).or_insert_with(|| counters::available(pool, usage));
-        let is_enough = counters::consumed(candidate.device)
-            .all(|(counter, amount)| left.get(&counter).is_some_and(|left| *left >= amount));
+        let is_enough = left.values().all(|left| !left.is_negative())
+            && counters::consumed(candidate.device)
+                .all(|(counter, amount)| left.get(&counter).is_some_and(|left| *left >= amount));
         if is_enough {
             for (counter, amount) in counters::consumed(candidate.device) {
                 if let Some(left) = left.get_mut(&counter) {

@@ -19,6 +19,7 @@ pub struct World {
     claims: Mutex<BTreeMap<String, ResourceClaim>>,
     pub driver: Mutex<String>,
     created: AtomicUsize,
+    version: AtomicUsize,
     pub pod_status: Mutex<Option<Value>>,
 }
 
@@ -31,6 +32,7 @@ impl World {
             claims: Mutex::default(),
             driver: Mutex::default(),
             created: AtomicUsize::new(0),
+            version: AtomicUsize::new(0),
             pod_status: Mutex::default(),
         }
     }
@@ -48,9 +50,22 @@ impl World {
         self.claims.lock().unwrap().clone()
     }
 
-    pub fn put_claim(&self, claim: ResourceClaim) {
+    /// Stores a claim with the next resource version, and returns it.
+    pub fn put_claim(&self, mut claim: ResourceClaim) -> ResourceClaim {
+        let version = self.version.fetch_add(1, Ordering::Relaxed) + 1;
+        claim.metadata.resource_version = version.to_string().into();
         self.claims.lock().unwrap().insert(claim.key(), claim.clone());
-        self.submit(DeviceEvent::PutClaim(claim.into())).unwrap();
+        self.submit(DeviceEvent::PutClaim(claim.clone().into())).unwrap();
+        claim
+    }
+
+    /// Returns the stored claim if the given one is not outdated.
+    fn stored(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
+        let stored = self.get(claim.namespace(), claim.name())?;
+        match stored.metadata.resource_version == claim.metadata.resource_version {
+            true => Ok(stored),
+            false => Err(ApiError::Conflict("the object has been modified".to_owned())),
+        }
     }
 
     pub fn delete_claim(&self, namespace: &str, name: &str) {
@@ -132,26 +147,23 @@ impl Backend for World {
         claim.metadata.name = format!("{}{number:05}", claim.metadata.generate_name).into();
         claim.metadata.uid =
             format!("uid-{}-{}", claim.metadata.namespace, claim.metadata.name).into();
-        self.put_claim(claim.clone());
-        Ok(claim)
+        Ok(self.put_claim(claim))
     }
 
     fn update(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let mut stored = self.get(claim.namespace(), claim.name())?;
+        let mut stored = self.stored(claim)?;
         stored.metadata = claim.metadata.clone();
-        self.put_claim(stored.clone());
-        Ok(stored)
+        Ok(self.put_claim(stored))
     }
 
     fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let mut stored = self.get(claim.namespace(), claim.name())?;
+        let mut stored = self.stored(claim)?;
         let is_new = stored.status.allocation.is_none();
         stored.status = claim.status.clone();
         if is_new {
             self.drive(&mut stored);
         }
-        self.put_claim(stored.clone());
-        Ok(stored)
+        Ok(self.put_claim(stored))
     }
 
     fn remove_reservation(
@@ -161,8 +173,7 @@ impl Backend for World {
     ) -> Result<ResourceClaim, ApiError> {
         let mut stored = self.get(claim.namespace(), claim.name())?;
         stored.status.reserved_for.retain(|of| *of.uid != *pod.uid.to_string());
-        self.put_claim(stored.clone());
-        Ok(stored)
+        Ok(self.put_claim(stored))
     }
 
     fn delete(&self, claim: &ResourceClaim) -> Result<(), ApiError> {
