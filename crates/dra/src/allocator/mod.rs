@@ -9,6 +9,7 @@
 //! | `plan.rs` | the requests of the claims, checked before the search |
 //! | `search.rs` | the search, with its undo |
 //! | `constraint.rs`, `counters.rs`, `capacity.rs`, `taints.rs` | the checks of one device |
+//! | `verdicts.rs` | [`Verdicts`], a cache of the verdicts of selectors |
 //! | `outcome.rs` | the allocation results of a solution |
 
 mod capacity;
@@ -19,22 +20,25 @@ mod plan;
 mod pools;
 mod search;
 mod taints;
+mod verdicts;
 
 use std::sync::Arc;
 
 use portolan::model::Node;
 
-use crate::model::{AllocationResult, Device, ResourceClaim};
+use crate::model::{AllocationResult, ResourceClaim, ResourceSlice};
 use crate::store::Devices;
 
 pub use pools::{NodePool, NodePools, PoolState};
+pub use verdicts::Verdicts;
 
 /// The largest number of devices that one claim may be allocated.
 pub const MAX_RESULTS: usize = 32;
 
 /// Decides whether devices match CEL expressions.
 pub trait Selectors: Send + Sync {
-    /// Returns whether the device of this driver matches the expression. The answer must depend on the arguments alone.
+    /// Returns whether the device with this index in the slice matches the expression. The answer must depend on the
+    /// arguments alone.
     ///
     /// # Errors
     ///
@@ -42,8 +46,8 @@ pub trait Selectors: Send + Sync {
     fn matches(
         &self,
         expression: &Arc<str>,
-        driver: &Arc<str>,
-        device: &Device,
+        slice: &Arc<ResourceSlice>,
+        device: usize,
     ) -> Result<bool, SelectorError>;
 }
 

@@ -199,8 +199,8 @@ impl<'a> Choice<'a> {
                     owner()
                 )));
             };
-            let (driver, device) = (&candidate.slice.spec.driver, candidate.device);
-            let matched = scope.allocator.selectors.matches(expression, driver, device);
+            let (slice, index) = (candidate.slice, candidate.index);
+            let matched = scope.allocator.selectors.matches(expression, slice, index);
             matched.map_err(|error| {
                 AllocateError::Failed(format!("{}: selector #{at}: {error}", owner()))
             })

@@ -49,6 +49,8 @@ pub(super) struct Candidate<'a> {
     pub(super) id: &'a PoolId,
     pub(super) slice: &'a Arc<ResourceSlice>,
     pub(super) device: &'a Device,
+    /// The index of the device in the slice.
+    pub(super) index: usize,
 }
 
 impl NodePools {
@@ -76,9 +78,13 @@ impl NodePools {
         complete
             .flat_map(|(at, pool)| {
                 pool.slices.iter().flat_map(move |slice| {
-                    let candidate =
-                        move |device| Candidate { pool: at, id: &pool.id, slice, device };
-                    slice.spec.devices.iter().map(candidate)
+                    slice.spec.devices.iter().enumerate().map(move |(index, device)| Candidate {
+                        pool: at,
+                        id: &pool.id,
+                        slice,
+                        device,
+                        index,
+                    })
                 })
             })
             .collect()

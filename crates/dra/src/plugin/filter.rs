@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use portolan::cache::NodeInfo;
+use portolan::cache::{Chunk, Cluster, LANES, NodeInfo};
 use portolan::model::{Node, Pod};
-use portolan::plugin::{Filter, Status};
+use portolan::plugin::{Cycle, Filter, Status};
 
 use crate::allocator::{AllocateError, Allocation, Allocator, NodePools};
 use crate::store::Devices;
 
 use super::extended::{self, Special};
+use super::feasible::OfClaims;
 use super::state::{Chosen, PodState};
 use super::{DynamicResources, binding, error, unresolvable};
 
@@ -19,6 +20,24 @@ pub(super) struct NodeFilter<'a> {
     devices: &'a Devices,
     pod: &'a Pod,
     state: Arc<PodState>,
+    /// The verdicts of earlier pods with equal claims.
+    kept: Option<Arc<OfClaims>>,
+}
+
+/// Allocates the claims on a node that passed.
+///
+/// # Errors
+///
+/// Returns why the claims cannot be allocated there.
+pub(super) fn choose(
+    plugin: &DynamicResources,
+    cycle: Cycle<'_>,
+    state: &Arc<PodState>,
+    node: &str,
+) -> Result<(), Status> {
+    let Some(node) = cycle.cluster.node(node).and_then(|node| node.node()) else { return Ok(()) };
+    let devices = super::devices(cycle.cluster)?;
+    NodeFilter::new(plugin, devices, cycle.pod, state.clone()).judge(node)
 }
 
 impl<'a> NodeFilter<'a> {
@@ -28,7 +47,8 @@ impl<'a> NodeFilter<'a> {
         pod: &'a Pod,
         state: Arc<PodState>,
     ) -> NodeFilter<'a> {
-        NodeFilter { plugin, devices, pod, state }
+        let kept = state.is_plain().then(|| plugin.feasibility.of(&state.claims));
+        NodeFilter { plugin, devices, pod, state, kept }
     }
 
     fn judge(&self, node: &Node) -> Result<(), Status> {
@@ -85,7 +105,7 @@ impl<'a> NodeFilter<'a> {
             .collect();
         let allocator = Allocator {
             devices: self.devices,
-            selectors: &*self.plugin.selectors,
+            selectors: &self.plugin.selectors,
             claims: &claims,
             max_steps: self.plugin.max_steps,
         };
@@ -110,5 +130,35 @@ impl<'a> NodeFilter<'a> {
 impl Filter for NodeFilter<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         self.judge(node.node()?).err()
+    }
+
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        let lanes = (0..LANES).filter(|lane| mask >> lane & 1 == 1);
+        let nodes = lanes.filter_map(|lane| cluster.node_in(chunk, lane));
+        let nodes: Vec<NodeInfo<'_>> = nodes.collect();
+        let mut known = [None; LANES];
+        if let Some(kept) = &self.kept {
+            kept.follow(self.devices, cluster);
+            kept.known(self.devices, &nodes, &mut known);
+        }
+        let (mut passed, mut new) = (0, Vec::new());
+        for (info, known) in nodes.iter().zip(known) {
+            let passes = match known {
+                Some(passes) => passes,
+                None => {
+                    let status = self.filter(*info);
+                    if let Some(status) = status.as_ref().filter(|of| !of.code.is_rejection()) {
+                        return Err(status.clone());
+                    }
+                    new.push((*info, status.is_none()));
+                    status.is_none()
+                }
+            };
+            passed |= u64::from(passes) << info.place().1;
+        }
+        if let Some(kept) = self.kept.as_ref().filter(|_| !new.is_empty()) {
+            kept.keep(self.devices, &new);
+        }
+        Ok(passed)
     }
 }

@@ -7,6 +7,7 @@
 //! | `find.rs` | the claims of a pod, and the checks of PreFilter |
 //! | `state.rs` | what the extension points share in one cycle |
 //! | `filter.rs`, `score.rs`, `post_filter.rs`, `pre_bind.rs` | one extension point each |
+//! | `feasible.rs` | verdicts on nodes that are kept from one pod to the next |
 //! | `extended.rs` | extended resources that device classes supply |
 //! | `binding.rs` | binding conditions of devices |
 //! | `hints.rs` | the events that may make a pod schedulable |
@@ -15,6 +16,7 @@
 mod backend;
 mod binding;
 mod extended;
+mod feasible;
 mod filter;
 mod find;
 mod hints;
@@ -34,7 +36,7 @@ use portolan::plugin::{
     Point, PreFilter, PreFlight, PreScore, Status,
 };
 
-use crate::allocator::Selectors;
+use crate::allocator::{Selectors, Verdicts};
 use crate::model::ResourceClaim;
 use crate::store::{DeviceEvent, Devices, InFlight};
 
@@ -56,7 +58,8 @@ pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 pub struct DynamicResources {
     handle: Handle,
     backend: Arc<dyn Backend>,
-    selectors: Arc<dyn Selectors>,
+    selectors: Verdicts<Arc<dyn Selectors>>,
+    feasibility: feasible::Feasibility,
     /// How long a pod waits for the binding conditions of its devices.
     binding_timeout: Duration,
     max_steps: u64,
@@ -73,7 +76,8 @@ impl DynamicResources {
         DynamicResources {
             handle: handle.clone(),
             backend,
-            selectors,
+            selectors: Verdicts::new(selectors),
+            feasibility: feasible::Feasibility::default(),
             binding_timeout: Duration::from_secs(600),
             max_steps: 10_000_000,
         }
@@ -185,6 +189,10 @@ impl Plugin for DynamicResources {
         let to_allocate = state.to_allocate();
         if to_allocate == 0 {
             return Ok(());
+        }
+        if state.chosen(node).is_none() {
+            // The verdict on the node was kept from another pod.
+            filter::choose(self, cycle, &state, node)?;
         }
         let Some(Chosen { allocation, special, .. }) = state.chosen(node) else {
             let only_special = state.claims.iter().all(|of| of.is_special || !of.is_to_allocate);

@@ -62,6 +62,17 @@ impl PodState {
         self.claims.iter().filter(|of| of.is_to_allocate).count()
     }
 
+    /// Returns whether the verdict on a node follows from the requests of the claims and the devices alone, and the
+    /// choice of devices does not affect scores: all claims must be allocated, and no request has alternatives.
+    pub(super) fn is_plain(&self) -> bool {
+        self.claims.iter().all(|of| {
+            let mut requests = of.claim.spec.devices.requests.iter();
+            of.is_to_allocate
+                && !of.is_special
+                && requests.all(|request| request.first_available.is_empty())
+        })
+    }
+
     pub(super) fn add_unavailable(&self, claims: &[usize]) {
         lock(&self.unavailable).extend(claims);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{AllocationResult, ResourceClaim};
 
-use super::Usage;
+use super::{Log, Usage};
 
 /// An allocation for a claim that is reserved, but not stored in the claim yet.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Claims {
 
     /// Adds or replaces a claim. Its devices are in use from its allocation to the removal of the allocation. An
     /// allocation cannot change, so another one is not counted.
-    pub(super) fn put(&mut self, claim: Arc<ResourceClaim>) {
+    pub(super) fn put(&mut self, claim: Arc<ResourceClaim>, log: &mut Log) {
         let key = (claim.namespace().clone(), claim.name().clone());
         let old = self.claims.get(&key).cloned();
         let (known, new) =
@@ -77,9 +77,9 @@ impl Claims {
         }
         let before = old.as_ref().and_then(|old| old.status.allocation.as_deref());
         match (before, claim.status.allocation.as_deref()) {
-            (None, Some(new)) => self.usage.add(new),
+            (None, Some(new)) => self.usage.add(new, log),
             (Some(old), None) => {
-                self.usage.remove(old);
+                self.usage.remove(old, log);
                 self.freed.insert(claim.metadata.uid.clone(), claim.clone());
             }
             _ => drop(self.freed.remove(&claim.metadata.uid)),
@@ -87,25 +87,25 @@ impl Claims {
         self.claims.insert(key, claim);
     }
 
-    pub(super) fn delete(&mut self, namespace: &Arc<str>, name: &Arc<str>) {
+    pub(super) fn delete(&mut self, namespace: &Arc<str>, name: &Arc<str>, log: &mut Log) {
         let old = self.claims.remove(&(namespace.clone(), name.clone()));
         if let Some(old) = &old {
             self.freed.remove(&old.metadata.uid);
         }
         if let Some(allocation) = old.as_ref().and_then(|old| old.status.allocation.as_deref()) {
-            self.usage.remove(allocation);
+            self.usage.remove(allocation, log);
         }
     }
 
-    pub(super) fn reserve(&mut self, pending: InFlight) {
+    pub(super) fn reserve(&mut self, pending: InFlight, log: &mut Log) {
         let uid = &pending.claim.metadata.uid;
-        self.usage.reserve(uid, &pending.allocation);
+        self.usage.reserve(uid, &pending.allocation, log);
         self.in_flight.insert(uid.clone(), pending);
     }
 
-    pub(super) fn release(&mut self, uid: &Arc<str>) {
+    pub(super) fn release(&mut self, uid: &Arc<str>, log: &mut Log) {
         if let Some(pending) = self.in_flight.remove(uid) {
-            self.usage.release(uid, &pending.allocation);
+            self.usage.release(uid, &pending.allocation, log);
         }
     }
 }

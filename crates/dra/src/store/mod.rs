@@ -6,12 +6,14 @@
 //! | `classes.rs` | device classes, and the extended resources that they supply |
 //! | `slices.rs` | resource slices by pool and node |
 //! | `claims.rs` | claims, and allocations in flight |
+//! | `log.rs` | the changes since an earlier state |
 //! | `usage.rs` | the devices of each pool that are in use |
 //!
 //! All parts are persistent maps, so a clone costs a few reference counts.
 
 mod claims;
 mod classes;
+mod log;
 mod slices;
 mod usage;
 
@@ -24,6 +26,7 @@ use crate::model::{AllocationResult, DeviceClass, PodClaims, ResourceClaim, Reso
 
 pub use claims::{Claims, InFlight};
 pub use classes::Classes;
+pub use log::Log;
 pub use slices::{PoolId, PoolSlices, Slices};
 pub use usage::{PoolUsage, Usage};
 
@@ -34,6 +37,7 @@ pub struct Devices {
     slices: Slices,
     claims: Claims,
     pods: imbl::HashMap<Arc<str>, Arc<PodClaims>>,
+    log: Log,
 }
 
 /// A change of [`Devices`].
@@ -94,6 +98,12 @@ impl Devices {
     #[must_use]
     pub fn claims(&self) -> &Claims {
         &self.claims
+    }
+
+    /// Returns the changes that verdicts on nodes depend on.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        &self.log
     }
 
     /// Returns the claims of a pod, or `None` if they are unknown.
@@ -163,22 +173,32 @@ impl Store for Devices {
     }
 
     fn apply(&mut self, event: &DeviceEvent, _: Generation) {
+        let log = &mut self.log;
+        match event {
+            DeviceEvent::PutClass(_)
+            | DeviceEvent::DeleteClass(_)
+            | DeviceEvent::PutSlice(_)
+            | DeviceEvent::DeleteSlice(_) => log.add_other(),
+            _ => {}
+        }
         match event {
             DeviceEvent::PutClass(class) => self.classes.put(class.clone()),
             DeviceEvent::DeleteClass(name) => self.classes.delete(name),
             DeviceEvent::PutSlice(slice) => self.slices.put(slice.clone()),
             DeviceEvent::DeleteSlice(name) => self.slices.delete(name),
-            DeviceEvent::PutClaim(claim) => self.claims.put(claim.clone()),
-            DeviceEvent::DeleteClaim { namespace, name } => self.claims.delete(namespace, name),
+            DeviceEvent::PutClaim(claim) => self.claims.put(claim.clone(), log),
+            DeviceEvent::DeleteClaim { namespace, name } => {
+                self.claims.delete(namespace, name, log);
+            }
             DeviceEvent::PutPod(pod) => drop(self.pods.insert(pod.uid.clone(), pod.clone())),
             DeviceEvent::DeletePod(uid) => drop(self.pods.remove(uid)),
             DeviceEvent::Reserve(pending) => {
-                pending.iter().for_each(|pending| self.claims.reserve(pending.clone()));
+                pending.iter().for_each(|pending| self.claims.reserve(pending.clone(), log));
             }
-            DeviceEvent::Release(uid) => self.claims.release(uid),
+            DeviceEvent::Release(uid) => self.claims.release(uid, log),
             DeviceEvent::Allocated { claim, reserved } => {
-                self.claims.release(reserved);
-                self.claims.put(claim.clone());
+                self.claims.release(reserved, log);
+                self.claims.put(claim.clone(), log);
             }
         }
     }

@@ -35,7 +35,7 @@ impl PoolSlices {
     }
 
     /// Returns whether nodes that no slice names may use devices or counters of the pool.
-    fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.slices.iter().any(|slice| node_of(slice).is_none())
     }
 }

@@ -7,7 +7,7 @@ use portolan::model::Quantity;
 
 use crate::model::{AllocationResult, DeviceResult};
 
-use super::PoolId;
+use super::{Log, PoolId};
 
 /// Amounts of capacities by name.
 pub(super) type Amounts = BTreeMap<Arc<str>, Quantity>;
@@ -112,26 +112,39 @@ impl Usage {
         self.0.get(pool)
     }
 
-    pub(super) fn add(&mut self, allocation: &AllocationResult) {
-        self.each(allocation, |pool, result| pool.add(result));
+    pub(super) fn add(&mut self, allocation: &AllocationResult, log: &mut Log) {
+        self.each(allocation, log, |pool, result| pool.add(result));
     }
 
-    pub(super) fn remove(&mut self, allocation: &AllocationResult) {
-        self.each(allocation, |pool, result| pool.remove(result));
+    pub(super) fn remove(&mut self, allocation: &AllocationResult, log: &mut Log) {
+        self.each(allocation, log, |pool, result| pool.remove(result));
     }
 
-    pub(super) fn reserve(&mut self, claim: &Arc<str>, allocation: &AllocationResult) {
-        self.each(allocation, |pool, result| pool.in_flight.push((claim.clone(), result.clone())));
+    pub(super) fn reserve(
+        &mut self,
+        claim: &Arc<str>,
+        allocation: &AllocationResult,
+        log: &mut Log,
+    ) {
+        self.each(allocation, log, |pool, result| {
+            pool.in_flight.push((claim.clone(), result.clone()));
+        });
     }
 
-    pub(super) fn release(&mut self, claim: &Arc<str>, allocation: &AllocationResult) {
-        self.each(allocation, |pool, _| pool.in_flight.retain(|(pending, _)| pending != claim));
+    pub(super) fn release(
+        &mut self,
+        claim: &Arc<str>,
+        allocation: &AllocationResult,
+        log: &mut Log,
+    ) {
+        self.each(allocation, log, |pool, _| pool.in_flight.retain(|(pending, _)| pending != claim));
     }
 
     /// Changes the pools of all devices that are not used for administration.
     fn each(
         &mut self,
         allocation: &AllocationResult,
+        log: &mut Log,
         change: impl Fn(&mut PoolUsage, &DeviceResult),
     ) {
         for result in &allocation.devices.results {
@@ -141,6 +154,7 @@ impl Usage {
             let id = PoolId { driver: result.driver.clone(), pool: result.pool.clone() };
             let mut pool = self.0.get(&id).cloned().unwrap_or_default();
             change(Arc::make_mut(&mut pool), result);
+            log.add_usage(id.clone());
             match pool.is_empty() {
                 true => drop(self.0.remove(&id)),
                 false => drop(self.0.insert(id, pool)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use portolan::model::Quantity;
 use portolan_dra::allocator::{Selectors, SelectorError};
-use portolan_dra::model::{Attribute, Device};
+use portolan_dra::model::{Attribute, Device, ResourceSlice};
 
 pub struct Stub;
 
@@ -97,7 +97,8 @@ fn truth(attribute: &Attribute) -> R<bool> {
 }
 
 impl Selectors for Stub {
-    fn matches(&self, expression: &Arc<str>, driver: &Arc<str>, device: &Device) -> R<bool> {
+    fn matches(&self, expression: &Arc<str>, slice: &Arc<ResourceSlice>, device: usize) -> R<bool> {
+        let (driver, device) = (&*slice.spec.driver, &slice.spec.devices[device]);
         let v = View { driver, device };
         use Ordering::*;
         let shared = device.allow_multiple_allocations == Some(true);
