@@ -399,8 +399,8 @@ impl Incremental for Room<'_> {
             (self.pod.ephemeral_storage.0, account.allocatable_ephemeral_storage()),
         ];
         let left = fixed.into_iter().filter(|(request, _)| *request > 0);
-        let left = left
-            .fold(rejected, |left, (request, has)| left & dispatch::fits(request, has, &NONE));
+        let left =
+            left.fold(rejected, |left, (request, has)| left & dispatch::fits(request, has, &NONE));
         self.scalars.iter().fold(left, |left, Scalar { id, amount, is_supplied, .. }| {
             let has = (*id).and_then(|id| account.allocatable_scalar(id)).unwrap_or(&NONE);
             let mut fits = dispatch::fits(*amount, has, &NONE);

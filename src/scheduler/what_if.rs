@@ -81,9 +81,7 @@ impl WhatIf {
     ///
     /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod.
     pub fn can_schedule(&mut self, pod: &Pod) -> Result<Decision, Failure> {
-        check_supported(&self.fork, pod)
-            .and_then(|()| check_pod(pod))
-            .map_err(Failure::Refused)?;
+        check_supported(&self.fork, pod).and_then(|()| check_pod(pod)).map_err(Failure::Refused)?;
         let state = self.scheduler.state();
         self.scheduler.decide_without_preemption(Cycle::new(&self.fork, pod, &state))
     }

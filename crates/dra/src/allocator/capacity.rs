@@ -98,9 +98,8 @@ fn violates(amount: &Amount, policy: Option<&RequestPolicy>) -> bool {
     if let Some(range) = &policy.valid_range {
         let limit = |amount: &Option<Amount>| amount.as_ref().map(Amount::quantity);
         let min = limit(&range.min).unwrap_or_default();
-        let is_between = limit(&range.step).is_some_and(|step| {
-            step.nanos() > 0 && (quantity - min).nanos() % step.nanos() != 0
-        });
+        let is_between = limit(&range.step)
+            .is_some_and(|step| step.nanos() > 0 && (quantity - min).nanos() % step.nanos() != 0);
         return is_between || limit(&range.max).is_some_and(|max| quantity > max);
     }
     !policy.valid_values.is_empty()

@@ -34,7 +34,8 @@ pub(super) fn allocation(search: &Search<'_>, node: &str) -> Allocation {
         allocation.score +=
             alternatives.map(|(_, one)| FIRST_CHOICE - one.at.choice as i64).sum::<i64>();
         let results = taken.iter().enumerate().map(|(at, one)| result(search, plan, one, at));
-        let devices = DeviceAllocation { results: results.collect(), config: config(plan, &chosen) };
+        let devices =
+            DeviceAllocation { results: results.collect(), config: config(plan, &chosen) };
         let node_selector = node_selector(search, taken, node);
         let result = AllocationResult { devices, node_selector, allocation_timestamp: None };
         allocation.results.push(Arc::new(result));
@@ -79,9 +80,8 @@ fn share_id(claim: &str, at: usize) -> Arc<str> {
 fn config(plan: &ClaimPlan<'_>, chosen: &[(&RequestPlan<'_>, &Choice<'_>)]) -> Vec<Config> {
     let mut all = Vec::new();
     for (at, (_, choice)) in chosen.iter().enumerate() {
-        let is_same = |other: &&(&RequestPlan<'_>, &Choice<'_>)| {
-            other.1.class.name() == choice.class.name()
-        };
+        let is_same =
+            |other: &&(&RequestPlan<'_>, &Choice<'_>)| other.1.class.name() == choice.class.name();
         if chosen[..at].iter().any(|other| is_same(&other)) {
             continue;
         }
@@ -120,7 +120,8 @@ fn node_selector(search: &Search<'_>, taken: &[Taken], node: &str) -> Option<Nod
             Some(true) => (&device.node_name, &device.node_selector),
             _ => (&spec.node_name, &spec.node_selector),
         };
-        if name.as_deref().is_some_and(|name| !name.is_empty()) || device.binds_to_node == Some(true)
+        if name.as_deref().is_some_and(|name| !name.is_empty())
+            || device.binds_to_node == Some(true)
         {
             return Some(NodeSelector::of_node(node));
         }

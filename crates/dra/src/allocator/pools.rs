@@ -109,7 +109,9 @@ impl NodePool {
             }
         }
         if state == PoolState::Complete {
-            if let Err(reason) = check(kept.iter().copied(), pool.slices().iter().filter(is_current)) {
+            if let Err(reason) =
+                check(kept.iter().copied(), pool.slices().iter().filter(is_current))
+            {
                 state = PoolState::Invalid(reason);
             }
         }

@@ -90,7 +90,12 @@ impl OfClaims {
     }
 
     /// Returns the verdicts on nodes: `None` if it is not known. The order is that of `nodes`.
-    pub(super) fn known(&self, devices: &Devices, nodes: &[NodeInfo<'_>], known: &mut [Option<bool>]) {
+    pub(super) fn known(
+        &self,
+        devices: &Devices,
+        nodes: &[NodeInfo<'_>],
+        known: &mut [Option<bool>],
+    ) {
         let of = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if !of.log.as_ref().is_some_and(|log| log.is_same(devices.log())) {
             return;

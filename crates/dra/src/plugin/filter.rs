@@ -83,19 +83,16 @@ impl<'a> NodeFilter<'a> {
             let of = &self.state.claims[*at];
             !of.is_to_allocate
                 && (of.node_selector().is_some_and(|selector| !selector.matches(node))
-                    || binding::is_lost(
-                        &of.claim,
-                        self.plugin.binding_timeout,
-                        || self.plugin.backend.now(),
-                    ))
+                    || binding::is_lost(&of.claim, self.plugin.binding_timeout, || {
+                        self.plugin.backend.now()
+                    }))
         };
         (0..self.state.claims.len()).filter(is_unavailable).collect()
     }
 
     fn allocate(&self, node: &Node, special: Option<Special>) -> Result<Chosen, Status> {
-        let (claim, mappings) = special.map_or((None, Vec::new()), |Special { claim, mappings }| {
-            (Some(claim), mappings)
-        });
+        let (claim, mappings) = special
+            .map_or((None, Vec::new()), |Special { claim, mappings }| (Some(claim), mappings));
         let claims = self.state.claims.iter().filter(|of| of.is_to_allocate);
         let claims: Vec<_> = claims
             .map(|of| match &claim {

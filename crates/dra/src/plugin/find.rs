@@ -12,15 +12,13 @@ use super::state::{ClaimState, PodState};
 use super::{error, extended, unresolvable};
 
 /// Returns the claims of a pod in the order of its spec, or why they cannot be found. The first error is returned.
-pub(super) fn claims_of(
-    devices: &Devices,
-    pod: &Pod,
-) -> Result<Vec<Arc<ResourceClaim>>, String> {
+pub(super) fn claims_of(devices: &Devices, pod: &Pod) -> Result<Vec<Arc<ResourceClaim>>, String> {
     if pod.template.resource_claims.is_empty() {
         return Ok(Vec::new());
     }
     let key = || format!("{}/{}", pod.namespace(), pod.name);
-    let known = devices.pod(pod).ok_or_else(|| format!("the claims of pod {} are unknown", key()))?;
+    let known =
+        devices.pod(pod).ok_or_else(|| format!("the claims of pod {} are unknown", key()))?;
     let mut claims = Vec::with_capacity(known.claims.len());
     for entry in &known.claims {
         let Some(name) = claim_name(entry, &key)? else { continue };

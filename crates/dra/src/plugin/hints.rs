@@ -13,9 +13,7 @@ use super::find;
 pub(super) const EVENTS: &[Interest] = &[
     Interest {
         resources: &[EventResource::Node],
-        actions: Actions::ADD
-            .or(Actions::UPDATE_NODE_LABEL)
-            .or(Actions::UPDATE_NODE_ALLOCATABLE),
+        actions: Actions::ADD.or(Actions::UPDATE_NODE_LABEL).or(Actions::UPDATE_NODE_ALLOCATABLE),
     },
     Interest { resources: &[EventResource::Custom], actions: Actions::ALL },
 ];

@@ -44,8 +44,7 @@ pub(super) fn pre_bind(
             Some(chosen) => create_special(plugin, cycle.pod, &state, &of.claim, chosen)?,
             None => ResourceClaim::clone(&of.claim),
         };
-        let claim =
-            Arc::new(bind(plugin, cycle.pod, claim, allocation).map_err(error)?);
+        let claim = Arc::new(bind(plugin, cycle.pod, claim, allocation).map_err(error)?);
         let reserved = of.claim.metadata.uid.clone();
         plugin.submit(DeviceEvent::Allocated { claim: claim.clone(), reserved })?;
         if let Some(chosen) = special {
@@ -69,7 +68,8 @@ fn create_special(
     }
     let spec = chosen.special.as_ref().map_or_else(|| known.spec.clone(), |of| of.spec.clone());
     let new = extended::new_claim(pod, spec);
-    let created = plugin.backend.create(&new).map_err(|why| error(format!("create claim: {why}")))?;
+    let created =
+        plugin.backend.create(&new).map_err(|why| error(format!("create claim: {why}")))?;
     // Set once: PreBind runs once for each reservation.
     let _ = state.created.set(created.clone());
     Ok(created)

@@ -1,8 +1,8 @@
 //! What the extension points share in one cycle.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use portolan::model::Name;
 use portolan::plugin::CycleState;

@@ -55,8 +55,7 @@ impl Claims {
     pub fn was_freed(&self, claim: &ResourceClaim) -> bool {
         let is_known = |known: &Arc<ResourceClaim>| std::ptr::eq(&**known, claim);
         let newest = self.get(claim.namespace(), claim.name());
-        self.freed.get(&claim.metadata.uid).is_some_and(is_known)
-            || !newest.is_some_and(is_known)
+        self.freed.get(&claim.metadata.uid).is_some_and(is_known) || !newest.is_some_and(is_known)
     }
 
     /// Returns the devices in use.

@@ -47,8 +47,10 @@ impl Classes {
 
     /// Chooses the supplier of an extended resource. O(classes).
     fn resolve(&mut self, resource: &Arc<str>) {
-        let named =
-            self.classes.values().filter(|c| c.spec.extended_resource_name.as_ref() == Some(resource));
+        let named = self
+            .classes
+            .values()
+            .filter(|c| c.spec.extended_resource_name.as_ref() == Some(resource));
         // The first of equal maxima would be lost: `max_by` returns the last one.
         let newest = named.reduce(|best, class| {
             let (old, new) =

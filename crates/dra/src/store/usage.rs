@@ -137,7 +137,9 @@ impl Usage {
         allocation: &AllocationResult,
         log: &mut Log,
     ) {
-        self.each(allocation, log, |pool, _| pool.in_flight.retain(|(pending, _)| pending != claim));
+        self.each(allocation, log, |pool, _| {
+            pool.in_flight.retain(|(pending, _)| pending != claim)
+        });
     }
 
     /// Changes the pools of all devices that are not used for administration.

@@ -3,10 +3,10 @@
 //! `PORTOLAN_DRA_VECTORS` names the file: gzipped JSON lines. Without it, the test does nothing.
 //! `PORTOLAN_DRA_SHOW` is the number of differences to print, `PORTOLAN_DRA_KIND` restricts the kinds.
 
-#[allow(missing_docs, unreachable_pub, clippy::all)]
-mod stub;
 #[allow(missing_docs, unreachable_pub)]
 mod run;
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+mod stub;
 #[allow(missing_docs, unreachable_pub)]
 mod world;
 

@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use portolan::Framework;
 use portolan::cache::{NodeInfo, Snapshot};
 use portolan::model::{Name, Pod};
-use portolan::plugin::{
-    Code, Cycle, CycleState, Diagnosis, Feasible, Handle, Point, Status,
-};
-use portolan::Framework;
+use portolan::plugin::{Code, Cycle, CycleState, Diagnosis, Feasible, Handle, Point, Status};
 use portolan_dra::DynamicResources;
 use portolan_dra::model::{Amount, PodClaims};
 use portolan_dra::plugin::{Backend, chosen_devices};
@@ -109,7 +107,11 @@ impl Run {
                 let node = portolan_k8s::node(object).unwrap();
                 let mut writer = self.world.writer();
                 let known = writer.cluster().node(&node.name).is_some();
-                if known { writer.update_node(node).unwrap() } else { writer.add_node(node).unwrap() };
+                if known {
+                    writer.update_node(node).unwrap()
+                } else {
+                    writer.add_node(node).unwrap()
+                };
                 return;
             }
             "ResourceClaim" => {
@@ -202,7 +204,11 @@ impl Run {
         }
         self.world.writer().assume_pod(pod.clone().on(node.clone())).unwrap();
         let reserved = self.framework.reserve(Cycle::new(&snapshot, &pod, &state), &node);
-        self.differ("reserve", &normal(step["reserve"].clone(), ""), &status(reserved.as_ref().err()));
+        self.differ(
+            "reserve",
+            &normal(step["reserve"].clone(), ""),
+            &status(reserved.as_ref().err()),
+        );
         let held = Held { pod, state, node, snapshot };
         match (reserved, step["held"] == true) {
             (Err(_), _) => self.undo(&held),
@@ -263,7 +269,10 @@ impl Run {
                     if found.code == Code::Error {
                         error.get_or_insert_with(|| found.message());
                     }
-                    found.reasons.iter().for_each(|why| *reasons.entry(why.clone()).or_default() += 1);
+                    found
+                        .reasons
+                        .iter()
+                        .for_each(|why| *reasons.entry(why.clone()).or_default() += 1);
                     differ(node.name(), &normal(expected.clone(), ""), &status(Some(found)));
                     continue;
                 }
@@ -275,7 +284,8 @@ impl Run {
                 }
                 if let Some(devices) = wanted.get_mut("devices") {
                     let lines = devices.as_array().into_iter().flatten();
-                    *devices = lines.map(|line| normal_line(line.as_str().unwrap_or_default())).collect();
+                    *devices =
+                        lines.map(|line| normal_line(line.as_str().unwrap_or_default())).collect();
                 }
                 let mut found = json!({ "code": "Success" });
                 let lines = devices(state, node.name());

@@ -101,9 +101,11 @@ impl World {
                 rest: [("lastTransitionTime".to_owned(), "2026-01-01T00:00:00Z".into())].into(),
             };
             let conditions: Vec<Condition> = match &*driver {
-                "ready" => {
-                    result.binding_conditions.iter().map(|of| condition(of, "Attached", "")).collect()
-                }
+                "ready" => result
+                    .binding_conditions
+                    .iter()
+                    .map(|of| condition(of, "Attached", ""))
+                    .collect(),
                 "failed" => (result.binding_failure_conditions.first().into_iter())
                     .map(|of| condition(of, "AttachFailed", "fabric says no"))
                     .collect(),
