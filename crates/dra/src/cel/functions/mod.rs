@@ -116,16 +116,20 @@ fn functions() -> HashMap<&'static str, Function> {
 }
 
 fn overload(id: &'static str, text: &str) -> Overload {
+    let text = text.replace(' ', "");
     let (params, result) = text.split_once("->").unwrap_or_default();
-    let is_method = params.contains('.');
-    let params = params.replace(['.', ' '], "");
-    let mut rest = params.as_str();
-    let mut types = Vec::new();
+    let (receiver, params) = match params.split_once(".(") {
+        Some((receiver, params)) => (Some(receiver), params.strip_suffix(')').unwrap_or(params)),
+        None => (None, params),
+    };
+    let is_method = receiver.is_some();
+    let mut types: Vec<Type> = receiver.into_iter().map(|mut receiver| ty(&mut receiver)).collect();
+    let mut rest = params;
     while !rest.is_empty() {
-        rest = rest.trim_start_matches(',');
         types.push(ty(&mut rest));
+        rest = rest.strip_prefix(',').unwrap_or("");
     }
-    Overload { id, is_method, params: types, result: ty(&mut result.replace(' ', "").as_str()) }
+    Overload { id, is_method, params: types, result: ty(&mut { result }) }
 }
 
 /// Reads a type from the front of the text.
