@@ -146,14 +146,17 @@ fn verdicts_errors_and_costs_are_those_of_kubernetes() {
             };
             if result != expected {
                 let number = case.device;
-                failures.push(format!("{expression}: device {number}: {result:?}, not {expected:?}"));
+                failures
+                    .push(format!("{expression}: device {number}: {result:?}, not {expected:?}"));
             }
             if let Some(cost) = case.cost {
                 costs += 1;
                 if found.cost != cost {
                     let number = case.device;
-                    failures
-                        .push(format!("{expression}: device {number}: cost {}, not {cost}", found.cost));
+                    failures.push(format!(
+                        "{expression}: device {number}: cost {}, not {cost}",
+                        found.cost
+                    ));
                 }
             }
         }
@@ -167,7 +170,8 @@ fn verdicts_errors_and_costs_are_those_of_kubernetes() {
 
 #[test]
 fn deep_nesting_is_refused() {
-    for (open, close) in [("(", ")"), ("[", "]"), ("{1:", "}"), ("!", ""), ("-", ""), ("[1].all(x,", ")")]
+    for (open, close) in
+        [("(", ")"), ("[", "]"), ("{1:", "}"), ("!", ""), ("-", ""), ("[1].all(x,", ")")]
     {
         let expression = format!("{}true{}", open.repeat(5_000), close.repeat(5_000));
         let _ = Program::compile(&expression);
@@ -196,16 +200,70 @@ fn expression() -> impl Strategy<Value = String> {
     ];
     leaf.prop_recursive(4, 40, 4, |inner| {
         let method = prop::sample::select(vec![
-            "size", "matches", "find", "findAll", "split", "join", "replace", "substring", "charAt",
-            "indexOf", "lastIndexOf", "format", "startsWith", "contains", "sum", "min", "isSorted",
-            "sort", "distinct", "slice", "flatten", "reverse", "value", "orValue", "hasValue",
-            "getHours", "getDayOfWeek", "isGreaterThan", "add", "asInteger", "all(x,", "map(x,",
-            "filter(x,", "exists_one(x,", "transformMap(x,y,", "sortBy(x,", "optMap(x,",
+            "size",
+            "matches",
+            "find",
+            "findAll",
+            "split",
+            "join",
+            "replace",
+            "substring",
+            "charAt",
+            "indexOf",
+            "lastIndexOf",
+            "format",
+            "startsWith",
+            "contains",
+            "sum",
+            "min",
+            "isSorted",
+            "sort",
+            "distinct",
+            "slice",
+            "flatten",
+            "reverse",
+            "value",
+            "orValue",
+            "hasValue",
+            "getHours",
+            "getDayOfWeek",
+            "isGreaterThan",
+            "add",
+            "asInteger",
+            "all(x,",
+            "map(x,",
+            "filter(x,",
+            "exists_one(x,",
+            "transformMap(x,y,",
+            "sortBy(x,",
+            "optMap(x,",
         ]);
         let function = prop::sample::select(vec![
-            "quantity", "semver", "ip", "cidr", "url", "isURL", "int", "uint", "double", "string",
-            "bytes", "duration", "timestamp", "dyn", "type", "size", "lists.range", "strings.quote",
-            "sets.contains", "optional.of", "has", "-", "!", "format.named", "cel.bind(x,1,",
+            "quantity",
+            "semver",
+            "ip",
+            "cidr",
+            "url",
+            "isURL",
+            "int",
+            "uint",
+            "double",
+            "string",
+            "bytes",
+            "duration",
+            "timestamp",
+            "dyn",
+            "type",
+            "size",
+            "lists.range",
+            "strings.quote",
+            "sets.contains",
+            "optional.of",
+            "has",
+            "-",
+            "!",
+            "format.named",
+            "cel.bind(x,1,",
         ]);
         let operator = prop::sample::select(vec![
             "+", "-", "*", "/", "%", "==", "!=", "<", ">=", "in", "&&", "||", "?1:",
@@ -222,7 +280,8 @@ fn expression() -> impl Strategy<Value = String> {
                 let sign = if name.ends_with(',') { "" } else { "(" };
                 format!("{name}{sign}{})", args.join(","))
             }),
-            prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[{}]", items.join(","))),
+            prop::collection::vec(inner.clone(), 0..4)
+                .prop_map(|items| format!("[{}]", items.join(","))),
             (inner.clone(), inner.clone()).prop_map(|(k, v)| format!("{{{k}:{v}}}")),
             (inner.clone(), inner).prop_map(|(a, b)| format!("{a}[{b}]")),
         ]

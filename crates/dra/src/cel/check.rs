@@ -433,8 +433,10 @@ fn validate(checked: &Checked, expr: &Expr, in_format: bool) -> Result<(), Fail>
     match &expr.kind {
         Kind::Call { name, target, args } if name == "format" => {
             exempt = true;
-            if let (Some(Kind::Const(Value::Str(pattern))), [Expr { kind: Kind::List(items), .. }]) =
-                (target.as_ref().map(|target| &target.kind), args.as_slice())
+            if let (
+                Some(Kind::Const(Value::Str(pattern))),
+                [Expr { kind: Kind::List(items), .. }],
+            ) = (target.as_ref().map(|target| &target.kind), args.as_slice())
             {
                 let items: Vec<&Expr> = items.iter().map(|item| &item.value).collect();
                 functions::check_format(pattern, &items, &checked.types)

@@ -38,7 +38,10 @@ pub(super) enum Rule {
     /// The product of two sizes.
     Sets(u64),
     /// Bytes of a network, and the text of an address that is parsed.
-    Network { contains_network: bool, parses: bool },
+    Network {
+        contains_network: bool,
+        parses: bool,
+    },
     Validate,
 }
 
@@ -76,9 +79,16 @@ impl Rule {
                 "starts_with_string" | "ends_with_string" | "string_to_bytes"
                 | "bytes_to_string" | "strings_quote" | "string_format" => Rule::Text(TEXT),
                 "in_list" => Rule::Items,
-                "less_string" | "less_bytes" | "less_equals_string" | "less_equals_bytes"
-                | "greater_string" | "greater_bytes" | "greater_equals_string"
-                | "greater_equals_bytes" | "equals" | "not_equals" => Rule::Smaller,
+                "less_string"
+                | "less_bytes"
+                | "less_equals_string"
+                | "less_equals_bytes"
+                | "greater_string"
+                | "greater_bytes"
+                | "greater_equals_string"
+                | "greater_equals_bytes"
+                | "equals"
+                | "not_equals" => Rule::Smaller,
                 "add_string" | "add_bytes" => Rule::Sum,
                 "matches_string" => Rule::Pattern,
                 "contains_string" => Rule::Product,

@@ -74,11 +74,7 @@ pub(super) fn estimate(
         .or_else(|| standard(id, target, args))
 }
 
-fn extension(
-    id: &str,
-    target: Option<&Argument<'_>>,
-    args: &[Argument<'_>],
-) -> Option<Estimate> {
+fn extension(id: &str, target: Option<&Argument<'_>>, args: &[Argument<'_>]) -> Option<Estimate> {
     let sort = |list: &Argument<'_>, text: bool| {
         let size = list.size_or_unknown();
         Estimate::list(if text { 2.0 + TEXT } else { 2.0 }, size.times(size))
@@ -141,11 +137,8 @@ fn kubernetes(
             Estimate::sized(text(target, TEXT), target.size_or_unknown())
         }
         ("replace", Some(target), [old, new, ..]) => {
-            let size = replaced(
-                target.size_or_unknown(),
-                old.size_or_unknown(),
-                new.size_or_unknown(),
-            );
+            let size =
+                replaced(target.size_or_unknown(), old.size_or_unknown(), new.size_or_unknown());
             Estimate::sized(text(target, 2.0 * TEXT), size)
         }
         ("split", Some(target), _) => {
@@ -160,10 +153,8 @@ fn kubernetes(
         ("join", Some(list), _) => {
             let count = list.size_or_unknown();
             let items = list.element().map_or(Range::fixed(0), |(_, size)| count.times(size));
-            let separators = Range {
-                min: count.min.saturating_sub(1),
-                max: count.max.saturating_sub(1),
-            };
+            let separators =
+                Range { min: count.min.saturating_sub(1), max: count.max.saturating_sub(1) };
             let size = match args {
                 [separator, ..] => items.add(separator.size_or_unknown().times(separators)),
                 [] => items,
@@ -198,18 +189,40 @@ fn kubernetes(
         }
         ("includes", Some(_), _) => Estimate::of(Range { min: 0, max: 48 }),
         (
-            "format.named" | "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback"
-            | "isLinkLocalMulticast" | "isLinkLocalUnicast" | "isGlobalUnicast" | "sign"
-            | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan"
-            | "compareTo" | "add" | "sub" | "major" | "minor" | "patch" | "getScheme"
-            | "getHostname" | "getHost" | "getPort" | "getEscapedPath" | "getQuery",
+            "format.named"
+            | "masked"
+            | "prefixLength"
+            | "family"
+            | "isUnspecified"
+            | "isLoopback"
+            | "isLinkLocalMulticast"
+            | "isLinkLocalUnicast"
+            | "isGlobalUnicast"
+            | "sign"
+            | "asInteger"
+            | "isInteger"
+            | "asApproximateFloat"
+            | "isGreaterThan"
+            | "isLessThan"
+            | "compareTo"
+            | "add"
+            | "sub"
+            | "major"
+            | "minor"
+            | "patch"
+            | "getScheme"
+            | "getHostname"
+            | "getHost"
+            | "getPort"
+            | "getEscapedPath"
+            | "getQuery",
             _,
             _,
         ) => Estimate::of(Range::fixed(1)),
         ("_==_", _, [left, right]) if left.ty == right.ty => match left.ty {
-            Type::Object(
-                Object::Ip | Object::Cidr | Object::Quantity | Object::Semver,
-            ) => Estimate::of(Range::fixed(1)),
+            Type::Object(Object::Ip | Object::Cidr | Object::Quantity | Object::Semver) => {
+                Estimate::of(Range::fixed(1))
+            }
             Type::Object(Object::Format) => Estimate::of(Range { min: 1, max: 64 }.scale(TEXT)),
             Type::Object(Object::Url) => {
                 let max = right.size.map_or(1, |size| size.max);
@@ -278,9 +291,16 @@ fn standard(id: &str, target: Option<&Argument<'_>>, args: &[Argument<'_>]) -> O
             Estimate::of(text.times(part.size_or_unknown().scale(TEXT)))
         }
         (
-            "less_string" | "less_bytes" | "less_equals_string" | "less_equals_bytes"
-            | "greater_string" | "greater_bytes" | "greater_equals_string"
-            | "greater_equals_bytes" | "equals" | "not_equals",
+            "less_string"
+            | "less_bytes"
+            | "less_equals_string"
+            | "less_equals_bytes"
+            | "greater_string"
+            | "greater_bytes"
+            | "greater_equals_string"
+            | "greater_equals_bytes"
+            | "equals"
+            | "not_equals",
             _,
             [left, right],
         ) => {

@@ -75,9 +75,7 @@ impl<'a> Machine<'a> {
                 Ok(Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false))))))
             }
             Node::OrElse { sides, unwrap } => match self.eval(&sides[0])? {
-                Ok(Value::Optional(Some(value))) if *unwrap => {
-                    Ok(Ok(Arc::unwrap_or_clone(value)))
-                }
+                Ok(Value::Optional(Some(value))) if *unwrap => Ok(Ok(Arc::unwrap_or_clone(value))),
                 Ok(Value::Optional(None)) => self.eval(&sides[1]),
                 other => Ok(other),
             },
@@ -145,11 +143,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn qualify(
-        &mut self,
-        mut value: Value<'a>,
-        qualifiers: &'a [Qualifier],
-    ) -> Step<Outcome<'a>> {
+    fn qualify(&mut self, mut value: Value<'a>, qualifiers: &'a [Qualifier]) -> Step<Outcome<'a>> {
         let mut optional = false;
         match value {
             Value::Optional(None) => return Ok(Ok(value)),
@@ -483,9 +477,7 @@ impl<'a> Machine<'a> {
             return Ok(value.and(Err(NO_OVERLOAD)));
         };
         let added = vec![(key, value.clone())];
-        outcome(
-            super::functions::insert(Arc::make_mut(&mut map), added).map(|()| Value::Map(map)),
-        )
+        outcome(super::functions::insert(Arc::make_mut(&mut map), added).map(|()| Value::Map(map)))
     }
 }
 
@@ -495,8 +487,9 @@ fn lookup<'a>(value: &Value<'a>, key: &Value<'_>) -> Result<Option<Value<'a>>, F
     let index = match key {
         Value::Int(index) => usize::try_from(*index).ok(),
         Value::Uint(index) => usize::try_from(*index).ok(),
-        Value::Double(index) if index.trunc() == *index => Some(*index as i64)
-            .and_then(|index| usize::try_from(index).ok()),
+        Value::Double(index) if index.trunc() == *index => {
+            Some(*index as i64).and_then(|index| usize::try_from(index).ok())
+        }
         other => {
             return Err(Fault::text(format!(
                 "unsupported index type '{}' in list",
@@ -515,11 +508,7 @@ fn missing(value: &Value<'_>, key: &Value<'_>) -> Fault {
     })
 }
 
-fn search<'a>(
-    name: &str,
-    regex: &regex::Regex,
-    args: &[Value<'a>],
-) -> Result<Value<'a>, Fault> {
+fn search<'a>(name: &str, regex: &regex::Regex, args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     match (name, args) {
         ("matches", [Value::Str(text), _]) => Ok(Value::Bool(regex.is_match(text))),
         ("find", [Value::Str(text), _]) => super::functions::find_in(text, regex),

@@ -143,7 +143,9 @@ fn label_1035(text: &str) -> Vec<String> {
 }
 
 fn subdomain(text: &str) -> Vec<String> {
-    let valid = text.split('.').all(|part| check(part, usize::MAX, lower, |b| lower(b) || b == b'-', lower, "").is_empty());
+    let valid = text.split('.').all(|part| {
+        check(part, usize::MAX, lower, |b| lower(b) || b == b'-', lower, "").is_empty()
+    });
     let mut errors = Vec::new();
     if text.len() > 253 {
         errors.push("must be no more than 253 characters".to_owned());
@@ -230,6 +232,5 @@ fn is_datetime(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let Some((date, time)) = text.split_once('t') else { return false };
     let time = time.split('t').next().unwrap_or_default();
-    is_date(date)
-        && Timestamp::parse(&format!("{date}T{}", time.replace('z', "Z"))).is_some()
+    is_date(date) && Timestamp::parse(&format!("{date}T{}", time.replace('z', "Z"))).is_some()
 }

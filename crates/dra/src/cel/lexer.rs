@@ -140,9 +140,8 @@ impl<'t> Lexer<'t> {
         let mark = &rest[..1];
         let triple = rest.starts_with(&mark.repeat(3));
         let mark = &rest[..if triple { 3 } else { 1 }];
-        let unclosed = || {
-            Fail::syntax(start, format!("Syntax error: token recognition error at: '{mark}'"))
-        };
+        let unclosed =
+            || Fail::syntax(start, format!("Syntax error: token recognition error at: '{mark}'"));
         let body = &rest[mark.len()..];
         let mut end = 0;
         loop {
@@ -220,8 +219,8 @@ fn unescape(text: &str, is_bytes: bool, at: usize) -> Result<Vec<u8>, Fail> {
             .get(..len)
             .filter(|digits| digits.chars().all(|c| c.is_digit(radix)))
             .ok_or_else(|| fail("unable to unescape string"))?;
-        let code = u32::from_str_radix(digits, radix)
-            .map_err(|_| fail("unable to unescape string"))?;
+        let code =
+            u32::from_str_radix(digits, radix).map_err(|_| fail("unable to unescape string"))?;
         rest = &rest[if radix == 8 { 2 } else { len }..];
         if is_bytes {
             // Three octal digits from 0 to 3 and two hexadecimal ones fit into a byte.

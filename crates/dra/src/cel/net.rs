@@ -68,9 +68,8 @@ impl Cidr {
     pub(super) fn parse(text: &str) -> Result<Cidr, String> {
         // The error has the same start twice.
         let start = "network address parse error during conversion from string: ";
-        let fail = |reason: String| {
-            Err(format!("{start}{start}netip.ParsePrefix({text:?}): {reason}"))
-        };
+        let fail =
+            |reason: String| Err(format!("{start}{start}netip.ParsePrefix({text:?}): {reason}"));
         let Some((address, bits)) = text.rsplit_once('/') else {
             return fail("no '/'".to_owned());
         };

@@ -16,8 +16,23 @@ const MAX_NESTING: u32 = 100;
 const MAX_LENGTH: usize = 102_400;
 
 const RESERVED: [&str; 17] = [
-    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
-    "package", "namespace", "return", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// A parsed expression. Its nodes are numbered below `ids`.
@@ -30,8 +45,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fail> {
     if text.len() > MAX_LENGTH {
         return Err(Fail::syntax(0, format!("expression is longer than {MAX_LENGTH} bytes")));
     }
-    let mut parser =
-        Parser { tokens: tokens(text)?, next: 0, nesting: 0, nodes: Nodes { ids: 0 } };
+    let mut parser = Parser { tokens: tokens(text)?, next: 0, nesting: 0, nodes: Nodes { ids: 0 } };
     let root = parser.expression()?;
     if *parser.peek() != Token::End {
         return Err(parser.unexpected("<EOF>"));
@@ -165,10 +179,7 @@ impl Parser {
         )
     }
 
-    fn nested<T>(
-        &mut self,
-        parse: impl FnOnce(&mut Parser) -> Result<T, Fail>,
-    ) -> Result<T, Fail> {
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Parser) -> Result<T, Fail>) -> Result<T, Fail> {
         if self.nesting >= MAX_NESTING {
             return Err(Fail::syntax(
                 self.at(),
@@ -274,10 +285,7 @@ impl Parser {
 
     fn at_negative_number(&self) -> bool {
         *self.peek() == Token::Sign("-")
-            && matches!(
-                self.tokens.get(self.next + 1),
-                Some((Token::Int(_) | Token::Double(_), _))
-            )
+            && matches!(self.tokens.get(self.next + 1), Some((Token::Int(_) | Token::Double(_), _)))
     }
 
     /// A primary expression with its selections, calls and indexes.

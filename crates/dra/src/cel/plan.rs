@@ -238,7 +238,10 @@ impl<'c> Planner<'c> {
                 };
                 qualified(operand, Qualifier { key, optional: name != "_[_]", test: false })
             }
-            ("_+_", 2) if accumulates && matches!(nodes[1], Node::List(_) | Node::Const(Value::List(_))) => {
+            ("_+_", 2)
+                if accumulates
+                    && matches!(nodes[1], Node::List(_) | Node::Const(Value::List(_))) =>
+            {
                 let [_, items] = take(nodes);
                 Node::Append(slot.unwrap_or_default(), Box::new(items))
             }
@@ -277,7 +280,15 @@ impl<'c> Planner<'c> {
         resolved: &Resolved,
     ) -> Result<Option<Node>, Fail> {
         const CONVERSIONS: [&str; 10] = [
-            "bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type",
+            "bool",
+            "bytes",
+            "double",
+            "duration",
+            "dyn",
+            "int",
+            "string",
+            "timestamp",
+            "type",
             "uint",
         ];
         if let (Some(name), []) = (name.strip_prefix("format."), nodes) {

@@ -64,7 +64,9 @@ fn translate(pattern: &str) -> Result<String, String> {
             }
             '}' => out.push_str("\\}"),
             '(' if after.starts_with("?x") => {
-                return Err(format!("error parsing regexp: invalid or unsupported Perl syntax: `{pattern}`"));
+                return Err(format!(
+                    "error parsing regexp: invalid or unsupported Perl syntax: `{pattern}`"
+                ));
             }
             c => out.push(c),
         }

@@ -120,8 +120,7 @@ impl Timestamp {
         } else if matches!(zone, "" | "UTC") {
             TimeZone::UTC
         } else {
-            TimeZone::get(zone)
-                .map_err(|_| Fault::text(format!("unknown time zone {zone}")))?
+            TimeZone::get(zone).map_err(|_| Fault::text(format!("unknown time zone {zone}")))?
         };
         Ok(zone.to_datetime(self.instant()))
     }

@@ -189,11 +189,7 @@ impl Mapping {
             let other = if *from == Type::Null { to } else { from };
             return matches!(
                 other,
-                Type::Null
-                    | Type::Optional(_)
-                    | Type::Object(_)
-                    | Type::Duration
-                    | Type::Timestamp
+                Type::Null | Type::Optional(_) | Type::Object(_) | Type::Duration | Type::Timestamp
             );
         }
         match (from, to) {
@@ -261,11 +257,9 @@ fn is_less_specific(a: &Type, b: &Type) -> bool {
         (Type::Type(_), Type::Type(_)) => true,
         (Type::List(_), Type::List(_))
         | (Type::Map(_), Type::Map(_))
-        | (Type::Optional(_), Type::Optional(_)) => a
-            .parameters()
-            .into_iter()
-            .zip(b.parameters())
-            .all(|(a, b)| is_less_specific(a, b)),
+        | (Type::Optional(_), Type::Optional(_)) => {
+            a.parameters().into_iter().zip(b.parameters()).all(|(a, b)| is_less_specific(a, b))
+        }
         _ => a == b,
     }
 }

@@ -8,8 +8,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use portolan::model::Quantity;
-
+use super::amount::Amount;
 use super::device::{Attribute, Device};
 use super::error::{Fault, NO_OVERLOAD};
 use super::format::Format;
@@ -35,7 +34,7 @@ pub(super) enum Value<'a> {
     /// The name of a type.
     Type(&'static str),
     Optional(Option<Arc<Value<'a>>>),
-    Quantity(Quantity),
+    Quantity(Amount),
     Version(Cow<'a, Version>),
     Ip(Ip),
     Cidr(Cidr),
@@ -188,7 +187,7 @@ impl<'a> Value<'a> {
             Value::Domain(Field::Capacity, device, domain) => device
                 .capacities
                 .of_domain(domain)
-                .map(|(name, value)| (Value::str(name), Value::Quantity(*value)))
+                .map(|(name, value)| (Value::str(name), Value::Quantity(Amount::canonical(*value))))
                 .collect(),
             Value::Device(_) => ["driver", "allowMultipleAllocations", "attributes", "capacity"]
                 .into_iter()
@@ -204,9 +203,10 @@ impl<'a> Value<'a> {
             Value::Domain(Field::Attributes, device, domain) => {
                 device.attributes.get(domain, name).map(|value| (*value).into())
             }
-            Value::Domain(Field::Capacity, device, domain) => {
-                device.capacities.get(domain, name).map(|value| Value::Quantity(*value))
-            }
+            Value::Domain(Field::Capacity, device, domain) => device
+                .capacities
+                .get(domain, name)
+                .map(|value| Value::Quantity(Amount::canonical(*value))),
             Value::Domains(field, device) => {
                 Some(Value::Domain(*field, device, Cow::Owned(name.to_owned())))
             }
@@ -349,7 +349,7 @@ pub(super) fn equal(a: &Value<'_>, b: &Value<'_>, work: &mut Work) -> Result<boo
         (Value::Duration(a), Value::Duration(b)) => a == b,
         (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
         (Value::Type(a), Value::Type(b)) => a == b,
-        (Value::Quantity(a), Value::Quantity(b)) => a == b,
+        (Value::Quantity(a), Value::Quantity(b)) => a.quantity == b.quantity,
         (Value::Version(a), Value::Version(b)) => a == b,
         (Value::Ip(a), Value::Ip(b)) => a == b,
         (Value::Cidr(a), Value::Cidr(b)) => a == b,

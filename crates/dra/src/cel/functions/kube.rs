@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use portolan::model::Quantity;
-
+use super::super::amount::Amount;
 use super::super::error::Fault;
 use super::super::format;
 use super::super::net::{Cidr, Ip};
@@ -18,7 +17,7 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     guarded("quantity", quantity, &[("string_to_quantity", "string -> Quantity")]),
     guarded(
         "isQuantity",
-        |args| is_valid(args, |text| parse_quantity(text).is_ok()),
+        |args| is_valid(args, |text| Amount::parse(text).is_ok()),
         &[("is_quantity_string", "string -> bool")],
     ),
     guarded("sign", sign, &[("quantity_sign", "Quantity -> int")]),
@@ -27,7 +26,7 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     guarded("asApproximateFloat", as_float, &[("quantity_get_float", "Quantity.() -> double")]),
     guarded(
         "add",
-        |args| arithmetic(args, |a, b| a + b),
+        |args| arithmetic(args, Amount::add),
         &[
             ("quantity_add", "Quantity.(Quantity) -> Quantity"),
             ("quantity_add_int", "Quantity.(int) -> Quantity"),
@@ -35,7 +34,7 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     ),
     guarded(
         "sub",
-        |args| arithmetic(args, |a, b| a - b),
+        |args| arithmetic(args, Amount::sub),
         &[
             ("quantity_sub", "Quantity.(Quantity) -> Quantity"),
             ("quantity_sub_int", "Quantity.(int) -> Quantity"),
@@ -76,7 +75,10 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     guarded(
         "isSemver",
         |args| Ok(Value::Bool(parse_version(args)?.is_ok())),
-        &[("is_semver_string", "string -> bool"), ("is_semver_string_bool", "string, bool -> bool")],
+        &[
+            ("is_semver_string", "string -> bool"),
+            ("is_semver_string_bool", "string, bool -> bool"),
+        ],
     ),
     guarded("major", |args| number(args, 0), &[("semver_major", "Semver.() -> int")]),
     guarded("minor", |args| number(args, 1), &[("semver_minor", "Semver.() -> int")]),
@@ -171,7 +173,11 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     ),
     guarded("getQuery", query, &[("url_get_query", "URL.() -> map(string, list(string))")]),
     guarded("format.named", named_format, &[("format-named", "string -> optional(Format)")]),
-    guarded("validate", validate, &[("format-validate", "Format.(string) -> optional(list(string))")]),
+    guarded(
+        "validate",
+        validate,
+        &[("format-validate", "Format.(string) -> optional(list(string))")],
+    ),
     guarded("includes", includes, &[("dra_includes_dyn_dyn", "dyn.(dyn) -> bool")]),
 ];
 
@@ -182,26 +188,9 @@ fn is_valid<'a>(args: &[Value<'a>], test: fn(&str) -> bool) -> Result<Value<'a>,
     }
 }
 
-/// Parses a quantity, of which Kubernetes reports malformed ones in two ways.
-fn parse_quantity(text: &str) -> Result<Quantity, &'static str> {
-    const PATTERN: &str = "quantities must match the regular expression \
-        '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-    const SUFFIX: &str = "unable to parse quantity's suffix";
-    text.parse().map_err(|_| {
-        let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-        let suffix = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-        let letters = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
-        let signed = letters.strip_prefix(['-', '+']).unwrap_or(letters);
-        let matches = suffix.len() < rest.len()
-            && rest.matches('.').count() <= 1
-            && signed.bytes().all(|b| b.is_ascii_digit());
-        if matches { SUFFIX } else { PATTERN }
-    })
-}
-
 fn quantity<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     match args {
-        [Value::Str(text)] => parse_quantity(text).map(Value::Quantity).map_err(Fault::Fixed),
+        [Value::Str(text)] => Amount::parse(text).map(Value::Quantity).map_err(Fault::Fixed),
         _ => Err(Fault::Overload),
     }
 }
@@ -209,20 +198,15 @@ fn quantity<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
 fn sign<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     match args {
         // -1, 0 or 1.
-        [Value::Quantity(quantity)] => Ok(Value::Int(quantity.nanos().signum() as i64)),
+        [Value::Quantity(quantity)] => Ok(Value::Int(quantity.quantity.nanos().signum() as i64)),
         _ => Err(Fault::Overload),
     }
 }
 
-/// Returns the amount if it is whole and within 64 bits.
-fn whole(quantity: Quantity) -> Option<i64> {
-    let nanos = quantity.nanos();
-    if nanos % 1_000_000_000 == 0 { i64::try_from(nanos / 1_000_000_000).ok() } else { None }
-}
-
 fn as_integer<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     match args {
-        [Value::Quantity(quantity)] => whole(*quantity)
+        [Value::Quantity(quantity)] => quantity
+            .integer()
             .map(Value::Int)
             .ok_or(Fault::Fixed("cannot convert value to integer")),
         _ => Err(Fault::Overload),
@@ -231,30 +215,25 @@ fn as_integer<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
 
 fn is_integer<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     match args {
-        [Value::Quantity(quantity)] => Ok(Value::Bool(whole(*quantity).is_some())),
+        [Value::Quantity(quantity)] => Ok(Value::Bool(quantity.integer().is_some())),
         _ => Err(Fault::Overload),
     }
 }
 
 fn as_float<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     match args {
-        [Value::Quantity(quantity)] => Ok(Value::Double(match whole(*quantity) {
-            Some(whole) => whole as f64,
-            None => quantity.nanos() as f64 / 1e9,
-        })),
+        [Value::Quantity(quantity)] => Ok(Value::Double(quantity.float())),
         _ => Err(Fault::Overload),
     }
 }
 
 fn arithmetic<'a>(
     args: &[Value<'a>],
-    combine: fn(Quantity, Quantity) -> Quantity,
+    combine: fn(Amount, Amount) -> Amount,
 ) -> Result<Value<'a>, Fault> {
     match args {
         [Value::Quantity(a), Value::Quantity(b)] => Ok(Value::Quantity(combine(*a, *b))),
-        [Value::Quantity(a), Value::Int(b)] => {
-            Ok(Value::Quantity(combine(*a, Quantity::whole(*b))))
-        }
+        [Value::Quantity(a), Value::Int(b)] => Ok(Value::Quantity(combine(*a, Amount::whole(*b)))),
         _ => Err(Fault::Overload),
     }
 }
@@ -264,7 +243,7 @@ fn compare_to<'a>(
     result: fn(Ordering) -> Value<'a>,
 ) -> Result<Value<'a>, Fault> {
     match args {
-        [Value::Quantity(a), Value::Quantity(b)] => Ok(result(a.cmp(b))),
+        [Value::Quantity(a), Value::Quantity(b)] => Ok(result(a.quantity.cmp(&b.quantity))),
         [Value::Version(a), Value::Version(b)] => Ok(result(a.cmp(b))),
         _ => Err(Fault::Overload),
     }
@@ -372,9 +351,9 @@ fn url<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     match args {
         [Value::Str(text)] => match Url::parse(text) {
             Ok(url) => Ok(Value::Url(Arc::new(url))),
-            Err(error) => Err(Fault::text(format!(
-                "URL parse error during conversion from string: {error}"
-            ))),
+            Err(error) => {
+                Err(Fault::text(format!("URL parse error during conversion from string: {error}")))
+            }
         },
         _ => Err(Fault::Overload),
     }
@@ -418,8 +397,7 @@ fn named_format<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
 fn validate<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     match args {
         [Value::Format(format), Value::Str(text)] => {
-            let errors: Vec<Value<'a>> =
-                (format.check)(text).into_iter().map(Value::str).collect();
+            let errors: Vec<Value<'a>> = (format.check)(text).into_iter().map(Value::str).collect();
             let valid = errors.is_empty();
             Ok(if valid { Value::Optional(None) } else { Value::some(Value::list(errors)) })
         }

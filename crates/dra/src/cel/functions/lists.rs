@@ -118,7 +118,11 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     guarded("lists.range", range, &[("lists_range", "int -> list(int)")]),
     guarded("reverse", reverse, &[("list_reverse", "list(T).() -> list(T)")]),
     guarded("distinct", distinct, &[("list_distinct", "list(T).() -> list(T)")]),
-    guarded("first", |args| end(args, <[_]>::first), &[("list_first", "list(V).() -> optional(V)")]),
+    guarded(
+        "first",
+        |args| end(args, <[_]>::first),
+        &[("list_first", "list(V).() -> optional(V)")],
+    ),
     guarded("last", |args| end(args, <[_]>::last), &[("list_last", "list(V).() -> optional(V)")]),
     guarded(
         "sets.contains",

@@ -344,9 +344,7 @@ fn ordered<'a>(args: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<
 
 fn is_in<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     match args {
-        [value, Value::List(items)] => {
-            Ok(Value::Bool(contains(items, value, &mut Work::new())?))
-        }
+        [value, Value::List(items)] => Ok(Value::Bool(contains(items, value, &mut Work::new())?)),
         [key, map] => map.has_key(key).map(Value::Bool).ok_or(NO_OVERLOAD),
         _ => Err(NO_OVERLOAD),
     }
@@ -394,10 +392,7 @@ pub(in super::super) fn insert<'a>(
     Ok(())
 }
 
-fn civil<'a>(
-    args: &[Value<'a>],
-    field: fn(civil::DateTime) -> i64,
-) -> Result<Value<'a>, Fault> {
+fn civil<'a>(args: &[Value<'a>], field: fn(civil::DateTime) -> i64) -> Result<Value<'a>, Fault> {
     match args {
         [Value::Timestamp(time)] => Ok(Value::Int(field(time.civil("UTC")?))),
         [Value::Timestamp(time), Value::Str(zone)] => Ok(Value::Int(field(time.civil(zone)?))),

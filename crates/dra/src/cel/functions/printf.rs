@@ -70,11 +70,10 @@ fn walk(
         if index >= items {
             return Err(format!("index {index} out of range"));
         }
-        let (clause, len) =
-            clause(rest).map_err(|reason| format!("could not parse formatting clause: {reason}"))?;
+        let (clause, len) = clause(rest)
+            .map_err(|reason| format!("could not parse formatting clause: {reason}"))?;
         rest = &rest[len..];
-        visit(clause, index, out)
-            .map_err(|reason| format!("error during formatting: {reason}"))?;
+        visit(clause, index, out).map_err(|reason| format!("error during formatting: {reason}"))?;
         index += 1;
     }
     out.push_str(rest);
@@ -205,10 +204,14 @@ fn write(clause: Clause, value: &Value<'_>, work: &mut Work) -> Result<String, R
             Some(number) => scientific(number, precision),
             None => return refuse(),
         },
-        (Clause::Binary, Value::Int(number)) => signed(*number, |magnitude| format!("{magnitude:b}")),
+        (Clause::Binary, Value::Int(number)) => {
+            signed(*number, |magnitude| format!("{magnitude:b}"))
+        }
         (Clause::Binary, Value::Uint(number)) => format!("{number:b}"),
         (Clause::Binary, Value::Bool(value)) => u8::from(*value).to_string(),
-        (Clause::Octal, Value::Int(number)) => signed(*number, |magnitude| format!("{magnitude:o}")),
+        (Clause::Octal, Value::Int(number)) => {
+            signed(*number, |magnitude| format!("{magnitude:o}"))
+        }
         (Clause::Octal, Value::Uint(number)) => format!("{number:o}"),
         (Clause::Hex { upper }, value) => {
             let text = match value {
@@ -314,9 +317,9 @@ fn write_string(value: &Value<'_>, work: &mut Work) -> Result<String, Refused> {
         | Value::Timestamp(_)
         | Value::Duration(_)
         | Value::Type(_) => Ok(display(value)),
-        Value::Bytes(bytes) => std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| {
-            Refused::Text("could not convert argument to string".to_owned())
-        }),
+        Value::Bytes(bytes) => std::str::from_utf8(bytes)
+            .map(str::to_owned)
+            .map_err(|_| Refused::Text("could not convert argument to string".to_owned())),
         other => Err(Refused::Text(Clause::String.refuse(other.type_name()))),
     }
 }

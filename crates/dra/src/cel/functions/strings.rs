@@ -12,10 +12,7 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     operator(
         "matches",
         matches,
-        &[
-            ("matches", "string, string -> bool"),
-            ("matches_string", "string.(string) -> bool"),
-        ],
+        &[("matches", "string, string -> bool"), ("matches_string", "string.(string) -> bool")],
     ),
     guarded("charAt", char_at, &[("string_char_at_int", "string.(int) -> string")]),
     guarded("lowerAscii", lower_ascii, &[("string_lower_ascii", "string.() -> string")]),
@@ -120,10 +117,7 @@ fn illegal(pattern: &str) -> Result<regex::Regex, Fault> {
 }
 
 /// Returns the first match, or an empty string.
-pub(in super::super) fn find_in<'a>(
-    text: &str,
-    regex: &regex::Regex,
-) -> Result<Value<'a>, Fault> {
+pub(in super::super) fn find_in<'a>(text: &str, regex: &regex::Regex) -> Result<Value<'a>, Fault> {
     Ok(Value::str(regex.find(text).map_or("", |found| found.as_str()).to_owned()))
 }
 
