@@ -301,7 +301,7 @@ fn try_all(expression: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn arbitrary_text_never_panics(text in ".{0,60}") {
@@ -313,5 +313,46 @@ proptest! {
         try_all(&text);
         try_all(&format!("{text} == {text}"));
         try_all(&format!("dyn({text}) == 1 || \"%s\".format([{text}]) != \"\""));
+    }
+}
+
+/// `cargo test --release -p portolan-dra --test cel -- --ignored --nocapture speed`
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    const ROUNDS: u32 = 200_000;
+    let version: Version = "2.1.0".parse().expect("a version");
+    let mut device = Device::new("gpu.example.com")
+        .attribute("model", Attribute::String("a100"))
+        .attribute("index", Attribute::Int(1))
+        .attribute("ecc", Attribute::Bool(true))
+        .attribute("driverVersion", Attribute::Version(&version))
+        .capacity("memory", Quantity::whole(40 << 30));
+    let names: Vec<String> = (0..12).map(|i| format!("vendor.io/attribute{i}")).collect();
+    for name in &names {
+        device = device.attribute(name, Attribute::Int(0));
+    }
+    for expression in [
+        r#"device.attributes["gpu.example.com"].model == "a100""#,
+        r#"device.attributes["gpu.example.com"].model in ["h100", "a100"] && device.attributes["gpu.example.com"].index > 0"#,
+        r#"has(device.attributes["gpu.example.com"].ecc) && device.attributes["gpu.example.com"].ecc"#,
+        r#"device.capacity["gpu.example.com"].memory.compareTo(quantity("30Gi")) >= 0"#,
+        r#"device.attributes["gpu.example.com"].driverVersion.isGreaterThan(semver("1.9.0"))"#,
+        r#"cel.bind(a, device.attributes["gpu.example.com"], a.model != "l4" && a.index < 3)"#,
+        r#"device.attributes["gpu.example.com"].model.matches("^[ah]100$")"#,
+        r#"["a100", "l4"].exists(m, m == device.attributes["gpu.example.com"].model)"#,
+        r#"device.attributes["gpu.example.com"].missing == 1"#,
+    ] {
+        let program = Program::compile(expression).expect("an expression");
+        let start = std::time::Instant::now();
+        for _ in 0..ROUNDS {
+            let _ = std::hint::black_box(program.matches(std::hint::black_box(&device)));
+        }
+        println!("{:5} ns  {expression}", (start.elapsed() / ROUNDS).as_nanos());
+        let start = std::time::Instant::now();
+        for _ in 0..1_000 {
+            let _ = std::hint::black_box(Program::compile(expression));
+        }
+        println!("{:5} ns to compile", (start.elapsed() / 1_000).as_nanos());
     }
 }

@@ -55,7 +55,7 @@ impl Amount {
                     .position(|known| *known == unit)
                     .unwrap_or(0)
                     * 10;
-                (fraction.is_empty() && whole + exponent * 3 / 10 + 1 <= 15).then_some(0)
+                (fraction.is_empty() && whole + exponent * 3 / 10 < 15).then_some(0)
             }
             None => {
                 let exponent: i32 = match suffix {

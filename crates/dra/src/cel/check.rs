@@ -318,7 +318,7 @@ impl Checker {
             },
             Type::List(item) => Type::list(self.instantiate(item, fresh)),
             Type::Optional(value) => Type::optional(self.instantiate(value, fresh)),
-            Type::Type(ty) => Type::of(self.instantiate(ty, fresh)),
+            Type::Meta(ty) => Type::of(self.instantiate(ty, fresh)),
             Type::Map(entry) => {
                 let key = self.instantiate(&entry.0, fresh);
                 Type::map(key, self.instantiate(&entry.1, fresh))
@@ -336,7 +336,8 @@ impl Checker {
             Type::List(item) if fold.iter2.is_some() => (Type::Int, (**item).clone()),
             Type::List(item) => ((**item).clone(), Type::Dyn),
             Type::Map(entry) => (entry.0.clone(), entry.1.clone()),
-            Type::Param(_) | Type::Dyn | Type::Any | Type::Error => {
+            // An attribute is none: its type is `any`.
+            Type::Param(_) | Type::Dyn | Type::Error => {
                 self.mapping.assign(&Type::Dyn, &range);
                 (Type::Dyn, Type::Dyn)
             }

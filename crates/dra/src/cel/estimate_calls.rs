@@ -22,7 +22,7 @@ impl Argument<'_> {
     /// Returns the type and the size of the elements if the type has parameters.
     fn element(&self) -> Option<(Type, Range)> {
         let ty = match self.ty {
-            Type::List(item) | Type::Optional(item) | Type::Type(item) => (**item).clone(),
+            Type::List(item) | Type::Optional(item) | Type::Meta(item) => (**item).clone(),
             Type::Map(entry) => entry.0.clone(),
             _ => return None,
         };

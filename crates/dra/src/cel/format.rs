@@ -218,7 +218,7 @@ fn is_uuid(text: &str) -> bool {
 fn is_base64(text: &str) -> bool {
     let body = text.trim_end_matches('=');
     let padding = text.len() - body.len();
-    text.len() % 4 == 0
+    text.len().is_multiple_of(4)
         && padding <= 2
         && (padding == 0 || !body.is_empty())
         && body.bytes().all(|b| alphanumeric(b) || b"+/".contains(&b))

@@ -24,7 +24,7 @@ pub(super) enum Type {
     Map(Arc<(Type, Type)>),
     Optional(Arc<Type>),
     /// The type of a type.
-    Type(Arc<Type>),
+    Meta(Arc<Type>),
     Object(Object),
     /// A parameter of an overload, or a variable of the checker.
     Param(u32),
@@ -55,7 +55,7 @@ impl Type {
     }
 
     pub(super) fn of(ty: Type) -> Type {
-        Type::Type(Arc::new(ty))
+        Type::Meta(Arc::new(ty))
     }
 
     pub(super) fn is_dyn(&self) -> bool {
@@ -90,7 +90,7 @@ impl Type {
 
     fn parameters(&self) -> Vec<&Type> {
         match self {
-            Type::List(item) | Type::Optional(item) | Type::Type(item) => vec![item],
+            Type::List(item) | Type::Optional(item) | Type::Meta(item) => vec![item],
             Type::Map(entry) => vec![&entry.0, &entry.1],
             _ => Vec::new(),
         }
@@ -102,7 +102,7 @@ impl Type {
             Type::List(item) => Type::list(by(item)),
             Type::Map(entry) => Type::map(by(&entry.0), by(&entry.1)),
             Type::Optional(item) => Type::optional(by(item)),
-            Type::Type(item) => Type::of(by(item)),
+            Type::Meta(item) => Type::of(by(item)),
             other => other.clone(),
         }
     }
@@ -156,7 +156,7 @@ impl Mapping {
 
     /// Returns `true` if `from` is assignable to `to`, and learns what the variables stand for.
     pub(super) fn assign(&mut self, from: &Type, to: &Type) -> bool {
-        self.assign_all(&[from.clone()], std::slice::from_ref(to))
+        self.assign_all(std::slice::from_ref(from), std::slice::from_ref(to))
     }
 
     pub(super) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
@@ -193,7 +193,7 @@ impl Mapping {
             );
         }
         match (from, to) {
-            (Type::Type(_), Type::Type(_)) => true,
+            (Type::Meta(_), Type::Meta(_)) => true,
             (Type::List(_), Type::List(_))
             | (Type::Map(_), Type::Map(_))
             | (Type::Optional(_), Type::Optional(_)) => from
@@ -254,7 +254,7 @@ fn is_less_specific(a: &Type, b: &Type) -> bool {
         return false;
     }
     match (a, b) {
-        (Type::Type(_), Type::Type(_)) => true,
+        (Type::Meta(_), Type::Meta(_)) => true,
         (Type::List(_), Type::List(_))
         | (Type::Map(_), Type::Map(_))
         | (Type::Optional(_), Type::Optional(_)) => {
@@ -296,7 +296,7 @@ impl fmt::Display for Type {
             Type::List(item) => return write!(f, "list({item})"),
             Type::Map(entry) => return write!(f, "map({}, {})", entry.0, entry.1),
             Type::Optional(value) => return write!(f, "optional_type({value})"),
-            Type::Type(ty) => return write!(f, "type({ty})"),
+            Type::Meta(ty) => return write!(f, "type({ty})"),
             Type::Object(object) => object.name(),
             Type::Param(param) => return write!(f, "_var{param}"),
         })

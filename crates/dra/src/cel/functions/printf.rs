@@ -144,7 +144,7 @@ impl Clause {
             | Type::Map(_)
             | Type::Timestamp
             | Type::Duration
-            | Type::Type(_)
+            | Type::Meta(_)
             | Type::Null => self == Clause::String,
             _ => false,
         }
