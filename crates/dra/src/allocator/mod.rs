@@ -9,10 +9,12 @@
 //! | `plan.rs` | the requests of the claims, checked before the search |
 //! | `search.rs` | the search, with its undo |
 //! | `constraint.rs`, `counters.rs`, `capacity.rs`, `taints.rs` | the checks of one device |
+//! | `cel_selectors.rs` | [`CelSelectors`], selectors as CEL expressions |
 //! | `verdicts.rs` | [`Verdicts`], a cache of the verdicts of selectors |
 //! | `outcome.rs` | the allocation results of a solution |
 
 mod capacity;
+mod cel_selectors;
 mod constraint;
 mod counters;
 mod outcome;
@@ -29,6 +31,7 @@ use portolan::model::Node;
 use crate::model::{AllocationResult, ResourceClaim, ResourceSlice};
 use crate::store::Devices;
 
+pub use cel_selectors::CelSelectors;
 pub use pools::{NodePool, NodePools, PoolState};
 pub use verdicts::Verdicts;
 

@@ -5,8 +5,6 @@
 
 #[allow(missing_docs, unreachable_pub)]
 mod run;
-#[allow(missing_docs, unreachable_pub, clippy::all)]
-mod stub;
 #[allow(missing_docs, unreachable_pub)]
 mod world;
 

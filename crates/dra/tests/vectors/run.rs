@@ -8,12 +8,12 @@ use portolan::cache::{NodeInfo, Snapshot};
 use portolan::model::{Name, Pod};
 use portolan::plugin::{Code, Cycle, CycleState, Diagnosis, Feasible, Handle, Point, Status};
 use portolan_dra::DynamicResources;
+use portolan_dra::allocator::CelSelectors;
 use portolan_dra::model::{Amount, PodClaims};
 use portolan_dra::plugin::{Backend, chosen_devices};
 use portolan_dra::store::DeviceEvent;
 use serde_json::{Map, Value, json};
 
-use super::stub::Stub;
 use super::world::World;
 
 struct Held {
@@ -40,7 +40,7 @@ fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + u
 pub fn run(scenario: &Value) -> (usize, Vec<String>) {
     let world = Arc::new(World::new());
     let handle = Handle::default().with_snapshots(world.clone());
-    let plugin = DynamicResources::new(&handle, world.clone(), Arc::new(Stub));
+    let plugin = DynamicResources::new(&handle, world.clone(), Arc::new(CelSelectors::default()));
     let mut plugin = Some(plugin);
     let mut builder = Framework::builder_with(&handle);
     for (default, weight) in portolan::plugin::default_plugins(&handle) {
