@@ -47,15 +47,15 @@ impl Selectors for CelSelectors {
         let program = self.program(expression).map_err(SelectorError::Compile)?;
         let Some(device) = slice.spec.devices.get(device) else { return Ok(false) };
         let parsed = |attribute: &Attribute| match attribute {
-            Attribute::Version(text) => Version::parse(text).map(Some),
+            Attribute::Version(text) => text.parse::<Version>().map(Some),
             _ => Ok(None),
         };
         let versions = device.attributes.values().map(parsed).collect::<Result<Vec<_>, _>>();
         let versions = versions.map_err(|error| {
             SelectorError::Runtime(format!("parse semantic version: {error}").into())
         })?;
-        let mut given = cel::Device::new(&slice.spec.driver)
-            .allow_multiple_allocations(device.is_shared());
+        let mut given =
+            cel::Device::new(&slice.spec.driver).allow_multiple_allocations(device.is_shared());
         for ((name, attribute), version) in device.attributes.iter().zip(&versions) {
             let value = match (attribute, version) {
                 (Attribute::Int(value), _) => cel::Attribute::Int(*value),

@@ -1,6 +1,6 @@
 //! Golden vectors: compares the plugin with recorded answers of kube-scheduler.
 //!
-//! `PORTOLAN_DRA_VECTORS` names the file: gzipped JSON lines. Without it, the test does nothing.
+//! `PORTOLAN_VECTORS` names the directory of `dra.jsonl.gz`: gzipped JSON lines. Without it, the test does nothing.
 //! `PORTOLAN_DRA_SHOW` is the number of differences to print, `PORTOLAN_DRA_KIND` restricts the kinds.
 
 #[allow(missing_docs, unreachable_pub)]
@@ -13,7 +13,8 @@ use std::io::Read;
 
 #[test]
 fn answers_are_those_of_kube_scheduler() {
-    let Some(path) = std::env::var_os("PORTOLAN_DRA_VECTORS") else { return };
+    let Some(folder) = std::env::var_os("PORTOLAN_VECTORS") else { return };
+    let path = std::path::Path::new(&folder).join("dra.jsonl.gz");
     let show: usize = std::env::var("PORTOLAN_DRA_SHOW").map_or(5, |text| text.parse().unwrap());
     let only = std::env::var("PORTOLAN_DRA_KIND").unwrap_or_default();
     let mut text = String::new();
