@@ -113,6 +113,24 @@ impl Allocator<'_> {
         node: &Node,
         pools: &NodePools,
     ) -> Result<Option<Allocation>, AllocateError> {
+        self.solve(node, pools, |search| outcome::allocation(search, node.name.as_ref()))
+    }
+
+    /// Returns whether all claims can be allocated on this node: whether [`Allocator::allocate`] finds a solution.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Allocator::allocate`].
+    pub fn fits(&self, node: &Node, pools: &NodePools) -> Result<bool, AllocateError> {
+        Ok(self.solve(node, pools, |_| ())?.is_some())
+    }
+
+    fn solve<T>(
+        &self,
+        node: &Node,
+        pools: &NodePools,
+        outcome: impl FnOnce(&search::Search<'_>) -> T,
+    ) -> Result<Option<T>, AllocateError> {
         let candidates = pools.candidates();
         let mut plans = Vec::with_capacity(self.claims.len());
         let scope = plan::Scope { allocator: self, node, pools, candidates: &candidates };
@@ -121,7 +139,7 @@ impl Allocator<'_> {
         }
         let mut search = search::Search::new(&scope, &plans);
         if search.run()? {
-            return Ok(Some(outcome::allocation(&search, node.name.as_ref())));
+            return Ok(Some(outcome(&search)));
         }
         match pools.pools().iter().any(|pool| matches!(pool.state, PoolState::Invalid(_))) {
             true => Err(AllocateError::InvalidPools),

@@ -108,12 +108,11 @@ impl NodePool {
                 state = PoolState::Incomplete;
             }
         }
-        if state == PoolState::Complete {
-            if let Err(reason) =
+        if state == PoolState::Complete
+            && let Err(reason) =
                 check(kept.iter().copied(), pool.slices().iter().filter(is_current))
-            {
-                state = PoolState::Invalid(reason);
-            }
+        {
+            state = PoolState::Invalid(reason);
         }
         let with_devices = |slice: &&Arc<ResourceSlice>| slice.spec.shared_counters.is_empty();
         let slices = kept.into_iter().filter(with_devices).cloned().collect();

@@ -6,7 +6,8 @@ use portolan::cache::{Chunk, Cluster, LANES, NodeInfo};
 use portolan::model::{Node, Pod};
 use portolan::plugin::{Cycle, Filter, Status};
 
-use crate::allocator::{AllocateError, Allocation, Allocator, NodePools};
+use crate::allocator::{AllocateError, Allocator, NodePools};
+use crate::model::ResourceClaim;
 use crate::store::Devices;
 
 use super::extended::{self, Special};
@@ -100,27 +101,41 @@ impl<'a> NodeFilter<'a> {
                 _ => of.claim.clone(),
             })
             .collect();
-        let allocator = Allocator {
+        let allocator = self.allocator(&claims);
+        let pools = NodePools::gather(self.devices.slices(), node);
+        let found = allocator.allocate(node, &pools).map_err(|why| status(node, why))?;
+        let allocation = found.ok_or_else(|| unresolvable("cannot allocate all claims"))?;
+        Ok(Chosen { allocation: Arc::new(allocation), special: claim, mappings })
+    }
+
+    /// Returns whether plain claims ([`PodState::is_plain`]) can be allocated on the node: the verdict of
+    /// [`Filter::filter`], without the choice of devices.
+    fn fits(&self, node: &Node) -> Result<bool, Status> {
+        let claims: Vec<_> = self.state.claims.iter().map(|of| of.claim.clone()).collect();
+        let pools = NodePools::gather(self.devices.slices(), node);
+        match self.allocator(&claims).fits(node, &pools) {
+            Err(AllocateError::InvalidPools) => Ok(false),
+            fits => fits.map_err(|why| status(node, why)),
+        }
+    }
+
+    fn allocator<'s>(&'s self, claims: &'s [Arc<ResourceClaim>]) -> Allocator<'s> {
+        Allocator {
             devices: self.devices,
             selectors: &self.plugin.selectors,
-            claims: &claims,
+            claims,
             max_steps: self.plugin.max_steps,
-        };
-        let pools = NodePools::gather(self.devices.slices(), node);
-        let found = allocator.allocate(node, &pools);
-        let allocation: Allocation = match found {
-            Ok(Some(allocation)) => allocation,
-            Ok(None) => return Err(unresolvable("cannot allocate all claims")),
-            Err(AllocateError::InvalidPools) => {
-                return Err(unresolvable("invalid resource pools were encountered"));
-            }
-            Err(AllocateError::TooManySteps) => {
-                let name = &node.name;
-                return Err(error(format!("node {name}: timed out trying to allocate devices")));
-            }
-            Err(AllocateError::Failed(reason)) => return Err(error(reason)),
-        };
-        Ok(Chosen { allocation: Arc::new(allocation), special: claim, mappings })
+        }
+    }
+}
+
+fn status(node: &Node, why: AllocateError) -> Status {
+    match why {
+        AllocateError::InvalidPools => unresolvable("invalid resource pools were encountered"),
+        AllocateError::TooManySteps => {
+            error(format!("node {}: timed out trying to allocate devices", node.name))
+        }
+        AllocateError::Failed(reason) => error(reason),
     }
 }
 
@@ -131,31 +146,42 @@ impl Filter for NodeFilter<'_> {
 
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         let lanes = (0..LANES).filter(|lane| mask >> lane & 1 == 1);
-        let nodes = lanes.filter_map(|lane| cluster.node_in(chunk, lane));
-        let nodes: Vec<NodeInfo<'_>> = nodes.collect();
-        let mut known = [None; LANES];
-        if let Some(kept) = &self.kept {
-            kept.follow(self.devices, cluster);
-            kept.known(self.devices, &nodes, &mut known);
-        }
-        let (mut passed, mut new) = (0, Vec::new());
-        for (info, known) in nodes.iter().zip(known) {
-            let passes = match known {
-                Some(passes) => passes,
-                None => {
-                    let status = self.filter(*info);
-                    if let Some(status) = status.as_ref().filter(|of| !of.code.is_rejection()) {
-                        return Err(status.clone());
-                    }
-                    new.push((*info, status.is_none()));
-                    status.is_none()
+        let mut nodes = Vec::with_capacity(mask.count_ones() as usize);
+        nodes.extend(lanes.filter_map(|lane| cluster.node_in(chunk, lane)));
+        let passed = |passed: u64, info: &NodeInfo<'_>| passed | 1 << info.place().1;
+        let Some(kept) = &self.kept else {
+            let mut feasible = 0;
+            for info in &nodes {
+                match self.filter(*info) {
+                    None => feasible = passed(feasible, info),
+                    Some(status) if status.code.is_rejection() => {}
+                    Some(status) => return Err(status),
                 }
+            }
+            return Ok(feasible);
+        };
+        kept.follow(self.devices, cluster);
+        let mut known = [None; LANES];
+        kept.known(self.devices, &nodes, &mut known);
+        let (mut feasible, mut new) = (0, Vec::new());
+        for (info, known) in nodes.iter().zip(known) {
+            let fits = match (known, info.node()) {
+                (Some(fits), _) => fits,
+                (None, Some(node)) => {
+                    let fits = self.fits(node)?;
+                    new.push((*info, fits));
+                    fits
+                }
+                // A ghost is not judged.
+                (None, None) => true,
             };
-            passed |= u64::from(passes) << info.place().1;
+            if fits {
+                feasible = passed(feasible, info);
+            }
         }
-        if let Some(kept) = self.kept.as_ref().filter(|_| !new.is_empty()) {
+        if !new.is_empty() {
             kept.keep(self.devices, &new);
         }
-        Ok(passed)
+        Ok(feasible)
     }
 }

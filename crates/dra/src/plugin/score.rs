@@ -17,6 +17,10 @@ struct Alternatives {
 
 pub(super) fn pre_score<'a>(cycle: Cycle<'a>, feasible: &'a Feasible<'a>) -> PreScore<'a> {
     let Some(state) = cycle.state.read::<PodState>(NAME) else { return PreScore::All(0) };
+    if state.is_plain() {
+        // No request has alternatives.
+        return PreScore::All(0);
+    }
     let allocated =
         state.claims.iter().filter(|of| !of.is_to_allocate).map(|of| score_of(&of.claim)).sum();
     let score = Alternatives { state, allocated };

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use portolan::Framework;
 use portolan::cache::{NodeInfo, Snapshot};
 use portolan::model::{Name, Pod};
 use portolan::plugin::{Code, Cycle, CycleState, Diagnosis, Feasible, Handle, Point, Status};
+use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_dra::DynamicResources;
 use portolan_dra::allocator::CelSelectors;
 use portolan_dra::model::{Amount, PodClaims};
@@ -25,7 +25,9 @@ struct Held {
 
 struct Run {
     world: Arc<World>,
-    framework: Framework,
+    framework: Arc<Framework>,
+    /// Decides a second time, 64 nodes at once and with caches that outlive a step.
+    algorithm: Algorithm,
     held: HashMap<String, Held>,
     bound: HashMap<String, Pod>,
     shares: HashMap<String, String>,
@@ -44,17 +46,19 @@ pub fn run(scenario: &Value) -> (usize, Vec<String>) {
     let mut plugin = Some(plugin);
     let mut builder = Framework::builder_with(&handle);
     for (default, weight) in portolan::plugin::default_plugins(&handle) {
-        if default.info().name() == "DefaultPreemption" {
-            if let Some(plugin) = plugin.take() {
-                builder = builder.plugin(Box::new(plugin), 2);
-            }
+        let is_before = default.info().name() == "DefaultPreemption";
+        if let Some(plugin) = plugin.take_if(|_| is_before) {
+            builder = builder.plugin(Box::new(plugin), 2);
         }
         builder = builder.plugin(default, weight);
     }
-    let framework = builder.build().unwrap();
+    let framework = Arc::new(builder.build().unwrap());
+    let config = AlgorithmConfig { percentage_of_nodes: 100, ..AlgorithmConfig::default() };
+    let algorithm = Algorithm::new(framework.clone(), config, None);
     let mut run = Run {
         world,
         framework,
+        algorithm,
         held: HashMap::new(),
         bound: HashMap::new(),
         shares: HashMap::new(),
@@ -197,6 +201,23 @@ impl Run {
         self.differ("preEnqueue", &normal(step["preEnqueue"].clone(), ""), &status(gate.as_ref()));
         let snapshot = self.world.snapshot();
         let state = CycleState::default();
+        let again = self.algorithm.state();
+        let again = self.algorithm.decide_without_preemption(Cycle::new(&snapshot, &pod, &again));
+        match again {
+            Ok(decision) => {
+                let is_best = items(step, "best").any(|name| *name == *decision.node);
+                self.differ("a best node is chosen", &json!(true), &json!(is_best));
+            }
+            Err(failure) if step["message"].is_string() => {
+                self.differ(
+                    "message of the algorithm",
+                    &step["message"],
+                    &json!(failure.to_string()),
+                );
+            }
+            // Which of several errors is reported depends on the order of the nodes.
+            Err(_) => self.differ("the algorithm fails", &json!(null), &step["host"]),
+        }
         let Some(node) = self.decide(step, &snapshot, &pod, &state) else { return };
         self.differ("host", &step["host"], &json!(&*node));
         if !self.differences.is_empty() {
