@@ -78,7 +78,8 @@ impl<'a> ClaimPlan<'a> {
             let choices: Vec<Choice<'a>> = choices
                 .map(|(name, exactly, full)| Choice::new(scope, claim, name, exactly, full))
                 .collect::<Result<_, _>>()?;
-            total += choices.iter().map(|choice| choice.count).min().unwrap_or(0);
+            let least = choices.iter().map(|choice| choice.count).min().unwrap_or(0);
+            total = usize::saturating_add(total, least);
             requests.push(RequestPlan { request, choices });
         }
         if total > MAX_RESULTS {

@@ -114,7 +114,8 @@ impl<'a> Search<'a> {
         if device >= choice.count {
             return self.next_request(at.claim, at.request + 1);
         }
-        if self.taken[at.claim].len() + choice.count - device > MAX_RESULTS {
+        let left = choice.count - device;
+        if self.taken[at.claim].len().saturating_add(left) > MAX_RESULTS {
             return Err(Stop::TooManyResults);
         }
         if let Some(all) = &choice.all {
