@@ -12,7 +12,7 @@ import shipped
 import surface
 
 LONGEST = 80
-CRATES = ["src", "crates/publish", "crates/k8s", "crates/kube", "cli", "crates/apiserver", "crates/testkit", "bench",
+CRATES = ["src", "crates/publish", "crates/k8s", "crates/dra", "crates/kube", "cli", "crates/apiserver", "crates/testkit", "bench",
           "tests", "benches", "examples", "loom-tests", "fuzz"]
 ANY_FUNCTION = re.compile(r"\bfn\s+(\w+)")
 

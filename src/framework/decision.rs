@@ -109,7 +109,11 @@ impl Algorithm {
             return Ok(decision);
         }
         let chunks = orders.iter().map(|order| order.chunks().len()).sum();
-        let keep = match cycle.pod.node_name.is_none() && filters.names().is_none() {
+        // Whether a store supplies a resource does not depend on the node, so verdicts on it cannot be kept.
+        let mut scalars = cycle.pod.template.resources.incoming.scalars.iter();
+        let is_supplied = scalars.any(|(name, _)| cycle.cluster.supplies(name));
+        let is_kept = cycle.pod.node_name.is_none() && filters.names().is_none() && !is_supplied;
+        let keep = match is_kept {
             true => Keep::FromSecondPod,
             false => Keep::Never,
         };

@@ -221,7 +221,7 @@ pub struct PodSpec {
     /// The scheduling gates that block the pod.
     pub scheduling_gates: Box<[Name]>,
     /// The names of the pod's resource claims (DRA). Such a pod is counted on its node if it is bound, but this
-    /// scheduler does not place it.
+    /// scheduler places it only if a store [allocates claims](crate::cache::Store::allocates_claims).
     pub resource_claims: Box<[Name]>,
     /// The pod group in the pod's namespace to which the pod belongs (`spec.schedulingGroup.podGroupName`).
     pub scheduling_group: Option<Name>,

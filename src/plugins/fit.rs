@@ -69,8 +69,18 @@ struct Room<'a> {
     class: PodClass,
     /// Whether the pod requests no resources, so that only the number of pods is checked.
     nothing: bool,
-    /// The requested scalars, with their ids in the version and their amounts.
-    scalars: Vec<(&'a Name, Option<u32>, i64)>,
+    scalars: Vec<Scalar<'a>>,
+}
+
+/// A scalar resource that the pod requests.
+struct Scalar<'a> {
+    name: &'a Name,
+    /// The id in the version.
+    id: Option<u32>,
+    amount: i64,
+    /// Whether a plugin supplies the resource on nodes that do not offer it
+    /// ([`Store::supplies`](crate::cache::Store::supplies)).
+    is_supplied: bool,
 }
 
 struct LeastAllocated {
@@ -104,7 +114,10 @@ impl Plugin for NodeResourcesFit {
         let pod = &cycle.pod.template.resources.incoming;
         let requested =
             pod.scalars.iter().filter(|(name, amount)| *amount > 0 && !self.ignores(name));
-        let scalars = requested.map(|(name, amount)| (name, cluster.resource_id(name), amount));
+        let scalars = requested.map(|(name, amount)| {
+            let (id, is_supplied) = (cluster.resource_id(name), cluster.supplies(name));
+            Scalar { name, id, amount, is_supplied }
+        });
         Ok(PreFilter::Filter(Box::new(Room {
             pod,
             class,
@@ -195,10 +208,13 @@ impl Room<'_> {
             }
         }
         const NONE: Column<i64> = [0; LANES];
-        for (name, id, amount) in &self.scalars {
+        for Scalar { name, id, amount, is_supplied } in &self.scalars {
             let allocatable = (*id).and_then(|id| account.allocatable_scalar(id)).unwrap_or(&NONE);
             let requested = (*id).and_then(|id| account.requested_scalar(id)).unwrap_or(&NONE);
-            let fits = dispatch::fits(*amount, allocatable, requested);
+            let mut fits = dispatch::fits(*amount, allocatable, requested);
+            if *is_supplied {
+                fits |= each_lane(u64::MAX, |lane| allocatable[lane] == 0);
+            }
             if enough(&|| insufficient(name), fits) {
                 return;
             }
@@ -247,8 +263,11 @@ impl Room<'_> {
             Some(node) => Cow::Borrowed(&node.allocatable.scalars),
             None => Cow::Owned(node.allocatable_of(self.class).scalars),
         };
-        self.scalars.iter().any(|(name, _, amount)| {
+        self.scalars.iter().any(|Scalar { name, amount, is_supplied, .. }| {
             let has = allocatable.get(name).unwrap_or(0);
+            if *is_supplied && has == 0 {
+                return false;
+            }
             // The node may belong to a fork, which numbers its resources differently.
             let resource = node.cluster().resource_id(name);
             let column = resource.and_then(|resource| account.requested_scalar(resource));
@@ -379,12 +398,17 @@ impl Incremental for Room<'_> {
             (self.pod.memory.0, account.allocatable_memory()),
             (self.pod.ephemeral_storage.0, account.allocatable_ephemeral_storage()),
         ];
-        let scalars = self.scalars.iter().map(|(_, id, amount)| {
-            let allocatable = (*id).and_then(|id| account.allocatable_scalar(id));
-            (*amount, allocatable.unwrap_or(&NONE))
-        });
-        let wanted = fixed.into_iter().chain(scalars).filter(|(request, _)| *request > 0);
-        wanted.fold(rejected, |left, (request, has)| left & dispatch::fits(request, has, &NONE))
+        let left = fixed.into_iter().filter(|(request, _)| *request > 0);
+        let left =
+            left.fold(rejected, |left, (request, has)| left & dispatch::fits(request, has, &NONE));
+        self.scalars.iter().fold(left, |left, Scalar { id, amount, is_supplied, .. }| {
+            let has = (*id).and_then(|id| account.allocatable_scalar(id)).unwrap_or(&NONE);
+            let mut fits = dispatch::fits(*amount, has, &NONE);
+            if *is_supplied {
+                fits |= each_lane(u64::MAX, |lane| has[lane] == 0);
+            }
+            left & fits
+        })
     }
 }
 

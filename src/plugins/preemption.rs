@@ -74,7 +74,7 @@ pub fn eligible(
 fn accepted(cycle: Cycle<'_>) -> Result<(), EventError> {
     let Cycle { cluster, pod, .. } = cycle;
     check_pod(pod)?;
-    check_supported(pod)?;
+    check_supported(cluster, pod)?;
     match cluster.pod(&pod.uid) {
         None => Ok(()),
         Some(_) => Err(EventError::AlreadyInCache { uid: pod.uid.clone() }),

@@ -223,7 +223,7 @@ impl Scheduler {
             let decided = decide(&mut self.profiles, &fork, &pods[position]);
             let placed = decided.and_then(|(decision, state)| {
                 let pod = decision.place(Pod::clone(&pods[position]));
-                let added = check_supported(&pod).and_then(|()| fork.add_pod(&pod));
+                let added = check_supported(&fork, &pod).and_then(|()| fork.add_pod(&pod));
                 added.map_err(Failure::Refused)?;
                 Ok(Member { position, pod: Arc::new(pod), decision, state })
             });

@@ -81,7 +81,7 @@ impl WhatIf {
     ///
     /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod.
     pub fn can_schedule(&mut self, pod: &Pod) -> Result<Decision, Failure> {
-        check_supported(pod).and_then(|()| check_pod(pod)).map_err(Failure::Refused)?;
+        check_supported(&self.fork, pod).and_then(|()| check_pod(pod)).map_err(Failure::Refused)?;
         let state = self.scheduler.state();
         self.scheduler.decide_without_preemption(Cycle::new(&self.fork, pod, &state))
     }
@@ -149,7 +149,7 @@ impl WhatIf {
     ///
     /// Those of [`WhatIf::preempt`].
     pub fn candidate(&mut self, pod: &Pod) -> Result<Candidate, PreemptError> {
-        check_supported(pod)
+        check_supported(&self.fork, pod)
             .and_then(|()| check_pod(pod))
             .map_err(|error| PreemptError::Failed(Failure::Refused(error)))?;
         let state = self.scheduler.state();

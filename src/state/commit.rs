@@ -170,7 +170,8 @@ fn shortage(node: NodeInfo<'_>, pod: &Pod) -> Option<String> {
         let at_lane = |column: Option<&[i64; crate::snapshot::LANES]>| column.map_or(0, |c| c[at]);
         let allocatable = at_lane(resource.and_then(|id| account.allocatable_scalar(id)));
         let taken = at_lane(resource.and_then(|id| account.requested_scalar(id)));
-        if exceeds(requested, allocatable, taken) {
+        let is_supplied = || allocatable == 0 && node.cluster().supplies(name);
+        if exceeds(requested, allocatable, taken) && !is_supplied() {
             return Some(format!("Insufficient {name}"));
         }
     }

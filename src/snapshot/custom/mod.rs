@@ -168,6 +168,21 @@ pub trait Store: Clone + Send + Sync + 'static {
         let _ = (pod, generation);
     }
 
+    /// Returns `true` if a plugin allocates the pods' resource claims (DRA) from this store. The engine then places pods
+    /// with claims, which it otherwise refuses. `false` by default. The result must not change.
+    fn allocates_claims(&self) -> bool {
+        false
+    }
+
+    /// Returns `true` if the store's plugin supplies this extended resource on nodes that do not offer it.
+    /// NodeResourcesFit then leaves the resource to the plugin on these nodes. `false` by default.
+    ///
+    /// Called for each scalar resource that a pod requests, in each cycle, so it should be O(1).
+    fn supplies(&self, resource: &str) -> bool {
+        let _ = resource;
+        false
+    }
+
     /// Returns the store as it would be if no pod had ever been placed, or `None` (the default) if that is unknown.
     ///
     /// [`Cluster::audit`] and [`Writer::rebuild`](crate::cache::Writer::rebuild) place all pods in the returned store,

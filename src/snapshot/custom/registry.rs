@@ -64,6 +64,8 @@ trait AnyStore: Any + Send + Sync {
     fn tracks(&self, pod: &PlacedPod<'_>) -> bool;
     fn pod_placed(&mut self, pod: &PlacedPod<'_>, generation: Generation);
     fn pod_removed(&mut self, pod: &PlacedPod<'_>, generation: Generation);
+    fn allocates_claims(&self) -> bool;
+    fn supplies(&self, resource: &str) -> bool;
     fn without_pods(&self) -> Option<Arc<dyn AnyStore>>;
     fn dump(&self) -> String;
 }
@@ -101,6 +103,14 @@ impl<S: Store> AnyStore for Kept<S> {
 
     fn pod_removed(&mut self, pod: &PlacedPod<'_>, generation: Generation) {
         self.0.pod_removed(pod, generation);
+    }
+
+    fn allocates_claims(&self) -> bool {
+        self.0.allocates_claims()
+    }
+
+    fn supplies(&self, resource: &str) -> bool {
+        self.0.supplies(resource)
     }
 
     fn without_pods(&self) -> Option<Arc<dyn AnyStore>> {
@@ -348,6 +358,20 @@ impl Cluster {
     pub fn store_generation<S: Store>(&self) -> Option<Generation> {
         let (_, entry) = self.custom.as_ref()?.find(TypeId::of::<S>())?;
         Some(entry.generation)
+    }
+
+    /// Returns whether a custom store allocates resource claims ([`Store::allocates_claims`]). A panic counts as
+    /// `false`. O(stores).
+    pub(crate) fn allocates_claims(&self) -> bool {
+        let mut stores = self.custom.iter().flat_map(|stores| &stores.0);
+        stores.any(|entry| guarded(|| entry.store.allocates_claims()).unwrap_or(false))
+    }
+
+    /// Returns whether a custom store supplies an extended resource ([`Store::supplies`]). A panic counts as `false`.
+    /// O(stores).
+    pub(crate) fn supplies(&self, resource: &str) -> bool {
+        let mut stores = self.custom.iter().flat_map(|stores| &stores.0);
+        stores.any(|entry| guarded(|| entry.store.supplies(resource)).unwrap_or(false))
     }
 
     /// Returns the failures of the custom stores that have panicked in a method about pods.

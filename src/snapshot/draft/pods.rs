@@ -45,7 +45,7 @@ impl Draft {
             return Err(EventError::AlreadyInCache { uid: uid.clone() });
         }
         let node = node_of(pod)?;
-        check_supported(pod)?;
+        check_supported(&self.cluster, pod)?;
         let known = self.cluster.any_node_at(expected, node);
         self.check_place_on(pod, known, None)
     }
@@ -312,14 +312,14 @@ pub(crate) fn node_of(pod: &Pod) -> Result<&Name, EventError> {
     }
 }
 
-/// Checks that this scheduler can place the pod. A pod with resource claims (DRA) can only be placed by another
-/// scheduler, and is then counted on its node.
+/// Checks that this scheduler can place the pod. Without a store that allocates resource claims (DRA), a pod with claims
+/// can only be placed by another scheduler, and is then counted on its node.
 ///
 /// # Errors
 ///
-/// Returns an error if the pod has resource claims.
-pub(crate) fn check_supported(pod: &Pod) -> Result<(), EventError> {
-    match pod.template.resource_claims.is_empty() {
+/// Returns an error if the pod has resource claims and no store allocates them.
+pub(crate) fn check_supported(cluster: &Cluster, pod: &Pod) -> Result<(), EventError> {
+    match pod.template.resource_claims.is_empty() || cluster.allocates_claims() {
         true => Ok(()),
         false => Err(EventError::Unsupported { uid: pod.uid.clone() }),
     }

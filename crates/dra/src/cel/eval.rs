@@ -1,0 +1,555 @@
+//! Evaluates a program for a device.
+//!
+//! A value that failed is passed on as an error, which `||`, `&&` and comprehensions may absorb; exceeding the cost limit
+//! ends the evaluation. The order of evaluation and the charges are cel-go's.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::cost::{self, Rule};
+use super::device::Device;
+use super::error::{Fault, NO_OVERLOAD};
+use super::functions::Style;
+use super::plan::{Attr, Base, Call, FoldNode, Node, Qualifier, QualifierKey};
+use super::value::{Key, MAX_ITEMS, Map, Value, Work, equal};
+
+/// A value, or why it failed. Never [`Fault::Cost`].
+type Outcome<'a> = Result<Value<'a>, Fault>;
+/// The outer error is [`Fault::Cost`].
+type Step<T> = Result<T, Fault>;
+
+/// Runs a program, and returns its value and its cost.
+pub(super) fn run<'a>(
+    root: &'a Node,
+    slots: usize,
+    device: &'a Device<'a>,
+    limit: u64,
+) -> (Result<Value<'a>, Fault>, u64) {
+    let slots = (0..slots).map(|_| Slot::Empty).collect();
+    let mut machine = Machine { device, slots, cost: 0, limit };
+    let result = machine.eval(root);
+    (result.unwrap_or_else(Err), machine.cost)
+}
+
+struct Machine<'a> {
+    device: &'a Device<'a>,
+    slots: Vec<Slot<'a>>,
+    cost: u64,
+    limit: u64,
+}
+
+enum Slot<'a> {
+    Empty,
+    /// An accumulator that is evaluated when it is first read.
+    Lazy(&'a Node),
+    Set(Outcome<'a>),
+}
+
+/// Keeps an error that can be absorbed in the value.
+fn outcome<'a>(result: Result<Value<'a>, Fault>) -> Step<Outcome<'a>> {
+    match result {
+        Err(Fault::Cost) => Err(Fault::Cost),
+        other => Ok(other),
+    }
+}
+
+impl<'a> Machine<'a> {
+    fn charge(&mut self, cost: u64) -> Step<()> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limit { Err(Fault::Cost) } else { Ok(()) }
+    }
+
+    fn eval(&mut self, node: &'a Node) -> Step<Outcome<'a>> {
+        match node {
+            Node::Const(value) => Ok(Ok(value.borrow())),
+            Node::Attr(attr) => self.attr(attr),
+            Node::And(terms) => self.logic(terms, false),
+            Node::Or(terms) => self.logic(terms, true),
+            Node::Equal { sides, negated } => self.equal(sides, *negated),
+            Node::Member(value, set) => Ok(self
+                .eval(value)?
+                .map(|value| Value::Bool(Key::of(&value).is_some_and(|key| set.contains(&key))))),
+            Node::NotStrictlyFalse(value) => {
+                let value = self.eval(value)?;
+                self.charge(1)?;
+                Ok(Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false))))))
+            }
+            Node::OrElse { sides, unwrap } => match self.eval(&sides[0])? {
+                Ok(Value::Optional(Some(value))) if *unwrap => Ok(Ok(Arc::unwrap_or_clone(value))),
+                Ok(Value::Optional(None)) => self.eval(&sides[1]),
+                other => Ok(other),
+            },
+            Node::Constant(value) => {
+                self.charge(1)?;
+                Ok(Ok(value.borrow()))
+            }
+            Node::Call(call) => self.call(call),
+            Node::List(items) => {
+                let list = self.list(items)?;
+                self.charge(cost::LIST)?;
+                Ok(list)
+            }
+            Node::Map(entries) => {
+                let map = self.map(entries)?;
+                self.charge(cost::MAP)?;
+                Ok(map)
+            }
+            Node::Fold(fold) => self.fold(fold),
+            Node::Append(slot, items) => self.append(*slot, items),
+            Node::Insert(slot, entry) => self.insert(*slot, entry),
+        }
+    }
+
+    fn attr(&mut self, attr: &'a Attr) -> Step<Outcome<'a>> {
+        let value = self.resolve(attr)?;
+        if attr.test {
+            return Ok(value.map(|value| match value {
+                Value::Optional(value) => Value::Bool(value.is_some()),
+                other => other,
+            }));
+        }
+        if !matches!(attr.base, Base::Condition(_)) {
+            self.charge(1)?;
+        }
+        Ok(value)
+    }
+
+    /// Reads an attribute without the charge for it, but with those for its qualifiers.
+    fn resolve(&mut self, attr: &'a Attr) -> Step<Outcome<'a>> {
+        let base = match &attr.base {
+            Base::Device => Ok(Value::Device(self.device)),
+            Base::Variable(slot) => self.variable(*slot)?,
+            Base::Node(node) => self.eval(node)?,
+            Base::Condition(parts) => {
+                let [condition, then, otherwise] = &**parts;
+                match self.eval(condition)? {
+                    Ok(Value::Bool(true)) => self.branch(then)?,
+                    Ok(Value::Bool(false)) => self.branch(otherwise)?,
+                    Ok(_) => Err(NO_OVERLOAD),
+                    Err(fault) => Err(fault),
+                }
+            }
+        };
+        match base {
+            Ok(value) if !attr.qualifiers.is_empty() => self.qualify(value, &attr.qualifiers),
+            other => Ok(other),
+        }
+    }
+
+    fn branch(&mut self, node: &'a Node) -> Step<Outcome<'a>> {
+        match node {
+            Node::Attr(attr) if !attr.test => self.resolve(attr),
+            other => self.eval(other),
+        }
+    }
+
+    fn qualify(&mut self, mut value: Value<'a>, qualifiers: &'a [Qualifier]) -> Step<Outcome<'a>> {
+        let mut optional = false;
+        match value {
+            Value::Optional(None) => return Ok(Ok(value)),
+            Value::Optional(Some(inner)) => {
+                value = Arc::unwrap_or_clone(inner);
+                optional = true;
+            }
+            _ => {}
+        }
+        for qualifier in qualifiers {
+            optional |= qualifier.optional;
+            let computed;
+            let key = match &qualifier.key {
+                QualifierKey::Const(key) => Ok(key),
+                QualifierKey::Node(node) => match self.branch(node)? {
+                    Ok(key) => {
+                        computed = key;
+                        Ok(&computed)
+                    }
+                    Err(fault) => Err(fault),
+                },
+            };
+            let found = key.and_then(|key| {
+                lookup(&value, key).map(|found| found.ok_or_else(|| missing(&value, key)))
+            });
+            let found = match found {
+                Ok(found) => found,
+                Err(fault) => {
+                    if !optional {
+                        self.charge(1)?;
+                    }
+                    return Ok(Err(fault));
+                }
+            };
+            match (found, optional) {
+                (Err(_), true) => return Ok(Ok(Value::Optional(None))),
+                (found, false) if qualifier.test => {
+                    self.charge(1)?;
+                    value = Value::Bool(found.is_ok());
+                }
+                (Ok(found), _) => {
+                    self.charge(1)?;
+                    value = found;
+                }
+                (Err(fault), false) => {
+                    self.charge(1)?;
+                    return Ok(Err(fault));
+                }
+            }
+        }
+        Ok(Ok(if optional { Value::some(value) } else { value }))
+    }
+
+    fn variable(&mut self, slot: usize) -> Step<Outcome<'a>> {
+        if let Slot::Lazy(init) = self.slots[slot] {
+            let value = self.eval(init)?;
+            self.slots[slot] = Slot::Set(value);
+        }
+        Ok(match &self.slots[slot] {
+            Slot::Set(value) => value.clone(),
+            Slot::Empty | Slot::Lazy(_) => Err(NO_OVERLOAD),
+        })
+    }
+
+    /// `&&` and `||`: the value that decides wins over errors.
+    fn logic(&mut self, terms: &'a [Node; 2], decisive: bool) -> Step<Outcome<'a>> {
+        let mut failure = None;
+        for term in terms {
+            match self.eval(term)? {
+                Ok(Value::Bool(value)) if value == decisive => return Ok(Ok(Value::Bool(value))),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => failure = failure.or(Some(NO_OVERLOAD)),
+                Err(fault) => failure = failure.or(Some(fault)),
+            }
+        }
+        Ok(failure.map_or(Ok(Value::Bool(!decisive)), Err))
+    }
+
+    fn equal(&mut self, sides: &'a [Node; 2], negated: bool) -> Step<Outcome<'a>> {
+        let left = self.eval(&sides[0])?;
+        let right = self.eval(&sides[1])?;
+        let cost = cost::equality(left.as_ref().ok(), right.as_ref().ok(), negated)?;
+        self.charge(cost)?;
+        let (left, right) = match (left, right) {
+            (Ok(left), Ok(right)) => (left, right),
+            (Err(fault), _) | (_, Err(fault)) => return Ok(Err(fault)),
+        };
+        let result = outcome(equal(&left, &right, &mut Work::new()).map(Value::Bool))?;
+        Ok(match (result, negated) {
+            // Values that cannot be compared are not equal.
+            (result, true) => Ok(Value::Bool(!matches!(result, Ok(Value::Bool(true))))),
+            (result, false) => result,
+        })
+    }
+
+    fn call(&mut self, call: &'a Call) -> Step<Outcome<'a>> {
+        match call.args.as_slice() {
+            [] => {
+                self.charge(1)?;
+                self.run(call, &[])
+            }
+            [arg] => match self.eval(arg)? {
+                Ok(value) => self.run_charged(call, &[value]),
+                Err(fault) => self.failed(call, &[None], fault),
+            },
+            [left, right] => {
+                let left = match self.eval(left)? {
+                    Err(fault) if !call.eager => return Ok(Err(fault)),
+                    left => left,
+                };
+                match (left, self.eval(right)?) {
+                    (Ok(left), Ok(right)) => self.run_charged(call, &[left, right]),
+                    (left, right) => {
+                        let args = [left.as_ref().ok(), right.as_ref().ok()];
+                        let cost = call.rule.before(&args)? + call.rule.after(None);
+                        self.charge(cost)?;
+                        Ok(left.and(right))
+                    }
+                }
+            }
+            args => {
+                let mut values = Vec::with_capacity(args.len());
+                for arg in args {
+                    match self.eval(arg)? {
+                        Ok(value) => values.push(value),
+                        Err(fault) if values.len() + 1 == args.len() => {
+                            let mut known: Vec<Option<&Value<'_>>> =
+                                values.iter().map(Some).collect();
+                            known.push(None);
+                            return self.failed(call, &known, fault);
+                        }
+                        Err(fault) => return Ok(Err(fault)),
+                    }
+                }
+                self.run_charged(call, &values)
+            }
+        }
+    }
+
+    /// Charges for a call whose last argument failed.
+    fn failed(
+        &mut self,
+        call: &'a Call,
+        args: &[Option<&Value<'a>>],
+        fault: Fault,
+    ) -> Step<Outcome<'a>> {
+        let cost = call.rule.before(args)? + call.rule.after(None);
+        self.charge(cost)?;
+        Ok(Err(fault))
+    }
+
+    fn run_charged(&mut self, call: &'a Call, args: &[Value<'a>]) -> Step<Outcome<'a>> {
+        let cost = match (call.rule, args) {
+            (Rule::One, _) => 1,
+            (rule, [a]) => rule.before(&[Some(a)])?,
+            (rule, [a, b]) => rule.before(&[Some(a), Some(b)])?,
+            (rule, args) => {
+                let args: Vec<Option<&Value<'_>>> = args.iter().map(Some).collect();
+                rule.before(&args)?
+            }
+        };
+        self.charge(cost)?;
+        let result = self.run(call, args)?;
+        self.charge(call.rule.after(result.as_ref().ok()))?;
+        Ok(result)
+    }
+
+    fn run(&mut self, call: &'a Call, args: &[Value<'a>]) -> Step<Outcome<'a>> {
+        let result = match &call.regex {
+            Some(regex) => search(call.name, regex, args),
+            None => (call.run)(args),
+        };
+        Ok(match result {
+            Err(Fault::Cost) => return Err(Fault::Cost),
+            Err(Fault::Overload) => Err(no_overload(call, args)),
+            other => other,
+        })
+    }
+
+    fn list(&mut self, items: &'a [(Node, bool)]) -> Step<Outcome<'a>> {
+        let mut values = Vec::with_capacity(items.len());
+        for (item, optional) in items {
+            match (self.eval(item)?, *optional) {
+                (Err(fault), _) => return Ok(Err(fault)),
+                (Ok(value), false) => values.push(value),
+                (Ok(Value::Optional(value)), true) => {
+                    values.extend(value.map(Arc::unwrap_or_clone));
+                }
+                (Ok(value), true) => {
+                    let text = super::functions::display(&value);
+                    return Ok(Err(Fault::text(format!(
+                        "cannot initialize optional list element from non-optional value {text}"
+                    ))));
+                }
+            }
+        }
+        Ok(Ok(Value::list(values)))
+    }
+
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Step<Outcome<'a>> {
+        let mut map = Map::new();
+        for (key, value, optional) in entries {
+            let key = match self.eval(key)? {
+                Ok(key) => key,
+                Err(fault) => return Ok(Err(fault)),
+            };
+            let value = match self.eval(value)? {
+                Ok(value) => value,
+                Err(fault) => return Ok(Err(fault)),
+            };
+            let Some(index) = Key::owned(&key) else {
+                return Ok(Err(Fault::Fixed("unsupported key type")));
+            };
+            match (value, *optional) {
+                (Value::Optional(None), true) => {
+                    map.remove(&index);
+                }
+                (Value::Optional(Some(value)), true) => {
+                    map.insert(index, (key, Arc::unwrap_or_clone(value)));
+                }
+                (value, true) => {
+                    let (key, value) =
+                        (super::functions::display(&key), super::functions::display(&value));
+                    return Ok(Err(Fault::text(format!(
+                        "cannot initialize optional entry '{key}' from non-optional value {value}"
+                    ))));
+                }
+                (value, false) => {
+                    map.insert(index, (key, value));
+                }
+            }
+        }
+        Ok(Ok(Value::Map(Arc::new(map))))
+    }
+
+    fn fold(&mut self, fold: &'a FoldNode) -> Step<Outcome<'a>> {
+        let range = match self.eval(&fold.range)? {
+            Ok(range) => range,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        self.slots[fold.accu] = Slot::Lazy(&fold.init);
+        match &range {
+            Value::List(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    let index = Value::Int(i64::try_from(index).unwrap_or(i64::MAX));
+                    let (first, second) = match fold.iter2 {
+                        Some(_) => (index, item.clone()),
+                        None => (item.clone(), Value::Null),
+                    };
+                    if !self.iterate(fold, first, second)? {
+                        break;
+                    }
+                }
+            }
+            other => match other.entries() {
+                Some(entries) => {
+                    for (key, value) in entries {
+                        if !self.iterate(fold, key, value)? {
+                            break;
+                        }
+                    }
+                }
+                None => {
+                    let ty = go_type(other);
+                    return Ok(Err(Fault::text(if fold.iter2.is_some() {
+                        format!("unsupported comprehension range type: {ty}")
+                    } else {
+                        format!("got '{ty}', expected iterable type")
+                    })));
+                }
+            },
+        }
+        let result = self.eval(&fold.result)?;
+        self.slots[fold.accu] = Slot::Empty;
+        Ok(result)
+    }
+
+    /// Runs a step of a comprehension, and returns `false` if its condition does not hold.
+    fn iterate(&mut self, fold: &'a FoldNode, first: Value<'a>, second: Value<'a>) -> Step<bool> {
+        self.slots[fold.iter] = Slot::Set(Ok(first));
+        if let Some(slot) = fold.iter2 {
+            self.slots[slot] = Slot::Set(Ok(second));
+        }
+        if let Ok(Value::Bool(false)) = self.eval(&fold.cond)? {
+            return Ok(false);
+        }
+        let value = self.eval(&fold.step)?;
+        self.slots[fold.accu] = Slot::Set(value);
+        Ok(true)
+    }
+
+    /// Takes an accumulator out of its slot, so that it can be changed in place.
+    fn take(&mut self, slot: usize) -> Step<Outcome<'a>> {
+        self.charge(1)?;
+        match std::mem::replace(&mut self.slots[slot], Slot::Empty) {
+            Slot::Set(value) => Ok(value),
+            Slot::Lazy(init) => self.eval(init),
+            Slot::Empty => Ok(Err(NO_OVERLOAD)),
+        }
+    }
+
+    fn append(&mut self, slot: usize, items: &'a Node) -> Step<Outcome<'a>> {
+        let list = self.take(slot)?;
+        let items = self.eval(items)?;
+        self.charge(1)?;
+        match (list, items) {
+            (Ok(Value::List(mut list)), Ok(Value::List(items))) => {
+                if list.len() + items.len() > MAX_ITEMS {
+                    return Err(Fault::Cost);
+                }
+                Arc::make_mut(&mut list).extend(items.iter().cloned());
+                Ok(Ok(Value::List(list)))
+            }
+            (Err(fault), _) | (Ok(_), Err(fault)) => Ok(Err(fault)),
+            (Ok(_), Ok(_)) => Ok(Err(NO_OVERLOAD)),
+        }
+    }
+
+    fn insert(&mut self, slot: usize, entry: &'a [Node; 2]) -> Step<Outcome<'a>> {
+        let map = match self.take(slot)? {
+            Ok(map) => map,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let key = match self.eval(&entry[0])? {
+            Ok(key) => key,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let value = self.eval(&entry[1])?;
+        self.charge(1)?;
+        let (Value::Map(mut map), Ok(value)) = (map, value.as_ref()) else {
+            return Ok(value.and(Err(NO_OVERLOAD)));
+        };
+        let added = vec![(key, value.clone())];
+        outcome(super::functions::insert(Arc::make_mut(&mut map), added).map(|()| Value::Map(map)))
+    }
+}
+
+/// Selects from a value. The error is for a key that the value cannot have.
+fn lookup<'a>(value: &Value<'a>, key: &Value<'_>) -> Result<Option<Value<'a>>, Fault> {
+    let Value::List(items) = value else { return Ok(value.find(key)) };
+    let index = match key {
+        Value::Int(index) => usize::try_from(*index).ok(),
+        Value::Uint(index) => usize::try_from(*index).ok(),
+        Value::Double(index) if index.trunc() == *index => {
+            Some(*index as i64).and_then(|index| usize::try_from(index).ok())
+        }
+        other => {
+            return Err(Fault::text(format!(
+                "unsupported index type '{}' in list",
+                other.type_name()
+            )));
+        }
+    };
+    Ok(index.and_then(|index| items.get(index)).cloned())
+}
+
+fn missing(value: &Value<'_>, key: &Value<'_>) -> Fault {
+    let text = super::functions::display(key);
+    Fault::text(match value {
+        Value::List(_) => format!("index out of bounds: {text}"),
+        _ => format!("no such key: {text}"),
+    })
+}
+
+fn search<'a>(name: &str, regex: &regex::Regex, args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match (name, args) {
+        ("matches", [Value::Str(text), _]) => Ok(Value::Bool(regex.is_match(text))),
+        ("find", [Value::Str(text), _]) => super::functions::find_in(text, regex),
+        ("findAll", [Value::Str(text), _]) => super::functions::find_all_in(text, regex, -1),
+        ("findAll", [Value::Str(text), _, Value::Int(limit)]) => {
+            super::functions::find_all_in(text, regex, *limit)
+        }
+        _ => Err(NO_OVERLOAD),
+    }
+}
+
+fn no_overload(call: &Call, args: &[Value<'_>]) -> Fault {
+    let name = call.name;
+    match call.style {
+        Style::Operator => Fault::text(format!("no such overload: {name}")),
+        Style::Guarded => {
+            let types: Vec<&str> = args.iter().map(Value::type_name).collect();
+            Fault::text(format!("no such overload: {name}({})", types.join(", ")))
+        }
+    }
+}
+
+/// Returns the name that Go prints for the type of a value.
+fn go_type(value: &Value<'_>) -> Cow<'static, str> {
+    Cow::Borrowed(match value {
+        Value::Null => "types.Null",
+        Value::Bool(_) => "types.Bool",
+        Value::Int(_) => "types.Int",
+        Value::Uint(_) => "types.Uint",
+        Value::Double(_) => "types.Double",
+        Value::Str(_) => "types.String",
+        Value::Bytes(_) => "types.Bytes",
+        Value::Duration(_) => "types.Duration",
+        Value::Timestamp(_) => "types.Timestamp",
+        Value::Optional(_) => "*types.Optional",
+        Value::Quantity(_) => "cel.Quantity",
+        Value::Version(_) => "cel.Semver",
+        Value::Ip(_) => "cel.IP",
+        Value::Cidr(_) => "cel.CIDR",
+        Value::Url(_) => "cel.URL",
+        Value::Format(_) => "cel.Format",
+        other => other.type_name(),
+    })
+}

@@ -1,0 +1,430 @@
+//! Kubernetes' own types: quantities, versions, addresses, URLs, named formats; and `includes` of DRA.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::super::amount::Amount;
+use super::super::error::Fault;
+use super::super::format;
+use super::super::net::{Cidr, Ip};
+use super::super::url::Url;
+use super::super::value::{Key, Map, Value, Work, equal};
+use super::super::version::Version;
+use super::{Declaration, guarded};
+
+pub(super) const FUNCTIONS: &[Declaration] = &[
+    guarded("quantity", quantity, &[("string_to_quantity", "string -> Quantity")]),
+    guarded(
+        "isQuantity",
+        |args| is_valid(args, |text| Amount::parse(text).is_ok()),
+        &[("is_quantity_string", "string -> bool")],
+    ),
+    guarded("sign", sign, &[("quantity_sign", "Quantity -> int")]),
+    guarded("asInteger", as_integer, &[("quantity_get_int", "Quantity.() -> int")]),
+    guarded("isInteger", is_integer, &[("quantity_is_integer", "Quantity.() -> bool")]),
+    guarded("asApproximateFloat", as_float, &[("quantity_get_float", "Quantity.() -> double")]),
+    guarded(
+        "add",
+        |args| arithmetic(args, Amount::add),
+        &[
+            ("quantity_add", "Quantity.(Quantity) -> Quantity"),
+            ("quantity_add_int", "Quantity.(int) -> Quantity"),
+        ],
+    ),
+    guarded(
+        "sub",
+        |args| arithmetic(args, Amount::sub),
+        &[
+            ("quantity_sub", "Quantity.(Quantity) -> Quantity"),
+            ("quantity_sub_int", "Quantity.(int) -> Quantity"),
+        ],
+    ),
+    guarded(
+        "compareTo",
+        |args| compare_to(args, |order| Value::Int(order as i64)),
+        &[
+            ("quantity_compare_to", "Quantity.(Quantity) -> int"),
+            ("semver_compare_to", "Semver.(Semver) -> int"),
+        ],
+    ),
+    guarded(
+        "isGreaterThan",
+        |args| compare_to(args, |order| Value::Bool(order.is_gt())),
+        &[
+            ("quantity_is_greater_than", "Quantity.(Quantity) -> bool"),
+            ("semver_is_greater_than", "Semver.(Semver) -> bool"),
+        ],
+    ),
+    guarded(
+        "isLessThan",
+        |args| compare_to(args, |order| Value::Bool(order.is_lt())),
+        &[
+            ("quantity_is_less_than", "Quantity.(Quantity) -> bool"),
+            ("semver_is_less_than", "Semver.(Semver) -> bool"),
+        ],
+    ),
+    guarded(
+        "semver",
+        semver,
+        &[
+            ("string_to_semver", "string -> Semver"),
+            ("string_bool_to_semver", "string, bool -> Semver"),
+        ],
+    ),
+    guarded(
+        "isSemver",
+        |args| Ok(Value::Bool(parse_version(args)?.is_ok())),
+        &[
+            ("is_semver_string", "string -> bool"),
+            ("is_semver_string_bool", "string, bool -> bool"),
+        ],
+    ),
+    guarded("major", |args| number(args, 0), &[("semver_major", "Semver.() -> int")]),
+    guarded("minor", |args| number(args, 1), &[("semver_minor", "Semver.() -> int")]),
+    guarded("patch", |args| number(args, 2), &[("semver_patch", "Semver.() -> int")]),
+    guarded("ip", ip, &[("string_to_ip", "string -> IP"), ("cidr_ip", "CIDR.() -> IP")]),
+    guarded(
+        "isIP",
+        |args| is_valid(args, |text| Ip::parse(text).is_ok()),
+        &[("is_ip", "string -> bool")],
+    ),
+    guarded("ip.isCanonical", is_canonical, &[("ip_is_canonical", "string -> bool")]),
+    guarded("family", family, &[("ip_family", "IP.() -> int")]),
+    guarded(
+        "isUnspecified",
+        |args| address(args, |ip| ip.0.is_unspecified()),
+        &[("ip_is_unspecified", "IP.() -> bool")],
+    ),
+    guarded(
+        "isLoopback",
+        |args| address(args, |ip| ip.0.is_loopback()),
+        &[("ip_is_loopback", "IP.() -> bool")],
+    ),
+    guarded(
+        "isLinkLocalMulticast",
+        |args| address(args, Ip::is_link_local_multicast),
+        &[("ip_is_link_local_multicast", "IP.() -> bool")],
+    ),
+    guarded(
+        "isLinkLocalUnicast",
+        |args| address(args, Ip::is_link_local_unicast),
+        &[("ip_is_link_local_unicast", "IP.() -> bool")],
+    ),
+    guarded(
+        "isGlobalUnicast",
+        |args| address(args, Ip::is_global_unicast),
+        &[("ip_is_global_unicast", "IP.() -> bool")],
+    ),
+    guarded("cidr", cidr, &[("string_to_cidr", "string -> CIDR")]),
+    guarded(
+        "isCIDR",
+        |args| is_valid(args, |text| Cidr::parse(text).is_ok()),
+        &[("is_cidr", "string -> bool")],
+    ),
+    guarded(
+        "containsIP",
+        contains_ip,
+        &[
+            ("cidr_contains_ip_string", "CIDR.(string) -> bool"),
+            ("cidr_contains_ip_ip", "CIDR.(IP) -> bool"),
+        ],
+    ),
+    guarded(
+        "containsCIDR",
+        contains_cidr,
+        &[
+            ("cidr_contains_cidr_string", "CIDR.(string) -> bool"),
+            ("cidr_contains_cidr", "CIDR.(CIDR) -> bool"),
+        ],
+    ),
+    guarded("prefixLength", prefix_length, &[("cidr_prefix_length", "CIDR.() -> int")]),
+    guarded("masked", masked, &[("cidr_masked", "CIDR.() -> CIDR")]),
+    guarded("url", url, &[("string_to_url", "string -> URL")]),
+    guarded(
+        "isURL",
+        |args| is_valid(args, |text| Url::parse(text).is_ok()),
+        &[("is_url_string", "string -> bool")],
+    ),
+    guarded(
+        "getScheme",
+        |args| url_part(args, |url| Cow::Borrowed(&url.scheme)),
+        &[("url_get_scheme", "URL.() -> string")],
+    ),
+    guarded(
+        "getHost",
+        |args| url_part(args, |url| Cow::Borrowed(&url.host)),
+        &[("url_get_host", "URL.() -> string")],
+    ),
+    guarded(
+        "getHostname",
+        |args| url_part(args, |url| Cow::Borrowed(url.hostname())),
+        &[("url_get_hostname", "URL.() -> string")],
+    ),
+    guarded(
+        "getPort",
+        |args| url_part(args, |url| Cow::Borrowed(url.port())),
+        &[("url_get_port", "URL.() -> string")],
+    ),
+    guarded(
+        "getEscapedPath",
+        |args| url_part(args, Url::escaped_path),
+        &[("url_get_escaped_path", "URL.() -> string")],
+    ),
+    guarded("getQuery", query, &[("url_get_query", "URL.() -> map(string, list(string))")]),
+    guarded("format.named", named_format, &[("format-named", "string -> optional(Format)")]),
+    guarded(
+        "validate",
+        validate,
+        &[("format-validate", "Format.(string) -> optional(list(string))")],
+    ),
+    guarded("includes", includes, &[("dra_includes_dyn_dyn", "dyn.(dyn) -> bool")]),
+];
+
+fn is_valid<'a>(args: &[Value<'a>], test: fn(&str) -> bool) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Str(text)] => Ok(Value::Bool(test(text))),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn quantity<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Str(text)] => Amount::parse(text).map(Value::Quantity).map_err(Fault::Fixed),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn sign<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        // -1, 0 or 1.
+        [Value::Quantity(quantity)] => Ok(Value::Int(quantity.quantity.nanos().signum() as i64)),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn as_integer<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Quantity(quantity)] => quantity
+            .integer()
+            .map(Value::Int)
+            .ok_or(Fault::Fixed("cannot convert value to integer")),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn is_integer<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Quantity(quantity)] => Ok(Value::Bool(quantity.integer().is_some())),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn as_float<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Quantity(quantity)] => Ok(Value::Double(quantity.float())),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn arithmetic<'a>(
+    args: &[Value<'a>],
+    combine: fn(Amount, Amount) -> Amount,
+) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Quantity(a), Value::Quantity(b)] => Ok(Value::Quantity(combine(*a, *b))),
+        [Value::Quantity(a), Value::Int(b)] => Ok(Value::Quantity(combine(*a, Amount::whole(*b)))),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn compare_to<'a>(
+    args: &[Value<'a>],
+    result: fn(Ordering) -> Value<'a>,
+) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Quantity(a), Value::Quantity(b)] => Ok(result(a.quantity.cmp(&b.quantity))),
+        [Value::Version(a), Value::Version(b)] => Ok(result(a.cmp(b))),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn parse_version<'a>(args: &[Value<'a>]) -> Result<Result<Version, Fault>, Fault> {
+    let parsed = match args {
+        [Value::Str(text)] | [Value::Str(text), Value::Bool(false)] => text.parse(),
+        [Value::Str(text), Value::Bool(true)] => Version::normalize(text),
+        _ => return Err(Fault::Overload),
+    };
+    Ok(parsed.map_err(|error| Fault::text(error.to_string())))
+}
+
+fn semver<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    Ok(Value::Version(Cow::Owned(parse_version(args)??)))
+}
+
+fn number<'a>(args: &[Value<'a>], index: usize) -> Result<Value<'a>, Fault> {
+    match args {
+        // Go converts numbers beyond 63 bits in the same way.
+        [Value::Version(version)] => Ok(Value::Int(version.numbers[index] as i64)),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn ip<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Str(text)] => Ip::parse(text).map(Value::Ip).map_err(Fault::text),
+        [Value::Cidr(network)] => Ok(Value::Ip(network.address)),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn is_canonical<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Str(text)] => {
+            let ip = Ip::parse(text).map_err(Fault::text)?;
+            Ok(Value::Bool(ip.0.to_string() == **text))
+        }
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn family<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Ip(ip)] => Ok(Value::Int(if ip.0.is_ipv4() { 4 } else { 6 })),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn address<'a>(args: &[Value<'a>], test: fn(Ip) -> bool) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Ip(ip)] => Ok(Value::Bool(test(*ip))),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn cidr<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Str(text)] => Cidr::parse(text).map(Value::Cidr).map_err(Fault::text),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn contains_ip<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let (network, ip) = match args {
+        [Value::Cidr(network), Value::Ip(ip)] => (network, *ip),
+        // Kubernetes loses the error of a malformed address.
+        [Value::Cidr(network), Value::Str(text)] => match Ip::parse(text) {
+            Ok(ip) => (network, ip),
+            Err(_) => return Err(super::super::error::NO_OVERLOAD),
+        },
+        _ => return Err(Fault::Overload),
+    };
+    Ok(Value::Bool(network.contains(ip)))
+}
+
+fn contains_cidr<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let (network, other) = match args {
+        [Value::Cidr(network), Value::Cidr(other)] => (network, *other),
+        [Value::Cidr(network), Value::Str(text)] => {
+            (network, Cidr::parse(text).map_err(Fault::text)?)
+        }
+        _ => return Err(Fault::Overload),
+    };
+    Ok(Value::Bool(network.contains_network(other)))
+}
+
+fn prefix_length<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Cidr(network)] => Ok(Value::Int(network.prefix.into())),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn masked<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Cidr(network)] => Ok(Value::Cidr(network.masked())),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn url<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Str(text)] => match Url::parse(text) {
+            Ok(url) => Ok(Value::Url(Arc::new(url))),
+            Err(error) => {
+                Err(Fault::text(format!("URL parse error during conversion from string: {error}")))
+            }
+        },
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn url_part<'a>(args: &[Value<'a>], part: fn(&Url) -> Cow<'_, str>) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Url(url)] => Ok(Value::str(part(url).into_owned())),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn query<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let [Value::Url(url)] = args else { return Err(Fault::Overload) };
+    let mut values: Vec<(String, Vec<Value<'a>>)> = Vec::new();
+    for (key, value) in url.query() {
+        match values.iter_mut().find(|entry| entry.0 == key) {
+            Some(entry) => entry.1.push(Value::str(value)),
+            None => values.push((key, vec![Value::str(value)])),
+        }
+    }
+    let entry = |(key, values): (String, Vec<Value<'a>>)| {
+        (Key::Str(key.clone().into()), (Value::str(key), Value::list(values)))
+    };
+    Ok(Value::Map(Arc::new(values.into_iter().map(entry).collect::<Map<'a>>())))
+}
+
+/// The implementation of `format.uuid()` and the like, which the planner replaces by their values.
+pub(super) fn format_of_call<'a>(_: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    Err(Fault::Overload)
+}
+
+fn named_format<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Str(name)] => Ok(format::named(name)
+            .map_or(Value::Optional(None), |format| Value::some(Value::Format(format)))),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn validate<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::Format(format), Value::Str(text)] => {
+            let errors: Vec<Value<'a>> = (format.check)(text).into_iter().map(Value::str).collect();
+            let valid = errors.is_empty();
+            Ok(if valid { Value::Optional(None) } else { Value::some(Value::list(errors)) })
+        }
+        _ => Err(Fault::Overload),
+    }
+}
+
+/// Returns whether a list contains a value, or whether a value that is not a list equals it.
+fn includes<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    const MOST: usize = 48;
+    let [target, value] = args else { return Err(Fault::Overload) };
+    let items = match target {
+        Value::List(items) => items.as_slice(),
+        other => std::slice::from_ref(other),
+    };
+    let mut work = Work::new();
+    for (index, item) in items.iter().enumerate() {
+        if index >= MOST {
+            return Err(Fault::text(format!(
+                "'includes' function cannot be applied to lists longer than {MOST} values"
+            )));
+        }
+        match equal(item, value, &mut work) {
+            Err(Fault::Cost) => return Err(Fault::Cost),
+            Ok(true) => return Ok(Value::Bool(true)),
+            _ => {}
+        }
+    }
+    Ok(Value::Bool(false))
+}

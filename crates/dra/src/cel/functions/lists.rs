@@ -1,0 +1,356 @@
+//! Lists and sets: Kubernetes' functions, and cel-go's extensions (lists in version 3).
+
+use std::cmp::Ordering;
+
+use super::super::error::{Fault, NO_OVERLOAD};
+use super::super::value::{MAX_ITEMS, Value, Work, compare, contains, equal};
+use super::strings;
+use super::{Declaration, guarded};
+
+/// Calls a macro with a declaration for each type whose values have an order.
+macro_rules! comparable {
+    ($name:literal, $run:expr, $id:literal, $result:literal) => {
+        guarded(
+            $name,
+            $run,
+            &[
+                (concat!("list_int_", $id), concat!("list(int).() -> ", $result)),
+                (concat!("list_uint_", $id), concat!("list(uint).() -> ", $result)),
+                (concat!("list_double_", $id), concat!("list(double).() -> ", $result)),
+                (concat!("list_bool_", $id), concat!("list(bool).() -> ", $result)),
+                (concat!("list_duration_", $id), concat!("list(duration).() -> ", $result)),
+                (concat!("list_timestamp_", $id), concat!("list(timestamp).() -> ", $result)),
+                (concat!("list_string_", $id), concat!("list(string).() -> ", $result)),
+                (concat!("list_bytes_", $id), concat!("list(bytes).() -> ", $result)),
+            ],
+        )
+    };
+}
+
+macro_rules! choice {
+    ($name:literal, $run:expr) => {
+        guarded(
+            $name,
+            $run,
+            &[
+                (concat!("list_int_", $name), "list(int).() -> int"),
+                (concat!("list_uint_", $name), "list(uint).() -> uint"),
+                (concat!("list_double_", $name), "list(double).() -> double"),
+                (concat!("list_bool_", $name), "list(bool).() -> bool"),
+                (concat!("list_duration_", $name), "list(duration).() -> duration"),
+                (concat!("list_timestamp_", $name), "list(timestamp).() -> timestamp"),
+                (concat!("list_string_", $name), "list(string).() -> string"),
+                (concat!("list_bytes_", $name), "list(bytes).() -> bytes"),
+            ],
+        )
+    };
+}
+
+pub(super) const FUNCTIONS: &[Declaration] = &[
+    comparable!("isSorted", is_sorted, "is_sorted_bool", "bool"),
+    choice!("min", |args| choose(args, "min", Ordering::Greater)),
+    choice!("max", |args| choose(args, "max", Ordering::Less)),
+    guarded(
+        "sum",
+        sum,
+        &[
+            ("list_int_sum_int", "list(int).() -> int"),
+            ("list_uint_sum_uint", "list(uint).() -> uint"),
+            ("list_double_sum_double", "list(double).() -> double"),
+            ("list_duration_sum_duration", "list(duration).() -> duration"),
+        ],
+    ),
+    guarded(
+        "indexOf",
+        |args| index_of(args, false),
+        &[
+            ("string_index_of_string", "string.(string) -> int"),
+            ("string_index_of_string_int", "string.(string, int) -> int"),
+            ("list_a_index_of_int", "list(A).(A) -> int"),
+        ],
+    ),
+    guarded(
+        "lastIndexOf",
+        |args| index_of(args, true),
+        &[
+            ("string_last_index_of_string", "string.(string) -> int"),
+            ("string_last_index_of_string_int", "string.(string, int) -> int"),
+            ("list_a_last_index_of_int", "list(A).(A) -> int"),
+        ],
+    ),
+    guarded("slice", slice, &[("list_slice", "list(T).(int, int) -> list(T)")]),
+    guarded(
+        "flatten",
+        flatten,
+        &[
+            ("list_flatten", "list(list(T)).() -> list(T)"),
+            ("list_flatten_int", "list(dyn).(int) -> list(dyn)"),
+        ],
+    ),
+    guarded(
+        "sort",
+        sort,
+        &[
+            ("list_int_sort", "list(int).() -> list(int)"),
+            ("list_uint_sort", "list(uint).() -> list(uint)"),
+            ("list_double_sort", "list(double).() -> list(double)"),
+            ("list_bool_sort", "list(bool).() -> list(bool)"),
+            ("list_duration_sort", "list(duration).() -> list(duration)"),
+            ("list_timestamp_sort", "list(timestamp).() -> list(timestamp)"),
+            ("list_string_sort", "list(string).() -> list(string)"),
+            ("list_bytes_sort", "list(bytes).() -> list(bytes)"),
+        ],
+    ),
+    guarded(
+        "@sortByAssociatedKeys",
+        sort_by,
+        &[
+            ("list_int_sortByAssociatedKeys", "list(T).(list(int)) -> list(T)"),
+            ("list_uint_sortByAssociatedKeys", "list(T).(list(uint)) -> list(T)"),
+            ("list_double_sortByAssociatedKeys", "list(T).(list(double)) -> list(T)"),
+            ("list_bool_sortByAssociatedKeys", "list(T).(list(bool)) -> list(T)"),
+            ("list_duration_sortByAssociatedKeys", "list(T).(list(duration)) -> list(T)"),
+            ("list_timestamp_sortByAssociatedKeys", "list(T).(list(timestamp)) -> list(T)"),
+            ("list_string_sortByAssociatedKeys", "list(T).(list(string)) -> list(T)"),
+            ("list_bytes_sortByAssociatedKeys", "list(T).(list(bytes)) -> list(T)"),
+        ],
+    ),
+    guarded("lists.range", range, &[("lists_range", "int -> list(int)")]),
+    guarded("reverse", reverse, &[("list_reverse", "list(T).() -> list(T)")]),
+    guarded("distinct", distinct, &[("list_distinct", "list(T).() -> list(T)")]),
+    guarded(
+        "first",
+        |args| end(args, <[_]>::first),
+        &[("list_first", "list(V).() -> optional(V)")],
+    ),
+    guarded("last", |args| end(args, <[_]>::last), &[("list_last", "list(V).() -> optional(V)")]),
+    guarded(
+        "sets.contains",
+        |args| sets(args, |a, b| includes(a, b)),
+        &[("list_sets_contains_list", "list(T), list(T) -> bool")],
+    ),
+    guarded(
+        "sets.equivalent",
+        |args| sets(args, |a, b| Ok(includes(a, b)? && includes(b, a)?)),
+        &[("list_sets_equivalent_list", "list(T), list(T) -> bool")],
+    ),
+    guarded(
+        "sets.intersects",
+        |args| sets(args, intersects),
+        &[("list_sets_intersects_list", "list(T), list(T) -> bool")],
+    ),
+];
+
+fn is_ordered(value: &Value<'_>) -> bool {
+    compare(value, value).is_ok() || matches!(value, Value::Double(_))
+}
+
+/// Returns the items if the first of them has an order, which decides whether the overload fits.
+fn comparable<'v, 'a>(args: &'v [Value<'a>]) -> Result<&'v [Value<'a>], Fault> {
+    match args {
+        [Value::List(items)] if items.first().is_none_or(is_ordered) => Ok(items),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn is_sorted<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let items = comparable(args)?;
+    for pair in items.windows(2) {
+        if !is_ordered(&pair[1]) {
+            return Err(NO_OVERLOAD);
+        }
+        if compare(&pair[0], &pair[1]).is_ok_and(Ordering::is_gt) {
+            return Ok(Value::Bool(false));
+        }
+    }
+    Ok(Value::Bool(true))
+}
+
+/// Returns the item to which no other compares by `worse`.
+fn choose<'a>(args: &[Value<'a>], name: &str, worse: Ordering) -> Result<Value<'a>, Fault> {
+    let mut items = comparable(args)?.iter();
+    let empty = || Fault::text(format!("{name} called on empty list"));
+    let mut best = items.next().ok_or_else(empty)?;
+    for item in items {
+        if !is_ordered(item) {
+            return Err(NO_OVERLOAD);
+        }
+        if compare(best, item).is_ok_and(|order| order == worse) {
+            best = item;
+        }
+    }
+    Ok(best.clone())
+}
+
+fn sum<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let [Value::List(items)] = args else { return Err(Fault::Overload) };
+    let zero = match items.first() {
+        None | Some(Value::Int(_)) => Value::Int(0),
+        Some(Value::Uint(_)) => Value::Uint(0),
+        Some(Value::Double(_)) => Value::Double(0.0),
+        Some(Value::Duration(_)) => Value::Duration(0),
+        Some(_) => return Err(Fault::Overload),
+    };
+    let add = super::find("_+_").ok_or(Fault::Overload)?.run;
+    items.iter().try_fold(zero, |total, item| add(&[total, item.clone()]))
+}
+
+fn index_of<'a>(args: &[Value<'a>], last: bool) -> Result<Value<'a>, Fault> {
+    let [Value::List(items), value] = args else { return strings::index_of(args, last) };
+    let mut work = Work::new();
+    let mut found = -1;
+    for (index, item) in items.iter().enumerate() {
+        match equal(item, value, &mut work) {
+            Err(Fault::Cost) => return Err(Fault::Cost),
+            Ok(true) => {
+                found = i64::try_from(index).unwrap_or(-1);
+                if !last {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(Value::Int(found))
+}
+
+fn slice<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let [Value::List(items), Value::Int(start), Value::Int(end)] = args else {
+        return Err(Fault::Overload);
+    };
+    let fail = |reason: String| Err(Fault::text(format!("cannot slice({start}, {end}), {reason}")));
+    let (Ok(from), Ok(to)) = (usize::try_from(*start), usize::try_from(*end)) else {
+        return fail("negative indexes not supported".to_owned());
+    };
+    if from > to {
+        return fail("start index must be less than or equal to end index".to_owned());
+    }
+    match items.get(from..to) {
+        Some(part) => Ok(Value::list(part.to_vec())),
+        None => fail(format!("list is length {}", items.len())),
+    }
+}
+
+fn flatten<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let (items, depth) = match args {
+        [Value::List(items)] => (items, 1),
+        [Value::List(items), Value::Int(depth)] => (items, *depth),
+        _ => return Err(Fault::Overload),
+    };
+    if depth < 0 {
+        return Err(Fault::Fixed("level must be non-negative"));
+    }
+    let mut flat = Vec::new();
+    flatten_into(items, depth, &mut flat, &mut Work::new())?;
+    Ok(Value::list(flat))
+}
+
+fn flatten_into<'a>(
+    items: &[Value<'a>],
+    depth: i64,
+    flat: &mut Vec<Value<'a>>,
+    work: &mut Work,
+) -> Result<(), Fault> {
+    for item in items {
+        work.step()?;
+        match item {
+            Value::List(inner) if depth > 0 => flatten_into(inner, depth - 1, flat, work)?,
+            other if flat.len() < MAX_ITEMS => flat.push(other.clone()),
+            _ => return Err(Fault::Cost),
+        }
+    }
+    Ok(())
+}
+
+fn sort<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let items = comparable(args)?;
+    sorted(items, items)
+}
+
+fn sort_by<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let [Value::List(items), Value::List(keys)] = args else { return Err(Fault::Overload) };
+    if items.len() != keys.len() || keys.first().is_some_and(|key| !is_ordered(key)) {
+        return Err(Fault::Overload);
+    }
+    sorted(items, keys)
+}
+
+fn sorted<'a>(items: &[Value<'a>], keys: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let name = keys.first().map(Value::type_name);
+    if keys.iter().any(|key| Some(key.type_name()) != name) {
+        return Err(Fault::Fixed("list elements must have the same type"));
+    }
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    // A stable sort; an order that NaN makes inconsistent must not panic.
+    let rank = |value: &Value<'_>| matches!(value, Value::Double(number) if number.is_nan());
+    order.sort_by(|a, b| {
+        let (a, b) = (&keys[*a], &keys[*b]);
+        compare(a, b).unwrap_or_else(|_| rank(a).cmp(&rank(b)))
+    });
+    Ok(Value::list(order.into_iter().map(|index| items[index].clone()).collect()))
+}
+
+fn range<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let [Value::Int(end)] = args else { return Err(Fault::Overload) };
+    if usize::try_from(*end).is_ok_and(|end| end > MAX_ITEMS) {
+        return Err(Fault::Cost);
+    }
+    Ok(Value::list((0..*end).map(Value::Int).collect()))
+}
+
+fn reverse<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::List(items)] => Ok(Value::list(items.iter().rev().cloned().collect())),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn distinct<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    let [Value::List(items)] = args else { return Err(Fault::Overload) };
+    let mut work = Work::new();
+    let mut kept: Vec<Value<'a>> = Vec::new();
+    for item in items.iter() {
+        if !contains(&kept, item, &mut work)? {
+            kept.push(item.clone());
+        }
+    }
+    Ok(Value::list(kept))
+}
+
+fn end<'a>(
+    args: &[Value<'a>],
+    pick: for<'v> fn(&'v [Value<'a>]) -> Option<&'v Value<'a>>,
+) -> Result<Value<'a>, Fault> {
+    let [Value::List(items)] = args else { return Err(Fault::Overload) };
+    Ok(pick(items).cloned().map_or(Value::Optional(None), Value::some))
+}
+
+fn sets<'a>(
+    args: &[Value<'a>],
+    test: fn(&[Value<'a>], &[Value<'a>]) -> Result<bool, Fault>,
+) -> Result<Value<'a>, Fault> {
+    match args {
+        [Value::List(a), Value::List(b)] => Ok(Value::Bool(test(a, b)?)),
+        _ => Err(Fault::Overload),
+    }
+}
+
+fn includes(all: &[Value<'_>], some: &[Value<'_>]) -> Result<bool, Fault> {
+    let mut work = Work::new();
+    for item in some {
+        if !contains(all, item, &mut work)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn intersects(a: &[Value<'_>], b: &[Value<'_>]) -> Result<bool, Fault> {
+    let mut work = Work::new();
+    for item in a {
+        if contains(b, item, &mut work)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

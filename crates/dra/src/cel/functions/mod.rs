@@ -1,0 +1,193 @@
+//! The declarations of all functions and operators, with their implementations.
+//!
+//! A function is chosen by the types of its arguments at run time, because attributes have no static type. An overload is
+//! declared as its name and its signature: `string.(int) -> string` is a method of strings.
+
+mod convert;
+mod kube;
+mod lists;
+mod operators;
+mod printf;
+mod strings;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+pub(super) use convert::display;
+pub(super) use operators::insert;
+pub(super) use printf::check as check_format;
+pub(super) use strings::{find_all_in, find_in};
+
+use super::error::Fault;
+use super::format;
+use super::types::{Object, Type};
+use super::value::Value;
+
+pub(super) type Implementation = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, Fault>;
+
+/// How a function without an overload for its arguments reports that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// `no such overload: size`.
+    Operator,
+    /// `no such overload: upperAscii(int)`.
+    Guarded,
+}
+
+struct Declaration {
+    name: &'static str,
+    style: Style,
+    run: Implementation,
+    overloads: &'static [(&'static str, &'static str)],
+}
+
+const fn operator(
+    name: &'static str,
+    run: Implementation,
+    overloads: &'static [(&'static str, &'static str)],
+) -> Declaration {
+    Declaration { name, style: Style::Operator, run, overloads }
+}
+
+const fn guarded(
+    name: &'static str,
+    run: Implementation,
+    overloads: &'static [(&'static str, &'static str)],
+) -> Declaration {
+    Declaration { name, style: Style::Guarded, run, overloads }
+}
+
+/// A function under one name.
+#[derive(Debug)]
+pub(super) struct Function {
+    pub(super) name: &'static str,
+    pub(super) style: Style,
+    pub(super) run: Implementation,
+    pub(super) overloads: Vec<Overload>,
+}
+
+/// One signature of a function. Type parameters are numbered by their letters.
+#[derive(Debug)]
+pub(super) struct Overload {
+    pub(super) id: &'static str,
+    pub(super) is_method: bool,
+    pub(super) params: Vec<Type>,
+    pub(super) result: Type,
+}
+
+/// Returns the function of a name.
+pub(super) fn find(name: &str) -> Option<&'static Function> {
+    static FUNCTIONS: OnceLock<HashMap<&str, Function>> = OnceLock::new();
+    FUNCTIONS.get_or_init(functions).get(name)
+}
+
+fn functions() -> HashMap<&'static str, Function> {
+    let groups = [
+        operators::FUNCTIONS,
+        convert::FUNCTIONS,
+        strings::FUNCTIONS,
+        lists::FUNCTIONS,
+        kube::FUNCTIONS,
+    ];
+    let mut functions = HashMap::new();
+    for declaration in groups.into_iter().flatten() {
+        let overloads = declaration.overloads.iter().map(|(id, text)| overload(id, text)).collect();
+        let function = Function {
+            name: declaration.name,
+            style: declaration.style,
+            run: declaration.run,
+            overloads,
+        };
+        functions.insert(declaration.name, function);
+    }
+    for name in format::names() {
+        // The names are those of a static table, of which there are 13.
+        let name: &'static str = Box::leak(format!("format.{name}").into_boxed_str());
+        let overload = overload(name, "-> Format");
+        let function = Function {
+            name,
+            style: Style::Guarded,
+            run: kube::format_of_call,
+            overloads: vec![overload],
+        };
+        functions.insert(name, function);
+    }
+    functions
+}
+
+fn overload(id: &'static str, text: &str) -> Overload {
+    let text = text.replace(' ', "");
+    let (params, result) = text.split_once("->").unwrap_or_default();
+    let (receiver, params) = match params.split_once(".(") {
+        Some((receiver, params)) => (Some(receiver), params.strip_suffix(')').unwrap_or(params)),
+        None => (None, params),
+    };
+    let is_method = receiver.is_some();
+    let mut types: Vec<Type> = receiver.into_iter().map(|mut receiver| ty(&mut receiver)).collect();
+    let mut rest = params;
+    while !rest.is_empty() {
+        types.push(ty(&mut rest));
+        rest = rest.strip_prefix(',').unwrap_or("");
+    }
+    Overload { id, is_method, params: types, result: ty(&mut { result }) }
+}
+
+/// Reads a type from the front of the text.
+fn ty(text: &mut &str) -> Type {
+    let len = text.find(['(', ')', ',']).unwrap_or(text.len());
+    let name = &text[..len];
+    *text = &text[len..];
+    let mut argument = || {
+        *text = text.trim_start_matches(['(', ',']);
+        ty(text)
+    };
+    let found = match name {
+        "bool" => Type::Bool,
+        "int" => Type::Int,
+        "uint" => Type::Uint,
+        "double" => Type::Double,
+        "string" => Type::Str,
+        "bytes" => Type::Bytes,
+        "duration" => Type::Duration,
+        "timestamp" => Type::Timestamp,
+        "Quantity" => Type::Object(Object::Quantity),
+        "Semver" => Type::Object(Object::Semver),
+        "URL" => Type::Object(Object::Url),
+        "Format" => Type::Object(Object::Format),
+        "IP" => Type::Object(Object::Ip),
+        "CIDR" => Type::Object(Object::Cidr),
+        "list" => Type::list(argument()),
+        "optional" => Type::optional(argument()),
+        "type" => Type::of(argument()),
+        "map" => {
+            let key = argument();
+            Type::map(key, argument())
+        }
+        letter if letter.len() == 1 => Type::Param(u32::from(letter.as_bytes()[0])),
+        _ => Type::Dyn,
+    };
+    if matches!(name, "list" | "optional" | "type" | "map") {
+        *text = text.strip_prefix(')').unwrap_or(text);
+    }
+    found
+}
+
+/// The implementation of operators that the evaluator handles itself.
+fn special<'a>(_: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+    Err(Fault::Overload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_parse() {
+        let slice = find("slice").map(|f| &f.overloads[0]);
+        let list = Type::list(Type::Param(u32::from(b'T')));
+        let slice = slice.map(|o| (o.is_method, o.params.clone(), o.result.clone()));
+        assert_eq!(slice, Some((true, vec![list.clone(), Type::Int, Type::Int], list)));
+        let query = find("getQuery").map(|f| f.overloads[0].result.clone());
+        assert_eq!(query, Some(Type::map(Type::Str, Type::list(Type::Str))));
+    }
+}

@@ -1,0 +1,41 @@
+//! The objects of `resource.k8s.io/v1`, as far as the scheduler reads or writes them.
+//!
+//! All types are read from and written as Kubernetes JSON. Defaults are those that the API server applies, so that
+//! objects from files need no admission.
+
+mod amount;
+mod claim;
+mod class;
+mod metadata;
+mod pod;
+mod read;
+mod selector;
+mod slice;
+
+pub use amount::Amount;
+pub use claim::{
+    AllocatedDeviceStatus, AllocationMode, AllocationResult, CapacityRequirements, Condition,
+    Config, ConfigSource, Constraint, DeviceAllocation, DeviceClaim, DeviceRequest, DeviceResult,
+    ExactRequest, Opaque, Reservation, ResourceClaim, ResourceClaimSpec, ResourceClaimStatus,
+    SubRequest, Toleration,
+};
+pub use class::{ClassConfig, DeviceClass, DeviceClassSpec, IMPLICIT_PREFIX};
+pub use metadata::{Metadata, OwnerReference};
+pub use pod::{ContainerRequests, Lifetime, PodClaim, PodClaims};
+pub use read::{Kind, ReadError, read};
+pub use selector::{CelSelector, NodeSelector, NodeSelectorTerm, Requirement, Selector};
+pub use slice::{
+    Attribute, Capacity, Counter, CounterConsumption, CounterSet, Device, Pool, RequestPolicy,
+    ResourceSlice, SliceSpec, Taint, ValidRange,
+};
+
+use serde::{Deserialize, Deserializer};
+
+/// Reads a value, or its default if it is null, as Kubernetes does for lists and maps.
+pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}

@@ -1,0 +1,95 @@
+//! Reads objects of all served versions of `resource.k8s.io`.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::{DeviceClass, ResourceClaim, ResourceSlice};
+
+/// Why an object cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The version is not one of v1, v1beta2 and v1beta1.
+    #[error("apiVersion {0:?} is not supported: use resource.k8s.io/v1, v1beta2 or v1beta1")]
+    Version(String),
+    /// A field has the wrong type.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A kind of `resource.k8s.io`.
+pub trait Kind: sealed::Sealed + DeserializeOwned {
+    /// Converts an object of v1beta1 to v1.
+    #[doc(hidden)]
+    fn upgrade(object: &mut Value);
+}
+
+impl sealed::Sealed for DeviceClass {}
+impl sealed::Sealed for ResourceClaim {}
+impl sealed::Sealed for ResourceSlice {}
+
+impl Kind for DeviceClass {
+    fn upgrade(_: &mut Value) {}
+}
+
+impl Kind for ResourceClaim {
+    fn upgrade(object: &mut Value) {
+        let requests = object.pointer_mut("/spec/devices/requests").and_then(Value::as_array_mut);
+        for request in requests.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if request.contains_key("firstAvailable") {
+                continue;
+            }
+            let outer = |name: &str| matches!(name, "name" | "exactly");
+            let (outer, exactly): (Map<_, _>, Map<_, _>) =
+                std::mem::take(request).into_iter().partition(|(name, _)| outer(name));
+            *request = outer;
+            if !exactly.is_empty() {
+                request.insert("exactly".to_owned(), Value::Object(exactly));
+            }
+        }
+    }
+}
+
+impl Kind for ResourceSlice {
+    fn upgrade(object: &mut Value) {
+        let devices = object.pointer_mut("/spec/devices").and_then(Value::as_array_mut);
+        for device in devices.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if let Some(Value::Object(basic)) = device.remove("basic") {
+                device.extend(basic);
+            }
+        }
+    }
+}
+
+/// Reads an object. Without an `apiVersion` it is one of v1.
+///
+/// # Errors
+///
+/// Returns an error if the version is not supported, or a field has the wrong type.
+///
+/// ```
+/// use portolan_dra::model::{ResourceSlice, read};
+/// use serde_json::json;
+///
+/// let slice: ResourceSlice = read(json!({
+///     "apiVersion": "resource.k8s.io/v1beta1",
+///     "metadata": {"name": "n1-gpu"},
+///     "spec": {"driver": "gpu.example.com", "devices": [
+///         {"name": "gpu-0", "basic": {"attributes": {"index": {"int": 0}}}},
+///     ]},
+/// }))?;
+/// assert!(slice.spec.devices[0].attributes.contains_key("index"));
+/// # Ok::<(), portolan_dra::model::ReadError>(())
+/// ```
+pub fn read<T: Kind>(mut object: Value) -> Result<T, ReadError> {
+    match object["apiVersion"].as_str() {
+        None | Some("resource.k8s.io/v1" | "resource.k8s.io/v1beta2") => {}
+        Some("resource.k8s.io/v1beta1") => T::upgrade(&mut object),
+        Some(other) => return Err(ReadError::Version(other.to_owned())),
+    }
+    Ok(serde_json::from_value(object)?)
+}

@@ -1,0 +1,53 @@
+//! The events that may make a pod schedulable.
+
+use portolan::cache::Cluster;
+use portolan::model::Pod;
+use portolan::plugin::{Actions, ClusterEvent, EventResource, Hint, Interest};
+
+use crate::model::ResourceClaim;
+use crate::store::{DeviceEvent, Devices};
+
+use super::find;
+
+/// New nodes, nodes with other labels or resources, and changes of classes, slices and claims.
+pub(super) const EVENTS: &[Interest] = &[
+    Interest {
+        resources: &[EventResource::Node],
+        actions: Actions::ADD.or(Actions::UPDATE_NODE_LABEL).or(Actions::UPDATE_NODE_ALLOCATABLE),
+    },
+    Interest { resources: &[EventResource::Custom], actions: Actions::ALL },
+];
+
+pub(super) fn hint(pod: &Pod, event: &ClusterEvent<'_>, cluster: &Cluster) -> Hint {
+    let Some(event) = event.custom::<Devices>() else {
+        // An event of a node. Events of other stores do not matter.
+        return Hint::queue_if(event.resource == EventResource::Node);
+    };
+    let Ok(devices) = cluster.store::<Devices>() else { return Hint::Queue };
+    match event {
+        DeviceEvent::PutClass(_) | DeviceEvent::PutSlice(_) => Hint::Queue,
+        DeviceEvent::PutClaim(claim) | DeviceEvent::Allocated { claim, .. } => {
+            on_claim(pod, claim, devices)
+        }
+        // The devices are free again.
+        DeviceEvent::Release(_) => Hint::queue_if(find::claims_of(devices, pod).is_ok()),
+        DeviceEvent::PutPod(changed) => {
+            let is_own = *changed.uid == *pod.uid.to_string();
+            Hint::queue_if(is_own && find::claims_of(devices, pod).is_ok())
+        }
+        DeviceEvent::DeleteClass(_)
+        | DeviceEvent::DeleteSlice(_)
+        | DeviceEvent::DeleteClaim { .. }
+        | DeviceEvent::DeletePod(_)
+        | DeviceEvent::Reserve(_) => Hint::Skip,
+    }
+}
+
+/// A claim of the pod itself may help, and so does any claim that has lost its allocation.
+fn on_claim(pod: &Pod, claim: &ResourceClaim, devices: &Devices) -> Hint {
+    let Ok(claims) = find::claims_of(devices, pod) else { return Hint::Skip };
+    if claim.status.allocation.is_none() && devices.claims().was_freed(claim) {
+        return Hint::Queue;
+    }
+    Hint::queue_if(claims.iter().any(|own| own.metadata.uid == claim.metadata.uid))
+}

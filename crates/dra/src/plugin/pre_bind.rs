@@ -1,0 +1,246 @@
+//! PreBind: stores allocations and reservations in the claims, and waits for binding conditions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan::model::{Name, Pod};
+use portolan::plugin::{Cycle, Status};
+
+use crate::model::{AllocationResult, Reservation, ResourceClaim};
+use crate::store::DeviceEvent;
+
+use super::backend::{ApiError, ExtendedClaimStatus};
+use super::binding::{self, Readiness};
+use super::state::{Chosen, PodState};
+use super::time::write_time;
+use super::{DynamicResources, FINALIZER, NAME, devices, error, extended};
+
+/// How often a claim is written if it changes meanwhile.
+const TRIES: usize = 5;
+/// How often claims are looked at while a pod waits for binding conditions.
+const POLL: Duration = Duration::from_secs(5);
+
+pub(super) fn pre_bind(
+    plugin: &DynamicResources,
+    cycle: Cycle<'_>,
+    node: &Name,
+) -> Result<(), Status> {
+    let Some(state) = cycle.state.read::<PodState>(NAME) else { return Ok(()) };
+    let chosen = state.chosen(node);
+    let mut allocations = chosen.iter().flat_map(|chosen| chosen.allocation.results.iter());
+    let mut bound = Vec::with_capacity(state.claims.len());
+    for of in &state.claims {
+        let allocation = if of.is_to_allocate { allocations.next() } else { None };
+        if of.is_special && chosen.is_none() {
+            // The node supplies the extended resources.
+            continue;
+        }
+        if of.claim.is_reserved_for(cycle.pod) {
+            bound.push(of.claim.clone());
+            continue;
+        }
+        let special = chosen.as_ref().filter(|_| of.is_special);
+        let claim = match special {
+            Some(chosen) => create_special(plugin, cycle.pod, &state, &of.claim, chosen)?,
+            None => ResourceClaim::clone(&of.claim),
+        };
+        let claim = Arc::new(bind(plugin, cycle.pod, claim, allocation).map_err(error)?);
+        let reserved = of.claim.metadata.uid.clone();
+        plugin.submit(DeviceEvent::Allocated { claim: claim.clone(), reserved })?;
+        if let Some(chosen) = special {
+            set_extended_status(plugin, cycle.pod, &claim, chosen)?;
+        }
+        bound.push(claim);
+    }
+    wait_for_conditions(plugin, cycle.pod, node, &bound)
+}
+
+/// Creates the claim for extended resources, unless it exists.
+fn create_special(
+    plugin: &DynamicResources,
+    pod: &Pod,
+    state: &PodState,
+    known: &ResourceClaim,
+    chosen: &Chosen,
+) -> Result<ResourceClaim, Status> {
+    if &**known.name() != extended::SPECIAL_NAME {
+        return Ok(known.clone());
+    }
+    let spec = chosen.special.as_ref().map_or_else(|| known.spec.clone(), |of| of.spec.clone());
+    let new = extended::new_claim(pod, spec);
+    let created =
+        plugin.backend.create(&new).map_err(|why| error(format!("create claim: {why}")))?;
+    // Set once: PreBind runs once for each reservation.
+    let _ = state.created.set(created.clone());
+    Ok(created)
+}
+
+fn set_extended_status(
+    plugin: &DynamicResources,
+    pod: &Pod,
+    claim: &ResourceClaim,
+    chosen: &Chosen,
+) -> Result<(), Status> {
+    if chosen.mappings.is_empty() {
+        return Err(error(format!(
+            "nil or empty request mappings, no update of pod {}/{} ExtendedResourceClaimStatus",
+            pod.namespace(),
+            pod.name
+        )));
+    }
+    let status = ExtendedClaimStatus {
+        request_mappings: chosen.mappings.clone(),
+        resource_claim_name: claim.name().clone(),
+    };
+    plugin.backend.set_extended_status(pod, &status).map_err(|why| {
+        let (namespace, name) = (pod.namespace(), &pod.name);
+        error(format!("update pod {namespace}/{name} ExtendedResourceClaimStatus: {why}"))
+    })
+}
+
+/// Stores the allocation, if any, and the reservation for the pod. Returns the stored claim.
+fn bind(
+    plugin: &DynamicResources,
+    pod: &Pod,
+    mut claim: ResourceClaim,
+    allocation: Option<&Arc<AllocationResult>>,
+) -> Result<ResourceClaim, String> {
+    let key = claim.key();
+    let mut result = write(plugin, pod, claim.clone(), allocation);
+    for _ in 1..TRIES {
+        let Err((_, ApiError::Conflict(_))) = &result else { break };
+        plugin.backend.wait(Duration::from_millis(10));
+        let read = plugin.backend.get(claim.namespace(), claim.name());
+        claim = read.map_err(|why| format!("get updated claim {key} after conflict: {why}"))?;
+        result = write(plugin, pod, claim.clone(), allocation);
+    }
+    result.map_err(|(step, why)| match step {
+        "" => why.to_string(),
+        step => format!("{step} to claim {key}: {why}"),
+    })
+}
+
+/// Writes a claim once. An error comes with the name of the step, which is empty if the claim itself is the reason.
+fn write(
+    plugin: &DynamicResources,
+    pod: &Pod,
+    mut claim: ResourceClaim,
+    allocation: Option<&Arc<AllocationResult>>,
+) -> Result<ResourceClaim, (&'static str, ApiError)> {
+    let refused = |what: &str| {
+        let reason = format!("claim {} got {what} in the meantime", claim.key());
+        Err(("", ApiError::Other(reason)))
+    };
+    if !claim.metadata.deletion_timestamp.is_empty() {
+        return refused("deleted");
+    }
+    match (allocation, &claim.status.allocation) {
+        (Some(_), Some(_)) => return refused("allocated elsewhere"),
+        (None, None) => return refused("deallocated elsewhere"),
+        _ => {}
+    }
+    if let Some(allocation) = allocation {
+        if !claim.metadata.finalizers.iter().any(|finalizer| &**finalizer == FINALIZER) {
+            claim.metadata.finalizers.push(FINALIZER.into());
+            let updated = plugin.backend.update(&claim);
+            claim = updated.map_err(|why| ("add finalizer", why))?;
+        }
+        let mut allocation = AllocationResult::clone(allocation);
+        let now = || Some(write_time(plugin.backend.now()).into());
+        allocation.allocation_timestamp = allocation.allocation_timestamp.or_else(now);
+        claim.status.allocation = Some(allocation.into());
+    }
+    claim.status.reserved_for.push(Reservation {
+        api_group: Arc::default(),
+        resource: "pods".into(),
+        name: pod.name.clone(),
+        uid: pod.uid.to_string().into(),
+    });
+    let step = match allocation {
+        Some(_) => "add allocation and reservation",
+        None => "add reservation",
+    };
+    plugin.backend.update_status(&claim).map_err(|why| (step, why))
+}
+
+/// Waits until the binding conditions of all devices are true.
+fn wait_for_conditions(
+    plugin: &DynamicResources,
+    pod: &Pod,
+    node: &Name,
+    bound: &[Arc<ResourceClaim>],
+) -> Result<(), Status> {
+    let conditional: Vec<&Arc<ResourceClaim>> =
+        bound.iter().filter(|claim| binding::has_conditions(claim)).collect();
+    if conditional.is_empty() {
+        return Ok(());
+    }
+    let message = format!("waiting for binding conditions for device on node {node}");
+    plugin.backend.record(pod, "BindingConditionsPending", &message);
+    let start = plugin.backend.now();
+    loop {
+        let mut is_ready = true;
+        for claim in &conditional {
+            let name = claim.name();
+            let newest = newest(plugin, claim)?;
+            match binding::readiness(&newest) {
+                Readiness::Ready => {}
+                Readiness::Failed { reason, message } => {
+                    return Err(error(format!(
+                        "device binding failed: claim={name}, reason={reason}, \
+                         message=\"{message}\""
+                    )));
+                }
+                Readiness::Waiting => {
+                    let now = plugin.backend.now();
+                    if binding::is_timed_out(&newest, plugin.binding_timeout, now) {
+                        return Err(error(format!("device binding timeout: claim={name}")));
+                    }
+                    is_ready = false;
+                }
+            }
+        }
+        if is_ready {
+            return Ok(());
+        }
+        if plugin.backend.now().since(start) >= plugin.binding_timeout {
+            return Err(error("device binding timeout: context deadline exceeded"));
+        }
+        plugin.backend.wait(POLL);
+    }
+}
+
+/// Returns the newest known state of a claim.
+fn newest(
+    plugin: &DynamicResources,
+    claim: &Arc<ResourceClaim>,
+) -> Result<Arc<ResourceClaim>, Status> {
+    let Some(snapshot) = plugin.handle.snapshot() else {
+        let read = plugin.backend.get(claim.namespace(), claim.name());
+        return read.map(Arc::new).map_err(|why| error(why.to_string()));
+    };
+    let known = devices(&snapshot)?.claims().get(claim.namespace(), claim.name()).cloned();
+    known.ok_or_else(|| error(format!("could not find ResourceClaim \"{}\"", claim.key())))
+}
+
+/// Removes the reservation for a pod that is not bound. The allocation remains. Errors are ignored: the claim's
+/// controller removes reservations of deleted pods.
+pub(super) fn remove_reservation(plugin: &DynamicResources, claim: &ResourceClaim, pod: &Pod) {
+    let Ok(stored) = plugin.backend.get(claim.namespace(), claim.name()) else { return };
+    if stored.status.allocation.is_none() || !stored.is_reserved_for(pod) {
+        return;
+    }
+    if let Ok(changed) = plugin.backend.remove_reservation(&stored, pod) {
+        let _ = plugin.backend.submit(DeviceEvent::PutClaim(changed.into()));
+    }
+}
+
+/// Deletes the claim for extended resources that PreBind created, if it did. Errors are ignored, as in
+/// [`remove_reservation`].
+pub(super) fn delete_special(plugin: &DynamicResources, state: &PodState) {
+    let Some(created) = state.created.get() else { return };
+    if plugin.backend.delete(created).is_ok() {
+        let (namespace, name) = (created.namespace().clone(), created.name().clone());
+        let _ = plugin.backend.submit(DeviceEvent::DeleteClaim { namespace, name });
+    }
+}

@@ -1,0 +1,137 @@
+//! The store of devices and claims in an engine.
+
+use std::sync::Arc;
+
+use portolan::cache::{Config, Engine, Writer};
+use portolan::model::{Pod, node, pod};
+use portolan_dra::Devices;
+use portolan_dra::model::{AllocationResult, ResourceClaim, read};
+use portolan_dra::store::{DeviceEvent, InFlight, PoolId};
+use serde_json::json;
+
+fn with_claim(name: &str) -> Pod {
+    pod(name).cpu(100).spec(|spec| spec.resource_claims = ["gpu".into()].into()).build()
+}
+
+fn writer() -> Writer {
+    Engine::inline(Config::default().with_store(Devices::default())).0
+}
+
+fn claim(name: &str, allocation: Option<&AllocationResult>) -> Arc<ResourceClaim> {
+    let object = json!({
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "status": {"allocation": allocation},
+    });
+    Arc::new(read(object).unwrap())
+}
+
+fn device(name: &str) -> AllocationResult {
+    let result = json!({"request": "r", "driver": "d", "pool": "p", "device": name});
+    serde_json::from_value(json!({"devices": {"results": [result]}})).unwrap()
+}
+
+fn is_used(writer: &Writer, device: &str) -> bool {
+    let pool = PoolId { driver: "d".into(), pool: "p".into() };
+    let usage = writer.cluster().store::<Devices>().unwrap().claims().usage();
+    usage.pool(&pool).is_some_and(|usage| usage.is_used(device))
+}
+
+fn reserve(name: &str, of: &str) -> DeviceEvent {
+    let allocation = Arc::new(device(of));
+    DeviceEvent::Reserve(vec![InFlight { claim: claim(name, None), allocation }])
+}
+
+#[test]
+fn pods_with_claims_are_placed_only_with_the_store() {
+    let (mut without, _) = Engine::inline(Config::default());
+    let mut with = writer();
+    for writer in [&mut without, &mut with] {
+        writer.add_node(node("n").cpu(1_000).build()).unwrap();
+    }
+    assert!(without.assume_pod(with_claim("a").on("n")).is_err());
+    assert!(with.assume_pod(with_claim("a").on("n")).is_ok());
+}
+
+#[test]
+fn a_device_is_reserved_once() {
+    let mut writer = writer();
+    writer.change::<Devices>(reserve("a", "gpu-0")).unwrap();
+    let refused = writer.change::<Devices>(reserve("b", "gpu-0")).unwrap_err();
+    let text = "Devices: claim default/b: device d/p/gpu-0 is in use";
+    assert_eq!(refused.to_string(), text);
+    writer.change::<Devices>(DeviceEvent::Release("a".into())).unwrap();
+    assert!(!is_used(&writer, "gpu-0"));
+    writer.change::<Devices>(reserve("b", "gpu-0")).unwrap();
+}
+
+#[test]
+fn stored_allocations_replace_reservations() {
+    let mut writer = writer();
+    writer.change::<Devices>(reserve("a", "gpu-0")).unwrap();
+    let stored = claim("a", Some(&device("gpu-0")));
+    let event = DeviceEvent::Allocated { claim: stored, reserved: "a".into() };
+    writer.change::<Devices>(event).unwrap();
+    assert!(is_used(&writer, "gpu-0"));
+    writer.change::<Devices>(DeviceEvent::PutClaim(claim("a", None))).unwrap();
+    assert!(!is_used(&writer, "gpu-0"));
+}
+
+#[test]
+fn another_allocation_of_a_claim_is_not_counted() {
+    let mut writer = writer();
+    for of in ["gpu-0", "gpu-1"] {
+        let put = DeviceEvent::PutClaim(claim("a", Some(&device(of))));
+        writer.change::<Devices>(put).unwrap();
+    }
+    assert!(is_used(&writer, "gpu-0") && !is_used(&writer, "gpu-1"));
+}
+
+#[test]
+fn held_versions_keep_their_claims() {
+    let (mut writer, reader) = Engine::inline(Config::default().with_store(Devices::default()));
+    writer.change::<Devices>(DeviceEvent::PutClaim(claim("a", None))).unwrap();
+    writer.publish();
+    let held = reader.snapshot();
+    writer.change::<Devices>(reserve("a", "gpu-0")).unwrap();
+    writer.publish();
+    let in_flight = |devices: &Devices| devices.claims().in_flight("a").is_some();
+    assert!(!in_flight(held.store::<Devices>().unwrap()));
+    assert!(in_flight(reader.snapshot().store::<Devices>().unwrap()));
+    assert!(in_flight(reader.snapshot().fork().store::<Devices>().unwrap()));
+}
+
+#[test]
+fn an_older_version_of_a_claim_is_ignored() {
+    let mut writer = writer();
+    let version = |version: &str| {
+        let metadata = json!({"name": "a", "namespace": "default", "resourceVersion": version});
+        DeviceEvent::PutClaim(Arc::new(read(json!({"metadata": metadata})).unwrap()))
+    };
+    writer.change::<Devices>(version("10")).unwrap();
+    writer.change::<Devices>(version("9")).unwrap();
+    let devices = writer.cluster().store::<Devices>().unwrap();
+    let known = devices.claims().get(&"default".into(), &"a".into()).unwrap();
+    assert_eq!(&*known.metadata.resource_version, "10");
+}
+
+#[test]
+fn the_newest_class_supplies_an_extended_resource() {
+    let mut writer = writer();
+    for (name, created) in [("b", "2026-01-01T00:00:00Z"), ("a", "2026-01-01T00:00:00Z"), ("c", "")]
+    {
+        let class = json!({
+            "metadata": {"name": name, "creationTimestamp": created},
+            "spec": {"extendedResourceName": "example.com/gpu"},
+        });
+        writer.change::<Devices>(DeviceEvent::PutClass(Arc::new(read(class).unwrap()))).unwrap();
+    }
+    let supplier = |writer: &Writer, resource: &str| {
+        let devices = writer.cluster().store::<Devices>().unwrap();
+        devices.classes().supplier(resource).map(|class| class.name().to_string())
+    };
+    assert_eq!(supplier(&writer, "example.com/gpu").as_deref(), Some("a"));
+    let implicit = "deviceclass.resource.kubernetes.io/c";
+    assert_eq!(supplier(&writer, implicit).as_deref(), Some("c"));
+    writer.change::<Devices>(DeviceEvent::DeleteClass("a".into())).unwrap();
+    assert_eq!(supplier(&writer, "example.com/gpu").as_deref(), Some("b"));
+}
