@@ -168,6 +168,86 @@ fn verdicts_errors_and_costs_are_those_of_kubernetes() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// Evaluates an expression for a device with some of each, and writes the verdict or the error.
+fn verdict(expression: &str) -> String {
+    let version: Version = "1.2.3".parse().expect("a version");
+    let device = Device::new("d")
+        .attribute("s", Attribute::String("abc"))
+        .attribute("i", Attribute::Int(5))
+        .attribute("b", Attribute::Bool(true))
+        .attribute("v", Attribute::Version(&version))
+        .attribute("other/x", Attribute::Int(1))
+        .capacity("q", Quantity::milli(1_500));
+    match Program::compile(expression) {
+        Ok(program) => program.matches(&device).map_or_else(|e| e.to_string(), |v| v.to_string()),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn functions_answer_as_their_documentation_says() {
+    for expression in [
+        r#""hello mellow".indexOf("ello", 2) == 7 && "hello mellow".lastIndexOf("ello", 6) == 1"#,
+        r#""héllo".charAt(1) == "é" && "tacocat".substring(0, 4) == "taco""#,
+        r#""hello hello".replace("he", "we", 1) == "wello hello" && "a".replace("", "-") == "-a-""#,
+        r#""hello".split("", 2) == ["h", "ello"] && "a.b".split(".", 0) == []"#,
+        r#""%.3f %s %x %b".format([1234567.0, {"b": [true], "a": null}, "hi", -5]) == "1,234,567.000 {\"a\":null, \"b\":[true]} 6869 -101""#,
+        r#""123 abc 456".findAll("[0-9]*") == ["123", "", "", "", "", "456"]"#,
+        r#"[3, 1, 2].sortBy(x, -x) == [3, 2, 1] && ["b", "a"].sort() == ["a", "b"]"#,
+        r#"[[1, 2], [3]].flatten().distinct().reverse() == [3, 2, 1]"#,
+        r#"{"a": 1}.transformMapEntry(k, v, {v: k}) == {1: "a"}"#,
+        r#"[1, 2, 3].first().value() == 1 && ![].last().hasValue()"#,
+        r#"timestamp("2024-03-10T12:30:45.250Z").getHours("-05:30") == 7"#,
+        r#"string(timestamp("2024-02-28T23:00:00+01:00") + duration("25h")) == "2024-03-01T00:00:00+01:00""#,
+        r#"string(duration("1h30m0.5s")) == "5400.5s" && int(timestamp(1)) == 1"#,
+        r#"string(1e10) == "1e+10" && string(100000.0) == "100000""#,
+        r#"url("https://u@[::1]:80/p q?k=v&k=w#f").getEscapedPath() == "/p%20q""#,
+        r#"url("https://[::1]:80/?k=a+b&k=%63").getQuery() == {"k": ["a b", "c"]}"#,
+        r#"cidr("192.168.0.1/24").masked() == cidr("192.168.0.0/24") && ip("fe80::1").isLinkLocalUnicast()"#,
+        r#"device.capacity["d"].q.add(quantity("500m")).compareTo(quantity("2")) == 0"#,
+        r#"device.attributes["d"].?s.optMap(x, x + "y").orValue("") == "abcy""#,
+        r#"device.attributes.exists(d, d == "other") && device.attributes["d"].exists(k, v, v == 5)"#,
+        r#"device.attributes["d"].v != "1.2.3" && device.attributes["d"].i in [1.5, 5.0]"#,
+    ] {
+        assert_eq!(verdict(expression), "true", "{expression}");
+    }
+}
+
+#[test]
+fn errors_have_the_texts_of_kubernetes() {
+    for (expression, error) in [
+        (r#"device.attributes["d"].v < "2""#, "no such overload: _<_"),
+        (r#"device.attributes["d"].v == "1.2.3""#, "no such overload"),
+        (r#"device.attributes["d"].b + 1 == 0"#, "no such overload: _+_"),
+        (r#"int(device.attributes["d"].b) == 1"#, "no such overload: int(bool)"),
+        (r#"int(device.attributes["d"].s) == 1"#, "type conversion error from 'string' to 'int'"),
+        (
+            r#"[1, 2].slice(2, 1) == []"#,
+            "cannot slice(2, 1), start index must be less than or equal to end index",
+        ),
+        (
+            r#"[1, 1].transformMapEntry(i, v, {v: i}) == {1: 0}"#,
+            "insert failed: key 1 already exists",
+        ),
+        (
+            r#"url("../x").getHost() == """#,
+            "URL parse error during conversion from string: parse \"../x\": invalid URI for request",
+        ),
+        (
+            r#"ip("1.2.3").family() == 4"#,
+            "IP Address \"1.2.3\" parse error during conversion from string: ParseAddr(\"1.2.3\"): IPv4 address too short",
+        ),
+        (r#"semver("01.2.3").major() == 1"#, "Major number must not contain leading zeroes \"01\""),
+        (
+            "1 == 1.0",
+            "compilation failed: ERROR: <input>:1:3: found no matching overload for '_==_' applied to '(int, double)'\n | 1 == 1.0\n | ..^",
+        ),
+        ("device", "must evaluate to bool or the unknown type, not kubernetes.DRADevice"),
+    ] {
+        assert_eq!(verdict(expression), error, "{expression}");
+    }
+}
+
 #[test]
 fn deep_nesting_is_refused() {
     for (open, close) in

@@ -379,6 +379,8 @@ pub(super) fn declared_size(path: &[&str]) -> Option<Range> {
         ["device", "attributes" | "capacity", "@values", "@keys"] => ID,
         ["device", "attributes", "@values", step] if !matches!(*step, "@items") => TEXT,
         ["device", "attributes", "@values", "@items"] => TEXT,
+        // Kubernetes declares no size for a device and for quantities.
+        ["device"] | ["device", "capacity", "@values", "@values"] => 0,
         _ => return None,
     };
     Some(Range { min: 0, max })

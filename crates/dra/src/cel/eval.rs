@@ -166,9 +166,15 @@ impl<'a> Machine<'a> {
                     Err(fault) => Err(fault),
                 },
             };
-            let found = key.and_then(|key| {
-                lookup(&value, key).map(|found| found.ok_or_else(|| missing(&value, key)))
-            });
+            let found = match (&value, &qualifier.key) {
+                // The common case, which copies no name.
+                (Value::Domains(field, device), QualifierKey::Const(Value::Str(domain))) => {
+                    Ok(Ok(Value::Domain(*field, device, Cow::Borrowed(domain))))
+                }
+                _ => key.and_then(|key| {
+                    lookup(&value, key).map(|found| found.ok_or_else(|| missing(&value, key)))
+                }),
+            };
             let found = match found {
                 Ok(found) => found,
                 Err(fault) => {

@@ -6,7 +6,7 @@
 //!
 //! # How it works
 //!
-//! An expression is parsed ([`mod@parser`]), macros become comprehensions on the way; the checker finds the type of every
+//! An expression is parsed, and macros become comprehensions on the way; the checker finds the type of every
 //! node, and the planner makes the nodes that are evaluated. An evaluation borrows from the program and the device, and
 //! allocates only for new values: reading an attribute and comparing it with a constant takes well under a microsecond.
 //!

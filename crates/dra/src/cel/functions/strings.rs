@@ -128,11 +128,8 @@ pub(in super::super) fn find_all_in<'a>(
     limit: i64,
 ) -> Result<Value<'a>, Fault> {
     let limit = usize::try_from(limit).unwrap_or(MAX_ITEMS + 1);
-    let mut last = None;
     let found: Vec<Value<'a>> = regex
         .find_iter(text)
-        // Go skips an empty match right after another match.
-        .filter(|found| !(found.is_empty() && last.replace(found.end()) == Some(found.start())))
         .take(limit)
         .map(|found| Value::str(found.as_str().to_owned()))
         .collect();
