@@ -1,6 +1,7 @@
 //! Golden vectors: compares the plugin with recorded answers of kube-scheduler.
 //!
-//! `PORTOLAN_VECTORS` names the directory of `dra.jsonl.gz`: gzipped JSON lines. Without it, the test does nothing.
+//! The test reads `dra.jsonl.gz`, which is gzipped JSON lines, in the folder PORTOLAN_VECTORS, or else in
+//! ../shared/vectors beside the repository. Without the file, it is skipped.
 //! `PORTOLAN_DRA_SHOW` is the number of differences to print, `PORTOLAN_DRA_KIND` restricts the kinds.
 
 #[allow(missing_docs, unreachable_pub)]
@@ -10,11 +11,17 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn answers_are_those_of_kube_scheduler() {
-    let Some(folder) = std::env::var_os("PORTOLAN_VECTORS") else { return };
-    let path = std::path::Path::new(&folder).join("dra.jsonl.gz");
+    let shared = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vectors");
+    let folder = std::env::var_os("PORTOLAN_VECTORS").map_or_else(shared, PathBuf::from);
+    let path = folder.join("dra.jsonl.gz");
+    if !path.exists() {
+        println!("skipped: {} does not exist", path.display());
+        return;
+    }
     let show: usize = std::env::var("PORTOLAN_DRA_SHOW").map_or(5, |text| text.parse().unwrap());
     let only = std::env::var("PORTOLAN_DRA_KIND").unwrap_or_default();
     let mut text = String::new();
