@@ -250,11 +250,13 @@ fn errors_have_the_texts_of_kubernetes() {
 
 #[test]
 fn deep_nesting_is_refused() {
-    for (open, close) in
-        [("(", ")"), ("[", "]"), ("{1:", "}"), ("!", ""), ("-", ""), ("[1].all(x,", ")")]
-    {
+    for (open, close) in [("(", ")"), ("[", "]"), ("{1:", "}"), ("[1].all(x,", ")")] {
         let expression = format!("{}true{}", open.repeat(5_000), close.repeat(5_000));
-        let _ = Program::compile(&expression);
+        assert!(Program::compile(&expression).is_err(), "{open}");
+    }
+    // Pairs of signs cancel out.
+    for sign in ["!", "-"] {
+        assert!(Program::compile(&format!("{}true", sign.repeat(5_000))).is_ok(), "{sign}");
     }
     let sum = vec!["1"; 5_000].join("+");
     assert!(Program::compile(&format!("{sum} > 0")).is_err());
@@ -262,6 +264,30 @@ fn deep_nesting_is_refused() {
     assert!(Program::compile(&selections).is_err());
     let terms = vec!["true"; 5_000].join(" && ");
     assert_eq!(Program::compile(&terms).map(|p| p.matches(&Device::new("d"))), Ok(Ok(true)));
+}
+
+#[test]
+fn expressions_that_double_at_each_step_are_refused() {
+    let copied = format!("optional.of(1){}.hasValue()", ".optMap(x, x)".repeat(35));
+    assert!(Program::compile(&copied).is_err());
+    let name = |n| format!("v{n}");
+    let bind = |n: usize| match n {
+        0 => "cel.bind(v0, {1: 1}, ".to_owned(),
+        _ => format!("cel.bind({0}, {{{1}: {1}}}, ", name(n), name(n - 1)),
+    };
+    let typed = format!("{}true{}", (0..35).map(bind).collect::<String>(), ")".repeat(35));
+    assert!(Program::compile(&typed).is_err());
+}
+
+#[test]
+fn extreme_numbers_are_errors() {
+    for expression in [
+        "[[1], [2]].flatten(9223372036854775807) == [1]",
+        "timestamp(\"2024-01-01T00:00:00Z\").getHours(\"-1:-2147483648\") == 0",
+    ] {
+        let program = Program::compile(expression).expect(expression);
+        assert!(program.matches(&Device::new("d")).is_err(), "{expression}");
+    }
 }
 
 /// Text that is often an expression.

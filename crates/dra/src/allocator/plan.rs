@@ -129,7 +129,10 @@ impl<'a> Choice<'a> {
         match exactly.allocation_mode {
             AllocationMode::ExactCount => {
                 let count = exactly.count.unwrap_or(1);
-                choice.count = usize::try_from(count).unwrap_or(0);
+                choice.count = match usize::try_from(count) {
+                    Ok(count) if count > 0 => count,
+                    _ => return Err(failed(format!(": exact count {count} is not positive"))),
+                };
             }
             AllocationMode::All => {
                 let all = choice.all(scope, claim, failed)?;

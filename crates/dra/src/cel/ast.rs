@@ -5,6 +5,9 @@ use super::value::Value;
 /// The deepest tree that is compiled: the checker and the evaluator recurse over it.
 pub(super) const MAX_DEPTH: u16 = 250;
 
+/// The maximum number of nodes of an expression once its macros are expanded.
+pub(super) const MAX_NODES: usize = 100_000;
+
 /// One node, with the number by which the checker finds its type.
 #[derive(Clone, Debug)]
 pub(super) struct Expr {

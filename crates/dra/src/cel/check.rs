@@ -47,9 +47,14 @@ pub(super) fn check(parsed: Parsed) -> Result<Checked, Fail> {
         next_variable: 1_000,
     };
     let mut root = parsed.root;
-    checker.check(&mut root)?;
+    let at = root.at;
+    let result = checker.check(&mut root);
     let mapping = checker.mapping;
     let types: Vec<Type> = checker.types.iter().map(|ty| mapping.substitute(ty, true)).collect();
+    if mapping.is_exhausted() {
+        return fail(at, "the types of the expression are too large".to_owned());
+    }
+    result?;
     let checked = Checked { root, types, calls: checker.calls };
     validate(&checked, &checked.root, false)?;
     match &checked.types[checked.root.id] {

@@ -119,7 +119,7 @@ impl Rule {
                     Some(Value::Int(depth)) => *depth as f64,
                     _ => 1.0,
                 };
-                (size(0) as f64 * depth) as u64 + 1 + LIST
+                ((size(0) as f64 * depth) as u64).saturating_add(1 + LIST)
             }
             Rule::Square(index) => {
                 let first = match arg(index) {

@@ -262,7 +262,7 @@ impl Macros<'_> {
     fn opt_map(&mut self, target: Expr, wrap: bool, args: Vec<Expr>) -> Result<Expr, Fail> {
         let [variable, result] = take(args);
         let name = self.variable(&variable)?;
-        let copy = self.nodes.copy(&target);
+        let copy = self.nodes.copy(&target)?;
         let has_value = self.nodes.method(self.at, target, "hasValue", Vec::new())?;
         let value = self.nodes.method(self.at, copy, "value", Vec::new())?;
         let bound = self.bind(name, value, result)?;

@@ -4,7 +4,7 @@
 //! are refused: selectors have no messages to build. Chains of `&&` and `||` become balanced trees, as in cel-go, which
 //! decides how errors and costs combine.
 
-use super::ast::{Entry, Expr, Fold, Item, Kind, MAX_DEPTH};
+use super::ast::{Entry, Expr, Fold, Item, Kind, MAX_DEPTH, MAX_NODES};
 use super::error::Fail;
 use super::lexer::{Token, tokens};
 use super::macros;
@@ -98,11 +98,16 @@ impl Nodes {
         self.make(at, Kind::Call { target, name: name.to_owned(), args })
     }
 
-    /// Copies a tree under new numbers.
-    pub(super) fn copy(&mut self, expr: &Expr) -> Expr {
+    /// Copies a tree under new numbers. An expression of copies of copies would grow without bound.
+    pub(super) fn copy(&mut self, expr: &Expr) -> Result<Expr, Fail> {
         let mut copy = expr.clone();
         self.renumber(&mut copy);
-        copy
+        match self.ids > MAX_NODES {
+            true => {
+                Err(Fail::syntax(expr.at, format!("expression has more than {MAX_NODES} nodes")))
+            }
+            false => Ok(copy),
+        }
     }
 
     fn renumber(&mut self, expr: &mut Expr) {

@@ -112,7 +112,7 @@ impl Timestamp {
                 })
             };
             let (hours, minutes) = (number(hours)?, number(minutes)?);
-            let minutes = if zone.starts_with('-') { -minutes } else { minutes };
+            let minutes = if zone.starts_with('-') { minutes.saturating_neg() } else { minutes };
             let seconds = hours.saturating_mul(60).saturating_add(minutes).saturating_mul(60);
             Offset::from_seconds(seconds)
                 .map(|offset| offset.to_time_zone())

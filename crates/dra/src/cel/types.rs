@@ -1,5 +1,6 @@
 //! Static types and their unification, which follows cel-go's checker/types.go.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -127,9 +128,23 @@ pub(super) struct Mapping {
     known: HashMap<u32, Type>,
     /// What each change replaced, to take back an assignment that fails halfway.
     log: Vec<(u32, Option<Type>)>,
+    /// How many types were visited. A type can be exponentially larger than the expression.
+    visits: Cell<u32>,
 }
 
+/// The maximum number of visited types.
+const MAX_VISITS: u32 = 1 << 20;
+
 impl Mapping {
+    /// Returns whether the types of the expression are too large, so that the results since then are wrong.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.visits.get() > MAX_VISITS
+    }
+
+    fn visit(&self) {
+        self.visits.set(self.visits.get().saturating_add(1));
+    }
+
     fn find(&self, ty: &Type) -> Option<&Type> {
         match ty {
             Type::Param(param) => self.known.get(param),
@@ -145,6 +160,10 @@ impl Mapping {
 
     /// Returns the type with all known variables replaced, and the others by `dyn` if asked for.
     pub(super) fn substitute(&self, ty: &Type, free_to_dyn: bool) -> Type {
+        self.visit();
+        if self.is_exhausted() {
+            return Type::Error;
+        }
         if let Some(found) = self.find(ty) {
             return self.substitute(&found.clone(), free_to_dyn);
         }
@@ -173,6 +192,10 @@ impl Mapping {
     }
 
     fn try_assign(&mut self, from: &Type, to: &Type) -> bool {
+        self.visit();
+        if self.is_exhausted() {
+            return false;
+        }
         if matches!(to, Type::Param(_)) {
             let (valid, known) = self.try_substitute(from, to);
             if valid || known {

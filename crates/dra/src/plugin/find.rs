@@ -73,6 +73,11 @@ pub(super) fn state(devices: &Devices, pod: &Pod) -> Result<PodState, Status> {
     let special = extended::special_claim(devices, pod).map(|claim| (claim, true));
     let mut state = PodState::default();
     for (claim, is_special) in user.chain(special) {
+        // Two entries of a pod may name one claim, which is allocated once.
+        let is_same = |known: &ClaimState| known.claim.name() == claim.name();
+        if state.claims.iter().any(is_same) {
+            continue;
+        }
         let is_to_allocate = claim.status.allocation.is_none();
         if is_to_allocate {
             check(devices, &claim)?;
