@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, NodeInfo, NodeSlot, Recheck};
 
-use super::filters::nodes_of;
+use super::filters::{Ask, nodes_of};
 use super::rejections::Rejections;
 use super::{Code, Cycle, CycleState, Feasible, Framework, NodeScore, Nomination, Status};
 
@@ -132,6 +132,38 @@ impl Framework {
         self.pre_filter(Cycle::new(cluster, pod, &state)).filter_with_nominated(node)
     }
 
+    /// Like [`Framework::filter`] on a node that passed on an earlier version and has not changed since: asks only the
+    /// plugins that are not local, unless pods are nominated that take precedence over this one.
+    pub(crate) fn filter_again(
+        &self,
+        cluster: &Cluster,
+        pod: &Pod,
+        node: NodeInfo<'_>,
+    ) -> Option<Status> {
+        let state = CycleState::default();
+        let filters = self.pre_filter_of(Cycle::new(cluster, pod, &state), Ask::NotLocal);
+        match filters.has_nominated() {
+            true => self.filter(cluster, pod, node),
+            false => filters.filter(node),
+        }
+    }
+
+    /// Returns for each of these nodes what [`Framework::filter_again`] would, for pods of this pod's template that are
+    /// placed one after the other.
+    pub(crate) fn filter_each_again(
+        &self,
+        cluster: &Cluster,
+        pod: &Pod,
+        nodes: &[NodeSlot],
+    ) -> Recheck {
+        let state = CycleState::default();
+        let filters = self.pre_filter_of(Cycle::new(cluster, pod, &state), Ask::NotLocal);
+        match filters.are_local() {
+            true => Recheck::Valid,
+            false => filters.still_pass(nodes).map_or(Recheck::OneByOne, Recheck::Each),
+        }
+    }
+
     /// Asks every plugin about every node, one node at a time. Meant for diagnosis and tests, not for scheduling.
     /// O(nodes × plugins).
     #[must_use]
@@ -196,7 +228,7 @@ impl Framework {
             let rejectors = statuses.iter().map(|status| status.plugin).collect();
             let state = CycleState::default();
             let cycle = Cycle::new(cluster, pod, &state);
-            let filters = self.pre_filter_without(cycle, Some(&rejectors));
+            let filters = self.pre_filter_of(cycle, Ask::AllBut(&rejectors));
             let is_failed = match filters.rejected() {
                 Some(status) if status.code.is_rejection() => {
                     statuses.push(status.clone());

@@ -48,6 +48,17 @@ pub(super) enum Scope {
     Global,
 }
 
+/// The plugins that PreFilter asks.
+#[derive(Clone, Copy)]
+pub(super) enum Ask<'r> {
+    All,
+    /// All but these, which rejected the pod. The others restrict no nodes, so that all of their filters can be asked
+    /// about every node.
+    AllBut(&'r BTreeSet<&'static str>),
+    /// Those that are not [local](super::PluginInfo::local).
+    NotLocal,
+}
+
 /// The filter of one plugin for one pod.
 pub(super) struct Judge<'a> {
     pub(super) plugin: &'static str,
@@ -137,32 +148,11 @@ impl Framework {
     /// Asks every plugin for its filter for this pod, and looks up the nominated pods that take precedence over it.
     /// [`Filters::rejected`] returns whether a plugin rejected the pod.
     pub fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Filters<'a> {
-        self.pre_filter_without(cycle, None)
+        self.pre_filter_of(cycle, Ask::All)
     }
 
-    /// Returns whether the verdict on each node depends only on the node and the pod's template, also once more pods of
-    /// the template are placed: no pods are nominated that take precedence over this one, and every plugin that is not
-    /// local skips the pod. Cheaper than [`Filters::are_local`], because local plugins are not asked.
-    pub(crate) fn filters_locally(&self, cycle: Cycle<'_>) -> bool {
-        let skip = |asked: &Cell<_>| {
-            let plugins = self.pre_filter_order().map(|(entry, _)| entry);
-            plugins.filter(|entry| !entry.info.is_local).all(|Entry { plugin, info, .. }| {
-                asked.set(info.name);
-                plugin.treats_template_alike(cycle.pod)
-                    && matches!(plugin.pre_filter(cycle), Ok(PreFilter::Skip))
-            })
-        };
-        let all_skip = || self.handle().panics().guard_all(Step::PreFilter.as_str(), skip);
-        self.nominated(cycle).is_none() && all_skip().unwrap_or(false)
-    }
-
-    /// Like [`Framework::pre_filter`] if `rejectors` is `None`. Otherwise does not ask these plugins, which rejected
-    /// the pod, and lets the others restrict no nodes, so that all of their filters can be asked about every node.
-    pub(super) fn pre_filter_without<'a>(
-        &'a self,
-        cycle: Cycle<'a>,
-        rejectors: Option<&BTreeSet<&'static str>>,
-    ) -> Filters<'a> {
+    /// Like [`Framework::pre_filter`], but asks only some plugins.
+    pub(super) fn pre_filter_of<'a>(&'a self, cycle: Cycle<'a>, ask: Ask<'_>) -> Filters<'a> {
         let watch = self.watch(cycle);
         let outcome = |filters: &Filters<'_>| filters.rejected.as_ref().map(|status| status.code);
         timed_step(self.recorder(), Step::PreFilter, outcome, || {
@@ -176,7 +166,7 @@ impl Framework {
                 judged: Default::default(),
             };
             let caught = watch.panics.guard_all(Step::PreFilter.as_str(), |plugin| {
-                filters.ask(self, plugin, rejectors);
+                filters.ask(self, plugin, ask);
             });
             if let Err(status) = caught {
                 filters.fail(status);
@@ -203,18 +193,17 @@ impl Drop for Filters<'_> {
 }
 
 impl<'a> Filters<'a> {
-    /// Asks each plugin, see [`Framework::pre_filter_without`]. Sets `asked` to the plugin's name before calling the
-    /// plugin.
-    fn ask(
-        &mut self,
-        framework: &'a Framework,
-        asked: &Cell<&'static str>,
-        rejectors: Option<&BTreeSet<&'static str>>,
-    ) {
+    /// Asks each of these plugins. Sets `asked` to the plugin's name before calling the plugin.
+    fn ask(&mut self, framework: &'a Framework, asked: &Cell<&'static str>, ask: Ask<'_>) {
         let mut positions: Vec<usize> = Vec::with_capacity(framework.pre_filter_order().len());
         for (Entry { plugin, info, evaluations, .. }, position) in framework.pre_filter_order() {
             let name = info.name;
-            if rejectors.is_some_and(|rejectors| rejectors.contains(name)) {
+            let is_asked = match ask {
+                Ask::All => true,
+                Ask::AllBut(rejectors) => !rejectors.contains(name),
+                Ask::NotLocal => !info.is_local,
+            };
+            if !is_asked {
                 continue;
             }
             asked.set(name);
@@ -235,7 +224,7 @@ impl<'a> Filters<'a> {
                 Ok(PreFilter::Skip) => continue,
                 Ok(PreFilter::Filter(filter)) => filter,
                 Ok(PreFilter::Only(names, filter)) => {
-                    if rejectors.is_none() && !self.narrow(name, names) {
+                    if !matches!(ask, Ask::AllBut(_)) && !self.narrow(name, names) {
                         return;
                     }
                     filter
@@ -531,6 +520,11 @@ impl<'a> Filters<'a> {
             && !self.has(Scope::Global)
             && self.only.is_none()
             && self.nominated.is_none()
+    }
+
+    /// Returns whether pods are nominated that take precedence over this one.
+    pub(super) fn has_nominated(&self) -> bool {
+        self.nominated.is_some()
     }
 
     /// Returns for each of these nodes whether it still passes. Each passed all filters when a placement on it was

@@ -347,8 +347,8 @@ impl CommitCheck for LateCheck {
         self.get().check(cluster, pod, node)
     }
 
-    fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
-        self.get().is_local(cluster, pod)
+    fn check_again(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        self.get().check_again(cluster, pod, node)
     }
 
     fn check_unchanged(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeSlot]) -> Recheck {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Cycle, CycleState, Framework};
+use crate::framework::{Framework, Status};
 use crate::model::Pod;
-use crate::snapshot::{Cluster, NodeSlot, Recheck};
+use crate::snapshot::{Cluster, NodeInfo, NodeSlot, Recheck};
 use crate::state::{CommitCheck, RoomCheck};
 
 use super::Profiles;
@@ -14,9 +14,8 @@ use super::Profiles;
 /// and claims, anywhere in the cluster.
 ///
 /// The cost is one PreFilter and the filters of one node: well under a microsecond for a pod without affinity. The
-/// writer skips the check if nothing has changed since the decision, or nothing that the filters read: if the node has
-/// not changed and every plugin that is not [local](crate::plugin::PluginInfo::local) skips the pod. A pod without a
-/// profile here gets the default check of [`CommitPolicy`](crate::cache::CommitPolicy).
+/// writer skips the check if nothing has changed since the decision. If the node has not changed, only the plugins that
+/// are not [local](crate::plugin::PluginInfo::local) are asked. A pod without a profile here gets the default check of [`CommitPolicy`](crate::cache::CommitPolicy).
 #[derive(Clone)]
 pub struct FilterCheck(Profiles<Arc<Framework>>);
 
@@ -28,8 +27,13 @@ impl FilterCheck {
     }
 }
 
-impl CommitCheck for FilterCheck {
-    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+impl FilterCheck {
+    /// Calls `filter` with the pod's framework, the pod and its node.
+    fn filter(
+        &self,
+        (cluster, pod, node): (&Cluster, &Pod, &str),
+        filter: impl FnOnce(&Framework, &Pod, NodeInfo<'_>) -> Option<Status>,
+    ) -> Result<(), String> {
         // Without a profile, only the pod's resources and host ports can be checked.
         let Some(framework) = self.0.get(pod) else { return RoomCheck.check(cluster, pod, node) };
         let Some(info) = cluster.node(node).filter(|info| info.node().is_some()) else {
@@ -37,31 +41,35 @@ impl CommitCheck for FilterCheck {
         };
         // Plugins must see the pod as it was decided: without a node.
         let pod = Pod { node_name: None, ..pod.clone() };
-        match framework.filter(cluster, &pod, info) {
+        match filter(framework, &pod, info) {
             None => Ok(()),
             Some(status) => Err(status.message()),
         }
     }
+}
 
-    /// No local plugin is asked, so the answer is cheap.
-    fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
-        let Some(framework) = self.0.get(pod) else { return RoomCheck.is_local(cluster, pod) };
-        let pod = Pod { node_name: None, ..pod.clone() };
-        framework.filters_locally(Cycle::new(cluster, &pod, &CycleState::default()))
+impl CommitCheck for FilterCheck {
+    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        self.filter((cluster, pod, node), |framework, pod, node| {
+            framework.filter(cluster, pod, node)
+        })
+    }
+
+    fn check_again(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        self.filter((cluster, pod, node), |framework, pod, node| {
+            framework.filter_again(cluster, pod, node)
+        })
     }
 
     fn check_unchanged(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeSlot]) -> Recheck {
-        if self.is_local(cluster, pod) {
-            return Recheck::Valid;
-        }
-        let Some(framework) = self.0.get(pod) else { return Recheck::OneByOne };
+        let Some(framework) = self.0.get(pod) else {
+            return RoomCheck.check_unchanged(cluster, pod, nodes);
+        };
         let pod = Pod { node_name: None, ..pod.clone() };
-        if !framework.treats_template_alike(&pod) {
-            return Recheck::OneByOne;
+        match framework.treats_template_alike(&pod) {
+            true => framework.filter_each_again(cluster, &pod, nodes),
+            false => Recheck::OneByOne,
         }
-        let state = CycleState::default();
-        let filters = framework.pre_filter(Cycle::new(cluster, &pod, &state));
-        filters.still_pass(nodes).map_or(Recheck::OneByOne, Recheck::Each)
     }
 }
 

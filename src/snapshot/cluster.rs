@@ -412,14 +412,16 @@ impl Cluster {
         Some((id, newest, chunk))
     }
 
-    /// Returns whether the node with this slot, which is no ghost, and the other nodes of its chunk have not changed
-    /// since a generation of this branch, and the verdicts of local plugins depend on no store. O(log n).
+    /// Returns whether this slot has a node, no node of its chunk has changed since a generation of this branch, and the
+    /// verdicts of local plugins depend on no store. O(log n).
     pub(crate) fn is_unchanged_since(&self, slot: NodeSlot, since: Generation) -> bool {
-        let Some(node) = self.node_by_slot(slot) else { return false };
-        let newest = self.chunk_of(node).map(|(_, newest, _)| newest);
+        let place = self.rest.places.get(slot.0);
+        let found = place.and_then(|place| self.chunks.get_newest(place.chunk));
         self.godel.is_none()
             && self.custom.is_none()
-            && newest.is_some_and(|newest| newest <= since || mutated!("commit-overlooks-changes"))
+            && found.is_some_and(|(chunk, newest)| {
+                !chunk.is_ghosts() && (newest <= since || mutated!("commit-overlooks-changes"))
+            })
     }
 
     /// Returns an exclusive upper bound of the chunk numbers.

@@ -1,6 +1,6 @@
 //! Commit checks, which decide whether a placement is still valid when the writer is about to assume it.
 
-use crate::model::Pod;
+use crate::model::{Generation, Pod};
 use crate::snapshot::plan::Recheck;
 use crate::snapshot::{Cluster, NodeInfo, NodeSlot};
 
@@ -8,17 +8,21 @@ use crate::snapshot::{Cluster, NodeInfo, NodeSlot};
 /// implementation, because the state depends on no plugin.
 pub trait CommitCheck: Send + Sync {
     /// Checks whether `pod` may be placed on `node` in the complete current state. Called unless the placement was
-    /// decided on the current version, or [`CommitCheck::is_local`] makes the call unnecessary.
+    /// decided on the current version.
     ///
     /// # Errors
     ///
     /// Returns a human-readable reason if the pod does not fit.
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String>;
 
-    /// Returns whether [`CommitCheck::check`] reads nothing but the node and the pod's template. A placement that was
-    /// decided on an earlier version is then not checked if its node has not changed since. The default is `false`.
-    fn is_local(&self, _cluster: &Cluster, _pod: &Pod) -> bool {
-        false
+    /// Like [`CommitCheck::check`], which is the default. A scheduler has decided on the node on an earlier version, and
+    /// the node has not changed since.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CommitCheck::check`].
+    fn check_again(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        self.check(cluster, pod, node)
     }
 
     /// Checks placements of pods of this pod's template on several nodes at once. A scheduler has checked each of them
@@ -30,10 +34,8 @@ pub trait CommitCheck: Send + Sync {
 
 /// The check that the writer makes before it assumes a pod.
 ///
-/// The check is skipped if the assume names the current version as the one on which it was decided: nothing has happened
-/// since then, so a single comparison suffices. It is also skipped if the assume names an earlier version, the node has
-/// not changed since, and the check reads only the node ([`CommitCheck::is_local`]). An assume that names no version is
-/// always checked.
+/// The check is skipped only if the assume names the current version as the one on which it was decided: nothing has
+/// happened since then, so a single comparison suffices. An assume that names no version is always checked.
 #[derive(Default)]
 #[non_exhaustive]
 pub enum CommitPolicy {
@@ -64,28 +66,28 @@ impl CommitPolicy {
         }
     }
 
-    /// Returns whether nothing has to be checked on a node that has not changed since a scheduler decided on it, see
-    /// [`CommitCheck::is_local`]. The built-in check costs no more than this question.
-    pub(super) fn is_local(&self, cluster: &Cluster, pod: &Pod) -> bool {
-        match self {
-            CommitPolicy::Room | CommitPolicy::Unchecked => false,
-            CommitPolicy::Check(check) => check.is_local(cluster, pod),
-        }
-    }
-
-    /// Returns the reason for which the placement on a node is refused. The node's slot is given if it has one.
+    /// Returns the reason for which the placement on a node is refused. The node's slot is given if it has one, and
+    /// `since` if a scheduler decided on this generation.
     pub(super) fn check(
         &self,
         cluster: &Cluster,
         pod: &Pod,
         (node, slot): (&str, Option<NodeSlot>),
+        since: Option<Generation>,
     ) -> Result<(), String> {
         match self {
             CommitPolicy::Room => {
                 has_room(slot.and_then(|slot| cluster.node_by_slot(slot)), pod, node)
             }
             CommitPolicy::Unchecked => Ok(()),
-            CommitPolicy::Check(check) => check.check(cluster, pod, node),
+            CommitPolicy::Check(check) => {
+                let is_unchanged =
+                    |slot| since.is_some_and(|at| cluster.is_unchanged_since(slot, at));
+                match slot.is_some_and(is_unchanged) {
+                    true => check.check_again(cluster, pod, node),
+                    false => check.check(cluster, pod, node),
+                }
+            }
         }
     }
 }
@@ -114,10 +116,6 @@ pub(crate) struct RoomCheck;
 impl CommitCheck for RoomCheck {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
         has_room(cluster.node(node), pod, node)
-    }
-
-    fn is_local(&self, _: &Cluster, _: &Pod) -> bool {
-        true
     }
 
     fn check_unchanged(&self, _: &Cluster, _: &Pod, _: &[NodeSlot]) -> Recheck {

@@ -321,12 +321,6 @@ impl State {
         if is_stale && draft.lacks_suggestion(pod, node) {
             return Err(conflict("its movement no longer suggests this node".to_owned()));
         }
-        if let (Age::Since(since), Some(slot)) = (age, slot)
-            && draft.cluster.is_unchanged_since(slot, since)
-            && self.commit_policy.is_local(&draft.cluster, pod)
-        {
-            return Ok(Some(slot));
-        }
         if age != Age::Current && !matches!(self.commit_policy, CommitPolicy::Unchecked) {
             // The placeholder pod whose reservation this pod takes does not compete with it.
             let without = draft.place_for(pod, node).map(|holder| {
@@ -335,7 +329,11 @@ impl State {
                 trial
             });
             let cluster = without.as_ref().map_or(&draft.cluster, |trial| &trial.cluster);
-            self.commit_policy.check(cluster, pod, (node, slot)).map_err(conflict)?;
+            let since = match age {
+                Age::Since(since) => Some(since),
+                _ => None,
+            };
+            self.commit_policy.check(cluster, pod, (node, slot), since).map_err(conflict)?;
         }
         Ok(slot)
     }

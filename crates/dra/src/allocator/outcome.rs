@@ -75,8 +75,8 @@ fn share_id(claim: &str, at: usize) -> Arc<str> {
     parts.join("-").into()
 }
 
-/// Returns the configuration of the classes, by first use, and then that of the claim. As in kube-scheduler 1.36, an
-/// entry of the claim is repeated for each request that it names.
+/// Returns the configuration entries of the classes in the order of their first use, then those of the claim. As in
+/// kube-scheduler 1.36, an entry of the claim is repeated for each request that it names.
 fn config(plan: &ClaimPlan<'_>, chosen: &[(&RequestPlan<'_>, &Choice<'_>)]) -> Vec<Config> {
     let mut all = Vec::new();
     for (at, (_, choice)) in chosen.iter().enumerate() {

@@ -341,7 +341,7 @@ impl Checker {
             Type::List(item) if fold.iter2.is_some() => (Type::Int, (**item).clone()),
             Type::List(item) => ((**item).clone(), Type::Dyn),
             Type::Map(entry) => (entry.0.clone(), entry.1.clone()),
-            // An attribute is none: its type is `any`.
+            // The type of an attribute is `any`, which cannot be iterated over.
             Type::Param(_) | Type::Dyn | Type::Error => {
                 self.mapping.assign(&Type::Dyn, &range);
                 (Type::Dyn, Type::Dyn)

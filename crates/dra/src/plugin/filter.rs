@@ -13,7 +13,7 @@ use crate::store::Devices;
 use super::extended::{self, Special};
 use super::feasible::OfClaims;
 use super::state::{Chosen, PodState};
-use super::{DynamicResources, binding, error, unresolvable};
+use super::{DynamicResources, MAX_STEPS, binding, error, unresolvable};
 
 /// The filter of one pod.
 pub(super) struct NodeFilter<'a> {
@@ -124,7 +124,7 @@ impl<'a> NodeFilter<'a> {
             devices: self.devices,
             selectors: &self.plugin.selectors,
             claims,
-            max_steps: self.plugin.max_steps,
+            max_steps: MAX_STEPS,
         }
     }
 }

@@ -52,6 +52,10 @@ pub const NAME: &str = "DynamicResources";
 /// The finalizer of claims that are allocated.
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
+/// How many devices the search may try on one node. It stands for kube-scheduler's `filterTimeout`, and unlike a time it
+/// makes decisions repeatable.
+const MAX_STEPS: u64 = 10_000_000;
+
 /// Allocates devices for the claims of pods.
 ///
 /// The engine needs the store [`Devices`]. The plugin belongs before DefaultPreemption, with weight 2.
@@ -62,7 +66,6 @@ pub struct DynamicResources {
     feasibility: feasible::Feasibility,
     /// How long a pod waits for the binding conditions of its devices.
     binding_timeout: Duration,
-    max_steps: u64,
 }
 
 impl DynamicResources {
@@ -79,7 +82,6 @@ impl DynamicResources {
             selectors: Verdicts::new(selectors),
             feasibility: feasible::Feasibility::default(),
             binding_timeout: Duration::from_secs(600),
-            max_steps: 10_000_000,
         }
     }
 
@@ -87,13 +89,6 @@ impl DynamicResources {
     #[must_use]
     pub fn with_binding_timeout(self, binding_timeout: Duration) -> DynamicResources {
         DynamicResources { binding_timeout, ..self }
-    }
-
-    /// Sets how many devices the search may try on one node. It stands for kube-scheduler's `filterTimeout`, and unlike
-    /// a time it makes decisions repeatable.
-    #[must_use]
-    pub fn with_max_steps(self, max_steps: u64) -> DynamicResources {
-        DynamicResources { max_steps, ..self }
     }
 
     fn submit(&self, event: DeviceEvent) -> Result<(), Status> {

@@ -15,9 +15,9 @@ use super::state::{Chosen, PodState};
 use super::time::write_time;
 use super::{DynamicResources, FINALIZER, NAME, devices, error, extended};
 
-/// How often a claim is written if it changes meanwhile.
+/// The number of attempts to write a claim that changes concurrently.
 const TRIES: usize = 5;
-/// How often claims are looked at while a pod waits for binding conditions.
+/// The interval at which claims are read while a pod waits for binding conditions.
 const POLL: Duration = Duration::from_secs(5);
 
 pub(super) fn pre_bind(

@@ -66,7 +66,7 @@ pub enum DeviceEvent {
     /// Removes the claims of a pod, by the pod's uid.
     DeletePod(Arc<str>),
     /// Reserves devices for claims until their allocations are stored: all or none. Rejected if a claim is already in
-    /// flight or allocated, or if a device is in use.
+    /// flight or allocated, or if a device that is allocated as a whole is in use.
     Reserve(Vec<InFlight>),
     /// Ends the reservation of the claim with this uid, whose allocation was not stored. Ignored if it is not in
     /// flight.

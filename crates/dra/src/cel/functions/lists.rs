@@ -7,7 +7,7 @@ use super::super::value::{MAX_ITEMS, Value, Work, compare, contains, equal};
 use super::strings;
 use super::{Declaration, guarded};
 
-/// Calls a macro with a declaration for each type whose values have an order.
+/// Declares a function on lists, with an overload for each type whose values are ordered.
 macro_rules! comparable {
     ($name:literal, $run:expr, $id:literal, $result:literal) => {
         guarded(

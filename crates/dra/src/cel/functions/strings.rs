@@ -202,7 +202,7 @@ pub(super) fn index_of<'a>(args: &[Value<'a>], last: bool) -> Result<Value<'a>, 
         }
         (Some(start), true) => {
             let end = (offset(text, start)? + part.len()).min(text.len());
-            // The end can fall within a character only if the part is not there.
+            // The end is inside a character only if the text does not contain the part at this offset.
             let end = (0..=end).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
             text[..end].rfind(&**part)
         }
