@@ -92,6 +92,7 @@ impl Pods<'_> {
             creation_time: None,
             start_time: None,
             deletion_time: None,
+            claim_statuses: None,
             finished: false,
         })
     }

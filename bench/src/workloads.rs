@@ -248,6 +248,7 @@ impl Pods {
             creation_time: None,
             start_time: None,
             deletion_time: None,
+            claim_statuses: None,
             finished: false,
         })
     }

@@ -341,13 +341,15 @@ fn node_updates(old: &Node, new: &Node) -> Actions {
 
 /// Returns the actions of a pod update (`PodSchedulingPropertiesChange`).
 fn pod_updates(old: &Pod, new: &Pod) -> Actions {
+    let generated = old.claim_statuses != new.claim_statuses;
     let (old, new) = (&old.template, &new.template);
     let ungated = new.scheduling_gates.is_empty() && !old.scheduling_gates.is_empty();
     let scaled_down = is_less(&new.resources.placed, &old.resources.placed);
     let found = Actions::UPDATE_POD_LABEL.when(old.labels != new.labels)
         | Actions::UPDATE_POD_SCALE_DOWN.when(scaled_down)
         | Actions::UPDATE_POD_TOLERATION.when(old.tolerations.len() != new.tolerations.len())
-        | Actions::UPDATE_POD_SCHEDULING_GATES_ELIMINATED.when(ungated);
+        | Actions::UPDATE_POD_SCHEDULING_GATES_ELIMINATED.when(ungated)
+        | Actions::UPDATE_POD_GENERATED_RESOURCE_CLAIM.when(generated);
     if found.is_empty() { Actions::UPDATE_OTHER } else { found }
 }
 

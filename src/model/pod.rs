@@ -74,6 +74,10 @@ pub struct Pod {
     pub start_time: Option<Timestamp>,
     /// `metadata.deletionTimestamp`: if set, the pod is terminating.
     pub deletion_time: Option<Timestamp>,
+    /// `status.resourceClaimStatuses`: for each entry of `spec.resourceClaims` that names a template, the claim that was
+    /// generated, or `None` if none is needed. Not kept of placed pods.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub claim_statuses: Option<Arc<[(Name, Option<Name>)]>>,
     /// `status.phase` is Succeeded or Failed, or the pod was deleted. Read by
     /// [`Event::put_pod`](crate::cache::Event::put_pod) alone.
     pub finished: bool,
@@ -144,6 +148,7 @@ pub fn pod(name: impl Into<Name>) -> PodBuilder {
             creation_time: None,
             start_time: None,
             deletion_time: None,
+            claim_statuses: None,
             finished: false,
         },
         spec: PodSpec { namespace: "default".into(), ..PodSpec::default() },
@@ -402,6 +407,7 @@ impl PodBuilder {
         self.spec.host_ports =
             ports.into_iter().chain(self.requests.host_ports().cloned()).collect();
         self.spec.resources = self.requests.compute();
+        self.spec.container_requests = self.requests.by_container();
         self.pod.template = Template::new(self.spec);
         self.pod
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::resources::is_native;
-use super::{Bytes, HostPort, MilliCpu, Name, Quantity, Resources, Scalars};
+use super::{Bytes, ContainerRequests, HostPort, MilliCpu, Name, Quantity, Resources, Scalars};
 
 /// Quantities by resource name, as in `resources.requests`. A name that is present with quantity 0 differs from an
 /// absent name.
@@ -112,7 +112,7 @@ impl ResourceList {
 }
 
 /// The lifetime of a container within its pod.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ContainerKind {
@@ -282,6 +282,26 @@ impl Requests {
     #[must_use]
     pub fn aggregate(&self) -> ResourceList {
         self.containers_sum(Rule { with_status: false, pod_level: false, defaults: Defaults::NONE })
+    }
+
+    /// Returns the requests of each container if any requests a resource with a qualified name, and nothing
+    /// otherwise.
+    #[must_use]
+    pub fn by_container(&self) -> Box<[ContainerRequests]> {
+        let mut names = self.containers.iter().flat_map(|container| container.requests.iter());
+        if !names.any(|(name, _)| name.contains('/')) {
+            return Box::default();
+        }
+        let containers = self.containers.iter().map(|container| ContainerRequests {
+            name: container.name.clone(),
+            kind: container.kind,
+            requests: container
+                .requests
+                .iter()
+                .map(|(name, q)| (name.clone(), q.value()))
+                .collect(),
+        });
+        containers.collect()
     }
 
     /// Returns the host ports of the regular containers, followed by those of the sidecars.

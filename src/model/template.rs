@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{
-    Labels, Launcher, MicroTopology, Name, NodeAffinity, PodAffinity, PodClass, PodResources,
-    Toleration, TopologySpreadConstraint,
+    ContainerKind, Labels, Launcher, MicroTopology, Name, NodeAffinity, PodAffinity, PodClass,
+    PodResources, Toleration, TopologySpreadConstraint,
 };
 use crate::hash::hash_of;
 
@@ -149,6 +149,32 @@ impl VolumeSource {
 /// A volume, as far as the scheduler reads it.
 pub type Volume = VolumeSource;
 
+/// An entry of `spec.resourceClaims`, which names a claim or a template.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct PodResourceClaim {
+    /// The name of the entry.
+    pub name: Name,
+    /// `resourceClaimName`.
+    pub claim: Option<Name>,
+    /// `resourceClaimTemplateName`.
+    pub template: Option<Name>,
+}
+
+/// The requests of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct ContainerRequests {
+    /// The name of the container.
+    pub name: Name,
+    /// The kind of the container.
+    pub kind: ContainerKind,
+    /// The requests in the order of their names, rounded up.
+    pub requests: Box<[(Name, i64)]>,
+}
+
 /// A reference to a pod's owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -220,9 +246,13 @@ pub struct PodSpec {
     pub owners: Box<[OwnerReference]>,
     /// The scheduling gates that block the pod.
     pub scheduling_gates: Box<[Name]>,
-    /// The names of the pod's resource claims (DRA). Such a pod is counted on its node if it is bound, but this
-    /// scheduler places it only if a store [allocates claims](crate::cache::Store::allocates_claims).
-    pub resource_claims: Box<[Name]>,
+    /// The pod's resource claims (DRA). Such a pod is counted on its node if it is bound, but this scheduler places it
+    /// only if a store [allocates claims](crate::cache::Store::allocates_claims).
+    pub resource_claims: Box<[PodResourceClaim]>,
+    /// The requests of each container, init containers first, or none if no container requests a
+    /// resource with a qualified name.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub container_requests: Box<[ContainerRequests]>,
     /// The pod group in the pod's namespace to which the pod belongs (`spec.schedulingGroup.podGroupName`).
     pub scheduling_group: Option<Name>,
     /// The features that the node must declare.

@@ -407,6 +407,7 @@ impl<'a> PodInfo<'a> {
             creation_time: None,
             start_time: self.start_time(),
             deletion_time: self.deletion_time(),
+            claim_statuses: None,
             finished: false,
         }
     }

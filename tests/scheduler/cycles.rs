@@ -815,7 +815,7 @@ fn a_gang_withdraws_the_nominations_of_its_members() {
 #[test]
 fn an_unsupported_member_is_named_in_the_error_of_its_gang() {
     let (engine, handle) = engine(1, 1_000);
-    let claims = |spec: &mut PodSpec| spec.resource_claims = ["device".into()].into();
+    let claims = |spec: &mut PodSpec| spec.resource_claims = [Default::default()].into();
     let gang = [cpu("a", 100), cpu("b", 100).spec(claims)].map(|pod| Arc::new(pod.build()));
     let error = scheduler(&engine, &handle, 1).schedule_gang(&gang, 2, now()).unwrap_err();
     assert!(matches!(error, Failure::Member { position: 1, .. }), "{error}");

@@ -57,7 +57,7 @@ fn no_pod_is_evicted_for_a_pod_that_is_refused_everywhere() {
     for pod in &placed {
         scheduler.schedule(pod, now()).unwrap().keep_assumed();
     }
-    let claims = |spec: &mut PodSpec| spec.resource_claims = Box::new(["gpu".into()]);
+    let claims = |spec: &mut PodSpec| spec.resource_claims = [Default::default()].into();
     let with_claims = cpu("claims", 800).priority(9).spec(claims).build();
     let twice = Pod::clone(&placed[1]);
     for high in refused_everywhere().into_iter().chain([with_claims, twice]).map(Arc::new) {
@@ -114,7 +114,7 @@ fn a_simulated_preemption_that_is_refused_changes_nothing() {
     let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
     let before = what_if.dump();
     let high = || cpu("high", 900).priority(5);
-    let claims = |spec: &mut PodSpec| spec.resource_claims = ["device".into()].into();
+    let claims = |spec: &mut PodSpec| spec.resource_claims = [Default::default()].into();
     for refused in [
         Pod { uid: Uid::new(""), ..high().build() },
         high().memory(-1).build(),

@@ -92,6 +92,7 @@ impl Schedulers {
         }
         let claims = &pod.template.resource_claims;
         if !claims.is_empty() {
+            let claims: Vec<&str> = claims.iter().map(|claim| &*claim.name).collect();
             let claims = claims.join(", ");
             let message = format!("pods with resource claims are not supported: {claims}");
             return not_tried(Cause::ResourceClaims, message);

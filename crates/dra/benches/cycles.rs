@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use portolan::cache::{Config, Engine, Reader, Snapshot, Writer};
-use portolan::model::{Pod, Timestamp, node, pod};
+use portolan::model::{Pod, PodResourceClaim, Timestamp, node, pod};
 use portolan::plugin::{Cycle, Handle, Snapshots};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_dra::allocator::{SelectorError, Selectors};
-use portolan_dra::model::{PodClaim, PodClaims, ResourceClaim, ResourceSlice};
+use portolan_dra::model::{ResourceClaim, ResourceSlice};
 use portolan_dra::plugin::{ApiError, Backend, ExtendedClaimStatus};
 use portolan_dra::store::DeviceEvent;
 use portolan_dra::{Devices, DynamicResources};
@@ -138,13 +138,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }]}},
         });
         world.submit(DeviceEvent::PutClaim(Arc::new(serde_json::from_value(object)?)))?;
-        let pod =
-            pod(&*name).cpu(500).spec(|spec| spec.resource_claims = ["gpu".into()].into()).build();
-        let claims =
-            PodClaim { name: "gpu".into(), claim: Some((*claim).into()), ..PodClaim::default() };
-        let uid = pod.uid.to_string().into();
-        let claims = PodClaims { uid, claims: vec![claims], ..PodClaims::default() };
-        world.submit(DeviceEvent::PutPod(claims.into()))?;
+        let entry =
+            PodResourceClaim { name: "gpu".into(), claim: Some((*claim).into()), template: None };
+        let pod = pod(&*name).cpu(500).spec(|spec| spec.resource_claims = [entry].into()).build();
         let start = Instant::now();
         let snapshot = world.with(|writer, reader| {
             writer.publish();

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use portolan::cache::{Config, Engine, Writer};
-use portolan::model::{Pod, node, pod};
+use portolan::model::{Pod, PodResourceClaim, node, pod};
 use portolan_dra::Devices;
 use portolan_dra::model::{AllocationResult, ResourceClaim, read};
 use portolan_dra::store::{DeviceEvent, InFlight, PoolId};
 use serde_json::json;
 
 fn with_claim(name: &str) -> Pod {
-    pod(name).cpu(100).spec(|spec| spec.resource_claims = ["gpu".into()].into()).build()
+    let claim = PodResourceClaim { name: "gpu".into(), ..PodResourceClaim::default() };
+    pod(name).cpu(100).spec(|spec| spec.resource_claims = [claim].into()).build()
 }
 
 fn writer() -> Writer {

@@ -4,6 +4,7 @@
 //! [`PodDraft`] holds the data of the pod itself, and becomes a [`Pod`] once the priority and the overhead are known.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::admission::Limits;
 use super::affinity::{Own, node_affinity, pod_affinity, toleration, topology_spread};
@@ -18,8 +19,8 @@ use super::wire::{Annotations, Metadata};
 use super::wire_pod as wire;
 use portolan::model::{
     Container, ContainerKind, ContainerStatus, HostPort, Launcher, MicroTopology, Name,
-    OwnerReference, Pod, PodAffinity, PodClass, PodSpec, PreemptionPolicy, Protocol, Requests,
-    Template, Timestamp, Toleration, Uid,
+    OwnerReference, Pod, PodAffinity, PodClass, PodResourceClaim, PodSpec, PreemptionPolicy,
+    Protocol, Requests, Template, Timestamp, Toleration, Uid,
 };
 
 const MICRO_TOPOLOGY: &str = "godel.bytedance.com/micro-topology";
@@ -57,6 +58,7 @@ pub(super) struct PodDraft {
     pub(super) has_overhead: bool,
     pub(super) runtime_class: Option<Name>,
     pub(super) host_network: bool,
+    pub(super) claim_statuses: Option<Arc<[(Name, Option<Name>)]>>,
     /// Whether the phase is Succeeded or Failed.
     pub(super) finished: bool,
     /// The claims of generic ephemeral volumes, if the pod is read from a file.
@@ -69,6 +71,7 @@ impl PodDraft {
         self.spec.priority = self.priority.unwrap_or(0);
         self.spec.preemption_policy = self.preemption_policy.unwrap_or_default();
         self.spec.resources = self.requests.compute();
+        self.spec.container_requests = self.requests.by_container();
         Pod {
             uid: Uid::new(&self.uid),
             name: self.name,
@@ -79,6 +82,7 @@ impl PodDraft {
             creation_time: self.creation_time,
             start_time: self.start_time,
             deletion_time: self.deletion_time,
+            claim_statuses: self.claim_statuses,
             finished: self.finished,
         }
     }
@@ -205,7 +209,7 @@ pub(super) fn template(
         scheduler_name: optional(&spec.scheduler_name),
         owners: owners_of_pod(meta, spec),
         scheduling_gates: spec.scheduling_gates.iter().map(|gate| name(&gate.name)).collect(),
-        resource_claims: spec.resource_claims.iter().map(|claim| name(&claim.name)).collect(),
+        resource_claims: spec.resource_claims.iter().map(resource_claim).collect(),
         scheduling_group: pod_group::of_pod(meta, spec),
         godel: godel::of_pod(meta, !spec.node_name.is_empty(), path)?,
         required_node_features: required_features(spec),
@@ -245,6 +249,7 @@ pub(super) fn template(
         has_overhead: spec.overhead.is_some(),
         runtime_class: optional(&spec.runtime_class_name),
         host_network: spec.host_network.unwrap_or(false),
+        claim_statuses: None,
         finished: false,
         claims,
     })
@@ -439,6 +444,14 @@ fn owner(owner: &super::wire::OwnerReference<'_>) -> OwnerReference {
     }
 }
 
+fn resource_claim(entry: &wire::PodResourceClaim<'_>) -> PodResourceClaim {
+    PodResourceClaim {
+        name: name(&entry.name),
+        claim: optional(&entry.resource_claim_name),
+        template: optional(&entry.resource_claim_template_name),
+    }
+}
+
 /// component-helpers `nodedeclaredfeatures`: what a pod needs of the kubelet.
 fn required_features(spec: &wire::PodSpec<'_>) -> Box<[Name]> {
     let mut features = Vec::new();
@@ -463,6 +476,12 @@ fn status(
     draft.finished = has_ended(&status.phase);
     draft.start_time = timestamp(&status.start_time, &path.key("startTime"))?;
     draft.nominated_node_name = optional(&status.nominated_node_name);
+    if !status.resource_claim_statuses.is_empty() {
+        let of = |found: &wire::PodResourceClaimStatus<'_>| {
+            (name(&found.name), optional(&found.resource_claim_name))
+        };
+        draft.claim_statuses = Some(status.resource_claim_statuses.iter().map(of).collect());
+    }
     // Only the first condition of the type counts (IsPodResizeInfeasible).
     let condition = |name| status.conditions.iter().find(|c| &*c.condition_type == name);
     draft.requests.resize_infeasible =

@@ -58,7 +58,7 @@ fn a_stored_pod_is_read_without_defaults() {
     let template = &pod.template;
     assert_eq!(template.priority, -5);
     assert_eq!(template.node_selector.get("k"), Some("v"));
-    assert_eq!((&*template.scheduling_gates[0], &*template.resource_claims[0]), ("g", "c"));
+    assert_eq!((&*template.scheduling_gates[0], &*template.resource_claims[0].name), ("g", "c"));
     assert_eq!(template.scheduler_name.as_deref(), Some("s"));
     // Defaults are filled in by the API server, not by the scheduler.
     assert!(template.resources.incoming.is_zero());

@@ -33,7 +33,13 @@ wire! {
         scheduler_name: Text<'a>,
         scheduling_gates: List<Named<'a>>,
         scheduling_group: Option<SchedulingGroup<'a>>,
-        resource_claims: List<Named<'a>>,
+        resource_claims: List<PodResourceClaim<'a>>,
+    }
+
+    struct PodResourceClaim<'a> {
+        name: Text<'a>,
+        resource_claim_name: Text<'a>,
+        resource_claim_template_name: Text<'a>,
     }
 
     struct SchedulingGroup<'a> {
@@ -223,6 +229,12 @@ wire! {
         init_container_statuses: List<ContainerStatus<'a>>,
         resources: Option<ResourceRequirements<'a>>,
         allocated_resources: Option<Amounts<'a>>,
+        resource_claim_statuses: List<PodResourceClaimStatus<'a>>,
+    }
+
+    struct PodResourceClaimStatus<'a> {
+        name: Text<'a>,
+        resource_claim_name: Text<'a>,
     }
 
     struct Condition<'a> {

@@ -7,7 +7,6 @@ mod amount;
 mod claim;
 mod class;
 mod metadata;
-mod pod;
 mod read;
 mod selector;
 mod slice;
@@ -21,7 +20,6 @@ pub use claim::{
 };
 pub use class::{ClassConfig, DeviceClass, DeviceClassSpec, IMPLICIT_PREFIX};
 pub use metadata::{Metadata, OwnerReference};
-pub use pod::{ContainerRequests, Lifetime, PodClaim, PodClaims};
 pub use read::{Kind, ReadError, read};
 pub use selector::{CelSelector, NodeSelector, NodeSelectorTerm, Requirement, Selector};
 pub use slice::{

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use portolan::model::{Node, Pod};
+use portolan::model::{ContainerKind, ContainerRequests, Node, Pod};
 
 use crate::model::{
-    ContainerRequests, DeviceClass, DeviceRequest, ExactRequest, IMPLICIT_PREFIX, Lifetime,
-    Metadata, OwnerReference, PodClaims, ResourceClaim, ResourceClaimSpec,
+    DeviceClass, DeviceRequest, ExactRequest, IMPLICIT_PREFIX, Metadata, OwnerReference,
+    ResourceClaim, ResourceClaimSpec,
 };
 use crate::store::Devices;
 
@@ -104,8 +104,7 @@ pub(super) fn on_node(
     if supplied.is_empty() && !has_user_claims {
         return Ok(None);
     }
-    let empty = PodClaims::default();
-    let containers = &devices.pod(pod).map_or(&empty, |pod| &**pod).containers;
+    let containers = &pod.template.container_requests;
     let (mut requests, mut mappings) = (Vec::new(), Vec::new());
     for (resource, class) in supplied {
         add_requests(containers, resource, class, &mut requests, &mut mappings);
@@ -128,11 +127,14 @@ fn add_requests(
     requests: &mut Vec<DeviceRequest>,
     mappings: &mut Vec<ContainerExtendedRequest>,
 ) {
+    let position = |container: &ContainerRequests| {
+        container.requests.iter().position(|(name, _)| name == resource)
+    };
     let amount = |container: &ContainerRequests| {
-        container.requests.get(resource).map_or(0, |amount| amount.value())
+        position(container).map_or(0, |at| container.requests[at].1)
     };
     let request_name = |at: usize, container: &ContainerRequests| -> Arc<str> {
-        let index = container.requests.keys().position(|name| name == resource).unwrap_or(0);
+        let index = position(container).unwrap_or(0);
         format!("container-{at}-request-{index}").into()
     };
     let request = |name: &Arc<str>, count: i64| DeviceRequest {
@@ -152,7 +154,7 @@ fn add_requests(
     let using = || containers.iter().enumerate().filter(|(_, of)| amount(of) > 0);
     // By the index of the container.
     let mut own: BTreeMap<usize, (Arc<str>, i64)> = BTreeMap::new();
-    for (at, container) in using().filter(|(_, of)| of.lifetime == Lifetime::Pod) {
+    for (at, container) in using().filter(|(_, of)| of.kind != ContainerKind::Init) {
         let (name, count) = (request_name(at, container), amount(container));
         requests.push(request(&name, count));
         mappings.push(mapping(container, &name));
@@ -160,7 +162,7 @@ fn add_requests(
     }
     let mut largest: Option<(Arc<str>, i64)> = None;
     let mut of_init: Vec<(&ContainerRequests, Option<Arc<str>>)> = Vec::new();
-    for (at, container) in using().filter(|(_, of)| of.lifetime == Lifetime::Init) {
+    for (at, container) in using().filter(|(_, of)| of.kind == ContainerKind::Init) {
         let mut missing = amount(container);
         for (_, (name, count)) in own.range(at..) {
             if missing <= 0 {

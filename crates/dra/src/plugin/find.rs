@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use portolan::model::Pod;
+use portolan::model::{Pod, PodResourceClaim};
 use portolan::plugin::Status;
 
-use crate::model::{PodClaim, ResourceClaim};
+use crate::model::ResourceClaim;
 use crate::store::Devices;
 
 use super::state::{ClaimState, PodState};
@@ -13,15 +13,11 @@ use super::{error, extended, unresolvable};
 
 /// Returns the claims of a pod in the order of its spec, or why they cannot be found. The first error is returned.
 pub(super) fn claims_of(devices: &Devices, pod: &Pod) -> Result<Vec<Arc<ResourceClaim>>, String> {
-    if pod.template.resource_claims.is_empty() {
-        return Ok(Vec::new());
-    }
     let key = || format!("{}/{}", pod.namespace(), pod.name);
-    let known =
-        devices.pod(pod).ok_or_else(|| format!("the claims of pod {} are unknown", key()))?;
-    let mut claims = Vec::with_capacity(known.claims.len());
-    for entry in &known.claims {
-        let Some(name) = claim_name(entry, &key)? else { continue };
+    let entries = &pod.template.resource_claims;
+    let mut claims = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let Some(name) = claim_name(pod, entry, &key)? else { continue };
         let namespace = pod.namespace();
         let claim = devices.claims().get(namespace, name);
         let claim =
@@ -43,7 +39,8 @@ pub(super) fn claims_of(devices: &Devices, pod: &Pod) -> Result<Vec<Arc<Resource
 
 /// Returns the name of the claim of an entry, or `None` if the entry needs none.
 fn claim_name<'a>(
-    entry: &'a PodClaim,
+    pod: &'a Pod,
+    entry: &'a PodResourceClaim,
     key: &dyn Fn() -> String,
 ) -> Result<Option<&'a Arc<str>>, String> {
     if let Some(claim) = &entry.claim {
@@ -56,9 +53,10 @@ fn claim_name<'a>(
             entry.name
         ));
     }
-    match &entry.generated {
+    let mut statuses = pod.claim_statuses.iter().flat_map(|statuses| statuses.iter());
+    match statuses.find(|(name, _)| *name == entry.name) {
         None => Err(format!("pod \"{}\": ResourceClaim not created yet", key())),
-        Some(generated) => Ok(generated.as_ref()),
+        Some((_, generated)) => Ok(generated.as_ref()),
     }
 }
 

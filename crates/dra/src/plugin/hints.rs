@@ -9,21 +9,34 @@ use crate::store::{DeviceEvent, Devices};
 
 use super::find;
 
-/// New nodes, nodes with other labels or resources, and changes of classes, slices and claims.
+/// New nodes, nodes with other labels or resources, pods with generated claims, and changes of classes, slices and
+/// claims.
 pub(super) const EVENTS: &[Interest] = &[
     Interest {
         resources: &[EventResource::Node],
         actions: Actions::ADD.or(Actions::UPDATE_NODE_LABEL).or(Actions::UPDATE_NODE_ALLOCATABLE),
     },
+    Interest {
+        resources: &[EventResource::UnscheduledPod],
+        actions: Actions::UPDATE_POD_GENERATED_RESOURCE_CLAIM,
+    },
     Interest { resources: &[EventResource::Custom], actions: Actions::ALL },
 ];
 
 pub(super) fn hint(pod: &Pod, event: &ClusterEvent<'_>, cluster: &Cluster) -> Hint {
-    let Some(event) = event.custom::<Devices>() else {
-        // An event of a node. Events of other stores do not matter.
-        return Hint::queue_if(event.resource == EventResource::Node);
-    };
     let Ok(devices) = cluster.store::<Devices>() else { return Hint::Queue };
+    let Some(event) = event.custom::<Devices>() else {
+        return match event.resource {
+            EventResource::Node => Hint::Queue,
+            EventResource::UnscheduledPod => {
+                let changed = event.pod().and_then(|diff| diff.new.as_ref());
+                let is_own = changed.is_some_and(|changed| changed.uid == pod.uid);
+                Hint::queue_if(is_own && find::claims_of(devices, pod).is_ok())
+            }
+            // Events of other stores do not matter.
+            _ => Hint::Skip,
+        };
+    };
     match event {
         DeviceEvent::PutClass(_) | DeviceEvent::PutSlice(_) => Hint::Queue,
         DeviceEvent::PutClaim(claim) | DeviceEvent::Allocated { claim, .. } => {
@@ -31,14 +44,9 @@ pub(super) fn hint(pod: &Pod, event: &ClusterEvent<'_>, cluster: &Cluster) -> Hi
         }
         // The devices are free again.
         DeviceEvent::Release(_) => Hint::queue_if(find::claims_of(devices, pod).is_ok()),
-        DeviceEvent::PutPod(changed) => {
-            let is_own = *changed.uid == *pod.uid.to_string();
-            Hint::queue_if(is_own && find::claims_of(devices, pod).is_ok())
-        }
         DeviceEvent::DeleteClass(_)
         | DeviceEvent::DeleteSlice(_)
         | DeviceEvent::DeleteClaim { .. }
-        | DeviceEvent::DeletePod(_)
         | DeviceEvent::Reserve(_) => Hint::Skip,
     }
 }

@@ -20,9 +20,9 @@ mod usage;
 use std::sync::Arc;
 
 use portolan::cache::{Cluster, PlacedPod, Store};
-use portolan::model::{Generation, Pod};
+use portolan::model::Generation;
 
-use crate::model::{AllocationResult, DeviceClass, PodClaims, ResourceClaim, ResourceSlice};
+use crate::model::{AllocationResult, DeviceClass, ResourceClaim, ResourceSlice};
 
 pub use claims::{Claims, InFlight};
 pub use classes::Classes;
@@ -30,13 +30,12 @@ pub use log::Log;
 pub use slices::{PoolId, PoolSlices, Slices};
 pub use usage::{PoolUsage, Usage};
 
-/// Device classes, resource slices, claims, the devices in use, and the claims of pods.
+/// Device classes, resource slices, claims, and the devices in use.
 #[derive(Clone, Default)]
 pub struct Devices {
     classes: Classes,
     slices: Slices,
     claims: Claims,
-    pods: imbl::HashMap<Arc<str>, Arc<PodClaims>>,
     log: Log,
 }
 
@@ -61,10 +60,6 @@ pub enum DeviceEvent {
         /// The name.
         name: Arc<str>,
     },
-    /// Adds or replaces the claims of a pod. Submit it before the pod.
-    PutPod(Arc<PodClaims>),
-    /// Removes the claims of a pod, by the pod's uid.
-    DeletePod(Arc<str>),
     /// Reserves devices for claims until their allocations are stored: all or none. Rejected if a claim is already in
     /// flight or allocated, or if a device that is allocated as a whole is in use.
     Reserve(Vec<InFlight>),
@@ -104,15 +99,6 @@ impl Devices {
     #[must_use]
     pub fn log(&self) -> &Log {
         &self.log
-    }
-
-    /// Returns the claims of a pod, or `None` if they are unknown.
-    #[must_use]
-    pub fn pod(&self, pod: &Pod) -> Option<&Arc<PodClaims>> {
-        if self.pods.is_empty() {
-            return None;
-        }
-        self.pods.get(&*pod.uid.to_string())
     }
 
     /// Returns the reason for which devices cannot be reserved.
@@ -162,12 +148,10 @@ impl Store for Devices {
             DeviceEvent::PutClaim(claim) | DeviceEvent::Allocated { claim, .. } => {
                 has_name(claim.name())
             }
-            DeviceEvent::PutPod(pod) => has_name(&pod.uid),
             DeviceEvent::Reserve(pending) => self.check_reserve(pending),
             DeviceEvent::DeleteClass(_)
             | DeviceEvent::DeleteSlice(_)
             | DeviceEvent::DeleteClaim { .. }
-            | DeviceEvent::DeletePod(_)
             | DeviceEvent::Release(_) => Ok(()),
         }
     }
@@ -190,8 +174,6 @@ impl Store for Devices {
             DeviceEvent::DeleteClaim { namespace, name } => {
                 self.claims.delete(namespace, name, log);
             }
-            DeviceEvent::PutPod(pod) => drop(self.pods.insert(pod.uid.clone(), pod.clone())),
-            DeviceEvent::DeletePod(uid) => drop(self.pods.remove(uid)),
             DeviceEvent::Reserve(pending) => {
                 pending.iter().for_each(|pending| self.claims.reserve(pending.clone(), log));
             }

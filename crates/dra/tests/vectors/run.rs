@@ -9,7 +9,7 @@ use portolan::plugin::{Code, Cycle, CycleState, Diagnosis, Feasible, Handle, Poi
 use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_dra::DynamicResources;
 use portolan_dra::allocator::CelSelectors;
-use portolan_dra::model::{Amount, PodClaims};
+use portolan_dra::model::Amount;
 use portolan_dra::plugin::{Backend, chosen_devices};
 use portolan_dra::store::DeviceEvent;
 use serde_json::{Map, Value, json};
@@ -148,8 +148,6 @@ impl Run {
                     "Pod" => {
                         let pod = self.bound.remove(&key).unwrap();
                         self.world.writer().remove_pod(&pod).unwrap();
-                        let uid = pod.uid.to_string().into();
-                        self.world.submit(DeviceEvent::DeletePod(uid)).unwrap();
                     }
                     "ResourceClaim" => self.world.delete_claim(&text("namespace"), &text("name")),
                     "ResourceSlice" => {
@@ -196,7 +194,6 @@ impl Run {
 
     fn schedule(&mut self, step: &Value) {
         let pod = portolan_k8s::pod(&step["pod"]).unwrap();
-        self.world.submit(DeviceEvent::PutPod(PodClaims::read(&step["pod"]).into())).unwrap();
         let gate = self.framework.pre_enqueue(&pod).err();
         self.differ("preEnqueue", &normal(step["preEnqueue"].clone(), ""), &status(gate.as_ref()));
         let snapshot = self.world.snapshot();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use portolan::model::{
     GodelPod, LabelSelector, Launcher, Movement, MovementOwner, MovementTask, Name, Node,
     NominatedNode, Object, OwnerKey, OwnerReference, Pod, PodAffinity, PodAffinityTerm, PodClass,
-    PodSpec, Quantity, RecommendedNode, Taint, TaintEffect, Timestamp, Uid, Victim, node, pod,
+    PodResourceClaim, PodSpec, Quantity, RecommendedNode, Taint, TaintEffect, Timestamp, Uid,
+    Victim, node, pod,
 };
 #[cfg(feature = "proptest")]
 use proptest::prelude::*;
@@ -264,7 +265,9 @@ impl PodSeed {
             spec.class = PodClass::BestEffort;
         }
         if traits.resource_claim {
-            spec.resource_claims = ["device".into()].into();
+            let name = "device".into();
+            let claim = PodResourceClaim { name, ..PodResourceClaim::default() };
+            spec.resource_claims = [claim].into();
         }
         if traits.owner {
             spec.owners = Box::new([OwnerReference {
