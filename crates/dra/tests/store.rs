@@ -64,6 +64,86 @@ fn a_device_is_reserved_once() {
     writer.change::<Devices>(reserve("b", "gpu-0")).unwrap();
 }
 
+/// A pool with the shared device `s`, the device `d`, and the devices `p0` and `p1`, of which one can be used.
+fn writer_with_pool() -> Writer {
+    let mut writer = writer();
+    let counters = |value: &str| json!({"slots": {"value": value}});
+    let consumes = |value: &str| json!([{"counterSet": "set", "counters": counters(value)}]);
+    let pool = json!({"name": "p", "generation": 1, "resourceSliceCount": 2});
+    let devices = json!([
+        {
+            "name": "s",
+            "allowMultipleAllocations": true,
+            "capacity": {"memory": {"value": "10"}},
+        },
+        {"name": "d"},
+        {"name": "p0", "consumesCounters": consumes("3")},
+        {"name": "p1", "consumesCounters": consumes("3")},
+    ]);
+    let sets = json!([{"name": "set", "counters": counters("5")}]);
+    for (name, key, value) in
+        [("devices", "devices", devices), ("counters", "sharedCounters", sets)]
+    {
+        let slice = json!({
+            "metadata": {"name": name},
+            "spec": {"driver": "d", "pool": pool, "allNodes": true, key: value},
+        });
+        writer.change::<Devices>(DeviceEvent::PutSlice(Arc::new(read(slice).unwrap()))).unwrap();
+    }
+    writer
+}
+
+/// A result of each claim `c0`, `c1`, ...: a device, and what is consumed of its memory if it is shared.
+fn pending(results: &[(&str, Option<&str>)]) -> Vec<InFlight> {
+    let in_flight = |(at, (device, memory)): (usize, &(&str, Option<&str>))| {
+        let mut result = json!({"request": "r", "driver": "d", "pool": "p", "device": device});
+        if let Some(memory) = memory {
+            result["shareID"] = json!(at.to_string());
+            result["consumedCapacity"] = json!({"memory": memory});
+        }
+        let allocation = json!({"devices": {"results": [result]}});
+        InFlight {
+            claim: claim(&format!("c{at}"), None),
+            allocation: serde_json::from_value(allocation).unwrap(),
+        }
+    };
+    results.iter().enumerate().map(in_flight).collect()
+}
+
+#[test]
+fn reservations_do_not_exceed_limits() {
+    for (results, refusal) in [
+        (&[("s", Some("6")), ("s", Some("4"))][..], None),
+        (&[("s", Some("6")), ("s", Some("5"))], Some("c1: device d/p/s lacks capacity memory")),
+        (&[("s", Some("1")), ("s", None)], Some("c1: device d/p/s is in use")),
+        (&[("s", None), ("s", Some("1"))], Some("c1: device d/p/s is in use")),
+        (&[("d", None), ("p0", None)], None),
+        (&[("d", None), ("d", None)], Some("c1: device d/p/d is in use")),
+        (&[("p0", None), ("p1", None)], Some("c1: device d/p/p1 lacks counters")),
+        (&[("x", Some("1"))], Some("c0: device d/p/x does not exist")),
+    ] {
+        let refusal = refusal.map(|text| format!("Devices: claim default/{text}"));
+        let together = writer_with_pool().change::<Devices>(DeviceEvent::Reserve(pending(results)));
+        assert_eq!(together.err().map(|why| why.to_string()), refusal, "together: {results:?}");
+        let mut writer = writer_with_pool();
+        let each = pending(results).into_iter().map(|of| DeviceEvent::Reserve(vec![of]));
+        let each = each.map(|event| writer.change::<Devices>(event)).find_map(Result::err);
+        assert_eq!(each.map(|why| why.to_string()), refusal, "one by one: {results:?}");
+    }
+}
+
+#[test]
+fn administration_does_not_use_devices() {
+    let mut writer = writer_with_pool();
+    writer.change::<Devices>(DeviceEvent::Reserve(pending(&[("p0", None)]))).unwrap();
+    let mut admin = pending(&[("x", None), ("p0", None), ("p1", None)]);
+    admin.remove(0);
+    for of in &mut admin {
+        Arc::make_mut(&mut of.allocation).devices.results[0].admin_access = Some(true);
+    }
+    writer.change::<Devices>(DeviceEvent::Reserve(admin)).unwrap();
+}
+
 #[test]
 fn stored_allocations_replace_reservations() {
     let mut writer = writer();
@@ -104,7 +184,8 @@ fn held_versions_keep_their_claims() {
 fn an_older_version_of_a_claim_is_ignored() {
     let mut writer = writer();
     let version = |version: &str| {
-        let metadata = json!({"name": "a", "namespace": "default", "resourceVersion": version});
+        let metadata =
+            json!({"name": "a", "namespace": "default", "uid": "a", "resourceVersion": version});
         DeviceEvent::PutClaim(Arc::new(read(json!({"metadata": metadata})).unwrap()))
     };
     writer.change::<Devices>(version("10")).unwrap();

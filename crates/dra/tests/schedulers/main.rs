@@ -1,0 +1,4 @@
+//! Schedulers with the plugin on an engine.
+
+mod live;
+mod overcommit;
