@@ -147,6 +147,7 @@ fn administration_does_not_use_devices() {
 #[test]
 fn stored_allocations_replace_reservations() {
     let mut writer = writer();
+    writer.change::<Devices>(DeviceEvent::PutClaim(claim("a", None))).unwrap();
     writer.change::<Devices>(reserve("a", "gpu-0")).unwrap();
     let stored = claim("a", Some(&device("gpu-0")));
     let event = DeviceEvent::Allocated { claim: stored, reserved: "a".into() };
@@ -193,6 +194,113 @@ fn an_older_version_of_a_claim_is_ignored() {
     let devices = writer.cluster().store::<Devices>().unwrap();
     let known = devices.claims().get(&"default".into(), &"a".into()).unwrap();
     assert_eq!(&*known.metadata.resource_version, "10");
+}
+
+/// Returns the claim `a` with this uid, version and allocation.
+fn object(uid: &str, version: &str, allocation: Option<&str>) -> Arc<ResourceClaim> {
+    Arc::new(
+        read(json!({
+            "metadata": {
+                "name": "a", "namespace": "default", "uid": uid, "resourceVersion": version,
+            },
+            "status": {"allocation": allocation.map(device)},
+        }))
+        .unwrap(),
+    )
+}
+
+fn delete() -> DeviceEvent {
+    DeviceEvent::DeleteClaim { namespace: "default".into(), name: "a".into() }
+}
+
+fn reserve_for(claim: Arc<ResourceClaim>, of: &str) -> DeviceEvent {
+    DeviceEvent::Reserve(vec![InFlight { claim, allocation: Arc::new(device(of)) }])
+}
+
+/// Applies events, and returns the uid of the claim `a`, and whether gpu-0 is in use.
+fn after(events: impl IntoIterator<Item = DeviceEvent>) -> (Option<String>, bool) {
+    let mut writer = writer();
+    for event in events {
+        writer.change::<Devices>(event).unwrap();
+    }
+    let claims = writer.cluster().store::<Devices>().unwrap().claims();
+    let uid = claims.get(&"default".into(), &"a".into()).map(|of| of.metadata.uid.to_string());
+    (uid, is_used(&writer, "gpu-0"))
+}
+
+#[test]
+fn a_late_answer_does_not_restore_a_deleted_claim() {
+    for late in [
+        DeviceEvent::Allocated { claim: object("1", "2", Some("gpu-0")), reserved: "1".into() },
+        DeviceEvent::UpdateClaim(object("1", "2", Some("gpu-0"))),
+    ] {
+        let put = DeviceEvent::PutClaim(object("1", "1", None));
+        let reserve = reserve_for(object("1", "1", None), "gpu-0");
+        assert_eq!(after([put, reserve, delete(), late]), (None, false));
+    }
+}
+
+#[test]
+fn a_late_answer_does_not_replace_a_new_claim() {
+    let put = |uid: &str, version: &str| DeviceEvent::PutClaim(object(uid, version, None));
+    let late =
+        DeviceEvent::Allocated { claim: object("1", "3", Some("gpu-0")), reserved: "1".into() };
+    let reserve = reserve_for(object("1", "1", None), "gpu-0");
+    let found = after([put("1", "1"), reserve, put("2", "2"), late]);
+    assert_eq!(found, (Some("2".to_owned()), false));
+}
+
+#[test]
+fn a_claim_that_is_created_for_a_reservation_is_stored_unless_it_was_deleted() {
+    let reserve = || reserve_for(object("pod", "", None), "gpu-0");
+    let allocated = || DeviceEvent::Allocated {
+        claim: object("1", "2", Some("gpu-0")),
+        reserved: "pod".into(),
+    };
+    let put = || DeviceEvent::PutClaim(object("1", "1", None));
+    let created = Some("1".to_owned());
+    assert_eq!(after([reserve(), allocated()]), (created.clone(), true));
+    assert_eq!(after([reserve(), put(), allocated()]), (created, true));
+    assert_eq!(after([reserve(), put(), delete(), allocated()]), (None, false));
+}
+
+#[test]
+fn a_claim_with_another_uid_frees_the_devices_of_the_old_one() {
+    let put = |uid: &str, version: &str, of: Option<&str>| {
+        DeviceEvent::PutClaim(object(uid, version, of))
+    };
+    // Also if its version is older.
+    for version in ["9", "1"] {
+        let new = || put("2", version, None);
+        let found = after([put("1", "5", Some("gpu-0")), new()]);
+        assert_eq!(found, (Some("2".to_owned()), false));
+        let reserve = reserve_for(object("1", "5", None), "gpu-0");
+        let found = after([put("1", "5", None), reserve, new()]);
+        assert_eq!(found, (Some("2".to_owned()), false));
+    }
+}
+
+#[test]
+fn claims_without_uid_are_refused() {
+    let claim = || object("", "1", None);
+    for event in [
+        DeviceEvent::PutClaim(claim()),
+        DeviceEvent::UpdateClaim(claim()),
+        reserve_for(claim(), "gpu-0"),
+        DeviceEvent::Allocated { claim: claim(), reserved: "1".into() },
+    ] {
+        let refused = writer().change::<Devices>(event).unwrap_err();
+        assert_eq!(refused.to_string(), "Devices: claim default/a has no uid");
+    }
+}
+
+#[test]
+fn a_claim_that_was_created_again_is_not_reserved_for_the_old_one() {
+    let mut writer = writer();
+    writer.change::<Devices>(DeviceEvent::PutClaim(object("2", "2", None))).unwrap();
+    let refused = writer.change::<Devices>(reserve_for(object("1", "1", None), "gpu-0"));
+    let text = "Devices: claim default/a was deleted and created again";
+    assert_eq!(refused.unwrap_err().to_string(), text);
 }
 
 #[test]

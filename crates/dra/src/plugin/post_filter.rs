@@ -48,7 +48,7 @@ fn is_stored(claim: &ResourceClaim) -> bool {
 fn deallocate(plugin: &DynamicResources, claim: &ResourceClaim) -> Result<(), Status> {
     let free = ResourceClaim { status: ResourceClaimStatus::default(), ..claim.clone() };
     let freed = plugin.backend.update_status(&free).map_err(|why| error(why.to_string()))?;
-    plugin.submit(DeviceEvent::PutClaim(freed.into()))
+    plugin.submit(DeviceEvent::UpdateClaim(freed.into()))
 }
 
 fn delete(plugin: &DynamicResources, claim: &ResourceClaim) -> Result<(), Status> {

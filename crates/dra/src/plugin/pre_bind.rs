@@ -231,7 +231,7 @@ pub(super) fn remove_reservation(plugin: &DynamicResources, claim: &ResourceClai
         return;
     }
     if let Ok(changed) = plugin.backend.remove_reservation(&stored, pod) {
-        let _ = plugin.backend.submit(DeviceEvent::PutClaim(changed.into()));
+        let _ = plugin.backend.submit(DeviceEvent::UpdateClaim(changed.into()));
     }
 }
 

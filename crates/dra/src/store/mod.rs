@@ -55,8 +55,12 @@ pub enum DeviceEvent {
     PutSlice(Arc<ResourceSlice>),
     /// Removes a resource slice by name.
     DeleteSlice(Arc<str>),
-    /// Adds or replaces a claim. Ignored if the known object has the same or a newer resource version.
+    /// Adds or replaces a claim, as a watch reports it. Ignored if the known object has the same uid and the same or a
+    /// newer resource version.
     PutClaim(Arc<ResourceClaim>),
+    /// Replaces a claim by the object that the API server returned after a write. Ignored if the claim with this uid is
+    /// not known: it has been deleted meanwhile.
+    UpdateClaim(Arc<ResourceClaim>),
     /// Removes a claim.
     DeleteClaim {
         /// The namespace.
@@ -74,7 +78,8 @@ pub enum DeviceEvent {
     /// Ends the reservation of the claim with this uid, whose allocation was not stored. Ignored if it is not in
     /// flight.
     Release(Arc<str>),
-    /// Stores the claim that the API server returned, and ends its reservation.
+    /// Stores the claim that the API server returned, and ends its reservation. A claim that was deleted meanwhile is
+    /// not stored.
     Allocated {
         /// The claim.
         claim: Arc<ResourceClaim>,
@@ -132,7 +137,9 @@ impl Store for Devices {
         match event {
             DeviceEvent::PutClass(class) => has_name(class.name()),
             DeviceEvent::PutSlice(slice) => has_name(slice.name()),
-            DeviceEvent::PutClaim(claim) | DeviceEvent::Allocated { claim, .. } => {
+            DeviceEvent::PutClaim(claim)
+            | DeviceEvent::UpdateClaim(claim)
+            | DeviceEvent::Allocated { claim, .. } => {
                 has_name(claim.name()).and_then(|()| has_uid(claim))
             }
             DeviceEvent::PutPod(pod) => has_name(&pod.uid),
@@ -160,6 +167,7 @@ impl Store for Devices {
             DeviceEvent::PutSlice(slice) => self.slices.put(slice.clone()),
             DeviceEvent::DeleteSlice(name) => self.slices.delete(name),
             DeviceEvent::PutClaim(claim) => self.claims.put(claim.clone(), log),
+            DeviceEvent::UpdateClaim(claim) => self.claims.update(claim.clone(), log),
             DeviceEvent::DeleteClaim { namespace, name } => {
                 self.claims.delete(namespace, name, log);
             }
@@ -170,8 +178,7 @@ impl Store for Devices {
             }
             DeviceEvent::Release(uid) => self.claims.release(uid, log),
             DeviceEvent::Allocated { claim, reserved } => {
-                self.claims.release(reserved, log);
-                self.claims.put(claim.clone(), log);
+                self.claims.allocated(claim.clone(), reserved, log);
             }
         }
     }
