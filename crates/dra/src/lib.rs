@@ -15,7 +15,6 @@
 //!
 //! # Limits
 //!
-//! - Gangs and what-if questions take no devices in their forks, so two pods of one fork may count the same device.
 //! - The time that a CEL expression takes is bounded by its cost only.
 
 pub mod allocator;

@@ -40,8 +40,8 @@ fn is_reserved_for_others(claim: &ResourceClaim, pod: &Pod) -> bool {
     claim.status.reserved_for.iter().any(|consumer| *consumer.uid != *uid)
 }
 
-/// Returns whether a claim for extended resources is stored by the API server.
-fn is_stored(claim: &ResourceClaim) -> bool {
+/// Returns whether a claim is stored by the API server. One for extended resources is created in PreBind.
+pub(super) fn is_stored(claim: &ResourceClaim) -> bool {
     &**claim.name() != super::extended::SPECIAL_NAME
 }
 

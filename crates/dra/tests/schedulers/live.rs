@@ -80,6 +80,15 @@ impl Live {
         Arc::new(pod)
     }
 
+    /// Stores a claim unless the given one is outdated.
+    fn replace(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
+        let known = self.get(claim.namespace(), claim.name())?;
+        match known.metadata.resource_version == claim.metadata.resource_version {
+            true => Ok(self.store(claim.clone())),
+            false => Err(ApiError::Conflict("the object has been modified".to_owned())),
+        }
+    }
+
     fn store(&self, mut claim: ResourceClaim) -> ResourceClaim {
         let version = self.version.fetch_add(1, Ordering::Relaxed) + 1;
         claim.metadata.resource_version = version.to_string().into();
@@ -113,11 +122,11 @@ impl Backend for Live {
     }
 
     fn update(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        Ok(self.store(claim.clone()))
+        self.replace(claim)
     }
 
     fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        Ok(self.store(claim.clone()))
+        self.replace(claim)
     }
 
     fn remove_reservation(&self, of: &ResourceClaim, _: &Pod) -> Result<ResourceClaim, ApiError> {
