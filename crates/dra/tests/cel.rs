@@ -1,7 +1,8 @@
 //! Compares verdicts, errors and costs of selectors with those of Kubernetes.
 //!
 //! The cases were printed by Kubernetes 1.36 and are not in this repository; the test reads `dra-cel.jsonl.gz` in the
-//! folder PORTOLAN_VECTORS, or else in ../shared/vectors.
+//! folder PORTOLAN_VECTORS, or else in ../shared/vectors. The estimates of costs in it are not compared: only the API
+//! server needs them.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -21,7 +22,6 @@ struct Line {
     devices: Vec<Input>,
     expression: Option<String>,
     compile_error: Option<String>,
-    estimated_cost: Option<u64>,
     #[serde(default)]
     cases: Vec<Case>,
 }
@@ -107,7 +107,7 @@ fn verdicts_errors_and_costs_are_those_of_kubernetes() {
     GzDecoder::new(file).read_to_string(&mut text).expect("gzip");
     let mut inputs = Vec::new();
     let mut failures = Vec::new();
-    let (mut expressions, mut cases, mut costs, mut estimates) = (0, 0, 0, 0);
+    let (mut expressions, mut cases, mut costs) = (0, 0, 0);
     for line in text.lines() {
         let line: Line = serde_json::from_str(line).expect("a line");
         let Some(expression) = line.expression else {
@@ -127,13 +127,6 @@ fn verdicts_errors_and_costs_are_those_of_kubernetes() {
                 continue;
             }
         };
-        if let Some(estimate) = line.estimated_cost {
-            estimates += 1;
-            if program.estimated_cost() != estimate {
-                let found = program.estimated_cost();
-                failures.push(format!("{expression}: estimate {found}, not {estimate}"));
-            }
-        }
         for case in line.cases {
             cases += 1;
             let input = &inputs[case.device];
@@ -162,7 +155,7 @@ fn verdicts_errors_and_costs_are_those_of_kubernetes() {
         }
     }
     println!(
-        "{expressions} expressions, {cases} cases, {costs} costs, {estimates} estimates, {} failures",
+        "{expressions} expressions, {cases} cases, {costs} costs, {} failures",
         failures.len()
     );
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -41,8 +41,6 @@ mod check;
 mod cost;
 mod device;
 mod error;
-mod estimate;
-mod estimate_calls;
 mod eval;
 mod format;
 mod functions;
@@ -65,8 +63,8 @@ pub use version::{Version, VersionError};
 use plan::Node;
 use value::Value;
 
-/// What one evaluation may cost, and what the API server lets an expression cost by its estimate
-/// (`resourceapi.CELSelectorExpressionMaxCost`).
+/// What one evaluation may cost (`resourceapi.CELSelectorExpressionMaxCost`). The API server also refuses an expression
+/// whose estimate exceeds it. A scheduler gets only expressions that were accepted, so nothing is estimated here.
 pub const COST_LIMIT: u64 = 1_000_000;
 
 /// A compiled expression, which is evaluated for any number of devices.
@@ -74,7 +72,6 @@ pub const COST_LIMIT: u64 = 1_000_000;
 pub struct Program {
     root: Node,
     slots: usize,
-    estimate: u64,
 }
 
 /// The result of an evaluation.
@@ -99,7 +96,7 @@ impl Program {
         let compile = || {
             let checked = check::check(parser::parse(expression)?)?;
             let (root, slots) = plan::plan(&checked)?;
-            Ok(Program { root, slots, estimate: estimate::worst_case(&checked) })
+            Ok(Program { root, slots })
         };
         compile().map_err(|fail: error::Fail| fail.render(expression))
     }
@@ -118,13 +115,6 @@ impl Program {
     pub fn evaluate(&self, device: &Device<'_>) -> Evaluation {
         let (result, cost, work) = eval::run(&self.root, self.slots, device, COST_LIMIT);
         Evaluation { result: result.map_err(EvalError::from).and_then(boolean), cost, work }
-    }
-
-    /// Returns the cost of the most expensive evaluation. The API server refuses an expression with an estimate above
-    /// [`COST_LIMIT`]; `u64::MAX` and numbers close to it stand for an unknown cost.
-    #[must_use]
-    pub fn estimated_cost(&self) -> u64 {
-        self.estimate
     }
 }
 
