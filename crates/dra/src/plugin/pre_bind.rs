@@ -134,6 +134,11 @@ fn write(
     if !claim.metadata.deletion_timestamp.is_empty() {
         return refused("deleted");
     }
+    if allocation.is_none() && is_in_flight(plugin, &claim) {
+        // A pod of the same gang stores the allocation.
+        let reason = format!("claim {} is in the process of being allocated", claim.key());
+        return Err(("", ApiError::Conflict(reason)));
+    }
     match (allocation, &claim.status.allocation) {
         (Some(_), Some(_)) => return refused("allocated elsewhere"),
         (None, None) => return refused("deallocated elsewhere"),
@@ -161,6 +166,12 @@ fn write(
         None => "add reservation",
     };
     plugin.backend.update_status(&claim).map_err(|why| (step, why))
+}
+
+fn is_in_flight(plugin: &DynamicResources, claim: &ResourceClaim) -> bool {
+    let snapshot = plugin.handle.snapshot();
+    let devices = snapshot.as_ref().and_then(|snapshot| devices(snapshot).ok());
+    devices.is_some_and(|devices| devices.claims().in_flight(&claim.metadata.uid).is_some())
 }
 
 /// Waits until the binding conditions of all devices are true.
@@ -231,7 +242,7 @@ pub(super) fn remove_reservation(plugin: &DynamicResources, claim: &ResourceClai
         return;
     }
     if let Ok(changed) = plugin.backend.remove_reservation(&stored, pod) {
-        let _ = plugin.backend.submit(DeviceEvent::PutClaim(changed.into()));
+        let _ = plugin.backend.submit(DeviceEvent::UpdateClaim(changed.into()));
     }
 }
 
