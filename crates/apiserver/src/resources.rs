@@ -210,6 +210,8 @@ named! {
     deployments "deployments";
     replica_sets "replicasets";
     replication_controllers "replicationcontrollers";
+    resource_claims "resourceclaims";
+    resource_claim_templates "resourceclaimtemplates";
 }
 
 /// The resource under a path; the core group is "".

@@ -1,9 +1,9 @@
-//! The rules of resource.k8s.io.
+//! The rules of resource.k8s.io, and the life of the claims of pods.
 
-use portolan_apiserver::{ApiServer, PatchKind};
+use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, PatchKind};
 use serde_json::{Value, json};
 
-use crate::support::{client, pod, server, uid};
+use crate::support::{client, eventually, node, pod, server, server_with, uid};
 
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 const C: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c";
@@ -346,4 +346,134 @@ fn pods_name_each_claim_once_and_report_only_their_own() {
     for (container, resource) in [("d", "example.com/gpu"), ("c", "example.com/nic")] {
         assert_eq!(client.patch(path, &extended(container, resource)).code, 422);
     }
+}
+
+fn claims(server: &ApiServer) -> Vec<Value> {
+    server.objects("ResourceClaim")
+}
+
+fn status_of(server: &ApiServer, name: &str) -> Value {
+    server.get("ResourceClaim", "default", name).unwrap_or_default()["status"].clone()
+}
+
+#[test]
+fn a_pod_gets_a_claim_from_its_template_that_ends_with_the_pod() {
+    let server = server_with(Default::default());
+    server.create(&node("n")).unwrap();
+    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let mut object = pod_with("a", json!({"name": "gpu", "resourceClaimTemplateName": "t"}));
+    object["spec"]["terminationGracePeriodSeconds"] = 0.into();
+    let pod = server.create(&object).unwrap();
+    // The template may be created later.
+    server.create(&template("t")).unwrap();
+    let status = || {
+        let pod = server.get("Pod", "default", "a").unwrap();
+        pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str().map(str::to_owned)
+    };
+    eventually("a status", || status().is_some());
+    let name = status().unwrap();
+    let claim = server.get("ResourceClaim", "default", &name).unwrap();
+    assert!(name.starts_with("a-gpu-") && name.len() == "a-gpu-".len() + 5, "{name}");
+    let metadata = &claim["metadata"];
+    assert_eq!(metadata["generateName"], "a-gpu-");
+    assert_eq!(metadata["labels"], json!({"app": "ml"}));
+    assert_eq!(metadata["annotations"], json!({"resource.kubernetes.io/pod-claim-name": "gpu"}));
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid(&pod), "controller": true});
+    assert_eq!(metadata["ownerReferences"], json!([owner]));
+
+    // A scheduler allocates and reserves it, and binds the pod.
+    let finalizers = json!({"metadata": {"finalizers": [FINALIZER]}});
+    server.patch("ResourceClaim", "default", &name, PatchKind::Merge, &finalizers).unwrap();
+    let reserved =
+        json!({"allocation": allocation("gpu-0"), "reservedFor": [consumer("a", &uid(&pod))]});
+    let status = json!({"status": reserved});
+    server.patch_status("ResourceClaim", "default", &name, &status).unwrap();
+    server.bind("default", "a", "n").unwrap();
+    let running = || server.get("Pod", "default", "a").unwrap()["status"]["phase"] == "Running";
+    eventually("a running pod", running);
+    assert_eq!(status_of(&server, &name), reserved);
+    server.delete("Pod", "default", "a", &Value::Null).unwrap();
+    eventually("no claims", || claims(&server).is_empty());
+    assert!(server.objects("Pod").is_empty());
+}
+
+#[test]
+fn the_claim_of_a_finished_pod_is_deleted() {
+    let server = server_with(Default::default());
+    server.create(&template("t")).unwrap();
+    server
+        .create(&pod_with("a", json!({"name": "gpu", "resourceClaimTemplateName": "t"})))
+        .unwrap();
+    eventually("a claim", || claims(&server).len() == 1);
+    let ended = json!({"status": {"phase": "Succeeded"}});
+    server.patch_status("Pod", "default", "a", &ended).unwrap();
+    eventually("no claims", || claims(&server).is_empty());
+    assert_eq!(server.objects("Pod").len(), 1);
+}
+
+#[test]
+fn a_lost_claim_is_created_again() {
+    let server = server_with(Default::default());
+    server.create(&template("t")).unwrap();
+    server
+        .create(&pod_with("a", json!({"name": "gpu", "resourceClaimTemplateName": "t"})))
+        .unwrap();
+    let named = || {
+        let pod = server.get("Pod", "default", "a").unwrap();
+        pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str().map(str::to_owned)
+    };
+    eventually("a status", || named().is_some());
+    let first = named().unwrap();
+    server.delete("ResourceClaim", "default", &first, &Value::Null).unwrap();
+    eventually("another claim", || named().is_some_and(|name| name != first));
+    assert_eq!(claims(&server).len(), 1);
+}
+
+#[test]
+fn a_claim_without_consumers_is_deallocated_and_kept() {
+    let server = server_with(Default::default());
+    server.create(&claim("c")).unwrap();
+    let entry = json!({"name": "gpu", "resourceClaimName": "c"});
+    let uids: Vec<String> =
+        ["a", "b"].map(|name| uid(&server.create(&pod_with(name, entry.clone())).unwrap())).into();
+    let finalizers = json!({"metadata": {"finalizers": [FINALIZER, "example.com/other"]}});
+    server.patch("ResourceClaim", "default", "c", PatchKind::Merge, &finalizers).unwrap();
+    let both = [consumer("a", &uids[0]), consumer("b", &uids[1])];
+    let status = json!({"status": {"allocation": allocation("gpu-0"), "reservedFor": both}});
+    server.patch_status("ResourceClaim", "default", "c", &status).unwrap();
+    server.delete("Pod", "default", "a", &Value::Null).unwrap();
+    let left = json!([both[1]]);
+    eventually("one consumer", || status_of(&server, "c")["reservedFor"] == left);
+    assert_eq!(status_of(&server, "c")["allocation"], allocation("gpu-0"));
+    let ended = json!({"status": {"phase": "Failed"}});
+    server.patch_status("Pod", "default", "b", &ended).unwrap();
+    let finalizers =
+        || server.get("ResourceClaim", "default", "c").unwrap()["metadata"]["finalizers"].clone();
+    eventually("no protection", || finalizers() == json!(["example.com/other"]));
+    assert_eq!(status_of(&server, "c"), json!({}));
+}
+
+#[test]
+fn a_bound_pod_gets_the_reservation_that_it_lacks() {
+    let server = server_with(Default::default());
+    server.create(&claim("c")).unwrap();
+    let entry = json!({"name": "gpu", "resourceClaimName": "c"});
+    let pod = server.create(&pod_with("a", entry)).unwrap();
+    server.bind("default", "a", "n").unwrap();
+    allocate(&server, &[]);
+    let expected = json!([consumer("a", &uid(&pod))]);
+    eventually("a reservation", || status_of(&server, "c")["reservedFor"] == expected);
+}
+
+#[test]
+fn a_deleted_claim_is_removed_once_its_pod_is_gone() {
+    let server = server_with(Default::default());
+    server.create(&claim("c")).unwrap();
+    let entry = json!({"name": "gpu", "resourceClaimName": "c"});
+    let pod = server.create(&pod_with("a", entry)).unwrap();
+    allocate(&server, &[&uid(&pod)]);
+    server.delete("ResourceClaim", "default", "c", &Value::Null).unwrap();
+    assert_eq!(claims(&server).len(), 1);
+    server.delete("Pod", "default", "a", &Value::Null).unwrap();
+    eventually("no claim", || claims(&server).is_empty());
 }
