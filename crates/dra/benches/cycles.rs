@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use portolan::cache::{Config, Engine, Reader, Snapshot, Writer};
 use portolan::model::{Pod, PodResourceClaim, Timestamp, node, pod};
-use portolan::plugin::{Cycle, Handle, Snapshots};
+use portolan::plugin::{Cycle, Handle, PodInPreBind, Snapshots};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_dra::allocator::{SelectorError, Selectors};
 use portolan_dra::model::{ResourceClaim, ResourceSlice};
@@ -92,7 +92,9 @@ impl Backend for World {
         Timestamp::from_secs(1)
     }
 
-    fn wait(&self, _: Duration) {}
+    fn wait(&self, _: Duration, _: &PodInPreBind) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Devices and claims to schedule.

@@ -109,7 +109,7 @@ fn bind(
     let mut result = write(plugin, pod, claim.clone(), allocation);
     for _ in 1..TRIES {
         let Err((_, ApiError::Conflict(_))) = &result else { break };
-        plugin.backend.wait(Duration::from_millis(10));
+        wait(plugin, pod, Duration::from_millis(10))?;
         let read = plugin.backend.get(claim.namespace(), claim.name());
         claim = read.map_err(|why| format!("get updated claim {key} after conflict: {why}"))?;
         result = write(plugin, pod, claim.clone(), allocation);
@@ -118,6 +118,11 @@ fn bind(
         "" => why.to_string(),
         step => format!("{step} to claim {key}: {why}"),
     })
+}
+
+fn wait(plugin: &DynamicResources, pod: &Pod, duration: Duration) -> Result<(), String> {
+    let in_pre_bind = plugin.handle.pod_in_pre_bind(&pod.uid).unwrap_or_default();
+    plugin.backend.wait(duration, &in_pre_bind)
 }
 
 /// Writes a claim once. An error comes with the name of the step, which is empty if the claim itself is the reason.
@@ -217,7 +222,7 @@ fn wait_for_conditions(
         if plugin.backend.now().since(start) >= plugin.binding_timeout {
             return Err(error("device binding timeout: context deadline exceeded"));
         }
-        plugin.backend.wait(POLL);
+        wait(plugin, pod, POLL).map_err(error)?;
     }
 }
 

@@ -45,6 +45,11 @@ impl Claims {
         self.claims.get(&(namespace.clone(), name.clone()))
     }
 
+    /// Returns all claims, in the order of their namespaces and names.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
+        self.claims.values()
+    }
+
     /// Returns the claims of a namespace, in the order of their names.
     pub fn of_namespace(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Arc<ResourceClaim>> {
         let first = (namespace.clone(), Arc::from(""));

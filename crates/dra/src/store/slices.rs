@@ -66,6 +66,17 @@ pub struct Slices {
 }
 
 impl Slices {
+    /// Returns the slice of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<ResourceSlice>> {
+        self.by_name.get(name)
+    }
+
+    /// Returns all slices, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceSlice>> {
+        self.by_name.values()
+    }
+
     /// Returns the slices of a pool.
     #[must_use]
     pub fn pool(&self, pool: &PoolId) -> Option<&Arc<PoolSlices>> {
