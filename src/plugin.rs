@@ -169,8 +169,8 @@ pub use crate::framework::{
     num_feasible_nodes_to_find,
 };
 pub use crate::plugins::{
-    DefaultBinder, DefaultPreemption, DynamicResources, GangScheduling, ImageLocality,
-    InterPodAffinity, LoadAware, Measured, NodeAffinity, NodeDeclaredFeatures, NodeName, NodePorts,
+    DefaultBinder, DefaultPreemption, GangScheduling, ImageLocality, InterPodAffinity, LoadAware,
+    Measured, NodeAffinity, NodeDeclaredFeatures, NodeName, NodePorts,
     NodeResourcesBalancedAllocation, NodeResourcesFit, NodeUnschedulable, NodeVolumeLimits,
     Percent, PodLauncher, PodTopologySpread, PrioritySort, ResourceWeight, SchedulingGates,
     ScoringStrategy, TaintToleration, VolumeBinding, VolumeRestrictions, VolumeZone,

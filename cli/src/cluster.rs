@@ -11,12 +11,14 @@ use portolan::model::{
 };
 use portolan::plugin::Partition;
 use portolan_k8s::{
-    BudgetLimit, ControllerKind, Objects, PodController, PodCounts, PodFacts, Scales, TooManyPods,
+    BudgetLimit, ControllerKind, DeviceObjects, Objects, PodController, PodCounts, PodFacts,
+    Scales, TooManyPods,
 };
 
 use crate::error::{CommandError, Quotes};
 use crate::input;
 use crate::intake::Intake;
+use crate::resource_claims::ClaimController;
 use crate::server::{Fetched, Server};
 use crate::text::{count, shortened};
 
@@ -65,11 +67,15 @@ fn parse_godel(text: &str) -> Result<GodelConfig, String> {
 
 impl Godel {
     /// The engine's configuration.
-    pub(crate) fn config(&self) -> Config {
+    pub(crate) fn config(&self, claims: Option<&ClaimController>) -> Config {
         let godel = self.of.clone();
         // The files are authoritative, and the only scheduler follows its profile, which
         // may ignore resources.
-        Config { godel, commit_check: CommitPolicy::Unchecked, ..Config::default() }
+        let config = Config { godel, commit_check: CommitPolicy::Unchecked, ..Config::default() };
+        match claims {
+            Some(claims) => config.with_store(claims.devices().clone()),
+            None => config,
+        }
     }
 
     /// Whether Gödel semantics are enabled.
@@ -257,6 +263,10 @@ pub(crate) struct Loaded {
     pub(crate) pending: Vec<Pod>,
     /// The controllers of pods.
     pub(crate) controllers: Vec<PodController>,
+    /// The objects of dynamic resource allocation.
+    pub(crate) devices: DeviceObjects,
+    /// The controller of the pods' claims, if there are any.
+    pub(crate) claims: Option<ClaimController>,
     /// Facts about the pods that the scheduler does not read.
     pub(crate) facts: PodFacts,
     /// Notes for the reader about the input.
@@ -388,6 +398,7 @@ pub(crate) fn contents_with(
     objects.admission.extend(&added.admission);
     notes.extend(smaller(&added.controllers, &objects.controllers));
     objects.controllers.extend_from_slice(&added.controllers);
+    objects.devices.extend(std::mem::take(&mut added.devices));
     check_nodes(&objects, from, &intake)?;
     let Objects { pods, objects: others, controllers, facts, .. } = added;
     let added = Added { pods, objects: others, controllers, facts };
@@ -526,7 +537,8 @@ impl Contents {
         godel: &Godel,
         added: Vec<Object>,
     ) -> Result<Loaded, CommandError> {
-        let (mut writer, _) = Engine::inline(godel.config());
+        let claims = self.claims();
+        let (mut writer, _) = Engine::inline(godel.config(claims.as_ref()));
         let pending = self.put(&mut writer, godel)?;
         for object in added {
             let name = format!("{} {}", object.kind().as_str(), object.name());
@@ -536,8 +548,14 @@ impl Contents {
         writer.publish();
         self.allow_disruptions(&mut writer, &pending)?;
         let Contents { notes, intake, objects, .. } = self;
-        let Objects { controllers, facts, .. } = objects;
-        Ok(Loaded { writer, pending, controllers, facts, notes, intake })
+        let Objects { controllers, devices, facts, .. } = objects;
+        Ok(Loaded { writer, pending, controllers, devices, claims, facts, notes, intake })
+    }
+
+    /// The controller of the pods' claims, if there are any.
+    pub(crate) fn claims(&self) -> Option<ClaimController> {
+        let Objects { devices, pods, controllers, .. } = &self.objects;
+        ClaimController::of(devices, pods, controllers)
     }
 
     /// The pods, until they are in an engine.

@@ -25,6 +25,7 @@ mod policy;
 mod random;
 mod replacement;
 mod replay;
+mod resource_claims;
 mod selection;
 mod server;
 mod simulation;

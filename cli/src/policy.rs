@@ -1,11 +1,13 @@
 //! The scheduler's configuration: profiles, the queue, and ignored parts.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use portolan::Framework;
 use portolan::model::Pod;
 use portolan::plugin::Handle;
 use portolan::scheduler::queue::QueueConfig;
+use portolan_dra::plugin::Backend;
 use portolan_k8s::config::{Configuration, Registry};
 
 use crate::cluster::Godel;
@@ -85,8 +87,12 @@ pub(crate) struct Profile {
 
 impl Source<'_> {
     /// Reads the file and makes its policies once.
-    pub(crate) fn policies(self, handle: &Handle) -> Result<Policies, CommandError> {
-        self.read()?.policies(handle)
+    pub(crate) fn policies(
+        self,
+        handle: &Handle,
+        backend: Arc<dyn Backend>,
+    ) -> Result<Policies, CommandError> {
+        self.read()?.policies(handle, backend)
     }
 
     fn refuses(self, what: String) -> CommandError {
@@ -112,9 +118,14 @@ impl<'a> Source<'a> {
 
 impl Text<'_> {
     /// All profiles of the configuration, or the one that `--profile` names; the default
-    /// profile if there is no configuration. The profiles' plugins share the handle.
-    pub(crate) fn policies(&self, handle: &Handle) -> Result<Policies, CommandError> {
-        let mut policies = self.parse(handle)?;
+    /// profile if there is no configuration. The profiles' plugins share the handle, and write
+    /// claims with the backend.
+    pub(crate) fn policies(
+        &self,
+        handle: &Handle,
+        backend: Arc<dyn Backend>,
+    ) -> Result<Policies, CommandError> {
+        let mut policies = self.parse(handle, backend)?;
         if let Some(name) = &self.source.reading.profile {
             let profiles = &mut policies.profiles;
             let at = find(profiles, name).ok_or_else(|| {
@@ -128,9 +139,9 @@ impl Text<'_> {
         Ok(policies)
     }
 
-    fn parse(&self, handle: &Handle) -> Result<Policies, CommandError> {
+    fn parse(&self, handle: &Handle, backend: Arc<dyn Backend>) -> Result<Policies, CommandError> {
         let Source { file, reading } = self.source;
-        let mut registry = Registry::of_cluster();
+        let mut registry = Registry::of_cluster(backend);
         if reading.ignore_unknown_plugins {
             registry.ignore_unknown();
         }

@@ -172,5 +172,13 @@ pub(crate) fn is_of_node(template: &Template) -> bool {
 
 /// The pod as its controller creates it again.
 pub(crate) fn recreated(pod: Pod) -> Pod {
-    Pod { node_name: None, nominated_node_name: None, start_time: None, deletion_time: None, ..pod }
+    Pod {
+        node_name: None,
+        nominated_node_name: None,
+        start_time: None,
+        deletion_time: None,
+        // The claims of the old pod are deleted with it.
+        claim_statuses: None,
+        ..pod
+    }
 }

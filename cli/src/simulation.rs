@@ -11,24 +11,34 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use portolan::cache::{Config, Engine, Event};
+use portolan::cache::{Engine, Event};
 use portolan::metrics::Metrics;
 use portolan::model::{EventError, Name, Pod, Timestamp, Uid};
 use portolan::plugin::{Eviction, Handle};
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{BindError, BindingCycle, InMemoryBinder, InMemoryVolumeBinder};
+use portolan::scheduler::{
+    BindError, BindingCycle, InMemoryBinder, InMemoryVolumeBinder, SharedReader,
+};
 use portolan::{
     Algorithm, Attempt, Evictor, Failure, Framework, Placement, Profiles, SchedulingLoop, Unplaced,
 };
+use portolan_dra::Devices;
+use portolan_dra::plugin::InMemoryBackend;
+use portolan_dra::store::DeviceEvent;
 
+use crate::cluster::Godel;
 use crate::error::CommandError;
 use crate::replacement::{Replacement, recreated};
+use crate::resource_claims::ClaimController;
 
 /// A cluster without schedulers.
 pub(crate) struct Stage {
     pub(crate) engine: Engine,
     /// The handle for the plugins of the schedulers.
     pub(crate) handle: Handle,
+    /// Writes the claims of pods.
+    pub(crate) backend: Arc<InMemoryBackend>,
+    claims: Option<ClaimController>,
     victims: Victims,
 }
 
@@ -39,6 +49,8 @@ pub(crate) struct Simulation {
     pub(crate) scheduling: SchedulingLoop,
     pub(crate) now: Timestamp,
     handle: Handle,
+    backend: Arc<InMemoryBackend>,
+    pub(crate) claims: Option<ClaimController>,
     victims: Victims,
     /// Placements that wait for a permit.
     permits: Vec<Placement>,
@@ -110,20 +122,30 @@ impl Evictor for Evicts {
 }
 
 impl Stage {
-    /// An empty cluster whose plugins bind and evict in memory.
-    pub(crate) fn new(config: Config, metrics: Option<&Metrics>) -> Stage {
-        let (engine, victims) = (Engine::shared(config), Victims::default());
+    /// A cluster with devices only, whose plugins bind and evict in memory.
+    pub(crate) fn new(
+        godel: &Godel,
+        claims: Option<ClaimController>,
+        metrics: Option<&Metrics>,
+    ) -> Result<Stage, CommandError> {
+        let engine = Engine::shared(godel.config(claims.as_ref()));
+        let victims = Victims::default();
         let evictor: Arc<dyn Evictor> =
             Arc::new(Evicts { engine: engine.clone(), victims: victims.clone() });
         let evictor = match metrics {
             Some(metrics) => metrics.evictor(evictor),
             None => evictor,
         };
-        let handle = Handle::default()
+        let mut handle = Handle::default()
             .with_binder(Arc::new(InMemoryBinder::new(engine.clone())))
             .with_volume_binder(Arc::new(InMemoryVolumeBinder::new(engine.clone())))
             .with_evictor(evictor);
-        Stage { engine, handle, victims }
+        if claims.is_some() {
+            let reader = SharedReader::new(engine.reader().map_err(closed)?);
+            handle = handle.with_snapshots(Arc::new(reader));
+        }
+        let backend = Arc::new(InMemoryBackend::new(&engine));
+        Ok(Stage { engine, handle, backend, claims, victims })
     }
 
     /// Adds the schedulers: one for all pods if its name is empty, and otherwise each for
@@ -133,7 +155,7 @@ impl Stage {
         schedulers: Vec<(Name, Algorithm)>,
         queue: QueueConfig,
     ) -> Result<Simulation, CommandError> {
-        let Stage { engine, handle, victims } = self;
+        let Stage { engine, handle, backend, claims, victims } = self;
         let config = QueueConfig {
             unschedulable_timeout: Duration::MAX,
             leftover_period: Duration::MAX,
@@ -158,6 +180,8 @@ impl Stage {
             scheduling,
             now: Timestamp(0),
             handle,
+            backend,
+            claims,
             victims,
             permits: Vec::new(),
             recreated: Vec::new(),
@@ -181,10 +205,40 @@ pub fn event(engine: &Engine, event: Event) -> Result<portolan::cache::Outcome, 
 }
 
 impl Simulation {
-    /// Adds a pod to the queue, as its controller creates it.
-    pub(crate) fn arrive(&self, pod: &Pod) -> Result<(), CommandError> {
-        let new = Pod { node_name: None, ..pod.clone() };
+    /// Adds a pod to the queue, as its controller creates it, with the claims of its templates.
+    pub(crate) fn arrive(&mut self, pod: &Pod) -> Result<(), CommandError> {
+        let mut new = Pod { node_name: None, ..pod.clone() };
+        if !pod.template.resource_claims.is_empty() {
+            new =
+                self.control(&new, |claims, devices| claims.create(&new, devices))?.unwrap_or(new);
+        }
         self.apply(pod, Event::PutPending(Arc::new(new)))
+    }
+
+    /// Removes a pod from its node, and frees its claims.
+    pub(crate) fn remove(&mut self, pod: &Pod) -> Result<(), CommandError> {
+        self.apply(pod, Event::remove_pod(pod))?;
+        self.free_claims(pod)
+    }
+
+    /// Frees the claims of a pod that has ended.
+    fn free_claims(&mut self, pod: &Pod) -> Result<(), CommandError> {
+        self.control(pod, |claims, devices| ((), claims.release(pod, devices))).map(drop)
+    }
+
+    /// Lets the controller of claims, if there is one, react to a pod.
+    fn control<T>(
+        &mut self,
+        pod: &Pod,
+        react: impl FnOnce(&mut ClaimController, &Devices) -> (T, Vec<DeviceEvent>),
+    ) -> Result<Option<T>, CommandError> {
+        let Some(claims) = &mut self.claims else { return Ok(None) };
+        let cluster = self.engine.reader().map_err(closed)?.snapshot();
+        let (result, events) = react(claims, cluster.store::<Devices>().map_err(closed)?);
+        for event in events {
+            self.apply(pod, Event::custom::<Devices>(event))?;
+        }
+        Ok(Some(result))
     }
 
     /// Applies an event that concerns this pod.
@@ -194,6 +248,7 @@ impl Simulation {
 
     /// Schedules and binds pods until nothing is left to do at this moment.
     pub(crate) fn settle(&mut self, observer: &mut impl Observer) -> Result<(), CommandError> {
+        self.backend.set_time(self.now);
         self.preempted.clear();
         for pod in std::mem::take(&mut self.set_aside) {
             self.arrive(&pod)?;
@@ -256,8 +311,7 @@ impl Simulation {
             self.record_rejection(&pod, Rejection { message, reasons }, is_final, observer)?;
         }
         self.requeue_victims(victims, observer)?;
-        self.record_victims(observer);
-        Ok(())
+        self.record_victims(observer)
     }
 
     fn was_bound(
@@ -297,12 +351,14 @@ impl Simulation {
     }
 
     /// Records the preempted pods, and keeps those that are recreated.
-    fn record_victims(&mut self, observer: &mut impl Observer) {
+    fn record_victims(&mut self, observer: &mut impl Observer) -> Result<(), CommandError> {
         for (pod, by) in self.victims.take() {
+            self.free_claims(&pod)?;
             if !matches!(observer.preempted(&pod, &by), Replacement::Never(_)) {
                 self.recreated.push((by.uid.clone(), recreated(pod)));
             }
         }
+        Ok(())
     }
 
     /// Requeues recreated pods; sets aside those that were preempted too often. Returns whether there are any.
@@ -334,7 +390,7 @@ impl Simulation {
         for placement in &decided {
             let bound = self.scheduling.bind(placement, || self.now);
             self.was_bound(placement, bound.map_err(|(error, _)| error), observer)?;
-            self.record_victims(observer);
+            self.record_victims(observer)?;
         }
         Ok(!decided.is_empty())
     }

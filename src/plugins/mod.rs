@@ -3,7 +3,6 @@
 
 mod balanced_allocation;
 mod default_binder;
-mod dynamic_resources;
 mod fit;
 pub(crate) mod gang_scheduling;
 mod godel;
@@ -32,7 +31,6 @@ mod volumes;
 
 pub use balanced_allocation::NodeResourcesBalancedAllocation;
 pub use default_binder::DefaultBinder;
-pub use dynamic_resources::DynamicResources;
 pub use fit::{NodeResourcesFit, ScoringStrategy};
 pub use gang_scheduling::GangScheduling;
 pub use godel::{LoadAware, Measured, Percent, PodLauncher};

@@ -205,7 +205,17 @@ fn explain(
     refused: Option<String>,
     loaded: cluster::Loaded,
 ) -> Result<(), CommandError> {
-    let cluster::Loaded { writer, pending, controllers, facts, mut notes, intake } = loaded;
+    let cluster::Loaded { mut writer, pending, controllers, devices, claims, facts, .. } = loaded;
+    let (mut notes, intake) = (loaded.notes, loaded.intake);
+    let pod = match claims {
+        Some(mut claims) => {
+            for other in &pending {
+                claims.create_in(&mut writer, other)?;
+            }
+            claims.create_in(&mut writer, &pod)?
+        }
+        None => pod,
+    };
     let mut fork = writer.cluster().fork();
     let names_node = pod.node_name.is_some();
     let placed = take_out(&mut fork, &pod, |uid| facts.has_started(uid))?;

@@ -40,7 +40,12 @@ pub(super) fn run(
     loaded: Loaded,
     refused: &HashMap<Uid, String>,
 ) -> Result<ExitCode, CommandError> {
-    let Loaded { writer, mut pending, controllers, mut notes, intake, .. } = loaded;
+    let Loaded { mut writer, mut pending, controllers, claims, mut notes, intake, .. } = loaded;
+    if let Some(mut claims) = claims {
+        for pod in &mut pending {
+            *pod = claims.create_in(&mut writer, pod)?;
+        }
+    }
     let mut schedulers = Schedulers::new(arguments)?;
     notes.append(&mut schedulers.notes);
     schedulers.prepare(writer.cluster(), pending.iter());

@@ -164,7 +164,6 @@ fn not_evaluated(explained: &Explained<'_>) -> Option<String> {
     let rejected = explained.evaluation.rejected.as_ref();
     match why.cause {
         Cause::NotTried => Some(format!("not scheduled: {}", why.message)),
-        Cause::ResourceClaims => Some(format!("not evaluated: {}", why.message)),
         Cause::PreFilter => {
             let status = rejected.and_then(|error| error.pre_filter.as_ref())?;
             let by = if status.plugin.is_empty() { "" } else { " by " };

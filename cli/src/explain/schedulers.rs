@@ -6,6 +6,7 @@ use portolan::cache::Cluster;
 use portolan::model::{Name, Pod};
 use portolan::plugin::{Cycle, CycleState, Handle, Nomination};
 use portolan::{Algorithm, AlgorithmConfig, Failure, Framework, Profiles};
+use portolan_dra::plugin::DryRunBackend;
 
 use super::Arguments;
 use crate::cluster::Godel;
@@ -26,8 +27,6 @@ pub(super) struct Why {
 pub(super) enum Cause {
     /// The pod is not tried: it is being deleted, no profile is responsible for it, or it may not be queued.
     NotTried,
-    /// The pod has resource claims, which are not evaluated.
-    ResourceClaims,
     /// A plugin rejected the pod before any node was examined.
     PreFilter,
     /// No node is feasible.
@@ -47,7 +46,7 @@ pub(super) struct Schedulers {
 impl Schedulers {
     pub(super) fn new(arguments: &Arguments) -> Result<Schedulers, CommandError> {
         let handle = Handle::default();
-        let policies = arguments.config.source().policies(&handle)?;
+        let policies = arguments.config.source().policies(&handle, Arc::new(DryRunBackend))?;
         let is_for_all = policies.are_for_all(&arguments.godel);
         let profiles = policies.profiles.into_iter().map(|profile| {
             let name = if is_for_all { String::new() } else { profile.scheduler_name };
@@ -89,13 +88,6 @@ impl Schedulers {
         };
         if let Some(message) = policy::why_not_queued(framework, pod, &self.godel) {
             return not_tried(Cause::NotTried, message);
-        }
-        let claims = &pod.template.resource_claims;
-        if !claims.is_empty() {
-            let claims: Vec<&str> = claims.iter().map(|claim| &*claim.name).collect();
-            let claims = claims.join(", ");
-            let message = format!("pods with resource claims are not supported: {claims}");
-            return not_tried(Cause::ResourceClaims, message);
         }
         let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
         let state = CycleState::default();

@@ -7,14 +7,13 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::cache::Event;
 use portolan::model::{Name, Pod, Timestamp, Uid};
 use portolan::{Framework, Profiles};
 
 use crate::creation::Creation;
 use crate::error::CommandError;
 use crate::replacement::Replacement;
-use crate::simulation::{Observer, Rejection, Simulation, closed, refused};
+use crate::simulation::{Observer, Rejection, Simulation, closed};
 use crate::text::count;
 
 use super::meter::Waiting;
@@ -199,12 +198,8 @@ impl Queued<'_, '_> {
         if let Some(fate) = replay.outcome.fates.get_mut(at) {
             fate.ended = Some(seconds(self.simulation.now));
         }
-        let uid = pods[at].uid.clone();
         replay.meter.remove_pod(pods[at], &node);
-        replay
-            .event(Event::RemovePod { uid, node: Some(node) })?
-            .map_err(|error| refused(pods[at], error))?;
-        Ok(())
+        self.simulation.remove(&pods[at].clone().on(node))
     }
 
     fn waiting(&self) -> Waiting {

@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use portolan::cache::{Cluster, Engine, Event, Figures, Reader};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
-use portolan::plugin::{Cycle, CycleState, Handle};
+use portolan::plugin::{Cycle, CycleState};
 use portolan::scheduler::queue::QueueConfig;
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
 
@@ -114,11 +114,11 @@ pub(crate) fn run(
     settings: Settings<'_>,
 ) -> Result<Outcome, CommandError> {
     let before = live_bytes();
-    let stage = Stage::new(source.godel.config(), settings.metrics);
+    let stage = Stage::new(&source.godel, workload.claims(), settings.metrics)?;
     let engine = stage.engine.clone();
     let reader = engine.reader().map_err(closed)?;
     let Schedulers { of: mut schedulers, queue, notes, warning, run } =
-        Schedulers::new(workload, source, settings, &stage.handle)?;
+        Schedulers::new(workload, source, settings, &stage)?;
     let outcome = Outcome {
         run,
         nodes: workload.nodes.len(),
@@ -213,7 +213,7 @@ impl Schedulers {
         workload: &Workload,
         source: &Source,
         settings: Settings<'_>,
-        handle: &Handle,
+        stage: &Stage,
     ) -> Result<Schedulers, CommandError> {
         let pool = match usize::from(settings.threads) {
             1 => None,
@@ -223,7 +223,7 @@ impl Schedulers {
                 Some(Arc::new(pool.map_err(|error| CommandError::Threads(error.to_string()))?))
             }
         };
-        let policies = settings.config.policies(handle)?;
+        let policies = settings.config.policies(&stage.handle, stage.backend.clone())?;
         let mut notes = policies.notes;
         let names: Vec<&str> =
             policies.profiles.iter().map(|profile| &*profile.scheduler_name).collect();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
+use portolan_k8s::DeviceObjects;
 
 use crate::cluster::{duplicate_node, duplicate_pod, reader};
 use crate::creation::Creation;
@@ -13,6 +14,7 @@ use crate::files::Wrong;
 use crate::files::openb::{self, Arrival, Priorities};
 use crate::input;
 use crate::intake::Intake;
+use crate::resource_claims::ClaimController;
 use crate::text::count;
 
 use super::{Mode, Source};
@@ -25,6 +27,8 @@ pub(crate) struct Workload {
     pub(crate) nodes: Vec<Node>,
     /// Other objects, such as namespaces and services.
     pub(crate) objects: Vec<Object>,
+    /// The objects of dynamic resource allocation.
+    pub(crate) devices: DeviceObjects,
     /// Pods placed before the replay.
     pub(crate) placed: Vec<Pod>,
     pub(crate) arrivals: Vec<Arrival>,
@@ -46,6 +50,12 @@ impl Workload {
         self.creation.is_needed()
             || pods().any(|pod| Some(pod.template.priority) != first || pod.group().is_some())
             || self.arrivals.iter().any(|arrival| depends_on_others(&arrival.pod))
+    }
+
+    /// The controller of the pods' claims, if there are any.
+    pub(super) fn claims(&self) -> Option<ClaimController> {
+        let arrivals = self.arrivals.iter().map(|arrival| &arrival.pod);
+        ClaimController::of(&self.devices, self.placed.iter().chain(arrivals), &[])
     }
 
     /// A note about pods that name other schedulers than the only one.
@@ -277,6 +287,8 @@ impl Kubernetes<'_> {
                 workload.creation.runs(pod, node);
             }
         }
+        workload.devices.extend(cluster.devices);
+        workload.devices.extend(added.devices);
         workload.objects.extend(cluster.objects);
         workload.objects.extend(added.objects);
         Ok(())

@@ -16,12 +16,13 @@ use crate::creation::Creation;
 use crate::error::CommandError;
 use crate::policy;
 use crate::replacement::Replacements;
+use crate::resource_claims::ClaimController;
 use crate::text::count;
 
 use super::budgets::Limits;
 use super::difference::{Effects, Outcome, own};
-use super::record::Record;
 use super::start::Start;
+use super::world::World;
 use super::{Arguments, fail};
 use crate::selection::zones;
 
@@ -68,6 +69,7 @@ pub(super) struct Base<'q> {
     pending: Vec<Pod>,
     replacements: Replacements,
     creation: Creation,
+    claims: Option<ClaimController>,
 }
 
 impl<'q> Base<'q> {
@@ -77,8 +79,9 @@ impl<'q> Base<'q> {
         config: &'q policy::Text<'q>,
         contents: &'q Contents,
         cluster: &Cluster,
-        record: &Record,
+        world: &World,
     ) -> Base<'q> {
+        let record = &world.record;
         let of_kind = |kind: ObjectKind| {
             let keys = cluster.object_keys(kind).into_iter();
             keys.filter_map(move |(namespace, name)| cluster.object(kind, &namespace, &name))
@@ -94,6 +97,7 @@ impl<'q> Base<'q> {
             pending: record.waiting().chain(record.uncreated()).cloned().collect(),
             replacements: record.replacements.clone(),
             creation: record.creation.restarted(),
+            claims: world.simulation.claims.as_ref().map(|claims| claims.at(cluster)),
         }
     }
 
@@ -164,7 +168,13 @@ impl<'q> Base<'q> {
             Ok(self.pending.clone())
         };
         let controllers = |_: &Cluster| (self.replacements.clone(), self.creation.clone());
-        let mut start = Start::with(self.arguments, self.config, controllers, put, None)?;
+        let mut start = Start::with(
+            self.arguments,
+            self.config,
+            (controllers, self.claims.clone()),
+            put,
+            None,
+        )?;
         let mut limits = start.limits(self.contents)?;
         start.settle(&mut limits)?;
         start.world.record.begin_change();

@@ -17,7 +17,7 @@ fn group(template: &Template) -> Option<(&Name, &str, &str)> {
 
 /// Removes the other pods of the groups of pods that have ended on a node, if the restart policy of their set requires
 /// it. Returns all of them with their nodes, the leaders first: the workers are created after them.
-pub(super) fn with_groups(ended: Vec<Pod>, world: &World) -> Result<Vec<Pod>, CommandError> {
+pub(super) fn with_groups(ended: Vec<Pod>, world: &mut World) -> Result<Vec<Pod>, CommandError> {
     let groups = ended.iter().filter_map(|pod| group(&pod.template));
     let groups: Vec<_> = groups
         .filter(|(namespace, set, _)| world.record.creation.recreates_groups(namespace, set))

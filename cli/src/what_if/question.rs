@@ -139,7 +139,7 @@ impl<'q> Question<'q> {
         answer.now.blocked = blocked;
         answer.now.failed_jobs = world.record.failed_jobs.len();
         if let Some(domain) = arguments.each {
-            let base = Base::new(arguments, config, contents, &now, &world.record);
+            let base = Base::new(arguments, config, contents, &now, world);
             answer.each = Some(base.each(domain)?);
         }
 

@@ -11,6 +11,7 @@ use crate::cluster::Contents;
 use crate::creation::Creation;
 use crate::error::CommandError;
 use crate::replacement::{Replacement, Replacements, recreated};
+use crate::resource_claims::ClaimController;
 use crate::simulation::{Stage, closed};
 use crate::{metrics, policy};
 
@@ -42,30 +43,33 @@ impl Start {
         contents: &Contents,
         recorder: Option<&Metrics>,
     ) -> Result<Start, CommandError> {
-        let mut loaded = contents.clone();
+        let (mut loaded, claims) = (contents.clone(), contents.claims());
         let put = |writer: &mut Writer| loaded.put(writer, &arguments.godel);
         let controllers = |cluster: &Cluster| {
             (Replacements::new(contents.controllers()), Creation::of(contents, cluster))
         };
-        Start::with(arguments, config, controllers, put, recorder)
+        Start::with(arguments, config, (controllers, claims), put, recorder)
     }
 
-    /// The cluster that `put` loads, which returns the pods without a node, with its `controllers`.
+    /// The cluster that `put` loads, which returns the pods without a node, with its `controllers` and `claims`.
     pub(super) fn with(
         arguments: &Arguments,
         config: &policy::Text<'_>,
-        controllers: impl FnOnce(&Cluster) -> (Replacements, Creation),
+        (controllers, claims): (
+            impl FnOnce(&Cluster) -> (Replacements, Creation),
+            Option<ClaimController>,
+        ),
         put: impl FnOnce(&mut Writer) -> Result<Vec<Pod>, CommandError>,
         recorder: Option<&Metrics>,
     ) -> Result<Start, CommandError> {
-        let stage = Stage::new(arguments.godel.config(), recorder);
+        let stage = Stage::new(&arguments.godel, claims, recorder)?;
         let pending = stage.engine.with_writer(put).map_err(closed)??;
         let cluster = stage.engine.reader().map_err(closed)?.snapshot();
         let placed = cluster.nodes().flat_map(|node| node.pods());
         let ending = placed.filter(|pod| pod.deletion_time().is_some());
         let mut terminating: Vec<Pod> = ending.map(|pod| pod.to_pod()).collect();
         terminating.sort_by(|a, b| (a.namespace(), &a.name).cmp(&(b.namespace(), &b.name)));
-        let policies = config.policies(&stage.handle)?;
+        let policies = config.policies(&stage.handle, stage.backend.clone())?;
         // Gödel's schedulers share the pods of one scheduler name.
         let is_for_all = policies.are_for_all(&arguments.godel);
         let names = policies.profiles.iter().map(|profile| profile.scheduler_name.clone());

@@ -54,8 +54,8 @@ impl World {
     }
 
     /// Removes a pod from its node.
-    pub(super) fn remove(&self, pod: &Pod) -> Result<(), CommandError> {
-        self.simulation.apply(pod, Event::remove_pod(pod))
+    pub(super) fn remove(&mut self, pod: &Pod) -> Result<(), CommandError> {
+        self.simulation.remove(pod)
     }
 
     /// Removes a pod from the queue.

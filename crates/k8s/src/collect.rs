@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::admission::{AllTraits, Quota};
 use super::budgets::{self, BudgetLimit, PodFacts};
 use super::defaults::{Defaulted, Rules};
+use super::devices::DeviceObjects;
 use super::error::{Cause, Path, ReadError};
 use super::limit_range::LimitRange;
 use super::objects::{self, PriorityClass, RuntimeClass};
@@ -40,6 +41,10 @@ pub(super) enum Kind {
     VolumeAttachment,
     CsiDriver,
     CsiStorageCapacity,
+    DeviceClass,
+    ResourceSlice,
+    ResourceClaim,
+    ResourceClaimTemplate,
     PodDisruptionBudget,
     PodGroup(GroupKind),
     NmNode,
@@ -52,7 +57,7 @@ pub(super) enum Kind {
 }
 
 /// The API groups and names of the kinds that are read.
-static KINDS: [(&str, &str, Kind); 33] = [
+static KINDS: [(&str, &str, Kind); 37] = [
     ("", "Pod", Kind::Pod),
     ("", "Node", Kind::Node),
     ("", "Namespace", Kind::Namespace),
@@ -77,6 +82,10 @@ static KINDS: [(&str, &str, Kind); 33] = [
     ("storage.k8s.io", "VolumeAttachment", Kind::VolumeAttachment),
     ("storage.k8s.io", "CSIDriver", Kind::CsiDriver),
     ("storage.k8s.io", "CSIStorageCapacity", Kind::CsiStorageCapacity),
+    ("resource.k8s.io", "DeviceClass", Kind::DeviceClass),
+    ("resource.k8s.io", "ResourceSlice", Kind::ResourceSlice),
+    ("resource.k8s.io", "ResourceClaim", Kind::ResourceClaim),
+    ("resource.k8s.io", "ResourceClaimTemplate", Kind::ResourceClaimTemplate),
     ("policy", "PodDisruptionBudget", Kind::PodDisruptionBudget),
     ("scheduling.k8s.io", "PodGroup", Kind::PodGroup(GroupKind::Kubernetes)),
     ("scheduling.x-k8s.io", "PodGroup", Kind::PodGroup(GroupKind::Coscheduling)),
@@ -143,6 +152,7 @@ pub(super) struct Collected {
     pub(super) deleted_nodes: Vec<Name>,
     pub(super) pods: Vec<Entry>,
     pub(super) objects: Vec<Object>,
+    pub(super) devices: DeviceObjects,
     pub(super) controllers: Vec<PodController>,
     /// The number of jobs and groups of job sets and leader-worker sets in this input and all earlier ones.
     pub(super) parts: usize,
@@ -302,6 +312,7 @@ impl Collected {
         }
         let before = self.objects.len();
         self.objects.extend(other.objects);
+        self.devices.extend(other.devices);
         self.classless.extend(other.classless.iter().map(|at| before + at));
         self.default_classes.extend(other.default_classes);
         self.controllers.extend(other.controllers);

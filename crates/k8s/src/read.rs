@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
+use portolan_dra::model::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use serde::Deserialize;
 use serde::de::value::{CowStrDeserializer, MapAccessDeserializer};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -23,7 +25,7 @@ use super::resolve::{Objects, resolve};
 use super::tree::{self, Entry, Progress, Spot, Tree};
 use super::typed::{Origin, Typed};
 use super::wire::{Key, Text};
-use super::{movement, node, objects, pod_group, reservation, storage};
+use super::{devices, movement, node, objects, pod_group, reservation, storage};
 
 /// Reads several inputs and resolves references between their objects at the end: a priority class may be in another
 /// file than its pods.
@@ -487,7 +489,36 @@ fn body(
             })
         };
     }
+    /// Appends an object of dynamic resource allocation, which `$complete` checks, to one of the lists.
+    macro_rules! device {
+        ($list:ident, $kind:ident, |$metadata:ident, $rules:pat_param| $complete:expr) => {{
+            let mut read: $kind = devices::read(object, path, stringify!($kind))?;
+            document.take(|all| {
+                let $rules = &mut Rules::apply(&mut all.defaulted);
+                let $metadata = &mut read.metadata;
+                $complete?;
+                all.devices.$list.push(Arc::new(read));
+                Ok(())
+            });
+        }};
+    }
     match kind {
+        Kind::DeviceClass => {
+            device!(classes, DeviceClass, |of, _| devices::named(of, path));
+        }
+        Kind::ResourceSlice => {
+            device!(slices, ResourceSlice, |of, _| devices::named(of, path));
+        }
+        Kind::ResourceClaim => {
+            device!(claims, ResourceClaim, |of, rules| {
+                devices::complete(of, "ResourceClaim", path, rules)
+            });
+        }
+        Kind::ResourceClaimTemplate => {
+            device!(templates, ResourceClaimTemplate, |of, rules| {
+                devices::complete(of, "ResourceClaimTemplate", path, rules)
+            });
+        }
         Kind::Namespace => add!(objects, |wire, rules| objects::namespace(wire, path, rules)),
         Kind::Service => add!(objects, |wire, rules| objects::service(wire, path, rules)),
         Kind::PodGroup(kind) => {

@@ -7,6 +7,7 @@ use super::admission::{Admission, Policies};
 use super::budgets::{self, BudgetLimit, PodFacts};
 use super::collect::{Collected, Entry};
 use super::defaults::{Defaulted, amount, object};
+use super::devices::DeviceObjects;
 use super::generated::Generated;
 use super::objects::{PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
@@ -29,6 +30,8 @@ pub struct Objects {
     pub pods: Vec<Pod>,
     /// Objects of the other kinds that an engine stores, including the workloads of `controllers`.
     pub objects: Vec<Object>,
+    /// The objects of dynamic resource allocation.
+    pub devices: DeviceObjects,
     /// The controllers, which create pods from a template, see [`Objects::expand`].
     pub controllers: Vec<PodController>,
     /// The priority classes.
@@ -228,6 +231,7 @@ impl Shared<'_> {
             deleted_nodes: read.deleted_nodes,
             pods,
             objects: read.objects,
+            devices: read.devices,
             controllers: read.controllers,
             priority_classes: read.priority_classes,
             runtime_classes: read.runtime_classes,

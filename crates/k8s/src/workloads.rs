@@ -121,6 +121,12 @@ impl PodController {
         &self.draft.requests
     }
 
+    /// Returns whether its pods have resource claims.
+    #[must_use]
+    pub fn has_resource_claims(&self) -> bool {
+        !self.draft.spec.resource_claims.is_empty()
+    }
+
     /// Returns the workload that owns its pods, if the kind is a workload.
     #[must_use]
     pub fn workload(&self) -> Option<Workload> {

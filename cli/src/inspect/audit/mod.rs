@@ -11,11 +11,13 @@ mod storage;
 mod tests;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::ValueEnum;
 use portolan::model::{Pod, Timestamp};
 use portolan::plugin::Handle;
+use portolan_dra::plugin::DryRunBackend;
 use serde_json::{Value, json};
 
 use crate::cluster::{self, Contents, Loaded};
@@ -77,7 +79,8 @@ struct Audit {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
-    let policies = arguments.config.source().policies(&Handle::default())?;
+    let policies =
+        arguments.config.source().policies(&Handle::default(), Arc::new(DryRunBackend))?;
     let contents = cluster::contents(&arguments.from, &arguments.godel)?;
     let now = arguments.from.is_live().then(|| Timestamp::from(SystemTime::now()));
     let bar = terminal::progress("auditing", 0, terminal::Of::Items("nodes"));

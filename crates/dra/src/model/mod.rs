@@ -10,6 +10,7 @@ mod metadata;
 mod read;
 mod selector;
 mod slice;
+mod template;
 
 pub use amount::Amount;
 pub use claim::{
@@ -20,12 +21,13 @@ pub use claim::{
 };
 pub use class::{ClassConfig, DeviceClass, DeviceClassSpec, IMPLICIT_PREFIX};
 pub use metadata::{Metadata, OwnerReference};
-pub use read::{Kind, ReadError, read};
+pub use read::{Kind, ReadError, needs_upgrade, read};
 pub use selector::{CelSelector, NodeSelector, NodeSelectorTerm, Requirement, Selector};
 pub use slice::{
     Attribute, Capacity, Counter, CounterConsumption, CounterSet, Device, Pool, RequestPolicy,
     ResourceSlice, SliceSpec, Taint, ValidRange,
 };
+pub use template::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
 
 use serde::{Deserialize, Deserializer};
 

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{DeviceClass, ResourceClaim, ResourceSlice};
+use super::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 
 /// Why an object cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,7 @@ pub trait Kind: sealed::Sealed + DeserializeOwned {
 
 impl sealed::Sealed for DeviceClass {}
 impl sealed::Sealed for ResourceClaim {}
+impl sealed::Sealed for ResourceClaimTemplate {}
 impl sealed::Sealed for ResourceSlice {}
 
 impl Kind for DeviceClass {
@@ -38,18 +39,31 @@ impl Kind for DeviceClass {
 
 impl Kind for ResourceClaim {
     fn upgrade(object: &mut Value) {
-        let requests = object.pointer_mut("/spec/devices/requests").and_then(Value::as_array_mut);
-        for request in requests.into_iter().flatten().filter_map(Value::as_object_mut) {
-            if request.contains_key("firstAvailable") {
-                continue;
-            }
-            let outer = |name: &str| matches!(name, "name" | "exactly");
-            let (outer, exactly): (Map<_, _>, Map<_, _>) =
-                std::mem::take(request).into_iter().partition(|(name, _)| outer(name));
-            *request = outer;
-            if !exactly.is_empty() {
-                request.insert("exactly".to_owned(), Value::Object(exactly));
-            }
+        upgrade_requests(object);
+    }
+}
+
+impl Kind for ResourceClaimTemplate {
+    fn upgrade(object: &mut Value) {
+        if let Some(claim) = object.get_mut("spec") {
+            upgrade_requests(claim);
+        }
+    }
+}
+
+/// Converts the requests of a claim.
+fn upgrade_requests(claim: &mut Value) {
+    let requests = claim.pointer_mut("/spec/devices/requests").and_then(Value::as_array_mut);
+    for request in requests.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if request.contains_key("firstAvailable") {
+            continue;
+        }
+        let outer = |name: &str| matches!(name, "name" | "exactly");
+        let (outer, exactly): (Map<_, _>, Map<_, _>) =
+            std::mem::take(request).into_iter().partition(|(name, _)| outer(name));
+        *request = outer;
+        if !exactly.is_empty() {
+            request.insert("exactly".to_owned(), Value::Object(exactly));
         }
     }
 }
@@ -86,10 +100,22 @@ impl Kind for ResourceSlice {
 /// # Ok::<(), portolan_dra::model::ReadError>(())
 /// ```
 pub fn read<T: Kind>(mut object: Value) -> Result<T, ReadError> {
-    match object["apiVersion"].as_str() {
-        None | Some("resource.k8s.io/v1" | "resource.k8s.io/v1beta2") => {}
-        Some("resource.k8s.io/v1beta1") => T::upgrade(&mut object),
-        Some(other) => return Err(ReadError::Version(other.to_owned())),
+    if needs_upgrade(object["apiVersion"].as_str())? {
+        T::upgrade(&mut object);
     }
     Ok(serde_json::from_value(object)?)
+}
+
+/// Returns whether objects of a version must be [upgraded](Kind::upgrade) to v1.
+///
+/// # Errors
+///
+/// The version is not supported.
+#[doc(hidden)]
+pub fn needs_upgrade(api_version: Option<&str>) -> Result<bool, ReadError> {
+    match api_version {
+        None | Some("resource.k8s.io/v1" | "resource.k8s.io/v1beta2") => Ok(false),
+        Some("resource.k8s.io/v1beta1") => Ok(true),
+        Some(other) => Err(ReadError::Version(other.to_owned())),
+    }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | [`DynamicResources`] at its extension points |
 //! | `backend.rs` | [`Backend`], by which the plugin acts on the cluster |
+//! | `in_memory.rs` | backends of simulations |
 //! | `find.rs` | the claims of a pod, and the checks of PreFilter |
 //! | `state.rs` | what the extension points share in one cycle |
 //! | `filter.rs`, `score.rs`, `post_filter.rs`, `pre_bind.rs` | one extension point each |
@@ -20,6 +21,7 @@ mod feasible;
 mod filter;
 mod find;
 mod hints;
+mod in_memory;
 mod post_filter;
 mod pre_bind;
 mod score;
@@ -41,6 +43,7 @@ use crate::model::ResourceClaim;
 use crate::store::{DeviceEvent, Devices, InFlight};
 
 pub use backend::{ApiError, Backend, ContainerExtendedRequest, ExtendedClaimStatus};
+pub use in_memory::{DryRunBackend, InMemoryBackend};
 pub use state::{ClaimDevices, chosen_devices};
 pub use time::{parse_time, write_time};
 
@@ -48,6 +51,9 @@ use state::{Chosen, PodState};
 
 /// The name of the plugin.
 pub const NAME: &str = "DynamicResources";
+
+/// The weight of its scores in kube-scheduler's default profile.
+pub const WEIGHT: i64 = 2;
 
 /// The finalizer of claims that are allocated.
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -58,7 +64,8 @@ const MAX_STEPS: u64 = 10_000_000;
 
 /// Allocates devices for the claims of pods.
 ///
-/// The engine needs the store [`Devices`]. The plugin belongs before DefaultPreemption, with weight 2.
+/// The engine needs the store [`Devices`] for pods with claims. The plugin belongs before DefaultPreemption, with weight
+/// [`WEIGHT`].
 pub struct DynamicResources {
     handle: Handle,
     backend: Arc<dyn Backend>,
@@ -197,7 +204,11 @@ impl Plugin for DynamicResources {
         if self.treats_template_alike(cycle.pod) {
             return Ok(PreFilter::Skip);
         }
-        let devices = devices(cycle.cluster)?;
+        let devices = match devices(cycle.cluster) {
+            // Without the store, no device class supplies extended resources.
+            Err(_) if cycle.pod.template.resource_claims.is_empty() => return Ok(PreFilter::Skip),
+            devices => devices?,
+        };
         let state = find::state(devices, cycle.pod)?;
         let is_idle = state.claims.is_empty();
         cycle.state.write(NAME, state);

@@ -2,6 +2,7 @@
 //! pkg/scheduler/apis/config.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,6 +11,10 @@ use serde_json::Value;
 use portolan::model::{LabelSelector, Name, TopologySpreadConstraint, UnsatisfiableAction};
 use portolan::plugin::{self, Handle, Plugin, ResourceWeight, ScoringStrategy};
 
+use portolan_dra::allocator::CelSelectors;
+use portolan_dra::plugin::{Backend, DynamicResources};
+
+use super::duration::go_duration;
 use super::registry::{ArgsError, PluginArgs};
 
 /// Returns the factory of an in-tree plugin that takes arguments.
@@ -125,6 +130,39 @@ fn resources(
         resources.push(ResourceWeight { name: name.into(), weight });
     }
     Ok(resources)
+}
+
+/// The arguments of the plugin that allocates devices. `filterTimeout` is checked and has no effect: the search is bounded
+/// by its steps, so that decisions repeat.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct DynamicResourcesArgs {
+    filter_timeout: Option<String>,
+    binding_timeout: Option<String>,
+}
+
+pub(super) fn dynamic_resources(
+    given: PluginArgs<'_>,
+    handle: &Handle,
+    backend: Arc<dyn Backend>,
+) -> Made {
+    let args: DynamicResourcesArgs = given.parse_versioned()?;
+    let duration = |field: &str, text: &Option<String>, least: Duration, reason: &str| {
+        let Some(text) = text else { return Ok(None) };
+        let nanos = go_duration(text).map_err(|error| given.invalid(field, error))?;
+        let duration = u64::try_from(nanos).ok().map(Duration::from_nanos);
+        let valid = duration.filter(|duration| *duration >= least);
+        valid.map(Some).ok_or_else(|| given.invalid(field, reason))
+    };
+    duration("filterTimeout", &args.filter_timeout, Duration::ZERO, "must be zero or positive")?;
+    let least = Duration::from_secs(1);
+    let timeout =
+        duration("bindingTimeout", &args.binding_timeout, least, "must be at least 1 second")?;
+    let plugin = DynamicResources::new(handle, backend, Arc::new(CelSelectors::default()));
+    Ok(Box::new(match timeout {
+        Some(timeout) => plugin.with_binding_timeout(timeout),
+        None => plugin,
+    }))
 }
 
 /// The arguments of Gödel's plugin (pkg/scheduler/apis/config `LoadAwareArgs`).

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use portolan::plugin::{DynamicResources, Handle, Plugin, default_plugin, default_plugins};
+use portolan::plugin::{Handle, Plugin, default_plugin, default_plugins};
+use portolan_dra::plugin::{self as dra, Backend};
 
 use super::args;
 use crate::error::Path;
@@ -197,8 +199,8 @@ pub enum RegistryError {
     NotFound(String),
 }
 
-/// In-tree plugins that a configuration may name but that do not exist here: pods with resource claims are rejected.
-const LEFT_OUT: [&str; 1] = ["DynamicResources"];
+/// In-tree plugins that a configuration may name and that need more than a handle ([`Registry::of_cluster`]).
+const LEFT_OUT: [&str; 1] = [dra::NAME];
 
 /// Plugins of other projects whose part is done by a plugin here: Coscheduling of sigs.k8s.io/scheduler-plugins.
 const EQUIVALENTS: [(&str, &str); 1] = [("Coscheduling", "GangScheduling")];
@@ -229,20 +231,19 @@ impl Registry {
         registry
     }
 
-    /// Like [`Registry::in_tree`], with DynamicResources before DefaultPreemption in the default profile. The messages
-    /// of pods that fit nowhere are then those of a cluster's scheduler, and pods with resource claims are rejected
-    /// with a message instead of an error.
+    /// Like [`Registry::in_tree`], with DynamicResources before DefaultPreemption in the default profile, which writes
+    /// claims with `backend`. The messages of pods that fit nowhere are then those of a cluster's scheduler.
     #[must_use]
-    pub fn of_cluster() -> Registry {
+    pub fn of_cluster(backend: Arc<dyn Backend>) -> Registry {
         let mut registry = Registry::in_tree();
-        let name = DynamicResources.info().name();
-        registry.left_out.remove(name);
-        let make =
-            |_: PluginArgs<'_>, _: &Handle| Ok(Box::new(DynamicResources) as Box<dyn Plugin>);
-        registry.factories.insert(name.to_owned(), Box::new(make));
+        registry.left_out.remove(dra::NAME);
+        let make = move |args: PluginArgs<'_>, handle: &Handle| {
+            args::dynamic_resources(args, handle, backend.clone())
+        };
+        registry.factories.insert(dra::NAME.to_owned(), Box::new(make));
         let profile = &mut registry.profile;
         let before = profile.iter().position(|(name, _)| name == "DefaultPreemption");
-        profile.insert(before.unwrap_or(profile.len()), (name.to_owned(), 0));
+        profile.insert(before.unwrap_or(profile.len()), (dra::NAME.to_owned(), dra::WEIGHT));
         registry
     }
 

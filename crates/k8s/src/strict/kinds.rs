@@ -7,8 +7,12 @@
 use super::Step;
 use crate::collect::Kind;
 
+/// The kinds of dynamic resource allocation.
+const DEVICES: &[&str] =
+    &["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"];
+
 /// The kinds of each version.
-const KINDS: [(&str, &[&str]); 12] = [
+const KINDS: [(&str, &[&str]); 15] = [
     (
         "v1",
         &[
@@ -53,6 +57,9 @@ const KINDS: [(&str, &[&str]); 12] = [
     ),
     ("storage.k8s.io/v1beta1", &["VolumeAttributesClass"]),
     ("storage.k8s.io/v1alpha1", &["VolumeAttributesClass"]),
+    ("resource.k8s.io/v1", DEVICES),
+    ("resource.k8s.io/v1beta2", DEVICES),
+    ("resource.k8s.io/v1beta1", DEVICES),
     ("events.k8s.io/v1", &["Event"]),
     ("events.k8s.io/v1beta1", &["Event"]),
     ("audit.k8s.io/v1", &["Event"]),

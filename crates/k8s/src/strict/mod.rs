@@ -17,7 +17,7 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 
-use k8s_openapi::api::{apps, batch, core, node, policy, scheduling, storage};
+use k8s_openapi::api::{apps, batch, core, node, policy, resource, scheduling, storage};
 
 use crate::checks::{Checks, Found};
 use crate::framing;
@@ -334,6 +334,11 @@ fn object_of(api_version: &str, kind: &str, spot: &Spot<'_>, sink: &mut Sink<'_>
             scheduling::v1::PriorityClass => "PriorityClass" |_, _| {},
         "node.k8s.io/v1":
             node::v1::RuntimeClass => "RuntimeClass" |_, _| {},
+        "resource.k8s.io/v1":
+            resource::v1::DeviceClass => "DeviceClass" |_, _| {},
+            resource::v1::ResourceClaim => "ResourceClaim" |_, _| {},
+            resource::v1::ResourceClaimTemplate => "ResourceClaimTemplate" |_, _| {},
+            resource::v1::ResourceSlice => "ResourceSlice" |_, _| {},
         "storage.k8s.io/v1":
             storage::v1::StorageClass => "StorageClass" |_, _| {},
             storage::v1::CSINode => "CSINode" |_, _| {},

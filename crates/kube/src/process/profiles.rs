@@ -7,6 +7,7 @@ use std::thread;
 use portolan::model::Name;
 use portolan::plugin::{Extender, Handle};
 use portolan::{Framework, FrameworkError};
+use portolan_dra::plugin::DryRunBackend;
 use portolan_k8s::config::{
     ConfigError, Configuration, ExtenderConfig, ProcessSettings, Profile, Registry,
 };
@@ -22,7 +23,7 @@ use crate::write::Writes;
 /// GangScheduling, whose feature gate is off in kube-scheduler and whose PodGroups are not mirrored, and Gödel's
 /// PodLauncher.
 pub(crate) fn registry() -> Registry {
-    let mut registry = Registry::of_cluster();
+    let mut registry = Registry::of_cluster(Arc::new(DryRunBackend));
     let mut profile = registry.default_profile().to_vec();
     profile.retain(|(name, _)| name != "GangScheduling" && name != "PodLauncher");
     registry.set_default_profile(profile);

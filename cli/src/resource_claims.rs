@@ -1,0 +1,239 @@
+//! The controller of resource claims, as kube-controller-manager runs it: creates claims from templates, and frees the
+//! claims of pods that end.
+//!
+//! Generated claims are named `<pod>-<entry>`, without Kubernetes' random suffix, so that results repeat.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use portolan::cache::{Cluster, Store, Writer};
+use portolan::model::{Name, Pod, PodResourceClaim, Uid};
+use portolan_dra::Devices;
+use portolan_dra::model::{
+    Metadata, OwnerReference, ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate,
+};
+use portolan_dra::plugin::FINALIZER;
+use portolan_dra::store::DeviceEvent;
+use portolan_k8s::{DeviceObjects, PodController};
+
+use crate::error::CommandError;
+use crate::simulation::{closed, refused};
+
+/// The annotation of a generated claim that names the pod's entry.
+const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
+
+/// The generated claims of a pod by its entries.
+type Statuses = Arc<[(Name, Option<Name>)]>;
+
+/// The controller, and the devices with which a cluster starts.
+#[derive(Clone)]
+pub(crate) struct ClaimController {
+    devices: Devices,
+    templates: HashMap<(Name, Name), Arc<ResourceClaimTemplate>>,
+    /// The generated claims of the pods that exist.
+    generated: HashMap<Uid, Statuses>,
+}
+
+impl ClaimController {
+    /// The controller of a cluster, or `None` if the cluster has neither devices nor claims.
+    pub(crate) fn of<'p>(
+        objects: &DeviceObjects,
+        pods: impl IntoIterator<Item = &'p Pod>,
+        controllers: &[PodController],
+    ) -> Option<ClaimController> {
+        let mut has_claims = controllers.iter().any(PodController::has_resource_claims);
+        let mut generated = HashMap::new();
+        for pod in pods {
+            has_claims |= !pod.template.resource_claims.is_empty();
+            if let Some(statuses) = &pod.claim_statuses {
+                generated.insert(pod.uid.clone(), statuses.clone());
+            }
+        }
+        (has_claims || !objects.is_empty()).then(|| ClaimController {
+            devices: objects.store(),
+            templates: objects.templates_by_name(),
+            generated,
+        })
+    }
+
+    /// The controller of a later version of the cluster.
+    pub(crate) fn at(&self, cluster: &Cluster) -> ClaimController {
+        let devices = cluster.store::<Devices>().map(Devices::clone);
+        ClaimController {
+            devices: devices.unwrap_or_else(|_| self.devices.clone()),
+            ..self.clone()
+        }
+    }
+
+    /// The devices with which the cluster starts.
+    pub(crate) fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// The pod with the names of its generated claims, and the events that create those that do not exist. A template
+    /// that is not in the input has no claims.
+    pub(crate) fn create(&mut self, pod: &Pod, devices: &Devices) -> (Pod, Vec<DeviceEvent>) {
+        let known = pod.claim_statuses.as_ref().or_else(|| self.generated.get(&pod.uid)).cloned();
+        let known: &[(Name, Option<Name>)] = known.as_deref().unwrap_or_default();
+        let (mut statuses, mut events) = (Vec::new(), Vec::new());
+        for entry in pod.template.resource_claims.iter().filter(|entry| entry.claim.is_none()) {
+            let status = known.iter().find(|(name, _)| *name == entry.name);
+            let exists = |name: &Option<Name>| {
+                name.as_ref()
+                    .is_none_or(|name| devices.claims().get(pod.namespace(), name).is_some())
+            };
+            if let Some(status) = status.filter(|(_, name)| exists(name)) {
+                statuses.push(status.clone());
+                continue;
+            }
+            let Some(template) = self.template(pod, entry) else { continue };
+            let (name, is_new) = name_of(pod, entry, devices);
+            if is_new {
+                let claim = generated(pod, entry, name.clone(), template);
+                events.push(DeviceEvent::PutClaim(claim.into()));
+            }
+            statuses.push((entry.name.clone(), Some(name)));
+        }
+        if statuses.is_empty() {
+            return (pod.clone(), events);
+        }
+        let statuses: Statuses = statuses.into();
+        self.generated.insert(pod.uid.clone(), statuses.clone());
+        (Pod { claim_statuses: Some(statuses), ..pod.clone() }, events)
+    }
+
+    /// Creates the claims of a pod, or of a pod that is evaluated as if it were pending, in a writer's cluster.
+    pub(crate) fn create_in(
+        &mut self,
+        writer: &mut Writer,
+        pod: &Pod,
+    ) -> Result<Pod, CommandError> {
+        let mut new = pod.clone();
+        if pod.node_name.is_some() {
+            let events = self.release(pod, devices(writer)?);
+            apply(writer, pod, events)?;
+            new.claim_statuses = None;
+        }
+        let (new, events) = self.create(&new, devices(writer)?);
+        apply(writer, pod, events)?;
+        Ok(new)
+    }
+
+    fn template(&self, pod: &Pod, entry: &PodResourceClaim) -> Option<&ResourceClaimTemplate> {
+        let key = (pod.namespace().clone(), entry.template.clone()?);
+        self.templates.get(&key).map(|template| &**template)
+    }
+
+    /// The events by which the claims of a pod that has ended are free: generated claims are deleted, and others lose
+    /// their reservation for the pod, and their devices if no pod is left.
+    pub(crate) fn release(&mut self, pod: &Pod, devices: &Devices) -> Vec<DeviceEvent> {
+        let mut events = Vec::new();
+        let claims = devices.claims();
+        let statuses = self.generated.remove(&pod.uid);
+        let generated = statuses.iter().flat_map(|statuses| statuses.iter());
+        let generated =
+            generated.filter_map(|(_, name)| claims.get(pod.namespace(), name.as_ref()?));
+        // Claims for extended resources, which no entry of the pod names.
+        let has_special = (pod.template.resources.incoming.scalars.iter())
+            .any(|(resource, _)| devices.supplies(resource));
+        let special = has_special.then(|| {
+            claims.of_namespace(pod.namespace()).filter(|claim| {
+                claim.metadata.is_controlled_by(pod)
+                    && !claim.metadata.annotations.contains_key(ENTRY)
+            })
+        });
+        for claim in generated.chain(special.into_iter().flatten()) {
+            // The claim is free before it is gone, so that waiting pods are tried again.
+            events.push(DeviceEvent::PutClaim(freed(claim).into()));
+            let (namespace, name) = (claim.namespace().clone(), claim.name().clone());
+            events.push(DeviceEvent::DeleteClaim { namespace, name });
+        }
+        for entry in pod.template.resource_claims.iter() {
+            let claim = entry.claim.as_ref().and_then(|name| claims.get(pod.namespace(), name));
+            let Some(claim) = claim.filter(|claim| claim.is_reserved_for(pod)) else { continue };
+            let uid = pod.uid.to_string();
+            let mut left = ResourceClaim::clone(claim);
+            left.status.reserved_for.retain(|consumer| *consumer.uid != *uid);
+            left = match left.status.reserved_for.is_empty() {
+                true => freed(&left),
+                false => next_version(left),
+            };
+            events.push(DeviceEvent::PutClaim(left.into()));
+        }
+        events
+    }
+}
+
+fn devices(writer: &Writer) -> Result<&Devices, CommandError> {
+    writer.cluster().store::<Devices>().map_err(closed)
+}
+
+fn apply(writer: &mut Writer, pod: &Pod, events: Vec<DeviceEvent>) -> Result<(), CommandError> {
+    for event in events {
+        writer.change::<Devices>(event).map_err(|error| refused(pod, error))?;
+    }
+    Ok(())
+}
+
+/// The name of the claim for an entry, and whether the claim is yet to be created.
+fn name_of(pod: &Pod, entry: &PodResourceClaim, devices: &Devices) -> (Name, bool) {
+    let base = format!("{}-{}", pod.name, entry.name);
+    let numbered = (1_u64..).map(|number| format!("{base}-{number}"));
+    let free = std::iter::once(base.clone()).chain(numbered).find_map(|name| {
+        let name = Name::from(name);
+        match devices.claims().get(pod.namespace(), &name) {
+            None => Some((name, true)),
+            Some(claim) => is_for(claim, pod, entry).then_some((name, false)),
+        }
+    });
+    free.unwrap_or_else(|| (base.clone().into(), true))
+}
+
+fn is_for(claim: &ResourceClaim, pod: &Pod, entry: &PodResourceClaim) -> bool {
+    let named = claim.metadata.annotations.get(ENTRY);
+    claim.metadata.is_controlled_by(pod) && named.is_some_and(|named| *named == entry.name)
+}
+
+fn generated(
+    pod: &Pod,
+    entry: &PodResourceClaim,
+    name: Name,
+    template: &ResourceClaimTemplate,
+) -> ResourceClaim {
+    let owner = OwnerReference {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        name: pod.name.clone(),
+        uid: pod.uid.to_string().into(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    };
+    let spec = &template.spec;
+    let mut annotations = spec.metadata.annotations.clone();
+    annotations.insert(ENTRY.into(), entry.name.clone());
+    let metadata = Metadata {
+        uid: format!("{}/{name}", pod.namespace()).into(),
+        name,
+        namespace: pod.namespace().clone(),
+        resource_version: "1".into(),
+        annotations,
+        owner_references: vec![owner],
+        rest: spec.metadata.rest.clone(),
+        ..Metadata::default()
+    };
+    ResourceClaim { metadata, spec: spec.spec.clone(), status: ResourceClaimStatus::default() }
+}
+
+/// The claim without devices and reservations.
+fn freed(claim: &ResourceClaim) -> ResourceClaim {
+    let mut metadata = claim.metadata.clone();
+    metadata.finalizers.retain(|finalizer| &**finalizer != FINALIZER);
+    let (spec, status) = (claim.spec.clone(), ResourceClaimStatus::default());
+    next_version(ResourceClaim { metadata, spec, status })
+}
+
+fn next_version(mut claim: ResourceClaim) -> ResourceClaim {
+    let version = claim.metadata.version().saturating_add(1);
+    claim.metadata.resource_version = version.to_string().into();
+    claim
+}

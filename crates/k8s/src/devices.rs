@@ -1,0 +1,129 @@
+//! Reads device classes, resource slices, resource claims and their templates (dynamic resource allocation).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use portolan::cache::Store;
+use portolan::model::{Generation, Name};
+use portolan_dra::Devices;
+use portolan_dra::model::{
+    DeviceClass, Kind, Metadata, ResourceClaim, ResourceClaimTemplate, ResourceSlice, needs_upgrade,
+};
+use portolan_dra::store::DeviceEvent;
+use serde_json::Value;
+
+use super::defaults::Rules;
+use super::error::{Cause, Path, ReadError};
+use super::tree::Spot;
+use super::typed::{Origin, Typed};
+
+/// The objects of dynamic resource allocation. Of two objects with one name, the later one is used.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceObjects {
+    /// The device classes.
+    pub classes: Vec<Arc<DeviceClass>>,
+    /// The resource slices.
+    pub slices: Vec<Arc<ResourceSlice>>,
+    /// The claims.
+    pub claims: Vec<Arc<ResourceClaim>>,
+    /// The templates of claims.
+    pub templates: Vec<Arc<ResourceClaimTemplate>>,
+}
+
+impl DeviceObjects {
+    /// Returns whether there are no objects.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+            && self.slices.is_empty()
+            && self.claims.is_empty()
+            && self.templates.is_empty()
+    }
+
+    /// Appends later objects.
+    pub fn extend(&mut self, later: DeviceObjects) {
+        self.classes.extend(later.classes);
+        self.slices.extend(later.slices);
+        self.claims.extend(later.claims);
+        self.templates.extend(later.templates);
+    }
+
+    /// Returns the store of these objects, for an engine's configuration.
+    #[must_use]
+    pub fn store(&self) -> Devices {
+        let mut devices = Devices::default();
+        let classes = self.classes.iter().cloned().map(DeviceEvent::PutClass);
+        let slices = self.slices.iter().cloned().map(DeviceEvent::PutSlice);
+        let claims = self.claims.iter().cloned().map(DeviceEvent::PutClaim);
+        for event in classes.chain(slices).chain(claims) {
+            devices.apply(&event, Generation::default());
+        }
+        devices
+    }
+
+    /// Returns the templates of claims by namespace and name.
+    #[must_use]
+    pub fn templates_by_name(&self) -> HashMap<(Name, Name), Arc<ResourceClaimTemplate>> {
+        let entry = |of: &Arc<ResourceClaimTemplate>| {
+            ((of.namespace().clone(), of.name().clone()), of.clone())
+        };
+        self.templates.iter().map(entry).collect()
+    }
+}
+
+/// Reads an object of a kind of `resource.k8s.io`.
+///
+/// An object without a version, as in the lists of an API server, is upgraded like one of the oldest version: this does
+/// not change newer ones.
+pub(super) fn read<T: Kind>(
+    object: Typed<'_, '_>,
+    path: &Path<'_>,
+    kind: &'static str,
+) -> Result<T, ReadError> {
+    let version = object.spot.get("apiVersion").and_then(Spot::text);
+    let upgrades = match version {
+        None => Ok(true),
+        some => needs_upgrade(some),
+    };
+    let unserved = || {
+        let api_version = version.unwrap_or_default().to_owned();
+        let cause = Cause::ApiVersion { api_version, kind, instead: "resource.k8s.io/v1" };
+        ReadError::new(&path.key("apiVersion"), cause)
+    };
+    if !upgrades.map_err(|_| unserved())? {
+        return object.read();
+    }
+    let mut value: Value = object.read()?;
+    T::upgrade(&mut value);
+    Typed::new(&(&value).into(), *path, Origin::default()).read()
+}
+
+/// Checks the name, and completes the metadata of an object in a namespace.
+pub(super) fn complete(
+    metadata: &mut Metadata,
+    kind: &str,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<(), ReadError> {
+    named(metadata, path)?;
+    rules.about(kind, &metadata.namespace, &metadata.name);
+    if metadata.namespace.is_empty() {
+        metadata.namespace = rules.namespace("");
+        rules.about(kind, &metadata.namespace, &metadata.name);
+        rules.note("metadata.namespace", &metadata.namespace);
+    }
+    if metadata.uid.is_empty() {
+        metadata.uid = format!("{}/{}", metadata.namespace, metadata.name).into();
+        rules.note("metadata.uid", &metadata.uid);
+    }
+    Ok(())
+}
+
+/// Checks that an object has a name.
+pub(super) fn named(metadata: &Metadata, path: &Path<'_>) -> Result<(), ReadError> {
+    match metadata.name.is_empty() {
+        true => Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing)),
+        false => Ok(()),
+    }
+}
