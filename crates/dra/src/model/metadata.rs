@@ -57,12 +57,16 @@ impl Metadata {
         controller.is_some_and(|owner| pod.uid.to_string() == *owner.uid)
     }
 
-    /// Compares the resource version with that of another state of the object. Returns `None` if one of them is absent or
-    /// not a number.
+    /// Returns the resource version, or `None` if it is absent or not a number.
+    #[must_use]
+    pub fn version(&self) -> Option<u64> {
+        self.resource_version.parse().ok()
+    }
+
+    /// Compares the resource version with that of another state of the object. Returns `None` if one of them is unknown.
     #[must_use]
     pub(crate) fn compare_version(&self, other: &Metadata) -> Option<Ordering> {
-        let version = |of: &Metadata| of.resource_version.parse::<u64>().ok();
-        Some(version(self)?.cmp(&version(other)?))
+        Some(self.version()?.cmp(&other.version()?))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use portolan::cache::{Config, Engine, Event, Snapshot};
 use portolan::model::{Pod, PodResourceClaim, Timestamp, node, pod};
-use portolan::plugin::{Handle, Snapshots};
+use portolan::plugin::{Handle, PodInPreBind, Snapshots};
 use portolan::scheduler::InMemoryBinder;
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles, Scheduler};
 use portolan_dra::allocator::CelSelectors;
@@ -144,7 +144,9 @@ impl Backend for Live {
         Timestamp::from_secs(1)
     }
 
-    fn wait(&self, _: Duration) {}
+    fn wait(&self, _: Duration, _: &PodInPreBind) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Returns the only slice of a pool.

@@ -83,7 +83,7 @@ impl DeviceKind {
     /// Returns the objects in the store that are not listed, although they are not newer than the list. O(objects).
     fn missing(self, devices: &Devices, listed: &HashSet<Key>, version: u64) -> Vec<Key> {
         let is_missing = |metadata: &&Metadata| {
-            !listed.contains(&key(metadata)) && metadata.version() <= version
+            !listed.contains(&key(metadata)) && metadata.version() <= Some(version)
         };
         self.all(devices).into_iter().filter(is_missing).map(key).collect()
     }
@@ -158,7 +158,7 @@ impl DeviceSink {
 
     /// Returns the version and uid that the store has under this name.
     fn known(&mut self, key: &Key) -> Option<(u64, Arc<str>)> {
-        let version = |of: &Metadata| (of.version(), of.uid.clone());
+        let version = |of: &Metadata| (of.version().unwrap_or(0), of.uid.clone());
         self.read(|device, devices| device.known(devices, key).map(version)).flatten()
     }
 

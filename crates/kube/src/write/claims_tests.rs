@@ -9,7 +9,7 @@ use portolan::plugin::{Handle, PodInPreBind, default_plugins};
 use portolan::{Framework, FrameworkError, Schedulers, SchedulingLoop};
 use portolan_apiserver::{ApiServer, Effect, Fault};
 use portolan_dra::allocator::CelSelectors;
-use portolan_dra::model::{PodClaims, ResourceClaim, read};
+use portolan_dra::model::{ResourceClaim, read};
 use portolan_dra::plugin::{
     ApiError, Backend, ContainerExtendedRequest, ExtendedClaimStatus, FINALIZER,
 };
@@ -313,7 +313,6 @@ impl Cluster {
             },
         }));
         let created = created.expect("created");
-        self.submit(DeviceEvent::PutPod(PodClaims::read(&created).into()));
         let pod = portolan_k8s::pod_from_slice(created.to_string().as_bytes()).expect("a pod");
         apply(self.schedulers.engine(), Event::put_pending(pod));
     }
