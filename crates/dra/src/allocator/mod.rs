@@ -33,6 +33,7 @@ use crate::store::Devices;
 
 pub use cel_selectors::CelSelectors;
 pub use pools::{NodePool, NodePools, PoolState};
+pub use taints::are_tolerated;
 pub use verdicts::Verdicts;
 
 /// The largest number of devices that one claim may be allocated.
