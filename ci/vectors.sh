@@ -9,16 +9,9 @@ shopt -s nullglob
 if [ -n "${PORTOLAN_BENCH:-}" ]; then bench=("$PORTOLAN_BENCH"); else bench=(cargo run --release --quiet -p portolan-bench --); fi
 
 # Compares every file of a directory; further arguments are options of `conformance`. Recordings of writes (live.*) run
-# a scheduler against an API server in memory. Answers about resource claims (dra*) are left out, since pods with claims
-# are refused.
+# a scheduler against an API server in memory.
 compare() {
-    local files=() file
-    for file in "$1"/*.jsonl "$1"/*.jsonl.gz; do
-        case ${file##*/} in
-            dra*) echo "SKIPPED: $file: resource claims are not supported" ;;
-            *) files+=("$file") ;;
-        esac
-    done
+    local files=("$1"/*.jsonl "$1"/*.jsonl.gz)
     if [ ${#files[@]} = 0 ]; then
         echo "$1: no vectors found (*.jsonl, *.jsonl.gz)"
         return 1

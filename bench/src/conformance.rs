@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         let mut recorded = Vec::new();
         for scenario in &scenarios {
             // A recording of writes to an API server.
-            if scenario.value.get("steps").is_some() {
+            if scenario.value.get("writes").is_some() {
                 let read = Recorded::read(&scenario.value);
                 recorded.push(read.map_err(|what| wrong(Wrong::at(scenario.line, what)))?);
             } else {

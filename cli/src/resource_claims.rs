@@ -245,7 +245,7 @@ pub(crate) fn freed(claim: &ResourceClaim) -> ResourceClaim {
 }
 
 fn next_version(mut claim: ResourceClaim) -> ResourceClaim {
-    let version = claim.metadata.version().saturating_add(1);
+    let version = claim.metadata.version().unwrap_or(0).saturating_add(1);
     claim.metadata.resource_version = version.to_string().into();
     claim
 }

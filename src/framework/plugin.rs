@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{Name, Pod};
+use crate::model::{CustomEvent, Name, Pod};
 use crate::snapshot::{Chunk, Cluster, Column, Freed, NodeInfo, Victims, lanes};
 
 use super::{
@@ -378,6 +378,18 @@ pub trait Plugin: Send + Sync {
     /// are asked.
     fn acts_at_reserve(&self, _pod: &Pod) -> bool {
         true
+    }
+
+    /// Returns the events of [stores](crate::cache::Store) that show what [`Plugin::reserve`] would reserve. Gangs and
+    /// what-if questions place pods in a fork one after the other, without reserving anything, and apply the events there
+    /// for the next pods. Called after a node was chosen, before the pod is placed in the fork. None by default. Only
+    /// plugins at [`Point::Reserve`] are asked.
+    ///
+    /// # Errors
+    ///
+    /// Any status means that the pod is not placed in the fork.
+    fn reserve_in_fork(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<Vec<CustomEvent>, Status> {
+        Ok(Vec::new())
     }
 
     /// Returns whether the plugin treats all pods of this pod's template alike. For pods that name no node, its answers

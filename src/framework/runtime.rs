@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::{Name, Pod, Timestamp};
+use crate::model::{CustomEvent, Name, Pod, Timestamp};
 use crate::snapshot::Chunk;
 
 use super::evaluations::PluginEvaluations;
@@ -499,6 +499,28 @@ impl Framework {
                 })
             })
         })
+    }
+
+    /// Returns the events that show in a fork what the plugins would reserve ([`Plugin::reserve_in_fork`]).
+    ///
+    /// # Errors
+    ///
+    /// Returns the status of the first plugin that does not succeed.
+    pub(crate) fn reserve_in_fork(
+        &self,
+        cycle: Cycle<'_>,
+        node: &Name,
+    ) -> Result<Vec<CustomEvent>, Status> {
+        let panics = self.handle.panics();
+        let mut events = Vec::new();
+        for Entry { plugin, info, .. } in self.at(Point::Reserve) {
+            let name = info.name;
+            let asked = panics.guard(name, "ReserveInFork", || plugin.reserve_in_fork(cycle, node));
+            events.extend(asked.map_err(|status| {
+                status.rejection_or(name, format_args!("running Reserve plugin {name:?}"))
+            })?);
+        }
+        Ok(events)
     }
 
     /// Notifies every plugin, in reverse order, that the pod will not be bound to the node.

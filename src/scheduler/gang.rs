@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use crate::framework::{Algorithm, Cycle, CycleState, Decision, Failure, Permit};
 use crate::log::Event;
-use crate::model::{EventError, Generation, Pod, Timestamp};
+use crate::model::{CustomEvent, EventError, Generation, Pod, Timestamp};
 use crate::plugins::gang_scheduling::{WAITING, unknown};
 use crate::snapshot::Cluster;
 use crate::snapshot::draft::check_supported;
@@ -221,9 +221,10 @@ impl Scheduler {
         for position in order {
             let position = *position;
             let decided = decide(&mut self.profiles, &fork, &pods[position]);
-            let placed = decided.and_then(|(decision, state)| {
+            let placed = decided.and_then(|(decision, state, reserved)| {
                 let pod = decision.place(Pod::clone(&pods[position]));
-                let added = check_supported(&fork, &pod).and_then(|()| fork.add_pod(&pod));
+                let added = check_supported(&fork, &pod);
+                let added = added.and_then(|()| fork.reserve(&pod, &[], &reserved));
                 added.map_err(Failure::Refused)?;
                 Ok(Member { position, pod: Arc::new(pod), decision, state })
             });
@@ -350,16 +351,20 @@ fn one_scheduler(pods: &[Arc<Pod>]) -> Result<(), Failure> {
     }
 }
 
+/// Decides on a node, and returns the events that show the next pods what this pod's plugins reserve.
 fn decide(
     profiles: &mut Profiles<Algorithm>,
     cluster: &Cluster,
     pod: &Arc<Pod>,
-) -> Result<(Decision, CycleState), Failure> {
+) -> Result<(Decision, CycleState, Vec<CustomEvent>), Failure> {
     let Some(scheduler) = profiles.get_mut(pod) else {
         let name = pod.template.scheduler_name.as_deref().unwrap_or_default();
         return Err(Failure::NoProfile(name.to_owned()));
     };
     let state = scheduler.state();
-    let decision = scheduler.decide_without_preemption(Cycle::new(cluster, pod, &state))?;
-    Ok((decision, state))
+    let cycle = Cycle::new(cluster, pod, &state);
+    let decision = scheduler.decide_without_preemption(cycle)?;
+    let reserved = scheduler.framework().reserve_in_fork(cycle, &decision.node);
+    let reserved = reserved.map_err(Failure::rejected)?;
+    Ok((decision, state, reserved))
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use crate::framework::preemption::{Candidate, DryRun, best_found};
 use crate::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Decision, Diagnosis, Failure, FitError, Framework,
+    Algorithm, AlgorithmConfig, Code, Cycle, CycleState, Decision, Diagnosis, Failure, FitError,
+    Framework,
 };
 use crate::model::{Pod, Uid};
 use crate::snapshot::draft::{check_pod, check_supported};
@@ -81,9 +82,28 @@ impl WhatIf {
     ///
     /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod.
     pub fn can_schedule(&mut self, pod: &Pod) -> Result<Decision, Failure> {
-        check_supported(&self.fork, pod).and_then(|()| check_pod(pod)).map_err(Failure::Refused)?;
         let state = self.scheduler.state();
-        self.scheduler.decide_without_preemption(Cycle::new(&self.fork, pod, &state))
+        self.decide(pod, &state)
+    }
+
+    fn decide(&mut self, pod: &Pod, state: &CycleState) -> Result<Decision, Failure> {
+        check_supported(&self.fork, pod).and_then(|()| check_pod(pod)).map_err(Failure::Refused)?;
+        self.scheduler.decide_without_preemption(Cycle::new(&self.fork, pod, state))
+    }
+
+    /// Places a pod in the fork with what its plugins reserve.
+    fn reserve(
+        &mut self,
+        pod: &Pod,
+        state: &CycleState,
+        victims: &[Uid],
+        placed: &Pod,
+    ) -> Result<(), Failure> {
+        let Some(node) = &placed.node_name else { return Ok(()) };
+        let cycle = Cycle::new(&self.fork, pod, state);
+        let reserved = self.scheduler.framework().reserve_in_fork(cycle, node);
+        let reserved = reserved.map_err(Failure::rejected)?;
+        self.fork.reserve(placed, victims, &reserved).map_err(Failure::Refused)
     }
 
     /// Decides on a node for the pod and places it there.
@@ -92,8 +112,9 @@ impl WhatIf {
     ///
     /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod on its node.
     pub fn schedule(&mut self, pod: &Pod) -> Result<Decision, Failure> {
-        let decision = self.can_schedule(pod)?;
-        self.fork.add_pod(&decision.place(pod.clone())).map_err(Failure::Refused)?;
+        let state = self.scheduler.state();
+        let decision = self.decide(pod, &state)?;
+        self.reserve(pod, &state, &[], &decision.place(pod.clone()))?;
         Ok(decision)
     }
 
@@ -134,12 +155,11 @@ impl WhatIf {
     /// The pod fits without preemption, no eviction helps, or the engine would refuse the pod. The fork is then
     /// unchanged.
     pub fn preempt(&mut self, pod: &Pod) -> Result<Candidate, PreemptError> {
-        let candidate = self.candidate(pod)?;
+        let state = self.scheduler.state();
+        let candidate = self.find_candidate(pod, &state)?;
         let victims: Vec<Uid> = candidate.victims.iter().map(|pod| pod.uid.clone()).collect();
         let placed = pod.clone().on(candidate.node.clone());
-        self.fork
-            .preempt(&placed, &victims)
-            .map_err(|error| PreemptError::Failed(Failure::Refused(error)))?;
+        self.reserve(pod, &state, &victims, &placed).map_err(PreemptError::Failed)?;
         Ok(candidate)
     }
 
@@ -149,11 +169,15 @@ impl WhatIf {
     ///
     /// Those of [`WhatIf::preempt`].
     pub fn candidate(&mut self, pod: &Pod) -> Result<Candidate, PreemptError> {
+        let state = self.scheduler.state();
+        self.find_candidate(pod, &state)
+    }
+
+    fn find_candidate(&mut self, pod: &Pod, state: &CycleState) -> Result<Candidate, PreemptError> {
         check_supported(&self.fork, pod)
             .and_then(|()| check_pod(pod))
             .map_err(|error| PreemptError::Failed(Failure::Refused(error)))?;
-        let state = self.scheduler.state();
-        let cycle = Cycle::new(&self.fork, pod, &state);
+        let cycle = Cycle::new(&self.fork, pod, state);
         let filters = self.scheduler.framework().pre_filter(cycle);
         let diagnosis = Diagnosis::new(&filters);
         if let Err(why) =

@@ -80,13 +80,27 @@ impl Fork {
     ///
     /// Returns an error if a victim is unknown or listed twice, or for the same reasons as [`Fork::add_pod`].
     pub fn preempt(&mut self, pod: &Pod, victims: &[Uid]) -> Result<(), EventError> {
-        let preempt = |fork: &mut Fork| {
+        self.reserve(pod, victims, &[])
+    }
+
+    /// Removes the victims, places the pod as [`Fork::add_pod`] does, and applies the events that show what its plugins
+    /// reserve, atomically.
+    pub(crate) fn reserve(
+        &mut self,
+        pod: &Pod,
+        victims: &[Uid],
+        reserved: &[CustomEvent],
+    ) -> Result<(), EventError> {
+        let reserve = |fork: &mut Fork| {
             victims.iter().try_for_each(|victim| fork.take(victim))?;
-            fork.put(pod)
+            fork.put(pod)?;
+            reserved.iter().try_for_each(|event| fork.draft.change_store(event))
         };
-        // A step that fails halfway must not leave changes, so the steps are first tried on a fork of this fork.
-        self.fork().step_by(preempt)?;
-        self.step_by(preempt)
+        // A step that fails halfway must not leave changes, so several steps are first tried on a fork of this fork.
+        if !victims.is_empty() || !reserved.is_empty() {
+            self.fork().step_by(reserve)?;
+        }
+        self.step_by(reserve)
     }
 
     /// Removes a pod without the consequences of a deletion. If the pod is assumed and has taken a reservation, the

@@ -210,7 +210,7 @@ fn a_custom_check_runs_even_if_no_version_is_named() {
 }
 
 fn claiming(name: &str) -> PodBuilder {
-    pod(name).cpu(400).spec(|spec| spec.resource_claims = ["device".into()].into())
+    pod(name).cpu(400).spec(|spec| spec.resource_claims = [Default::default()].into())
 }
 
 #[test]

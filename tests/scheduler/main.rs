@@ -19,6 +19,7 @@ mod queue;
 mod queue_feed;
 mod queue_model;
 mod requests;
+mod reserve_in_fork;
 mod schedulers;
 mod scheduling_loop;
 mod sections;

@@ -2,6 +2,8 @@
 //! them too.
 
 mod cache;
+mod cel;
+mod dra;
 mod preemption;
 mod scheduling;
 
@@ -20,6 +22,8 @@ pub(crate) struct Tally {
     pub(crate) differences: Vec<String>,
     /// Passed states that match only without the stale entries that kube-scheduler keeps.
     pub(crate) stale: usize,
+    /// The devices of the last line that lists some, for the expressions after it.
+    devices: Vec<cel::Input>,
 }
 
 impl Tally {
@@ -60,7 +64,13 @@ impl Scenario {
     /// Runs the scenario and adds the results to the tally; `strict` is the option `--strict`.
     pub(crate) fn run(&self, strict: bool, tally: &mut Tally) -> Result<(), Wrong> {
         let has = |key: &str| self.value.get(key).is_some();
-        let ran = if has("ops") {
+        let ran = if has("resourceSlices") {
+            dra::run(&self.value, tally)
+        } else if has("expression") {
+            cel::run(&self.value, tally)
+        } else if has("devices") {
+            cel::devices(&self.value).map(|devices| tally.devices = devices)
+        } else if has("ops") {
             cache::run(&self.value, strict, tally)
         } else if has("pdbs") {
             preemption::run(&self.value, tally)
@@ -68,7 +78,8 @@ impl Scenario {
             scheduling::run(&self.value, tally)
         } else {
             Err("unknown kind of vector: pass cache vectors (with \"ops\"), scheduling vectors \
-                 (with \"cases\") or preemption vectors (with \"cases\" and \"pdbs\")"
+                 (with \"cases\"), preemption vectors (with \"cases\" and \"pdbs\"), vectors of \
+                 claims (with \"resourceSlices\") or selectors (with \"devices\" or \"expression\")"
                 .to_owned())
         };
         ran.map_err(|what| Wrong::at(self.line, what))

@@ -75,9 +75,6 @@ pub(crate) fn admit(
             }
         }
         ("storage.k8s.io", "VolumeAttachment") => object["status"] = json!({"attached": false}),
-        ("resource.k8s.io", "ResourceClaim") => {
-            drop(object.as_object_mut().and_then(|map| map.remove("status")))
-        }
         _ if resource.status => object["status"] = json!({}),
         _ => {}
     }

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::devices;
 use crate::resources::Resource;
 
 /// Fields that Kubernetes serializes as null.
@@ -123,6 +124,7 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             absent(spec, "requiresRepublish", json!(false));
             absent(spec, "seLinuxMount", json!(false));
         }
+        ("resource.k8s.io", kind) => devices::fill(kind, object),
         ("scheduling.k8s.io", "PriorityClass") => {
             if let Some(class) = object.as_object_mut() {
                 absent(class, "preemptionPolicy", json!("PreemptLowerPriority"));
@@ -140,7 +142,7 @@ pub(crate) fn section<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<Stri
     object[name].as_object_mut().expect("the line above made it a map")
 }
 
-fn absent(map: &mut Map<String, Value>, field: &str, value: Value) {
+pub(crate) fn absent(map: &mut Map<String, Value>, field: &str, value: Value) {
     map.entry(field).or_insert(value);
 }
 

@@ -131,6 +131,8 @@ impl ApiError {
                 ("Required value", "FieldValueRequired"),
                 ("Forbidden", "FieldValueForbidden"),
                 ("Unsupported value", "FieldValueNotSupported"),
+                ("Duplicate value", "FieldValueDuplicate"),
+                ("Too many", "FieldValueTooMany"),
             ];
             let reason = kinds.iter().find(|(start, _)| why.starts_with(start));
             json!({"message": why, "field": field, "reason": reason.map(|(_, reason)| reason)})

@@ -38,6 +38,7 @@ mod connection;
 mod controllers;
 mod defaults;
 mod delete;
+mod devices;
 mod direct;
 mod discovery;
 mod error;

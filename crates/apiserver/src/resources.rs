@@ -107,7 +107,7 @@ const EVENT_FIELDS: &[&str] =
 const CORE_EVENT_FIELDS: &[&str] =
     &["reason", "type", "involvedObject.name", "involvedObject.namespace", "involvedObject.uid"];
 
-const COUNT: usize = 29;
+const COUNT: usize = 30;
 
 /// All kinds.
 pub(crate) static TABLE: [Resource; COUNT] = {
@@ -164,9 +164,12 @@ pub(crate) static TABLE: [Resource; COUNT] = {
         namespaced("resource.k8s.io", "resourceclaims", "ResourceClaim")
             .with_status()
             .returns_deleted(),
+        namespaced("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate")
+            .returns_deleted(),
         cluster("resource.k8s.io", "resourceslices", "ResourceSlice")
             .with_generation()
-            .returns_deleted(),
+            .returns_deleted()
+            .selectable(&["spec.driver", "spec.nodeName"]),
         cluster("resource.k8s.io", "deviceclasses", "DeviceClass")
             .with_generation()
             .returns_deleted(),
@@ -207,6 +210,8 @@ named! {
     deployments "deployments";
     replica_sets "replicasets";
     replication_controllers "replicationcontrollers";
+    resource_claims "resourceclaims";
+    resource_claim_templates "resourceclaimtemplates";
 }
 
 /// The resource under a path; the core group is "".

@@ -43,8 +43,8 @@ pub struct Options {
     pub threads: usize,
     /// The seed of generated uids and names.
     pub seed: u64,
-    /// Whether to run the controllers of Deployments, ReplicaSets, ReplicationControllers, volumes, namespaces and
-    /// disruption budgets.
+    /// Whether to run the controllers of Deployments, ReplicaSets, ReplicationControllers, volumes, namespaces,
+    /// disruption budgets and resource claims.
     pub controllers: bool,
     /// The users for token and access reviews.
     pub users: Vec<User>,

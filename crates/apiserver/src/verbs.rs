@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use crate::admission;
 use crate::clock;
 use crate::defaults::{self, section};
+use crate::devices;
 use crate::error::ApiError;
 use crate::events;
 use crate::patch::PatchKind;
@@ -124,6 +125,9 @@ pub(crate) fn get(store: &Store, resource: &Resource, key: &Key) -> Result<Objec
     store.of(resource).get(key).ok_or_else(|| ApiError::not_found(resource, &key.name))
 }
 
+/// The length to which `generateName` is cut, so that the name is a label.
+const LONGEST_PREFIX: usize = 58;
+
 /// Creates the object `body` in a namespace, which is empty for a cluster-scoped kind.
 pub(crate) fn create(
     store: &Store,
@@ -135,7 +139,8 @@ pub(crate) fn create(
     set_namespace(resource, namespace, &mut object)?;
     let mut name = text(&object, "name").to_owned();
     if name.is_empty() && !text(&object, "generateName").is_empty() {
-        name = format!("{}{}", text(&object, "generateName"), store.clock.suffix());
+        let prefix: String = text(&object, "generateName").chars().take(LONGEST_PREFIX).collect();
+        name = format!("{prefix}{}", store.clock.suffix());
     }
     let key = Key::new(namespace, &name);
     admission::namespace_accepts(store, resource, &key)?;
@@ -323,7 +328,7 @@ fn check_spec(resource: &Resource, key: &Key, object: &Value) -> Result<(), ApiE
         }
         _ => {}
     }
-    Ok(())
+    devices::check_spec(resource, &key.name, object)
 }
 
 /// Replaces an object, or creates it if the kind allows that. Returns whether it was created.
@@ -431,7 +436,9 @@ fn revise(
     defaults::fill(resource, &mut new);
     check_fields(resource, &key.name, Some(old), &new)?;
     if part == Part::Status {
-        return Ok(Change::Put(with_status(resource, old, new)));
+        let revised = with_status(resource, old, new);
+        devices::check_status(resource, &key.name, old, &revised)?;
+        return Ok(Change::Put(revised));
     }
     if part == Part::Resize {
         return Ok(Change::Put(with_resources(old, &new)));
@@ -480,6 +487,9 @@ fn with_status(resource: &Resource, old: &Value, mut new: Value) -> Value {
     match new.get_mut("status") {
         Some(status) => drop(map.insert("status".into(), status.take())),
         None => drop(map.remove("status")),
+    }
+    if resource.kind == "ResourceClaim" {
+        devices::drop_deallocated(old, &mut revised);
     }
     if resource.kind == "PersistentVolume" && old["status"]["phase"] != revised["status"]["phase"] {
         revised["status"]["lastPhaseTransitionTime"] = clock::now().into();
@@ -554,7 +564,7 @@ fn check_change(resource: &Resource, key: &Key, old: &Value, new: &Value) -> Res
     let invalid =
         |field: &str, why: String| Err(ApiError::invalid(resource, &key.name, field, why));
     if resource.kind != "Pod" {
-        return Ok(());
+        return devices::check_change(resource, &key.name, old, new);
     }
     let gates =
         |pod: &Value| pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();

@@ -1,24 +1,24 @@
-//! Scheduling cycles per second: each pod has one claim for one device, on 1,000 nodes with 8 devices each.
+//! Scheduling cycles per second of pods with one claim each, on 1,000 nodes. An argument selects a scenario: `local` for
+//! one of 8 devices of a node, `network` for 8 of 10,000 devices that all nodes share.
 //!
-//! A cycle decides on a node, assumes the pod there and reserves its device; claims are stored afterwards, untimed.
+//! A cycle decides on a node, assumes the pod there and reserves its devices; claims are stored afterwards, untimed.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use portolan::cache::{Config, Engine, Reader, Snapshot, Writer};
 use portolan::model::{Pod, PodResourceClaim, Timestamp, node, pod};
-use portolan::plugin::{Cycle, Handle, Snapshots};
+use portolan::plugin::{Cycle, Handle, PodInPreBind, Snapshots};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_dra::allocator::{SelectorError, Selectors};
 use portolan_dra::model::{ResourceClaim, ResourceSlice};
 use portolan_dra::plugin::{ApiError, Backend, ExtendedClaimStatus};
 use portolan_dra::store::DeviceEvent;
 use portolan_dra::{Devices, DynamicResources};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const NODES: usize = 1_000;
-const DEVICES: usize = 8;
-const PODS: usize = 6_000;
+const DRIVER: &str = "gpu.example.com";
 
 /// Stands for CEL: an expression is the name of a driver.
 struct Drivers;
@@ -92,33 +92,96 @@ impl Backend for World {
         Timestamp::from_secs(1)
     }
 
-    fn wait(&self, _: Duration) {}
+    fn wait(&self, _: Duration, _: &PodInPreBind) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Devices and claims to schedule.
+struct Scenario {
+    name: &'static str,
+    slices: Vec<Value>,
+    /// The only request of each claim.
+    exactly: Value,
+    constraints: Value,
+    pods: usize,
+}
+
+fn slice(name: &str, pool: &str, slices: usize, mut spec: Value) -> Value {
+    spec["driver"] = json!(DRIVER);
+    spec["pool"] = json!({"name": pool, "generation": 1, "resourceSliceCount": slices});
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+/// Each pod gets one of the devices that its node has.
+fn local() -> Scenario {
+    let slices = (0..NODES).map(|at| {
+        let (node, pool) = (node_name(at), node_name(at));
+        let devices: Vec<_> = (0..8).map(|at| json!({"name": format!("gpu-{at}")})).collect();
+        slice(&format!("{node}-gpu"), &pool, 1, json!({"nodeName": node, "devices": devices}))
+    });
+    Scenario {
+        name: "local",
+        slices: slices.collect(),
+        exactly: json!({"count": 1}),
+        constraints: json!([]),
+        pods: 6_000,
+    }
+}
+
+/// Each pod gets 8 devices with the same attribute from pools that all nodes share, of 10,000 devices in all.
+fn network() -> Scenario {
+    const POOLS: usize = 10;
+    const SLICES: usize = 10;
+    const DEVICES: usize = 100;
+    let slices = (0..POOLS * SLICES).map(|at| {
+        let device = |of: usize| {
+            let number = at * DEVICES + of;
+            let rack = json!({"rack": {"int": number / 8}});
+            json!({"name": format!("d-{number:05}"), "attributes": rack})
+        };
+        let devices: Vec<_> = (0..DEVICES).map(device).collect();
+        let pool = format!("pool-{}", at / SLICES);
+        let spec = json!({"allNodes": true, "devices": devices});
+        slice(&format!("slice-{at:03}"), &pool, SLICES, spec)
+    });
+    Scenario {
+        name: "network",
+        slices: slices.collect(),
+        exactly: json!({"count": 8}),
+        constraints: json!([{"matchAttribute": format!("{DRIVER}/rack")}]),
+        pods: 100,
+    }
+}
+
+fn node_name(at: usize) -> String {
+    format!("n{at:04}")
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let world = Arc::new(World(Mutex::new(Engine::inline(
-        Config::default().with_store(Devices::default()),
-    ))));
+    let only = std::env::args().nth(1).unwrap_or_default();
+    for scenario in [local(), network()] {
+        if only.starts_with('-') || scenario.name.contains(&only) {
+            run(scenario)?;
+        }
+    }
+    Ok(())
+}
+
+fn run(scenario: Scenario) -> Result<(), Box<dyn std::error::Error>> {
+    let Scenario { name, slices, exactly, constraints, pods } = scenario;
+    let config = Config::default().with_store(Devices::default());
+    let world = Arc::new(World(Mutex::new(Engine::inline(config))));
     let class = json!({
         "metadata": {"name": "gpu"},
-        "spec": {"selectors": [{"cel": {"expression": "gpu.example.com"}}]},
+        "spec": {"selectors": [{"cel": {"expression": DRIVER}}]},
     });
     world.submit(DeviceEvent::PutClass(Arc::new(serde_json::from_value(class)?)))?;
     for at in 0..NODES {
-        let name = format!("n{at:04}");
-        world.with(|writer, _| {
-            writer.add_node(node(&*name).cpu(64_000).memory(1 << 38).build()).map(|_| ())
-        })?;
-        let devices: Vec<_> = (0..DEVICES).map(|at| json!({"name": format!("gpu-{at}")})).collect();
-        let slice = json!({
-            "metadata": {"name": format!("{name}-gpu")},
-            "spec": {
-                "driver": "gpu.example.com",
-                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-                "nodeName": name,
-                "devices": devices,
-            },
-        });
+        let node = node(node_name(at)).cpu(64_000).memory(1 << 38).build();
+        world.with(|writer, _| writer.add_node(node).map(|_| ()))?;
+    }
+    for slice in slices {
         world.submit(DeviceEvent::PutSlice(Arc::new(serde_json::from_value(slice)?)))?;
     }
     let handle = Handle::default().with_snapshots(world.clone());
@@ -126,21 +189,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let framework =
         Framework::builder_with(&handle).default_plugins().plugin(Box::new(plugin), 2).build()?;
     let mut algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
-    let mut spent = Duration::ZERO;
     let mut parts = [Duration::ZERO; 3];
-    for at in 0..PODS {
-        let (name, claim) = (format!("p{at}"), format!("c{at}"));
+    for at in 0..pods {
+        let (pod_name, claim) = (format!("p{at}"), format!("c{at}"));
+        let mut exactly = exactly.clone();
+        exactly["deviceClassName"] = json!("gpu");
+        let request = json!({"name": "gpu", "exactly": exactly});
         let object = json!({
             "metadata": {"name": claim, "namespace": "default", "uid": claim},
-            "spec": {"devices": {"requests": [{
-                "name": "gpu",
-                "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1},
-            }]}},
+            "spec": {"devices": {"requests": [request], "constraints": constraints}},
         });
         world.submit(DeviceEvent::PutClaim(Arc::new(serde_json::from_value(object)?)))?;
         let entry =
             PodResourceClaim { name: "gpu".into(), claim: Some((*claim).into()), template: None };
-        let pod = pod(&*name).cpu(500).spec(|spec| spec.resource_claims = [entry].into()).build();
+        let pod =
+            pod(&*pod_name).cpu(500).spec(|spec| spec.resource_claims = [entry].into()).build();
         let start = Instant::now();
         let snapshot = world.with(|writer, reader| {
             writer.publish();
@@ -158,11 +221,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         parts[0] += decided - start;
         parts[1] += is_assumed - decided;
         parts[2] += end - is_assumed;
-        spent += end - start;
         algorithm.framework().pre_bind(cycle, &decision.node)?;
     }
-    let [decide, assume, reserve] = parts.map(|part| part / PODS as u32);
-    let rate = PODS as f64 / spent.as_secs_f64();
-    println!("{rate:.0} cycles/s: decide {decide:?}, assume {assume:?}, reserve {reserve:?}");
+    let cycle = parts.iter().sum::<Duration>() / pods as u32;
+    let [decide, assume, reserve] = parts.map(|part| part / pods as u32);
+    let rate = 1.0 / cycle.as_secs_f64();
+    println!(
+        "{name}: {rate:.0} cycles/s, {cycle:?} each: decide {decide:?}, assume {assume:?}, \
+         reserve {reserve:?}"
+    );
     Ok(())
 }

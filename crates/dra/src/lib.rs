@@ -15,9 +15,6 @@
 //!
 //! # Limits
 //!
-//! - Two schedulers on one engine never get the same whole device. Shared capacity and counters are not compared when
-//!   devices are reserved, so two schedulers can overcommit them.
-//! - Gangs and what-if questions take no devices in their forks, so two pods of one fork may count the same device.
 //! - The time that a CEL expression takes is bounded by its cost only.
 
 pub mod allocator;

@@ -65,9 +65,90 @@ fn a_device_is_reserved_once() {
     writer.change::<Devices>(reserve("b", "gpu-0")).unwrap();
 }
 
+/// A pool with the shared device `s`, the device `d`, and the devices `p0` and `p1`, of which one can be used.
+fn writer_with_pool() -> Writer {
+    let mut writer = writer();
+    let counters = |value: &str| json!({"slots": {"value": value}});
+    let consumes = |value: &str| json!([{"counterSet": "set", "counters": counters(value)}]);
+    let pool = json!({"name": "p", "generation": 1, "resourceSliceCount": 2});
+    let devices = json!([
+        {
+            "name": "s",
+            "allowMultipleAllocations": true,
+            "capacity": {"memory": {"value": "10"}},
+        },
+        {"name": "d"},
+        {"name": "p0", "consumesCounters": consumes("3")},
+        {"name": "p1", "consumesCounters": consumes("3")},
+    ]);
+    let sets = json!([{"name": "set", "counters": counters("5")}]);
+    for (name, key, value) in
+        [("devices", "devices", devices), ("counters", "sharedCounters", sets)]
+    {
+        let slice = json!({
+            "metadata": {"name": name},
+            "spec": {"driver": "d", "pool": pool, "allNodes": true, key: value},
+        });
+        writer.change::<Devices>(DeviceEvent::PutSlice(Arc::new(read(slice).unwrap()))).unwrap();
+    }
+    writer
+}
+
+/// A result of each claim `c0`, `c1`, ...: a device, and what is consumed of its memory if it is shared.
+fn pending(results: &[(&str, Option<&str>)]) -> Vec<InFlight> {
+    let in_flight = |(at, (device, memory)): (usize, &(&str, Option<&str>))| {
+        let mut result = json!({"request": "r", "driver": "d", "pool": "p", "device": device});
+        if let Some(memory) = memory {
+            result["shareID"] = json!(at.to_string());
+            result["consumedCapacity"] = json!({"memory": memory});
+        }
+        let allocation = json!({"devices": {"results": [result]}});
+        InFlight {
+            claim: claim(&format!("c{at}"), None),
+            allocation: serde_json::from_value(allocation).unwrap(),
+        }
+    };
+    results.iter().enumerate().map(in_flight).collect()
+}
+
+#[test]
+fn reservations_do_not_exceed_limits() {
+    for (results, refusal) in [
+        (&[("s", Some("6")), ("s", Some("4"))][..], None),
+        (&[("s", Some("6")), ("s", Some("5"))], Some("c1: device d/p/s lacks capacity memory")),
+        (&[("s", Some("1")), ("s", None)], Some("c1: device d/p/s is in use")),
+        (&[("s", None), ("s", Some("1"))], Some("c1: device d/p/s is in use")),
+        (&[("d", None), ("p0", None)], None),
+        (&[("d", None), ("d", None)], Some("c1: device d/p/d is in use")),
+        (&[("p0", None), ("p1", None)], Some("c1: device d/p/p1 lacks counters")),
+        (&[("x", Some("1"))], Some("c0: device d/p/x does not exist")),
+    ] {
+        let refusal = refusal.map(|text| format!("Devices: claim default/{text}"));
+        let together = writer_with_pool().change::<Devices>(DeviceEvent::Reserve(pending(results)));
+        assert_eq!(together.err().map(|why| why.to_string()), refusal, "together: {results:?}");
+        let mut writer = writer_with_pool();
+        let each = pending(results).into_iter().map(|of| DeviceEvent::Reserve(vec![of]));
+        let each = each.map(|event| writer.change::<Devices>(event)).find_map(Result::err);
+        assert_eq!(each.map(|why| why.to_string()), refusal, "one by one: {results:?}");
+    }
+}
+
+#[test]
+fn administration_does_not_use_devices() {
+    let mut writer = writer_with_pool();
+    writer.change::<Devices>(DeviceEvent::Reserve(pending(&[("p0", None)]))).unwrap();
+    let mut admin = pending(&[("x", None), ("p0", None), ("p1", None)]);
+    admin.remove(0);
+    for of in &mut admin {
+        Arc::make_mut(&mut of.allocation).devices.results[0].admin_access = Some(true);
+    }
+    writer.change::<Devices>(DeviceEvent::Reserve(admin)).unwrap();
+}
+
 #[test]
 fn stored_allocations_replace_reservations() {
     let mut writer = writer();
+    writer.change::<Devices>(DeviceEvent::PutClaim(claim("a", None))).unwrap();
     writer.change::<Devices>(reserve("a", "gpu-0")).unwrap();
     let stored = claim("a", Some(&device("gpu-0")));
     let event = DeviceEvent::Allocated { claim: stored, reserved: "a".into() };
@@ -105,7 +186,8 @@ fn held_versions_keep_their_claims() {
 fn an_older_version_of_a_claim_is_ignored() {
     let mut writer = writer();
     let version = |version: &str| {
-        let metadata = json!({"name": "a", "namespace": "default", "resourceVersion": version});
+        let metadata =
+            json!({"name": "a", "namespace": "default", "uid": "a", "resourceVersion": version});
         DeviceEvent::PutClaim(Arc::new(read(json!({"metadata": metadata})).unwrap()))
     };
     writer.change::<Devices>(version("10")).unwrap();
@@ -113,6 +195,113 @@ fn an_older_version_of_a_claim_is_ignored() {
     let devices = writer.cluster().store::<Devices>().unwrap();
     let known = devices.claims().get(&"default".into(), &"a".into()).unwrap();
     assert_eq!(&*known.metadata.resource_version, "10");
+}
+
+/// Returns the claim `a` with this uid, version and allocation.
+fn object(uid: &str, version: &str, allocation: Option<&str>) -> Arc<ResourceClaim> {
+    Arc::new(
+        read(json!({
+            "metadata": {
+                "name": "a", "namespace": "default", "uid": uid, "resourceVersion": version,
+            },
+            "status": {"allocation": allocation.map(device)},
+        }))
+        .unwrap(),
+    )
+}
+
+fn delete() -> DeviceEvent {
+    DeviceEvent::DeleteClaim { namespace: "default".into(), name: "a".into() }
+}
+
+fn reserve_for(claim: Arc<ResourceClaim>, of: &str) -> DeviceEvent {
+    DeviceEvent::Reserve(vec![InFlight { claim, allocation: Arc::new(device(of)) }])
+}
+
+/// Applies events, and returns the uid of the claim `a`, and whether gpu-0 is in use.
+fn after(events: impl IntoIterator<Item = DeviceEvent>) -> (Option<String>, bool) {
+    let mut writer = writer();
+    for event in events {
+        writer.change::<Devices>(event).unwrap();
+    }
+    let claims = writer.cluster().store::<Devices>().unwrap().claims();
+    let uid = claims.get(&"default".into(), &"a".into()).map(|of| of.metadata.uid.to_string());
+    (uid, is_used(&writer, "gpu-0"))
+}
+
+#[test]
+fn a_late_answer_does_not_restore_a_deleted_claim() {
+    for late in [
+        DeviceEvent::Allocated { claim: object("1", "2", Some("gpu-0")), reserved: "1".into() },
+        DeviceEvent::UpdateClaim(object("1", "2", Some("gpu-0"))),
+    ] {
+        let put = DeviceEvent::PutClaim(object("1", "1", None));
+        let reserve = reserve_for(object("1", "1", None), "gpu-0");
+        assert_eq!(after([put, reserve, delete(), late]), (None, false));
+    }
+}
+
+#[test]
+fn a_late_answer_does_not_replace_a_new_claim() {
+    let put = |uid: &str, version: &str| DeviceEvent::PutClaim(object(uid, version, None));
+    let late =
+        DeviceEvent::Allocated { claim: object("1", "3", Some("gpu-0")), reserved: "1".into() };
+    let reserve = reserve_for(object("1", "1", None), "gpu-0");
+    let found = after([put("1", "1"), reserve, put("2", "2"), late]);
+    assert_eq!(found, (Some("2".to_owned()), false));
+}
+
+#[test]
+fn a_claim_that_is_created_for_a_reservation_is_stored_unless_it_was_deleted() {
+    let reserve = || reserve_for(object("pod", "", None), "gpu-0");
+    let allocated = || DeviceEvent::Allocated {
+        claim: object("1", "2", Some("gpu-0")),
+        reserved: "pod".into(),
+    };
+    let put = || DeviceEvent::PutClaim(object("1", "1", None));
+    let created = Some("1".to_owned());
+    assert_eq!(after([reserve(), allocated()]), (created.clone(), true));
+    assert_eq!(after([reserve(), put(), allocated()]), (created, true));
+    assert_eq!(after([reserve(), put(), delete(), allocated()]), (None, false));
+}
+
+#[test]
+fn a_claim_with_another_uid_frees_the_devices_of_the_old_one() {
+    let put = |uid: &str, version: &str, of: Option<&str>| {
+        DeviceEvent::PutClaim(object(uid, version, of))
+    };
+    // Also if its version is older.
+    for version in ["9", "1"] {
+        let new = || put("2", version, None);
+        let found = after([put("1", "5", Some("gpu-0")), new()]);
+        assert_eq!(found, (Some("2".to_owned()), false));
+        let reserve = reserve_for(object("1", "5", None), "gpu-0");
+        let found = after([put("1", "5", None), reserve, new()]);
+        assert_eq!(found, (Some("2".to_owned()), false));
+    }
+}
+
+#[test]
+fn claims_without_uid_are_refused() {
+    let claim = || object("", "1", None);
+    for event in [
+        DeviceEvent::PutClaim(claim()),
+        DeviceEvent::UpdateClaim(claim()),
+        reserve_for(claim(), "gpu-0"),
+        DeviceEvent::Allocated { claim: claim(), reserved: "1".into() },
+    ] {
+        let refused = writer().change::<Devices>(event).unwrap_err();
+        assert_eq!(refused.to_string(), "Devices: claim default/a has no uid");
+    }
+}
+
+#[test]
+fn a_claim_that_was_created_again_is_not_reserved_for_the_old_one() {
+    let mut writer = writer();
+    writer.change::<Devices>(DeviceEvent::PutClaim(object("2", "2", None))).unwrap();
+    let refused = writer.change::<Devices>(reserve_for(object("1", "1", None), "gpu-0"));
+    let text = "Devices: claim default/a was deleted and created again";
+    assert_eq!(refused.unwrap_err().to_string(), text);
 }
 
 #[test]

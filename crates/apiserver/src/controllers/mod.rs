@@ -5,6 +5,7 @@
 
 mod budgets;
 mod namespaces;
+mod resource_claims;
 mod volumes;
 mod workloads;
 
@@ -35,7 +36,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut classes = follow(resources::storage_classes());
     let mut namespaces = follow(resources::namespaces());
     let mut disruption_budgets = follow(resources::budgets());
+    let mut resource_claims = follow(resources::resource_claims());
+    let mut claim_templates = follow(resources::resource_claim_templates());
     let mut workloads = workloads::Workloads::default();
+    let mut pod_claims = resource_claims::PodClaims::default();
     loop {
         let changed_pods = pods.changed(store);
         let namespaces_changed = !namespaces.changed(store).is_empty();
@@ -58,6 +62,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         {
             volumes::reconcile(store);
         }
+        pod_claims.reconcile(
+            store,
+            &changed_pods,
+            &resource_claims.changed(store),
+            !claim_templates.changed(store).is_empty(),
+        );
         let changed_budgets = disruption_budgets.changed(store);
         budgets::reconcile(store, &changed_budgets, disruption_budgets.known(), &changed_pods);
         let emptying = namespaces_changed || namespaces::any_terminating(store);
@@ -80,6 +90,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = classes.wait() => {}
             () = namespaces.wait() => {}
             () = disruption_budgets.wait() => {}
+            () = resource_claims.wait() => {}
+            () = claim_templates.wait() => {}
             () = sleep(again) => {}
         }
     }

@@ -9,6 +9,7 @@ mod live;
 mod load;
 mod malformed;
 mod objects;
+mod resource_claims;
 mod scheduling;
 mod support;
 mod updates;

@@ -46,14 +46,14 @@ impl Selectors for CelSelectors {
     ) -> Result<bool, SelectorError> {
         let program = self.program(expression).map_err(SelectorError::Compile)?;
         let Some(device) = slice.spec.devices.get(device) else { return Ok(false) };
-        let parsed = |attribute: &Attribute| match attribute {
-            Attribute::Version(text) => text.parse::<Version>().map(Some),
+        let parsed = |(name, attribute): (&Arc<str>, &Attribute)| match attribute {
+            Attribute::Version(text) => text.parse::<Version>().map(Some).map_err(|error| {
+                let reason = format!("attribute {name}: parse semantic version: {error}");
+                SelectorError::Runtime(reason.into())
+            }),
             _ => Ok(None),
         };
-        let versions = device.attributes.values().map(parsed).collect::<Result<Vec<_>, _>>();
-        let versions = versions.map_err(|error| {
-            SelectorError::Runtime(format!("parse semantic version: {error}").into())
-        })?;
+        let versions = device.attributes.iter().map(parsed).collect::<Result<Vec<_>, _>>()?;
         let mut given =
             cel::Device::new(&slice.spec.driver).allow_multiple_allocations(device.is_shared());
         for ((name, attribute), version) in device.attributes.iter().zip(&versions) {
@@ -71,5 +71,22 @@ impl Selectors for CelSelectors {
         }
         let verdict = program.matches(&given);
         verdict.map_err(|error| SelectorError::Runtime(error.to_string().into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Device;
+
+    #[test]
+    fn an_invalid_version_is_reported_with_its_attribute() {
+        let version = Attribute::Version("1".into());
+        let device = Device { attributes: [("v".into(), version)].into(), ..Device::default() };
+        let mut slice = ResourceSlice::default();
+        slice.spec.devices.push(device);
+        let failed = CelSelectors::default().matches(&"true".into(), &Arc::new(slice), 0);
+        let reason = "attribute v: parse semantic version: No Major.Minor.Patch elements found";
+        assert_eq!(failed, Err(SelectorError::Runtime(reason.into())));
     }
 }

@@ -8,7 +8,7 @@
 //! | `pools.rs` | [`NodePools`], the pools of a node in the order of the search |
 //! | `plan.rs` | the requests of the claims, checked before the search |
 //! | `search.rs` | the search, with its undo |
-//! | `constraint.rs`, `counters.rs`, `capacity.rs`, `taints.rs` | the checks of one device |
+//! | `constraint.rs`, `capacity.rs`, `taints.rs` | the checks of one device |
 //! | `cel_selectors.rs` | [`CelSelectors`], selectors as CEL expressions |
 //! | `verdicts.rs` | [`Verdicts`], a cache of the verdicts of selectors |
 //! | `outcome.rs` | the allocation results of a solution |
@@ -16,7 +16,6 @@
 mod capacity;
 mod cel_selectors;
 mod constraint;
-mod counters;
 mod outcome;
 mod plan;
 mod pools;

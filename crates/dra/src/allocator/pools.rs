@@ -125,8 +125,8 @@ impl NodePool {
     }
 
     /// Returns all slices of the generation, also those of other nodes.
-    pub(super) fn current(&self) -> impl Iterator<Item = &Arc<ResourceSlice>> {
-        self.all.slices().iter().filter(|slice| slice.spec.pool.generation == self.generation)
+    pub(super) fn current(&self) -> impl Iterator<Item = &Arc<ResourceSlice>> + Clone {
+        self.all.of_generation(self.generation)
     }
 }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use portolan::model::Quantity;
 
+use crate::model::Device;
 use crate::store::PoolUsage;
+use crate::store::counters::{self, Counters};
 
 use super::capacity::{self, Amounts};
 use super::constraint::Seen;
-use super::counters::{self, Counters};
 use super::plan::{Choice, ClaimPlan, RequestPlan, Scope};
 use super::pools::Candidate;
 use super::{AllocateError, MAX_RESULTS, taints};
@@ -161,11 +162,11 @@ impl<'a> Search<'a> {
         let usage = self.usage(candidate);
         // A device that allows several allocations has owners only if it did not allow them before.
         let owners = &self.owners[position];
-        let is_in_use = match choice.exactly.admin_access {
+        let is_taken = match choice.exactly.admin_access {
             Some(true) => owners.contains(&at.claim),
-            _ => !owners.is_empty() || usage.is_some_and(|usage| usage.is_dedicated(&device.name)),
+            _ => !owners.is_empty() || usage.is_some_and(|usage| is_in_use(device, usage)),
         };
-        if is_in_use {
+        if is_taken {
             return Ok(false);
         }
         if choice.all.is_none() && !self.selects(at, position)? {
@@ -275,35 +276,27 @@ impl<'a> Search<'a> {
         Ok(verdict)
     }
 
-    /// Reserves the counters of a device if enough is left of each. No device is allocated while any counter of the
-    /// pool is overdrawn.
+    /// Reserves the counters of a device if enough is left of each.
     fn reserve_counters(&mut self, candidate: &Candidate<'a>) -> bool {
         let usage = self.usage(candidate);
         let pool = &self.scope.pools.pools()[candidate.pool];
-        let left =
-            self.counters.entry(candidate.pool).or_insert_with(|| counters::available(pool, usage));
-        let is_enough = left.values().all(|left| !left.is_negative())
-            && counters::consumed(candidate.device)
-                .all(|(counter, amount)| left.get(&counter).is_some_and(|left| *left >= amount));
-        if is_enough {
-            for (counter, amount) in counters::consumed(candidate.device) {
-                if let Some(left) = left.get_mut(&counter) {
-                    *left = *left - amount;
-                }
-            }
-        }
-        is_enough
+        let left = self.counters.entry(candidate.pool);
+        let left = left.or_insert_with(|| counters::available(pool.current(), usage));
+        counters::take(left, candidate.device)
     }
 
     fn return_counters(&mut self, candidate: &Candidate<'a>, are_reserved: bool) {
-        if !are_reserved {
-            return;
+        if are_reserved && let Some(left) = self.counters.get_mut(&candidate.pool) {
+            counters::give_back(left, candidate.device);
         }
-        let Some(left) = self.counters.get_mut(&candidate.pool) else { return };
-        for (counter, amount) in counters::consumed(candidate.device) {
-            if let Some(left) = left.get_mut(&counter) {
-                *left = *left + amount;
-            }
-        }
+    }
+}
+
+/// Returns whether claims use a device such that no other claim can. A device that no longer allows several allocations
+/// is not allocated while it is shared, as the store would refuse to reserve it; kube-scheduler allocates it.
+fn is_in_use(device: &Device, usage: &PoolUsage) -> bool {
+    match device.is_shared() {
+        true => usage.is_dedicated(&device.name),
+        false => usage.is_used(&device.name),
     }
 }

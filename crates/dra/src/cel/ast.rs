@@ -67,15 +67,6 @@ pub(super) struct Fold {
     pub(super) result: Expr,
 }
 
-impl Fold {
-    /// Returns `true` if the comprehension only binds a variable: `cel.bind` and macros that contain one.
-    pub(super) fn is_bind(&self) -> bool {
-        matches!(&self.range.kind, Kind::List(items) if items.is_empty())
-            && matches!(&self.cond.kind, Kind::Const(Value::Bool(false)))
-            && self.accu != super::macros::ACCUMULATOR
-    }
-}
-
 impl Expr {
     /// Returns `a.b.c` if the node is an identifier or a chain of selections of one.
     pub(super) fn qualified_name(&self) -> Option<String> {

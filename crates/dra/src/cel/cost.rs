@@ -98,7 +98,7 @@ impl Rule {
     }
 
     /// Returns the cost that is known before the call. An argument that failed has size 1.
-    pub(super) fn before(self, args: &[Option<&Value<'_>>]) -> Result<u64, Fault> {
+    pub(super) fn before(self, args: &[Option<&Value<'_>>], work: &mut Work) -> Result<u64, Fault> {
         let arg = |index: usize| args.get(index).copied().flatten();
         let size = |index: usize| arg(index).map_or(1, Value::cost_size);
         Ok(match self {
@@ -110,7 +110,7 @@ impl Rule {
             Rule::Product => scale(size(0), TEXT).saturating_mul(scale(size(1), TEXT)),
             Rule::Pattern => pattern(size(0), size(1)),
             Rule::Traverse => match arg(0) {
-                Some(value) => traverse(value, &mut Work::new())?,
+                Some(value) => traverse(value, work)?,
                 None => 1,
             },
             Rule::Joined | Rule::NewList => 0,
@@ -164,6 +164,7 @@ pub(super) fn equality(
     left: Option<&Value<'_>>,
     right: Option<&Value<'_>>,
     negated: bool,
+    work: &mut Work,
 ) -> Result<u64, Fault> {
     let object = matches!(
         left,
@@ -176,7 +177,7 @@ pub(super) fn equality(
                 | Value::Format(_)
         )
     );
-    if object && !negated { Ok(1) } else { Rule::Smaller.before(&[left, right]) }
+    if object && !negated { Ok(1) } else { Rule::Smaller.before(&[left, right], work) }
 }
 
 fn scale(size: u64, share: f64) -> u64 {
@@ -189,7 +190,7 @@ fn pattern(text: u64, pattern: u64) -> u64 {
 }
 
 fn traverse(value: &Value<'_>, work: &mut Work) -> Result<u64, Fault> {
-    work.step()?;
+    work.spend(value.read_work())?;
     Ok(match value {
         Value::Str(text) => (text.len() as f64 * TEXT) as u64,
         Value::Bytes(bytes) => (bytes.len() as f64 * TEXT) as u64,

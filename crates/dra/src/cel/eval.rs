@@ -11,24 +11,24 @@ use super::device::Device;
 use super::error::{Fault, NO_OVERLOAD};
 use super::functions::Style;
 use super::plan::{Attr, Base, Call, FoldNode, Node, Qualifier, QualifierKey};
-use super::value::{Key, MAX_ITEMS, Map, Value, Work, equal};
+use super::value::{Key, MAX_ITEMS, Map, Value, Work, equal, text_work};
 
 /// A value, or why it failed. Never [`Fault::Cost`].
 type Outcome<'a> = Result<Value<'a>, Fault>;
 /// The outer error is [`Fault::Cost`].
 type Step<T> = Result<T, Fault>;
 
-/// Runs a program, and returns its value and its cost.
+/// Runs a program, and returns its value, its cost and its work.
 pub(super) fn run<'a>(
     root: &'a Node,
     slots: usize,
     device: &'a Device<'a>,
     limit: u64,
-) -> (Result<Value<'a>, Fault>, u64) {
+) -> (Result<Value<'a>, Fault>, u64, u64) {
     let slots = (0..slots).map(|_| Slot::Empty).collect();
-    let mut machine = Machine { device, slots, cost: 0, limit };
+    let mut machine = Machine { device, slots, cost: 0, limit, work: Work::new() };
     let result = machine.eval(root);
-    (result.unwrap_or_else(Err), machine.cost)
+    (result.unwrap_or_else(Err), machine.cost, machine.work.spent())
 }
 
 struct Machine<'a> {
@@ -36,6 +36,7 @@ struct Machine<'a> {
     slots: Vec<Slot<'a>>,
     cost: u64,
     limit: u64,
+    work: Work,
 }
 
 enum Slot<'a> {
@@ -60,6 +61,7 @@ impl<'a> Machine<'a> {
     }
 
     fn eval(&mut self, node: &'a Node) -> Step<Outcome<'a>> {
+        self.work.step()?;
         match node {
             Node::Const(value) => Ok(Ok(value.borrow())),
             Node::Attr(attr) => self.attr(attr),
@@ -75,7 +77,10 @@ impl<'a> Machine<'a> {
                 Ok(Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false))))))
             }
             Node::OrElse { sides, unwrap } => match self.eval(&sides[0])? {
-                Ok(Value::Optional(Some(value))) if *unwrap => Ok(Ok(Arc::unwrap_or_clone(value))),
+                Ok(Value::Optional(Some(value))) if *unwrap => {
+                    self.work.spend(value.clone_work())?;
+                    Ok(Ok(Arc::unwrap_or_clone(value)))
+                }
                 Ok(Value::Optional(None)) => self.eval(&sides[1]),
                 other => Ok(other),
             },
@@ -148,6 +153,7 @@ impl<'a> Machine<'a> {
         match value {
             Value::Optional(None) => return Ok(Ok(value)),
             Value::Optional(Some(inner)) => {
+                self.work.spend(inner.clone_work())?;
                 value = Arc::unwrap_or_clone(inner);
                 optional = true;
             }
@@ -160,6 +166,7 @@ impl<'a> Machine<'a> {
                 QualifierKey::Const(key) => Ok(key),
                 QualifierKey::Node(node) => match self.branch(node)? {
                     Ok(key) => {
+                        self.work.spend(key.read_work())?;
                         computed = key;
                         Ok(&computed)
                     }
@@ -192,6 +199,7 @@ impl<'a> Machine<'a> {
                 }
                 (Ok(found), _) => {
                     self.charge(1)?;
+                    self.work.spend(found.clone_work())?;
                     value = found;
                 }
                 (Err(fault), false) => {
@@ -209,7 +217,10 @@ impl<'a> Machine<'a> {
             self.slots[slot] = Slot::Set(value);
         }
         Ok(match &self.slots[slot] {
-            Slot::Set(value) => value.clone(),
+            Slot::Set(value) => {
+                self.work.spend(value.as_ref().map_or(1, Value::clone_work))?;
+                value.clone()
+            }
             Slot::Empty | Slot::Lazy(_) => Err(NO_OVERLOAD),
         })
     }
@@ -231,13 +242,15 @@ impl<'a> Machine<'a> {
     fn equal(&mut self, sides: &'a [Node; 2], negated: bool) -> Step<Outcome<'a>> {
         let left = self.eval(&sides[0])?;
         let right = self.eval(&sides[1])?;
-        let cost = cost::equality(left.as_ref().ok(), right.as_ref().ok(), negated)?;
+        let cost = self.sizes(&[left.as_ref().ok(), right.as_ref().ok()], |sides, work| {
+            cost::equality(sides[0], sides[1], negated, work)
+        })?;
         self.charge(cost)?;
         let (left, right) = match (left, right) {
             (Ok(left), Ok(right)) => (left, right),
             (Err(fault), _) | (_, Err(fault)) => return Ok(Err(fault)),
         };
-        let result = outcome(equal(&left, &right, &mut Work::new()).map(Value::Bool))?;
+        let result = outcome(equal(&left, &right, &mut self.work).map(Value::Bool))?;
         Ok(match (result, negated) {
             // Values that cannot be compared are not equal.
             (result, true) => Ok(Value::Bool(!matches!(result, Ok(Value::Bool(true))))),
@@ -264,8 +277,8 @@ impl<'a> Machine<'a> {
                     (Ok(left), Ok(right)) => self.run_charged(call, &[left, right]),
                     (left, right) => {
                         let args = [left.as_ref().ok(), right.as_ref().ok()];
-                        let cost = call.rule.before(&args)? + call.rule.after(None);
-                        self.charge(cost)?;
+                        let cost = self.sizes(&args, |args, work| call.rule.before(args, work))?;
+                        self.charge(cost + call.rule.after(None))?;
                         Ok(left.and(right))
                     }
                 }
@@ -296,31 +309,52 @@ impl<'a> Machine<'a> {
         args: &[Option<&Value<'a>>],
         fault: Fault,
     ) -> Step<Outcome<'a>> {
-        let cost = call.rule.before(args)? + call.rule.after(None);
-        self.charge(cost)?;
+        let cost = self.sizes(args, |args, work| call.rule.before(args, work))?;
+        self.charge(cost + call.rule.after(None))?;
         Ok(Err(fault))
     }
 
+    /// Computes a cost from the sizes of values, of which those of text have to be counted.
+    fn sizes(
+        &mut self,
+        values: &[Option<&Value<'_>>],
+        cost: impl FnOnce(&[Option<&Value<'_>>], &mut Work) -> Step<u64>,
+    ) -> Step<u64> {
+        for value in values.iter().flatten() {
+            if let Value::Str(text) = value {
+                self.work.spend(text_work(text.len()))?;
+            }
+        }
+        cost(values, &mut self.work)
+    }
+
     fn run_charged(&mut self, call: &'a Call, args: &[Value<'a>]) -> Step<Outcome<'a>> {
+        for arg in args {
+            self.work.spend(arg.read_work())?;
+        }
+        let work = &mut self.work;
         let cost = match (call.rule, args) {
             (Rule::One, _) => 1,
-            (rule, [a]) => rule.before(&[Some(a)])?,
-            (rule, [a, b]) => rule.before(&[Some(a), Some(b)])?,
+            (rule, [a]) => rule.before(&[Some(a)], work)?,
+            (rule, [a, b]) => rule.before(&[Some(a), Some(b)], work)?,
             (rule, args) => {
                 let args: Vec<Option<&Value<'_>>> = args.iter().map(Some).collect();
-                rule.before(&args)?
+                rule.before(&args, work)?
             }
         };
         self.charge(cost)?;
         let result = self.run(call, args)?;
+        if let Ok(result) = &result {
+            self.work.spend(result.read_work())?;
+        }
         self.charge(call.rule.after(result.as_ref().ok()))?;
         Ok(result)
     }
 
     fn run(&mut self, call: &'a Call, args: &[Value<'a>]) -> Step<Outcome<'a>> {
         let result = match &call.regex {
-            Some(regex) => search(call.name, regex, args),
-            None => (call.run)(args),
+            Some(pattern) => super::functions::search(call.name, pattern, args, &mut self.work),
+            None => call.run.run(args, &mut self.work),
         };
         Ok(match result {
             Err(Fault::Cost) => return Err(Fault::Cost),
@@ -360,6 +394,7 @@ impl<'a> Machine<'a> {
                 Ok(value) => value,
                 Err(fault) => return Ok(Err(fault)),
             };
+            self.work.spend(key.clone_work())?;
             let Some(index) = Key::owned(&key) else {
                 return Ok(Err(Fault::Fixed("unsupported key type")));
             };
@@ -394,6 +429,7 @@ impl<'a> Machine<'a> {
         match &range {
             Value::List(items) => {
                 for (index, item) in items.iter().enumerate() {
+                    self.work.spend(item.clone_work())?;
                     let index = Value::Int(i64::try_from(index).unwrap_or(i64::MAX));
                     let (first, second) = match fold.iter2 {
                         Some(_) => (index, item.clone()),
@@ -404,7 +440,7 @@ impl<'a> Machine<'a> {
                     }
                 }
             }
-            other => match other.entries() {
+            other => match self.entries(other)? {
                 Some(entries) => {
                     for (key, value) in entries {
                         if !self.iterate(fold, key, value)? {
@@ -425,6 +461,11 @@ impl<'a> Machine<'a> {
         let result = self.eval(&fold.result)?;
         self.slots[fold.accu] = Slot::Empty;
         Ok(result)
+    }
+
+    fn entries(&mut self, value: &Value<'a>) -> Step<Option<Vec<(Value<'a>, Value<'a>)>>> {
+        self.work.spend(value.read_work())?;
+        Ok(value.entries())
     }
 
     /// Runs a step of a comprehension, and returns `false` if its condition does not hold.
@@ -460,6 +501,7 @@ impl<'a> Machine<'a> {
                 if list.len() + items.len() > MAX_ITEMS {
                     return Err(Fault::Cost);
                 }
+                self.work.spend(items.iter().map(Value::clone_work).sum())?;
                 Arc::make_mut(&mut list).extend(items.iter().cloned());
                 Ok(Ok(Value::List(list)))
             }
@@ -482,6 +524,7 @@ impl<'a> Machine<'a> {
         let (Value::Map(mut map), Ok(value)) = (map, value.as_ref()) else {
             return Ok(value.and(Err(NO_OVERLOAD)));
         };
+        self.work.spend(key.clone_work() + value.clone_work())?;
         let added = vec![(key, value.clone())];
         outcome(super::functions::insert(Arc::make_mut(&mut map), added).map(|()| Value::Map(map)))
     }
@@ -512,18 +555,6 @@ fn missing(value: &Value<'_>, key: &Value<'_>) -> Fault {
         Value::List(_) => format!("index out of bounds: {text}"),
         _ => format!("no such key: {text}"),
     })
-}
-
-fn search<'a>(name: &str, regex: &regex::Regex, args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match (name, args) {
-        ("matches", [Value::Str(text), _]) => Ok(Value::Bool(regex.is_match(text))),
-        ("find", [Value::Str(text), _]) => super::functions::find_in(text, regex),
-        ("findAll", [Value::Str(text), _]) => super::functions::find_all_in(text, regex, -1),
-        ("findAll", [Value::Str(text), _, Value::Int(limit)]) => {
-            super::functions::find_all_in(text, regex, *limit)
-        }
-        _ => Err(NO_OVERLOAD),
-    }
 }
 
 fn no_overload(call: &Call, args: &[Value<'_>]) -> Fault {

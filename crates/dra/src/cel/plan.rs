@@ -7,8 +7,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use regex::Regex;
-
 use super::ast::{Expr, Fold, Kind};
 use super::check::{Checked, Resolved, type_named};
 use super::cost::Rule;
@@ -16,8 +14,8 @@ use super::error::{EvalError, Fail};
 use super::format;
 use super::functions::{Implementation, Style};
 use super::macros::ACCUMULATOR;
-use super::regex::compile;
-use super::value::{Key, Map, Value};
+use super::regex::Pattern;
+use super::value::{Key, Map, Value, Work};
 
 #[derive(Debug)]
 pub(super) enum Node {
@@ -90,7 +88,7 @@ pub(super) struct Call {
     pub(super) rule: Rule,
     /// Whether the second of two arguments is evaluated although the first has failed.
     pub(super) eager: bool,
-    pub(super) regex: Option<Regex>,
+    pub(super) regex: Option<Pattern>,
 }
 
 #[derive(Debug)]
@@ -252,7 +250,7 @@ impl<'c> Planner<'c> {
             _ => {
                 let regex = match (name, nodes.get(1)) {
                     ("matches" | "find" | "findAll", Some(Node::Const(Value::Str(pattern)))) => {
-                        Some(compile(pattern).map_err(Fail::Constant)?)
+                        Some(Pattern::compile(pattern).map_err(Fail::Constant)?)
                     }
                     _ => None,
                 };
@@ -296,7 +294,8 @@ impl<'c> Planner<'c> {
         }
         match nodes {
             [Node::Const(value)] if CONVERSIONS.contains(&name) => {
-                let result = (resolved.function.run)(std::slice::from_ref(value));
+                let result =
+                    resolved.function.run.run(std::slice::from_ref(value), &mut Work::new());
                 match result {
                     Ok(value) => Ok(Some(Node::Const(value))),
                     Err(fault) => Err(Fail::Constant(EvalError::from(fault).to_string())),

@@ -3,16 +3,63 @@
 //! Both descend from RE2. The differences that a pattern can show are translated: classes such as `\d` and `\b` are
 //! ASCII, `\Q...\E` quotes, and brackets and operators within a class are literal.
 
-use regex::{Regex, RegexBuilder};
+use regex::{Error, Regex, RegexBuilder};
 
-/// Compiles a pattern, or returns what is wrong with it.
-pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
-    let translated = translate(pattern)?;
-    RegexBuilder::new(&translated).size_limit(1 << 20).build().map_err(|error| {
-        let last = error.to_string();
-        let reason = last.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        format!("error parsing regexp: {reason}: `{pattern}`")
-    })
+use super::error::Fault;
+use super::value::Work;
+
+/// A compiled pattern.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern {
+    pub(super) regex: Regex,
+    /// How much larger than [`SMALL`] the compiled pattern is at most.
+    factor: u64,
+}
+
+/// The size of a small compiled pattern, and of the largest one, in bytes.
+const SMALL: usize = 1 << 12;
+const LARGEST: usize = 1 << 20;
+
+impl Pattern {
+    /// Compiles a pattern, or returns what is wrong with it.
+    pub(super) fn compile(pattern: &str) -> Result<Pattern, String> {
+        let translated = translate(pattern)?;
+        let mut size = SMALL;
+        loop {
+            match RegexBuilder::new(&translated).size_limit(size).build() {
+                Ok(regex) => return Ok(Pattern { regex, factor: (size / SMALL) as u64 }),
+                // The only way to learn the size is to exceed a limit.
+                Err(Error::CompiledTooBig(_)) if size < LARGEST => size *= 4,
+                Err(error) => {
+                    let last = error.to_string();
+                    let last = last.lines().last().unwrap_or_default();
+                    let reason = last.trim_start_matches("error: ");
+                    return Err(format!("error parsing regexp: {reason}: `{pattern}`"));
+                }
+            }
+        }
+    }
+
+    /// Compiles a pattern that an evaluation has computed. The outer error is [`Fault::Cost`].
+    pub(super) fn compile_within(
+        pattern: &str,
+        work: &mut Work,
+    ) -> Result<Result<Pattern, String>, Fault> {
+        const SMALL_WORK: u64 = 256;
+        let compiled = Pattern::compile(pattern);
+        // A malformed pattern may be large, too.
+        let factor = match &compiled {
+            Ok(pattern) => pattern.factor,
+            Err(_) => 1 + pattern.len() as u64 / SMALL_WORK,
+        };
+        work.spend(SMALL_WORK.saturating_mul(factor))?;
+        Ok(compiled)
+    }
+
+    /// Returns the work of a search: at worst, each character is compared with each state of the pattern.
+    pub(super) fn search_work(&self, text: &str) -> u64 {
+        (text.len() as u64).saturating_mul(self.factor)
+    }
 }
 
 fn translate(pattern: &str) -> Result<String, String> {
@@ -171,11 +218,11 @@ mod tests {
             (r"^[[:alpha:]]+$", "ab", true),
             (r"^[^\s]+$", "ab", true),
         ] {
-            let regex = compile(pattern).unwrap_or_else(|error| panic!("{error}"));
+            let regex = Pattern::compile(pattern).unwrap_or_else(|error| panic!("{error}")).regex;
             assert_eq!(regex.is_match(text), matches, "{pattern} on {text}");
         }
-        assert!(compile("a**").is_err());
-        assert!(compile("(").is_err());
-        assert!(compile("a{2}{3}").is_err());
+        assert!(Pattern::compile("a**").is_err());
+        assert!(Pattern::compile("(").is_err());
+        assert!(Pattern::compile("a{2}{3}").is_err());
     }
 }

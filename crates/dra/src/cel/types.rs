@@ -75,20 +75,6 @@ impl Type {
         }
     }
 
-    /// Returns `true` if values of the type have a fixed size.
-    pub(super) fn is_scalar(&self) -> bool {
-        match self {
-            Type::Bool
-            | Type::Int
-            | Type::Uint
-            | Type::Double
-            | Type::Duration
-            | Type::Timestamp => true,
-            Type::Optional(value) => value.is_scalar(),
-            _ => false,
-        }
-    }
-
     fn parameters(&self) -> Vec<&Type> {
         match self {
             Type::List(item) | Type::Optional(item) | Type::Meta(item) => vec![item],

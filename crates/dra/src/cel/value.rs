@@ -66,18 +66,39 @@ pub(super) enum Key<'a> {
     Str(Cow<'a, str>),
 }
 
-/// Bounds the work of one operation on nested values, which share parts and may be far larger than they cost to build.
-pub(super) struct Work(u32);
+/// Counts what an evaluation does, because CEL's cost does not bound it: nothing is charged for constants, `&&` and `||`,
+/// `==` is charged by the lengths of its operands and not by what is nested in them, and a call whose overload is found
+/// at run time costs 1, however much text it copies.
+///
+/// A unit is a node that is evaluated, a value that is read or copied, or 8 bytes of text.
+#[derive(Debug)]
+pub(super) struct Work(u64);
 
 impl Work {
+    /// An evaluation that does more exceeds its cost.
+    pub(super) const LIMIT: u64 = 2 * super::COST_LIMIT;
+
     pub(super) fn new() -> Work {
-        Work(1_000_000)
+        Work(0)
     }
 
     pub(super) fn step(&mut self) -> Result<(), Fault> {
-        self.0 = self.0.checked_sub(1).ok_or(Fault::Cost)?;
-        Ok(())
+        self.spend(1)
     }
+
+    pub(super) fn spend(&mut self, units: u64) -> Result<(), Fault> {
+        self.0 = self.0.saturating_add(units);
+        if self.0 > Work::LIMIT { Err(Fault::Cost) } else { Ok(()) }
+    }
+
+    pub(super) fn spent(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Returns the work of reading or copying text.
+pub(super) fn text_work(bytes: usize) -> u64 {
+    bytes as u64 / 8
 }
 
 /// The longest list or map, and the longest string in bytes: an evaluation that exceeds it exceeds its cost.
@@ -95,6 +116,32 @@ impl<'a> Value<'a> {
             Value::Bytes(bytes) => Value::Bytes(Cow::Borrowed(bytes)),
             Value::Version(version) => Value::Version(Cow::Borrowed(version)),
             other => other.clone(),
+        }
+    }
+
+    /// Returns the work of a clone, which shares lists and maps, and copies text that it does not borrow.
+    pub(super) fn clone_work(&self) -> u64 {
+        1 + match self {
+            Value::Str(Cow::Owned(text)) | Value::Domain(_, _, Cow::Owned(text)) => {
+                text_work(text.len())
+            }
+            Value::Bytes(Cow::Owned(bytes)) => text_work(bytes.len()),
+            Value::Version(Cow::Owned(version)) => text_work(version.len()),
+            _ => 0,
+        }
+    }
+
+    /// Returns the work of reading the value: its text, or clones of its items.
+    pub(super) fn read_work(&self) -> u64 {
+        match self {
+            Value::Str(text) => 1 + text_work(text.len()),
+            Value::Bytes(bytes) => 1 + text_work(bytes.len()),
+            Value::List(items) => 1 + items.iter().map(Value::clone_work).sum::<u64>(),
+            Value::Map(map) => {
+                let entries = map.values();
+                1 + entries.map(|(key, value)| key.clone_work() + value.clone_work()).sum::<u64>()
+            }
+            other => other.clone_work(),
         }
     }
 
@@ -344,8 +391,14 @@ pub(super) fn equal(a: &Value<'_>, b: &Value<'_>, work: &mut Work) -> Result<boo
     }
     Ok(match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => a == b,
-        (Value::Str(a), Value::Str(b)) => a == b,
-        (Value::Bytes(a), Value::Bytes(b)) => a == b,
+        (Value::Str(a), Value::Str(b)) => {
+            work.spend(text_work(a.len().min(b.len())))?;
+            a == b
+        }
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            work.spend(text_work(a.len().min(b.len())))?;
+            a == b
+        }
         (Value::Duration(a), Value::Duration(b)) => a == b,
         (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
         (Value::Type(a), Value::Type(b)) => a == b,
@@ -381,6 +434,7 @@ pub(super) fn equal(a: &Value<'_>, b: &Value<'_>, work: &mut Work) -> Result<boo
         }
         (a, b) if is_number(a) && is_number(b) => compare_numbers(a, b) == Some(Ordering::Equal),
         (a, b) => {
+            work.spend(a.read_work())?;
             let (Some(entries), Some(size)) = (a.entries(), b.size()) else { return Ok(false) };
             if b.has_key(&Value::Null).is_none() || entries.len() != size {
                 return Ok(false);

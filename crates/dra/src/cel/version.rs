@@ -70,6 +70,15 @@ impl FromStr for Version {
 }
 
 impl Version {
+    /// Returns the bytes that a clone copies.
+    pub(super) fn len(&self) -> usize {
+        let words = self.pre_release.iter().map(|part| match part {
+            Identifier::Number(_) => size_of::<Identifier>(),
+            Identifier::Word(word) => size_of::<Identifier>() + word.len(),
+        });
+        words.sum()
+    }
+
     /// Parses a version that may start with `v`, lack the minor and the patch number, or have leading zeros.
     pub(super) fn normalize(text: &str) -> Result<Version, VersionError> {
         let text = text.strip_prefix('v').unwrap_or(text);

@@ -1,5 +1,6 @@
 //! The metadata of objects.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -56,10 +57,16 @@ impl Metadata {
         controller.is_some_and(|owner| pod.uid.to_string() == *owner.uid)
     }
 
-    /// Returns the resource version as a number, or 0 if it is absent or not a number.
+    /// Returns the resource version, or `None` if it is absent or not a number.
     #[must_use]
-    pub fn version(&self) -> u64 {
-        self.resource_version.parse().unwrap_or(0)
+    pub fn version(&self) -> Option<u64> {
+        self.resource_version.parse().ok()
+    }
+
+    /// Compares the resource version with that of another state of the object. Returns `None` if one of them is unknown.
+    #[must_use]
+    pub(crate) fn compare_version(&self, other: &Metadata) -> Option<Ordering> {
+        Some(self.version()?.cmp(&other.version()?))
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::model::{Pod, Timestamp};
+use portolan::plugin::PodInPreBind;
 use serde::{Deserialize, Serialize};
 
 use crate::model::ResourceClaim;
@@ -89,7 +90,7 @@ pub trait Backend: Send + Sync {
     fn set_extended_status(&self, pod: &Pod, status: &ExtendedClaimStatus) -> Result<(), ApiError>;
 
     /// Records an event about a pod.
-    fn record(&self, pod: &Pod, reason: &str, message: &str) {
+    fn record(&self, pod: &Pod, reason: &'static str, message: &str) {
         let _ = (pod, reason, message);
     }
 
@@ -97,7 +98,11 @@ pub trait Backend: Send + Sync {
     fn now(&self) -> Timestamp;
 
     /// Waits for this time, or until claims have changed.
-    fn wait(&self, duration: Duration);
+    ///
+    /// # Errors
+    ///
+    /// The pod will not be bound, so there is nothing to wait for: it was cancelled, or the scheduler stops.
+    fn wait(&self, duration: Duration, pod: &PodInPreBind) -> Result<(), String>;
 }
 
 /// A pod's `status.extendedResourceClaimStatus`.

@@ -39,9 +39,9 @@ pub(super) fn hint(pod: &Pod, event: &ClusterEvent<'_>, cluster: &Cluster) -> Hi
     };
     match event {
         DeviceEvent::PutClass(_) | DeviceEvent::PutSlice(_) => Hint::Queue,
-        DeviceEvent::PutClaim(claim) | DeviceEvent::Allocated { claim, .. } => {
-            on_claim(pod, claim, devices)
-        }
+        DeviceEvent::PutClaim(claim)
+        | DeviceEvent::UpdateClaim(claim)
+        | DeviceEvent::Allocated { claim, .. } => on_claim(pod, claim, devices),
         // The devices are free again.
         DeviceEvent::Release(_) => Hint::queue_if(find::claims_of(devices, pod).is_ok()),
         DeviceEvent::DeleteClass(_)

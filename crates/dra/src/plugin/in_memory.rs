@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use portolan::cache::{Engine, Event, Snapshot, WeakEngine};
 use portolan::model::{Pod, Timestamp};
+use portolan::plugin::PodInPreBind;
 
 use crate::model::{AllocatedDeviceStatus, Condition, ResourceClaim};
 use crate::store::{DeviceEvent, Devices};
@@ -69,8 +70,8 @@ impl InMemoryBackend {
     }
 
     fn put(&self, mut claim: ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let version = claim.metadata.version().saturating_add(1);
-        claim.metadata.resource_version = version.to_string().into();
+        let version = claim.metadata.version().unwrap_or(0);
+        claim.metadata.resource_version = version.saturating_add(1).to_string().into();
         self.submit(DeviceEvent::PutClaim(claim.clone().into())).map_err(ApiError::Other)?;
         Ok(claim)
     }
@@ -141,9 +142,10 @@ impl Backend for InMemoryBackend {
     }
 
     /// Advances the time, since nothing changes while a pod waits.
-    fn wait(&self, duration: Duration) {
+    fn wait(&self, duration: Duration, _: &PodInPreBind) -> Result<(), String> {
         let nanos = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
         self.set_time(Timestamp(self.now().0.saturating_add(nanos)));
+        Ok(())
     }
 }
 
@@ -215,5 +217,7 @@ impl Backend for DryRunBackend {
         Timestamp(0)
     }
 
-    fn wait(&self, _: Duration) {}
+    fn wait(&self, _: Duration, _: &PodInPreBind) -> Result<(), String> {
+        Ok(())
+    }
 }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::cache::Cluster;
-use portolan::model::{Name, Pod};
+use portolan::model::{CustomEvent, Name, Pod};
 use portolan::plugin::{
     ClusterEvent, Code, Cycle, Diagnosis, Feasible, Handle, Hint, Nomination, Plugin, PluginInfo,
     Point, PreFilter, PreFlight, PreScore, Status,
@@ -100,6 +100,47 @@ impl DynamicResources {
 
     fn submit(&self, event: DeviceEvent) -> Result<(), Status> {
         self.backend.submit(event).map_err(error)
+    }
+
+    /// Returns the claims to allocate for a pod with the devices that Filter chose on the node.
+    fn pending(
+        &self,
+        cycle: Cycle<'_>,
+        state: &Arc<PodState>,
+        node: &Name,
+    ) -> Result<Vec<InFlight>, Status> {
+        let to_allocate = state.to_allocate();
+        if to_allocate == 0 {
+            return Ok(Vec::new());
+        }
+        if state.chosen(node).is_none() {
+            // The verdict on the node was kept from another pod.
+            filter::choose(self, cycle, state, node)?;
+        }
+        let Some(Chosen { allocation, special, .. }) = state.chosen(node) else {
+            let only_special = state.claims.iter().all(|of| of.is_special || !of.is_to_allocate);
+            return match only_special {
+                true => Ok(Vec::new()),
+                false => Err(error("claim allocation not found for node")),
+            };
+        };
+        let results = &allocation.results;
+        if results.len() != to_allocate {
+            return Err(error(format!(
+                "internal error, have {} allocations, {to_allocate} claims to allocate, want {} \
+                 claims",
+                results.len(),
+                state.claims.len()
+            )));
+        }
+        let claims = state.claims.iter().filter(|of| of.is_to_allocate).map(|of| match special {
+            Some(ref special) if of.is_special => special.clone(),
+            _ => of.claim.clone(),
+        });
+        let pending = claims
+            .zip(results)
+            .map(|(claim, allocation)| InFlight { claim, allocation: allocation.clone() });
+        Ok(pending.collect())
     }
 }
 
@@ -192,40 +233,31 @@ impl Plugin for DynamicResources {
 
     fn reserve(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
         let Some(state) = cycle.state.read::<PodState>(NAME) else { return Ok(()) };
-        let to_allocate = state.to_allocate();
-        if to_allocate == 0 {
-            return Ok(());
+        let pending = self.pending(cycle, &state, node)?;
+        if !pending.is_empty() {
+            self.submit(DeviceEvent::Reserve(pending))?;
+            state.reserve();
         }
-        if state.chosen(node).is_none() {
-            // The verdict on the node was kept from another pod.
-            filter::choose(self, cycle, &state, node)?;
-        }
-        let Some(Chosen { allocation, special, .. }) = state.chosen(node) else {
-            let only_special = state.claims.iter().all(|of| of.is_special || !of.is_to_allocate);
-            return match only_special {
-                true => Ok(()),
-                false => Err(error("claim allocation not found for node")),
-            };
-        };
-        let results = &allocation.results;
-        if results.len() != to_allocate {
-            return Err(error(format!(
-                "internal error, have {} allocations, {to_allocate} claims to allocate, want {} \
-                 claims",
-                results.len(),
-                state.claims.len()
-            )));
-        }
-        let claims = state.claims.iter().filter(|of| of.is_to_allocate).map(|of| match special {
-            Some(ref special) if of.is_special => special.clone(),
-            _ => of.claim.clone(),
-        });
-        let pending = claims
-            .zip(results)
-            .map(|(claim, allocation)| InFlight { claim, allocation: allocation.clone() });
-        self.submit(DeviceEvent::Reserve(pending.collect()))?;
-        state.reserve();
         Ok(())
+    }
+
+    /// In a fork, claims are allocated at once, so that the next pods can share them.
+    fn reserve_in_fork(&self, cycle: Cycle<'_>, node: &Name) -> Result<Vec<CustomEvent>, Status> {
+        let Some(state) = cycle.state.read::<PodState>(NAME) else { return Ok(Vec::new()) };
+        let pending = self.pending(cycle, &state, node)?;
+        if pending.is_empty() {
+            return Ok(Vec::new());
+        }
+        let is_stored = |of: &&InFlight| post_filter::is_stored(&of.claim);
+        let allocated = pending.iter().filter(is_stored).map(|of| {
+            let mut claim = ResourceClaim::clone(&of.claim);
+            claim.status.allocation = Some(of.allocation.clone());
+            let reserved = claim.metadata.uid.clone();
+            DeviceEvent::Allocated { claim: claim.into(), reserved }
+        });
+        let allocated: Vec<DeviceEvent> = allocated.collect();
+        let events = std::iter::once(DeviceEvent::Reserve(pending)).chain(allocated);
+        Ok(events.map(CustomEvent::new::<Devices>).collect())
     }
 
     fn unreserve(&self, cycle: Cycle<'_>, _: &Name) {

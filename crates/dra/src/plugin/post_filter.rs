@@ -40,15 +40,15 @@ fn is_reserved_for_others(claim: &ResourceClaim, pod: &Pod) -> bool {
     claim.status.reserved_for.iter().any(|consumer| *consumer.uid != *uid)
 }
 
-/// Returns whether a claim for extended resources is stored by the API server.
-fn is_stored(claim: &ResourceClaim) -> bool {
+/// Returns whether a claim is stored by the API server. One for extended resources is created in PreBind.
+pub(super) fn is_stored(claim: &ResourceClaim) -> bool {
     &**claim.name() != super::extended::SPECIAL_NAME
 }
 
 fn deallocate(plugin: &DynamicResources, claim: &ResourceClaim) -> Result<(), Status> {
     let free = ResourceClaim { status: ResourceClaimStatus::default(), ..claim.clone() };
     let freed = plugin.backend.update_status(&free).map_err(|why| error(why.to_string()))?;
-    plugin.submit(DeviceEvent::PutClaim(freed.into()))
+    plugin.submit(DeviceEvent::UpdateClaim(freed.into()))
 }
 
 fn delete(plugin: &DynamicResources, claim: &ResourceClaim) -> Result<(), Status> {

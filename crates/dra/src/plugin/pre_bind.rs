@@ -109,7 +109,7 @@ fn bind(
     let mut result = write(plugin, pod, claim.clone(), allocation);
     for _ in 1..TRIES {
         let Err((_, ApiError::Conflict(_))) = &result else { break };
-        plugin.backend.wait(Duration::from_millis(10));
+        wait(plugin, pod, Duration::from_millis(10))?;
         let read = plugin.backend.get(claim.namespace(), claim.name());
         claim = read.map_err(|why| format!("get updated claim {key} after conflict: {why}"))?;
         result = write(plugin, pod, claim.clone(), allocation);
@@ -118,6 +118,11 @@ fn bind(
         "" => why.to_string(),
         step => format!("{step} to claim {key}: {why}"),
     })
+}
+
+fn wait(plugin: &DynamicResources, pod: &Pod, duration: Duration) -> Result<(), String> {
+    let in_pre_bind = plugin.handle.pod_in_pre_bind(&pod.uid).unwrap_or_default();
+    plugin.backend.wait(duration, &in_pre_bind)
 }
 
 /// Writes a claim once. An error comes with the name of the step, which is empty if the claim itself is the reason.
@@ -133,6 +138,11 @@ fn write(
     };
     if !claim.metadata.deletion_timestamp.is_empty() {
         return refused("deleted");
+    }
+    if allocation.is_none() && is_in_flight(plugin, &claim) {
+        // A pod of the same gang stores the allocation.
+        let reason = format!("claim {} is in the process of being allocated", claim.key());
+        return Err(("", ApiError::Conflict(reason)));
     }
     match (allocation, &claim.status.allocation) {
         (Some(_), Some(_)) => return refused("allocated elsewhere"),
@@ -161,6 +171,12 @@ fn write(
         None => "add reservation",
     };
     plugin.backend.update_status(&claim).map_err(|why| (step, why))
+}
+
+fn is_in_flight(plugin: &DynamicResources, claim: &ResourceClaim) -> bool {
+    let snapshot = plugin.handle.snapshot();
+    let devices = snapshot.as_ref().and_then(|snapshot| devices(snapshot).ok());
+    devices.is_some_and(|devices| devices.claims().in_flight(&claim.metadata.uid).is_some())
 }
 
 /// Waits until the binding conditions of all devices are true.
@@ -206,7 +222,7 @@ fn wait_for_conditions(
         if plugin.backend.now().since(start) >= plugin.binding_timeout {
             return Err(error("device binding timeout: context deadline exceeded"));
         }
-        plugin.backend.wait(POLL);
+        wait(plugin, pod, POLL).map_err(error)?;
     }
 }
 
@@ -231,7 +247,7 @@ pub(super) fn remove_reservation(plugin: &DynamicResources, claim: &ResourceClai
         return;
     }
     if let Ok(changed) = plugin.backend.remove_reservation(&stored, pod) {
-        let _ = plugin.backend.submit(DeviceEvent::PutClaim(changed.into()));
+        let _ = plugin.backend.submit(DeviceEvent::UpdateClaim(changed.into()));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Claims, and the allocations that are not stored yet.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::model::{AllocationResult, ResourceClaim};
@@ -17,12 +18,21 @@ pub struct InFlight {
 
 type Key = (Arc<str>, Arc<str>);
 
+/// A reservation. The object of its claim may not exist yet.
+#[derive(Clone)]
+struct Pending {
+    of: InFlight,
+    /// The uids of the claims of the namespace that were deleted meanwhile, if the object does not exist: one of them
+    /// may be the object that was created for this reservation.
+    deleted: Vec<Arc<str>>,
+}
+
 /// The claims by namespace and name, with the devices that they use.
 #[derive(Clone, Default)]
 pub struct Claims {
     claims: imbl::OrdMap<Key, Arc<ResourceClaim>>,
     /// By the uid of the claim.
-    in_flight: imbl::HashMap<Arc<str>, InFlight>,
+    in_flight: imbl::HashMap<Arc<str>, Pending>,
     usage: Usage,
     /// The claims whose last change removed their allocation.
     freed: imbl::HashMap<Arc<str>, Arc<ResourceClaim>>,
@@ -33,6 +43,11 @@ impl Claims {
     #[must_use]
     pub fn get(&self, namespace: &Arc<str>, name: &Arc<str>) -> Option<&Arc<ResourceClaim>> {
         self.claims.get(&(namespace.clone(), name.clone()))
+    }
+
+    /// Returns all claims, in the order of their namespaces and names.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
+        self.claims.values()
     }
 
     /// Returns the claims of a namespace, in the order of their names.
@@ -46,7 +61,7 @@ impl Claims {
     /// Returns the allocation in flight of the claim with this uid.
     #[must_use]
     pub fn in_flight(&self, uid: &str) -> Option<&InFlight> {
-        self.in_flight.get(uid)
+        self.in_flight.get(uid).map(|pending| &pending.of)
     }
 
     /// Returns whether this version of a claim is the one that removed the allocation, or if that is not known because
@@ -64,16 +79,42 @@ impl Claims {
         &self.usage
     }
 
+    /// Adds or replaces a claim that a watch reports, unless the known object is as new. A claim with another uid is
+    /// another object, whatever its resource version, and ends the known one.
+    pub(super) fn put(&mut self, claim: Arc<ResourceClaim>, log: &mut Log) {
+        match self.get(claim.namespace(), claim.name()) {
+            Some(known) if known.metadata.uid != claim.metadata.uid => {
+                self.delete(claim.namespace(), claim.name(), log);
+            }
+            Some(known) => {
+                let age = claim.metadata.compare_version(&known.metadata);
+                if age.is_some_and(Ordering::is_le) {
+                    return;
+                }
+            }
+            None => {}
+        }
+        self.replace(claim, log);
+    }
+
+    /// Replaces a claim by what the API server answered to a write, unless the claim has been deleted or changed
+    /// meanwhile.
+    pub(super) fn update(&mut self, claim: Arc<ResourceClaim>, log: &mut Log) {
+        let known = self.get(claim.namespace(), claim.name());
+        let is_current = known.is_some_and(|known| {
+            known.metadata.uid == claim.metadata.uid
+                && claim.metadata.compare_version(&known.metadata) != Some(Ordering::Less)
+        });
+        if is_current {
+            self.replace(claim, log);
+        }
+    }
+
     /// Adds or replaces a claim. Its devices are in use from its allocation to the removal of the allocation. An
     /// allocation cannot change, so another one is not counted.
-    pub(super) fn put(&mut self, claim: Arc<ResourceClaim>, log: &mut Log) {
+    fn replace(&mut self, claim: Arc<ResourceClaim>, log: &mut Log) {
         let key = (claim.namespace().clone(), claim.name().clone());
         let old = self.claims.get(&key).cloned();
-        let (known, new) =
-            (old.as_ref().map_or(0, |old| old.metadata.version()), claim.metadata.version());
-        if known != 0 && new != 0 && new <= known {
-            return;
-        }
         let before = old.as_ref().and_then(|old| old.status.allocation.as_deref());
         match (before, claim.status.allocation.as_deref()) {
             (None, Some(new)) => self.usage.add(new, log),
@@ -86,25 +127,59 @@ impl Claims {
         self.claims.insert(key, claim);
     }
 
-    pub(super) fn delete(&mut self, namespace: &Arc<str>, name: &Arc<str>, log: &mut Log) {
-        let old = self.claims.remove(&(namespace.clone(), name.clone()));
-        if let Some(old) = &old {
-            self.freed.remove(&old.metadata.uid);
-        }
-        if let Some(allocation) = old.as_ref().and_then(|old| old.status.allocation.as_deref()) {
-            self.usage.remove(allocation, log);
+    /// Ends the reservation under the uid `reserved`, and stores its claim, unless that has been deleted meanwhile.
+    pub(super) fn allocated(
+        &mut self,
+        claim: Arc<ResourceClaim>,
+        reserved: &Arc<str>,
+        log: &mut Log,
+    ) {
+        let pending = self.in_flight.get(reserved);
+        // The object of the claim may have been created after the reservation, and not be known yet.
+        let is_new = *reserved != claim.metadata.uid
+            && pending.is_some_and(|pending| !pending.deleted.contains(&claim.metadata.uid));
+        self.release(reserved, log);
+        match is_new {
+            true => self.put(claim, log),
+            false => self.update(claim, log),
         }
     }
 
-    pub(super) fn reserve(&mut self, pending: InFlight, log: &mut Log) {
-        let uid = &pending.claim.metadata.uid;
-        self.usage.reserve(uid, &pending.allocation, log);
-        self.in_flight.insert(uid.clone(), pending);
+    /// Removes a claim, and the reservation for it.
+    pub(super) fn delete(&mut self, namespace: &Arc<str>, name: &Arc<str>, log: &mut Log) {
+        let Some(old) = self.claims.remove(&(namespace.clone(), name.clone())) else { return };
+        let uid = &old.metadata.uid;
+        self.freed.remove(uid);
+        if let Some(allocation) = old.status.allocation.as_deref() {
+            self.usage.remove(allocation, log);
+        }
+        self.release(uid, log);
+        let is_concerned =
+            |of: &InFlight| of.claim.namespace() == namespace && !self.is_stored(&of.claim);
+        let pending = self.in_flight.iter().filter(|(_, pending)| is_concerned(&pending.of));
+        let reserved: Vec<Arc<str>> = pending.map(|(reserved, _)| reserved.clone()).collect();
+        for reserved in reserved {
+            if let Some(pending) = self.in_flight.get_mut(&reserved) {
+                pending.deleted.push(uid.clone());
+            }
+        }
+    }
+
+    /// Returns whether the object of this claim, by its uid, is known.
+    fn is_stored(&self, claim: &ResourceClaim) -> bool {
+        let known = self.get(claim.namespace(), claim.name());
+        known.is_some_and(|known| known.metadata.uid == claim.metadata.uid)
+    }
+
+    pub(super) fn reserve(&mut self, of: InFlight, log: &mut Log) {
+        let uid = of.claim.metadata.uid.clone();
+        self.usage.reserve(&uid, &of.allocation, log);
+        self.in_flight.insert(uid, Pending { of, deleted: Vec::new() });
     }
 
     pub(super) fn release(&mut self, uid: &Arc<str>, log: &mut Log) {
         if let Some(pending) = self.in_flight.remove(uid) {
-            self.usage.release(uid, &pending.allocation, log);
+            self.usage.release(uid, &pending.of.allocation, log);
         }
     }
 }

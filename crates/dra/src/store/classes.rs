@@ -22,6 +22,11 @@ impl Classes {
         self.classes.get(name)
     }
 
+    /// Returns all classes, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<DeviceClass>> {
+        self.classes.values()
+    }
+
     /// Returns the class that supplies an extended resource.
     #[must_use]
     pub fn supplier(&self, resource: &str) -> Option<&Arc<DeviceClass>> {

@@ -8,12 +8,15 @@
 //! | `claims.rs` | claims, and allocations in flight |
 //! | `log.rs` | the changes since an earlier state |
 //! | `usage.rs` | the devices of each pool that are in use |
+//! | `reserve.rs`, `counters.rs` | the limits that reservations must not exceed |
 //!
 //! All parts are persistent maps, so a clone costs a few reference counts.
 
 mod claims;
 mod classes;
+pub(crate) mod counters;
 mod log;
+mod reserve;
 mod slices;
 mod usage;
 
@@ -22,7 +25,7 @@ use std::sync::Arc;
 use portolan::cache::{Cluster, PlacedPod, Store};
 use portolan::model::Generation;
 
-use crate::model::{AllocationResult, DeviceClass, ResourceClaim, ResourceSlice};
+use crate::model::{DeviceClass, ResourceClaim, ResourceSlice};
 
 pub use claims::{Claims, InFlight};
 pub use classes::Classes;
@@ -51,8 +54,12 @@ pub enum DeviceEvent {
     PutSlice(Arc<ResourceSlice>),
     /// Removes a resource slice by name.
     DeleteSlice(Arc<str>),
-    /// Adds or replaces a claim. Ignored if the known object has the same or a newer resource version.
+    /// Adds or replaces a claim, as a watch reports it. Ignored if the known object has the same uid and the same or a
+    /// newer resource version.
     PutClaim(Arc<ResourceClaim>),
+    /// Replaces a claim by the object that the API server returned after a write. Ignored if the claim with this uid is
+    /// not known: it has been deleted meanwhile.
+    UpdateClaim(Arc<ResourceClaim>),
     /// Removes a claim.
     DeleteClaim {
         /// The namespace.
@@ -61,12 +68,13 @@ pub enum DeviceEvent {
         name: Arc<str>,
     },
     /// Reserves devices for claims until their allocations are stored: all or none. Rejected if a claim is already in
-    /// flight or allocated, or if a device that is allocated as a whole is in use.
+    /// flight or allocated, if a device is in use, or if shared capacity or counters do not suffice.
     Reserve(Vec<InFlight>),
     /// Ends the reservation of the claim with this uid, whose allocation was not stored. Ignored if it is not in
     /// flight.
     Release(Arc<str>),
-    /// Stores the claim that the API server returned, and ends its reservation.
+    /// Stores the claim that the API server returned, and ends its reservation. A claim that was deleted meanwhile is
+    /// not stored.
     Allocated {
         /// The claim.
         claim: Arc<ResourceClaim>,
@@ -100,36 +108,6 @@ impl Devices {
     pub fn log(&self) -> &Log {
         &self.log
     }
-
-    /// Returns the reason for which devices cannot be reserved.
-    fn check_reserve(&self, pending: &[InFlight]) -> Result<(), String> {
-        for InFlight { claim, allocation, .. } in pending {
-            let key = claim.key();
-            if self.claims.in_flight(&claim.metadata.uid).is_some() {
-                return Err(format!("claim {key} is in the process of being allocated"));
-            }
-            let known = self.claims.get(claim.namespace(), claim.name());
-            if known.is_some_and(|known| known.status.allocation.is_some()) {
-                return Err(format!("claim {key} is allocated"));
-            }
-            if let Some(device) = self.conflict(allocation) {
-                return Err(format!("claim {key}: device {device} is in use"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns a device of the allocation that another claim uses alone.
-    fn conflict(&self, allocation: &AllocationResult) -> Option<String> {
-        let results = allocation.devices.results.iter();
-        let mut exclusive =
-            results.filter(|of| of.admin_access != Some(true) && of.share_id.is_none());
-        let taken = exclusive.find(|of| {
-            let pool = PoolId { driver: of.driver.clone(), pool: of.pool.clone() };
-            self.claims.usage().pool(&pool).is_some_and(|usage| usage.is_dedicated(&of.device))
-        })?;
-        Some(format!("{}/{}/{}", taken.driver, taken.pool, taken.device))
-    }
 }
 
 impl Store for Devices {
@@ -145,10 +123,12 @@ impl Store for Devices {
         match event {
             DeviceEvent::PutClass(class) => has_name(class.name()),
             DeviceEvent::PutSlice(slice) => has_name(slice.name()),
-            DeviceEvent::PutClaim(claim) | DeviceEvent::Allocated { claim, .. } => {
-                has_name(claim.name())
+            DeviceEvent::PutClaim(claim)
+            | DeviceEvent::UpdateClaim(claim)
+            | DeviceEvent::Allocated { claim, .. } => {
+                has_name(claim.name()).and_then(|()| has_uid(claim))
             }
-            DeviceEvent::Reserve(pending) => self.check_reserve(pending),
+            DeviceEvent::Reserve(pending) => reserve::check(self, pending),
             DeviceEvent::DeleteClass(_)
             | DeviceEvent::DeleteSlice(_)
             | DeviceEvent::DeleteClaim { .. }
@@ -171,6 +151,7 @@ impl Store for Devices {
             DeviceEvent::PutSlice(slice) => self.slices.put(slice.clone()),
             DeviceEvent::DeleteSlice(name) => self.slices.delete(name),
             DeviceEvent::PutClaim(claim) => self.claims.put(claim.clone(), log),
+            DeviceEvent::UpdateClaim(claim) => self.claims.update(claim.clone(), log),
             DeviceEvent::DeleteClaim { namespace, name } => {
                 self.claims.delete(namespace, name, log);
             }
@@ -179,8 +160,7 @@ impl Store for Devices {
             }
             DeviceEvent::Release(uid) => self.claims.release(uid, log),
             DeviceEvent::Allocated { claim, reserved } => {
-                self.claims.release(reserved, log);
-                self.claims.put(claim.clone(), log);
+                self.claims.allocated(claim.clone(), reserved, log);
             }
         }
     }
@@ -195,5 +175,13 @@ impl Store for Devices {
 
     fn supplies(&self, resource: &str) -> bool {
         self.classes.supplier(resource).is_some()
+    }
+}
+
+/// Refuses a claim without uid, because allocations in flight are kept by uid.
+fn has_uid(claim: &ResourceClaim) -> Result<(), String> {
+    match claim.metadata.uid.is_empty() {
+        true => Err(format!("claim {} has no uid", claim.key())),
+        false => Ok(()),
     }
 }

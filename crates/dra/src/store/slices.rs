@@ -34,6 +34,14 @@ impl PoolSlices {
         &self.slices
     }
 
+    /// Returns the slices of one generation.
+    pub(crate) fn of_generation(
+        &self,
+        generation: i64,
+    ) -> impl Iterator<Item = &Arc<ResourceSlice>> + Clone {
+        self.slices.iter().filter(move |slice| slice.spec.pool.generation == generation)
+    }
+
     /// Returns whether nodes that no slice names may use devices or counters of the pool.
     pub(crate) fn is_shared(&self) -> bool {
         self.slices.iter().any(|slice| node_of(slice).is_none())
@@ -58,6 +66,17 @@ pub struct Slices {
 }
 
 impl Slices {
+    /// Returns the slice of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<ResourceSlice>> {
+        self.by_name.get(name)
+    }
+
+    /// Returns all slices, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceSlice>> {
+        self.by_name.values()
+    }
+
     /// Returns the slices of a pool.
     #[must_use]
     pub fn pool(&self, pool: &PoolId) -> Option<&Arc<PoolSlices>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use portolan::cache::{Config, Engine, Reader, Snapshot, Writer};
 use portolan::model::{Pod, Timestamp};
-use portolan::plugin::Snapshots;
+use portolan::plugin::{PodInPreBind, Snapshots};
 use portolan_dra::model::{AllocatedDeviceStatus, Condition, ResourceClaim};
 use portolan_dra::plugin::{ApiError, Backend, ExtendedClaimStatus};
 use portolan_dra::store::{DeviceEvent, Devices};
@@ -193,5 +193,7 @@ impl Backend for World {
         Timestamp::from_secs(4_000_000_000)
     }
 
-    fn wait(&self, _: Duration) {}
+    fn wait(&self, _: Duration, _: &PodInPreBind) -> Result<(), String> {
+        Ok(())
+    }
 }

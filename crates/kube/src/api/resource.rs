@@ -48,6 +48,9 @@ resources! {
     CSI_DRIVERS: "CSIDriver", "storage.k8s.io/v1", "csidrivers", cluster;
     CSI_STORAGE_CAPACITIES: "CSIStorageCapacity", "storage.k8s.io/v1", "csistoragecapacities", namespaced;
     VOLUME_ATTACHMENTS: "VolumeAttachment", "storage.k8s.io/v1", "volumeattachments", cluster;
+    DEVICE_CLASSES: "DeviceClass", "resource.k8s.io/v1", "deviceclasses", cluster;
+    RESOURCE_SLICES: "ResourceSlice", "resource.k8s.io/v1", "resourceslices", cluster;
+    RESOURCE_CLAIMS: "ResourceClaim", "resource.k8s.io/v1", "resourceclaims", namespaced;
     EVENTS: "Event", "events.k8s.io/v1", "events", namespaced;
     LEASES: "Lease", "coordination.k8s.io/v1", "leases", namespaced;
     TOKEN_REVIEWS: "TokenReview", "authentication.k8s.io/v1", "tokenreviews", cluster;

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use portolan::cache::{Engine, Snapshot};
 use portolan::model::{LabelSelector, Node, Object, Pod, Uid};
+use portolan_dra::Devices;
 use portolan_k8s::{ReadError, node_from_slice, object_from_slice, pod_from_slice};
 use serde_json::value::RawValue;
 
 use crate::api::{Api, ApiError, Resource};
 
+use super::devices::{self, DeviceKind};
 use super::options::{UNFINISHED, object_kind};
 use super::pods::PodIndex;
 use super::reflector::PAGE;
@@ -52,7 +54,8 @@ pub async fn compare(
 ) -> Result<Vec<Difference>, MirrorError> {
     let version = engine.reader().map_err(|_| MirrorError::Stopped)?.snapshot();
     let mut audit = Audit { version, pods, found: Vec::new() };
-    for resource in &options.resources {
+    let resources = options.with_devices(devices::are_stored(&audit.version));
+    for resource in &resources {
         match audit.kind(api, resource).await {
             Err(MirrorError::Api(error)) if error.is_not_found() => {}
             done => done?,
@@ -87,8 +90,14 @@ impl Audit<'_> {
                     Resource::PODS => (String::new(), meta.uid.to_string()),
                     _ => (meta.namespace.to_string(), meta.name.to_string()),
                 });
-                let what = self.object(resource, object, &meta);
-                let unreadable = |error: ReadError| Some(format!("cannot be read: {error}"));
+                let unreadable = |error: String| Some(format!("cannot be read: {error}"));
+                let what = match DeviceKind::of(resource) {
+                    Some(kind) => self.device(kind, object, &meta),
+                    None => {
+                        let what = self.object(resource, object, &meta);
+                        what.map_err(|error| error.to_string())
+                    }
+                };
                 if let Some(what) = what.unwrap_or_else(unreadable) {
                     let object = format!("{}/{}", meta.namespace, meta.name);
                     self.found.push(Difference { kind: resource.kind, object, what });
@@ -129,6 +138,18 @@ impl Audit<'_> {
                 Ok(differs(known.map(|known| known == read)))
             }
         }
+    }
+
+    /// Returns how an object of the server differs from that of the store of devices.
+    fn device(
+        &self,
+        kind: DeviceKind,
+        object: &RawValue,
+        meta: &Meta<'_>,
+    ) -> Result<Option<String>, String> {
+        let devices = self.version.store::<Devices>().map_err(|failure| failure.to_string())?;
+        let is_equal = kind.is_equal(devices, object.get(), meta);
+        is_equal.map(differs).map_err(|error| error.to_string())
     }
 
     fn pod(&self, pod: &Pod) -> Option<String> {
@@ -172,18 +193,20 @@ impl Audit<'_> {
     /// Reports the objects that only the engine has.
     fn extra(&mut self, resource: &Resource, listed: &HashSet<(String, String)>) {
         let mut extra: Vec<String> = Vec::new();
-        match object_kind(resource) {
-            Some(kind) => {
-                let keys = self.version.object_keys(kind).into_iter();
-                let unknown = keys.filter(|key| !listed.contains(key));
-                extra.extend(unknown.map(|(namespace, name)| format!("{namespace}/{name}")));
-            }
-            None if *resource == Resource::NODES => {
+        let unlisted = |keys: Vec<(String, String)>| {
+            let unknown = keys.into_iter().filter(|key| !listed.contains(key));
+            unknown.map(|(namespace, name)| format!("{namespace}/{name}"))
+        };
+        let devices = DeviceKind::of(resource).zip(self.version.store::<Devices>().ok());
+        match (object_kind(resource), devices) {
+            (Some(kind), _) => extra.extend(unlisted(self.version.object_keys(kind))),
+            (None, Some((kind, devices))) => extra.extend(unlisted(kind.keys(devices))),
+            (None, None) if *resource == Resource::NODES => {
                 let nodes = self.version.nodes().filter(|node| node.kubelet_node().is_some());
                 let names = nodes.map(|node| node.name().to_string());
                 extra.extend(names.filter(|name| !listed.contains(&(String::new(), name.clone()))));
             }
-            None => {
+            (None, None) => {
                 let is_listed = |uid: &Uid| listed.contains(&(String::new(), uid.to_string()));
                 let everything = LabelSelector::everything();
                 let placed = self.version.pods(&everything, |_| true).map(|pod| pod.uid());

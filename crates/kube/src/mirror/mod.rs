@@ -33,6 +33,7 @@
 //! | `reflector` | lists and watches one kind |
 //! | `wire` | watch lines, pages and metadata |
 //! | `sink`, `pod_sink`, `objects` | turn objects into events |
+//! | `devices` | passes devices and claims to their store |
 //! | `pod_rules` | kube-scheduler's rules for pods |
 //! | `pods`, `table`, `status` | the index of pods |
 //! | `raw` | objects as the server sent them, for extenders |
@@ -42,6 +43,7 @@
 
 mod audit;
 mod backoff;
+mod devices;
 mod figures;
 mod objects;
 mod options;
@@ -80,6 +82,7 @@ pub use pods::{Condition, KnownPod, PendingStatus, PodIndex};
 pub use raw::{RawKinds, RawObjects};
 pub(crate) use status::PodStatus;
 
+use devices::{DeviceKind, DeviceSink};
 use figures::{Board, KindState, StopOnDrop};
 use objects::{Nodes, ObjectSink, Objects};
 use options::UNFINISHED;
@@ -179,15 +182,19 @@ impl Mirror {
         observer: Option<Box<dyn Observer>>,
     ) -> Result<Mirror, MirrorError> {
         let runtime = Handle::try_current().map_err(|_| MirrorError::NoRuntime)?;
+        let mut reader = engine.reader().map_err(|_| MirrorError::Stopped)?;
+        let has_devices = devices::are_stored(&reader.snapshot());
+        reader.release();
+        let resources = options.with_devices(has_devices);
         let is_unknown = |resource: &&Resource| {
             !matches!(**resource, Resource::PODS | Resource::NODES)
                 && options::object_kind(resource).is_none()
+                && !(has_devices && DeviceKind::of(resource).is_some())
         };
-        if let Some(unknown) = options.resources.iter().find(is_unknown) {
+        if let Some(unknown) = resources.iter().find(is_unknown) {
             return Err(MirrorError::UnknownKind(unknown.kind));
         }
-        let reader = engine.reader().map_err(|_| MirrorError::Stopped)?;
-        let board = Arc::new(Board::new(&options.resources));
+        let board = Arc::new(Board::new(&resources));
         let (events, thread) = Events::start(engine.clone(), pods.clone(), board.clone(), observer)
             .map_err(MirrorError::Thread)?;
         let may_read = watch::Sender::new(!options.is_delayed);
@@ -375,12 +382,16 @@ impl Start<'_> {
                 let sink = RawSink::new(sink, ours, self.options.raw.clone());
                 self.spawn(runtime, kind, Some(UNFINISHED), sink)
             }
-            resource => match options::object_kind(&resource) {
-                Some(object) => {
+            resource => match (options::object_kind(&resource), DeviceKind::of(&resource)) {
+                (Some(object), _) => {
                     let sink = ObjectSink::new(kind.clone(), Objects(object), events, reader);
                     self.spawn(runtime, kind, None, sink)
                 }
-                None => {
+                (None, Some(device)) => {
+                    let sink = DeviceSink::new(kind.clone(), device, events, reader);
+                    self.spawn(runtime, kind, None, sink)
+                }
+                (None, None) => {
                     let sink = ObjectSink::new(kind.clone(), Nodes, events, reader);
                     let sink = RawSink::new(sink, RawKind::Nodes, self.options.raw.clone());
                     self.spawn(runtime, kind, None, sink)

@@ -209,7 +209,7 @@ impl<M: Model> Sink for ObjectSink<M> {
         }
     }
 
-    async fn end(&mut self) -> Result<(), Stopped> {
+    async fn end(&mut self, _: u64) -> Result<(), Stopped> {
         let list = newest(self.list.take().unwrap_or_default());
         if !self.is_partial {
             self.keys.clear();

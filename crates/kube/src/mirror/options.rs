@@ -17,7 +17,8 @@ pub(super) const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Faile
 pub struct Options {
     /// The names of the schedulers whose pending pods the engine receives (`spec.schedulerName`).
     pub schedulers: Arc<[Name]>,
-    /// The kinds that are read: pods and nodes, which scheduling requires, and the kinds of the enabled plugins.
+    /// The kinds that are read: pods and nodes, which scheduling requires, and the kinds of the enabled plugins. Devices
+    /// and resource claims are also read if the engine has the store [`Devices`](portolan_dra::Devices).
     pub resources: Vec<Resource>,
     /// How long to wait between requests.
     pub pauses: Pauses,
@@ -42,6 +43,10 @@ impl Options {
     }
 }
 
+/// The kinds of the plugin DynamicResources.
+const DEVICES: [Resource; 3] =
+    [Resource::DEVICE_CLASSES, Resource::RESOURCE_SLICES, Resource::RESOURCE_CLAIMS];
+
 /// The kinds that the plugins of kube-scheduler's default profile read.
 const DEFAULT: [Resource; 15] = [
     Resource::PODS,
@@ -60,6 +65,17 @@ const DEFAULT: [Resource; 15] = [
     Resource::CSI_STORAGE_CAPACITIES,
     Resource::VOLUME_ATTACHMENTS,
 ];
+
+impl Options {
+    /// Returns the kinds that are read from an engine that has the store of devices, or has it not.
+    pub(super) fn with_devices(&self, has_devices: bool) -> Vec<Resource> {
+        let mut resources = self.resources.clone();
+        if has_devices {
+            resources.extend(DEVICES.iter().filter(|kind| !self.resources.contains(kind)));
+        }
+        resources
+    }
+}
 
 /// Returns the engine's kind of a resource other than pods and nodes, or `None` if the engine does not store it.
 pub(super) fn object_kind(resource: &Resource) -> Option<ObjectKind> {

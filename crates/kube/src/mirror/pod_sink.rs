@@ -109,7 +109,7 @@ impl Sink for PodSink {
         self.submit().await
     }
 
-    async fn end(&mut self) -> Result<(), Stopped> {
+    async fn end(&mut self, _: u64) -> Result<(), Stopped> {
         if !self.is_partial {
             self.rules.end_list(&mut self.pending);
         }

@@ -226,7 +226,7 @@ impl<S: Sink> Sink for RawSink<S> {
         self.inner.delete(meta).await
     }
 
-    async fn end(&mut self) -> Result<(), Stopped> {
+    async fn end(&mut self, version: u64) -> Result<(), Stopped> {
         if let (Some(objects), Some(listed)) = (&self.objects, self.listed.take()) {
             let mut objects = objects.write();
             match self.kind {
@@ -237,7 +237,7 @@ impl<S: Sink> Sink for RawSink<S> {
                 RawKind::Nodes => objects.nodes.retain(|name, _| listed.contains(name)),
             }
         }
-        self.inner.end().await
+        self.inner.end(version).await
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
         async fn delete(&mut self, _: &Meta<'_>) -> Result<(), Stopped> {
             Ok(())
         }
-        async fn end(&mut self) -> Result<(), Stopped> {
+        async fn end(&mut self, _: u64) -> Result<(), Stopped> {
             Ok(())
         }
     }
@@ -322,7 +322,7 @@ mod tests {
         let unreadable = node("b");
         let object: &RawValue = serde_json::from_str(&unreadable).expect("JSON");
         sink.keep(&Meta::of(object, &Resource::NODES));
-        sink.end().await.expect("ended");
+        sink.end(9).await.expect("ended");
         let kept = ["a", "b", "c"].map(|name| objects.node(name).is_some());
         assert_eq!(kept, [true, true, false]);
         sink.delete(&Meta::of(object, &Resource::NODES)).await.expect("deleted");
@@ -360,12 +360,12 @@ mod tests {
         let object: &RawValue = serde_json::from_str(node).expect("JSON");
         sink.keep(&Meta::of(object, &Resource::NODES));
         assert_eq!(sink.listed, None);
-        sink.end().await.expect("ended");
+        sink.end(9).await.expect("ended");
         assert!(objects.node("a").is_some(), "removed without a list");
         sink.begin();
         put(&mut sink, node, &Resource::NODES).await;
         assert_eq!(sink.listed.as_ref().map(HashSet::len), Some(1));
-        sink.end().await.expect("ended");
+        sink.end(9).await.expect("ended");
         put(&mut sink, node, &Resource::NODES).await;
         assert_eq!(sink.listed, None);
     }

@@ -303,6 +303,10 @@ impl<S: Sink> Reflector<S> {
                 self.skip(meta, error.path(), &error);
                 Ok(())
             }
+            Err(NotPut::Malformed(error)) => {
+                self.skip(meta, "", &error);
+                Ok(())
+            }
             Err(NotPut::Lacks(field)) => {
                 self.skip(meta, field, &"the field is required");
                 Ok(())

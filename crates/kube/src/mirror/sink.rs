@@ -11,6 +11,8 @@ use super::wire::Meta;
 pub(super) enum NotPut {
     /// The object cannot be read. The next one can.
     Unreadable(ReadError),
+    /// An object of resource.k8s.io cannot be read. The next one can.
+    Malformed(serde_json::Error),
     /// The object lacks this field, which identifies it.
     Lacks(&'static str),
     /// The mirror has stopped.
@@ -42,6 +44,7 @@ pub(super) trait Sink: Send + 'static {
     /// Removes an object.
     fn delete(&mut self, meta: &Meta<'_>) -> impl Future<Output = Result<(), Stopped>> + Send;
 
-    /// The list is complete: objects that are not in it are removed. Returns when the engine has published the list.
-    fn end(&mut self) -> impl Future<Output = Result<(), Stopped>> + Send;
+    /// The list is complete: objects that did not exist at this version of the server are removed. Returns when the
+    /// engine has published the list.
+    fn end(&mut self, version: u64) -> impl Future<Output = Result<(), Stopped>> + Send;
 }

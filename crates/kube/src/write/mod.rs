@@ -1,7 +1,8 @@
-//! Writes a scheduler's decisions to the API server: bindings, conditions and nominations, events, evictions, volumes.
+//! Writes a scheduler's decisions to the API server: bindings, conditions and nominations, events, evictions, volumes,
+//! resource claims.
 //!
-//! [`Writes`] starts all writers on one client. [`ApiBinder`], [`ApiEvictor`] and [`ApiVolumeBinder`] implement the
-//! traits through which the engine's schedulers act, and block their callers, except for the evictor. [`StatusWriter`]
+//! [`Writes`] starts all writers on one client. [`ApiBinder`], [`ApiEvictor`], [`ApiVolumeBinder`] and [`ApiClaims`]
+//! implement the traits through which the engine's schedulers act, and block their callers, except for the evictor. [`StatusWriter`]
 //! and [`EventRecorder`] work in the background and never block.
 //!
 //! Every write follows three rules:
@@ -20,6 +21,9 @@ mod bind;
 mod bind_tests;
 mod blocking;
 mod bodies;
+mod claims;
+#[cfg(test)]
+mod claims_tests;
 #[cfg(test)]
 mod cluster_tests;
 mod condition;
@@ -60,6 +64,7 @@ use tokio::time::timeout;
 pub use bind::ApiBinder;
 pub(crate) use bind::Unbound;
 pub(crate) use blocking::{Blocking, RuntimeEnded};
+pub use claims::ApiClaims;
 pub use events::{EventFigures, EventLimits, EventRecorder};
 pub use evict::ApiEvictor;
 pub use failure::{FailureReport, Reason};
@@ -232,6 +237,14 @@ impl Writes {
     /// The pace of the hand-overs, if there are several shards.
     pub(crate) fn pace(&self) -> Option<&HandOverPace> {
         self.pace.as_ref()
+    }
+
+    /// Returns a new writer of resource claims. Call [`ApiClaims::set_engine`] on it or on a clone once the engine
+    /// exists.
+    #[must_use]
+    pub fn claims(&self) -> ApiClaims {
+        let Writes { blocking, api, fence, events, .. } = self.clone();
+        ApiClaims::new(blocking, api, fence, events)
     }
 
     /// Returns a binder of volumes, which reserves them in this engine.

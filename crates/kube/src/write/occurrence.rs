@@ -108,6 +108,11 @@ impl Occurrence {
         Occurrence::new(pod, pod.scheduler_name(), kind, message)
     }
 
+    /// A plugin reports what a pod waits for.
+    pub(super) fn by_plugin(pod: &Pod, reason: &'static str, message: &str) -> Occurrence {
+        Occurrence::new(pod, pod.scheduler_name(), (Type::Normal, reason, "Scheduling"), message)
+    }
+
     /// The victim was evicted from the node for the preemptor. Like kube-scheduler 1.36, the event names the preemptor
     /// in its note alone, and not as the related object.
     #[must_use]

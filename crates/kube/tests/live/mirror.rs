@@ -6,6 +6,7 @@ use crate::support::{PATIENCE, client, node, pod, runtime};
 use fastrand::Rng;
 use portolan::cache::{Config, Engine};
 use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind};
+use portolan_dra::Devices;
 use portolan_kube::api::Limits;
 use portolan_kube::mirror::{KindStatus, Mirror, Options};
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ impl World {
         let server = ApiServer::start(options).expect("a free port");
         prepare(&server);
         let runtime = runtime();
-        let engine = Engine::shared(Config::default());
+        let engine = Engine::shared(Config::default().with_store(Devices::default()));
         let mut options = Options::new(["default-scheduler"]);
         options.pauses.shortest = Duration::from_millis(2);
         options.pauses.longest = Duration::from_millis(50);
@@ -68,8 +69,9 @@ impl World {
         let pod = format!("pod-{}", random.u32(0..30));
         let name = format!("node-{}", random.u32(0..6));
         let service = format!("service-{}", random.u32(0..4));
+        let device = format!("device-{}", random.u32(0..6));
         let server = &self.server;
-        let _ = match random.u32(0..20) {
+        let _ = match random.u32(0..28) {
             0..6 => server.create(&pod_called(&pod, random)).map(drop),
             6..11 => server.bind("default", &pod, &name),
             11 => server.delete("Pod", "default", &pod, &json!({})).map(drop),
@@ -95,9 +97,46 @@ impl World {
                     json!({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec});
                 server.create(&service).map(drop)
             }
-            _ => server.delete("Service", "default", &service, &json!({})).map(drop),
+            19 => server.delete("Service", "default", &service, &json!({})).map(drop),
+            20 => server.create(&claim(&device)).map(drop),
+            21 => server.patch_status("ResourceClaim", "default", &device, &allocated()).map(drop),
+            22 => {
+                let free = json!({"status": {"allocation": null}});
+                server.patch_status("ResourceClaim", "default", &device, &free).map(drop)
+            }
+            23 => server.delete("ResourceClaim", "default", &device, &json!({})).map(drop),
+            24 => server.create(&slice(&device, &name)).map(drop),
+            25 => server.delete("ResourceSlice", "", &device, &json!({})).map(drop),
+            26 => {
+                let metadata = json!({"name": device});
+                let class = json!({"apiVersion": DEVICES, "kind": "DeviceClass", "metadata": metadata, "spec": {}});
+                server.create(&class).map(drop)
+            }
+            _ => server.delete("DeviceClass", "", &device, &json!({})).map(drop),
         };
     }
+}
+
+const DEVICES: &str = "resource.k8s.io/v1";
+
+fn claim(name: &str) -> Value {
+    let request = json!({"name": "r", "exactly": {"deviceClassName": "c"}});
+    let metadata = json!({"name": name, "namespace": "default"});
+    let spec = json!({"devices": {"requests": [request]}});
+    json!({"apiVersion": DEVICES, "kind": "ResourceClaim", "metadata": metadata, "spec": spec})
+}
+
+fn allocated() -> Value {
+    let result = json!({"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"});
+    json!({"status": {"allocation": {"devices": {"results": [result]}}}})
+}
+
+fn slice(name: &str, node: &str) -> Value {
+    let pool = json!({"name": name, "generation": 1, "resourceSliceCount": 1});
+    let spec =
+        json!({"driver": "d", "pool": pool, "nodeName": node, "devices": [{"name": "gpu-0"}]});
+    let metadata = json!({"name": name});
+    json!({"apiVersion": DEVICES, "kind": "ResourceSlice", "metadata": metadata, "spec": spec})
 }
 
 fn pod_called(name: &str, random: &mut Rng) -> Value {

@@ -31,7 +31,7 @@ podMaxBackoffSeconds: 1
 ";
 
 /// Permissions of `deploy/verbs.txt` that these scenarios may not need.
-const UNUSED: [&str; 5] = [
+const UNUSED: [&str; 17] = [
     // Sent by the HTTPS server, which does not run here.
     "configmaps get",
     "subjectaccessreviews.authorization.k8s.io create",
@@ -40,6 +40,19 @@ const UNUSED: [&str; 5] = [
     "events.events.k8s.io patch",
     // A pod is read if the answer to a binding was lost, or before a victim is evicted.
     "pods get",
+    // No pod has resource claims.
+    "deviceclasses.resource.k8s.io list",
+    "deviceclasses.resource.k8s.io watch",
+    "resourceclaims.resource.k8s.io create",
+    "resourceclaims.resource.k8s.io delete",
+    "resourceclaims.resource.k8s.io get",
+    "resourceclaims.resource.k8s.io list",
+    "resourceclaims.resource.k8s.io patch",
+    "resourceclaims.resource.k8s.io watch",
+    "resourceclaims.resource.k8s.io/binding patch",
+    "resourceclaims.resource.k8s.io/status patch",
+    "resourceslices.resource.k8s.io list",
+    "resourceslices.resource.k8s.io watch",
 ];
 
 fn file(path: &str) -> String {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::amount::Amount;
@@ -11,7 +12,7 @@ use super::super::net::{Cidr, Ip};
 use super::super::url::Url;
 use super::super::value::{Key, Map, Value, Work, equal};
 use super::super::version::Version;
-use super::{Declaration, guarded};
+use super::{Declaration, Style, deep, guarded};
 
 pub(super) const FUNCTIONS: &[Declaration] = &[
     guarded("quantity", quantity, &[("string_to_quantity", "string -> Quantity")]),
@@ -178,7 +179,7 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
         validate,
         &[("format-validate", "Format.(string) -> optional(list(string))")],
     ),
-    guarded("includes", includes, &[("dra_includes_dyn_dyn", "dyn.(dyn) -> bool")]),
+    deep("includes", Style::Guarded, includes, &[("dra_includes_dyn_dyn", "dyn.(dyn) -> bool")]),
 ];
 
 fn is_valid<'a>(args: &[Value<'a>], test: fn(&str) -> bool) -> Result<Value<'a>, Fault> {
@@ -368,12 +369,9 @@ fn url_part<'a>(args: &[Value<'a>], part: fn(&Url) -> Cow<'_, str>) -> Result<Va
 
 fn query<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     let [Value::Url(url)] = args else { return Err(Fault::Overload) };
-    let mut values: Vec<(String, Vec<Value<'a>>)> = Vec::new();
+    let mut values: BTreeMap<String, Vec<Value<'a>>> = BTreeMap::new();
     for (key, value) in url.query() {
-        match values.iter_mut().find(|entry| entry.0 == key) {
-            Some(entry) => entry.1.push(Value::str(value)),
-            None => values.push((key, vec![Value::str(value)])),
-        }
+        values.entry(key).or_default().push(Value::str(value));
     }
     let entry = |(key, values): (String, Vec<Value<'a>>)| {
         (Key::Str(key.clone().into()), (Value::str(key), Value::list(values)))
@@ -406,21 +404,20 @@ fn validate<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
 }
 
 /// Returns whether a list contains a value, or whether a value that is not a list equals it.
-fn includes<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+fn includes<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
     const MOST: usize = 48;
     let [target, value] = args else { return Err(Fault::Overload) };
     let items = match target {
         Value::List(items) => items.as_slice(),
         other => std::slice::from_ref(other),
     };
-    let mut work = Work::new();
     for (index, item) in items.iter().enumerate() {
         if index >= MOST {
             return Err(Fault::text(format!(
                 "'includes' function cannot be applied to lists longer than {MOST} values"
             )));
         }
-        match equal(item, value, &mut work) {
+        match equal(item, value, work) {
             Err(Fault::Cost) => return Err(Fault::Cost),
             Ok(true) => return Ok(Value::Bool(true)),
             _ => {}

@@ -4,8 +4,7 @@ use std::cmp::Ordering;
 
 use super::super::error::{Fault, NO_OVERLOAD};
 use super::super::value::{MAX_ITEMS, Value, Work, compare, contains, equal};
-use super::strings;
-use super::{Declaration, guarded};
+use super::{Declaration, Style, deep, guarded, operators, strings};
 
 /// Declares a function on lists, with an overload for each type whose values are ordered.
 macro_rules! comparable {
@@ -60,18 +59,20 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
             ("list_duration_sum_duration", "list(duration).() -> duration"),
         ],
     ),
-    guarded(
+    deep(
         "indexOf",
-        |args| index_of(args, false),
+        Style::Guarded,
+        |args, work| index_of(args, false, work),
         &[
             ("string_index_of_string", "string.(string) -> int"),
             ("string_index_of_string_int", "string.(string, int) -> int"),
             ("list_a_index_of_int", "list(A).(A) -> int"),
         ],
     ),
-    guarded(
+    deep(
         "lastIndexOf",
-        |args| index_of(args, true),
+        Style::Guarded,
+        |args, work| index_of(args, true, work),
         &[
             ("string_last_index_of_string", "string.(string) -> int"),
             ("string_last_index_of_string_int", "string.(string, int) -> int"),
@@ -79,16 +80,18 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
         ],
     ),
     guarded("slice", slice, &[("list_slice", "list(T).(int, int) -> list(T)")]),
-    guarded(
+    deep(
         "flatten",
+        Style::Guarded,
         flatten,
         &[
             ("list_flatten", "list(list(T)).() -> list(T)"),
             ("list_flatten_int", "list(dyn).(int) -> list(dyn)"),
         ],
     ),
-    guarded(
+    deep(
         "sort",
+        Style::Guarded,
         sort,
         &[
             ("list_int_sort", "list(int).() -> list(int)"),
@@ -101,8 +104,9 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
             ("list_bytes_sort", "list(bytes).() -> list(bytes)"),
         ],
     ),
-    guarded(
+    deep(
         "@sortByAssociatedKeys",
+        Style::Guarded,
         sort_by,
         &[
             ("list_int_sortByAssociatedKeys", "list(T).(list(int)) -> list(T)"),
@@ -117,26 +121,31 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     ),
     guarded("lists.range", range, &[("lists_range", "int -> list(int)")]),
     guarded("reverse", reverse, &[("list_reverse", "list(T).() -> list(T)")]),
-    guarded("distinct", distinct, &[("list_distinct", "list(T).() -> list(T)")]),
+    deep("distinct", Style::Guarded, distinct, &[("list_distinct", "list(T).() -> list(T)")]),
     guarded(
         "first",
         |args| end(args, <[_]>::first),
         &[("list_first", "list(V).() -> optional(V)")],
     ),
     guarded("last", |args| end(args, <[_]>::last), &[("list_last", "list(V).() -> optional(V)")]),
-    guarded(
+    deep(
         "sets.contains",
-        |args| sets(args, |a, b| includes(a, b)),
+        Style::Guarded,
+        |args, work| sets(args, includes, work),
         &[("list_sets_contains_list", "list(T), list(T) -> bool")],
     ),
-    guarded(
+    deep(
         "sets.equivalent",
-        |args| sets(args, |a, b| Ok(includes(a, b)? && includes(b, a)?)),
+        Style::Guarded,
+        |args, work| {
+            sets(args, |a, b, work| Ok(includes(a, b, work)? && includes(b, a, work)?), work)
+        },
         &[("list_sets_equivalent_list", "list(T), list(T) -> bool")],
     ),
-    guarded(
+    deep(
         "sets.intersects",
-        |args| sets(args, intersects),
+        Style::Guarded,
+        |args, work| sets(args, intersects, work),
         &[("list_sets_intersects_list", "list(T), list(T) -> bool")],
     ),
 ];
@@ -191,16 +200,14 @@ fn sum<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
         Some(Value::Duration(_)) => Value::Duration(0),
         Some(_) => return Err(Fault::Overload),
     };
-    let add = super::find("_+_").ok_or(Fault::Overload)?.run;
-    items.iter().try_fold(zero, |total, item| add(&[total, item.clone()]))
+    items.iter().try_fold(zero, |total, item| operators::add(&[total, item.clone()]))
 }
 
-fn index_of<'a>(args: &[Value<'a>], last: bool) -> Result<Value<'a>, Fault> {
+fn index_of<'a>(args: &[Value<'a>], last: bool, work: &mut Work) -> Result<Value<'a>, Fault> {
     let [Value::List(items), value] = args else { return strings::index_of(args, last) };
-    let mut work = Work::new();
     let mut found = -1;
     for (index, item) in items.iter().enumerate() {
-        match equal(item, value, &mut work) {
+        match equal(item, value, work) {
             Err(Fault::Cost) => return Err(Fault::Cost),
             Ok(true) => {
                 found = i64::try_from(index).unwrap_or(-1);
@@ -231,7 +238,7 @@ fn slice<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     }
 }
 
-fn flatten<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+fn flatten<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
     let (items, depth) = match args {
         [Value::List(items)] => (items, 1),
         [Value::List(items), Value::Int(depth)] => (items, *depth),
@@ -241,7 +248,7 @@ fn flatten<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
         return Err(Fault::Fixed("level must be non-negative"));
     }
     let mut flat = Vec::new();
-    flatten_into(items, depth, &mut flat, &mut Work::new())?;
+    flatten_into(items, depth, &mut flat, work)?;
     Ok(Value::list(flat))
 }
 
@@ -252,7 +259,7 @@ fn flatten_into<'a>(
     work: &mut Work,
 ) -> Result<(), Fault> {
     for item in items {
-        work.step()?;
+        work.spend(item.clone_work())?;
         match item {
             Value::List(inner) if depth > 0 => flatten_into(inner, depth - 1, flat, work)?,
             other if flat.len() < MAX_ITEMS => flat.push(other.clone()),
@@ -262,20 +269,27 @@ fn flatten_into<'a>(
     Ok(())
 }
 
-fn sort<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+fn sort<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
     let items = comparable(args)?;
-    sorted(items, items)
+    sorted(items, items, work)
 }
 
-fn sort_by<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+fn sort_by<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
     let [Value::List(items), Value::List(keys)] = args else { return Err(Fault::Overload) };
     if items.len() != keys.len() || keys.first().is_some_and(|key| !is_ordered(key)) {
         return Err(Fault::Overload);
     }
-    sorted(items, keys)
+    sorted(items, keys, work)
 }
 
-fn sorted<'a>(items: &[Value<'a>], keys: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+fn sorted<'a>(
+    items: &[Value<'a>],
+    keys: &[Value<'a>],
+    work: &mut Work,
+) -> Result<Value<'a>, Fault> {
+    // Each key is compared about as often as the length can be halved.
+    let rounds = u64::from(keys.len().checked_ilog2().unwrap_or(0)) + 1;
+    work.spend(keys.iter().map(Value::read_work).sum::<u64>().saturating_mul(rounds))?;
     let name = keys.first().map(Value::type_name);
     if keys.iter().any(|key| Some(key.type_name()) != name) {
         return Err(Fault::Fixed("list elements must have the same type"));
@@ -305,12 +319,11 @@ fn reverse<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     }
 }
 
-fn distinct<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+fn distinct<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
     let [Value::List(items)] = args else { return Err(Fault::Overload) };
-    let mut work = Work::new();
     let mut kept: Vec<Value<'a>> = Vec::new();
     for item in items.iter() {
-        if !contains(&kept, item, &mut work)? {
+        if !contains(&kept, item, work)? {
             kept.push(item.clone());
         }
     }
@@ -327,28 +340,27 @@ fn end<'a>(
 
 fn sets<'a>(
     args: &[Value<'a>],
-    test: fn(&[Value<'a>], &[Value<'a>]) -> Result<bool, Fault>,
+    test: impl FnOnce(&[Value<'a>], &[Value<'a>], &mut Work) -> Result<bool, Fault>,
+    work: &mut Work,
 ) -> Result<Value<'a>, Fault> {
     match args {
-        [Value::List(a), Value::List(b)] => Ok(Value::Bool(test(a, b)?)),
+        [Value::List(a), Value::List(b)] => Ok(Value::Bool(test(a, b, work)?)),
         _ => Err(Fault::Overload),
     }
 }
 
-fn includes(all: &[Value<'_>], some: &[Value<'_>]) -> Result<bool, Fault> {
-    let mut work = Work::new();
+fn includes(all: &[Value<'_>], some: &[Value<'_>], work: &mut Work) -> Result<bool, Fault> {
     for item in some {
-        if !contains(all, item, &mut work)? {
+        if !contains(all, item, work)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn intersects(a: &[Value<'_>], b: &[Value<'_>]) -> Result<bool, Fault> {
-    let mut work = Work::new();
+fn intersects(a: &[Value<'_>], b: &[Value<'_>], work: &mut Work) -> Result<bool, Fault> {
     for item in a {
-        if contains(b, item, &mut work)? {
+        if contains(b, item, work)? {
             return Ok(true);
         }
     }

@@ -16,14 +16,33 @@ use std::sync::OnceLock;
 pub(super) use convert::display;
 pub(super) use operators::insert;
 pub(super) use printf::check as check_format;
-pub(super) use strings::{find_all_in, find_in};
+pub(super) use strings::search;
 
 use super::error::Fault;
 use super::format;
 use super::types::{Object, Type};
-use super::value::Value;
+use super::value::{Value, Work};
 
-pub(super) type Implementation = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, Fault>;
+type Plain = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, Fault>;
+type Deep = for<'a> fn(&[Value<'a>], &mut Work) -> Result<Value<'a>, Fault>;
+
+/// How a function is computed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Implementation {
+    /// In time that is linear in what [`Value::read_work`] counts of the arguments and the result.
+    Plain(Plain),
+    /// In a time that it counts itself, in addition to that.
+    Deep(Deep),
+}
+
+impl Implementation {
+    pub(super) fn run<'a>(self, args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
+        match self {
+            Implementation::Plain(run) => run(args),
+            Implementation::Deep(run) => run(args, work),
+        }
+    }
+}
 
 /// How a function without an overload for its arguments reports that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,18 +62,27 @@ struct Declaration {
 
 const fn operator(
     name: &'static str,
-    run: Implementation,
+    run: Plain,
     overloads: &'static [(&'static str, &'static str)],
 ) -> Declaration {
-    Declaration { name, style: Style::Operator, run, overloads }
+    Declaration { name, style: Style::Operator, run: Implementation::Plain(run), overloads }
 }
 
 const fn guarded(
     name: &'static str,
-    run: Implementation,
+    run: Plain,
     overloads: &'static [(&'static str, &'static str)],
 ) -> Declaration {
-    Declaration { name, style: Style::Guarded, run, overloads }
+    Declaration { name, style: Style::Guarded, run: Implementation::Plain(run), overloads }
+}
+
+const fn deep(
+    name: &'static str,
+    style: Style,
+    run: Deep,
+    overloads: &'static [(&'static str, &'static str)],
+) -> Declaration {
+    Declaration { name, style, run: Implementation::Deep(run), overloads }
 }
 
 /// A function under one name.
@@ -107,7 +135,7 @@ fn functions() -> HashMap<&'static str, Function> {
         let function = Function {
             name,
             style: Style::Guarded,
-            run: kube::format_of_call,
+            run: Implementation::Plain(kube::format_of_call),
             overloads: vec![overload],
         };
         functions.insert(name, function);

@@ -7,7 +7,7 @@ use jiff::civil;
 
 use super::super::error::{Fault, NO_OVERLOAD};
 use super::super::value::{Key, MAX_ITEMS, MAX_TEXT, Map, Value, Work, compare, contains};
-use super::{Declaration, guarded, operator, special};
+use super::{Declaration, Style, deep, guarded, operator, special};
 
 const INT_OVERFLOW: Fault = Fault::Fixed("integer overflow");
 const UINT_OVERFLOW: Fault = Fault::Fixed("unsigned integer overflow");
@@ -155,8 +155,9 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
         ],
     ),
     operator("_?._", special, &[("select_optional_field", "dyn, string -> optional(V)")]),
-    operator(
+    deep(
         "@in",
+        Style::Operator,
         is_in,
         &[("in_list", "A, list(A) -> bool"), ("in_map", "A, map(A, B) -> bool")],
     ),
@@ -223,7 +224,7 @@ fn not<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     }
 }
 
-fn add<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+pub(super) fn add<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     Ok(match args {
         [Value::Int(a), Value::Int(b)] => Value::Int(a.checked_add(*b).ok_or(INT_OVERFLOW)?),
         [Value::Uint(a), Value::Uint(b)] => Value::Uint(a.checked_add(*b).ok_or(UINT_OVERFLOW)?),
@@ -342,9 +343,9 @@ fn ordered<'a>(args: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<
     if known { Ok(Value::Bool(holds(compare(a, b)?))) } else { Err(Fault::Overload) }
 }
 
-fn is_in<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+fn is_in<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
     match args {
-        [value, Value::List(items)] => Ok(Value::Bool(contains(items, value, &mut Work::new())?)),
+        [value, Value::List(items)] => Ok(Value::Bool(contains(items, value, work)?)),
         [key, map] => map.has_key(key).map(Value::Bool).ok_or(NO_OVERLOAD),
         _ => Err(NO_OVERLOAD),
     }

@@ -3,7 +3,7 @@
 use super::super::ast::{Expr, Kind};
 use super::super::error::Fault;
 use super::super::types::Type;
-use super::super::value::{MAX_TEXT, Value, Work};
+use super::super::value::{MAX_TEXT, Value, Work, text_work};
 use super::convert::{display, display_double, parse_double};
 
 /// The digits after the point, unless a clause says otherwise.
@@ -21,16 +21,15 @@ enum Clause {
     Octal,
 }
 
-pub(super) fn format<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+pub(super) fn format<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
     let [Value::Str(pattern), Value::List(items)] = args else { return Err(Fault::Overload) };
-    let mut work = Work::new();
     let mut out = String::new();
     let mut failure = None;
     let result = walk(pattern, items.len(), &mut out, |clause, index, out| {
-        match write(clause, &items[index], &mut work) {
+        match write(clause, &items[index], work) {
             Ok(text) => {
                 out.push_str(&text);
-                if out.len() > MAX_TEXT {
+                if out.len() > MAX_TEXT || work.spend(text_work(text.len())).is_err() {
                     failure = Some(Fault::Cost);
                     return Err(String::new());
                 }
@@ -326,7 +325,14 @@ fn write_string(value: &Value<'_>, work: &mut Work) -> Result<String, Refused> {
 
 /// Writes a value within a list or a map, as a literal.
 fn write_member(value: &Value<'_>, work: &mut Work) -> Result<String, Refused> {
-    work.step().map_err(|_| Refused::Cost)?;
+    let text = write_literal(value, work)?;
+    // The text is copied once more at each level.
+    work.spend(text_work(text.len())).map_err(|_| Refused::Cost)?;
+    Ok(text)
+}
+
+fn write_literal(value: &Value<'_>, work: &mut Work) -> Result<String, Refused> {
+    work.spend(value.read_work()).map_err(|_| Refused::Cost)?;
     Ok(match value {
         Value::Str(text) => format!("{text:?}"),
         Value::Bytes(bytes) => format!("b{:?}", String::from_utf8_lossy(bytes)),

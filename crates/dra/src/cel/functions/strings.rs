@@ -1,16 +1,17 @@
 //! Strings: cel-go's extension in version 2, and Kubernetes' regular expressions.
 
 use super::super::error::{Fault, NO_OVERLOAD};
-use super::super::regex::compile;
-use super::super::value::{MAX_ITEMS, MAX_TEXT, Value};
-use super::{Declaration, guarded, operator, printf};
+use super::super::regex::Pattern;
+use super::super::value::{MAX_ITEMS, MAX_TEXT, Value, Work};
+use super::{Declaration, Style, deep, guarded, operator, printf};
 
 pub(super) const FUNCTIONS: &[Declaration] = &[
     operator("contains", contains, &[("contains_string", "string.(string) -> bool")]),
     operator("endsWith", ends_with, &[("ends_with_string", "string.(string) -> bool")]),
     operator("startsWith", starts_with, &[("starts_with_string", "string.(string) -> bool")]),
-    operator(
+    deep(
         "matches",
+        Style::Operator,
         matches,
         &[("matches", "string, string -> bool"), ("matches_string", "string.(string) -> bool")],
     ),
@@ -51,10 +52,16 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
         ],
     ),
     guarded("strings.quote", quote, &[("strings_quote", "string -> string")]),
-    guarded("format", printf::format, &[("string_format", "string.(list(dyn)) -> string")]),
-    guarded("find", find, &[("string_find_string", "string.(string) -> string")]),
-    guarded(
+    deep(
+        "format",
+        Style::Guarded,
+        printf::format,
+        &[("string_format", "string.(list(dyn)) -> string")],
+    ),
+    deep("find", Style::Guarded, find, &[("string_find_string", "string.(string) -> string")]),
+    deep(
         "findAll",
+        Style::Guarded,
         find_all,
         &[
             ("string_find_all_string", "string.(string) -> list(string)"),
@@ -83,57 +90,68 @@ fn ends_with<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     test(args, |text, part| text.ends_with(part))
 }
 
-fn matches<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+fn matches<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
     match args {
-        [Value::Str(text), Value::Str(pattern)] => {
-            Ok(Value::Bool(compile(pattern).map_err(Fault::text)?.is_match(text)))
+        [Value::Str(_), Value::Str(pattern)] => {
+            let pattern = Pattern::compile_within(pattern, work)?;
+            search("matches", &pattern.map_err(Fault::text)?, args, work)
         }
         [Value::Str(_), _] => Err(NO_OVERLOAD),
         _ => Err(Fault::Overload),
     }
 }
 
-fn find<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
+fn find<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
     match args {
-        [Value::Str(text), Value::Str(pattern)] => find_in(text, &illegal(pattern)?),
+        [Value::Str(_), Value::Str(pattern)] => search("find", &legal(pattern, work)?, args, work),
         _ => Err(Fault::Overload),
     }
 }
 
-fn find_all<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    let limit = match args.get(2) {
-        None => -1,
-        Some(Value::Int(limit)) => *limit,
-        Some(_) => return Err(Fault::Overload),
-    };
+fn find_all<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
     match args {
-        [Value::Str(text), Value::Str(pattern), ..] => find_all_in(text, &illegal(pattern)?, limit),
+        [Value::Str(_), Value::Str(pattern)]
+        | [Value::Str(_), Value::Str(pattern), Value::Int(_)] => {
+            search("findAll", &legal(pattern, work)?, args, work)
+        }
         _ => Err(Fault::Overload),
     }
 }
 
-fn illegal(pattern: &str) -> Result<regex::Regex, Fault> {
-    compile(pattern).map_err(|error| Fault::text(format!("Illegal regex: {error}")))
+fn legal(pattern: &str, work: &mut Work) -> Result<Pattern, Fault> {
+    let compiled = Pattern::compile_within(pattern, work)?;
+    compiled.map_err(|error| Fault::text(format!("Illegal regex: {error}")))
 }
 
-/// Returns the first match, or an empty string.
-pub(in super::super) fn find_in<'a>(text: &str, regex: &regex::Regex) -> Result<Value<'a>, Fault> {
-    Ok(Value::str(regex.find(text).map_or("", |found| found.as_str()).to_owned()))
-}
-
-/// Returns up to `limit` matches, or all if it is negative.
-pub(in super::super) fn find_all_in<'a>(
-    text: &str,
-    regex: &regex::Regex,
-    limit: i64,
+/// Runs a function whose second argument is this pattern.
+pub(in super::super) fn search<'a>(
+    name: &str,
+    pattern: &Pattern,
+    args: &[Value<'a>],
+    work: &mut Work,
 ) -> Result<Value<'a>, Fault> {
-    let limit = usize::try_from(limit).unwrap_or(MAX_ITEMS + 1);
-    let found: Vec<Value<'a>> = regex
-        .find_iter(text)
-        .take(limit)
-        .map(|found| Value::str(found.as_str().to_owned()))
-        .collect();
-    if found.len() > MAX_ITEMS { Err(Fault::Cost) } else { Ok(Value::list(found)) }
+    let Some(Value::Str(text)) = args.first() else { return Err(NO_OVERLOAD) };
+    work.spend(pattern.search_work(text))?;
+    let all = |limit: usize| {
+        let found = pattern.regex.find_iter(text).take(limit);
+        let found: Vec<Value<'a>> =
+            found.map(|found| Value::str(found.as_str().to_owned())).collect();
+        if found.len() > MAX_ITEMS { Err(Fault::Cost) } else { Ok(Value::list(found)) }
+    };
+    match (name, args.get(2)) {
+        ("matches", None) => Ok(Value::Bool(pattern.regex.is_match(text))),
+        // The first match, or an empty string.
+        ("find", None) => {
+            let found = pattern.regex.find(text).map_or("", |found| found.as_str());
+            Ok(Value::str(found.to_owned()))
+        }
+        ("findAll", None) => all(MAX_ITEMS + 1),
+        // A negative limit stands for all matches.
+        ("findAll", Some(Value::Int(limit))) => {
+            all(usize::try_from(*limit).unwrap_or(MAX_ITEMS + 1))
+        }
+        _ => Err(NO_OVERLOAD),
+    }
 }
 
 fn out_of_range(index: i64) -> Fault {

@@ -115,7 +115,7 @@ impl<S: Sink> Reflector<S> {
 
     /// Completes a list of this version.
     async fn end_list(&mut self, version: String) -> Result<(), Stopped> {
-        self.sink.end().await?;
+        self.sink.end(version.parse().unwrap_or(0)).await?;
         self.kind.count(|figures| figures.relists += 1);
         self.next = Next::Watch;
         (self.hurried, self.broken_lists) = (0, 0);

@@ -1,0 +1,5 @@
+//! Schedulers with the plugin on an engine.
+
+mod forks;
+mod live;
+mod overcommit;
