@@ -224,8 +224,20 @@ fn generated(
     ResourceClaim { metadata, spec: spec.spec.clone(), status: ResourceClaimStatus::default() }
 }
 
+/// The claims of a pod that exist.
+pub(crate) fn claims_of<'d>(pod: &'d Pod, devices: &'d Devices) -> Vec<&'d Arc<ResourceClaim>> {
+    let generated = |entry: &PodResourceClaim| {
+        let statuses = pod.claim_statuses.iter().flat_map(|statuses| statuses.iter());
+        let mut names = statuses.filter(|(name, _)| *name == entry.name);
+        names.find_map(|(_, claim)| claim.clone())
+    };
+    let entries = pod.template.resource_claims.iter();
+    let names = entries.filter_map(|entry| entry.claim.clone().or_else(|| generated(entry)));
+    names.filter_map(|name| devices.claims().get(pod.namespace(), &name)).collect()
+}
+
 /// The claim without devices and reservations.
-fn freed(claim: &ResourceClaim) -> ResourceClaim {
+pub(crate) fn freed(claim: &ResourceClaim) -> ResourceClaim {
     let mut metadata = claim.metadata.clone();
     metadata.finalizers.retain(|finalizer| &**finalizer != FINALIZER);
     let (spec, status) = (claim.spec.clone(), ResourceClaimStatus::default());

@@ -2,6 +2,7 @@
 
 mod changes;
 mod claims;
+mod devices;
 mod edit;
 mod evictions;
 mod export;
@@ -227,7 +228,7 @@ fn explain(
         let near = did_you_mean(name, fork.nodes().map(|node| &**node.name()));
         return Err(CommandError::Usage(format!("node {name} does not exist: {near}")));
     }
-    let mut schedulers = Schedulers::new(arguments)?;
+    let mut schedulers = Schedulers::new(arguments, fork.snapshot())?;
     notes.append(&mut schedulers.notes);
     schedulers.prepare(&fork, pending.iter().chain([&pod]));
     // A configuration has at least one profile.
@@ -244,6 +245,8 @@ fn explain(
         false => Vec::new(),
     };
     facts.extend(claims::facts(&fork, &pod, &evaluation));
+    facts.extend(devices::facts(trial, &evaluation, &devices));
+    devices::hide_empty_scores(&mut evaluation);
     if !pod.template.scheduling_gates.is_empty() {
         facts.push(format!("scheduling gates: {}", pod.template.scheduling_gates.join(", ")));
     }

@@ -46,7 +46,7 @@ pub(super) fn run(
             *pod = claims.create_in(&mut writer, pod)?;
         }
     }
-    let mut schedulers = Schedulers::new(arguments)?;
+    let mut schedulers = Schedulers::new(arguments, writer.cluster().fork().snapshot())?;
     notes.append(&mut schedulers.notes);
     schedulers.prepare(writer.cluster(), pending.iter());
     if let Some(namespace) = &arguments.namespace {

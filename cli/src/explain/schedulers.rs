@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use portolan::cache::Cluster;
+use portolan::cache::{Cluster, Snapshot};
 use portolan::model::{Name, Pod};
-use portolan::plugin::{Cycle, CycleState, Handle, Nomination};
+use portolan::plugin::{Cycle, CycleState, Handle, Nomination, Snapshots};
 use portolan::{Algorithm, AlgorithmConfig, Failure, Framework, Profiles};
 use portolan_dra::plugin::DryRunBackend;
 
@@ -43,9 +43,21 @@ pub(super) struct Schedulers {
     pub(super) notes: Vec<String>,
 }
 
+struct Unchanging(Arc<Snapshot>);
+
+impl Snapshots for Unchanging {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.0.clone()
+    }
+}
+
 impl Schedulers {
-    pub(super) fn new(arguments: &Arguments) -> Result<Schedulers, CommandError> {
-        let handle = Handle::default();
+    /// The schedulers of a cluster that does not change.
+    pub(super) fn new(
+        arguments: &Arguments,
+        cluster: Arc<Snapshot>,
+    ) -> Result<Schedulers, CommandError> {
+        let handle = Handle::default().with_snapshots(Arc::new(Unchanging(cluster)));
         let policies = arguments.config.source().policies(&handle, Arc::new(DryRunBackend))?;
         let is_for_all = policies.are_for_all(&arguments.godel);
         let profiles = policies.profiles.into_iter().map(|profile| {

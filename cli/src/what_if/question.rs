@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portolan::WhatIf;
 use portolan::cache::{Cluster, Snapshot};
-use portolan::model::Pod;
+use portolan::model::{Pod, PodSpec, Template};
 use portolan::scheduler::drain::DrainOptions;
 use portolan_k8s::{PodController, Scales};
 
@@ -286,7 +286,9 @@ impl<'q> Question<'q> {
             what: "no pods found: pass a file with a pod".to_owned(),
         })?;
         answer.unsimulated.extend(unsimulated::copies(&like, &changed.later));
-        let like = Pod { node_name: None, ..like };
+        let resource_claims = Default::default();
+        let spec = PodSpec { resource_claims, ..PodSpec::clone(&like.template) };
+        let like = Pod { node_name: None, template: Template::new(spec), ..like };
         let profiles = &start.world.record.profiles;
         let Some((framework, config)) = profiles.get(&like).or_else(|| profiles.iter().next())
         else {

@@ -99,8 +99,22 @@ pub(super) fn read<T: Kind>(
     Typed::new(&(&value).into(), *path, Origin::default()).read()
 }
 
-/// Checks the name, and completes the metadata of an object in a namespace.
-pub(super) fn complete(
+/// Checks the name, and completes the metadata of a claim.
+pub(super) fn claim(
+    metadata: &mut Metadata,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<(), ReadError> {
+    namespaced(metadata, "ResourceClaim", path, rules)?;
+    if metadata.uid.is_empty() {
+        metadata.uid = format!("{}/{}", metadata.namespace, metadata.name).into();
+        rules.note("metadata.uid", &metadata.uid);
+    }
+    Ok(())
+}
+
+/// Checks the name, and fills in the namespace.
+pub(super) fn namespaced(
     metadata: &mut Metadata,
     kind: &str,
     path: &Path<'_>,
@@ -112,10 +126,6 @@ pub(super) fn complete(
         metadata.namespace = rules.namespace("");
         rules.about(kind, &metadata.namespace, &metadata.name);
         rules.note("metadata.namespace", &metadata.namespace);
-    }
-    if metadata.uid.is_empty() {
-        metadata.uid = format!("{}/{}", metadata.namespace, metadata.name).into();
-        rules.note("metadata.uid", &metadata.uid);
     }
     Ok(())
 }

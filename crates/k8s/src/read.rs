@@ -510,13 +510,11 @@ fn body(
             device!(slices, ResourceSlice, |of, _| devices::named(of, path));
         }
         Kind::ResourceClaim => {
-            device!(claims, ResourceClaim, |of, rules| {
-                devices::complete(of, "ResourceClaim", path, rules)
-            });
+            device!(claims, ResourceClaim, |of, rules| { devices::claim(of, path, rules) });
         }
         Kind::ResourceClaimTemplate => {
             device!(templates, ResourceClaimTemplate, |of, rules| {
-                devices::complete(of, "ResourceClaimTemplate", path, rules)
+                devices::namespaced(of, "ResourceClaimTemplate", path, rules)
             });
         }
         Kind::Namespace => add!(objects, |wire, rules| objects::namespace(wire, path, rules)),

@@ -70,6 +70,7 @@ kinds! {
     SharedClaim "shared-claim" Error "delete all pods but one";
     UnreachableVolume "unreachable-volume" Error "delete the pod, so that it is placed near its volume";
     SharedDisk "shared-disk" Error "move a pod to another node";
+    SharedDevice "shared-device" Error "delete all claims but one, with their pods";
     NoExecuteTaint "no-execute-taint" Error "add a toleration, or remove the taint";
     TwoBudgets "two-budgets" Error "change the selectors, so that one budget selects the pod";
     MissingPodGroup "missing-pod-group" Error "create the pod group";
@@ -89,6 +90,9 @@ kinds! {
     EmptyBudget "empty-budget" Warning "correct the selector, or delete the budget";
     MissingReservedNode "missing-reserved-node" Warning "delete the object";
     ExcessMovement "excess-movement" Warning "correct the Movement";
+    IncompletePool "incomplete-pool" Warning "check the driver of the pool";
+    MissingDevice "missing-device" Warning "check the driver of the pool";
+    MissingConsumer "missing-consumer" Warning "check that kube-controller-manager runs";
     NominatedNode "nominated-node" Info "none is needed";
     UnconfirmedReservation "unconfirmed-reservation" Info "none is needed";
 }

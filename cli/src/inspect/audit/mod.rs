@@ -1,6 +1,7 @@
 //! `portolan audit`: finds conflicts, violated rules and dangling references in a cluster, and checks the engine's sums
 //! and indexes.
 
+mod devices;
 mod finding;
 mod godel;
 mod nodes;
@@ -118,6 +119,7 @@ fn examine(
     let placed = pods.iter().filter_map(|pod| Some((pod, cluster.pod(&pod.uid)?)));
     let placed: Vec<Placed<'_>> = placed.collect();
     nodes::check(cluster, &placed, godel.is_enabled(), &mut findings);
+    devices::check(cluster, &loaded.devices, &pods, &mut findings);
     storage::check_claims(cluster, &pods, &mut findings);
     storage::check_volumes(cluster, &placed, &mut findings)?;
     rules.check(cluster, &placed, &mut findings);

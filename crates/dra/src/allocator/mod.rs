@@ -32,6 +32,7 @@ use crate::store::{Devices, PoolState};
 
 pub use cel_selectors::CelSelectors;
 pub use pools::NodePools;
+pub use taints::are_tolerated;
 pub use verdicts::Verdicts;
 
 /// The largest number of devices that one claim may be allocated.

@@ -3,7 +3,8 @@
 use crate::model::{Device, Taint, Toleration};
 
 /// Returns whether the tolerations permit the device. The duration of a toleration does not matter here.
-pub(super) fn are_tolerated(device: &Device, tolerations: &[Toleration]) -> bool {
+#[must_use]
+pub fn are_tolerated(device: &Device, tolerations: &[Toleration]) -> bool {
     device.taints.iter().all(|taint| {
         !matches!(&*taint.effect, "NoSchedule" | "NoExecute")
             || tolerations.iter().any(|toleration| tolerates(toleration, taint))

@@ -223,7 +223,7 @@ impl ResourceSlice {
 impl Device {
     /// Returns whether a device of a slice with `perDeviceNodeSelection` belongs to the node.
     #[must_use]
-    pub(crate) fn is_on(&self, node: &Node) -> bool {
+    pub fn is_on(&self, node: &Node) -> bool {
         is_on(node, &self.node_name, self.all_nodes, self.node_selector.as_ref())
     }
 
