@@ -154,3 +154,51 @@ fn check<'a>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use portolan::model::node;
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::Slices;
+
+    fn slices() -> Slices {
+        let mut slices = Slices::default();
+        for (name, key, value) in [
+            ("a", "allNodes", json!(true)),
+            ("b", "nodeName", json!("n1")),
+            ("c", "allNodes", json!(true)),
+        ] {
+            let pool = json!({"name": "p", "generation": 1, "resourceSliceCount": 3});
+            let mut spec = json!({"driver": "d", "pool": pool, "devices": [{"name": name}]});
+            spec[key] = value;
+            let slice = json!({"metadata": {"name": name}, "spec": spec});
+            slices.put(Arc::new(serde_json::from_value(slice).unwrap()));
+        }
+        slices
+    }
+
+    fn view(slices: &Slices, node_name: &str) -> Arc<NodePool> {
+        let node = node(node_name).build();
+        let (id, pool) = slices.pools_for(node_name).next().unwrap();
+        pool.of_node(id, &node).unwrap()
+    }
+
+    #[test]
+    fn nodes_that_see_the_same_slices_share_a_pool() {
+        let slices = slices();
+        let [n1, n2, n3] = ["n1", "n2", "n3"].map(|name| view(&slices, name));
+        assert!(Arc::ptr_eq(&n2, &n3) && !Arc::ptr_eq(&n1, &n2));
+        assert_eq!([n1.slices.len(), n2.slices.len()], [3, 2]);
+        assert_eq!([n1.is_shared, n2.is_shared], [false, true]);
+    }
+
+    #[test]
+    fn a_changed_slice_changes_what_nodes_see() {
+        let mut slices = slices();
+        assert_eq!(view(&slices, "n2").state, PoolState::Complete);
+        slices.delete("c");
+        assert_eq!(view(&slices, "n2").state, PoolState::Incomplete);
+    }
+}
