@@ -15,7 +15,10 @@
 //!
 //! # Limits
 //!
-//! - The time that a CEL expression takes is bounded by its cost only.
+//! - A node with pools of its own searches the pools that it shares with other nodes itself: a verdict is shared only
+//!   between nodes that share all of their pools.
+//! - Members of a gang that share a claim wait in PreBind until one of them has stored its allocation, at most 5 attempts.
+//!   The members that fail are scheduled again.
 
 pub mod allocator;
 pub mod cel;
