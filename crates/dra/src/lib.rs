@@ -12,6 +12,13 @@
 //! | [`plugin`] | the extension points of DynamicResources, and the trait by which it acts on a cluster |
 //!
 //! The rules are those of kube-scheduler 1.36.3 with its default feature gates.
+//!
+//! # Limits
+//!
+//! - A node with pools of its own searches the pools that it shares with other nodes itself: a verdict is shared only
+//!   between nodes that share all of their pools.
+//! - Members of a gang that share a claim wait in PreBind until one of them has stored its allocation, at most 5 attempts.
+//!   The members that fail are scheduled again.
 
 pub mod allocator;
 pub mod cel;

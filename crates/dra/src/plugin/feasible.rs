@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use portolan::cache::{Cluster, NodeInfo};
+use portolan::cache::{Chunk, Cluster, NodeInfo};
 use portolan::model::Node;
 
 use crate::model::DeviceClaim;
@@ -89,23 +89,34 @@ impl OfClaims {
         *log = Some(newest.clone());
     }
 
-    /// Returns the verdicts on nodes: `None` if it is not known. The order is that of `nodes`.
+    /// Returns the nodes of a chunk that pass and those whose verdict is not known, of the lanes in `mask`.
     pub(super) fn known(
         &self,
         devices: &Devices,
-        nodes: &[NodeInfo<'_>],
-        known: &mut [Option<bool>],
-    ) {
+        cluster: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+    ) -> (u64, u64) {
         let of = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if !of.log.as_ref().is_some_and(|log| log.is_same(devices.log())) {
-            return;
+            return (0, mask);
         }
-        for (info, known) in nodes.iter().zip(known) {
+        let (mut passed, mut unknown, mut left) = (0, 0, mask);
+        while left != 0 {
+            let bit = left & left.wrapping_neg();
+            left ^= bit;
+            let Some(info) = cluster.node_in(chunk, bit.trailing_zeros() as usize) else {
+                continue;
+            };
             let verdict = of.verdicts.get(info.slot().0 as usize).and_then(Option::as_ref);
-            *known = verdict.and_then(|(node, passes)| {
-                info.node().is_some_and(|now| Arc::ptr_eq(now, node)).then_some(*passes)
-            });
+            match (info.node(), verdict) {
+                (Some(now), Some((node, passes))) if Arc::ptr_eq(now, node) => {
+                    passed |= if *passes { bit } else { 0 };
+                }
+                _ => unknown |= bit,
+            }
         }
+        (passed, unknown)
     }
 
     /// Keeps verdicts on nodes of this version.

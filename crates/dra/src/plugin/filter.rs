@@ -160,15 +160,15 @@ impl Filter for NodeFilter<'_> {
     }
 
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        let lanes = (0..LANES).filter(|lane| mask >> lane & 1 == 1);
-        let mut nodes = Vec::with_capacity(mask.count_ones() as usize);
-        nodes.extend(lanes.filter_map(|lane| cluster.node_in(chunk, lane)));
-        let passed = |passed: u64, info: &NodeInfo<'_>| passed | 1 << info.place().1;
+        let nodes = |mask: u64| {
+            let lanes = (0..LANES).filter(move |lane| mask >> lane & 1 == 1);
+            lanes.filter_map(|lane| Some((1 << lane, cluster.node_in(chunk, lane)?)))
+        };
         let Some(kept) = &self.kept else {
             let mut feasible = 0;
-            for info in &nodes {
-                match self.filter(*info) {
-                    None => feasible = passed(feasible, info),
+            for (bit, info) in nodes(mask) {
+                match self.filter(info) {
+                    None => feasible |= bit,
                     Some(status) if status.code.is_rejection() => {}
                     Some(status) => return Err(status),
                 }
@@ -176,23 +176,19 @@ impl Filter for NodeFilter<'_> {
             return Ok(feasible);
         };
         kept.follow(self.devices, cluster);
-        let mut known = [None; LANES];
-        kept.known(self.devices, &nodes, &mut known);
-        let (mut feasible, mut new) = (0, Vec::new());
-        for (info, known) in nodes.iter().zip(known) {
-            let fits = match (known, info.node()) {
-                (Some(fits), _) => fits,
-                (None, Some(node)) => {
+        let (mut feasible, unknown) = kept.known(self.devices, cluster, chunk, mask);
+        let mut new = Vec::new();
+        for (bit, info) in nodes(unknown) {
+            let fits = match info.node() {
+                Some(node) => {
                     let fits = self.fits(node)?;
-                    new.push((*info, fits));
+                    new.push((info, fits));
                     fits
                 }
                 // A ghost is not judged.
-                (None, None) => true,
+                None => true,
             };
-            if fits {
-                feasible = passed(feasible, info);
-            }
+            feasible |= if fits { bit } else { 0 };
         }
         if !new.is_empty() {
             kept.keep(self.devices, &new);
