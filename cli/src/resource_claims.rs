@@ -58,7 +58,7 @@ impl ClaimController {
 
     /// The controller of a later version of the cluster.
     pub(crate) fn at(&self, cluster: &Cluster) -> ClaimController {
-        let devices = cluster.store::<Devices>().map(Devices::clone);
+        let devices = cluster.store::<Devices>().cloned();
         ClaimController {
             devices: devices.unwrap_or_else(|_| self.devices.clone()),
             ..self.clone()
