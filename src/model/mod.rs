@@ -84,8 +84,8 @@ pub use storage::{
 };
 pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
 pub use template::{
-    ContainerRequests, HostPort, OwnerReference, PodResourceClaim, PodSpec, PreemptionPolicy,
-    Protocol, Template, Volume, VolumeSource,
+    ContainerRequests, GeneratedClaims, HostPort, OwnerReference, PodResourceClaim, PodSpec,
+    PreemptionPolicy, Protocol, Template, Volume, VolumeSource,
 };
 pub use uid::Uid;
 pub(crate) use uid::{key_hash, pod_name_hash};

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use super::requests::Requests;
 use super::{
-    Container, ContainerKind, HostPort, Labels, Launcher, Name, NodeAffinity, PodAffinity,
-    PodClass, PodSpec, Quantity, ResourceList, Taint, TaintEffect, Template, Toleration,
-    TolerationOperator, Uid, Volume, VolumeSource,
+    Container, ContainerKind, GeneratedClaims, HostPort, Labels, Launcher, Name, NodeAffinity,
+    PodAffinity, PodClass, PodSpec, Quantity, ResourceList, Taint, TaintEffect, Template,
+    Toleration, TolerationOperator, Uid, Volume, VolumeSource,
 };
 
 /// A point in time, in nanoseconds since the Unix epoch. Callers pass times in: no engine reads a clock.
@@ -74,10 +74,9 @@ pub struct Pod {
     pub start_time: Option<Timestamp>,
     /// `metadata.deletionTimestamp`: if set, the pod is terminating.
     pub deletion_time: Option<Timestamp>,
-    /// `status.resourceClaimStatuses`: for each entry of `spec.resourceClaims` that names a template, the claim that was
-    /// generated, or `None` if none is needed. Not kept of placed pods.
+    /// `status.resourceClaimStatuses`: the claims that were generated from templates. Not kept of placed pods.
     #[cfg_attr(feature = "serde", serde(default))]
-    pub claim_statuses: Option<Arc<[(Name, Option<Name>)]>>,
+    pub claim_statuses: Option<GeneratedClaims>,
     /// `status.phase` is Succeeded or Failed, or the pod was deleted. Read by
     /// [`Event::put_pod`](crate::cache::Event::put_pod) alone.
     pub finished: bool,

@@ -162,6 +162,9 @@ pub struct PodResourceClaim {
     pub template: Option<Name>,
 }
 
+/// The claims that were generated from templates, by the name of the entry; `None` if none is needed.
+pub type GeneratedClaims = Arc<[(Name, Option<Name>)]>;
+
 /// The requests of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -7,15 +7,13 @@ use std::sync::Arc;
 use portolan::model::{Name, Node, Pod, PodResourceClaim};
 use portolan::plugin::{Evaluation, Status};
 use portolan_dra::Devices;
-use portolan_dra::allocator::{
-    CelSelectors, NodePool, NodePools, PoolState, Selectors, are_tolerated,
-};
+use portolan_dra::allocator::{CelSelectors, NodePools, Selectors, are_tolerated};
 use portolan_dra::model::{
     AllocationMode, Device, DeviceClass, DeviceResult, ExactRequest, ResourceClaim,
     ResourceClaimTemplate, ResourceSlice, Selector,
 };
 use portolan_dra::plugin::NAME;
-use portolan_dra::store::{DeviceEvent, PoolId};
+use portolan_dra::store::{DeviceEvent, NodePool, PoolId, PoolState};
 use portolan_k8s::DeviceObjects;
 
 use super::report::LISTED;

@@ -12,10 +12,6 @@
 //! | [`plugin`] | the extension points of DynamicResources, and the trait by which it acts on a cluster |
 //!
 //! The rules are those of kube-scheduler 1.36.3 with its default feature gates.
-//!
-//! # Limits
-//!
-//! - The time that a CEL expression takes is bounded by its cost only.
 
 pub mod allocator;
 pub mod cel;

@@ -4,7 +4,6 @@
 //! [`PodDraft`] holds the data of the pod itself, and becomes a [`Pod`] once the priority and the overhead are known.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::admission::Limits;
 use super::affinity::{Own, node_affinity, pod_affinity, toleration, topology_spread};
@@ -18,8 +17,8 @@ use super::volume;
 use super::wire::{Annotations, Metadata};
 use super::wire_pod as wire;
 use portolan::model::{
-    Container, ContainerKind, ContainerStatus, HostPort, Launcher, MicroTopology, Name,
-    OwnerReference, Pod, PodAffinity, PodClass, PodResourceClaim, PodSpec, PreemptionPolicy,
+    Container, ContainerKind, ContainerStatus, GeneratedClaims, HostPort, Launcher, MicroTopology,
+    Name, OwnerReference, Pod, PodAffinity, PodClass, PodResourceClaim, PodSpec, PreemptionPolicy,
     Protocol, Requests, Template, Timestamp, Toleration, Uid,
 };
 
@@ -58,7 +57,7 @@ pub(super) struct PodDraft {
     pub(super) has_overhead: bool,
     pub(super) runtime_class: Option<Name>,
     pub(super) host_network: bool,
-    pub(super) claim_statuses: Option<Arc<[(Name, Option<Name>)]>>,
+    pub(super) claim_statuses: Option<GeneratedClaims>,
     /// Whether the phase is Succeeded or Failed.
     pub(super) finished: bool,
     /// The claims of generic ephemeral volumes, if the pod is read from a file.

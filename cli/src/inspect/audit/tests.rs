@@ -1,5 +1,6 @@
 //! Clusters whose pods were placed by the scheduler have no findings, and each corruption has exactly its own.
 
+use portolan_dra::plugin::DryRunBackend;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -14,8 +15,10 @@ use crate::policy::{ConfigFile, Policies};
 fn examined(objects: &[Value]) -> Audit {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     let objects = portolan_k8s::read(list.to_string().as_bytes()).expect("a valid list");
-    let policies: Policies =
-        ConfigFile::default().source().policies(&Handle::default()).expect("the default profile");
+    let policies: Policies = ConfigFile::default()
+        .source()
+        .policies(&Handle::default(), Arc::new(DryRunBackend))
+        .expect("the default profile");
     let godel = cluster::Godel::default();
     examine(Contents::of(objects), policies, &godel, None).expect("a valid cluster")
 }

@@ -28,10 +28,10 @@ use std::sync::Arc;
 use portolan::model::Node;
 
 use crate::model::{AllocationResult, ResourceClaim, ResourceSlice};
-use crate::store::Devices;
+use crate::store::{Devices, PoolState};
 
 pub use cel_selectors::CelSelectors;
-pub use pools::{NodePool, NodePools, PoolState};
+pub use pools::NodePools;
 pub use taints::are_tolerated;
 pub use verdicts::Verdicts;
 

@@ -7,11 +7,12 @@ use portolan::model::Node;
 use crate::model::{
     AllocationMode, CelSelector, DeviceClass, DeviceRequest, ExactRequest, ResourceClaim, Selector,
 };
+use crate::store::PoolState;
 
 use super::capacity;
 use super::constraint::Constraint;
 use super::pools::Candidate;
-use super::{AllocateError, Allocator, MAX_RESULTS, NodePools, PoolState};
+use super::{AllocateError, Allocator, MAX_RESULTS, NodePools};
 
 /// What one allocation on one node reads.
 pub(super) struct Scope<'a> {

@@ -281,7 +281,7 @@ impl<'a> Search<'a> {
         let usage = self.usage(candidate);
         let pool = &self.scope.pools.pools()[candidate.pool];
         let left = self.counters.entry(candidate.pool);
-        let left = left.or_insert_with(|| counters::available(pool.current(), usage));
+        let left = left.or_insert_with(|| counters::available(pool.current.iter(), usage));
         counters::take(left, candidate.device)
     }
 

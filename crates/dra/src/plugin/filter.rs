@@ -1,6 +1,7 @@
 //! Filter: allocates the claims of a pod on each node.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use portolan::cache::{Chunk, Cluster, LANES, NodeInfo};
 use portolan::model::{Node, Pod};
@@ -23,6 +24,8 @@ pub(super) struct NodeFilter<'a> {
     state: Arc<PodState>,
     /// The verdicts of earlier pods with equal claims.
     kept: Option<Arc<OfClaims>>,
+    /// The verdicts on nodes that share all of their pools, by the addresses of the pools.
+    shared: Mutex<HashMap<Vec<usize>, (NodePools, bool)>>,
 }
 
 /// Allocates the claims on a node that passed.
@@ -49,7 +52,7 @@ impl<'a> NodeFilter<'a> {
         state: Arc<PodState>,
     ) -> NodeFilter<'a> {
         let kept = state.is_plain().then(|| plugin.feasibility.of(&state.claims));
-        NodeFilter { plugin, devices, pod, state, kept }
+        NodeFilter { plugin, devices, pod, state, kept, shared: Mutex::default() }
     }
 
     fn judge(&self, node: &Node) -> Result<(), Status> {
@@ -111,12 +114,24 @@ impl<'a> NodeFilter<'a> {
     /// Returns whether plain claims ([`PodState::is_plain`]) can be allocated on the node: the verdict of
     /// [`Filter::filter`], without the choice of devices.
     fn fits(&self, node: &Node) -> Result<bool, Status> {
-        let claims: Vec<_> = self.state.claims.iter().map(|of| of.claim.clone()).collect();
         let pools = NodePools::gather(self.devices.slices(), node);
-        match self.allocator(&claims).fits(node, &pools) {
-            Err(AllocateError::InvalidPools) => Ok(false),
-            fits => fits.map_err(|why| status(node, why)),
+        let addresses = pools.shared();
+        let shared = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(addresses) = &addresses
+            && let Some((_, fits)) = shared().get(addresses)
+        {
+            return Ok(*fits);
         }
+        let claims: Vec<_> = self.state.claims.iter().map(|of| of.claim.clone()).collect();
+        let fits = match self.allocator(&claims).fits(node, &pools) {
+            Err(AllocateError::InvalidPools) => false,
+            fits => fits.map_err(|why| status(node, why))?,
+        };
+        if let Some(addresses) = addresses {
+            // The pools are kept, so that no other pool gets their addresses.
+            shared().insert(addresses, (pools, fits));
+        }
+        Ok(fits)
     }
 
     fn allocator<'s>(&'s self, claims: &'s [Arc<ResourceClaim>]) -> Allocator<'s> {

@@ -5,6 +5,7 @@
 //! | `mod.rs` | [`Devices`] and its events |
 //! | `classes.rs` | device classes, and the extended resources that they supply |
 //! | `slices.rs` | resource slices by pool and node |
+//! | `pools.rs` | pools as nodes see them |
 //! | `claims.rs` | claims, and allocations in flight |
 //! | `log.rs` | the changes since an earlier state |
 //! | `usage.rs` | the devices of each pool that are in use |
@@ -16,6 +17,7 @@ mod claims;
 mod classes;
 pub(crate) mod counters;
 mod log;
+mod pools;
 mod reserve;
 mod slices;
 mod usage;
@@ -30,6 +32,7 @@ use crate::model::{DeviceClass, ResourceClaim, ResourceSlice};
 pub use claims::{Claims, InFlight};
 pub use classes::Classes;
 pub use log::Log;
+pub use pools::{NodePool, PoolState};
 pub use slices::{PoolId, PoolSlices, Slices};
 pub use usage::{PoolUsage, Usage};
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use crate::model::ResourceSlice;
 
+use super::pools::Views;
+
 /// A pool of devices. Pools are ordered by driver, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId {
@@ -25,6 +27,7 @@ impl PoolId {
 #[derive(Clone, Debug, Default)]
 pub struct PoolSlices {
     slices: Vec<Arc<ResourceSlice>>,
+    pub(super) views: Views,
 }
 
 impl PoolSlices {

@@ -19,9 +19,11 @@ pub(super) type Amounts = BTreeMap<Arc<str>, Quantity>;
 #[derive(Clone, Debug, Default)]
 pub struct PoolUsage {
     dedicated: BTreeSet<Arc<str>>,
-    shares: BTreeSet<(Arc<str>, Arc<str>)>,
+    /// The ids of the shares of each device.
+    shares: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     consumed: BTreeMap<Arc<str>, Amounts>,
-    in_flight: Vec<(Arc<str>, DeviceResult)>,
+    /// By device, with the uids of the claims.
+    in_flight: BTreeMap<Arc<str>, Vec<(Arc<str>, DeviceResult)>>,
 }
 
 impl PoolUsage {
@@ -36,7 +38,7 @@ impl PoolUsage {
     #[must_use]
     pub fn is_used(&self, device: &str) -> bool {
         self.dedicated.contains(device)
-            || self.shares.iter().any(|(shared, _)| **shared == *device)
+            || self.shares.contains_key(device)
             || self.pending(device).next().is_some()
     }
 
@@ -56,8 +58,8 @@ impl PoolUsage {
             || self.pending(device).any(|result| result.share_id.is_some())
     }
 
-    fn pending<'s>(&'s self, device: &'s str) -> impl Iterator<Item = &'s DeviceResult> {
-        self.in_flight.iter().map(|(_, result)| result).filter(move |of| *of.device == *device)
+    fn pending(&self, device: &str) -> impl Iterator<Item = &DeviceResult> {
+        self.in_flight.get(device).into_iter().flatten().map(|(_, result)| result)
     }
 
     fn is_empty(&self) -> bool {
@@ -72,7 +74,7 @@ impl PoolUsage {
             self.dedicated.insert(result.device.clone());
             return;
         };
-        self.shares.insert((result.device.clone(), share.clone()));
+        self.shares.entry(result.device.clone()).or_default().insert(share.clone());
         if result.consumed_capacity.is_empty() {
             return;
         }
@@ -88,7 +90,12 @@ impl PoolUsage {
             self.dedicated.remove(&result.device);
             return;
         };
-        self.shares.remove(&(result.device.clone(), share.clone()));
+        if let Some(shares) = self.shares.get_mut(&result.device) {
+            shares.remove(share);
+            if shares.is_empty() {
+                self.shares.remove(&result.device);
+            }
+        }
         let Some(sums) = self.consumed.get_mut(&result.device) else { return };
         for (name, amount) in &result.consumed_capacity {
             if let Some(sum) = sums.get_mut(name) {
@@ -127,7 +134,8 @@ impl Usage {
         log: &mut Log,
     ) {
         self.each(allocation, log, |pool, result| {
-            pool.in_flight.push((claim.clone(), result.clone()));
+            let device = pool.in_flight.entry(result.device.clone()).or_default();
+            device.push((claim.clone(), result.clone()));
         });
     }
 
@@ -137,8 +145,12 @@ impl Usage {
         allocation: &AllocationResult,
         log: &mut Log,
     ) {
-        self.each(allocation, log, |pool, _| {
-            pool.in_flight.retain(|(pending, _)| pending != claim)
+        self.each(allocation, log, |pool, result| {
+            let Some(device) = pool.in_flight.get_mut(&result.device) else { return };
+            device.retain(|(pending, _)| pending != claim);
+            if device.is_empty() {
+                pool.in_flight.remove(&result.device);
+            }
         });
     }
 
@@ -154,13 +166,12 @@ impl Usage {
                 continue;
             }
             let id = PoolId { driver: result.driver.clone(), pool: result.pool.clone() };
-            let mut pool = self.0.get(&id).cloned().unwrap_or_default();
-            change(Arc::make_mut(&mut pool), result);
-            log.add_usage(id.clone());
-            match pool.is_empty() {
-                true => drop(self.0.remove(&id)),
-                false => drop(self.0.insert(id, pool)),
+            let pool = self.0.entry(id.clone()).or_default();
+            change(Arc::make_mut(pool), result);
+            if pool.is_empty() {
+                self.0.remove(&id);
             }
+            log.add_usage(id);
         }
     }
 }

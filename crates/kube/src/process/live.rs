@@ -15,10 +15,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use portolan::cache::Config;
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::Name;
 use portolan::plugin::{Handle as PluginHandle, ShardSet};
 use portolan::{AlgorithmConfig, BuildError, Schedulers};
+use portolan_dra::Devices;
+use portolan_dra::plugin::Backend;
 use portolan_k8s::config::{ConfigError, Configuration, Registry};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -153,7 +156,7 @@ impl LiveScheduler {
     ///
     /// See [`StartError`].
     pub fn start(api: Api, fence: Fence, config: LiveConfig) -> Result<Self, StartError> {
-        LiveScheduler::with(api, fence, config, registry())
+        LiveScheduler::with(api, fence, config, registry)
     }
 
     /// Starts the mirror, for profiles of these plugins.
@@ -161,18 +164,19 @@ impl LiveScheduler {
         api: Api,
         fence: Fence,
         mut config: LiveConfig,
-        registry: Registry,
+        registry: impl FnOnce(Arc<dyn Backend>) -> Registry,
     ) -> Result<Self, StartError> {
         let runtime = Handle::try_current().map_err(|_| MirrorError::NoRuntime)?;
         let text: Arc<str> =
             config.configuration.clone().unwrap_or_else(|| Configuration::DEFAULT.into());
-        let registry = Arc::new(registry);
-        let read = Configuration::read(&text, &registry, &PluginHandle::default())?;
         let pods = Arc::new(PodIndex::default());
         let gate = config.shards.clone().map(ShardGate::new);
         config.writes.gate.clone_from(&gate);
         let writes =
             Writes::start(&runtime, api.clone(), pods.clone(), fence, config.writes.clone());
+        let claims = writes.claims();
+        let registry = Arc::new(registry(Arc::new(claims.clone())));
+        let read = Configuration::read(&text, &registry, &PluginHandle::default())?;
         let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));
         let percentage_of_nodes = read.percentage_of_nodes;
         let metrics = Arc::new(Metrics::new());
@@ -183,6 +187,7 @@ impl LiveScheduler {
         let api_evictor = writes.evictor();
         let evictor = metrics.evictor(Arc::new(api_evictor.clone()));
         let mut builder = Schedulers::builder()
+            .config(Config::default().with_store(Devices::default()))
             .queue(read.queue)
             .algorithm(AlgorithmConfig { percentage_of_nodes, seed })
             .binder(|_| binder)
@@ -210,6 +215,7 @@ impl LiveScheduler {
             builder = builder.profile(name.clone(), profile);
         }
         let schedulers = Arc::new(builder.build()?);
+        claims.set_engine(&schedulers.engine().downgrade());
         api_evictor.set_queue(schedulers.queue(), now);
         let threads = Threads::new(Alarm::new());
         let evictions = Mutex::new(threads.alarm().pressure().level(ApiEvictor::AT_ONCE));

@@ -1,6 +1,7 @@
 //! The end of a scheduler with a plugin that is not in the tree.
 
 use portolan::plugin::{Cycle, Permit, Plugin, PluginInfo, Point, Status};
+use portolan_dra::plugin::Backend;
 use portolan_k8s::config::PluginArgs;
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -35,11 +36,14 @@ async fn a_stop_does_not_wait_for_permits() {
     let server = testing::server();
     testing::create_node(&server);
     let (is_waiting, mut waiting) = unbounded_channel();
-    let mut registry = registry();
     let make = move |_: PluginArgs<'_>, _: &PluginHandle| {
         Ok(Box::new(Patient(is_waiting.clone())) as Box<dyn Plugin>)
     };
-    registry.register(NAME, make).expect("a free name");
+    let registry = |backend: Arc<dyn Backend>| {
+        let mut registry = registry(backend);
+        registry.register(NAME, make).expect("a free name");
+        registry
+    };
     let profile = format!(
         "profiles: [{{schedulerName: default-scheduler, plugins: {{multiPoint: {{enabled: [{{name: {NAME}}}]}}}}}}]"
     );

@@ -26,7 +26,8 @@ pub(super) trait Job: Send + 'static {
 
 impl Job for Placement {
     fn is_long(&self) -> bool {
-        self.waits || self.pod.template.claims().next().is_some()
+        let template = &self.pod.template;
+        self.waits || template.claims().next().is_some() || !template.resource_claims.is_empty()
     }
 }
 

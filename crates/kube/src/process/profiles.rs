@@ -7,7 +7,7 @@ use std::thread;
 use portolan::model::Name;
 use portolan::plugin::{Extender, Handle};
 use portolan::{Framework, FrameworkError};
-use portolan_dra::plugin::DryRunBackend;
+use portolan_dra::plugin::{Backend, DryRunBackend};
 use portolan_k8s::config::{
     ConfigError, Configuration, ExtenderConfig, ProcessSettings, Profile, Registry,
 };
@@ -19,11 +19,11 @@ use crate::extender::{HttpExtender, HttpExtenderError};
 use crate::mirror::{RawKinds, RawObjects};
 use crate::write::Writes;
 
-/// Returns the registry of a cluster's schedulers: kube-scheduler's plugins and default profile. The profile lacks
-/// GangScheduling, whose feature gate is off in kube-scheduler and whose PodGroups are not mirrored, and Gödel's
-/// PodLauncher.
-pub(crate) fn registry() -> Registry {
-    let mut registry = Registry::of_cluster(Arc::new(DryRunBackend));
+/// Returns the registry of a cluster's schedulers: kube-scheduler's plugins and default profile, with a backend for
+/// resource claims. The profile lacks GangScheduling, whose feature gate is off in kube-scheduler and whose PodGroups
+/// are not mirrored, and Gödel's PodLauncher.
+pub(crate) fn registry(backend: Arc<dyn Backend>) -> Registry {
+    let mut registry = Registry::of_cluster(backend);
     let mut profile = registry.default_profile().to_vec();
     profile.retain(|(name, _)| name != "GangScheduling" && name != "PodLauncher");
     registry.set_default_profile(profile);
@@ -38,7 +38,8 @@ pub(crate) fn registry() -> Registry {
 /// Returns an error if kube-scheduler would reject the configuration, or if it names an unknown plugin. The error has
 /// the line.
 pub fn checked_settings(text: &str) -> Result<ProcessSettings, ConfigError> {
-    Configuration::read(text, &registry(), &Handle::default()).map(|read| read.process)
+    let registry = registry(Arc::new(DryRunBackend));
+    Configuration::read(text, &registry, &Handle::default()).map(|read| read.process)
 }
 
 /// Returns the text of a configuration for serving without authentication, or a comment in its place if it contains a
@@ -124,7 +125,9 @@ mod tests {
                 "{DEFAULT}extenders: [{{urlPrefix: 'https://{user}h/', tlsConfig: {{{tls}}}}}]\n"
             )
             .into();
-            let read = Configuration::read(&text, &registry(), &Handle::default()).expect("valid");
+            let read =
+                Configuration::read(&text, &registry(Arc::new(DryRunBackend)), &Handle::default())
+                    .expect("valid");
             (shown(&text, &read.extenders), text)
         };
         let (secret, _) = shown("", "certData: YQ==, keyData: c2VjcmV0");
@@ -149,7 +152,8 @@ mod tests {
         let looked_at = |name: &str| {
             let handle = Handle::default();
             let framework =
-                framework(&text, &registry(), &handle, &name.into()).expect("a profile");
+                framework(&text, &registry(Arc::new(DryRunBackend)), &handle, &name.into())
+                    .expect("a profile");
             let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
             let mut algorithm = Algorithm::new(framework, config, None);
             algorithm.schedule(&reader.snapshot(), &pod("p").build()).expect("a node").looked_at

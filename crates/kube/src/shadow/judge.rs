@@ -124,7 +124,7 @@ impl Judge {
             decision: Duration::ZERO,
         };
         if !pod.template.resource_claims.is_empty() {
-            judgement.reason = Some("resource claims are not supported".to_owned());
+            judgement.reason = Some("pods with resource claims are not judged".to_owned());
             return judgement;
         }
         self.nominate(&binding.nominated);

@@ -11,6 +11,7 @@ use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::Name;
 use portolan::plugin::Handle;
 use portolan::{Algorithm, AlgorithmConfig, FrameworkError};
+use portolan_dra::plugin::DryRunBackend;
 use portolan_k8s::config::{ConfigError, Configuration};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -121,7 +122,7 @@ impl Shadow {
         }
         let configuration: Arc<str> =
             config.configuration.clone().unwrap_or_else(|| Configuration::DEFAULT.into());
-        let (registry, handle) = (registry(), Handle::default());
+        let (registry, handle) = (registry(Arc::new(DryRunBackend)), Handle::default());
         let read = Configuration::read(&configuration, &registry, &handle)?;
         if !read.extenders.is_empty() {
             return Err(ShadowError::Extenders);

@@ -11,6 +11,7 @@ use portolan::cache::{Config, Engine, Event};
 use portolan::model::{Node, Pod, node, pod};
 use portolan::plugin::Handle;
 use portolan::{Algorithm, AlgorithmConfig};
+use portolan_dra::plugin::DryRunBackend;
 use portolan_k8s::config::Configuration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -122,7 +123,8 @@ impl World {
     fn judge(&self) -> (Judge, UnboundedReceiver<Judgement>) {
         let (handle, name) = (Handle::default(), "default-scheduler".into());
         let framework =
-            framework(Configuration::DEFAULT, &registry(), &handle, &name).expect("valid");
+            framework(Configuration::DEFAULT, &registry(Arc::new(DryRunBackend)), &handle, &name)
+                .expect("valid");
         let framework = framework.with_handle(handle.clone());
         let settings = AlgorithmConfig { percentage_of_nodes: 0, seed: 0 };
         let algorithm = Algorithm::new(framework, settings, None);

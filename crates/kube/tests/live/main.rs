@@ -2,6 +2,7 @@
 //!
 //! They share one binary, so that the waits of some overlap with the work of others.
 
+mod claims;
 mod election;
 mod extender;
 mod faults;

@@ -279,7 +279,7 @@ async fn pods_with_resource_claims_are_undecided() {
     create_on(&server, &claiming, "n1");
     let found = judgements(shadow).await;
     assert_eq!(found["a"].verdict, Verdict::Undecided);
-    assert_eq!(found["a"].reason.as_deref(), Some("resource claims are not supported"));
+    assert_eq!(found["a"].reason.as_deref(), Some("pods with resource claims are not judged"));
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ enum Transition<'a> {
 /// The state of a reservation after a transition.
 enum Next {
     Unchanged,
-    Changed(ReservedPlace),
+    Changed(Box<ReservedPlace>),
     Gone,
 }
 
@@ -55,17 +55,18 @@ enum Next {
 /// by a pod. Independently, it is either confirmed by a Reservation object or limited in time.
 fn next(place: &ReservedPlace, transition: &Transition<'_>) -> Next {
     match (transition, place.is_available(), place.confirmed) {
-        (Transition::Take(uid), true, _) => {
-            Next::Changed(ReservedPlace { matched: Some(Uid::clone(uid)), ..place.clone() })
-        }
+        (Transition::Take(uid), true, _) => Next::Changed(Box::new(ReservedPlace {
+            matched: Some(Uid::clone(uid)),
+            ..place.clone()
+        })),
         (Transition::Release, false, _) => {
-            Next::Changed(ReservedPlace { matched: None, ..place.clone() })
+            Next::Changed(Box::new(ReservedPlace { matched: None, ..place.clone() }))
         }
         (Transition::Confirm, _, false) => {
-            Next::Changed(ReservedPlace { confirmed: true, ..place.clone() })
+            Next::Changed(Box::new(ReservedPlace { confirmed: true, ..place.clone() }))
         }
         (Transition::Renew(pod), true, _) => {
-            Next::Changed(ReservedPlace { pod: Pod::clone(pod), ..place.clone() })
+            Next::Changed(Box::new(ReservedPlace { pod: Pod::clone(pod), ..place.clone() }))
         }
         (Transition::Expire, _, false) | (Transition::End, ..) => Next::Gone,
         (Transition::Take(_) | Transition::Renew(_), false, _)
@@ -375,7 +376,7 @@ impl Draft {
         };
         let changed = match next(&place, transition) {
             Next::Unchanged => return false,
-            Next::Changed(changed) => Some(changed),
+            Next::Changed(changed) => Some(*changed),
             Next::Gone => None,
         };
         let becomes_available =
